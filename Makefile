@@ -1,0 +1,53 @@
+# Everything a contributor runs. `make help` lists it.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+TORCH  ?= 2.15.0
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check bench pictures test-torch clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+# The stamp changes with pyproject.toml, so that a pull installs what is new.
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+venv: $(VENV)/.installed  ## make .venv and install everything into it
+
+demo: venv  ## a real job that hangs, and frtop on it
+	$(BIN)/frtop demo
+
+test: venv  ## all tests
+	$(BIN)/pytest
+
+check: venv  ## formatting, lint, types, layering
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: venv  ## what frtop costs and how fast it is, measured here and now
+	$(BIN)/python -m bench
+
+pictures: venv  ## redraw the pictures of docs/pictures from the program
+	$(BIN)/python -m docs.pictures
+
+# Another torch needs another environment: torch is the one thing that differs.
+test-torch:  ## recorder and end-to-end tests on another torch: make test-torch TORCH=2.15.0
+	$(MAKE) venv-torch VENV=.venv-torch-$(TORCH)
+	.venv-torch-$(TORCH)/bin/pytest -m 'torch or job'
+
+.PHONY: venv-torch
+venv-torch: $(VENV)/.installed-torch
+$(VENV)/.installed-torch: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet 'torch==$(TORCH)' numpy
+	$(BIN)/pip install --quiet --editable . $$($(BIN)/python -c "import tomllib; print(*[d for d in tomllib.load(open('pyproject.toml','rb'))['project']['optional-dependencies']['dev'] if not d.startswith('frtop')])")
+	touch $@
+
+clean:  ## remove environments and caches
+	rm -rf .venv .venv-torch-* .mypy_cache .ruff_cache .pytest_cache

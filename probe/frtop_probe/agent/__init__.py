@@ -1,0 +1,1 @@
+"""The process per host that reads rings and /proc, and answers operators."""

@@ -1,0 +1,1 @@
+"""What can be seen of a rank from outside: /proc, stacks, endings."""

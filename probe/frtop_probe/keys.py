@@ -1,0 +1,1 @@
+"""CURVE keys: where they are, who may come in."""

@@ -1,0 +1,386 @@
+"""Every message between agent and operator, in one home.
+
+msgpack arrays, one per struct, typed and checked while decoding (msgspec). The first
+frame of every ZeroMQ message is `PROTOCOL`; another value there is another protocol.
+
+Evolution: fields are only appended and have defaults; types never change; unknown
+trailing fields are ignored. So an old screen reads a new agent, and the other way round.
+Bytes kept under `tests/wire/` prove it.
+
+Times are `time.monotonic_ns()` of the sending host. Ranks are global ranks. "None" in a
+field that could be known means unknown: neither equal to nor different from anything.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+PROTOCOL: Final = b"frtop1"
+MAX_MESSAGE: Final = 64 * 1024 * 1024
+"""Upper bound on what is decoded, in bytes; also the sockets' own limit."""
+
+
+class TensorSpec(Struct, frozen=True, array_like=True):
+    """`count` tensors in a row that are alike."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    count: int = 1
+    device: str = "cpu"
+
+
+class Signature(Struct, frozen=True, array_like=True):
+    """What an op is, apart from when and where. `peer` and `root` are global ranks."""
+
+    kind: str
+    reduce: str | None = None
+    root: int | None = None
+    peer: int | None = None
+    tag: int | None = None
+    inputs: tuple[TensorSpec, ...] | None = None
+    outputs: tuple[TensorSpec, ...] | None = None
+    in_splits: tuple[int, ...] | None = None
+    out_splits: tuple[int, ...] | None = None
+
+
+class Site(Struct, frozen=True, array_like=True):
+    """The line that issued an op: innermost frame outside torch."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Op(Struct, frozen=True, array_like=True):
+    """One op of one rank. `group` is the rank's own number for the group (0: none).
+
+    `done_ns` is 0 while pending and negative when it failed at that time. `thread` is
+    the pthread ident that py-spy also reports. `usual_ns` is the smoothed wait of the
+    call site over `usual_count` ops. `timeout_ms` 0 means the group's.
+    """
+
+    sequence: int
+    group: int
+    number: int
+    signature: Signature | None
+    site: Site | None
+    issued_ns: int
+    done_ns: int = 0
+    thread: int = 0
+    sync: bool = False
+    p2p: bool = False
+    tracked: bool = True
+    pseudo: bool = False
+    timeout_ms: int = 0
+    usual_ns: int = 0
+    usual_count: int = 0
+
+    @property
+    def pending(self) -> bool:
+        return self.done_ns == 0
+
+
+class Job(Struct, frozen=True, array_like=True):
+    """What makes two ranks members of the same job."""
+
+    master_addr: str
+    master_port: int
+    world_size: int
+    run_id: str = ""
+    attempt: int = 0
+    nonce: str = ""
+    name: str = ""  # for people: the program's name
+
+
+class Identity(Struct, frozen=True, array_like=True):
+    """Who a ring belongs to. `rank` is -1 until the program has said."""
+
+    pid: int
+    start_ticks: int
+    rank: int
+    local_rank: int
+    job: Job
+    argv: tuple[str, ...] = ()
+    cwd: str = ""
+    torch: str = ""
+    python: str = ""
+    started_ns: int = 0
+    main_ident: int = 0
+    recorder_tid: int = 0
+
+
+class Fetch(Struct, frozen=True, array_like=True):
+    """Last DataLoader fetch; `end_ns` < `begin_ns` means the rank is inside it now.
+
+    `worker` is the index waited for: -1 unknown, -2 loading in the rank itself.
+    """
+
+    begin_ns: int
+    end_ns: int
+    worker: int = -1
+    worker_pid: int = 0
+    workers: int = 0
+
+
+class Present(Struct, frozen=True, array_like=True):
+    """The ring's cells that change all the time. `state` is a `ring.layout.State`."""
+
+    state: int
+    beat_ns: int
+    ops: int
+    step: int = 0
+    step_ns: int = 0
+    fetch: Fetch | None = None
+    side_lost: int = 0
+    pending_lost: int = 0
+    hook_errors: int = 0
+
+
+class Group(Struct, frozen=True, array_like=True):
+    """A process group as one rank knows it; `ranks` is folded (`0-3,8`).
+
+    `exact` says that ops were counted from the group's creation, so numbers can be
+    compared between ranks. `epoch` counts re-creations of the same name and members.
+    """
+
+    id: int
+    name: str
+    description: str
+    backend: str
+    ranks: str
+    exact: bool = True
+    epoch: int = 0
+    timeout_s: float = 0.0
+
+
+class Front(Struct, frozen=True, array_like=True):
+    """How far a rank has come in a group: its last op there.
+
+    `last` is left out (None) while the group moves quickly and nobody could use it.
+    """
+
+    group: int
+    number: int
+    p2p: int
+    issued_ns: int
+    last: Op | None = None
+
+
+class Process(Struct, frozen=True, array_like=True):
+    """What /proc says. `wchan` and `syscall` are of the main thread, "" if unreadable.
+
+    `state` is the process's letter (main thread), `file` what its current read, write or
+    similar call is about, `cpu_ns` user + system of all threads, `io_bytes` read +
+    written (-1 unreadable), `rss` bytes.
+    """
+
+    pid: int
+    state: str
+    name: str = ""
+    wchan: str = ""
+    syscall: str = ""
+    file: str = ""
+    cpu_ns: int = 0
+    io_bytes: int = -1
+    rss: int = 0
+    threads: int = 0
+    children: int = 0
+    parent: int = 0
+
+
+class TraceFrame(Struct, frozen=True, array_like=True):
+    """One frame, innermost first in its list. `source` is the text of the line, if read."""
+
+    function: str
+    file: str
+    line: int
+    module: str = ""
+    source: str = ""
+
+
+class ThreadStack(Struct, frozen=True, array_like=True):
+    """One thread of a dump. `ident` is the pthread handle, `tid` the kernel's number."""
+
+    ident: int
+    tid: int
+    name: str
+    active: bool
+    owns_gil: bool
+    frames: tuple[TraceFrame, ...]
+
+
+class Ending(Struct, frozen=True, array_like=True):
+    """How a rank's process ended. Both None: gone, cause unknown.
+
+    `clean` means that the recorder saw the interpreter end by itself, in an orderly way.
+    """
+
+    at_ns: int
+    exit_code: int | None = None
+    signal: int | None = None
+    clean: bool = False
+    oom_kills: int = 0  # by which the cgroup's counter rose around that moment
+
+
+class Raised(Struct, frozen=True, array_like=True):
+    """An uncaught exception. `main` says that it ended the program, not only a thread."""
+
+    kind: str
+    text: str
+    thread: str
+    main: bool
+    at_ns: int
+    frames: tuple[TraceFrame, ...] = ()
+
+
+class RankUpdate(Struct, frozen=True, array_like=True):
+    """What is new about one rank; what is None or empty has not changed.
+
+    `key` is the agent's number for the process, stable while the agent lives. In the
+    answer to `AskState` everything is filled in.
+    """
+
+    key: int
+    identity: Identity | None = None
+    present: Present | None = None
+    groups: tuple[Group, ...] = ()
+    fronts: tuple[Front, ...] = ()
+    pending: tuple[Op, ...] | None = None
+    pending_more: int = 0  # further pending ops that were left out
+    process: Process | None = None
+    raised: Raised | None = None
+    ending: Ending | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Update(Struct, frozen=True, array_like=True):
+    """What an agent sends about its host in one tick; also its full state on request.
+
+    `number` counts ticks; the full state carries the number of the last tick in it, so a
+    client applies those that follow and asks again when one is missing.
+    """
+
+    host: str
+    instance: str  # of the agent: another one counts anew
+    number: int
+    monotonic_ns: int
+    wall_ns: int
+    ranks: tuple[RankUpdate, ...] = ()
+    forgotten: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()  # about the host: rings that could not be read, ...
+    version: str = ""
+    full: bool = False
+
+
+class AskState(Struct, frozen=True, array_like=True, tag="state"):
+    """Asks for everything; answered with a full `Update`."""
+
+    id: int
+
+
+class AskLook(Struct, frozen=True, array_like=True, tag="look"):
+    """Asks for looks at some ranks: `/proc` of them and their children, last `ops` ops.
+
+    With `stacks` also for a non-blocking dump of their threads, and of the processes in
+    `pids` as far as they are children of such a rank.
+    """
+
+    id: int
+    keys: tuple[int, ...]
+    stacks: bool = True
+    ops: int = 0
+    pids: tuple[int, ...] = ()
+
+
+Ask = AskState | AskLook
+
+
+class Dump(Struct, frozen=True, array_like=True):
+    """Stacks of one process, or why there are none.
+
+    `error` is one of "", "refused", "gone", "deadline", "missing", "failed"; `help` the
+    sentence for the user, with the next step.
+    """
+
+    pid: int
+    threads: tuple[ThreadStack, ...] = ()
+    error: str = ""
+    help: str = ""
+
+
+class Look(Struct, frozen=True, array_like=True):
+    """One rank seen at one moment. `processes` has the rank first, then its children."""
+
+    key: int
+    at_ns: int
+    present: Present | None = None
+    processes: tuple[Process, ...] = ()
+    dumps: tuple[Dump, ...] = ()
+    ops: tuple[Op, ...] = ()
+    ops_lost: int = 0
+    threads: tuple[Process, ...] = ()  # the rank's own threads, pid = native id
+
+
+class StateAnswer(Struct, frozen=True, array_like=True, tag="state"):
+    id: int
+    update: Update
+
+
+class LookAnswer(Struct, frozen=True, array_like=True, tag="look"):
+    id: int
+    host: str
+    looks: tuple[Look, ...]
+    monotonic_ns: int = 0
+
+
+class Refusal(Struct, frozen=True, array_like=True, tag="refusal"):
+    """The agent will not, or cannot; `text` is a sentence for the user."""
+
+    id: int
+    text: str
+
+
+Answer = StateAnswer | LookAnswer | Refusal
+
+Message = TypeVar("Message")
+
+
+class WireError(Exception):
+    """What arrived is no message of ours: too large, malformed, or of another type."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_updates = msgspec.msgpack.Decoder(Update)
+_asks: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+
+
+def encode(message: Update | Ask | Answer) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_update(data: bytes) -> Update:
+    """Raises `WireError` for anything that is no update."""
+    return _decode(_updates, data)
+
+
+def decode_ask(data: bytes) -> Ask:
+    """Raises `WireError` for anything that is no request."""
+    return _decode(_asks, data)
+
+
+def decode_answer(data: bytes) -> Answer:
+    """Raises `WireError` for anything that is no answer."""
+    return _decode(_answers, data)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Message], data: bytes) -> Message:
+    if len(data) > MAX_MESSAGE:
+        raise WireError(f"message of {len(data)} bytes is larger than {MAX_MESSAGE}")
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise WireError(str(error)) from error

@@ -1,0 +1,1 @@
+"""The operator's side of frtop: sources, job state, diagnosis, screens, command line."""

@@ -1,0 +1,1 @@
+"""The Textual application: wires source and screens."""

@@ -1,0 +1,1 @@
+"""The command line: parse and dispatch. Textual is imported only to draw."""

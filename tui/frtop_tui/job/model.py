@@ -1,0 +1,193 @@
+"""The frame: everything the screens, the diagnosis and the exports see, frozen.
+
+Values are plain and shared; a new frame reuses what has not changed. Times named
+`*_ns` inside `wire` values are the sending host's monotonic clock; `RankView.age_s`
+turns them into ages at the frame's `now_ns`, which is the operator's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from frtop_probe import wire
+
+Posture = Literal[
+    "moving",  # its numbers advance, or nothing says otherwise
+    "blocked",  # waits in an op
+    "late",  # others wait for it
+    "silent",  # alive, but its beat stopped: GIL held, or stopped
+    "dead",  # its process ended, and not by itself in an orderly way
+    "done",  # left cleanly
+    "unheard",  # its host or agent cannot be reached: last known state
+    "starting",  # no group yet
+]
+
+Health = Literal[
+    "connecting",  # nothing heard yet
+    "empty",  # agents answer, no job there
+    "starting",
+    "healthy",
+    "held up",  # somebody is waited for, and makes progress
+    "hung",
+    "dead",
+    "diverged",
+    "undecided",
+    "ended",
+]
+
+VerdictKind = Literal["dead", "mismatch", "cycle", "not_entered", "stuck", "slow", "undecided"]
+Confidence = Literal["suspect", "confirmed"]
+Progress = Literal["none", "active", "unknown"]
+Layer = Literal["software", "data", "device", "network", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """A group across ranks: its number or name alone repeats with other members."""
+
+    name: str
+    ranks: str  # folded
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RankView:
+    """One rank. `clock_ns` added to its host's times gives the operator's clock."""
+
+    rank: int
+    host: str
+    key: int
+    identity: wire.Identity
+    posture: Posture
+    posture_since_ns: int  # operator's clock
+    heard_ns: int  # operator's clock: last time its agent spoke of it
+    clock_ns: int
+    present: wire.Present | None = None
+    groups: Mapping[int, wire.Group] = field(default_factory=dict)
+    fronts: Mapping[int, wire.Front] = field(default_factory=dict)
+    pending: tuple[wire.Op, ...] = ()
+    pending_more: int = 0
+    blocked_on: wire.Op | None = None
+    process: wire.Process | None = None
+    raised: wire.Raised | None = None
+    ending: wire.Ending | None = None
+    look: wire.Look | None = None
+    prior_look: wire.Look | None = None  # an earlier one, at least 2 s before, to compare
+    notes: tuple[str, ...] = ()
+
+    def age_s(self, host_ns: int, now_ns: int) -> float:
+        """Seconds between a time of this rank's host and the operator's `now_ns`."""
+        return max(0.0, (now_ns - self.clock_ns - host_ns) / 1e9)
+
+    @property
+    def main_stack(self) -> wire.ThreadStack | None:
+        """Main thread of the last dump, if there is one."""
+        if self.look is None or not self.look.dumps or not self.look.dumps[0].threads:
+            return None
+        threads = self.look.dumps[0].threads
+        main = self.identity.main_ident
+        return next((t for t in threads if t.ident == main), threads[0])
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group across its ranks. `number` is the furthest collective anybody issued."""
+
+    key: GroupKey
+    description: str
+    backend: str
+    members: tuple[int, ...]
+    number: int
+    last: wire.Op | None  # an op at `number`, if anybody told
+    late: tuple[int, ...] = ()  # members that have not issued `number`
+    waiting: tuple[int, ...] = ()  # members blocked in an op of this group
+    exact: bool = True
+    idle_s: float = 0.0  # since the last op issued by anybody
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """One address the operator named. `problem` is a sentence with the next step."""
+
+    name: str
+    state: Literal["connecting", "heard", "silent", "failed"]
+    problem: str = ""
+    heard_ns: int = 0
+    lost_updates: int = 0
+    version: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Cause of a rank's absence. `cause` is a stable word, `text` the sentence."""
+
+    cause: str  # dataloader, file_io, gil, stopped, sleeping, lock, computing, compiling,
+    # exited, exception, signal, oom, other_group, out_of_loop, never_joined, unknown, ...
+    layer: Layer
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpName:
+    """The op a verdict is about; `number` None when it cannot be compared."""
+
+    kind: str
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Who is waited for, why, and whether it is hung. Blames as few as can be justified."""
+
+    kind: VerdictKind
+    confidence: Confidence
+    progress: Progress
+    culprits: tuple[int, ...]
+    headline: str  # one line: who and what
+    why: Why
+    next: str  # what to do, fitting the cause
+    victims: str = ""  # folded
+    parties: tuple[tuple[int, ...], ...] = ()
+    group: GroupKey | None = None
+    op: OpName | None = None
+    since_ns: int = 0  # operator's clock: since when it has been so
+    left_s: float | None = None  # until the op's own timeout
+    evidence: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # what could not be seen
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of the job was seen; partial is never shown as complete."""
+
+    expected: int = 0
+    heard: int = 0
+    unheard: tuple[int, ...] = ()
+    lost_updates: int = 0
+    notes: tuple[str, ...] = ()  # "below c10d: not seen", "1,204 ops lost on rank 6"
+
+    @property
+    def complete(self) -> bool:
+        return self.heard >= self.expected > 0 and not self.lost_updates
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One moment of one job."""
+
+    now_ns: int
+    wall_ns: int
+    health: Health = "connecting"
+    since_ns: int = 0  # operator's clock: since when this health
+    job: wire.Job | None = None
+    other_jobs: tuple[wire.Job, ...] = ()
+    up_s: float = 0.0
+    hosts: tuple[HostView, ...] = ()
+    ranks: Mapping[int, RankView] = field(default_factory=dict)
+    groups: tuple[GroupView, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    coverage: Coverage = Coverage()
+    problem: str = ""  # what keeps us from seeing anything, with the next step

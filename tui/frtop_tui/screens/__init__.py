@@ -1,0 +1,1 @@
+"""One module per screen; each shows a frame and sends keys up."""

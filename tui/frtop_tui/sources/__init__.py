@@ -1,0 +1,1 @@
+"""Where frames come from: live agents, and scripted ones for tests and pictures."""
