@@ -1,1 +1,30 @@
 """The command line: parse and dispatch. Textual is imported only to draw."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from frtop_tui.cli.parser import parse
+from frtop_tui.errors import FrtopError
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; the exit status is documented in `frtop diagnose --help`."""
+    try:
+        options = parse(sys.argv[1:] if argv is None else argv)
+        status: int = options.run(options)
+        sys.stdout.flush()
+    except FrtopError as error:
+        print(f"frtop: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output left (`frtop diagnose | head`): nothing more to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status

@@ -1,0 +1,152 @@
+"""The command line's words. Commands are imported when they run, to start fast."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import Final, NoReturn
+
+from frtop_tui.demo.faults import FAULTS
+from frtop_tui.errors import UsageError
+
+SCREEN: Final = "screen"
+STATUSES: Final = """exit status of diagnose:
+  0  nothing wrong, and everything was seen
+  3  hung, dead or diverged
+  5  held up or slow
+  4  undecided, or too little was seen to say
+  2  the command line makes no sense
+  1  another error
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains with one sentence and the next step, like every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, f"`{self.prog} --help` lists what there is")
+
+
+def _command(name: str) -> Callable[[argparse.Namespace], int]:
+    """The `run` of a command's module, imported when it is called."""
+
+    def run(options: argparse.Namespace) -> int:
+        module = importlib.import_module(f"frtop_tui.cli.{name}")
+        status: int = module.run(options)
+        return status
+
+    return run
+
+
+def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
+    """The parser, and the verbs it knows."""
+    top = _Parser(
+        prog="frtop",
+        description="Who, what and why, when a distributed PyTorch job hangs.",
+        epilog="Without a command: the screen, on this host's newest job.",
+    )
+    top.add_argument("--version", action="version", version=f"frtop {metadata.version('frtop')}")
+    verbs = top.add_subparsers(metavar="COMMAND", parser_class=_Parser)
+
+    screen = verbs.add_parser(SCREEN, help="the live screen (also without the word `screen`)")
+    _connection(screen)
+    screen.set_defaults(run=_command("screen"))
+
+    diagnose = verbs.add_parser(
+        "diagnose",
+        help="the verdict as text, without a screen",
+        epilog=STATUSES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _connection(diagnose)
+    diagnose.add_argument("--json", action="store_true", help="as a JSON document")
+    diagnose.add_argument(
+        "--wait",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="look at most this long before saying what is known (default 10)",
+    )
+    diagnose.set_defaults(run=_command("diagnose"))
+
+    run = verbs.add_parser(
+        "run",
+        help="start a job that frtop can look into: frtop run -- torchrun ...",
+        description="Runs the command with the recorder prepared. No code changes; the job's "
+        "environment need not have frtop.",
+    )
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
+    run.set_defaults(run=_command("run"))
+
+    agent = verbs.add_parser("agent", help="the agent of this host, in the foreground")
+    agent.add_argument("--port", type=_port, help="first of its two ports (default: 7677 or next)")
+    agent.add_argument("--bind", metavar="ADDRESS", help="listen here only (default: everywhere)")
+    agent.set_defaults(run=_command("agent"))
+
+    demo = verbs.add_parser(
+        "demo",
+        help="a real job that hangs, to try frtop on",
+        epilog="faults:\n" + "".join(f"  {f.name:10} {f.story}\n" for f in FAULTS.values()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    demo.add_argument("--fault", choices=FAULTS, default="stall", metavar="NAME",
+                      help="what goes wrong (default: stall)")  # fmt: skip
+    demo.add_argument("--headless", action="store_true",
+                      help="no screen: progress, then the verdict; "
+                      "exit status 0 if who and why are right")  # fmt: skip
+    demo.set_defaults(run=_command("demo"))
+    return top, tuple(verbs.choices)
+
+
+def _connection(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--connect",
+        nargs="+",
+        default=["local"],
+        metavar="SPEC",
+        help="hosts of the job: 'node[0-7]', node3:7700, several (default: local)",
+    )
+    verb.add_argument("--job", metavar="NAME", help="name or run id (default: the newest live job)")
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 86400:
+        raise argparse.ArgumentTypeError("must be more than 0 and at most a day")
+    return value
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 65534:
+        raise argparse.ArgumentTypeError("ports are 1 to 65534 (the next one is used too)")
+    return value
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The options of one command, with `run` to call.
+
+    Raises:
+        UsageError: nonsense; the sentence names the nearest thing that makes sense.
+    """
+    top, verbs = parser()
+    words = list(argv)
+    if not words or (words[0].startswith("-") and words[0] not in ("-h", "--help", "--version")):
+        words.insert(0, SCREEN)
+    elif words[0] not in verbs and not words[0].startswith("-"):
+        near = difflib.get_close_matches(words[0], verbs, n=1)
+        raise UsageError(
+            f"there is no command {words[0]!r}",
+            f"did you mean `frtop {near[0]}`?" if near else "`frtop --help` lists the commands",
+        )
+    options = top.parse_args(words)
+    misplaced = [spec for spec in getattr(options, "connect", ()) if spec in verbs]
+    if misplaced:
+        raise UsageError(
+            f"{misplaced[0]!r} stands among the hosts",
+            f"the command comes first: frtop {misplaced[0]} --connect ...",
+        )
+    return options

@@ -1,0 +1,57 @@
+"""The demo's faults, and what a right verdict on each says.
+
+The truth is used only to check the verdict afterwards; nothing that reasons sees it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_tui.job.model import Verdict
+
+RANKS: Final = 4
+CULPRIT: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One way to go wrong. `kind`, `causes` and `progress` are what a right verdict says."""
+
+    name: str
+    story: str
+    kind: str
+    causes: tuple[str, ...] = ()
+    progress: str = "none"
+
+    def explained_by(self, verdicts: tuple[Verdict, ...]) -> bool:
+        """Whether the first verdict names the right rank, alone, and the right cause."""
+        if not self.kind:
+            return not verdicts
+        return (
+            bool(verdicts)
+            and verdicts[0].kind == self.kind
+            and verdicts[0].culprits == (CULPRIT,)
+            and verdicts[0].progress == self.progress
+            and (not self.causes or verdicts[0].why.cause in self.causes)
+        )
+
+
+_ABSENT = "not_entered"
+
+FAULTS: Final = {
+    fault.name: fault
+    for fault in (
+        Fault("stall", "a data worker of rank 2 gets stuck in a read", _ABSENT, ("dataloader",)),
+        Fault("exit", "rank 2 leaves the program early", "dead", ("exited",)),
+        Fault("exception", "rank 2 raises", "dead", ("exception",)),
+        Fault("kill", "rank 2 is killed by signal 9", "dead", ("signal", "oom")),
+        Fault("mismatch", "rank 2 calls barrier where the others all_reduce", "mismatch"),
+        Fault("gil", "rank 2 holds the GIL in C", _ABSENT, ("gil",)),
+        Fault("stop", "rank 2 is stopped by a signal", _ABSENT, ("stopped",)),
+        Fault("sleep", "rank 2 sleeps for an hour", _ABSENT, ("sleeping",)),
+        Fault("file", "rank 2 reads a file that never answers", _ABSENT, ("file_io",)),
+        Fault("compute", "rank 2 computes without end", _ABSENT, ("computing",), "active"),
+        Fault("none", "nothing goes wrong", ""),
+    )
+}

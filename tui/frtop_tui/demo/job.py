@@ -1,0 +1,177 @@
+"""Starts the demo's job in a folder of its own, and takes all of it away again."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import math
+import operator
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from array import array
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import psutil
+
+from frtop_tui.demo.faults import CULPRIT, RANKS, Fault
+from frtop_tui.errors import DemoFailed, Missing
+from frtop_tui.prepare import prepare
+
+SCRIPT: Final = Path(__file__).with_name("train.py")
+SHARDS: Final = 160
+STUCK_SHARD: Final = CULPRIT + RANKS * 12
+"""The thirteenth shard of the culprit: its worker gets there within a few seconds."""
+FAULT_STEP: Final = 50
+FEATURES: Final = 64
+ROWS: Final = 64
+"""Shape of a shard, as `train.py` reads it."""
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+class DemoJob:
+    """A running job. A context manager: leaving it leaves no process and no file."""
+
+    def __init__(self, fault: Fault) -> None:
+        """Prepares folders; `start` starts.
+
+        Raises:
+            Missing: torch is not installed here.
+        """
+        if importlib.util.find_spec("torch") is None:
+            raise Missing(
+                "the demo trains a real model and needs torch", "pip install 'frtop[demo]'"
+            )
+        self.fault = fault
+        self.folder = Path(tempfile.mkdtemp(prefix="frtop-demo-"))
+        memory = Path("/dev/shm")  # noqa: S108 - the place for shared memory, not a temp file
+        usable = memory.is_dir() and os.access(memory, os.W_OK)
+        self.rings = Path(tempfile.mkdtemp(prefix="frtop-demo-", dir=memory if usable else None))
+        self.log = self.folder / "job.log"
+        self._launcher: subprocess.Popen[bytes] | None = None
+        self._pipe = -1
+
+    def environment(self) -> dict[str, str]:
+        """What makes recorder, agent and operator of this demo find only each other."""
+        return {
+            "FRTOP_DIR": str(self.rings),
+            "FRTOP_KEY_FILE": str(self.folder / "key"),
+            "FRTOP_BIND": "127.0.0.1",
+            "FRTOP_AGENT_WITH": str(os.getpid()),
+        }
+
+    def start(self) -> None:
+        """Writes the data and starts torchrun; returns at once."""
+        # Whatever the launcher leaves behind becomes our child, so that we can end it.
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        data = self.folder / "data"
+        data.mkdir()
+        _write_shards(data)
+        if self.fault.name == "stall":
+            self._make_pipe(data / f"shard-{STUCK_SHARD:04d}")
+        elif self.fault.name == "file":
+            self._make_pipe(data / "vocabulary")
+        with self.log.open("wb") as log:
+            self._launcher = subprocess.Popen(
+                [sys.executable, "-m", "torch.distributed.run", "--standalone",
+                 "--nproc-per-node", str(RANKS), str(SCRIPT), "--data", str(data),
+                 "--fault", self.fault.name, "--fault-rank", str(CULPRIT),
+                 "--fault-step", str(FAULT_STEP)],
+                env=prepare({**os.environ, **self.environment(), "OMP_NUM_THREADS": "1"}),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def _make_pipe(self, path: Path) -> None:
+        """A named pipe held open and never written: a read of it waits for ever."""
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+        self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def ended(self) -> bool:
+        return self._launcher is None or self._launcher.poll() is not None
+
+    def step(self) -> int:
+        """Last training step that the job's own output speaks of."""
+        lines = [line for line in self.output().splitlines() if line.startswith("step ")]
+        return int(lines[-1].split()[1]) if lines else 0
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def require_alive(self) -> None:
+        """Raises `DemoFailed` with the job's last words if it ended without its fault."""
+        if self.ended() and not self.step():
+            words = "\n".join(self.output().splitlines()[-15:])
+            raise DemoFailed(
+                f"the demo's job ended before its first steps:\n{words}",
+                "run it again; if it fails again, the lines above say why",
+            )
+
+    def stop(self) -> None:
+        """Ends launcher, ranks, data workers and agent; removes every file."""
+        family = self._family()
+        if self._launcher is not None and self._launcher.poll() is None:
+            self._launcher.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 1.0
+        while self._launcher is not None and time.monotonic() < deadline:
+            if self._launcher.poll() is not None:
+                break
+            time.sleep(0.02)
+        # A stopped or stuck rank ignores SIGTERM; torchrun would wait 30 s for it.
+        family = list({*family, *self._family()})
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(family, timeout=5)
+        if self._launcher is not None:
+            self._launcher.wait()
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.rings, ignore_errors=True)
+
+    def _family(self) -> list[psutil.Process]:
+        """Every process below us that lives in this demo's folder."""
+        family = []
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("FRTOP_DIR") == str(self.rings):
+                    family.append(process)
+        return family
+
+    def __enter__(self) -> DemoJob:  # noqa: PYI034 - Self needs Python 3.11
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def _write_shards(folder: Path) -> None:
+    """A data set that can be learned: a function of the features plus noise."""
+    chance = random.Random(0)  # noqa: S311 - training data
+    direction = [chance.gauss(0, 1) for _ in range(FEATURES)]
+    rows = [[chance.gauss(0, 1) for _ in range(FEATURES)] for _ in range(ROWS)]
+    for number in range(SHARDS):
+        values = array("f")
+        for row in rows:
+            shifted = row[number % FEATURES :] + row[: number % FEATURES]
+            values.extend(shifted)
+            values.append(
+                math.tanh(sum(map(operator.mul, shifted, direction))) + chance.gauss(0, 0.1)
+            )
+        (folder / f"shard-{number:04d}").write_bytes(values.tobytes())
