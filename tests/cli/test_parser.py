@@ -1,0 +1,53 @@
+"""What the command line takes, and what it says to nonsense."""
+
+from __future__ import annotations
+
+import pytest
+
+from frtop_tui.cli import main
+from frtop_tui.cli.parser import parse
+from frtop_tui.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("words", "connect"),
+    [
+        ([], ["local"]),
+        (["--connect", "node[0-7]"], ["node[0-7]"]),
+        (["--connect", "node0", "node1"], ["node0", "node1"]),
+        (["diagnose", "--connect", "node0", "node1", "--json"], ["node0", "node1"]),
+        (["screen"], ["local"]),
+    ],
+)
+def test_hosts_are_taken_as_shells_leave_them(words: list[str], connect: list[str]) -> None:
+    assert parse(words).connect == connect
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["dignose"], "did you mean `frtop diagnose`"),
+        (["xyzzy"], "`frtop --help` lists the commands"),
+        (["--conect", "node0"], "unrecognized arguments: --conect"),
+        (["--connect", "node0", "diagnose"], "frtop diagnose --connect"),
+        (["demo", "--fault", "gremlin"], "invalid choice: 'gremlin'"),
+        (["diagnose", "--wait", "-3"], "more than 0"),
+        (["diagnose", "--wait", "soon"], "invalid"),
+        (["agent", "--port", "99999"], "1 to 65534"),
+    ],
+)
+def test_nonsense_gets_a_sentence_and_a_next_step(words: list[str], says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(words)
+    assert says in str(caught.value)
+    assert "next:" in str(caught.value)
+
+
+def test_a_usage_error_has_its_own_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run"]) == 2
+    assert "frtop run -- torchrun" in capsys.readouterr().err
+
+
+def test_an_unknown_command_to_run_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--", "no-such-program-anywhere"]) == 127
+    assert "no such command" in capsys.readouterr().err

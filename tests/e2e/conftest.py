@@ -1,0 +1,88 @@
+"""Real jobs: every test gets an frtop of its own, and must leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+JOBS = Path(__file__).parents[1] / "jobs"
+Launch = Callable[..., "subprocess.Popen[str]"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.job)
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An FRTOP_DIR in shared memory, a key file, loopback only, an agent that leaves with us."""
+    folder = Path(tempfile.mkdtemp(prefix="frtop-test-", dir="/dev/shm"))
+    monkeypatch.setenv("FRTOP_DIR", str(folder))
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(folder / "key"))
+    monkeypatch.setenv("FRTOP_BIND", "127.0.0.1")
+    monkeypatch.setenv("FRTOP_AGENT_WITH", str(os.getpid()))
+    yield folder
+    for process in family(folder):
+        process.kill()
+    shutil.rmtree(folder)
+
+
+def family(folder: Path) -> list[psutil.Process]:
+    """Every process that lives in this frtop folder, ours excepted."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("FRTOP_DIR") == str(folder) and process.pid != os.getpid():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def torchrun(home: Path) -> Iterator[Launch]:
+    """Starts `frtop run -- torchrun` on a program of tests/jobs."""
+    started: list[subprocess.Popen[str]] = []
+
+    def launch(program: str, *arguments: str, ranks: int = 2) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "frtop_tui", "run", "--", sys.executable, "-m",
+             "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
+             str(JOBS / program), *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield launch
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def frtop(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the program as a user does."""
+    return subprocess.run(
+        [sys.executable, "-m", "frtop_tui", *arguments],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def eventually(condition: Callable[[], object], seconds: float, what: str) -> None:
+    """Waits for a condition, with a deadline."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.05)

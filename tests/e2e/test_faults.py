@@ -1,0 +1,118 @@
+"""Each fault of the demo on a real job: the right rank, the right why, the right posture."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from frtop_tui.diagnosis.report import document, exit_status
+
+from frtop_tui.demo.faults import CULPRIT, FAULTS
+from frtop_tui.demo.job import DemoJob
+from frtop_tui.job.model import Frame, Posture
+from frtop_tui.sources.live import LiveSource
+
+POSTURES: dict[str, Posture] = {
+    "stall": "late",
+    "exit": "done",
+    "exception": "dead",
+    "kill": "dead",
+    "gil": "silent",
+    "stop": "stopped",
+    "sleep": "late",
+    "file": "late",
+    "compute": "late",
+}
+HELD_UP = {"compute"}
+
+
+def watch(source: LiveSource, job: DemoJob, seconds: float) -> Frame:
+    """The first frame whose first verdict is confirmed."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        frame = source.frame()
+        if frame.verdicts and frame.verdicts[0].confidence == "confirmed":
+            return frame
+        time.sleep(0.1)
+    frame = source.frame()
+    pytest.fail(
+        f"no confirmed verdict in {seconds} s: {frame.health} {frame.verdicts}\n"
+        f"{[(rank, view.posture) for rank, view in frame.ranks.items()]}\n{job.output()[-3000:]}"
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS if name != "none"])
+def test_the_right_rank_and_the_right_why(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with DemoJob(FAULTS[name]) as job:
+        for variable, value in job.environment().items():
+            monkeypatch.setenv(variable, value)
+        job.start()
+        source = LiveSource()
+        try:
+            frame = watch(source, job, 90)
+        finally:
+            source.close()
+        assert job.fault.explained_by(frame.verdicts), document(frame)
+        if name in POSTURES:
+            assert frame.ranks[CULPRIT].posture == POSTURES[name]
+        assert exit_status(frame) == (5 if name in HELD_UP else 3)
+    assert not job.folder.exists()
+    assert not job.rings.exists()
+
+
+def test_a_healthy_run_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    with DemoJob(FAULTS["none"]) as job:
+        for variable, value in job.environment().items():
+            monkeypatch.setenv(variable, value)
+        job.start()
+        source = LiveSource()
+        seen: set[str] = set()
+        try:
+            end = time.monotonic() + 90
+            while job.step() < 200:
+                assert time.monotonic() < end, job.output()
+                frame = source.frame()
+                assert not frame.verdicts, document(frame)
+                seen.add(frame.health)
+                time.sleep(0.1)
+        finally:
+            source.close()
+        assert frame.health == "healthy"
+        assert exit_status(frame) == 0
+        assert {"hung", "dead", "diverged", "held up"}.isdisjoint(seen)
+        assert all(
+            (view.present is not None and view.present.step > 0) for view in frame.ranks.values()
+        )
+
+
+def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = demo_folders()
+    job = DemoJob(FAULTS["stop"])
+    for variable, value in job.environment().items():
+        monkeypatch.setenv(variable, value)
+    with job:
+        job.start()
+        source = LiveSource()
+        try:
+            end = time.monotonic() + 60
+            while not source.frame().ranks:
+                assert time.monotonic() < end, job.output()
+                time.sleep(0.1)
+        finally:
+            source.close()
+    assert not [p for p in Path("/proc").glob("[0-9]*") if _lives_in(p, job.rings)]
+    assert demo_folders() <= before
+
+
+def demo_folders() -> set[Path]:
+    return {*Path("/dev/shm").glob("frtop-demo*"), *Path("/tmp").glob("frtop-demo*")}
+
+
+def _lives_in(process: Path, folder: Path) -> bool:
+    try:
+        environ = (process / "environ").read_bytes()
+    except OSError:
+        return False
+    return f"FRTOP_DIR={folder}".encode() in environ and int(process.name) != os.getpid()

@@ -1,0 +1,23 @@
+"""Trains a little, ends by itself. Truth: nothing is ever wrong."""
+
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    end = time.monotonic() + float(sys.argv[1])
+    go_on = torch.ones(1)
+    while go_on.item():
+        dist.all_reduce(torch.ones(1000))
+        go_on = torch.tensor([float(time.monotonic() < end)])
+        dist.broadcast(go_on, src=0)
+        time.sleep(0.01)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
