@@ -1,0 +1,1 @@
+"""What frtop costs and how fast it is: `make bench`. Reports, not tests."""

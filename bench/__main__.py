@@ -1,0 +1,24 @@
+"""Runs every measurement, one after the other, each with its budget beside it."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib import metadata
+
+from bench import ddp_step, live, recorder_cost
+
+
+def main() -> None:
+    only = sys.argv[1:]
+    print(f"frtop {metadata.version('frtop')}, torch {metadata.version('torch')}, "
+          f"Python {platform.python_version()}, {platform.machine()}\n")  # fmt: skip
+    for part in (recorder_cost, ddp_step, live):
+        name = part.__name__.rpartition(".")[2]
+        if not only or name in only:
+            part.main()
+            print(flush=True)
+
+
+if __name__ == "__main__":
+    main()
