@@ -1,0 +1,34 @@
+"""`python -m frtop_probe.agent`: how recorders start it; people type `frtop agent`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from frtop_probe.agent.options import OptionProblem, Options
+from frtop_probe.agent.serve import serve
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m frtop_probe.agent", description=__doc__)
+    parser.add_argument("--port", type=int, help="port of updates; requests go to the next")
+    parser.add_argument("--bind", metavar="ADDR", help="address to listen on (default: all)")
+    parser.add_argument("--with-pid", type=int, metavar="PID", help="leave when it ends")
+    parser.add_argument("--linger", type=float, metavar="SECONDS", help="stay after the last rank")
+    given = parser.parse_args(arguments)
+    try:
+        chosen = Options.from_environment(
+            bind=given.bind,
+            port=given.port,
+            with_pid=given.with_pid,
+            linger=given.linger,
+            by_hand=sys.stderr.isatty(),
+        )
+    except OptionProblem as problem:
+        sys.stderr.write(f"frtop agent: {problem}\n")
+        return 2
+    return serve(chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

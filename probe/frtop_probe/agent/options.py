@@ -1,0 +1,78 @@
+"""What an agent may be told: by its command line, by the environment, else by default."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+BIND: Final = "FRTOP_BIND"
+PORT: Final = "FRTOP_PORT"
+WITH: Final = "FRTOP_AGENT_WITH"
+LINGER: Final = "FRTOP_AGENT_LINGER"
+DEFAULT_PORT: Final = 7677
+DEFAULT_LINGER: Final = 300.0
+
+
+class OptionProblem(ValueError):
+    """A value nobody can work with; the text names where it came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`port` is that of updates, requests go to the next one.
+
+    `any_port` allows the next free pair when `port` is taken. With `with_pid` the agent
+    leaves when that process ends, else `linger` seconds after its last rank. `by_hand`
+    says that a person reads what it prints.
+    """
+
+    bind: str = "*"
+    port: int = DEFAULT_PORT
+    any_port: bool = True
+    with_pid: int | None = None
+    linger: float = DEFAULT_LINGER
+    by_hand: bool = False
+
+    @classmethod
+    def from_environment(
+        cls,
+        *,
+        bind: str | None = None,
+        port: int | None = None,
+        with_pid: int | None = None,
+        linger: float | None = None,
+        by_hand: bool = True,
+    ) -> Options:
+        """Options from what was given, the environment, and the defaults, in this order.
+
+        Raises:
+            OptionProblem: a value is out of range, or no number.
+        """
+        named = _number(PORT, 1, 65534)
+        chosen = port if port is not None else named
+        if chosen is not None and not 1 <= chosen <= 65534:
+            raise OptionProblem(f"port {chosen} is no port between 1 and 65534")
+        companion = with_pid if with_pid is not None else _number(WITH, 1, 2**31 - 1)
+        seconds = linger if linger is not None else _number(LINGER, 0, 10**9)
+        return cls(
+            bind=bind or os.environ.get(BIND) or "*",
+            port=int(chosen) if chosen is not None else DEFAULT_PORT,
+            any_port=port is None,  # a spawned agent has nobody whom it could ask for another
+            with_pid=int(companion) if companion is not None else None,
+            linger=float(seconds) if seconds is not None else DEFAULT_LINGER,
+            by_hand=by_hand,
+        )
+
+
+def _number(variable: str, low: int, high: int) -> float | None:
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = low - 1
+    if not low <= value <= high:
+        raise OptionProblem(f"{variable}={text} is no number between {low} and {high}")
+    return value

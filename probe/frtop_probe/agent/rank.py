@@ -1,0 +1,223 @@
+"""One adopted rank: what is known of it, and what of that is new in this tick."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from frtop_probe import wire
+from frtop_probe.agent.ringview import RingView
+from frtop_probe.eyes import endings, proc
+from frtop_probe.eyes.endings import Exit
+from frtop_probe.ring.layout import State
+from frtop_probe.ring.reader import GroupRow, Ring
+
+MAX_PENDING: Final = 16
+SETTLED_NS: Final = 500_000_000
+"""Ops that have been pending for less are not told: a busy rank has other ones each tick,
+and nobody could read them."""
+_CPU_STEP_NS: Final = 20_000_000
+_IO_STEP: Final = 4096
+_RSS_STEP: Final = 16 * 1024 * 1024
+_FLUSH_TICKS: Final = 8
+"""Small changes of a process are told this seldom."""
+
+
+@dataclass(slots=True)
+class _Front:
+    """What was last told of a group, and of which row."""
+
+    row: GroupRow
+    told: wire.Front
+
+
+@dataclass(slots=True)
+class Rank:
+    """The agent's memory of one rank. `pidfd` is None once it has ended."""
+
+    key: int
+    ring: Ring
+    pidfd: int | None
+    died_ns: int | None = None
+    exit: Exit | None = None
+    oom_file: str = ""
+    ending: wire.Ending | None = None
+    _view: RingView = field(init=False)
+    _identity: wire.Identity | None = None
+    _present: wire.Present | None = None
+    _groups: dict[int, wire.Group] = field(default_factory=dict)
+    _fronts: dict[int, _Front] = field(default_factory=dict)
+    _pending: tuple[wire.Op, ...] = ()
+    _pending_more: int = 0
+    _process: wire.Process | None = None
+    _process_ticks: int = 0
+    _raised: wire.Raised | None = None
+    _notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._view = RingView(self.ring)
+
+    @property
+    def pid(self) -> int:
+        return self.ring.birth.pid
+
+    @property
+    def view(self) -> RingView:
+        return self._view
+
+    def learn_exit(self) -> None:
+        """Takes what can be known by now of how the process ended."""
+        if self.pidfd is not None and self.exit is None:
+            self.exit = endings.learn(self.pidfd, self.pid, self.ring.birth.start_ticks)
+
+    def update(self, now_ns: int) -> wire.RankUpdate | None:
+        """Reads the rank; gives what changed since the last call, None for nothing."""
+        self.ring.refresh()
+        fresh = wire.RankUpdate(
+            key=self.key,
+            identity=self._new_identity(),
+            present=self._new_present(),
+            groups=self._new_groups(),
+            fronts=self._new_fronts(),
+            pending=self._new_pending(now_ns),
+            pending_more=self._pending_more,
+            process=self._new_process(),
+            raised=self._new_raised(),
+            notes=self._new_notes(),
+        )
+        nothing = wire.RankUpdate(key=self.key, pending_more=self._pending_more)
+        return None if fresh == nothing else fresh
+
+    def end(self, now_ns: int, oom_kills: int) -> wire.RankUpdate:
+        """The rank's last update: its ring is read once more, then it is only remembered."""
+        self.died_ns = self.died_ns or now_ns
+        last = self.update(self.died_ns + SETTLED_NS)
+        ended = self.exit or Exit()
+        stopped = self._present is not None and self._present.state == State.STOPPED
+        self.ending = wire.Ending(
+            at_ns=self.died_ns,
+            exit_code=ended.code,
+            signal=ended.signal,
+            clean=stopped and ended.signal is None and ended.code in (0, None),
+            oom_kills=oom_kills,
+        )
+        self._process = None
+        self.release()
+        return msgspec.structs.replace(
+            last or wire.RankUpdate(key=self.key), process=None, ending=self.ending
+        )
+
+    def full(self) -> wire.RankUpdate:
+        """Everything as of the last update."""
+        return wire.RankUpdate(
+            key=self.key,
+            identity=self._identity,
+            present=self._present,
+            groups=tuple(self._groups.values()),
+            fronts=tuple(front.told for front in self._fronts.values()),
+            pending=self._pending,
+            pending_more=self._pending_more,
+            process=self._process,
+            raised=self._raised,
+            ending=self.ending,
+            notes=self._notes,
+        )
+
+    def release(self) -> None:
+        """Closes the pidfd; the ring stays readable."""
+        if self.pidfd is not None:
+            with suppress(OSError):
+                os.close(self.pidfd)
+            self.pidfd = None
+
+    def _new_identity(self) -> wire.Identity | None:
+        identity = self._view.identity()
+        if identity == self._identity:
+            return None
+        self._identity = identity
+        return identity
+
+    def _new_present(self) -> wire.Present | None:
+        present = self._view.present()
+        if present == self._present:
+            return None
+        self._present = present
+        return present
+
+    def _new_groups(self) -> tuple[wire.Group, ...]:
+        fresh = []
+        for number in self.ring.groups:
+            group = self._view.group(number)
+            if group is not None and group != self._groups.get(number):
+                self._groups[number] = group
+                fresh.append(group)
+        return tuple(fresh)
+
+    def _new_fronts(self) -> tuple[wire.Front, ...]:
+        fresh = []
+        for row in self.ring.group_rows():
+            known = self._fronts.get(row.group)
+            if known is None or known.row != row:
+                front = wire.Front(row.group, row.number, row.p2p, row.issued_ns)
+            elif known.told.last is None or known.told.last.pending:
+                last = self._view.last_op(row)  # quiet since the last tick
+                front = msgspec.structs.replace(known.told, last=last)
+                if known.told.last is not None and known.told.last.pending == last.pending:
+                    continue
+            else:
+                continue
+            self._fronts[row.group] = _Front(row, front)
+            fresh.append(front)
+        return tuple(fresh)
+
+    def _new_pending(self, now_ns: int) -> tuple[wire.Op, ...] | None:
+        rows = [r for r in self.ring.pending() if r.issued_ns <= now_ns - SETTLED_NS]
+        more = max(0, len(rows) - MAX_PENDING)
+        rows = rows[:MAX_PENDING]
+        known = [op.sequence for op in self._pending]
+        if [row.sequence for row in rows] == known and more == self._pending_more:
+            return None
+        self._pending = tuple(self._view.op(row) for row in rows)
+        self._pending_more = more
+        return self._pending
+
+    def _new_process(self) -> wire.Process | None:
+        process = proc.process(self.pid) if self.pidfd is not None else None
+        if process is None or process == self._process:
+            return None
+        self._process_ticks += 1
+        known = self._process
+        if known is not None and self._process_ticks < _FLUSH_TICKS and _alike(known, process):
+            return None
+        self._process_ticks = 0
+        self._process = process
+        return process
+
+    def _new_raised(self) -> wire.Raised | None:
+        raised = self._view.raised()
+        if raised == self._raised:
+            return None
+        self._raised = raised
+        return raised
+
+    def _new_notes(self) -> tuple[str, ...]:
+        notes = self._view.notes()
+        if notes == self._notes:
+            return ()
+        self._notes = notes
+        return notes
+
+
+def _alike(old: wire.Process, new: wire.Process) -> bool:
+    """Whether the difference is too small to be told at once."""
+    return (
+        (old.state, old.wchan, old.syscall, old.file, old.threads, old.children, old.parent)
+        == (new.state, new.wchan, new.syscall, new.file, new.threads, new.children, new.parent)
+        and new.cpu_ns - old.cpu_ns < _CPU_STEP_NS
+        and new.io_bytes - old.io_bytes < _IO_STEP
+        and abs(new.rss - old.rss) < _RSS_STEP
+    )

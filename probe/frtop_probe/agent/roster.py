@@ -1,0 +1,223 @@
+"""The ranks of one host and folder: found, followed, ended, and at last cleared away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from frtop_probe import wire
+from frtop_probe.agent.rank import Rank
+from frtop_probe.eyes import endings, proc
+from frtop_probe.ring.layout import SUFFIX, Cell
+from frtop_probe.ring.reader import Ring, RingError
+
+MAX_RANKS: Final = 512
+_PATIENCE: Final = 4
+"""Ticks after which a ring that cannot be read is no longer just unfinished."""
+_STATUS_WAIT_NS: Final = 2_000_000_000
+"""How long a parent may take to reap before the ending is told without a status."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a tick brought. `notes` are all notes about the host, if one is new."""
+
+    ranks: tuple[wire.RankUpdate, ...]
+    forgotten: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _File:
+    """A ring file met in a folder: adopted (`key`), or not (yet)."""
+
+    inode: int
+    key: int | None = None
+    tries: int = 0
+    settled: bool = False
+
+
+class Roster:
+    """All ranks whose rings lie in `folders`, by key."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._folders = tuple(folders)
+        self._files: dict[Path, _File] = {}
+        self._notes: dict[str, None] = {}
+        self._new_notes = False
+        self._forgotten: list[int] = []
+        self._next_key = 1
+        self._oom: dict[str, tuple[int, int]] = {}
+        self._boot = uuid.UUID((proc.read("/proc/sys/kernel/random/boot_id") or "").strip()).bytes
+        self._pid_namespace = Path("/proc/self/ns/pid").stat().st_ino
+        self.ranks: dict[int, Rank] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._notes)
+
+    @property
+    def living(self) -> int:
+        return sum(rank.ending is None for rank in self.ranks.values())
+
+    def tick(self, now_ns: int) -> News:
+        """Looks for rings, reads all living ranks, and tells what is new."""
+        self._scan()
+        updates = []
+        for rank in list(self.ranks.values()):
+            if rank.ending is not None:
+                continue
+            try:
+                update = self._follow(rank, now_ns)
+            except Exception as error:  # noqa: BLE001 - one damaged ring must not silence the host
+                self._note(f"{rank.ring.path.name} is damaged ({error!r}): rank not shown")
+                self._forget(rank)
+                continue
+            if update is not None:
+                updates.append(update)
+        self._sample_oom()
+        forgotten, self._forgotten = tuple(self._forgotten), []
+        notes, self._new_notes = (self.notes if self._new_notes else ()), False
+        return News(tuple(updates), forgotten, notes)
+
+    def look_for_living(self) -> bool:
+        """Whether there is a living rank, also one that appeared after the last tick."""
+        self._scan()
+        return self.living > 0
+
+    def clear(self) -> None:
+        """Removes the rings of ended ranks, and lets go of all others."""
+        for rank in list(self.ranks.values()):
+            if rank.ending is not None:
+                with suppress(OSError):
+                    rank.ring.path.unlink()
+            self._forget(rank)
+
+    def _follow(self, rank: Rank, now_ns: int) -> wire.RankUpdate | None:
+        if rank.pidfd is None:  # was over when we found it
+            rank.died_ns = rank.ring.cell(Cell.BEAT_NS) or rank.ring.birth.monotonic_ns
+            return rank.end(now_ns, 0)
+        if rank.died_ns is None:
+            return rank.update(now_ns)
+        rank.learn_exit()
+        if rank.exit is None and now_ns - rank.died_ns < _STATUS_WAIT_NS:
+            return rank.update(now_ns)
+        self._unwatch(rank)
+        return rank.end(now_ns, self._oom_kills(rank.oom_file))
+
+    def _died(self, rank: Rank) -> None:
+        """Called by the event loop at the moment of a death."""
+        self._unwatch(rank)
+        rank.died_ns = time.monotonic_ns()
+        rank.learn_exit()
+
+    def _unwatch(self, rank: Rank) -> None:
+        if rank.pidfd is not None:
+            asyncio.get_running_loop().remove_reader(rank.pidfd)
+
+    def _scan(self) -> None:
+        for folder in self._folders:
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        if entry.name.endswith(SUFFIX):
+                            self._meet(Path(entry.path), entry.inode(), entry)
+            except OSError as error:
+                self._note(f"{folder} cannot be read: {error.strerror}")
+
+    def _meet(self, path: Path, inode: int, entry: os.DirEntry[str]) -> None:
+        known = self._files.get(path)
+        if known is not None and known.inode != inode:  # the recorder started anew
+            if known.key is not None and known.key in self.ranks:
+                self._forget(self.ranks[known.key])
+            known = None
+        if known is None:
+            known = self._files[path] = _File(inode)
+        if known.settled or known.key is not None:
+            return
+        if not entry.is_file(follow_symlinks=False):
+            known.settled = True
+            return
+        if len(self.ranks) >= MAX_RANKS and not self._make_room():
+            self._note(f"more than {MAX_RANKS} rings: {path.name} and later ones are not read")
+            return
+        try:
+            ring = Ring(path)
+        except (RingError, OSError) as error:
+            known.tries += 1
+            if known.tries >= _PATIENCE:
+                known.settled = True
+                self._note(f"a ring cannot be read: {error}")
+            return
+        known.settled = True
+        if self._ours(ring):
+            known.key = self._adopt(ring)
+        else:
+            ring.close()
+
+    def _ours(self, ring: Ring) -> bool:
+        if ring.birth.boot != self._boot:
+            return False
+        if ring.birth.pid_namespace != self._pid_namespace:
+            self._note(
+                "a rank of another container shares this folder: only an agent inside that "
+                "container can look at it (`frtop agent` there)"
+            )
+            return False
+        return True
+
+    def _adopt(self, ring: Ring) -> int:
+        pid, start_ticks = ring.birth.pid, ring.birth.start_ticks
+        rank = Rank(self._next_key, ring, endings.open_pidfd(pid, start_ticks))
+        self._next_key += 1
+        self.ranks[rank.key] = rank
+        if rank.pidfd is None:
+            rank.exit = endings.of_zombie(pid, start_ticks)
+            return rank.key
+        asyncio.get_running_loop().add_reader(rank.pidfd, self._died, rank)
+        file = endings.oom_file(pid)
+        if file is not None:
+            rank.oom_file = str(file)
+            self._oom.setdefault(rank.oom_file, (count := self._oom_count(rank.oom_file), count))
+        return rank.key
+
+    def _make_room(self) -> bool:
+        """Forgets the oldest ended rank, its ring included, for a new one."""
+        ended = next((rank for rank in self.ranks.values() if rank.ending is not None), None)
+        if ended is None:
+            return False
+        with suppress(OSError):
+            ended.ring.path.unlink()
+        self._forget(ended)
+        return True
+
+    def _forget(self, rank: Rank) -> None:
+        self._unwatch(rank)
+        rank.release()
+        with suppress(BufferError):
+            rank.ring.close()
+        self.ranks.pop(rank.key, None)
+        self._forgotten.append(rank.key)
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes and len(self._notes) < 64:
+            self._notes[text] = None
+            self._new_notes = True
+
+    def _sample_oom(self) -> None:
+        for file, (_, newest) in self._oom.items():
+            self._oom[file] = (newest, self._oom_count(file))
+
+    def _oom_kills(self, file: str) -> int:
+        """By how much the counter rose between the tick before last and now."""
+        return max(0, self._oom_count(file) - self._oom[file][0]) if file in self._oom else 0
+
+    def _oom_count(self, file: str) -> int:
+        return endings.parse_oom(proc.read(file) or "")

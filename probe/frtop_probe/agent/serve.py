@@ -1,0 +1,109 @@
+"""An agent's life: alone in its folder, modest on its host, tidy when it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from frtop_probe import keys
+from frtop_probe.agent import announcement
+from frtop_probe.agent.announcement import Lock
+from frtop_probe.agent.door import PortProblem, open_door
+from frtop_probe.agent.options import Options
+from frtop_probe.agent.roster import Roster
+from frtop_probe.agent.service import Leaving, Service
+from frtop_probe.keys import KeyPair, KeyProblem
+from frtop_probe.ring.folder import FolderError, candidates
+
+__all__ = ["Options", "serve"]
+
+_NICER: Final = 5
+
+
+def serve(options: Options) -> int:
+    """Runs the agent of this user's folder until it should leave; gives the exit status.
+
+    For a process of its own: closes inherited descriptors, changes folder and priority.
+    """
+    try:
+        folders = [folder.absolute() for folder in candidates()]
+        pair = keys.load(create=True)
+        admitted = keys.authorized(pair)
+        _settle()
+        while (lock := Lock.take(folders[0])) is not None:
+            try:
+                leaving = asyncio.run(_live(options, folders, pair, admitted))
+            finally:
+                announcement.remove(folders[0])
+                lock.release()
+            # A rank may have started, and found the lock taken, while we were leaving.
+            if leaving is not Leaving.IDLE or not _needed(folders):
+                return 0
+    except (KeyProblem, PortProblem, FolderError, OSError) as problem:
+        sys.stderr.write(f"frtop agent: {problem}\n")
+        return 1
+    if options.by_hand:
+        sys.stderr.write(_occupied(folders[0]))
+    return 0
+
+
+async def _live(
+    options: Options, folders: list[Path], pair: KeyPair, admitted: frozenset[bytes]
+) -> Leaving:
+    announcement.remove(folders[0])  # of one that was killed
+    roster = Roster(folders)
+    door = open_door(options, pair, admitted)
+    try:
+        service = Service(options, roster, door, pair.public)
+        announcement.write(folders[0], service.card)
+        if options.by_hand:
+            card = service.card
+            sys.stdout.write(
+                f"frtop agent on {card.host}, ports {card.pub} and {card.ask}, "
+                f"rings in {folders[0]}; ctrl+c ends it\n"
+            )
+            sys.stdout.flush()
+        return await service.run()
+    finally:
+        roster.clear()
+        door.close()
+
+
+async def _find_living(folders: list[Path]) -> bool:
+    roster = Roster(folders)
+    try:
+        return roster.look_for_living()
+    finally:
+        roster.clear()
+
+
+def _needed(folders: list[Path]) -> bool:
+    return asyncio.run(_find_living(folders))
+
+
+def _occupied(folder: Path) -> str:
+    card = announcement.read(folder)
+    if card is None:
+        return f"another agent is starting in {folder}: nothing to do\n"
+    return (
+        f"an agent (pid {card.pid}) serves {folder} already, on ports {card.pub} and "
+        f"{card.ask}: nothing to do\n"
+    )
+
+
+def _settle() -> None:
+    """Becomes a modest guest: what the spawning rank was bound to is not for us."""
+    for link in tuple(Path("/proc/self/fd").iterdir()):
+        if int(link.name) > 2:
+            with suppress(OSError):
+                os.close(int(link.name))
+    with suppress(OSError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    with suppress(OSError):
+        os.nice(_NICER)
+    os.umask(0o077)
+    os.chdir("/")

@@ -1,0 +1,217 @@
+"""One agent at work: a tick twice a second, questions in between, until it should leave."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import os
+import secrets
+import signal
+import socket
+import time
+from collections import Counter
+from contextlib import suppress
+from importlib import metadata
+from typing import Final
+
+import zmq
+
+from frtop_probe import wire
+from frtop_probe.agent.announcement import Announcement
+from frtop_probe.agent.door import Door
+from frtop_probe.agent.looks import Looker
+from frtop_probe.agent.options import Options
+from frtop_probe.agent.roster import Roster
+
+TICK: Final = 0.5
+MAX_LOOKS: Final = 4
+"""Unanswered requests for looks per operator; more are refused, not queued."""
+MAX_LOOKS_OF_ALL: Final = 32
+
+
+class Leaving(enum.Enum):
+    """Why an agent leaves."""
+
+    TOLD = enum.auto()  # by a signal
+    ALONE = enum.auto()  # the process it came with has ended
+    IDLE = enum.auto()  # no rank any more
+
+
+class Service:
+    """Ties the roster to the sockets. One event loop, no threads of its own."""
+
+    def __init__(self, options: Options, roster: Roster, door: Door, public_key: bytes) -> None:
+        self._options = options
+        self._roster = roster
+        self._door = door
+        self._looker = Looker()
+        self._looks: Counter[bytes] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._leaving: asyncio.Future[Leaving] = asyncio.get_running_loop().create_future()
+        self._number = 0
+        self._since_living = time.monotonic()
+        self._host = socket.gethostname()
+        self._version = _version()
+        self.card = Announcement(
+            pid=os.getpid(),
+            host=self._host,
+            address=door.address,
+            pub=door.pub,
+            ask=door.ask,
+            public_key=public_key.decode(),
+            instance=secrets.token_hex(8),
+            version=self._version,
+            started_wall_ns=time.time_ns(),
+        )
+
+    async def run(self) -> Leaving:
+        """Works until it is told to leave, is alone, or has had nothing to do for long."""
+        self._listen_for_signals()
+        companion = self._accompany()
+        asking = asyncio.create_task(self._answer_all())
+        try:
+            while not self._leaving.done():
+                begun = time.monotonic()
+                self._tick()
+                self._leave_when_idle()
+                rest = max(0.02, TICK - (time.monotonic() - begun))
+                with suppress(asyncio.TimeoutError, TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(self._leaving), rest)
+            self._tick()  # the last endings, for whoever still listens
+        finally:
+            if companion is not None:
+                asyncio.get_running_loop().remove_reader(companion)
+                os.close(companion)
+            for task in (asking, *self._tasks):
+                task.cancel()
+            await asyncio.gather(asking, *self._tasks, return_exceptions=True)
+        return self._leaving.result()
+
+    def _tick(self) -> None:
+        now_ns = time.monotonic_ns()
+        news = self._roster.tick(now_ns)
+        self._number += 1
+        update = wire.Update(
+            host=self._host,
+            instance=self.card.instance,
+            number=self._number,
+            monotonic_ns=now_ns,
+            wall_ns=time.time_ns(),
+            ranks=news.ranks,
+            forgotten=news.forgotten,
+            notes=news.notes,
+            version=self._version,
+        )
+        frames = [wire.PROTOCOL, self._host.encode(), wire.encode(update)]
+        # PUB drops instead of blocking, so that this completes at once.
+        self._door.updates.send_multipart(frames)
+
+    def _leave_when_idle(self) -> None:
+        if self._roster.living:
+            self._since_living = time.monotonic()
+        elif (
+            self._options.with_pid is None
+            and time.monotonic() - self._since_living >= self._options.linger
+        ):
+            self._leave(Leaving.IDLE)
+
+    def _leave(self, why: Leaving) -> None:
+        if not self._leaving.done():
+            self._leaving.set_result(why)
+
+    def _listen_for_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._leave, Leaving.TOLD)
+
+    def _accompany(self) -> int | None:
+        """Watches the process with which to leave; it may be over already."""
+        if self._options.with_pid is None:
+            return None
+        try:
+            descriptor = os.pidfd_open(self._options.with_pid)
+        except OSError:
+            self._leave(Leaving.ALONE)
+            return None
+        asyncio.get_running_loop().add_reader(descriptor, self._leave, Leaving.ALONE)
+        return descriptor
+
+    async def _answer_all(self) -> None:
+        while True:
+            try:
+                frames = await self._door.asks.recv_multipart()
+            except zmq.ZMQError:
+                await asyncio.sleep(0.05)  # a message that could not be taken is lost
+                continue
+            if len(frames) != 3 or frames[1] != wire.PROTOCOL:
+                continue
+            try:
+                ask = wire.decode_ask(frames[2])
+            except wire.WireError:
+                await self._send(frames[0], wire.Refusal(0, _MISUNDERSTOOD))
+                continue
+            await self._take(frames[0], ask)
+
+    async def _take(self, operator: bytes, ask: wire.Ask) -> None:
+        if isinstance(ask, wire.AskState):
+            await self._send(operator, wire.StateAnswer(ask.id, self._state()))
+            return
+        if self._looks[operator] >= MAX_LOOKS or self._looks.total() >= MAX_LOOKS_OF_ALL:
+            text = "the agent is busy with earlier requests: wait for their answers"
+            await self._send(operator, wire.Refusal(ask.id, text))
+            return
+        self._looks[operator] += 1
+        task = asyncio.create_task(self._look(operator, ask))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look(self, operator: bytes, ask: wire.AskLook) -> None:
+        answer: wire.Answer
+        try:
+            keys = dict.fromkeys(ask.keys)
+            ranks = [self._roster.ranks[key] for key in keys if key in self._roster.ranks]
+            if ranks:
+                looks = await self._looker.look(ask, ranks)
+                answer = wire.LookAnswer(ask.id, self._host, looks, time.monotonic_ns())
+            else:
+                answer = wire.Refusal(
+                    ask.id, f"no such rank on {self._host} any more: ask for the state again"
+                )
+        except Exception as error:  # noqa: BLE001 - what one look meets must not end the agent
+            answer = wire.Refusal(ask.id, f"the look failed: {error!r}")
+        finally:
+            self._looks[operator] -= 1
+            if not self._looks[operator]:
+                del self._looks[operator]
+        await self._send(operator, answer)
+
+    async def _send(self, operator: bytes, answer: wire.Answer) -> None:
+        with suppress(zmq.ZMQError):  # it may have left meanwhile
+            await self._door.asks.send_multipart([operator, wire.PROTOCOL, wire.encode(answer)])
+
+    def _state(self) -> wire.Update:
+        """Everything as of the last tick."""
+        return wire.Update(
+            host=self._host,
+            instance=self.card.instance,
+            number=self._number,
+            monotonic_ns=time.monotonic_ns(),
+            wall_ns=time.time_ns(),
+            ranks=tuple(rank.full() for rank in self._roster.ranks.values()),
+            notes=self._roster.notes,
+            version=self._version,
+            full=True,
+        )
+
+
+_MISUNDERSTOOD: Final = (
+    "this agent does not understand the request: is it older than the screen? "
+    "compare `frtop --version` on both hosts"
+)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("frtop")
+    except metadata.PackageNotFoundError:
+        return ""
