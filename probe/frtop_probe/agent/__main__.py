@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from frtop_probe.agent import announcement
 from frtop_probe.agent.options import OptionProblem, Options
-from frtop_probe.agent.serve import serve
+from frtop_probe.ring.folder import FolderError, folder
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,7 +28,19 @@ def main(arguments: list[str] | None = None) -> int:
     except OptionProblem as problem:
         sys.stderr.write(f"frtop agent: {problem}\n")
         return 2
+    if not chosen.by_hand and _served():
+        return 0
+    from frtop_probe.agent.serve import serve  # noqa: PLC0415 - costs more than all before
+
     return serve(chosen)
+
+
+def _served() -> bool:
+    """Whether there is an agent already: of eight ranks that start one, seven find so."""
+    try:
+        return announcement.alive(folder())
+    except FolderError:
+        return False  # to be told in full
 
 
 if __name__ == "__main__":

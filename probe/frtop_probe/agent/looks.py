@@ -67,7 +67,7 @@ class Looker:
         rows, lost = rank.view.ops(ops) if ops else ((), 0)
         processes: tuple[wire.Process, ...] = ()
         threads: tuple[wire.Process, ...] = ()
-        if rank.pidfd is not None and (first := proc.process(rank.pid)) is not None:
+        if rank.lives and (first := proc.process(rank.pid)) is not None:
             children = [proc.process(pid) for pid in proc.children(rank.pid)]
             processes = (first, *(child for child in children if child is not None))
             threads = proc.threads(rank.pid)

@@ -37,10 +37,15 @@ class _Front:
 
 @dataclass(slots=True)
 class Rank:
-    """The agent's memory of one rank. `pidfd` is None once it has ended."""
+    """The agent's memory of one rank.
+
+    `lives` is false from the moment of death on; `ending` is there once it has been told.
+    `pidfd` is None without a living process, and on kernels without pidfds.
+    """
 
     key: int
     ring: Ring
+    lives: bool
     pidfd: int | None
     died_ns: int | None = None
     exit: Exit | None = None
@@ -71,7 +76,7 @@ class Rank:
 
     def learn_exit(self) -> None:
         """Takes what can be known by now of how the process ended."""
-        if self.pidfd is not None and self.exit is None:
+        if self.exit is None:
             self.exit = endings.learn(self.pidfd, self.pid, self.ring.birth.start_ticks)
 
     def update(self, now_ns: int) -> wire.RankUpdate | None:
@@ -94,6 +99,7 @@ class Rank:
 
     def end(self, now_ns: int, oom_kills: int) -> wire.RankUpdate:
         """The rank's last update: its ring is read once more, then it is only remembered."""
+        self.lives = False
         self.died_ns = self.died_ns or now_ns
         last = self.update(self.died_ns + SETTLED_NS)
         ended = self.exit or Exit()
@@ -186,7 +192,7 @@ class Rank:
         return self._pending
 
     def _new_process(self) -> wire.Process | None:
-        process = proc.process(self.pid) if self.pidfd is not None else None
+        process = proc.process(self.pid) if self.lives else None
         if process is None or process == self._process:
             return None
         self._process_ticks += 1

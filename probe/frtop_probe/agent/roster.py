@@ -101,11 +101,14 @@ class Roster:
             self._forget(rank)
 
     def _follow(self, rank: Rank, now_ns: int) -> wire.RankUpdate | None:
-        if rank.pidfd is None:  # was over when we found it
-            rank.died_ns = rank.ring.cell(Cell.BEAT_NS) or rank.ring.birth.monotonic_ns
-            return rank.end(now_ns, 0)
-        if rank.died_ns is None:
+        birth = rank.ring.birth
+        if rank.lives and rank.pidfd is None and not endings.lives(rank.pid, birth.start_ticks):
+            self._died(rank)
+        if rank.lives:
             return rank.update(now_ns)
+        if rank.died_ns is None:  # was over when we found it
+            rank.died_ns = rank.ring.cell(Cell.BEAT_NS) or birth.monotonic_ns
+            return rank.end(now_ns, 0)
         rank.learn_exit()
         if rank.exit is None and now_ns - rank.died_ns < _STATUS_WAIT_NS:
             return rank.update(now_ns)
@@ -115,6 +118,7 @@ class Roster:
     def _died(self, rank: Rank) -> None:
         """Called by the event loop at the moment of a death."""
         self._unwatch(rank)
+        rank.lives = False
         rank.died_ns = time.monotonic_ns()
         rank.learn_exit()
 
@@ -175,13 +179,16 @@ class Roster:
 
     def _adopt(self, ring: Ring) -> int:
         pid, start_ticks = ring.birth.pid, ring.birth.start_ticks
-        rank = Rank(self._next_key, ring, endings.open_pidfd(pid, start_ticks))
+        pidfd = endings.open_pidfd(pid)
+        rank = Rank(self._next_key, ring, endings.lives(pid, start_ticks), pidfd)
         self._next_key += 1
         self.ranks[rank.key] = rank
-        if rank.pidfd is None:
+        if not rank.lives:
             rank.exit = endings.of_zombie(pid, start_ticks)
+            rank.release()
             return rank.key
-        asyncio.get_running_loop().add_reader(rank.pidfd, self._died, rank)
+        if pidfd is not None:
+            asyncio.get_running_loop().add_reader(pidfd, self._died, rank)
         file = endings.oom_file(pid)
         if file is not None:
             rank.oom_file = str(file)

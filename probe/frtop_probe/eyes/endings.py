@@ -38,23 +38,25 @@ def parse_status(status: int) -> Exit:
     return Exit(signal=number) if number else Exit(code=(status >> 8) & 0xFF)
 
 
-def open_pidfd(pid: int, start_ticks: int) -> int | None:
-    """A descriptor that becomes readable when the process ends; None: it has already.
+def open_pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends.
 
-    The start time is compared after opening: the pid may have been given to another.
+    None when it has ended, or when the kernel (before 5.3) or this Python has no pidfds.
+    Ask `lives` afterwards: the pid may have been given to another process before.
     """
     try:
-        descriptor = os.pidfd_open(pid)
-    except OSError:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):
         return None
+
+
+def lives(pid: int, start_ticks: int) -> bool:
+    """Whether the very process that started then is still there, and no zombie."""
     found = proc.stat(pid)
-    if found is None or found.start_ticks != start_ticks or found.state in "ZX":
-        os.close(descriptor)
-        return None
-    return descriptor
+    return found is not None and found.start_ticks == start_ticks and found.state not in "ZX"
 
 
-def learn(pidfd: int, pid: int, start_ticks: int) -> Exit | None:
+def learn(pidfd: int | None, pid: int, start_ticks: int) -> Exit | None:
     """How it ended, as far as can be known at this moment; None: not yet, or never."""
     status = _from_pidfd(pidfd)
     if status is not None:
@@ -73,7 +75,9 @@ def of_zombie(pid: int, start_ticks: int) -> Exit | None:
     return parse_status(found.exit_status)
 
 
-def _from_pidfd(pidfd: int) -> int | None:
+def _from_pidfd(pidfd: int | None) -> int | None:
+    if pidfd is None:
+        return None
     buffer = bytearray(_INFO.pack(_EXIT, *([0] * 13)))
     try:
         fcntl.ioctl(pidfd, _GET_INFO, buffer)
