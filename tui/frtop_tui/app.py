@@ -1,1 +1,143 @@
-"""The Textual application: wires source and screens."""
+"""The Textual application: wires a source to screens, and nothing else.
+
+It pulls: a frame is taken from the source four times a second and handed down to the
+screen in sight. So a slow terminal delays itself only, and a pause is one kept frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import ClassVar, Final
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from frtop_tui.job.model import Frame
+from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, OpenStacks, TakeStacks
+from frtop_tui.screens.overview import Overview
+from frtop_tui.screens.rank import RankScreen
+from frtop_tui.sources.base import Source
+from frtop_tui.widgets.wording import age, job_name
+
+TICK_S: Final = 0.25
+
+
+class FrtopApp(App[None], inherit_bindings=False):
+    """One job on the screen."""
+
+    TITLE = "frtop"
+    CSS_PATH: ClassVar[list[str | PurePath]] = [
+        "widgets/tones.tcss",
+        "screens/base.tcss",
+        "screens/overview.tcss",
+        "screens/rank.tcss",
+        "app.tcss",
+    ]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark", "help", "help", tooltip="all keys of this screen", id="help"),
+        Binding("1", "view('job')", "job", show=False, tooltip="verdict and ranks", id="view.job"),
+        Binding("Z", "pause", "pause", tooltip="keep this moment on the screen", id="pause"),
+        Binding("y", "copy", "copy", tooltip="copy the verdict", id="copy"),
+        Binding("q", "quit", "quit", id="quit"),
+        Binding("ctrl+c", "quit", "quit", show=False, id="interrupt", priority=True),
+        Binding("ctrl+l", "refresh", "redraw", show=False, id="redraw"),
+        Binding("ctrl+z", "suspend_process", "suspend", show=False, id="suspend"),
+        Binding("ctrl+p", "command_palette", "commands", show=False, id="palette"),
+    ]
+
+    def __init__(self, source: Source, title: str = "frtop") -> None:
+        super().__init__()
+        self.source = source
+        self.title = title
+        self.marked: set[int] = set()
+        self.kept: Frame | None = None
+        """The frame of the moment of the pause."""
+        self._watching: tuple[int, ...] = ()
+        self._closed = False
+
+    def get_default_screen(self) -> Screen[None]:
+        return Overview(self.marked)
+
+    def on_mount(self) -> None:
+        self.deliver()
+        self.set_interval(TICK_S, self.deliver)
+
+    def deliver(self) -> None:
+        """Gives the newest frame, or the kept one, to the screen in sight."""
+        screen = self.screen
+        if not isinstance(screen, FrameScreen):
+            return
+        newest = self.source.frame()
+        badge = ""
+        if self.kept is not None:
+            behind = age(max(0, newest.now_ns - self.kept.now_ns) / 1e9)
+            badge = f"PAUSED, {behind} behind: Z goes on"
+        screen.show(newest if self.kept is None else self.kept, badge)
+        if screen.watches != self._watching:
+            self._watching = screen.watches
+            self.source.watch(self._watching)
+
+    def open(self, screen: FrameScreen) -> None:
+        """Puts a screen on top of the path; it shows the present frame at once."""
+        self.push_screen(screen)
+        self.call_next(self.deliver)
+
+    async def action_back(self) -> None:
+        """One step back along the path; the job's own screen is where it starts."""
+        if len(self.screen_stack) > 1:
+            await self.pop_screen()
+            self.deliver()
+
+    async def action_view(self, name: str) -> None:
+        """One of the numbered views, with the job's screen under it."""
+        while len(self.screen_stack) > 1:
+            await self.pop_screen()
+        self.call_next(self.deliver)
+
+    def on_open_rank(self, event: OpenRank) -> None:
+        self.open(RankScreen(self.marked, event.rank))
+
+    def on_take_stacks(self, event: TakeStacks) -> None:
+        self.source.dump(event.ranks)
+
+    def action_pause(self) -> None:
+        """Keeps the frame in sight; once more goes on with the newest."""
+        self.kept = self.source.frame() if self.kept is None else None
+        self.deliver()
+
+    def action_copy(self) -> None:
+        """The verdict as text, through the terminal (OSC 52) to the operator's clipboard."""
+        frame = self.kept or self.source.frame()
+        if not frame.verdicts:
+            self.notify("Nothing to copy: there is no verdict.", timeout=4)
+            return
+        rows = [job_name(frame)]
+        for verdict in frame.verdicts:
+            rows += [verdict.headline, f"why: {verdict.why.text}", f"next: {verdict.next}"]
+            rows += [f"seen: {seen}" for seen in verdict.evidence]
+        self.copy_to_clipboard("\n".join(rows))
+        self.notify("Verdict sent to your terminal's clipboard.", timeout=4)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        yield SystemCommand("quit", "leave frtop; the job is not touched", self.exit)
+
+    def on_unmount(self) -> None:
+        self.close_source()
+
+    def close_source(self) -> None:
+        """Ends the source's threads, once."""
+        if not self._closed:
+            self._closed = True
+            self.source.close()
+
+
+def run_app(source: Source, title: str = "frtop") -> int:
+    """Shows a source until the user leaves. Returns an exit status."""
+    app = FrtopApp(source, title)
+    try:
+        app.run()
+    finally:
+        app.close_source()
+    return app.return_code or 0

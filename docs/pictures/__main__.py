@@ -1,0 +1,65 @@
+"""Draws the pictures of this folder from the program: `python -m docs.pictures`.
+
+`--live SCENE` shows one of the scenes in the terminal instead, to look at and to try keys.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1] / "tests"))
+
+from screens.scenes import SCENES  # noqa: E402
+
+from frtop_tui.app import FrtopApp, run_app  # noqa: E402
+from frtop_tui.sources.scripted import ScriptedSource  # noqa: E402
+
+PICTURES = {
+    "overview": ("hung", (100, 28), ()),
+    "overview-80x24": ("hung", (80, 24), ()),
+    "overview-200x60": ("hung", (200, 60), ()),
+    "rank": ("hung", (120, 32), ("enter",)),
+    "rank-80x24": ("hung", (80, 24), ("enter",)),
+    "ranks": ("hung", (120, 28), ("2",)),
+    "stacks": ("hung", (100, 28), ("4",)),
+    "help": ("hung", (100, 36), ("question_mark",)),
+    "healthy": ("healthy", (100, 24), ()),
+    "dead": ("dead", (100, 28), ()),
+    "dead-rank": ("dead", (120, 32), ("enter",)),
+    "two-roots": ("two_roots", (100, 36), ()),
+    "no-agent": ("no_agent", (80, 24), ()),
+}
+"""Name of the picture: scene, columns and rows, keys pressed."""
+
+
+async def draw(scene: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
+    """One picture as SVG."""
+    app = FrtopApp(ScriptedSource([SCENES[scene]()]))
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+        await pilot.pause(0.3)
+        return app.export_screenshot(title=f"frtop {size[0]}x{size[1]}", simplify=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m docs.pictures", description=__doc__)
+    parser.add_argument("--live", metavar="SCENE", choices=sorted(SCENES))
+    parser.add_argument("only", nargs="*", metavar="NAME", help="draw these only")
+    options = parser.parse_args()
+    if options.live:
+        return run_app(ScriptedSource([SCENES[options.live]()]))
+    for name in options.only or PICTURES:
+        (HERE / f"{name}.svg").write_text(asyncio.run(draw(*PICTURES[name])), encoding="utf-8")
+        print(name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""One rank: what it has issued, where its threads are, how its process fares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+
+from frtop_tui.job.model import Frame, RankView
+from frtop_tui.screens.base import FrameScreen, TakeStacks
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.others import OthersPane
+from frtop_tui.widgets.process_pane import ProcessPane
+from frtop_tui.widgets.queue import QueuePane
+from frtop_tui.widgets.spans import Line, join, plain, wrap
+from frtop_tui.widgets.stack_pane import StackPane
+from frtop_tui.widgets.wording import age, ending, group_label
+
+
+def banner_lines(frame: Frame, rank: RankView | None, number: int, width: int) -> list[Line]:
+    """What must not be overlooked about a rank: how it ended, what it raised, its silence."""
+    if rank is None:
+        return wrap(
+            f"rank {number} has not been heard of; nothing is known about it", width, "warn"
+        )
+    rows: list[Line] = []
+    if rank.raised is not None:
+        raised = rank.raised
+        when = age(rank.age_s(raised.at_ns, frame.now_ns))
+        scope = "ended the program" if raised.main else f"ended thread {raised.thread}"
+        first = raised.text.strip().splitlines() or [""]
+        rows += wrap(f"{raised.kind}: {first[0]} ({scope} {when} ago)", width, "bad")
+    if rank.ending is not None:
+        when = age(rank.age_s(rank.ending.at_ns, frame.now_ns))
+        clean = rank.ending.clean and not rank.ending.exit_code
+        rows += wrap(f"{ending(rank.ending)}, {when} ago", width, "" if clean else "bad")
+    if number not in frame.ranks:
+        rows += wrap("gone from the job's frame; below is its last known state", width, "warn")
+    elif rank.posture == "unheard":
+        when = age((frame.now_ns - rank.heard_ns) / 1e9)
+        rows += wrap(f"not heard since {when}; below is its last known state", width, "warn")
+    if frame.problem:
+        rows += wrap(frame.problem, width, "warn")
+    return rows
+
+
+def group_in_question(frame: Frame, rank: RankView) -> str:
+    """The group this rank is late or blocked in, for the path at the top."""
+    for group in frame.groups:
+        if rank.rank in group.late:
+            return group_label(group.description, group.key.name)
+    op = rank.blocked_on
+    group_of = rank.groups.get(op.group) if op is not None else None
+    return group_label(group_of.description, group_of.name) if group_of is not None else ""
+
+
+class Banner(LineView, can_focus=False):
+    """Lines in the way on purpose; takes no room when there is nothing to say."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(id="banner")
+        self.number = number
+        self.frame: Frame | None = None
+        self.rank: RankView | None = None
+
+    def content(self, width: int) -> Sequence[Line]:
+        if self.frame is None:
+            return ()
+        rows = banner_lines(self.frame, self.rank, self.number, width - 1)
+        return [(*plain(" "), *row) for row in rows]
+
+
+class RankScreen(FrameScreen):
+    """Keeps its rank watched while it is open; goes to its neighbours by `n` and `p`."""
+
+    AUTO_FOCUS = "#stack"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.back", "back", tooltip="to where one came from", id="back"),
+        Binding("b", "take", "take stacks", tooltip="take its stacks now", id="rank.stacks"),
+        Binding("n", "neighbour(1)", "next rank", id="rank.next"),
+        Binding("p", "neighbour(-1)", "previous", tooltip="previous rank", id="rank.previous"),
+        Binding("F", "follow", "follow", tooltip="queue: back to the newest op", id="follow"),
+    ]
+
+    def __init__(self, marked: set[int], rank: int) -> None:
+        super().__init__(marked)
+        self.rank = rank
+        self.known: RankView | None = None
+
+    @property
+    def crumb(self) -> str:  # type: ignore[override]  # follows the rank
+        return f"rank {self.rank}"
+
+    @property
+    def watches(self) -> tuple[int, ...]:
+        return (self.rank,)
+
+    def panes(self) -> ComposeResult:
+        yield Banner(self.rank)
+        with Container(id="body"):
+            yield QueuePane()
+            yield StackPane()
+            yield ProcessPane()
+            yield OthersPane()
+
+    def crumbs(self) -> Line:
+        rank, frame = self.known, self.frame
+        path = super().crumbs()
+        if rank is None or frame is None:
+            return path
+        group = group_in_question(frame, rank)
+        present = rank.present
+        # The path reads on into the state: one line must say all that identifies a rank.
+        start = (*path[:-1], *plain(f"{group} > " if group else "", "dim"), path[-1])
+        beat = "" if present is None else f"beat {age(rank.age_s(present.beat_ns, frame.now_ns))}"
+        return (
+            *start,
+            *plain("  "),
+            *join(
+                (
+                    plain(rank.host),
+                    plain(f"pid {rank.identity.pid}"),
+                    plain(rank.posture, rank.posture),
+                    plain(beat),
+                    plain(f"step {present.step}" if present is not None and present.step else ""),
+                )
+            ),
+        )
+
+    def draw(self, frame: Frame) -> None:
+        self.known = frame.ranks.get(self.rank, self.known)
+        banner = self.query_one(Banner)
+        banner.number, banner.frame, banner.rank = self.rank, frame, self.known
+        banner.redraw()
+        if self.known is None:
+            return
+        self.query_one(QueuePane).show(frame, self.known)
+        self.query_one(StackPane).show(frame, self.known)
+        self.query_one(ProcessPane).show(frame, self.known)
+        self.query_one(OthersPane).show(frame, self.known)
+
+    def action_take(self) -> None:
+        self.post_message(TakeStacks((self.rank,)))
+
+    def action_follow(self) -> None:
+        self.query_one(QueuePane).follow()
+        self.draw_all()
+
+    def action_neighbour(self, by: int) -> None:
+        """To the rank beside this one, around the end."""
+        if self.frame is None or not self.frame.ranks:
+            return
+        ranks = sorted(self.frame.ranks)
+        index = ranks.index(self.rank) if self.rank in self.frame.ranks else 0
+        self.rank = ranks[(index + by) % len(ranks)]
+        self.known = None
+        for pane in self.query(LineView):
+            pane.scroll_to(y=0, animate=False)
+        self.draw_all()

@@ -1,0 +1,45 @@
+"""How a stack's frames read, and which of them is the user's own line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from frtop_probe import wire
+
+_INSTALLED: Final = re.compile(r".*/(?:site|dist)-packages/")
+_STDLIB: Final = re.compile(r".*/lib/python3[^/]*/")
+_PACKAGES: Final = ("torch/", "torch\\", "frtop_probe/", "_distutils_hack/")
+
+
+def is_yours(frame: wire.TraceFrame) -> bool:
+    """Outside torch, the standard library and whatever was installed."""
+    path = frame.file
+    return not (
+        not path
+        or path.startswith(("<", *_PACKAGES))
+        or _INSTALLED.match(path)
+        or _STDLIB.match(path)
+        or "/frtop_probe/" in path
+        or ("/" not in path and frame.module.partition(".")[0] in ("torch", "threading"))
+    )
+
+
+def yours(frames: Sequence[wire.TraceFrame]) -> int | None:
+    """Index of the innermost frame that is the user's, None when there is none."""
+    return next((index for index, frame in enumerate(frames) if is_yours(frame)), None)
+
+
+def short_file(path: str) -> str:
+    """`torch/utils/data/dataloader.py`, `queue.py`, `train.py`: enough to find it."""
+    for prefix in (_INSTALLED, _STDLIB):
+        found = prefix.match(path)
+        if found:
+            return path[found.end() :]
+    return path.rpartition("/")[2] or path
+
+
+def place(frame: wire.TraceFrame) -> str:
+    """`train.py:214`."""
+    return f"{short_file(frame.file)}:{frame.line}" if frame.line else short_file(frame.file)

@@ -1,0 +1,107 @@
+"""Process groups, the troubled ones first; quiet ones of a kind fold into one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from frtop_tui.job.model import Frame, GroupView
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line, Span, fit, plain
+from frtop_tui.widgets.wording import age, group_name, kind
+
+IDLE_S = 2.0
+"""Below this a group counts as active: most steps take less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line: a group, or several quiet ones that look alike."""
+
+    label: str
+    groups: tuple[GroupView, ...]
+
+    @property
+    def first(self) -> GroupView:
+        return self.groups[0]
+
+
+def rows_of(groups: Sequence[GroupView]) -> list[Row]:
+    """Groups with late members, then those with waiting ones, then the rest by kind."""
+    troubled = sorted(
+        (group for group in groups if group.late or group.waiting),
+        key=lambda group: (not group.late, -len(group.waiting), -len(group.members)),
+    )
+    rows = [Row(group_name(group), (group,)) for group in troubled]
+    quiet = sorted(
+        (group for group in groups if not group.late and not group.waiting),
+        key=lambda group: (-len(group.members), _family(group), group.key.name),
+    )
+    for (_, family), alike in groupby(quiet, lambda g: (len(g.members), _family(g))):
+        members = tuple(alike)
+        many = len(members) > 1
+        rows.append(Row(f"{family}:* x{len(members)}" if many else group_name(members[0]), members))
+    return rows
+
+
+def _family(group: GroupView) -> str:
+    """`tp` of `tp:4`: what numbered groups of one purpose have in common."""
+    return group_name(group).rstrip("0123456789").rstrip(":_-[]. ") or group_name(group)
+
+
+def state_of(row: Row) -> Span:
+    """What its members do, late ones first."""
+    group = row.first
+    if group.late or group.waiting:
+        late = f"{len(group.late)} late" if group.late else ""
+        waiting = f"{len(group.waiting)} wait" if group.waiting else ""
+        return (", ".join(filter(None, (late, waiting))), "late" if group.late else "blocked")
+    idle = min(member.idle_s for member in row.groups)
+    return ("active", "moving") if idle < IDLE_S else (f"idle {age(idle)}", "dim")
+
+
+def row_line(row: Row, label_width: int, width: int) -> Line:
+    """label, size, number and kind, state; the kind gives way in a narrow pane."""
+    group = row.first
+    state = state_of(row)
+    furthest = max(member.number for member in row.groups)
+    number = f"{'' if group.exact else '~'}#{furthest}" if furthest > 0 else "no op yet"
+    what = kind(group.last) if group.last is not None and len(row.groups) == 1 else ""
+    head = f"{fit(row.label, label_width)} {len(group.members):>5}  {number:<9} "
+    return (
+        (head, "strong" if group.late else ""),
+        (fit(what, max(0, width - len(head) - 19)) + " ", ""),
+        (fit(state[0], 18), state[1]),
+    )
+
+
+class GroupPanel(LineView):
+    """The table of groups; a chosen line is a question about its ranks."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "its ranks", tooltip="the ranks of this group", id="group.open"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(id="groups", classes="pane", has_cursor=True)
+        self.border_title = "groups"
+        self.rows: list[Row] = []
+
+    def show(self, frame: Frame) -> None:
+        self.rows = rows_of(frame.groups)
+        self.border_title = f"groups {len(frame.groups)}" if frame.groups else "groups"
+        self.redraw()
+
+    @property
+    def chosen(self) -> Row | None:
+        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
+
+    def content(self, width: int) -> Sequence[Line]:
+        if not self.rows:
+            return (plain("no group yet", "dim"),)
+        label = min(16, max(len(row.label) for row in self.rows))
+        return [row_line(row, label, width) for row in self.rows]

@@ -1,0 +1,191 @@
+"""The widget everything is drawn with: lines of toned text on Textual's Line API.
+
+It repaints only what differs from what the terminal already shows, cell by cell, so that
+thousands of live ranks cost a few milliseconds and one kilobyte a tick. A subclass says
+what its lines are; lines out of sight are never asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import Binding, BindingType
+from textual.cache import LRUCache
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from frtop_tui.widgets.spans import TONES, Line, changed_columns
+
+NO_LINE: Line = ()
+
+
+class LineView(ScrollView, can_focus=True):
+    """Lines that scroll; with `has_cursor` also one that is chosen by keys."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"tone--{tone}" for tone in TONES}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down,j", "down", "down", show=False, tooltip="next line", id="down"),
+        Binding("up,k", "up", "up", show=False, tooltip="previous line", id="up"),
+        Binding("pagedown", "page(1)", "page down", show=False, id="page_down"),
+        Binding("pageup", "page(-1)", "page up", show=False, id="page_up"),
+        Binding("g,home", "first", "first", show=False, tooltip="first line", id="first"),
+        Binding("G,end", "last", "last", show=False, tooltip="last line", id="last"),
+    ]
+
+    class Moved(Message):
+        """The cursor went elsewhere."""
+
+        def __init__(self, sender: LineView) -> None:
+            super().__init__()
+            self.sender = sender
+
+        @property
+        def control(self) -> LineView:
+            return self.sender
+
+    class Chosen(Moved):
+        """`enter` was pressed where the cursor is."""
+
+    def __init__(self, *, has_cursor: bool = False, **keywords: str | None) -> None:
+        super().__init__(
+            name=keywords.get("name"), id=keywords.get("id"), classes=keywords.get("classes")
+        )
+        self.has_cursor = has_cursor
+        self.cursor = 0
+        self.cells_repainted = 0
+        """How many cells `redraw` has asked to paint again; tests count them."""
+        self._lines: Sequence[Line] = ()
+        self._shown: dict[int, Line] = {}
+        self._strips: LRUCache[tuple[Line, int, bool], Strip] = LRUCache(2048)
+
+    def content(self, width: int) -> Sequence[Line]:
+        """All lines for `width` cells; a lazy sequence where there are thousands."""
+        raise NotImplementedError
+
+    @property
+    def room(self) -> int:
+        """Cells a line may use."""
+        return self.scrollable_content_region.width
+
+    def redraw(self) -> None:
+        """Asks for the lines again and repaints the visible cells that changed."""
+        if not self.room:
+            return
+        self._lines = self.content(self.room)
+        self._measure()
+        top, height = self.scroll_offset.y, self.scrollable_content_region.height
+        shown: dict[int, Line] = {}
+        regions: list[Region] = []
+        for y in range(top, top + height):
+            line = shown[y] = self._line(y)
+            old = self._shown.get(y, NO_LINE)
+            if old is not line and old != line:
+                regions.extend(Region(x, y - top, w, 1) for x, w in changed_columns(old, line))
+        self._shown = shown
+        self.cells_repainted += len(regions)
+        if regions:
+            self.refresh(*regions)
+
+    def _measure(self) -> None:
+        """Tells Textual the number of lines, which costs a layout: only when it matters."""
+        count, told = len(self._lines), self.virtual_size.height
+        self.cursor = max(0, min(self.cursor, count - 1))
+        height = self.scrollable_content_region.height
+        if count != told and (self.styles.is_auto_height or max(count, told) > height):
+            self.virtual_size = Size(0, count)
+            if self.styles.is_auto_height:
+                # A layout asked for during a layout is lost (Textual 8.2): ask again after.
+                self.call_after_refresh(self.refresh, layout=True)
+
+    def _line(self, y: int) -> Line:
+        return self._lines[y] if 0 <= y < len(self._lines) else NO_LINE
+
+    def render_line(self, y: int) -> Strip:
+        y += self.scroll_offset.y
+        line = self._shown.get(y)
+        if line is None:
+            line = self._line(y)
+        width = self.room
+        chosen = self.has_cursor and y == self.cursor and self.has_focus and y < len(self._lines)
+        key = (line, width, chosen)
+        strip = self._strips.get(key)
+        if strip is None:
+            strip = self._strip(line, width, chosen)
+            self._strips[key] = strip
+        return strip
+
+    def _strip(self, line: Line, width: int, chosen: bool) -> Strip:
+        over = self.tone("cursor") if chosen else Style.null()
+        segments = [Segment(text, self.tone(tone) + over) for text, tone in line]
+        strip = Strip(segments).adjust_cell_length(width, over)
+        return strip.apply_style(self.rich_style)
+
+    def tone(self, name: str) -> Style:
+        """The look of a tone, from `tones.tcss`."""
+        if not name:
+            return Style.null()
+        return self.get_component_rich_style(f"tone--{name}", partial=True)
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._strips.clear()
+
+    def on_mount(self) -> None:
+        self.redraw()
+
+    def on_resize(self) -> None:
+        self._shown = {}
+        self.redraw()
+        self.refresh()
+
+    def on_focus(self) -> None:
+        self._repaint_line(self.cursor)
+
+    def on_blur(self) -> None:
+        self._repaint_line(self.cursor)
+
+    def _repaint_line(self, y: int) -> None:
+        if self.has_cursor:
+            self.refresh_line(y)
+
+    def move_to(self, y: int) -> None:
+        """Puts the cursor on a line and brings it into sight."""
+        y = max(0, min(y, len(self._lines) - 1))
+        if y != self.cursor:
+            self._repaint_line(self.cursor)
+            self.cursor = y
+            self._repaint_line(y)
+            self.post_message(self.Moved(self))
+        height = self.scrollable_content_region.height
+        top = self.scroll_offset.y
+        if y < top or y >= top + height:
+            self.scroll_to(y=y if y < top else y - height + 1, animate=False)
+
+    def _step(self, lines: int) -> None:
+        if self.has_cursor:
+            self.move_to(self.cursor + lines)
+        else:
+            self.scroll_to(y=self.scroll_offset.y + lines, animate=False)
+
+    def action_choose(self) -> None:
+        self.post_message(self.Chosen(self))
+
+    def action_down(self) -> None:
+        self._step(1)
+
+    def action_up(self) -> None:
+        self._step(-1)
+
+    def action_page(self, direction: int) -> None:
+        self._step(direction * max(1, self.scrollable_content_region.height - 1))
+
+    def action_first(self) -> None:
+        self._step(-len(self._lines))
+
+    def action_last(self) -> None:
+        self._step(len(self._lines))

@@ -1,0 +1,91 @@
+"""A rank as its kernel sees it, and its children: a hung DataLoader worker is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frtop_probe import wire
+from frtop_tui.job.model import Frame, RankView
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.rank_table import cpu_share
+from frtop_tui.widgets.spans import Line, clip, fit, join, plain
+from frtop_tui.widgets.wording import STATES, age, amount
+
+TROUBLE = ("D", "T", "t", "Z", "X")
+"""States a healthy training process is not in for long."""
+
+
+def call(process: wire.Process) -> Line:
+    """What the main thread is in: `read /data/shard-0412`, else where it sleeps."""
+    if process.syscall:
+        return ((process.syscall, "strong"), (f" {process.file}" if process.file else "", "strong"))
+    return plain(process.wchan, "dim")
+
+
+def process_lines(rank: RankView) -> list[Line]:
+    """The rank's own line, its details, then children, those in trouble first."""
+    look = rank.look
+    processes = look.processes if look is not None else ()
+    own = next((p for p in processes if p.pid == rank.identity.pid), rank.process)
+    if own is None:
+        gone = rank.ending is not None
+        return [plain("its process is gone" if gone else "no process details yet", "dim")]
+    share = cpu_share(rank.look, rank.prior_look, own.pid)
+    state = f"{own.state} {STATES.get(own.state, '')}".rstrip()
+    rows = [
+        join(
+            (
+                plain(state, "warn" if own.state in TROUBLE else "strong"),
+                plain("" if share is None else f"cpu {share:.0%}"),
+                plain(f"rss {amount(own.rss)}" if own.rss else ""),
+                plain(f"threads {own.threads}" if own.threads else "", "dim"),
+                call(own),
+                plain(own.wchan if own.syscall else "", "dim"),
+            )
+        )
+    ]
+    children = [p for p in processes if p.pid != rank.identity.pid]
+    fetch = None if rank.present is None else rank.present.fetch
+    waited = fetch.worker_pid if fetch is not None and fetch.end_ns < fetch.begin_ns else 0
+    # Of a hundred workers the one that is waited for must be the first line.
+    children.sort(key=lambda p: (p.pid != waited, p.state not in TROUBLE, p.pid))
+    for child in children:
+        name = child.name or "child"
+        if waited and child.pid == waited and fetch is not None:
+            name = f"worker {fetch.worker} of {fetch.workers}"
+        tone = "warn" if child.state in TROUBLE else "dim"
+        share = cpu_share(rank.look, rank.prior_look, child.pid)
+        rows.append(
+            (
+                ("> " if child.pid == waited else "  ", "strong"),
+                (f"{fit(name, 16)} {child.pid:>7} ", "strong" if child.pid == waited else ""),
+                (f"{child.state} ", tone),
+                ("     " if share is None else f"{share:>4.0%} ", "dim"),
+                *call(child),
+            )
+        )
+    if not children and own.children:
+        rows.append(plain(f"  {own.children} children, not looked at yet", "dim"))
+    return rows
+
+
+class ProcessPane(LineView):
+    """State, memory, system call and children of the rank on the screen."""
+
+    def __init__(self) -> None:
+        super().__init__(id="process", classes="pane")
+        self.border_title = "process"
+        self.rank: RankView | None = None
+
+    def show(self, frame: Frame, rank: RankView) -> None:
+        self.rank = rank
+        self.border_title = "process and children"
+        fetch = None if rank.present is None else rank.present.fetch
+        if fetch is not None and fetch.end_ns < fetch.begin_ns:
+            since = age(rank.age_s(fetch.begin_ns, frame.now_ns))
+            self.border_title += f": waits for data since {since}"
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        rows = [] if self.rank is None else process_lines(self.rank)
+        return [clip(row, width) for row in rows]

@@ -1,0 +1,125 @@
+"""What a rank has issued: pending ops first, with their growing age, then recent ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from frtop_probe import wire
+from frtop_tui.job.model import Frame, RankView
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line, fit, plain
+from frtop_tui.widgets.wording import age, duration, group_of, kind, number, site, tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """Columns as wide as what is in them, so that the tensors get all that is left."""
+
+    number: int
+    group: int
+    kind: int
+    site: int
+
+    @classmethod
+    def of(cls, rank: RankView, ops: Iterable[wire.Op]) -> Widths:
+        rows = [(number(op), group_of(rank, op), kind(op), site(op.site)) for op in ops]
+        longest = [max((len(row[n]) for row in rows), default=0) for n in range(4)]
+        return cls(longest[0], min(16, longest[1]), min(24, longest[2]), min(22, longest[3]))
+
+
+def op_line(
+    rank: RankView, op: wire.Op, took: tuple[str, str], columns: Widths, width: int
+) -> Line:
+    """number, group, kind, tensors, how long, line; in narrow panes the tensors give way."""
+    waited = rank.blocked_on is not None and op.sequence == rank.blocked_on.sequence
+    signature = op.signature
+    what = "" if signature is None else tensors(signature.inputs or signature.outputs)
+    if signature is not None and signature.reduce:
+        what = f"{what} {signature.reduce}"
+    head = " ".join(
+        (
+            fit(number(op), columns.number),
+            fit(group_of(rank, op), columns.group),
+            fit(kind(op), columns.kind),
+        )
+    )
+    room = max(0, width - len(head) - columns.site - 16)
+    return (
+        ("> " if waited else "  ", "strong"),
+        (head + "  ", "strong" if waited else ""),
+        (fit(what, room), "dim"),
+        (" " + fit(took[0], 9, right=True), took[1]),
+        ("  " + fit(site(op.site), columns.site), "dim"),
+    )
+
+
+def queue_lines(rank: RankView, now_ns: int, width: int) -> list[Line]:
+    """All lines of the pane: pending, then recent, newest first."""
+    rows: list[Line] = []
+    pending = sorted(rank.pending, key=lambda op: op.sequence)
+    known = {op.sequence for op in pending}
+    if rank.blocked_on is not None and rank.blocked_on.sequence not in known:
+        pending.append(rank.blocked_on)
+        known.add(rank.blocked_on.sequence)
+    look = rank.look
+    recent = [] if look is None else [op for op in look.ops if op.sequence not in known]
+    recent.sort(key=lambda op: -op.sequence)
+    columns = Widths.of(rank, (*pending, *recent))
+    if not pending:
+        rows.append((("pending  ", "dim"), ("none", "strong")))
+    else:
+        waits = " (> waited for)" if rank.blocked_on is not None else ", none of them waited for"
+        rows.append((("pending  ", "dim"), (f"{len(pending) + rank.pending_more}{waits}", "")))
+    for op in pending:
+        took = (age(rank.age_s(op.issued_ns, now_ns)), "warn")
+        rows.append(op_line(rank, op, took, columns, width))
+    if rank.pending_more:
+        rows.append(plain(f"  and {rank.pending_more} more pending", "dim"))
+    if look is None:
+        return [*rows, plain("recent   asked for, not here yet", "dim")]
+    if not recent:
+        rows.append((("recent   ", "dim"), ("none known", "dim")))
+        return rows
+    rows.append(plain(f"recent   as of {age(rank.age_s(look.at_ns, now_ns))} ago", "dim"))
+    rows += [op_line(rank, op, _took(op), columns, width) for op in recent]
+    if look.ops_lost:
+        rows.append(plain(f"  {look.ops_lost:,} ops lost before these", "warn"))
+    return rows
+
+
+def _took(op: wire.Op) -> tuple[str, str]:
+    if op.done_ns < 0:
+        return ("failed", "bad")
+    if op.done_ns == 0:
+        # Pending in the look and no longer pending now: its end was not seen.
+        return ("-", "dim")
+    return (duration(op.done_ns - op.issued_ns), "")
+
+
+class QueuePane(LineView):
+    """Follows the newest op until one scrolls down; then it holds still until `F`."""
+
+    def __init__(self) -> None:
+        super().__init__(id="queue", classes="pane")
+        self.border_title = "queue"
+        self.rank: RankView | None = None
+        self.now_ns = 0
+
+    def show(self, frame: Frame, rank: RankView) -> None:
+        same = self.rank is not None and self.rank.rank == rank.rank
+        if same and self.scroll_offset.y > 0:
+            # Lines that move away under the eye cannot be read.
+            self.border_title = "queue (held still, F follows)"
+            return
+        self.border_title = "queue"
+        self.rank, self.now_ns = rank, frame.now_ns
+        self.redraw()
+
+    def follow(self) -> None:
+        """Back to the newest op."""
+        self.scroll_to(y=0, animate=False)
+        self.border_title = "queue"
+
+    def content(self, width: int) -> Sequence[Line]:
+        return () if self.rank is None else queue_lines(self.rank, self.now_ns, width)

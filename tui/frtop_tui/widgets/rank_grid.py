@@ -1,0 +1,213 @@
+"""All ranks at once, one letter each, by host: who differs is seen from the door."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from frtop_tui.job.model import Frame, RankView
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line, Span, fit, join, plain
+from frtop_tui.widgets.wording import LETTERS, URGENCY
+
+UNKNOWN_HOST = "not heard"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A run of ranks of one host: its place is (row, column of its first letter)."""
+
+    label: str
+    ranks: tuple[int, ...]
+    x: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where every rank stands. `places` gives (row, column) of a rank's letter."""
+
+    rows: tuple[tuple[Cell, ...], ...]
+    label_width: int
+    places: Mapping[int, tuple[int, int]]
+    order: tuple[int, ...]
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """Sort key that puts node2 before node10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
+
+
+def short_hosts(hosts: Sequence[str]) -> dict[str, str]:
+    """Host names without their domain, as long as they still differ."""
+    short = {host: host.partition(".")[0] for host in hosts}
+    return short if len(set(short.values())) == len(short) else {host: host for host in hosts}
+
+
+def lay_out(by_host: Mapping[str, Sequence[int]], width: int) -> Layout:
+    """Hosts in reading order, as many side by side as fit; large hosts in several runs."""
+    names = short_hosts(list(by_host))
+    label_width = min(16, max((len(name) for name in names.values()), default=0))
+    longest = max((len(ranks) for ranks in by_host.values()), default=1)
+    room = max(1, width - label_width - 1)
+    run = min(longest, room) if room < 8 or longest <= 8 else min(longest, room - room % 8)
+    pitch = label_width + 1 + run + 2
+    columns = max(1, (width + 2) // pitch)
+    if longest > run:
+        columns = 1
+    cells: list[tuple[str, tuple[int, ...]]] = []
+    for host in sorted(by_host, key=lambda name: (name == UNKNOWN_HOST, natural(name))):
+        ranks = by_host[host]
+        for start in range(0, len(ranks), run):
+            label = names[host] if start == 0 else ""
+            cells.append((label, tuple(ranks[start : start + run])))
+    rows: list[tuple[Cell, ...]] = []
+    places: dict[int, tuple[int, int]] = {}
+    for start in range(0, len(cells), columns):
+        row = tuple(
+            Cell(label, ranks, index * pitch + label_width + 1)
+            for index, (label, ranks) in enumerate(cells[start : start + columns])
+        )
+        for cell in row:
+            for index, rank in enumerate(cell.ranks):
+                places[rank] = (len(rows), cell.x + index)
+        rows.append(row)
+    return Layout(tuple(rows), label_width, places, tuple(places))
+
+
+def by_host(frame: Frame) -> dict[str, list[int]]:
+    """Ranks of every host; ranks of the job that nobody spoke of stand at the end."""
+    hosts: dict[str, list[int]] = {}
+    for number in sorted(frame.ranks):
+        hosts.setdefault(frame.ranks[number].host, []).append(number)
+    world = frame.job.world_size if frame.job else 0
+    unknown = [number for number in range(world) if number not in frame.ranks]
+    if unknown:
+        hosts[UNKNOWN_HOST] = unknown
+    return hosts
+
+
+def legend(frame: Frame) -> Line:
+    """The letters that are on the screen, with how many there are of each."""
+    counts = Counter(rank.posture for rank in frame.ranks.values())
+    world = frame.job.world_size if frame.job else 0
+    counts["unheard"] += max(0, world - len(frame.ranks))
+    return join(
+        [
+            ((LETTERS[posture], posture), (f" {posture} {counts[posture]}", ""))
+            for posture in sorted(counts, key=URGENCY.__getitem__)
+            if counts[posture]
+        ],
+        between="   ",
+    )
+
+
+class _Rows(Sequence[Line]):
+    """The grid's lines, drawn when they come into sight."""
+
+    def __init__(self, grid: RankGrid) -> None:
+        self._grid = grid
+
+    def __len__(self) -> int:
+        return len(self._grid.layout_of_ranks.rows)
+
+    def __getitem__(self, y: int) -> Line:  # type: ignore[override]  # only lines, no slices
+        return self._grid.row_line(y)
+
+
+class RankGrid(LineView):
+    """The grid, with a cursor that goes from rank to rank."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "look at rank", tooltip="queue, stack, process", id="grid.open"),
+        Binding("space", "mark", "mark", tooltip="mark a rank for stacks", id="grid.mark"),
+        Binding("left,h", "sideways(-1)", "left", show=False, tooltip="previous rank", id="left"),
+        Binding("right,l", "sideways(1)", "right", show=False, tooltip="next rank", id="right"),
+    ]
+
+    def __init__(self, marked: set[int]) -> None:
+        super().__init__(id="grid", classes="pane")
+        self.border_title = "ranks"
+        self.marked = marked
+        self.ranks: Mapping[int, RankView] = {}
+        self.chosen: int | None = None
+        self.layout_of_ranks = lay_out({}, 1)
+        self._hosts: dict[str, list[int]] = {}
+        self._key: tuple[dict[str, list[int]], int] | None = None
+
+    def show(self, frame: Frame) -> None:
+        self.ranks = frame.ranks
+        self._hosts = by_host(frame)
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        if self._key != (self._hosts, width):
+            self.layout_of_ranks = lay_out(self._hosts, width)
+            self._key = (self._hosts, width)
+        if not self.layout_of_ranks.rows:
+            return (plain("no ranks yet", "dim"),)
+        if self.chosen not in self.layout_of_ranks.places:
+            self.chosen = self.layout_of_ranks.order[0]
+            self.post_message(self.Moved(self))
+        return _Rows(self)
+
+    def row_line(self, y: int) -> Line:
+        spans: list[Span] = []
+        x = 0
+        for cell in self.layout_of_ranks.rows[y]:
+            width = self.layout_of_ranks.label_width
+            lead = cell.x - x - width - 1
+            spans.append((" " * lead + fit(cell.label, width) + " ", "dim"))
+            spans.extend(self._letter(rank) for rank in cell.ranks)
+            x = cell.x + len(cell.ranks)
+        return tuple(spans)
+
+    def _letter(self, rank: int) -> Span:
+        view = self.ranks.get(rank)
+        posture = "unheard" if view is None else view.posture
+        letter = LETTERS[posture]
+        if rank == self.chosen and self.has_focus:
+            return (letter, "cursor")
+        return (letter, "mark") if rank in self.marked else (letter, posture)
+
+    def choose(self, rank: int) -> None:
+        """Puts the cursor on a rank; before there is a layout, it will start there."""
+        if rank == self.chosen:
+            return
+        self.chosen = rank
+        self.redraw()
+        place = self.layout_of_ranks.places.get(rank)
+        if place is not None:
+            self.move_to(place[0])
+        self.post_message(self.Moved(self))
+
+    def action_sideways(self, ranks: int) -> None:
+        if self.chosen is None or self.chosen not in self.layout_of_ranks.places:
+            return
+        order = self.layout_of_ranks.order
+        index = order.index(self.chosen) + ranks
+        self.choose(order[max(0, min(index, len(order) - 1))])
+
+    def _step(self, lines: int) -> None:
+        if self.chosen is None or self.chosen not in self.layout_of_ranks.places:
+            return
+        y, x = self.layout_of_ranks.places[self.chosen]
+        target = max(0, min(y + lines, len(self.layout_of_ranks.rows) - 1))
+        row = [rank for cell in self.layout_of_ranks.rows[target] for rank in cell.ranks]
+        places = self.layout_of_ranks.places
+        self.choose(min(row, key=lambda rank: abs(places[rank][1] - x)))
+
+    def action_mark(self) -> None:
+        if self.chosen is not None:
+            self.marked ^= {self.chosen}
+            self.redraw()
+
+    def on_focus(self) -> None:
+        self.redraw()
+
+    def on_blur(self) -> None:
+        self.redraw()

@@ -1,0 +1,128 @@
+"""Styled text as plain values: what widgets draw and tests compare, without Textual.
+
+A span is text and the name of its tone; `tones.tcss` gives every tone its look. Lines
+are hashable, so that they can be cached by content and compared between frames.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich.cells import cell_len, set_cell_size
+
+Span = tuple[str, str]
+Line = tuple[Span, ...]
+
+TONES: Final = (
+    "alarm",  # white on red: the one thing to see from the door
+    "bad",
+    "blocked",
+    "cursor",
+    "dead",
+    "dim",
+    "done",
+    "good",
+    "key",
+    "late",
+    "mark",
+    "moving",
+    "silent",
+    "starting",
+    "strong",
+    "unheard",
+    "warn",
+    "yours",
+)
+
+
+def plain(text: str, tone: str = "") -> Line:
+    """One line of one tone."""
+    return ((text, tone),)
+
+
+def text_of(line: Line) -> str:
+    """The line without its tones, as a terminal without colours shows it."""
+    return "".join(text for text, _ in line)
+
+
+def width_of(line: Line) -> int:
+    """In terminal cells."""
+    return sum(cell_len(text) for text, _ in line)
+
+
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """Exactly `width` cells; what is cut off leaves a `~`, never nothing."""
+    length = cell_len(text)
+    if length > width:
+        return set_cell_size(text, width - 1) + "~" if width > 0 else ""
+    return " " * (width - length) + text if right else text + " " * (width - length)
+
+
+def clip(line: Line, width: int) -> Line:
+    """The line in at most `width` cells, with `~` where something was cut off."""
+    if width_of(line) <= width:
+        return line
+    kept: list[Span] = []
+    room = width
+    for text, tone in line:
+        length = cell_len(text)
+        if length >= room:
+            # A `~` also where this span just fits: more would have followed.
+            kept.append((fit(text + "~", room), tone))
+            break
+        kept.append((text, tone))
+        room -= length
+    return tuple(kept)
+
+
+def spread(left: Line, right: Line, width: int) -> Line:
+    """`left` and `right` at the two ends of `width` cells; the left one gives way."""
+    room = width - width_of(right)
+    if room < 1:
+        return clip(right, width)
+    shown = clip(left, room - 1)
+    return (*shown, (" " * (room - width_of(shown)), ""), *right)
+
+
+def wrap(text: str, width: int, tone: str = "", first: Span = ("", "")) -> list[Line]:
+    """`text` in lines of `width` cells after a label, later lines indented under it."""
+    label, label_tone = first
+    indent = cell_len(label)
+    room = max(8, width - indent)
+    # Ranks and paths are long words without spaces: broken only when nothing else helps.
+    rows = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
+    lead: Line = ((label, label_tone),) if label else ()
+    rest: Line = ((" " * indent, ""),) if label else ()
+    return [(*(lead if n == 0 else rest), (row, tone)) for n, row in enumerate(rows)]
+
+
+def join(parts: Iterable[Line], between: str = " · ", tone: str = "dim") -> Line:
+    """Lines side by side with a separator; empty ones leave none."""
+    spans: list[Span] = []
+    for part in parts:
+        if not text_of(part):
+            continue
+        if spans:
+            spans.append((between, tone))
+        spans.extend(part)
+    return tuple(spans)
+
+
+def changed_columns(old: Line, new: Line) -> Sequence[tuple[int, int]]:
+    """Where two lines differ, as (column, width); a cell that kept its place is skipped."""
+    found: list[tuple[int, int]] = []
+    x = 0
+    for index, after in enumerate(new):
+        before = old[index] if index < len(old) else ("", "")
+        width = cell_len(after[0])
+        if cell_len(before[0]) != width:
+            rest = max(width_of(old[index:]), width_of(new[index:]))
+            return [*found, (x, rest)]
+        if before != after:
+            found.append((x, width))
+        x += width
+    if len(old) > len(new):
+        found.append((x, width_of(old[len(new) :])))
+    return found

@@ -1,0 +1,100 @@
+"""The call stacks of one rank: main thread first, all others after, idle ones too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frtop_probe import wire
+from frtop_tui.job.model import Frame, RankView
+from frtop_tui.widgets.frames import place, yours
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line, fit, join, plain, wrap
+from frtop_tui.widgets.wording import age
+
+
+def thread_line(thread: wire.ThreadStack, main_ident: int, look: wire.Look) -> Line:
+    """Name and state; a waiting thread reads `idle`, which is not the same as harmless."""
+    name = "MainThread" if thread.ident == main_ident else thread.name or "thread"
+    # The kernel's side of the same thread: what it sleeps in.
+    native = next((process for process in look.threads if process.pid == thread.tid), None)
+    kernel = f"{native.state} {native.wchan}".strip() if native is not None else ""
+    return join(
+        (
+            plain(name, "strong"),
+            plain("active" if thread.active else "idle", "" if thread.active else "dim"),
+            plain("holds the GIL" if thread.owns_gil else "", "warn"),
+            plain(kernel, "dim"),
+            plain(f"tid {thread.tid}", "dim"),
+        )
+    )
+
+
+def frame_lines(frames: Sequence[wire.TraceFrame], width: int) -> list[Line]:
+    """Innermost first, the user's own line marked, with its text where it is known."""
+    rows: list[Line] = []
+    mine = yours(frames)
+    names = min(30, max(16, width // 3), max((len(f.function) for f in frames), default=16))
+    for index, frame in enumerate(frames):
+        is_mine = index == mine
+        tone = "yours" if is_mine else ""
+        where = place(frame)
+        room = width - names - 3 - (10 if is_mine else 0)
+        if len(where) > room > 8:
+            # The end of a path says more than its beginning.
+            where = "~" + where[-(room - 1) :]
+        row: Line = (("  " + fit(frame.function, names) + " ", tone), (where, tone or "dim"))
+        rows.append((*row, ("  ◀ yours", "yours")) if is_mine else row)
+        if frame.source:
+            rows.append(plain("    " + fit(frame.source.strip(), max(8, width - 4)).rstrip(), tone))
+    return rows or [plain("  no Python frames", "dim")]
+
+
+def dump_lines(dump: wire.Dump, main_ident: int, look: wire.Look, width: int) -> list[Line]:
+    """One process: its threads, or the sentence that says why there are none."""
+    if dump.error:
+        return wrap(dump.help or f"no stack: {dump.error}", width, "warn")
+    rows: list[Line] = []
+    for thread in sorted(dump.threads, key=lambda thread: thread.ident != main_ident):
+        rows.append(thread_line(thread, main_ident, look))
+        rows += frame_lines(thread.frames, width)
+    return rows or [plain("no threads with Python frames", "dim")]
+
+
+def stack_lines(rank: RankView, width: int) -> list[Line]:
+    """The exception that ended the rank first, then the last dump of all its processes."""
+    rows: list[Line] = []
+    if rank.raised is not None:
+        rows.append(plain(f"raised in {rank.raised.thread}", "bad"))
+        rows += frame_lines(rank.raised.frames, width)
+    look = rank.look
+    if look is None or not look.dumps:
+        if rank.ending is not None:
+            return rows or [plain("the process is gone: no stack to take", "dim")]
+        return [*rows, plain("no stack yet; b asks for one", "dim")]
+    for dump in look.dumps:
+        if dump.pid != rank.identity.pid:
+            child = next((p for p in look.processes if p.pid == dump.pid), None)
+            rows.append(plain(f"child {dump.pid} {child.name if child else ''}".rstrip(), "strong"))
+        rows += dump_lines(dump, rank.identity.main_ident, look, width)
+    return rows
+
+
+class StackPane(LineView):
+    """Stacks of the rank on the screen."""
+
+    def __init__(self) -> None:
+        super().__init__(id="stack", classes="pane")
+        self.border_title = "stack"
+        self.rank: RankView | None = None
+
+    def show(self, frame: Frame, rank: RankView) -> None:
+        self.rank = rank
+        look = rank.look
+        if look is None or not look.dumps:
+            self.border_title = "stack"
+        else:
+            self.border_title = f"stack, {age(rank.age_s(look.at_ns, frame.now_ns))} old"
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        return () if self.rank is None else stack_lines(self.rank, width)

@@ -1,0 +1,131 @@
+"""The verdict in full: who and what, why, what next; or why there is none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from frtop_tui.job.model import Frame, Verdict
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line, plain, wrap
+from frtop_tui.widgets.wording import URGENCY, age, ranks_word
+
+KINDS = {
+    "dead": "died",
+    "mismatch": "mismatch",
+    "cycle": "waiting in a circle",
+    "not_entered": "not entered",
+    "stuck": "stuck",
+    "slow": "slow",
+    "undecided": "undecided",
+}
+PROGRESS = {
+    "none": "no progress",
+    "active": "makes progress",
+    "unknown": "progress not known",
+}
+
+
+def status(verdict: Verdict, now_ns: int) -> str:
+    """Kind, confidence and progress in words: `not entered · confirmed · no progress`."""
+    parts = [KINDS[verdict.kind], verdict.confidence]
+    if verdict.kind not in ("dead", "mismatch"):
+        parts.append(PROGRESS[verdict.progress])
+    if verdict.since_ns:
+        parts.append(f"for {age((now_ns - verdict.since_ns) / 1e9)}")
+    return " · ".join(parts)
+
+
+def verdict_lines(verdict: Verdict, width: int) -> list[Line]:
+    """Who, why and next first: what follows may be out of sight in a small terminal."""
+    rows = wrap(verdict.headline, width, "strong")
+    layer = verdict.why.layer
+    text = verdict.why.text
+    if layer != "unknown" and not text.startswith(f"{layer}:"):
+        text = f"{layer}: {text}"
+    if verdict.why.text:
+        rows += wrap(text, width, "", ("why   ", "dim"))
+    if verdict.next:
+        rows += wrap(verdict.next, width, "", ("next  ", "key"))
+    for index, seen in enumerate(verdict.evidence):
+        rows += wrap(seen, width, "dim", ("seen  " if not index else "      ", "dim"))
+    for index, unseen in enumerate(verdict.missing):
+        rows += wrap(unseen, width, "warn", ("not seen  " if not index else "          ", "warn"))
+    return rows
+
+
+def no_verdict(frame: Frame) -> str:
+    """What may be said when nobody is blamed: never more than was heard."""
+    if frame.health == "connecting":
+        return "connecting: nothing heard yet"
+    if frame.health == "empty":
+        return "agents answer, but there is no job"
+    if not frame.ranks:
+        return "no ranks yet"
+    counts = Counter(rank.posture for rank in frame.ranks.values())
+    strangers = len(frame.coverage.unheard) - counts["unheard"]
+    words = [f"{counts[p]} {p}" for p in sorted(counts, key=URGENCY.__getitem__)]
+    if strangers > 0:
+        words.append(f"{strangers} never heard")
+    if len(words) == 1:
+        only = next(iter(counts))
+        return f"no verdict: all {ranks_word(len(frame.ranks))} {only}"
+    return "no verdict: " + ", ".join(words)
+
+
+def panel_lines(frame: Frame, width: int) -> list[Line]:
+    """Problems first: what keeps us from seeing comes before what is seen."""
+    rows: list[Line] = []
+    if frame.problem:
+        rows += wrap(frame.problem, width, "warn")
+    several = len(frame.verdicts) > 1
+    for index, verdict in enumerate(frame.verdicts):
+        if several:
+            head = f"{index + 1} of {len(frame.verdicts)}  {status(verdict, frame.now_ns)}"
+            rows.append(plain(head, "dim"))
+        rows += verdict_lines(verdict, width)
+    if not frame.verdicts and not frame.problem:
+        rows += wrap(no_verdict(frame), width, "good" if frame.health == "healthy" else "")
+    return rows + note_lines(frame, width)
+
+
+def note_lines(frame: Frame, width: int) -> list[Line]:
+    """What is known about hosts, coverage and ranks, and limits what the verdict can know."""
+    rows: list[Line] = []
+    for host in frame.hosts:
+        label = f"{host.name}  "
+        if host.problem:
+            rows += wrap(host.problem, width, "warn", (label, "strong"))
+        elif host.state == "connecting":
+            rows += wrap("connecting", width, "dim", (label, "strong"))
+        for note in host.notes:
+            rows += wrap(note, width, "dim", (label, "dim"))
+    for note in frame.coverage.notes:
+        rows += wrap(note, width, "dim", ("note  ", "dim"))
+    for rank in frame.ranks.values():
+        for note in rank.notes:
+            rows += wrap(note, width, "dim", (f"rank {rank.rank}  ", "dim"))
+    return rows
+
+
+class VerdictPanel(LineView):
+    """Scrolls when there is more to say than fits."""
+
+    def __init__(self) -> None:
+        super().__init__(id="verdict", classes="pane")
+        self.border_title = "verdict"
+        self.frame: Frame | None = None
+
+    def show(self, frame: Frame) -> None:
+        self.frame = frame
+        verdicts = frame.verdicts
+        if len(verdicts) == 1:
+            self.border_title = f"verdict: {status(verdicts[0], frame.now_ns)}"
+        elif verdicts:
+            self.border_title = f"{len(verdicts)} verdicts, root causes first"
+        else:
+            self.border_title = "verdict"
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        return () if self.frame is None else panel_lines(self.frame, width)
