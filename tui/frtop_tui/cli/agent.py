@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import argparse
 
+from frtop_probe.agent.options import OptionProblem
 from frtop_probe.agent.serve import Options, serve
+from frtop_tui.errors import UsageError
 
 
 def run(options: argparse.Namespace) -> int:
-    return serve(Options.from_environment(port=options.port, bind=options.bind))
+    try:
+        told = Options.from_environment(port=options.port, bind=options.bind)
+    except OptionProblem as problem:
+        raise UsageError(str(problem), "`frtop agent --help` says what it takes") from problem
+    return serve(told)

@@ -7,6 +7,7 @@ apart who is not there, who refuses our key, and who is no agent at all.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ class Down:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """An update of a place. `place` is "" until an answer has told whose instance it is."""
+    """An update. Whose it is tells its instance: PUB messages do not say which peer sent."""
 
     update: wire.Update
 
@@ -56,6 +57,15 @@ class Answered:
 Happening = Up | Down | Heard | Answered
 
 
+class _Phase(enum.Enum):
+    """How far the connection to a place has come."""
+
+    TRYING = enum.auto()
+    CONNECTED = enum.auto()  # somebody accepted; who, the handshake will tell
+    UP = enum.auto()
+    TOLD = enum.auto()  # it failed in a way that was told; silent retries follow
+
+
 class Line:
     """Owned by one thread."""
 
@@ -66,7 +76,8 @@ class Line:
         self._router = self._socket(zmq.ROUTER, keys)
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # tell when nobody is there
         self._monitor = self._router.get_monitor_socket(
-            zmq.Event.HANDSHAKE_SUCCEEDED
+            zmq.Event.CONNECTED
+            | zmq.Event.HANDSHAKE_SUCCEEDED
             | zmq.Event.CONNECT_RETRIED
             | zmq.Event.DISCONNECTED
             | _FAILED_HANDSHAKES
@@ -75,16 +86,16 @@ class Line:
         for one in (self._sub, self._router, self._monitor):
             self._poller.register(one, zmq.POLLIN)
         self._places: dict[str, Place] = {}  # by the endpoint of its requests
-        self._up: set[str] = set()
+        self._phases: dict[str, _Phase] = {}
 
     def _socket(self, kind: int, keys: KeyPair) -> zmq.Socket[bytes]:
         one = self._context.socket(kind)
         one.setsockopt(zmq.LINGER, 0)
         one.setsockopt(zmq.MAXMSGSIZE, wire.MAX_MESSAGE)
         one.setsockopt(zmq.RCVHWM, 10_000)
-        one.setsockopt(zmq.IPV6, 1)
         one.setsockopt(zmq.RECONNECT_IVL, 200)
         one.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
+        one.setsockopt(zmq.HANDSHAKE_IVL, 3_000)  # something that takes calls and says nothing
         one.setsockopt(zmq.HEARTBEAT_IVL, 2_000)  # a host cut off without a word is noticed
         one.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6_000)
         one.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
@@ -94,19 +105,23 @@ class Line:
 
     def connect(self, place: Place) -> None:
         self._places[place.requests] = place
+        self._phases[place.name] = _Phase.TRYING
+        for one in (self._router, self._sub):
+            # With it, events of reconnects to IPv4 name another endpoint: [::ffff:...].
+            one.setsockopt(zmq.IPV6, ":" in place.address)
         self._router.setsockopt(zmq.CONNECT_ROUTING_ID, place.name.encode())
         self._router.connect(place.requests)
         self._sub.connect(place.updates)
 
     def disconnect(self, place: Place) -> None:
         self._places.pop(place.requests, None)
-        self._up.discard(place.name)
+        self._phases.pop(place.name, None)
         self._router.disconnect(place.requests)
         self._sub.disconnect(place.updates)
 
     def ask(self, place: str, question: wire.Ask) -> bool:
         """Sends a request; False when it cannot leave just now."""
-        if place not in self._up:
+        if self._phases.get(place) is not _Phase.UP:
             return False
         try:
             self._router.send_multipart(
@@ -133,18 +148,23 @@ class Line:
             if place is None:
                 continue
             kind = zmq.Event(event["event"])
+            before, self._phases[place.name] = self._phases[place.name], _Phase.TRYING
             if kind == zmq.Event.HANDSHAKE_SUCCEEDED:
-                self._up.add(place.name)
+                self._phases[place.name] = _Phase.UP
                 yield Up(place.name)
+            elif kind == zmq.Event.CONNECTED:
+                self._phases[place.name] = _Phase.CONNECTED
             elif kind & _FAILED_HANDSHAKES:
-                self._up.discard(place.name)
+                self._phases[place.name] = _Phase.TOLD
                 yield Down(place.name, _refused(place, kind))
-            elif kind == zmq.Event.DISCONNECTED:
-                if place.name in self._up:
-                    self._up.discard(place.name)
-                    yield Down(place.name, _gone(place))
-            elif place.name not in self._up:
+            elif kind == zmq.Event.DISCONNECTED and before in (_Phase.UP, _Phase.CONNECTED):
+                self._phases[place.name] = _Phase.TOLD
+                up = before is _Phase.UP
+                yield Down(place.name, _gone(place) if up else _stranger(place))
+            elif before is _Phase.TRYING:
                 yield Down(place.name, _absent(place))
+            else:  # a retry after what has been told already, in better words
+                self._phases[place.name] = before
 
     def _answers(self) -> Iterator[Happening]:
         for frames in _drain(self._router):
@@ -183,13 +203,17 @@ def _refused(place: Place, kind: zmq.Event) -> FrtopError:
             "authorized_keys",
         )
     if kind == zmq.Event.HANDSHAKE_FAILED_PROTOCOL:
-        return WrongKey(
-            f"what listens at {place.address}:{place.ask} ({place.name}) is no frtop agent",
-            "name its port: --connect host:port; on that host, `frtop agent` prints it",
-        )
+        return _stranger(place)
     return WrongKey(
         f"the agent on {place.name} uses another key than ours",
         "use the key of the job's owner: FRTOP_KEY_FILE, or copy its frtop/key here",
+    )
+
+
+def _stranger(place: Place) -> FrtopError:
+    return Unreachable(
+        f"what listens at {place.address}:{place.ask} ({place.name}) is no frtop agent",
+        "name its port: --connect host:port; on that host, `frtop agent` prints it",
     )
 
 

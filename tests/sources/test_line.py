@@ -1,0 +1,144 @@
+"""The line to real agents: who is there, who refuses us, who is no agent at all."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from frtop_probe import keys, wire
+from frtop_probe.agent import announcement
+from frtop_tui.errors import Unreachable, WrongKey
+from frtop_tui.sources.line import Answered, Down, Happening, Heard, Line, Up
+from frtop_tui.sources.places import Place
+
+
+@dataclass(frozen=True)
+class Agent:
+    process: subprocess.Popen[bytes]
+    place: Place
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "frtop_probe.agent"],
+        env={**os.environ, "FRTOP_DIR": str(folder), "FRTOP_BIND": "127.0.0.1",
+             "FRTOP_KEY_FILE": str(folder / "key"), "FRTOP_AGENT_WITH": str(os.getpid())},
+    )  # fmt: skip
+
+
+def found(folder: Path) -> announcement.Announcement:
+    end = time.monotonic() + 20
+    while (here := announcement.read(folder)) is None:
+        assert time.monotonic() < end, "no agent announced itself"
+        time.sleep(0.02)
+    return here
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    folder = tmp_path / "frtop"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(folder / "key"))
+    process = start(folder)
+    here = found(folder)
+    yield Agent(process, Place("node0", here.address, here.pub, here.ask))
+    process.terminate()
+    process.wait(10)
+
+
+@pytest.fixture
+def line(agent: Agent) -> Iterator[Line]:
+    one = Line(keys.load(create=False))
+    yield one
+    one.close()
+
+
+def until(line: Line, wanted: Callable[[Happening], bool], seconds: float = 15) -> Happening:
+    end = time.monotonic() + seconds
+    seen = []
+    while time.monotonic() < end:
+        for happening in line.wait(50):
+            seen.append(happening)
+            if wanted(happening):
+                return happening
+    pytest.fail(f"did not happen; what did: {seen}")
+
+
+def test_state_is_asked_and_updates_follow(agent: Agent, line: Line) -> None:
+    line.connect(agent.place)
+    until(line, lambda h: h == Up("node0"))
+    assert line.ask("node0", wire.AskState(7))
+    answered = until(line, lambda h: isinstance(h, Answered))
+    assert isinstance(answered, Answered)
+    assert isinstance(answered.answer, wire.StateAnswer)
+    assert (answered.place, answered.answer.id) == ("node0", 7)
+    heard = until(line, lambda h: isinstance(h, Heard))
+    assert isinstance(heard, Heard)
+    assert heard.update.instance == answered.answer.update.instance
+    assert heard.update.number > answered.answer.update.number
+
+
+def test_another_key_is_told_from_absence(
+    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "other"))
+    line = Line(keys.load(create=True))
+    try:
+        line.connect(agent.place)
+        down = until(line, lambda h: isinstance(h, Down))
+    finally:
+        line.close()
+    assert isinstance(down, Down)
+    assert isinstance(down.error, WrongKey)
+    assert "FRTOP_KEY_FILE" in down.error.next_step
+
+
+def test_nobody_there(line: Line) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    line.connect(Place("node9", "127.0.0.1", port, port))
+    down = until(line, lambda h: isinstance(h, Down))
+    assert isinstance(down, Down)
+    assert isinstance(down.error, Unreachable)
+    assert "frtop agent" in down.error.next_step
+
+
+def test_something_else_listens_there(line: Line) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        line.connect(Place("node9", "127.0.0.1", port, port))
+        accepted, _ = other.accept()
+        accepted.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n" * 3)
+        down = until(line, lambda h: isinstance(h, Down))
+        accepted.close()
+    assert isinstance(down, Down)
+    assert "is no frtop agent" in str(down.error)
+
+
+def test_an_agent_that_comes_back_is_taken_up_again(
+    agent: Agent, line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line.connect(agent.place)
+    until(line, lambda h: h == Up("node0"))
+    agent.process.terminate()
+    agent.process.wait(10)
+    until(line, lambda h: isinstance(h, Down))
+    assert not line.ask("node0", wire.AskState(1))
+    monkeypatch.setenv("FRTOP_PORT", str(agent.place.pub))
+    again = start(tmp_path / "frtop")
+    try:
+        until(line, lambda h: h == Up("node0"))
+        assert line.ask("node0", wire.AskState(2))
+        until(line, lambda h: isinstance(h, Answered) and h.answer.id == 2)
+    finally:
+        again.terminate()
+        again.wait(10)
