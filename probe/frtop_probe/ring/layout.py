@@ -6,8 +6,8 @@ A ring is one file, mapped by the rank that writes it and by the agent that read
     cells      256 x 8  the present: one machine word each, each written in one store
     groups     N x 64   per process group: its last op
     sites      N x 32   per call site: how long an op from there usually takes
-    leftovers  N x 96   pending ops so old that the history would overwrite them
-    slots      N x 96   the history: one op (or step, or note) each
+    leftovers  N x 88   pending ops so old that the history would overwrite them
+    slots      N x 88   the history: one op (or step, or note) each
     side table          append-only: signatures, call sites, groups, exceptions, as JSON
 
 Rules that make reading safe without a lock:
@@ -111,6 +111,8 @@ sequence number again. `done` is 0 while pending, negative when the op failed th
 SLOT_SIZE: Final = SLOT.size
 SLOT_DONE: Final = 16
 """Offset of `done` in a slot: 8-aligned, so that completing is one store."""
+SLOT_FLAGS: Final = 56
+"""Offset of the flags in a slot: UNTRACKED is set once the call has returned."""
 SLOT_REDUCE: Final = 57
 """Offset of the reduce op in a slot, decoded after the fact by the recorder's thread."""
 
@@ -132,7 +134,7 @@ class Flag(enum.IntFlag):
 
     SYNC = 1  # the caller waits for it before it goes on
     P2P = 2  # counted apart from collectives: its number is no evidence
-    UNTRACKED = 4  # completion is not known to the recorder (devices)
+    UNTRACKED = 4  # completion is not known to the recorder (devices, dropped handles)
 
 
 REDUCE_OPS: Final = (

@@ -57,7 +57,11 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One slot. `done_ns` is 0 while pending, negative when it failed at that time."""
+    """One slot. `done_ns` is 0 while pending, negative when it failed at that time.
+
+    An untracked op is pending only while the call that issues it has not returned: its
+    flag is set then, and nobody here learns when it completes.
+    """
 
     sequence: int
     issued_ns: int
@@ -74,7 +78,8 @@ class EventRow:
 
     @property
     def pending(self) -> bool:
-        return self.done_ns == 0 and self.event in (Event.OP, Event.PSEUDO)
+        open_ended = self.event in (Event.OP, Event.PSEUDO)
+        return open_ended and self.done_ns == 0 and Flag.UNTRACKED not in self.flags
 
 
 class Ring:
@@ -123,8 +128,6 @@ class Ring:
             wall_ns,
             pid,
             recorder_tid,
-            _,
-            _,
             main_ident,
             *_,
         ) = fields = layout.IDENTITY.unpack_from(self._map, 0)

@@ -1,0 +1,72 @@
+"""DataLoader fetches: whether the rank is in one, and which worker it waits for."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from frtop_probe.recorder.writer import Writer
+from frtop_probe.ring.layout import Cell
+
+UNKNOWN: Final = -1
+NO_WORKERS: Final = -2
+
+
+class Fetches:
+    """Writes the fetch cells. The worker comes before the begin: readers test the begin."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._cells = writer.cells
+
+    def begin(self, iterator: Any) -> None:
+        worker, pid, workers = awaited(iterator)
+        cells = self._cells
+        cells[Cell.FETCH_WORKER] = worker
+        cells[Cell.FETCH_WORKER_PID] = pid
+        cells[Cell.FETCH_WORKERS] = workers
+        cells[Cell.FETCH_BEGIN_NS] = time.monotonic_ns()
+
+    def end(self) -> None:
+        self._cells[Cell.FETCH_END_NS] = time.monotonic_ns()
+
+
+def awaited(iterator: Any) -> tuple[int, int, int]:
+    """Index and pid of the worker whose batch comes next, and how many workers there are.
+
+    Reads private attributes of torch's iterator, as far as they are there.
+    """
+    workers = getattr(iterator, "_workers", None)
+    if not workers:
+        return (NO_WORKERS if getattr(iterator, "_num_workers", 0) == 0 else UNKNOWN), 0, 0
+    tasks = getattr(iterator, "_task_info", {})
+    task = tasks.get(getattr(iterator, "_rcvd_idx", None))
+    if not getattr(iterator, "_in_order", True) or not task or task[0] >= len(workers):
+        return UNKNOWN, 0, len(workers)
+    index = int(task[0])
+    return index, workers[index].pid or 0, len(workers)
+
+
+def watch_fetches(
+    module: Any, begin: Callable[[Any], None], end: Callable[[], None]
+) -> Callable[..., Any] | None:
+    """Wraps `__next__` of torch's DataLoader iterators; returns the wrapper.
+
+    What it returns or raises, StopIteration above all, passes through.
+    """
+    base = getattr(module, "_BaseDataLoaderIter", None)
+    original = getattr(base, "__next__", None)
+    if base is None or original is None:
+        return None
+
+    @functools.wraps(original)
+    def __next__(self: Any) -> Any:  # noqa: N807 - it takes this one's place
+        begin(self)
+        try:
+            return original(self)
+        finally:
+            end()
+
+    base.__next__ = __next__
+    return __next__

@@ -1,0 +1,189 @@
+"""Process groups as this rank knows them: number, members, and whether counting is exact.
+
+A group is counted exactly when it was seen before anybody could use it; then its numbers
+can be compared between ranks. One met later, or across a stop(), is counted relatively.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections import Counter
+from typing import Any
+
+from frtop_probe.recorder.writer import Writer
+from frtop_probe.ring.fold import fold
+from frtop_probe.ring.layout import Side
+
+
+class Group:
+    """One process group. Written by the hook, hence no frozen value."""
+
+    __slots__ = (
+        "described", "destroyed", "epoch", "exact", "id", "name", "next_number", "next_p2p",
+        "number", "p2p", "ranks", "text",
+    )  # fmt: skip
+
+    def __init__(self, number: int, name: str, *, exact: bool) -> None:
+        self.id = number
+        self.name = name
+        self.exact = exact
+        self.epoch = 0
+        self.ranks: tuple[int, ...] = ()
+        self.number = 0
+        self.p2p = 0
+        self.next_number = itertools.count(1).__next__
+        self.next_p2p = itertools.count(1).__next__
+        self.described = False
+        self.destroyed = False
+        self.text: dict[str, Any] = {}
+
+
+class Groups:
+    """Finds the group of an op by the identity of its (one) Python object."""
+
+    def __init__(self, writer: Writer, c10d: Any) -> None:
+        self._writer = writer
+        self._c10d = c10d
+        self._ids = itertools.count(1)
+        self._epochs: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        self._loose: dict[str, Group] = {}
+        self._references: dict[int, weakref.ref[Any]] = {}
+        self._lock = threading.RLock()
+        self.known: dict[int, Group] = {}
+        """By `id()` of the process group; entries go when it goes, so no id is stale."""
+
+    def register(self, name: str, process_group: Any) -> Group:
+        """A group that nobody has used yet: its ops are counted from here on."""
+        with self._lock:
+            group = Group(next(self._ids), name, exact=True)
+            self._hold(process_group, group)
+            return group
+
+    def adopt(self, process_group: Any) -> Group:
+        """A group that is used already, or that was made around `distributed_c10d`."""
+        with self._lock:
+            found = self.known.get(id(process_group))
+            if found is not None:
+                self.describe(found, process_group)
+                return found
+            name = _text(process_group, "group_name")
+            registered = process_group in getattr(self._c10d._world, "pg_map", {})  # noqa: SLF001
+            group = None if registered else self._loose.get(name)
+            if group is None:
+                group = Group(next(self._ids), name, exact=False)
+                if not registered:
+                    # Its Python object may be another one at each op: find it by name.
+                    self._loose[name] = group
+            self._hold(process_group, group)
+            self.describe(group, process_group)
+            return group
+
+    def _hold(self, process_group: Any, group: Group) -> None:
+        key = id(process_group)
+        known, references = self.known, self._references
+
+        def forget(_: object) -> None:
+            known.pop(key, None)
+            references.pop(key, None)
+
+        references[key] = weakref.ref(process_group, forget)
+        known[key] = group
+
+    def describe(self, group: Group, process_group: Any) -> None:
+        """Writes the group down once its members are known, which is after creation."""
+        with self._lock:
+            if group.described:
+                return
+            ranks = self._members(process_group)
+            if not ranks:
+                return
+            group.ranks = ranks
+            key = (group.name, ranks)
+            group.epoch = self._epochs[key]
+            self._epochs[key] += 1
+            group.text = {
+                "name": group.name,
+                "description": _text(process_group, "group_desc"),
+                "backend": self._backend(process_group),
+                "ranks": fold(ranks),
+                "exact": group.exact,
+                "epoch": group.epoch,
+                "timeout_s": _timeout(process_group),
+            }
+            group.described = True
+            self._writer.enter(Side.GROUP, group.id, group.text)
+
+    def describe_all(self) -> None:
+        for key, reference in list(self._references.items()):
+            process_group, group = reference(), self.known.get(key)
+            if process_group is not None and group is not None:
+                self.describe(group, process_group)
+
+    def loosen(self) -> None:
+        """After ops went by unseen: no group's numbers can be compared any more."""
+        with self._lock:
+            for group in self.known.values():
+                if group.exact:
+                    group.exact = False
+                    group.text = {**group.text, "exact": False}
+                    if group.described:
+                        self._writer.enter(Side.GROUP, group.id, group.text)
+
+    def end(self, process_group: Any | None) -> list[Group]:
+        """Marks a group as destroyed (all of them for None) and returns which."""
+        with self._lock:
+            if process_group is None:
+                ended = list(self.known.values())
+                self.known.clear()
+                self._references.clear()
+                self._loose.clear()
+            else:
+                group = self.known.pop(id(process_group), None)
+                self._references.pop(id(process_group), None)
+                ended = [] if group is None else [group]
+            for group in ended:
+                group.destroyed = True
+                if group.described:
+                    text = {**group.text, "destroyed": True}
+                    self._writer.enter(Side.GROUP, group.id, text)
+            return ended
+
+    def adopt_existing(self) -> None:
+        for process_group in list(getattr(self._c10d._world, "pg_map", {})):  # noqa: SLF001
+            self.adopt(process_group)
+
+    def _members(self, process_group: Any) -> tuple[int, ...]:
+        members = getattr(self._c10d._world, "pg_group_ranks", {}).get(process_group)  # noqa: SLF001
+        if members:
+            return tuple(sorted(members, key=members.__getitem__))
+        if process_group in getattr(self._c10d._world, "pg_map", {}):  # noqa: SLF001
+            return ()  # registered a moment ago: a line later they are known
+        return tuple(range(process_group.size()))
+
+    def _backend(self, process_group: Any) -> str:
+        configured = getattr(self._c10d._world, "pg_backend_config", {}).get(process_group)  # noqa: SLF001
+        if not configured:
+            return _text(process_group, "name")
+        # "cpu:gloo,cuda:nccl" as it is, "cpu:gloo,cuda:gloo" as gloo.
+        backends = {part.partition(":")[2] for part in str(configured).split(",")}
+        return backends.pop() or str(configured) if len(backends) == 1 else str(configured)
+
+
+def _text(process_group: Any, attribute: str) -> str:
+    try:
+        value = getattr(process_group, attribute)
+        return str(value() if callable(value) else value)
+    except (AttributeError, RuntimeError):
+        return ""
+
+
+def _timeout(process_group: Any) -> float:
+    try:
+        for device in process_group._device_types:  # noqa: SLF001
+            options = process_group._get_backend(device).options  # noqa: SLF001
+            return float(options._timeout.total_seconds())  # noqa: SLF001
+    except (AttributeError, RuntimeError):
+        pass
+    return 0.0

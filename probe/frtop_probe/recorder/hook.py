@@ -1,0 +1,270 @@
+"""The dispatcher kernels: what runs at every collective. Budget: 12 µs over the bare op.
+
+One closure per op with all it needs bound, since this is the only hot path in the
+project; hence the length of `_kernel`. Three promises hold in it whatever happens: the op
+is handed on exactly once, its exception passes untouched, and none of ours ever does.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from frtop_probe.recorder.groups import Group, Groups
+from frtop_probe.recorder.operations import Operation, operations
+from frtop_probe.recorder.pending import Entry, Pending
+from frtop_probe.recorder.signatures import Key, Phantom, describe, glance
+from frtop_probe.recorder.sites import Sites, caller_waits
+from frtop_probe.recorder.writer import Writer
+from frtop_probe.ring import layout
+from frtop_probe.ring.layout import Cell, Event, Flag, Side
+
+MAX_SIGNATURES: Final = 65_536
+"""Bound on what the rank remembers of its own signatures, not on what it may issue."""
+MAX_TIMEOUT: Final = 2**32 - 1
+
+
+class TorchTooOldError(Exception):
+    """This torch lacks something that the hook is made of; the text says what."""
+
+
+class Core(Protocol):
+    """What the kernels share. `switch[0]` is the only thing that turns them off."""
+
+    writer: Writer
+    groups: Groups
+    pending: Pending
+    sites: Sites
+    switch: list[bool]
+    reduces: deque[tuple[int, Any]]
+
+    def fail(self, error: BaseException) -> None: ...
+
+
+class Signatures:
+    """Numbers the distinct signatures and writes each into the side table once."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._count = 0
+        self._pseudo: dict[str, int] = {}
+
+    def intern(
+        self, known: dict[Key, int], key: Key, operation: Operation, args: Any, group: Group
+    ) -> int:
+        """The number of a signature; 0 when the table is full or another thread is in it."""
+        if not self._lock.acquire(blocking=False):
+            return 0
+        try:
+            number = self._enter(describe(operation, args, group.ranks))
+            # Without the group's members, a root cannot be told yet: look again later.
+            if len(known) < MAX_SIGNATURES and group.described:
+                known[key] = number
+        finally:
+            self._lock.release()
+        return number
+
+    def pseudo(self, kind: str) -> int:
+        """The number of a signature that is only a name."""
+        number = self._pseudo.get(kind, 0)
+        if not number:
+            with self._lock:
+                number = self._pseudo[kind] = self._enter({"kind": kind})
+        return number
+
+    def _enter(self, signature: dict[str, Any]) -> int:
+        if self._writer.enter(Side.SIGNATURE, self._count + 1, signature):
+            self._count += 1
+            return self._count
+        self._writer.cells[Cell.SIDE_LOST] += 1
+        return 0
+
+
+class Hook:
+    """The installed kernels. They stay installed while the process lives."""
+
+    def __init__(self, core: Core, signatures: Signatures, torch: Any) -> None:
+        """Installs a kernel on every op of `c10d`.
+
+        Raises:
+            TorchTooOldError: something it needs is not there.
+        """
+        found, parts = _features(torch)
+        self._library = torch.library.Library("c10d", "IMPL")
+        for operation in found:
+            kernel = _kernel(operation, core, signatures, parts)
+            hide_from_dynamo(torch, kernel)
+            self._library.impl(operation.name, kernel, "BackendSelect", with_keyset=True)
+
+    def remove(self) -> None:
+        """Takes the kernels out. Only for a forked child that starts a recorder anew.
+
+        Doing this again and again while threads issue ops crashes.
+        """
+        self._library._destroy()  # noqa: SLF001
+
+
+class _Parts:
+    """The pieces of torch that a kernel calls."""
+
+    __slots__ = ("below", "packets", "unbox_group", "unbox_work")
+
+    def __init__(self, torch: Any) -> None:
+        c10d = torch.distributed
+        self.below = torch._C._dispatch_keyset_full_after(  # noqa: SLF001
+            torch._C.DispatchKey.BackendSelect  # noqa: SLF001
+        )
+        self.packets = torch.ops.c10d
+        self.unbox_group = c10d.ProcessGroup.unbox
+        self.unbox_work = c10d.Work.unbox
+
+
+def _features(torch: Any) -> tuple[list[Operation], _Parts]:
+    try:
+        parts = _Parts(torch)
+        found = operations(torch._C._jit_get_all_schemas())  # noqa: SLF001
+        torch.library.Library  # noqa: B018
+    except AttributeError as error:
+        raise TorchTooOldError(f"torch {torch.__version__} has no {error.name}") from error
+    if not found:
+        raise TorchTooOldError(f"torch {torch.__version__} has no dispatched c10d ops")
+    return found, parts
+
+
+def hide_from_dynamo(torch: Any, function: Callable[..., Any]) -> None:
+    """Tells Dynamo to leave a function alone; else it traces it where a graph breaks.
+
+    Once per code object, costs nothing later, and does not import the compiler.
+    """
+    try:
+        frames = torch._C._dynamo.eval_frame  # noqa: SLF001
+        skip = frames._FrameAction.SKIP  # noqa: SLF001
+        strategy = frames._FrameExecStrategy(skip, skip)  # noqa: SLF001
+        frames.set_code_exec_strategy(function.__code__, strategy)
+    except AttributeError:  # another torch: worse warnings, no wrong results
+        return
+
+
+def _kernel(  # noqa: C901, PLR0915
+    operation: Operation, core: Core, signatures: Signatures, parts: _Parts
+) -> Callable[..., Any]:
+    redispatch = getattr(parts.packets, operation.name).default.redispatch
+    below, unbox_group, unbox_work = parts.below, parts.unbox_group, parts.unbox_work
+    writer, switch, fail = core.writer, core.switch, core.fail
+    shape, ring, cells = writer.shape, writer.map, writer.cells
+    look, p2p = glance(operation), operation.p2p
+    keyed_by_group = operation.root >= 0 or operation.peer >= 0 or operation.in_splits >= 0
+    at_group, at_async, at_timeout = operation.group, operation.async_op, operation.timeout
+    at_reduce, always = operation.reduce, operation.always_sync
+    known: dict[Key, int] = {}
+    intern, find_site = signatures.intern, core.sites.finder()
+    known_groups, adopt = core.groups.known, core.groups.adopt
+    entries, queue, finish = core.pending.entries, core.pending.queue, core.pending.finish
+    untrack, advance, probe = core.pending.untrack, core.pending.advance, core.pending.prober()
+    decode_later = core.reduces.append
+    next_sequence, clock, thread_ident = (
+        writer.next_sequence,
+        time.monotonic_ns,
+        threading.get_ident,
+    )
+    pack_slot, pack_row = layout.SLOT.pack_into, layout.GROUP_ROW.pack_into
+    slots_at, slots, width = shape.slots_offset, shape.slots, layout.SLOT_SIZE
+    rows_at, rows, row_width = layout.GROUPS_OFFSET, shape.groups, layout.GROUP_ROW.size
+    head, ops, op_event = int(Cell.HEAD), int(Cell.OPS), int(Event.OP)
+    sync_flag, p2p_flag = int(Flag.SYNC), int(Flag.P2P)
+    often = slots // 8 - 1
+    getframe, identity, make_entry = sys._getframe, id, Entry  # noqa: SLF001
+
+    def kernel(keyset: Any, *args: Any) -> Any:  # noqa: C901, PLR0912, PLR0915
+        if not switch[0]:
+            return redispatch(keyset & below, *args)
+        sequence = 0
+        try:
+            now = clock()
+            probe()
+            process_group = unbox_group(args[at_group])
+            group = known_groups.get(identity(process_group))
+            if group is None or not group.described:
+                group = adopt(process_group)
+            key, on_cpu = look(args)
+            if keyed_by_group:
+                key = (group.id, key)
+            signature = known.get(key)
+            if signature is None:
+                signature = intern(known, key, operation, args, group)
+            caller = getframe().f_back
+            site = find_site(caller)
+            given = len(args)
+            flags = 0
+            if p2p:
+                flags = p2p_flag | (sync_flag if caller_waits(caller) else 0)
+                number = group.next_p2p()
+                if number > group.p2p:  # noqa: PLR1730 - a call is a point to switch threads
+                    group.p2p = number
+            else:
+                if always or (-1 < at_async < given and not args[at_async]):
+                    flags = sync_flag
+                number = group.next_number()
+                if number > group.number:  # noqa: PLR1730 - likewise
+                    group.number = number
+            timeout = args[at_timeout] if -1 < at_timeout < given else 0
+            if not 0 < timeout <= MAX_TIMEOUT:
+                timeout = 0
+            sequence = next_sequence()
+            group_id = group.id
+            entries[sequence] = make_entry(None, now, site, group_id, p2p)
+            pack_slot(
+                ring, slots_at + sequence % slots * width,
+                sequence, now, 0, number, thread_ident(), group_id, signature, site,
+                timeout, flags, 0, op_event, 0, sequence,
+            )  # fmt: skip
+            if group_id < rows:
+                pack_row(
+                    ring, rows_at + group_id * row_width,
+                    sequence, group.number, group.p2p, sequence, now, signature, site, sequence,
+                )  # fmt: skip
+            if sequence > cells[head]:  # noqa: PLR1730 - likewise
+                cells[head] = sequence
+            cells[ops] += 1
+            if -1 < at_reduce < given:
+                decode_later((sequence, args[at_reduce]))
+            if not sequence & often:
+                advance()
+        except Phantom:
+            pass
+        except Exception as error:  # noqa: BLE001 - nothing of ours may reach training code
+            sequence = 0
+            fail(error)
+        try:
+            result = redispatch(keyset & below, *args)
+        except BaseException:
+            if sequence:
+                _fail_quietly(finish, sequence)
+            raise
+        if sequence:
+            try:
+                if result is None:
+                    finish(sequence)
+                elif on_cpu:
+                    work = unbox_work(result[-1] if type(result) is tuple else result)
+                    entries[sequence] = make_entry(work, now, site, group_id, p2p)
+                    queue.append(sequence)
+                else:
+                    untrack(sequence)
+            except Exception as error:  # noqa: BLE001 - as above
+                fail(error)
+        return result
+
+    return kernel
+
+
+def _fail_quietly(finish: Callable[..., None], sequence: int) -> None:
+    try:
+        finish(sequence, failed=True)
+    except Exception:  # noqa: BLE001 - the op's own exception is on its way up
+        return
