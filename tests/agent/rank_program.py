@@ -14,7 +14,7 @@ from frtop_probe.ring.layout import Cell, State
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from agent.ringmaker import RingMaker  # noqa: E402
+from agent.ringmaker import RingMaker
 
 
 def main() -> None:
@@ -22,44 +22,56 @@ def main() -> None:
     maker = RingMaker(Path(os.environ["FRTOP_DIR"]), rank=int(os.environ.get("RANK", "0")))
     maker.usual()
     maker.op(done=True)
-    leaving = threading.Event()
-
-    def beats() -> None:
-        while not leaving.wait(0.05):
-            maker.beat()
-
-    threading.Thread(target=beats, name="beats", daemon=True).start()
+    threading.Thread(target=beat, args=(maker,), name="beats", daemon=True).start()
     print("ready", flush=True)
-    if doing == "wait":  # for orders
+    if doing == "wait":
         for line in sys.stdin:
-            order = line.split()
-            if order[0] == "exit":
-                os._exit(int(order[1]))
-            if order[0] == "stop":
-                maker.cells[Cell.STATE] = State.STOPPED
-                sys.exit(0)
-            if order[0] == "kill":
-                os.kill(os.getpid(), int(order[1]))
-            if order[0] == "op":
-                maker.op(done=len(order) > 1)
+            obey(maker, *line.split())
             print("done", flush=True)
-    elif doing == "read":  # for ever, of a FIFO nobody writes to
+    elif doing == "read":
         read_for_ever(rest[0])
-    elif doing == "gil":  # sleeps in C and keeps the GIL
+    elif doing == "gil":
         hold_the_gil()
     elif doing == "child":
-        child = os.fork()
-        if not child:
-            signal.pause()
-        print(child, flush=True)
-        signal.pause()
+        with_a_child()
     elif doing == "busy":
-        while True:
-            for _ in range(int(rest[0])):
-                maker.op(done=True)
-            maker.cells[Cell.STEP] += 1
-            maker.cells[Cell.STEP_NS] = time.monotonic_ns()
-            time.sleep(0.1)
+        work(maker, int(rest[0]))
+
+
+def beat(maker: RingMaker) -> None:
+    while True:
+        time.sleep(0.05)
+        maker.beat()
+
+
+def obey(maker: RingMaker, order: str, argument: str = "") -> None:
+    if order == "exit":
+        os._exit(int(argument))
+    if order == "stop":
+        maker.cells[Cell.STATE] = State.STOPPED
+        sys.exit(0)
+    if order == "kill":
+        os.kill(os.getpid(), int(argument))
+    if order == "op":
+        maker.op(done=bool(argument))
+
+
+def with_a_child() -> None:
+    child = os.fork()
+    if child:
+        print(child, flush=True)
+    signal.pause()
+
+
+def work(maker: RingMaker, ops: int) -> None:
+    """Ten steps a second, of so many ops each."""
+    while True:
+        for _ in range(ops):
+            maker.op(done=True)
+        maker.cells[Cell.OLDEST] = maker.sequence
+        maker.cells[Cell.STEP] += 1
+        maker.cells[Cell.STEP_NS] = time.monotonic_ns()
+        time.sleep(0.1)
 
 
 def read_for_ever(path: str) -> None:

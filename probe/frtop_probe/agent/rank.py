@@ -13,7 +13,7 @@ from frtop_probe import wire
 from frtop_probe.agent.ringview import RingView
 from frtop_probe.eyes import endings, proc
 from frtop_probe.eyes.endings import Exit
-from frtop_probe.ring.layout import State
+from frtop_probe.ring.layout import Cell, State
 from frtop_probe.ring.reader import GroupRow, Ring
 
 MAX_PENDING: Final = 16
@@ -24,7 +24,9 @@ _CPU_STEP_NS: Final = 20_000_000
 _IO_STEP: Final = 4096
 _RSS_STEP: Final = 16 * 1024 * 1024
 _FLUSH_TICKS: Final = 8
-"""Small changes of a process are told this seldom."""
+"""Ticks between what is told seldom: small changes of a process, and dear reads."""
+_CHEAP_WINDOW: Final = 512
+"""Events among which pending ops are looked for in every tick; some 2 us each."""
 
 
 @dataclass(slots=True)
@@ -59,7 +61,11 @@ class Rank:
     _pending: tuple[wire.Op, ...] = ()
     _pending_more: int = 0
     _process: wire.Process | None = None
+    _pending_head: int = -1
+    _pending_stopped: bool = False
+    _pending_ticks: int = _FLUSH_TICKS
     _process_ticks: int = 0
+    _side_used: int = 0
     _raised: wire.Raised | None = None
     _notes: tuple[str, ...] = ()
 
@@ -180,7 +186,31 @@ class Rank:
             fresh.append(front)
         return tuple(fresh)
 
+    def restarted(self) -> bool:
+        """Whether the recorder has made a new ring in the place of this one."""
+        used, self._side_used = self._side_used, self.ring.cell(Cell.SIDE_USED)
+        return self._side_used < used
+
+    def _pending_due(self) -> bool:
+        """Whether to look for pending ops in this tick.
+
+        Usually cheap. With one that stays pending while thousands go by, the whole
+        history lies between the two: then seldom, and at once when the rank stops.
+        """
+        head = self.ring.cell(Cell.HEAD)
+        stopped = head == self._pending_head and not self._pending_stopped
+        self._pending_stopped = head == self._pending_head
+        self._pending_head = head
+        self._pending_ticks += 1
+        window = head - self.ring.cell(Cell.OLDEST)
+        if window > _CHEAP_WINDOW and self._pending_ticks < _FLUSH_TICKS and not stopped:
+            return False
+        self._pending_ticks = 0
+        return True
+
     def _new_pending(self, now_ns: int) -> tuple[wire.Op, ...] | None:
+        if not self._pending_due() and self.lives:
+            return None
         rows = [r for r in self.ring.pending() if r.issued_ns <= now_ns - SETTLED_NS]
         more = max(0, len(rows) - MAX_PENDING)
         rows = rows[:MAX_PENDING]

@@ -105,6 +105,10 @@ class Roster:
         if rank.lives and rank.pidfd is None and not endings.lives(rank.pid, birth.start_ticks):
             self._died(rank)
         if rank.lives:
+            if rank.restarted():
+                self._files.pop(rank.ring.path, None)  # adopted anew in the next tick
+                self._forget(rank)
+                return None
             return rank.update(now_ns)
         if rank.died_ns is None:  # was over when we found it
             rank.died_ns = rank.ring.cell(Cell.BEAT_NS) or birth.monotonic_ns

@@ -1,0 +1,161 @@
+"""One agent per folder, for as long as it is needed, and no traces afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.host import DEADLINE, Host, until
+from agent.ringmaker import RingMaker
+from frtop_probe.agent import announcement
+from frtop_probe.agent.announcement import Lock
+
+
+def test_of_many_that_start_one_stays_and_the_others_leave_quietly(host: Host) -> None:
+    agents = [host.spawn() for _ in range(4)]
+    until(lambda: sum(agent.poll() is None for agent in agents) == 1, "one is left")
+    card = until(lambda: announcement.read(host.folder), "it announces itself")
+    (stays,) = [agent for agent in agents if agent.poll() is None]
+    assert card.pid == stays.pid
+    for agent in agents:
+        if agent is not stays:
+            out, complaint = agent.communicate()
+            assert (agent.returncode, out, complaint) == (0, "", "")
+
+
+def test_the_second_one_started_by_hand_gets_a_sentence(host: Host) -> None:
+    card = host.agent()
+    program = (
+        "from frtop_probe.agent.serve import Options, serve;"
+        "raise SystemExit(serve(Options.from_environment()))"
+    )
+    second = subprocess.run(
+        [sys.executable, "-c", program],
+        env=host.environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert second.returncode == 0
+    assert f"pid {card.pid}" in second.stderr
+    assert str(card.pub) in second.stderr
+
+
+def test_the_card_is_private_and_goes_with_the_agent(host: Host) -> None:
+    host.agent()
+    path = host.folder / "agent.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert set(json.loads(path.read_text())) == set(announcement.Announcement.__slots__)
+    host.agents[-1].send_signal(signal.SIGINT)
+    assert host.agents[-1].wait(DEADLINE) == 0
+    assert sorted(entry.name for entry in host.folder.iterdir()) == ["agent.lock"]
+
+
+def test_a_leftover_card_is_no_agent(host: Host) -> None:
+    host.agent()
+    host.agents[-1].kill()
+    host.agents[-1].wait()
+    assert (host.folder / "agent.json").exists()
+    assert announcement.read(host.folder) is None
+    assert announcement.read(host.folder / "nowhere") is None
+    assert host.agent().pid == host.agents[-1].pid
+
+
+def test_asking_for_the_lock_does_not_keep_an_agent_from_it(host: Host) -> None:
+    lock = Lock.take(host.folder)
+    assert lock is not None
+    assert announcement.alive(host.folder)
+    assert Lock.take(host.folder) is None
+    lock.release()
+    assert not announcement.alive(host.folder)
+    again = Lock.take(host.folder)
+    assert again is not None
+    again.release()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}', '{"pid": "x"}'])
+def test_a_card_nobody_can_read_is_no_agent(host: Host, content: str) -> None:
+    lock = Lock.take(host.folder)
+    assert lock is not None
+    (host.folder / "agent.json").write_text(content)
+    assert announcement.read(host.folder) is None
+    lock.release()
+
+
+def test_it_leaves_some_time_after_its_last_rank_and_clears_up(host: Host) -> None:
+    rank = host.rank("wait")
+    ring = next(host.folder.glob("*.ring"))
+    host.agent("--linger", "1")
+    with pytest.raises(subprocess.TimeoutExpired):
+        host.agents[-1].wait(2)  # the rank lives
+    rank.kill()
+    assert host.agents[-1].wait(DEADLINE) == 0
+    assert not ring.exists()
+
+
+def test_without_any_rank_it_leaves_too(host: Host) -> None:
+    host.agent(FRTOP_AGENT_LINGER="0.6")
+    assert host.agents[-1].wait(DEADLINE) == 0
+
+
+def test_what_is_not_its_own_stays(host: Host) -> None:
+    living = host.rank("wait")
+    foreign = RingMaker(host.folder, start_ticks=5, namespace=1).path
+    stale = RingMaker(host.folder, start_ticks=6, boot_id=bytes(16)).path
+    odd = host.folder / "notes.txt"
+    odd.write_text("mine")
+    host.operator(host.agent()).state()
+    host.agents[-1].terminate()
+    assert host.agents[-1].wait(DEADLINE) == 0
+    rings = {path.name for path in host.folder.glob("*.ring")}
+    assert {foreign.name, stale.name} < rings
+    assert any(name.startswith(f"{living.pid}-") for name in rings)
+    assert odd.exists()
+
+
+def test_it_leaves_with_the_process_it_came_with(host: Host) -> None:
+    companion = subprocess.Popen(["sleep", "600"])
+    try:
+        host.agent(FRTOP_AGENT_WITH=str(companion.pid), FRTOP_AGENT_LINGER="0")
+        time.sleep(0.8)
+        assert host.agents[-1].poll() is None
+    finally:
+        companion.kill()
+        companion.wait()
+    assert host.agents[-1].wait(DEADLINE) == 0
+
+
+def test_a_companion_that_is_over_already_ends_it_at_once(host: Host) -> None:
+    agent = host.spawn("--with-pid", "4194304")
+    assert agent.wait(DEADLINE) == 0
+
+
+def test_it_frees_itself_from_what_it_inherited(host: Host) -> None:
+    held = os.open(host.folder, os.O_RDONLY)
+    os.set_inheritable(held, True)
+    agent = subprocess.Popen(
+        ["taskset", "-c", "0", sys.executable, "-m", "frtop_probe.agent"],
+        env=host.environment,
+        close_fds=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(held)
+    host.agents.append(agent)
+    until(lambda: announcement.read(host.folder), "it announces itself")
+    place = Path(f"/proc/{agent.pid}")
+    links = [link.readlink() for link in (place / "fd").iterdir()]
+    assert host.folder not in links
+    assert (place / "cwd").readlink() == Path("/")
+    assert os.sched_getaffinity(agent.pid) >= os.sched_getaffinity(0)
+    assert os.getpriority(os.PRIO_PROCESS, agent.pid) > os.getpriority(os.PRIO_PROCESS, 0)
