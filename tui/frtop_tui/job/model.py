@@ -17,7 +17,8 @@ Posture = Literal[
     "moving",  # its numbers advance, or nothing says otherwise
     "blocked",  # waits in an op
     "late",  # others wait for it
-    "silent",  # alive, but its beat stopped: GIL held, or stopped
+    "silent",  # alive, but its beat stopped: something holds the GIL
+    "stopped",  # its process is stopped (SIGSTOP, a debugger); its beat with it
     "dead",  # its process ended, and not by itself in an orderly way
     "done",  # left cleanly
     "unheard",  # its host or agent cannot be reached: last known state
@@ -41,6 +42,7 @@ VerdictKind = Literal["dead", "mismatch", "cycle", "not_entered", "stuck", "slow
 Confidence = Literal["suspect", "confirmed"]
 Progress = Literal["none", "active", "unknown"]
 Layer = Literal["software", "data", "device", "network", "unknown"]
+HostState = Literal["connecting", "heard", "silent", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +78,50 @@ class RankView:
     look: wire.Look | None = None
     prior_look: wire.Look | None = None  # an earlier one, at least 2 s before, to compare
     notes: tuple[str, ...] = ()
+    stacks_ns: int = 0  # host's clock: when the stacks in `look` were taken
 
     def age_s(self, host_ns: int, now_ns: int) -> float:
         """Seconds between a time of this rank's host and the operator's `now_ns`."""
         return max(0.0, (now_ns - self.clock_ns - host_ns) / 1e9)
 
+    def judged(self, posture: Posture, since_ns: int, blocked_on: wire.Op | None) -> RankView:
+        """The same rank in the light of the others; written out, as `replace` is slow."""
+        return RankView(
+            self.rank,
+            self.host,
+            self.key,
+            self.identity,
+            posture,
+            since_ns,
+            self.heard_ns,
+            self.clock_ns,
+            self.present,
+            self.groups,
+            self.fronts,
+            self.pending,
+            self.pending_more,
+            blocked_on,
+            self.process,
+            self.raised,
+            self.ending,
+            self.look,
+            self.prior_look,
+            self.notes,
+            self.stacks_ns,
+        )
+
     @property
     def main_stack(self) -> wire.ThreadStack | None:
         """Main thread of the last dump, if there is one."""
-        if self.look is None or not self.look.dumps or not self.look.dumps[0].threads:
-            return None
-        threads = self.look.dumps[0].threads
+        threads = self.threads
         main = self.identity.main_ident
-        return next((t for t in threads if t.ident == main), threads[0])
+        return next((t for t in threads if t.ident == main), threads[0]) if threads else None
+
+    @property
+    def threads(self) -> tuple[wire.ThreadStack, ...]:
+        """The rank's own threads in the last dump; empty if there is none."""
+        dumps = self.look.dumps if self.look is not None else ()
+        return next((d.threads for d in dumps if d.pid == self.identity.pid), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +145,7 @@ class HostView:
     """One address the operator named. `problem` is a sentence with the next step."""
 
     name: str
-    state: Literal["connecting", "heard", "silent", "failed"]
+    state: HostState
     problem: str = ""
     heard_ns: int = 0
     lost_updates: int = 0
@@ -191,3 +224,4 @@ class Frame:
     verdicts: tuple[Verdict, ...] = ()
     coverage: Coverage = Coverage()
     problem: str = ""  # what keeps us from seeing anything, with the next step
+    notes: tuple[str, ...] = ()  # worth knowing, nothing to act on: a death nobody waits for

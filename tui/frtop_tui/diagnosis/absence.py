@@ -1,0 +1,283 @@
+"""Why a rank has not entered an op: the best sign there is, from the surest to the weakest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.diagnosis import places
+from frtop_tui.diagnosis.places import Place
+from frtop_tui.diagnosis.waiting import is_fetching, main_place
+from frtop_tui.job.model import Layer, RankView, Why
+from frtop_tui.job.naming import duration, folded
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A cause, the step that fits it, what shows it, and what could not be seen."""
+
+    why: Why
+    next: str
+    evidence: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def absence_of(view: RankView, now_ns: int) -> Absence:
+    """Why `view`, which is alive and not blocked in an op, is not there."""
+    for explain in _EXPLANATIONS:
+        found = explain(view, now_ns)
+        if found is not None:
+            return found
+    pid = view.identity.pid
+    return Absence(
+        Why("unknown", "unknown", "nothing that could be seen tells what it is doing"),
+        f"py-spy dump --pid {pid}",
+        _process_evidence(view),
+        _missing(view),
+    )
+
+
+def _stopped(view: RankView, now_ns: int) -> Absence | None:
+    process = view.process
+    if process is None or process.state not in ("T", "t"):
+        return None
+    since = _beat_age(view, now_ns)
+    if process.state == "t":
+        return Absence(
+            Why("stopped", "software", f"a debugger or tracer holds its process{since}"),
+            f"grep TracerPid /proc/{process.pid}/status, and detach that debugger",
+            _process_evidence(view),
+        )
+    return Absence(
+        Why("stopped", "software", f"its process is stopped (SIGSTOP, state T){since}"),
+        f"kill -CONT {process.pid}",
+        _process_evidence(view),
+    )
+
+
+def _holds_gil(view: RankView, now_ns: int) -> Absence | None:
+    if view.posture != "silent":
+        return None
+    pid = view.identity.pid
+    since = _beat_age(view, now_ns)
+    owner = next((thread for thread in view.threads if thread.owns_gil), None)
+    if owner is not None and owner.frames:
+        frame = next((f for f in owner.frames if "/torch/" not in f.file), owner.frames[0])
+        source = f" `{frame.source}`" if frame.source else ""
+        name = _thread_name(view, owner)
+        text = f"{name} holds the GIL{since} at {places.place_line(frame)}{source}"
+        step = f"look at {places.place_line(frame)}: a C call that does not release the GIL"
+    else:
+        text = f"no Python code runs in it{since}: some thread holds the GIL in C"
+        step = f"py-spy dump --native --pid {pid}"
+    return Absence(Why("gil", "software", text), step, _process_evidence(view), _missing(view))
+
+
+def _fetches(view: RankView, now_ns: int) -> Absence | None:
+    fetch = view.present.fetch if view.present is not None else None
+    place = main_place(view)
+    inside = is_fetching(view)
+    if not inside and (place is None or place.kind != "dataloader"):
+        return None
+    if place is not None and place.kind != "dataloader" and place.sure and place.kind != "lock":
+        return None  # the cell speaks of another thread, which prefetches
+    line = f"; {place.line}" if place is not None and place.line else ""
+    since = ""
+    if inside and fetch is not None:
+        since = f", for {duration(view.age_s(fetch.begin_ns, now_ns))}"
+    worker = _worker(view, fetch)
+    if fetch is not None and inside and fetch.worker == -2:
+        text = f"MainThread loads the next batch itself{_doing(view.process)}{since}{line}"
+        return Absence(
+            Why("dataloader", "data", text),
+            _file_step(view.process) or f"py-spy dump --pid {view.identity.pid}",
+            _process_evidence(view),
+            _missing(view),
+        )
+    who = "a DataLoader worker"
+    if fetch is not None and inside and fetch.worker >= 0:
+        count = f" of {fetch.workers}" if fetch.workers else ""
+        pid = f" (pid {fetch.worker_pid})" if fetch.worker_pid else ""
+        who = f"DataLoader worker {fetch.worker}{count}{pid}"
+    elif worker is not None:
+        who = f"a DataLoader worker (pid {worker.pid})"
+    doing = _doing(worker) or _worker_place(view, worker)
+    text = f"MainThread waits for {who}{':' if doing else ''}{doing}{since}{line}"
+    pid_there = worker.pid if worker is not None else fetch.worker_pid if fetch is not None else 0
+    step = _file_step(worker) or f"py-spy dump --pid {pid_there or view.identity.pid}"
+    evidence = (*_process_evidence(view), *([_process_line(worker)] if worker else []))
+    return Absence(Why("dataloader", "data", text), step, evidence, _missing(view))
+
+
+def _worker(view: RankView, fetch: wire.Fetch | None) -> wire.Process | None:
+    """The worker waited for, or else a child that is plainly stuck in a file."""
+    children = view.look.processes[1:] if view.look is not None else ()
+    if fetch is not None and fetch.worker_pid:
+        return next((child for child in children if child.pid == fetch.worker_pid), None)
+    stuck = [c for c in children if places.classify(None, c).kind == "file_io" or c.state in "Tt"]
+    return stuck[0] if len(stuck) == 1 else None
+
+
+def _worker_place(view: RankView, worker: wire.Process | None) -> str:
+    """Where the worker is by its own stack, if it was dumped."""
+    if worker is None or view.look is None:
+        return ""
+    dump = next((d for d in view.look.dumps if d.pid == worker.pid and d.threads), None)
+    if dump is None:
+        return ""
+    place = places.classify(dump.threads[0], worker)
+    return f" {place.kind} at {place.line}" if place.line else ""
+
+
+def _at_place(view: RankView, now_ns: int) -> Absence | None:
+    """By the stack of the main thread, or by what the kernel alone says."""
+    place = main_place(view) or places.classify(None, view.process)
+    if place.kind == "unknown" and not place.line:
+        return None
+    cause, layer = _CAUSES[place.kind]
+    at = f" at {place.line}" if place.line else ""
+    if (
+        place.leaf is not None
+        and place.leaf.source
+        and place.line.startswith(places.short_file(place.leaf.file))
+    ):
+        at += f" `{place.leaf.source}`"
+    doing = _doing(view.process) if place.kind in ("file_io", "socket") else ""
+    since = _since(view, now_ns)
+    text = f"MainThread {_VERBS[place.kind]}{doing}{at}{since}"
+    return Absence(
+        Why(cause, layer, text),
+        _step(view, place),
+        _process_evidence(view),
+        _missing(view),
+    )
+
+
+def _step(view: RankView, place: Place) -> str:
+    pid = view.identity.pid
+    if place.kind == "file_io":
+        return _file_step(view.process) or f"ls -l /proc/{pid}/fd; look at {place.line}"
+    if place.kind == "sleeping":
+        return f"look at {place.line}" if place.line else f"py-spy dump --pid {pid}"
+    if place.kind in ("computing", "backward"):
+        return f"py-spy top --pid {pid}"
+    if place.kind == "socket":
+        return f"ss -tnp | grep pid={pid}"
+    return f"py-spy dump --pid {pid}"
+
+
+def _file_step(process: wire.Process | None) -> str:
+    """What to look at when a process hangs in a file: the path, or its descriptors."""
+    if process is None or places.classify(None, process).kind != "file_io":
+        return ""
+    if process.file.startswith("/"):
+        return f"timeout 5 stat -f {process.file}; check the file system it lies on"
+    return f"ls -l /proc/{process.pid}/fd; cat /proc/{process.pid}/stack"
+
+
+def _doing(process: wire.Process | None) -> str:
+    """` read /data/shard-0412, state D`: what the kernel says a process does."""
+    if process is None or places.classify(None, process).kind != "file_io":
+        return ""
+    call = places.system_call(process) or process.wchan or "in the kernel"
+    file = f" {process.file}" if process.file else ""
+    return f" {call}{file}{', state D' if process.state == 'D' else ''}"
+
+
+def _beat_age(view: RankView, now_ns: int) -> str:
+    beat = view.present.beat_ns if view.present is not None else 0
+    return f" for {duration(view.age_s(beat, now_ns))}" if beat else ""
+
+
+def _since(view: RankView, now_ns: int) -> str:
+    """How long ago it did anything that we see."""
+    newest = max((front.issued_ns for front in view.fronts.values()), default=0)
+    return f"; its last op was {duration(view.age_s(newest, now_ns))} ago" if newest else ""
+
+
+def _thread_name(view: RankView, thread: wire.ThreadStack) -> str:
+    if thread.ident == view.identity.main_ident:
+        return "MainThread"
+    return f"thread {thread.name or thread.tid}"
+
+
+def _process_evidence(view: RankView) -> tuple[str, ...]:
+    return (_process_line(view.process),) if view.process is not None else ()
+
+
+def _process_line(process: wire.Process) -> str:
+    parts = [f"pid {process.pid} state {process.state}"]
+    if process.syscall:
+        parts.append(f"syscall {places.system_call(process)}")
+    if process.wchan:
+        parts.append(f"wchan {process.wchan}")
+    if process.file:
+        parts.append(process.file)
+    return ", ".join(parts)
+
+
+def _missing(view: RankView) -> tuple[str, ...]:
+    """Why there are no stacks, if there are none."""
+    if view.threads:
+        return ()
+    dumps = view.look.dumps if view.look is not None else ()
+    own = next((d for d in dumps if d.pid == view.identity.pid), None)
+    if own is not None and own.error:
+        return (f"stacks of rank {view.rank}: {own.help or own.error}",)
+    return (f"stacks of rank {view.rank}: not taken yet",)
+
+
+_EXPLANATIONS: Final[tuple[Callable[[RankView, int], Absence | None], ...]] = (
+    _stopped,
+    _holds_gil,
+    _fetches,
+    _at_place,
+)
+
+_CAUSES: Final[dict[places.Kind, tuple[str, Layer]]] = {
+    "collective": ("other_group", "software"),
+    "backward": ("computing", "software"),
+    "device": ("device", "device"),
+    "store": ("rendezvous", "network"),
+    "dataloader": ("dataloader", "data"),
+    "file_io": ("file_io", "data"),
+    "sleeping": ("sleeping", "software"),
+    "lock": ("lock", "software"),
+    "socket": ("socket", "network"),
+    "compiling": ("compiling", "software"),
+    "importing": ("computing", "software"),
+    "computing": ("computing", "software"),
+    "unknown": ("unknown", "unknown"),
+}
+_VERBS: Final[dict[places.Kind, str]] = {
+    "collective": "is in another collective",
+    "backward": "is in the backward pass",
+    "device": "waits for its device",
+    "store": "waits for the rendezvous store",
+    "dataloader": "loads data",
+    "file_io": "is in a file operation:",
+    "sleeping": "sleeps",
+    "lock": "waits for a lock or another thread",
+    "socket": "waits for a socket",
+    "compiling": "compiles",
+    "importing": "imports a module",
+    "computing": "runs",
+    "unknown": "is",
+}
+
+
+def never_joined(ranks: Sequence[int]) -> Absence:
+    """For ranks of the world of which nobody has ever heard."""
+    return Absence(
+        Why(
+            "never_joined",
+            "unknown",
+            f"{folded(ranks)} never appeared: not started, died before the first group,"
+            " not prepared, or on a host that is not connected",
+        ),
+        "look whether the processes of these ranks were started at all: squeue, ps, their output",
+        (),
+        (f"{folded(ranks)} cannot be seen",),
+    )

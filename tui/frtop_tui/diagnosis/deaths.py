@@ -1,0 +1,157 @@
+"""Which death came first and of itself, and which only followed.
+
+A launcher ends the others within half a second of the first failure, and gloo's peers
+raise when a connection closes: neither is a cause.
+"""
+
+from __future__ import annotations
+
+import re
+import signal as signals
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from frtop_tui.diagnosis.places import place_line
+from frtop_tui.job.model import RankView
+
+TOGETHER_NS: Final = 1_000_000_000
+"""Deaths this close may be seen in either order: a peer notices a closed connection
+before the agent is told of the end of the process."""
+FOLLOWS_NS: Final = 2_000_000_000
+"""A further own cause later than this is taken for a consequence."""
+
+Nature = Literal["own", "network", "timeout", "ended", "abort", "unknown"]
+
+_NETWORK_KINDS: Final = frozenset({
+    "RuntimeError", "ConnectionError", "ConnectionResetError", "BrokenPipeError",
+    "ConnectionRefusedError", "DistNetworkError", "DistBackendError", "DistStoreError", "DistError",
+})  # fmt: skip
+_NETWORK_TEXT: Final = re.compile(
+    r"connection (closed|reset|refused|aborted|was (closed|reset))|closed by (remote )?peer"
+    r"|broken pipe|socket (closed|error)|no route to host|remote process exited"
+    r"|recv(ed)? 0 bytes|failed to recv|unhandled (system|cuda) error.*remote"
+    r"|gloo/transport/.*(closed|reset|error)",
+    re.IGNORECASE,
+)
+_TIMEOUT_TEXT: Final = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
+_ENDED_KINDS: Final = frozenset({"KeyboardInterrupt", "SignalException", "SystemExit"})
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """One rank's end. `at_ns` is the operator's clock; `cause` a stable word."""
+
+    rank: int
+    at_ns: int
+    nature: Nature
+    cause: str
+    text: str
+    killed: bool = False  # by SIGKILL
+
+    @property
+    def likeness(self) -> tuple[str, str]:
+        """Deaths with the same one have the same cause: `ValueError` on three ranks."""
+        return (self.cause, self.text.split(":")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Deaths:
+    """All deaths of a job: `roots` grouped by cause, first by time, and who followed."""
+
+    roots: tuple[tuple[Death, ...], ...] = ()
+    followers: tuple[Death, ...] = ()
+
+
+def deaths_of(ranks: Mapping[int, RankView]) -> Deaths:
+    """Sorts the deaths of a job into causes and consequences."""
+    found = sorted(
+        (death for view in ranks.values() if (death := _death(view)) is not None),
+        key=lambda death: death.at_ns,
+    )
+    if not found:
+        return Deaths()
+    # torchrun's last word to those that survive its SIGTERM, half a minute later.
+    late_kill = found[0].at_ns + 5 * TOGETHER_NS
+    own = [
+        death
+        for death in found
+        if death.nature == "own" and not (death.killed and death.at_ns > late_kill)
+    ]
+    aborts = [death for death in found if death.nature == "abort"]
+    ended = [death for death in found if death.nature == "ended"]
+    unknown = [death for death in found if death.nature == "unknown"]
+    # A gloo abort counts as own only when nothing better came at about the same time; an
+    # end by SIGTERM, or one nobody knows anything about, only when there is nothing else.
+    candidates = own or aborts or _only_if_all(ended, found) or _only_if_all(unknown, found)
+    if aborts and own and own[0].at_ns > aborts[0].at_ns + TOGETHER_NS:
+        candidates = aborts
+    if not candidates:
+        return Deaths((), tuple(found))
+    first = candidates[0]
+    near = [death for death in candidates if death.at_ns <= first.at_ns + FOLLOWS_NS]
+    groups: dict[tuple[str, str], list[Death]] = {}
+    for death in near:
+        groups.setdefault(death.likeness, []).append(death)
+    roots = tuple(tuple(group) for group in groups.values())
+    named = {death.rank for death in near}
+    return Deaths(roots, tuple(death for death in found if death.rank not in named))
+
+
+def _only_if_all(some: list[Death], found: list[Death]) -> list[Death]:
+    """The first of `some`, unless others broke first: then nobody's own cause is known."""
+    if not some:
+        return []
+    victims = [death for death in found if death.nature in ("network", "timeout")]
+    if victims and victims[0].at_ns < some[0].at_ns - TOGETHER_NS:
+        return []
+    if any(death.nature == "timeout" for death in victims):
+        return []
+    return [death for death in some if death.at_ns <= some[0].at_ns + TOGETHER_NS // 10]
+
+
+def _death(view: RankView) -> Death | None:
+    """How a rank ended, None if it lives or left cleanly."""
+    raised, ending = view.raised, view.ending
+    if raised is not None and raised.main:
+        where = f" at {place_line(raised.frames[0])}" if raised.frames else ""
+        text = raised.text.strip().splitlines()[0][:200] if raised.text.strip() else ""
+        at_ns = (raised.at_ns or (ending.at_ns if ending else 0)) + view.clock_ns
+        nature = _nature_of(raised.kind.rpartition(".")[2], raised.text)
+        said = f"{raised.kind}: {text}{where}" if text else f"{raised.kind}{where}"
+        return Death(view.rank, at_ns, nature, "exception", said)
+    if ending is None or view.posture == "done":
+        return None
+    at_ns = ending.at_ns + view.clock_ns
+    if ending.signal:
+        return _by_signal(view.rank, at_ns, ending.signal, ending.oom_kills)
+    if ending.exit_code is not None:
+        text = f"exit status {ending.exit_code}"
+        return Death(view.rank, at_ns, "own", "exit_status", text)
+    return Death(view.rank, at_ns, "unknown", "unknown", "gone, cause unknown")
+
+
+def _nature_of(kind: str, text: str) -> Nature:
+    if kind in _ENDED_KINDS:
+        return "ended"
+    if kind in _NETWORK_KINDS and _NETWORK_TEXT.search(text):
+        return "network"
+    if kind in _NETWORK_KINDS and _TIMEOUT_TEXT.search(text):
+        return "timeout"
+    return "own"
+
+
+def _by_signal(rank: int, at_ns: int, number: int, oom_kills: int) -> Death:
+    try:
+        name = signals.Signals(number).name
+    except ValueError:
+        name = "unknown"
+    text = f"signal {number} ({name})"
+    if number == signals.SIGKILL and oom_kills:
+        return Death(rank, at_ns, "own", "oom", f"{text}, and the cgroup's oom_kill rose then")
+    nature: Nature = "own"
+    if number in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP):
+        nature = "ended"
+    elif number == signals.SIGABRT:
+        nature = "abort"
+    return Death(rank, at_ns, nature, "signal", text, killed=number == signals.SIGKILL)

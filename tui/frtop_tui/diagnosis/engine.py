@@ -1,0 +1,97 @@
+"""The judge: from a frame to who is waited for, why, and whether it is hung.
+
+Reasons by cause: what follows from a named root is no verdict of its own. Pure apart from
+what has to be remembered between frames, which is who was suspected when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from frtop_tui.diagnosis.inquiry import Inquiry, Wanted
+from frtop_tui.diagnosis.light import judged_groups, judged_ranks
+from frtop_tui.diagnosis.memory import Found, Suspicions
+from frtop_tui.diagnosis.reasoning import Case
+from frtop_tui.job.model import Frame, Health, Verdict
+from frtop_tui.job.naming import JobKey, job_key
+
+__all__ = ["Engine", "Judgement", "Wanted"]
+
+MOST_VERDICTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The judged frame, and what to look at next to know more."""
+
+    frame: Frame
+    looks: tuple[Wanted, ...] = ()
+
+
+class Engine:
+    """Judges the frames of one job in order; another job begins anew."""
+
+    def __init__(self) -> None:
+        self._begin(None)
+
+    def _begin(self, job: JobKey | None) -> None:
+        self._job = job
+        self._suspicions = Suspicions()
+        self._found = Found()
+        self._inquiry = Inquiry()
+        self._health: Health | None = None
+        self._since_ns = 0
+
+    def judge(self, frame: Frame) -> Judgement:
+        """Fills in what only the comparison of ranks tells."""
+        job = job_key(frame.job) if frame.job is not None else None
+        if job != self._job:
+            self._begin(job)
+        if not frame.ranks:
+            return Judgement(frame)
+        case = Case(frame, self._suspicions, self._found)
+        verdicts = tuple(case.verdicts()[:MOST_VERDICTS])
+        self._suspicions.forget(frame.now_ns)
+        late = {
+            rank: verdict.since_ns
+            for verdict in reversed(verdicts)
+            if verdict.kind == "not_entered"
+            for rank in verdict.culprits
+        }
+        health = _health(frame.health, verdicts)
+        judged = replace(
+            frame,
+            health=health,
+            since_ns=self._since(health, verdicts, frame.now_ns),
+            ranks=judged_ranks(frame.ranks, case.waits, late, frame.now_ns),
+            groups=judged_groups(frame.groups, frame.ranks, case.waits, frame.now_ns),
+            verdicts=verdicts,
+            notes=case.notes(verdicts),
+        )
+        looks = self._inquiry.wanted(frame.ranks, case.suspicious(), verdicts, frame.now_ns)
+        return Judgement(judged, looks)
+
+    def _since(self, health: Health, verdicts: Sequence[Verdict], now_ns: int) -> int:
+        """Since when it has been so: by the first verdict, else when it was first seen."""
+        if health != self._health:
+            self._health = health
+            self._since_ns = now_ns
+        if verdicts and verdicts[0].since_ns:
+            return verdicts[0].since_ns
+        return self._since_ns
+
+
+def _health(before: Health, verdicts: Sequence[Verdict]) -> Health:
+    if not verdicts:
+        return "healthy" if before == "dead" else before
+    first = verdicts[0]
+    if first.kind == "dead":
+        return "dead"
+    if first.kind == "mismatch":
+        return "diverged"
+    if first.kind == "undecided":
+        return "undecided"
+    if first.confidence == "confirmed" and first.progress == "none":
+        return "hung"
+    return "held up"

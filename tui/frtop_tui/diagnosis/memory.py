@@ -1,0 +1,62 @@
+"""What has to be remembered between frames: who was suspected when, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Final
+
+from frtop_tui.diagnosis.points import PointId
+from frtop_tui.diagnosis.signatures import Disagreement
+from frtop_tui.job.model import RankView
+
+CONFIRMED_NS: Final = 2_000_000_000
+FORGOTTEN_NS: Final = 5_000_000_000
+MOST_FOUND: Final = 8
+
+
+class Suspicions:
+    """Confirms what two looks, at least two seconds apart, agree on."""
+
+    def __init__(self) -> None:
+        self._first: dict[Hashable, tuple[int, int]] = {}  # stamp of the first, frame of the last
+
+    def confirms(self, key: Hashable, stamp_ns: int, now_ns: int) -> bool:
+        """Whether `key` was suspected at a stamp long enough before this one."""
+        first, _ = self._first.get(key, (stamp_ns, now_ns))
+        self._first[key] = (first, now_ns)
+        return stamp_ns - first >= CONFIRMED_NS
+
+    def forget(self, now_ns: int) -> None:
+        """Drops suspicions that have not been repeated for some seconds."""
+        stale = [key for key, (_, last) in self._first.items() if now_ns - last > FORGOTTEN_NS]
+        for key in stale:
+            del self._first[key]
+
+
+def look_stamp(views: Sequence[RankView]) -> int | None:
+    """Operator's time of the oldest last look at `views`; None while one is missing."""
+    stamps = [view.look.at_ns + view.clock_ns for view in views if view.look is not None]
+    return min(stamps) if stamps and len(stamps) == len(views) else None
+
+
+class Found:
+    """Disagreements stay found: the data is wrong even if the job goes on."""
+
+    def __init__(self) -> None:
+        self._found: dict[PointId, tuple[Disagreement, int]] = {}
+
+    def keep(self, fresh: Sequence[Disagreement], now_ns: int) -> list[tuple[Disagreement, int]]:
+        """All found so far with the time they were, one per group: where the paths parted."""
+        for one in fresh:
+            key = (one.group.name, one.group.ranks, one.group.epoch)
+            known = self._found.get(key)
+            if known is None:
+                if len(self._found) < MOST_FOUND:
+                    self._found[key] = (one, now_ns)
+            elif one.number < known[0].number or (one.number == known[0].number and _size(one) >= _size(known[0])):
+                self._found[key] = (one, known[1])
+        return list(self._found.values())
+
+
+def _size(found: Disagreement) -> int:
+    return sum(len(party.ranks) for party in found.parties)

@@ -1,0 +1,77 @@
+"""Whether a rank gets anywhere: between two looks, its children included."""
+
+from __future__ import annotations
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.waiting import last_activity_ns
+from frtop_tui.job.model import Progress, RankView
+
+CPU_SHARE = 0.05
+"""A rank that only waits burns less: its recorder and a few timers, 0.4 % of a core."""
+IO_BYTES = 4096
+RECENT_NS = 2_000_000_000
+
+
+def progress_of(view: RankView, now_ns: int) -> tuple[Progress, str]:
+    """Progress, and what shows it (or what was missing)."""
+    if view.ending is not None:
+        return "none", "its process ended"
+    if view.process is not None and view.process.state in ("T", "t"):
+        return "none", "its process is stopped"
+    active = last_activity_ns(view)
+    if active and now_ns - view.clock_ns - active < RECENT_NS:
+        return "active", "it still issues ops"
+    new, old = view.look, view.prior_look
+    if new is None or old is None:
+        return "unknown", "not looked at twice yet"
+    if view.present is not None and old.present is not None and _moved(old.present, view.present):
+        return "active", "its ops or steps advance"
+    grown = _grown(old, new)
+    if grown:
+        return "active", grown
+    own = next((d for d in new.dumps if d.pid == view.identity.pid), None)
+    before = next((d for d in old.dumps if d.pid == view.identity.pid), None)
+    fresh = own is not None and view.stacks_ns > old.at_ns
+    if fresh and own is not None and before is not None and _differs(before, own, view):
+        return "active", "its stack changed"
+    if not new.processes and not fresh:
+        return "unknown", "neither /proc nor stacks could be read"
+    seconds = (new.at_ns - old.at_ns) / 1e9
+    return "none", f"no op, step, CPU time or I/O in {seconds:.1f}s between two looks"
+
+
+def _moved(old: wire.Present, new: wire.Present) -> bool:
+    if (old.ops, old.step) != (new.ops, new.step):
+        return True
+    return old.fetch is not None and new.fetch is not None and old.fetch != new.fetch
+
+
+def _grown(old: wire.Look, new: wire.Look) -> str:
+    """CPU time or I/O of the same processes, "" if neither grew."""
+    before = {process.pid: process for process in old.processes}
+    cpu = io = 0
+    for process in new.processes:
+        past = before.get(process.pid)
+        if past is None:
+            continue
+        cpu += max(0, process.cpu_ns - past.cpu_ns)
+        if process.io_bytes >= 0 and past.io_bytes >= 0:
+            io += max(0, process.io_bytes - past.io_bytes)
+    window = max(1, new.at_ns - old.at_ns)
+    if cpu > CPU_SHARE * window:
+        return f"it uses {100 * cpu / window:.0f} % of a core"
+    if io >= IO_BYTES:
+        return f"it reads or writes: {io:,} bytes in {window / 1e9:.1f}s"
+    return ""
+
+
+def _differs(old: wire.Dump, new: wire.Dump, view: RankView) -> bool:
+    """Whether the main thread is at another line."""
+    return _path(old, view) != _path(new, view)
+
+
+def _path(dump: wire.Dump, view: RankView) -> list[tuple[str, int]]:
+    main = view.identity.main_ident
+    stack = next((t for t in dump.threads if t.ident == main), None)
+    stack = stack or (dump.threads[0] if dump.threads else None)
+    return [(f.function, f.line) for f in stack.frames] if stack is not None else []

@@ -1,0 +1,331 @@
+"""One frame's case: deaths, disagreements and waits brought together into verdicts.
+
+The order is that of causes. A disagreement explains the deaths and waits that it leads
+to; a death explains the waits for the dead; what is left is followed to those who have
+not entered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from frtop_tui.diagnosis import verdict as words
+from frtop_tui.diagnosis.absence import Absence, absence_of, never_joined
+from frtop_tui.diagnosis.deaths import Death, deaths_of
+from frtop_tui.diagnosis.memory import Found, Suspicions, look_stamp
+from frtop_tui.diagnosis.points import Point, Points, circles, front_number
+from frtop_tui.diagnosis.progress import progress_of
+from frtop_tui.diagnosis.signatures import Disagreement, disagreements
+from frtop_tui.diagnosis.waiting import Wait, patience_ns, wait_of
+from frtop_tui.job.model import Frame, Progress, Verdict
+from frtop_tui.job.naming import folded
+
+SKEW_NS = 1_000_000_000
+"""Hosts speak at different moments: what one rank did last may be a second away."""
+NEAR = 2
+"""A wait this few ops after a disagreement follows from it."""
+EXPLAINED = 64
+"""So many absent ranks are looked into one by one."""
+EARLY_NS = 2_000_000_000
+
+_CERTAIN = frozenset({"stopped", "gil"})
+"""Causes that updates alone tell, so that no look has to confirm them."""
+
+
+class Case:
+    """The reasoning about one frame."""
+
+    def __init__(self, frame: Frame, suspicions: Suspicions, found: Found) -> None:
+        self.frame = frame
+        self.waits: dict[int, Wait] = {
+            rank: wait for rank, view in frame.ranks.items() if (wait := wait_of(view)) is not None
+        }
+        self._now = frame.now_ns
+        self._views = frame.ranks
+        self._suspicions = suspicions
+        self._deaths = deaths_of(frame.ranks)
+        self._points = Points(frame.ranks, self.waits)
+        self._ripe = self._points.ripe(frame.now_ns)
+        self._found = found.keep(disagreements(frame.ranks), frame.now_ns)
+        self._explained: set[int] = set()  # ids of points that need no verdict of their own
+
+    def verdicts(self) -> list[Verdict]:
+        """Root causes first."""
+        found = [
+            *self._mismatches(),
+            *self._dead(),
+            *self._left(),
+            *self._circles(),
+            *self._absent(),
+        ]
+        return sorted(found, key=_urgency)
+
+    def suspicious(self) -> list[Point]:
+        """Points worth a look, some of them before their wait is out of the ordinary: so
+        that there is something to compare with when it is.
+        """
+        early = [
+            point
+            for point in self._points.all.values()
+            if point not in self._ripe
+            and any(
+                self._now - w.since_ns > max(EARLY_NS, 3 * w.op.usual_ns)
+                and patience_ns(w.op, point.group) < 10 * EARLY_NS
+                for w in point.waits
+            )
+        ]
+        early = sorted(early, key=lambda point: point.since_ns)[:4]
+        for point in early:
+            self._points.look_into(point, self._now)
+        return [*self._ripe, *early]
+
+    def notes(self, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+        """Deaths that no verdict speaks of."""
+        spoken = {rank for verdict in verdicts for rank in verdict.culprits}
+        deaths = [death for group in self._deaths.roots for death in group]
+        if any(verdict.kind in ("dead", "mismatch") for verdict in verdicts):
+            return ()
+        return tuple(
+            f"rank {death.rank} died: {death.text}; nobody waits for it"
+            for death in deaths[:4]
+            if death.rank not in spoken
+        )
+
+    def _mismatches(self) -> list[Verdict]:
+        made = []
+        for one, since in self._found:
+            points = [point for point in self._ripe_or_dead() if _follows(point, one)]
+            self._explained |= {id(point) for point in points}
+            victims = {rank for point in points for rank in point.waiting}
+            victims |= {death.rank for death in self._caused_by(one)}
+            made.append(words.mismatch(one, self.frame, victims, since, waiting=bool(victims)))
+        return made
+
+    def _ripe_or_dead(self) -> list[Point]:
+        """All points: a disagreement needs no long wait to explain one."""
+        return list(self._points.all.values())
+
+    def _caused_by(self, found: Disagreement) -> list[Death]:
+        """Deaths that a disagreement leads to: everything but causes of their own."""
+        members = {rank for party in found.parties for rank in party.ranks}
+        deaths = [*self._deaths.followers, *(d for g in self._deaths.roots for d in g)]
+        if not any(death.rank in members for death in deaths):
+            return []
+        return [death for death in deaths if death.nature != "own"]
+
+    def _dead(self) -> list[Verdict]:
+        roots, followers = self._deaths.roots, self._deaths.followers
+        explained = {death.rank for one, _ in self._found for death in self._caused_by(one)}
+        roots = tuple(
+            group for group in roots if not all(death.rank in explained for death in group)
+        )
+        if not roots:
+            return self._unrooted([d for d in followers if d.rank not in explained])
+        every = {death.rank for group in roots for death in group}
+        points = self._points.at({*every, *(d.rank for d in followers)}, self._now)
+        self._explained |= {id(point) for point in points}
+        if not points and not followers and self._nobody_needs(every):
+            return []
+        behind = {death.rank for death in followers}
+        made = []
+        for index, group in enumerate(roots):
+            mine = points if index == 0 else []
+            made.append(words.dead(self.frame, group, mine, behind if index == 0 else set()))
+        return made
+
+    def _nobody_needs(self, dead: set[int]) -> bool:
+        """All the others have left cleanly, or it died after it was done itself."""
+        others = [view for rank, view in self._views.items() if rank not in dead]
+        return all(view.posture == "done" for view in others) and bool(others)
+
+    def _unrooted(self, followers: Sequence[Death]) -> list[Verdict]:
+        """Everybody followed: somebody left cleanly, or was behind when time ran out."""
+        broken = [d for d in followers if d.nature in ("network", "timeout")]
+        if not broken:
+            return []
+        victims = {death.rank for death in broken}
+        left = [rank for rank, view in self._views.items() if view.posture == "done"]
+        behind = self._behind(victims)
+        gone = [rank for rank in left if rank in behind]
+        if gone:
+            return [words.exited(self.frame, gone, None, victims)]
+        if behind and any(death.nature == "timeout" for death in broken):
+            return [words.timed_out(self.frame, sorted(behind), broken)]
+        return [words.broken(self.frame, broken)]
+
+    def _behind(self, victims: set[int]) -> set[int]:
+        """Ranks that are behind the victims in a group they share."""
+        behind: set[int] = set()
+        for group in self.frame.groups:
+            members = [rank for rank in group.members if rank in self._views]
+            inside = [rank for rank in members if rank in victims]
+            if not inside or not group.exact:
+                continue
+            known = next(
+                g
+                for g in self._views[inside[0]].groups.values()
+                if (g.name, g.ranks, g.epoch) == (group.key.name, group.key.ranks, group.key.epoch)
+            )
+            furthest = max(front_number(self._views[rank], known) for rank in inside)
+            behind |= {
+                rank
+                for rank in members
+                if rank not in victims and front_number(self._views[rank], known) < furthest
+            }
+        return behind
+
+    def _left(self) -> list[Verdict]:
+        """Ranks that ended cleanly and are waited for."""
+        left = [rank for rank, view in self._views.items() if view.posture == "done"]
+        if not left:
+            return []
+        made: dict[tuple[int, ...], tuple[Point, set[int]]] = {}
+        for point in self._points.at(left, self._now):
+            gone = tuple(rank for rank in point.gone if self._views[rank].posture == "done")
+            settled = self._now - point.since_ns >= SKEW_NS
+            if not gone or not settled or id(point) in self._explained:
+                continue
+            self._explained.add(id(point))
+            _, victims = made.setdefault(gone, (point, set()))
+            victims |= set(point.waiting)
+        return [words.exited(self.frame, gone, *found) for gone, found in made.items()]
+
+    def _circles(self) -> list[Verdict]:
+        made = []
+        open_points = [point for point in self._ripe if id(point) not in self._explained]
+        for ring in circles(open_points):
+            self._explained |= {id(point) for point in ring}
+            key = ("cycle", frozenset(point.id for point in ring))
+            made.append(self._confirmed(words.cycle(self.frame, ring), key, self._now))
+        return made
+
+    def _absent(self) -> list[Verdict]:
+        made: dict[tuple[int, ...], Verdict] = {}
+        assigned: set[int] = set()
+        for point in self._ripe:
+            if id(point) in self._explained or point.gone:
+                continue
+            fresh = [rank for rank in point.sinks if rank not in assigned]
+            if fresh:
+                assigned |= set(fresh)
+                for verdict in self._blame(point, fresh):
+                    made[verdict.culprits] = verdict
+            elif point.entered_by_all:
+                verdict = self._stuck(point)
+                made[(-len(made) - 1,)] = verdict
+            elif point.unseen and not point.sinks and not point.onward:
+                verdict = self._unseen(point)
+                made[(-len(made) - 1,)] = verdict
+        return list(made.values())
+
+    def _blame(self, point: Point, sinks: Sequence[int]) -> list[Verdict]:
+        """As few of `sinks` as can be justified: those that get nowhere, else all."""
+        progress: dict[int, tuple[Progress, str]] = {
+            rank: progress_of(self._views[rank], self._now) for rank in sinks[:EXPLAINED]
+        }
+        by_progress: dict[Progress, list[int]] = {}
+        for rank, (how, _) in progress.items():
+            by_progress.setdefault(how, []).append(rank)
+        order: tuple[Progress, ...] = ("none", "unknown", "active")
+        blamed = next(by_progress[how] for how in order if how in by_progress)
+        if blamed is not by_progress.get("active"):
+            others = [rank for rank in sinks if rank not in blamed]
+        else:
+            blamed, others = list(sinks), []
+        by_cause: dict[str, list[int]] = {}
+        reasons: dict[int, Absence] = {}
+        for rank in blamed:
+            reasons[rank] = absence_of(self._views[rank], self._now)
+            by_cause.setdefault(reasons[rank].why.cause, []).append(rank)
+        made = []
+        for ranks in by_cause.values():
+            first = ranks[0]
+            points = [point, *self._also_waiting(point, ranks)]
+            state = progress.get(first, ("unknown", ""))
+            verdict = words.not_entered(self.frame, points, ranks, reasons[first], state, others)
+            made.append(self._confirm_absent(verdict, point, ranks))
+        return made
+
+    def _also_waiting(self, point: Point, ranks: Sequence[int]) -> list[Point]:
+        """Other points at which one of `ranks` is awaited, directly or through others."""
+        found: list[Point] = []
+        reached = {point.id, *(p.id for p in self._ripe if set(p.sinks) & set(ranks))}
+        grown = True
+        while grown:
+            more = {
+                p.id for p in self._ripe if p.id not in reached and reached & set(p.onward.values())
+            }
+            reached |= more
+            grown = bool(more)
+        found.extend(p for p in self._ripe if p.id in reached and p is not point)
+        return found
+
+    def _confirm_absent(self, verdict: Verdict, point: Point, ranks: Sequence[int]) -> Verdict:
+        key = ("not_entered", tuple(ranks), point.id)
+        views = [self._views[rank] for rank in ranks[:8]]
+        stamp = look_stamp(views)
+        if verdict.why.cause in _CERTAIN:
+            stamp = self._now
+        return self._confirmed(verdict, key, stamp)
+
+    def _confirmed(self, verdict: Verdict, key: tuple[object, ...], stamp: int | None) -> Verdict:
+        if stamp is not None and self._suspicions.confirms(key, stamp, self._now):
+            return replace(verdict, confidence="confirmed")
+        return verdict
+
+    def _stuck(self, point: Point) -> Verdict:
+        halted = [
+            view
+            for rank in point.members
+            if (view := self._views.get(rank)) is not None and view.posture == "stopped"
+        ]
+        culprit = halted[0] if len(halted) == 1 else None
+        absence = absence_of(culprit, self._now) if culprit is not None else None
+        made = words.stuck(self.frame, point, culprit, absence)
+        if point.op.p2p and culprit is None:
+            made = words.undecided(
+                self.frame,
+                point,
+                "its peer has issued the other half, or which peer is not known",
+                f"py-spy dump --pid {self._views[point.waits[0].rank].identity.pid}",
+            )
+        return self._confirmed(made, ("stuck", point.id), self._now)
+
+    def _unseen(self, point: Point) -> Verdict:
+        never = [rank for rank in point.unseen if rank not in self._views]
+        if point.op.pseudo and never:
+            absence = never_joined(never)
+            state: tuple[Progress, str] = ("unknown", f"{folded(never)} never heard of")
+            made = words.not_entered(self.frame, [point], never, absence, state, [])
+            return self._confirmed(made, ("never", point.id, tuple(never)), self._now)
+        made = words.undecided(
+            self.frame,
+            point,
+            f"{folded(point.unseen)} cannot be seen, so it may be any of them, or none",
+            "reach the hosts that are silent: are they up, is the agent running?",
+        )
+        return self._confirmed(made, ("unseen", point.id), self._now)
+
+
+def _follows(point: Point, found: Disagreement) -> bool:
+    """Whether a wait is for the op in disagreement, or one right after it."""
+    group = point.group
+    if group is None or point.number is None:
+        return False
+    same = (group.name, group.ranks, group.epoch) == (
+        found.group.name,
+        found.group.ranks,
+        found.group.epoch,
+    )
+    return same and 0 <= point.number - found.number <= NEAR
+
+
+def _urgency(verdict: Verdict) -> tuple[bool, bool, bool, int]:
+    """Roots with victims first, then those that get nowhere, then by time."""
+    return (
+        verdict.kind == "undecided",
+        not verdict.victims,
+        verdict.progress == "active",
+        verdict.since_ns,
+    )

@@ -1,0 +1,157 @@
+"""A judged frame for people without a screen (text), for programs (JSON), and as one number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frtop_probe import wire
+from frtop_probe.ring.fold import fold
+from frtop_tui.job.coverage import unheard_text
+from frtop_tui.job.model import Frame, GroupKey, RankView, Verdict
+from frtop_tui.job.naming import duration, job_title, shortened
+
+HUNG = frozenset({"dead", "mismatch", "cycle", "stuck"})
+ENOUGH = frozenset({"healthy", "ended", "starting"})
+
+
+def text(frame: Frame) -> list[str]:
+    """The verdict as lines for a terminal; also what the copy key copies."""
+    lines = [_title(frame)]
+    if frame.problem:
+        lines.append(frame.problem)
+    for verdict in frame.verdicts:
+        lines += ["", *verdict_lines(verdict)]
+    if not frame.verdicts and frame.ranks:
+        lines.append("nobody is waited for out of the ordinary")
+    tail = [f"note  {note}" for note in (*frame.notes, *frame.coverage.notes)]
+    return [*lines, *([""] if tail else []), *tail]
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """One verdict: headline, why, next, then what shows it."""
+    sure = "" if verdict.confidence == "confirmed" else " (suspect)"
+    lines = [
+        f"{verdict.kind.upper().replace('_', ' ')}{sure}: {verdict.headline}",
+        f"  why   {verdict.why.layer}: {verdict.why.text}",
+    ]
+    if verdict.kind not in ("dead", "mismatch"):
+        lines.append(f"  progress  {verdict.progress}")
+    if verdict.left_s is not None:
+        lines.append(f"  killed by its own timeout in {duration(verdict.left_s)}")
+    lines.append(f"  next  {verdict.next}")
+    lines += [f"  -     {line}" for line in verdict.evidence]
+    lines += [f"  not seen  {line}" for line in verdict.missing]
+    return lines
+
+
+def _title(frame: Frame) -> str:
+    if frame.job is None:
+        return f"frtop: {frame.health}"
+    since = duration(max(0.0, (frame.now_ns - frame.since_ns) / 1e9)) if frame.since_ns else ""
+    hosts = len({view.host for view in frame.ranks.values()})
+    return (
+        f"{job_title(frame.job)}: {frame.health.upper()}{f' for {since}' if since else ''};"
+        f" {unheard_text(frame.coverage)}, {hosts} host{'s' if hosts != 1 else ''}"
+    )
+
+
+def exit_status(frame: Frame) -> int:
+    """What `frtop diagnose` ends with; found beats partial.
+
+    0 nothing wrong and all seen, 3 hung, dead or diverged, 4 undecided or too partial to
+    say, 5 held up or slow.
+    """
+    verdicts = frame.verdicts
+    if any(v.kind in HUNG or (v.kind == "not_entered" and v.progress == "none") for v in verdicts):
+        return 3
+    if any(v.kind in ("not_entered", "slow") for v in verdicts):
+        return 5
+    if verdicts or not frame.coverage.complete or frame.health not in ENOUGH:
+        return 4
+    return 0
+
+
+def document(frame: Frame) -> dict[str, Any]:
+    """The frame as `frtop diagnose --json` prints it."""
+    descriptions = {group.key: group.description for group in frame.groups}
+    coverage = frame.coverage
+    return {
+        "job": _job(frame.job),
+        "health": frame.health,
+        "verdicts": [_verdict(verdict, descriptions) for verdict in frame.verdicts],
+        "coverage": {
+            "expected": coverage.expected,
+            "heard": coverage.heard,
+            "unheard": fold(coverage.unheard),
+            "lost_updates": coverage.lost_updates,
+            "complete": coverage.complete,
+            "notes": list(coverage.notes),
+        },
+        "notes": list(frame.notes),
+        "ranks": {str(rank): _rank(view, frame.now_ns) for rank, view in frame.ranks.items()},
+    }
+
+
+def _job(job: wire.Job | None) -> dict[str, Any] | None:
+    if job is None:
+        return None
+    return {
+        "name": job.name,
+        "run_id": job.run_id,
+        "attempt": job.attempt,
+        "world_size": job.world_size,
+        "master": f"{job.master_addr}:{job.master_port}",
+        "nonce": job.nonce,
+    }
+
+
+def _verdict(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[str, Any]:
+    group, op = verdict.group, verdict.op
+    return {
+        "kind": verdict.kind,
+        "confidence": verdict.confidence,
+        "progress": verdict.progress,
+        "culprits": list(verdict.culprits),
+        "parties": [list(party) for party in verdict.parties],
+        "victims": verdict.victims,
+        "headline": verdict.headline,
+        "group": None
+        if group is None
+        else {
+            "name": group.name,
+            "description": descriptions.get(group, ""),
+            "ranks": group.ranks,
+        },
+        "op": None if op is None else {"number": op.number, "kind": op.kind},
+        "why": {
+            "cause": verdict.why.cause,
+            "layer": verdict.why.layer,
+            "text": verdict.why.text,
+        },
+        "left_s": None if verdict.left_s is None else round(verdict.left_s, 1),
+        "evidence": list(verdict.evidence),
+        "missing": list(verdict.missing),
+        "next": verdict.next,
+    }
+
+
+def _rank(view: RankView, now_ns: int) -> dict[str, Any]:
+    blocked = view.blocked_on
+    return {
+        "posture": view.posture,
+        "since_s": round(max(0.0, (now_ns - view.posture_since_ns) / 1e9), 1),
+        "host": view.host,
+        "pid": view.identity.pid,
+        "step": view.present.step if view.present is not None else None,
+        "blocked_on": None
+        if blocked is None
+        else {
+            "kind": blocked.signature.kind if blocked.signature is not None else "",
+            "number": blocked.number,
+        },
+    }
+
+
+def one_line(verdict: Verdict, limit: int = 200) -> str:
+    """For a log or a notification."""
+    return shortened(verdict.headline, limit) if len(verdict.headline) > limit else verdict.headline

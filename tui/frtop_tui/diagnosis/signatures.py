@@ -1,0 +1,222 @@
+"""Whether two ranks issued the same op at the same place: what differs, and what may.
+
+A field is compared only when both sides know it. Some fields legally differ; comparing
+them would call healthy programs diverged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.job.groups import Identifier
+from frtop_tui.job.model import RankView
+
+_ROOT_SIDED_OUTPUT: Final = frozenset({"gather"})
+_ROOT_SIDED_INPUT: Final = frozenset({"scatter"})
+_OWN_SIZES: Final = frozenset({"all_to_all", "all_to_all_single"})
+"""What a rank sends there is its own business; only pairs of splits have to agree."""
+_SIZELESS: Final = frozenset({"barrier", "monitored_barrier"})
+_UNEVEN_ON_NCCL: Final = frozenset({"all_gather", "reduce_scatter"})
+"""NCCL takes these apart into broadcasts or reductions when lists are uneven."""
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Ranks whose op at one number is alike, and that op."""
+
+    ranks: tuple[int, ...]
+    op: wire.Op
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Different ops at the same number of one group; parties by size, the largest first."""
+
+    group: wire.Group
+    number: int
+    field: str
+    parties: tuple[Party, ...]
+
+    @property
+    def culprits(self) -> tuple[int, ...]:
+        """The minority, if one party alone is larger than all others together."""
+        first, *others = self.parties
+        rest = [rank for party in others for rank in party.ranks]
+        return tuple(sorted(rest)) if len(first.ranks) > len(rest) else ()
+
+
+def disagreements(ranks: Mapping[int, RankView]) -> list[Disagreement]:
+    """All that the last known ops of each group tell, at most one per group."""
+    known = _last_ops(ranks.values())
+    found = []
+    for group, by_number in known.values():
+        # The lowest number is where the paths parted; what follows is shifted.
+        for number in sorted(by_number):
+            ops = by_number[number]
+            if len(ops) > 1 and (one := compare(group, number, ops)) is not None:
+                found.append(one)
+                break
+    return found
+
+
+Ops = dict[int, wire.Op]
+_Known = dict[Identifier, tuple[wire.Group, dict[int, Ops]]]
+
+
+def _last_ops(views: Iterable[RankView]) -> _Known:
+    known: _Known = {}
+    for view in views:
+        if not view.groups:
+            continue
+        for front in view.fronts.values():
+            if front.last is not None:
+                _note(known, view, front.last)
+        for op in view.pending:
+            _note(known, view, op)
+        if view.look is not None:
+            for op in view.look.ops:
+                _note(known, view, op)
+    return known
+
+
+def _note(known: _Known, view: RankView, op: wire.Op) -> None:
+    if op.p2p or op.pseudo or op.signature is None:
+        return
+    group = view.groups.get(op.group)
+    if group is None or not group.exact:
+        return
+    key = (group.name, group.ranks, group.epoch)
+    entry = known.get(key)
+    if entry is None:
+        entry = known[key] = (group, {})
+    ops = entry[1].get(op.number)
+    if ops is None:
+        ops = entry[1][op.number] = {}
+    # A later copy of the same op knows more: its reduce op is decoded after the fact.
+    before = ops.get(view.rank)
+    if before is None or before.signature is None or before.signature.reduce is None:
+        ops[view.rank] = op
+
+
+def compare(group: wire.Group, number: int, ops: Mapping[int, wire.Op]) -> Disagreement | None:
+    """Sorts the ranks of one number into parties; None when all agree as far as known."""
+    parties: list[tuple[wire.Op, list[int]]] = []
+    for rank, op in ops.items():
+        for sample, members in parties:
+            if sample.signature is op.signature or not _differ(sample, op, group):
+                members.append(rank)
+                break
+        else:
+            parties.append((op, [rank]))
+    if len(parties) < 2:
+        return _split_disagreement(group, number, ops)
+    parties.sort(key=lambda party: (-len(party[1]), min(party[1])))
+    field = _differ(parties[0][0], parties[1][0], group) or "signature"
+    sorted_parties = tuple(Party(tuple(sorted(members)), op) for op, members in parties)
+    return Disagreement(group, number, field, sorted_parties)
+
+
+def _differ(one: wire.Op, other: wire.Op, group: wire.Group) -> str | None:
+    if one.signature is None or other.signature is None:
+        return None
+    return difference(one.signature, other.signature, group.backend)
+
+
+def difference(one: wire.Signature, other: wire.Signature, backend: str = "") -> str | None:
+    """Name of the first field that illegally differs; None if all known ones agree."""
+    if one.kind != other.kind:
+        return "kind"
+    if one.reduce is not None and other.reduce is not None and one.reduce != other.reduce:
+        return "reduce op"
+    if one.root is not None and other.root is not None and one.root != other.root:
+        return "root"
+    kind = one.kind
+    if kind in _SIZELESS or "coalesced" in kind:
+        return None
+    if kind not in _ROOT_SIDED_INPUT:
+        found = _specs(one.inputs, other.inputs, sizes=_sizes_count(kind, backend))
+        if found:
+            return found
+    if kind not in _ROOT_SIDED_OUTPUT:
+        return _specs(one.outputs, other.outputs, sizes=_sizes_count(kind, backend))
+    return None
+
+
+def _sizes_count(kind: str, backend: str) -> bool:
+    return kind not in _OWN_SIZES and not (kind in _UNEVEN_ON_NCCL and "gloo" not in backend)
+
+
+def _specs(
+    one: tuple[wire.TensorSpec, ...] | None,
+    other: tuple[wire.TensorSpec, ...] | None,
+    *,
+    sizes: bool,
+) -> str | None:
+    """Compares types and numbers of elements: a reshaped tensor is the same on the wire."""
+    if not one or not other or one == other:
+        return None
+    if {spec.dtype for spec in one} != {spec.dtype for spec in other}:
+        return "dtype"
+    if sizes and sum(map(_elements, one)) != sum(map(_elements, other)):
+        return "size"
+    return None
+
+
+def _elements(spec: wire.TensorSpec) -> int:
+    total = spec.count
+    for length in spec.shape:
+        total *= length
+    return total
+
+
+def _split_disagreement(
+    group: wire.Group, number: int, ops: Mapping[int, wire.Op]
+) -> Disagreement | None:
+    """all_to_all: what one sends to another is what that one expects from it."""
+    # By position in the group; members are in group order when their order is ascending.
+    members = sorted(ops)
+    known = {
+        rank: op.signature
+        for rank, op in ops.items()
+        if op.signature is not None and op.signature.kind in _OWN_SIZES
+    }
+    if len(known) < 2 or len(known) > 256:
+        return None
+    size = next((len(s.in_splits) for s in known.values() if s.in_splits), 0)
+    if size != len(members):
+        return None
+    for i, sender in enumerate(members):
+        sends = known[sender].in_splits if sender in known else None
+        for j, receiver in enumerate(members):
+            takes = known[receiver].out_splits if receiver in known else None
+            if sends and takes and j < len(sends) and i < len(takes) and sends[j] != takes[i]:
+                parties = (Party((sender,), ops[sender]), Party((receiver,), ops[receiver]))
+                return Disagreement(group, number, "splits", parties)
+    return None
+
+
+def wording(signature: wire.Signature | None) -> str:
+    """`all_reduce sum float32[1024]`, as in an evidence line."""
+    if signature is None:
+        return "an op of unknown signature"
+    parts = [signature.kind]
+    if signature.reduce:
+        parts.append(signature.reduce)
+    if signature.root is not None:
+        parts.append(f"root {signature.root}")
+    specs = signature.inputs or signature.outputs or ()
+    if specs and signature.kind not in _SIZELESS:
+        shown = [f"{s.dtype}[{','.join(map(str, s.shape))}]" for s in specs[:2]]
+        parts.append(" ".join(shown) + (" …" if len(specs) > 2 else ""))
+    if signature.in_splits or signature.out_splits:
+        parts.append(f"splits {_short(signature.in_splits)} out {_short(signature.out_splits)}")
+    return " ".join(parts)
+
+
+def _short(splits: tuple[int, ...] | None) -> str:
+    if splits is None:
+        return "?"
+    return ",".join(map(str, splits[:8])) + (",…" if len(splits) > 8 else "")

@@ -1,0 +1,175 @@
+"""Who is blocked in what: the only ranks from which an edge of blame leaves.
+
+Pending alone is no edge. A pipeline stage with a pre-posted `irecv` is not waiting, and
+asynchronous ops may be far ahead of whoever computes. A rank is blocked when one of its
+threads sits in the wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.diagnosis import places
+from frtop_tui.diagnosis.places import Place
+from frtop_tui.job.model import RankView
+
+AT_LEAST_NS: Final = 3_000_000_000
+WITHOUT_HISTORY_NS: Final = 30_000_000_000
+"""Start-up, the first use of a group and compilation take their time once."""
+HISTORY: Final = 3
+STALE_STACK_NS: Final = 20_000_000_000
+"""Stacks older than this are no evidence if the rank has not been seen to stand still."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One rank blocked in one op, since when (operator's clock), and how sure that is.
+
+    `side` means that another thread than the main one waits: the rank itself goes on.
+    """
+
+    rank: int
+    op: wire.Op
+    since_ns: int
+    sure: bool = True
+    side: bool = False
+    line: str = ""
+
+
+def patience_ns(op: wire.Op, group: wire.Group | None) -> int:
+    """How long a wait for this op may last before it is out of the ordinary."""
+    if op.pseudo or op.usual_count < HISTORY:
+        patience = WITHOUT_HISTORY_NS
+    else:
+        patience = max(AT_LEAST_NS, 5 * op.usual_ns)
+    timeout = timeout_ns(op, group)
+    return min(patience, timeout // 3) if timeout else patience
+
+
+def timeout_ns(op: wire.Op, group: wire.Group | None) -> int:
+    """After how long torch itself gives up, 0 if not known."""
+    if op.timeout_ms:
+        return op.timeout_ms * 1_000_000
+    return int(group.timeout_s * 1e9) if group is not None else 0
+
+
+def is_fetching(view: RankView) -> bool:
+    """Inside a DataLoader fetch now."""
+    fetch = view.present.fetch if view.present is not None else None
+    return fetch is not None and fetch.begin_ns > fetch.end_ns
+
+
+def last_activity_ns(view: RankView) -> int:
+    """Host time of the last thing the rank is known to have done: op, step or fetch."""
+    newest = max((front.issued_ns for front in view.fronts.values()), default=0)
+    if view.pending:
+        newest = max(newest, view.pending[-1].issued_ns)
+    present = view.present
+    if present is not None:
+        newest = max(newest, present.step_ns)
+        if present.fetch is not None:
+            newest = max(newest, present.fetch.begin_ns, present.fetch.end_ns)
+    return newest
+
+
+def main_place(view: RankView) -> Place | None:
+    """Where the main thread was in the last dump, if the rank has not moved since."""
+    stack = view.main_stack
+    if stack is None or last_activity_ns(view) > view.stacks_ns:
+        return None
+    return places.classify(stack, view.process)
+
+
+def wait_of(view: RankView) -> Wait | None:
+    """The op that this rank's main thread, or else another one, is blocked in."""
+    if view.posture in ("dead", "done") or (
+        view.process is not None and view.process.state in ("T", "t")
+    ):
+        return None
+    if not view.pending:
+        return _untracked_wait(view)
+    sitting = _sitting_in(view)
+    if sitting is not None and (not view.identity.main_ident or not sitting.side):
+        return sitting
+    if is_fetching(view):
+        return sitting
+    candidate = _candidate(view)
+    if candidate is None:
+        return sitting
+    place = main_place(view)
+    since = max(last_activity_ns(view), candidate.issued_ns) + view.clock_ns
+    if place is not None:
+        asleep = view.main_stack is not None and not view.main_stack.active
+        waits = place.kind in places.WAITS and (asleep or place.kind != "backward")
+        if waits:
+            return Wait(view.rank, candidate, since, line=place.line)
+        if place.sure or place.kind != "lock":
+            return sitting
+    # No stack that says where: asleep in a futex, as in gloo's wait, and nothing done since.
+    if places.is_asleep_on_lock(view.process):
+        return Wait(view.rank, candidate, since, sure=False)
+    return sitting
+
+
+def _sitting_in(view: RankView) -> Wait | None:
+    """A synchronous op whose thread has not issued anything after it."""
+    main = view.identity.main_ident
+    found: Wait | None = None
+    for op in view.pending:
+        if not (op.sync or op.pseudo) or not op.tracked:
+            continue
+        if _has_moved_on(view, op):
+            continue
+        side = bool(main and op.thread and op.thread != main)
+        wait = Wait(view.rank, op, op.issued_ns + view.clock_ns, side=side, line=_site(op))
+        # Inside a pseudo-op (`new_group`) an op of its own may wait: the inner one counts.
+        if found is None or (found.side and not side) or (found.side == side and found.op.pseudo):
+            found = wait
+    return found
+
+
+def _has_moved_on(view: RankView, op: wire.Op) -> bool:
+    """Whether the op's thread has issued a later one: then it cannot sit in this one."""
+    if op.pseudo:
+        return False  # what it issues inside is part of it
+    later = [p for p in view.pending if p.thread == op.thread and p.sequence > op.sequence]
+    if any(not p.pseudo for p in later):
+        return True
+    return any(
+        front.last is not None
+        and front.last.thread == op.thread
+        and front.last.sequence > op.sequence
+        for front in view.fronts.values()
+    )
+
+
+def _candidate(view: RankView) -> wire.Op | None:
+    """The op that a waiting main thread most likely waits for.
+
+    Collectives complete in order, so the oldest one. Sends and receives count only when
+    there is nothing else: the newest, as one left for ever is the usual leftover.
+    """
+    collectives = [op for op in view.pending if not op.p2p and not op.pseudo and op.tracked]
+    if collectives:
+        return collectives[0]
+    sends = [op for op in view.pending if op.p2p and op.tracked]
+    return sends[-1] if sends else None
+
+
+def _untracked_wait(view: RankView) -> Wait | None:
+    """Device ops: completion is unknown, so the last one counts if the stack waits."""
+    lasts = [f.last for f in view.fronts.values() if f.last is not None and not f.last.tracked]
+    if not lasts:
+        return None
+    place = main_place(view)
+    if place is None or place.kind not in places.WAITS or is_fetching(view):
+        return None
+    last = max(lasts, key=lambda op: op.sequence)
+    since = last_activity_ns(view) + view.clock_ns
+    return Wait(view.rank, last, since, sure=place.kind != "backward", line=place.line)
+
+
+def _site(op: wire.Op) -> str:
+    return f"{places.short_file(op.site.file)}:{op.site.line}" if op.site is not None else ""

@@ -1,0 +1,70 @@
+"""How jobs, groups and ranks are written in text: one way, for screens and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from frtop_probe import wire
+from frtop_probe.ring.fold import fold
+
+JobKey = tuple[str, int, int, str, int, str]
+"""A `wire.Job` without its name, which is for people and may differ between ranks."""
+
+
+def job_key(job: wire.Job) -> JobKey:
+    return (
+        job.master_addr,
+        job.master_port,
+        job.world_size,
+        job.run_id,
+        job.attempt,
+        job.nonce,
+    )
+
+
+def job_names(job: wire.Job) -> tuple[str, ...]:
+    """Everything a person may call this job on the command line."""
+    place = f"{job.master_addr}:{job.master_port}"
+    return tuple(filter(None, (job.name, job.run_id, job.nonce, place)))
+
+
+def job_title(job: wire.Job) -> str:
+    """The shortest text that says which job this is."""
+    return job.name or job.run_id or f"{job.master_addr}:{job.master_port}"
+
+
+def group_label(name: str, description: str) -> str:
+    """`default_pg`, `mesh_tp`, or `group 3` for one that nobody described."""
+    if description and description != "undefined":
+        return description
+    return f"group {name}" if name.isdigit() else name
+
+
+def folded(ranks: Iterable[int]) -> str:
+    """`rank 3`, or `ranks 0-2,4`: never a list of thousands."""
+    known = set(ranks)
+    text = fold(known)
+    return f"rank {text}" if len(known) == 1 else f"ranks {shortened(text)}"
+
+
+def shortened(text: str, limit: int = 60) -> str:
+    """Folded ranks that still fit a line; the count says what was cut."""
+    if len(text) <= limit:
+        return text
+    parts = text.split(",")
+    kept: list[str] = []
+    while parts and sum(len(part) + 1 for part in kept) + len(parts[0]) < limit - 14:
+        kept.append(parts.pop(0))
+    return f"{','.join(kept)},… ({len(parts)} more runs)"
+
+
+def duration(seconds: float) -> str:
+    """`3.2s`, `4m12s`, `3h12m`: as people say it, not as clocks do."""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"

@@ -1,0 +1,206 @@
+"""One rank as it is being heard: merges what its agent says, and shows it frozen."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import msgspec
+
+from frtop_probe import wire
+from frtop_probe.ring.layout import State
+from frtop_tui.job.model import Posture, RankView
+
+SILENT_AFTER_NS = 1_500_000_000
+"""A beat comes four times a second: six missed ones are no scheduling hiccup."""
+LOOKS_APART_NS = 2_000_000_000
+"""Two looks closer than this say nothing about progress."""
+LOOKS_KEPT = 12
+_TOO_CLOSE_NS = 400_000_000
+
+
+@dataclass(slots=True)
+class HostClock:
+    """What a rank needs to know of its host; shared by all ranks of the host.
+
+    `offset_ns` added to the host's times gives the operator's; the smallest difference
+    ever seen has the least network delay in it. It moves in steps of a millisecond, so
+    that views need not be rebuilt for every microsecond.
+    """
+
+    offset_ns: int | None = None
+    last_ns: int = 0  # the host's own time of its last update
+    heard_ns: int = 0  # the operator's time of it
+    silent: bool = False
+
+    def hear(self, monotonic_ns: int, now_ns: int) -> None:
+        seen = now_ns - monotonic_ns
+        if self.offset_ns is None or seen < self.offset_ns - 1_000_000:
+            self.offset_ns = seen
+        self.last_ns = max(self.last_ns, monotonic_ns)
+        self.heard_ns = max(self.heard_ns, now_ns)
+
+    def forget(self) -> None:
+        """Another agent instance may be another boot: nothing of the old clock holds."""
+        self.offset_ns = None
+        self.last_ns = 0
+
+    @property
+    def offset(self) -> int:
+        return self.offset_ns or 0
+
+
+@dataclass(slots=True, eq=False)
+class RankRecord:
+    """Mutable counterpart of a `RankView`; `view` hands out the same one until it changes."""
+
+    host: str
+    clock: HostClock
+    key: int
+    identity: wire.Identity
+    heard_ns: int = 0
+    present: wire.Present | None = None
+    groups: dict[int, wire.Group] = field(default_factory=dict)
+    fronts: dict[int, wire.Front] = field(default_factory=dict)
+    pending: tuple[wire.Op, ...] = ()
+    pending_more: int = 0
+    process: wire.Process | None = None
+    raised: wire.Raised | None = None
+    ending: wire.Ending | None = None
+    notes: tuple[str, ...] = ()
+    look: wire.Look | None = None
+    prior_look: wire.Look | None = None
+    stacks_ns: int = 0
+    _looks: deque[wire.Look] = field(default_factory=lambda: deque(maxlen=LOOKS_KEPT))
+    _view: RankView | None = None
+    _posture_was: Posture | None = None
+    _posture_since: int = 0
+
+    def take(self, update: wire.RankUpdate, now_ns: int) -> None:
+        """Merges what is new; dicts are replaced, never changed, as views share them."""
+        self._view = None
+        self.heard_ns = now_ns
+        if update.identity is not None:
+            self.identity = update.identity
+        if update.present is not None:
+            self.present = update.present
+        if update.groups:
+            self.groups = {**self.groups, **{group.id: group for group in update.groups}}
+        if update.fronts:
+            self.fronts = {**self.fronts, **{front.group: front for front in update.fronts}}
+        if update.pending is not None:
+            self.pending = update.pending
+            self.pending_more = update.pending_more
+        self.process = update.process or self.process
+        self.raised = update.raised or self.raised
+        self.ending = update.ending or self.ending
+        self.notes = update.notes or self.notes
+
+    def keep_looks_of(self, other: RankRecord) -> None:
+        """A full state replaces everything but what was seen in looks."""
+        self.look, self.prior_look = other.look, other.prior_look
+        self.stacks_ns, self._looks = other.stacks_ns, other._looks
+
+    def take_look(self, look: wire.Look) -> None:
+        """The newest look, with the last stacks there are, and an older one to compare."""
+        self._view = None
+        if look.present is not None and self.present is not None:
+            newer = look.present.beat_ns >= self.present.beat_ns
+            self.present = look.present if newer else self.present
+        if look.processes and look.processes[0].pid == self.identity.pid:
+            self.process = look.processes[0]
+        if any(dump.threads for dump in look.dumps):
+            self.stacks_ns = look.at_ns
+        if self._looks and look.at_ns - self._looks[-1].at_ns < _TOO_CLOSE_NS:
+            if look.dumps or not self._looks[-1].dumps:
+                self._looks[-1] = look
+        else:
+            self._looks.append(look)
+        self.look = _with_stacks(look, self.look, self.identity.pid)
+        old = [past for past in self._looks if look.at_ns - past.at_ns >= LOOKS_APART_NS]
+        with_stacks = [past for past in old if past.dumps]
+        comparable = with_stacks or old
+        self.prior_look = comparable[-1] if comparable else None
+
+    def view(self, now_ns: int) -> RankView:
+        posture, natural_ns = self._posture()
+        last = self._view
+        if last is not None and last.posture == posture and last.clock_ns == self.clock.offset:
+            return last
+        since = natural_ns or now_ns
+        if natural_ns == 0 and self._posture_was == posture:
+            since = self._posture_since
+        self._posture_was, self._posture_since = posture, since
+        self._view = RankView(
+            rank=self.identity.rank,
+            host=self.host,
+            key=self.key,
+            identity=self.identity,
+            posture=posture,
+            posture_since_ns=since,
+            heard_ns=self.heard_ns,
+            clock_ns=self.clock.offset,
+            present=self.present,
+            groups=self.groups,
+            fronts=self.fronts,
+            pending=self.pending,
+            pending_more=self.pending_more,
+            process=self.process,
+            raised=self.raised,
+            ending=self.ending,
+            look=self.look,
+            prior_look=self.prior_look,
+            notes=self.notes,
+            stacks_ns=self.stacks_ns,
+        )
+        return self._view
+
+    def _posture(self) -> tuple[Posture, int]:
+        """What can be said without the others, and since when (0: since it was noticed)."""
+        clock = self.clock
+        if self.ending is not None:
+            return (
+                "done" if ended_cleanly(self.ending, self.raised) else "dead",
+                self.ending.at_ns + clock.offset,
+            )
+        if clock.silent:
+            return "unheard", clock.heard_ns
+        if self.process is not None and self.process.state in ("T", "t"):
+            return "stopped", self._beat_since()
+        present = self.present
+        # The agent's own clock at its last update, not ours: a late update is no silence.
+        if (
+            present is not None
+            and present.beat_ns
+            and present.state in (State.STARTING, State.ON)
+            and clock.last_ns - present.beat_ns > SILENT_AFTER_NS
+        ):
+            return "silent", self._beat_since()
+        return ("moving", 0) if self.groups else ("starting", 0)
+
+    def _beat_since(self) -> int:
+        if self.present is None or not self.present.beat_ns:
+            return 0
+        return self.present.beat_ns + self.clock.offset
+
+
+def ended_cleanly(ending: wire.Ending, raised: wire.Raised | None) -> bool:
+    """Exit status 0, or unknown but seen to end in an orderly way without an exception."""
+    if ending.signal or ending.exit_code:
+        return False
+    if ending.exit_code == 0:
+        return True
+    return ending.clean and not (raised is not None and raised.main)
+
+
+def _with_stacks(look: wire.Look, last: wire.Look | None, own_pid: int) -> wire.Look:
+    """`look`, with the last stacks of each of its processes for which it has none."""
+    dumps = {dump.pid: dump for dump in look.dumps}
+    if last is not None:
+        alive = {process.pid for process in look.processes} or {own_pid}
+        for dump in last.dumps:
+            taken = dumps.get(dump.pid)
+            if dump.pid in alive and (taken is None or (dump.threads and not taken.threads)):
+                dumps[dump.pid] = dump
+    ordered = sorted(dumps.values(), key=lambda dump: dump.pid != own_pid)
+    return msgspec.structs.replace(look, dumps=tuple(ordered))
