@@ -13,10 +13,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
-from screens.scenes import SCENES  # noqa: E402
-
 from frtop_tui.app import FrtopApp, run_app  # noqa: E402
 from frtop_tui.sources.scripted import ScriptedSource  # noqa: E402
+from screens.scenes import SCENES  # noqa: E402
 
 PICTURES = {
     "overview": ("hung", (100, 28), ()),
@@ -57,7 +56,7 @@ def main() -> int:
         return run_app(ScriptedSource([SCENES[options.live]()]))
     for name in options.only or PICTURES:
         (HERE / f"{name}.svg").write_text(asyncio.run(draw(*PICTURES[name])), encoding="utf-8")
-        print(name)
+        sys.stdout.write(f"{name}\n")
     return 0
 
 

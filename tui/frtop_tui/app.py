@@ -7,6 +7,7 @@ screen in sight. So a slow terminal delays itself only, and a pause is one kept 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import PurePath
 from typing import ClassVar, Final
 
@@ -15,9 +16,12 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from frtop_tui.job.model import Frame
-from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, OpenStacks, TakeStacks
+from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, TakeStacks
+from frtop_tui.screens.help import HelpScreen, key_rows
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
+from frtop_tui.screens.ranks import RanksScreen
+from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.sources.base import Source
 from frtop_tui.widgets.wording import age, job_name
 
@@ -33,11 +37,16 @@ class FrtopApp(App[None], inherit_bindings=False):
         "screens/base.tcss",
         "screens/overview.tcss",
         "screens/rank.tcss",
+        "screens/ranks.tcss",
+        "screens/stacks.tcss",
+        "screens/help.tcss",
         "app.tcss",
     ]
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "help", tooltip="all keys of this screen", id="help"),
         Binding("1", "view('job')", "job", show=False, tooltip="verdict and ranks", id="view.job"),
+        Binding("2", "view('ranks')", "ranks", tooltip="all ranks as a table", id="view.ranks"),
+        Binding("4", "view('stacks')", "stacks", tooltip="merged stacks", id="view.stacks"),
         Binding("Z", "pause", "pause", tooltip="keep this moment on the screen", id="pause"),
         Binding("y", "copy", "copy", tooltip="copy the verdict", id="copy"),
         Binding("q", "quit", "quit", id="quit"),
@@ -94,10 +103,29 @@ class FrtopApp(App[None], inherit_bindings=False):
         """One of the numbered views, with the job's screen under it."""
         while len(self.screen_stack) > 1:
             await self.pop_screen()
-        self.call_next(self.deliver)
+        if name == "ranks":
+            self.open(RanksScreen(self.marked))
+        elif name == "stacks":
+            self.open(StacksScreen(self.marked))
+        self.deliver()
+
+    def action_help(self) -> None:
+        """The keys of the screen in sight; once more closes it."""
+        screen = self.screen
+        if isinstance(screen, HelpScreen):
+            self.pop_screen()
+        elif isinstance(screen, FrameScreen):
+            keys = key_rows(screen.active_bindings.values())
+            self.open(HelpScreen(self.marked, keys, screen.crumb))
 
     def on_open_rank(self, event: OpenRank) -> None:
         self.open(RankScreen(self.marked, event.rank))
+
+    def on_open_ranks(self, event: OpenRanks) -> None:
+        self.open(RanksScreen(self.marked, event.filter_text, editing=event.editing))
+
+    def on_open_stacks(self) -> None:
+        self.open(StacksScreen(self.marked))
 
     def on_take_stacks(self, event: TakeStacks) -> None:
         self.source.dump(event.ranks)
@@ -121,7 +149,11 @@ class FrtopApp(App[None], inherit_bindings=False):
         self.notify("Verdict sent to your terminal's clipboard.", timeout=4)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        yield SystemCommand("quit", "leave frtop; the job is not touched", self.exit)
+        """The palette offers what the keys do, under names; nothing of Textual's own."""
+        for _, binding, enabled, _ in screen.active_bindings.values():
+            if enabled and binding.id and binding.show:
+                run = partial(self.run_action, binding.action, screen)
+                yield SystemCommand(binding.description, binding.tooltip, run)
 
     def on_unmount(self) -> None:
         self.close_source()

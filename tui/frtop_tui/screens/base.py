@@ -58,7 +58,8 @@ class FrameScreen(Screen[None]):
         (110, "-wide"),
     ]
     VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
-        (0, "-short"),
+        (0, "-tiny"),
+        (20, "-short"),
         (36, "-tall"),
     ]
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from frtop_probe.ring.fold import fold
 from frtop_tui.job.model import Frame
 from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, OpenStacks
 from frtop_tui.widgets.groups import GroupPanel
@@ -107,7 +108,10 @@ class Overview(FrameScreen):
         elif isinstance(sender, RankTable) and sender.chosen is not None:
             self.post_message(OpenRank(sender.chosen.rank.rank))
         elif isinstance(sender, GroupPanel) and sender.chosen is not None:
-            self.post_message(OpenRanks(f"group:{sender.chosen.label.partition(':*')[0]}"))
+            label = sender.chosen.label.partition(":*")[0]
+            members = fold(rank for group in sender.chosen.groups for rank in group.members)
+            # Words of a filter are split at spaces, and so would be such a name.
+            self.post_message(OpenRanks(f"rank:{members}" if " " in label else f"group:{label}"))
 
     def action_stacks(self) -> None:
         self.post_message(OpenStacks())

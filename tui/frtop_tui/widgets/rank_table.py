@@ -84,16 +84,16 @@ def _step(row: Row) -> int:
 def columns(marked: Collection[int]) -> list[Column[Row]]:
     """Essential ones first; those with `needs` wait for a wider terminal."""
     return [
-        Column("rank", 6, partial(_rank, marked=marked), lambda r: r.rank.rank, right=True),
-        Column("posture", 10, _posture, lambda r: (URGENCY[r.rank.posture], r.rank.rank)),
+        Column("rank", 5, partial(_rank, marked=marked), lambda r: r.rank.rank, right=True),
+        Column("posture", 9, _posture, lambda r: (URGENCY[r.rank.posture], r.rank.rank)),
         Column(
             "for",
-            7,
+            6,
             lambda r: (age(r.since_s), ""),
             lambda r: (-r.since_s, r.rank.rank),
             right=True,
         ),
-        Column("host", 10, lambda r: (r.host, ""), lambda r: (natural(r.rank.host), r.rank.rank)),
+        Column("host", 8, lambda r: (r.host, ""), lambda r: (natural(r.rank.host), r.rank.rank)),
         Column(
             "waits in, or does",
             0,
@@ -107,9 +107,9 @@ def columns(marked: Collection[int]) -> list[Column[Row]]:
             lambda r: (str(_step(r) or ""), ""),
             lambda r: (_step(r), r.rank.rank),
             right=True,
-            needs=72,
+            needs=90,
         ),
-        Column("beat", 6, _beat, lambda r: (-r.beat_s, r.rank.rank), right=True),
+        Column("beat", 5, _beat, lambda r: (-r.beat_s, r.rank.rank), right=True),
         Column(
             "pid",
             8,

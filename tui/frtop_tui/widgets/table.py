@@ -97,7 +97,7 @@ class LineTable(LineView, Generic[RowT]):
         for column, cells in self.seen(width):
             arrow = ("^" if self.reverse else "v") if column.title == self.sorted_by else ""
             tone = "strong" if arrow else "dim"
-            spans.append((fit(column.title + arrow, cells, right=column.right), tone))
+            spans.append((fit(f"{column.title} {arrow}".rstrip(), cells, right=column.right), tone))
             spans.append(("  ", ""))
         return tuple(spans)
 

@@ -1,0 +1,111 @@
+"""The filter's language: which ranks a line like `host:node[0-3] !late` means.
+
+Words are joined by "and"; `!` before a word turns it around. Pure.
+
+    rank:0-7,64      these ranks; a bare list of numbers means the same
+    host:node[0-3]   hosts as ClusterShell writes them; without brackets, part of a name
+    group:tp         members of groups whose description or name begins so
+    late             a posture, or its letter's word; several postures: `late,dead`
+    marked           ranks marked with space
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from difflib import get_close_matches
+
+from frtop_probe.ring.fold import unfold
+from frtop_tui.job.model import Frame, RankView
+from frtop_tui.widgets.wording import MEANINGS, group_name
+
+Test = Callable[[RankView], bool]
+
+FIELDS = ("rank", "host", "group")
+WORDS = (*MEANINGS, "marked")
+
+
+class FilterError(ValueError):
+    """The filter means nothing; the sentence says which word and what would do."""
+
+
+def matching(text: str, frame: Frame, marked: Collection[int] = ()) -> list[RankView]:
+    """Ranks of the frame that the filter means, by number.
+
+    Raises:
+        FilterError: with a sentence for the user.
+    """
+    tests = [_negatable(word, frame, marked) for word in text.split()]
+    return [
+        frame.ranks[number]
+        for number in sorted(frame.ranks)
+        if all(test(frame.ranks[number]) for test in tests)
+    ]
+
+
+def _negatable(word: str, frame: Frame, marked: Collection[int]) -> Test:
+    if not word.startswith("!"):
+        return _test(word, frame, marked)
+    inner = _test(word[1:], frame, marked)
+    return lambda rank: not inner(rank)
+
+
+def _test(word: str, frame: Frame, marked: Collection[int]) -> Test:
+    field, colon, value = word.partition(":")
+    if not colon:
+        return _bare(word, marked)
+    if field not in FIELDS:
+        raise FilterError(f"no field `{field}`: there are rank:, host: and group:")
+    if field == "rank":
+        return _in(_ranks(value))
+    if field == "host":
+        return _host(value)
+    return _in(
+        member
+        for group in frame.groups
+        if _named(group_name(group), value) or _named(group.key.name, value)
+        for member in group.members
+    )
+
+
+def _bare(word: str, marked: Collection[int]) -> Test:
+    if re.fullmatch(r"[\d,-]+", word):
+        return _in(_ranks(word))
+    wanted = set(filter(None, word.split(",")))
+    for name in wanted - set(WORDS):
+        near = get_close_matches(name, WORDS, 1)
+        hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(WORDS)}"
+        raise FilterError(f"no word `{name}`: {hint}")
+    return lambda rank: rank.posture in wanted or ("marked" in wanted and rank.rank in marked)
+
+
+def _ranks(value: str) -> tuple[int, ...]:
+    try:
+        return unfold(value)
+    except ValueError:
+        raise FilterError(f"`{value}` is no list of ranks such as 0-7,64") from None
+
+
+def _in(ranks: Iterable[int]) -> Test:
+    wanted = set(ranks)
+    return lambda rank: rank.rank in wanted
+
+
+def _host(value: str) -> Test:
+    if "[" not in value and "," not in value:
+        return lambda rank: value in rank.host
+    from ClusterShell.NodeSet import (  # noqa: PLC0415  # a tenth of a second, only when used
+        RESOLVER_NOGROUP,
+        NodeSet,
+        NodeSetException,
+    )
+
+    try:
+        names = set(NodeSet(value, resolver=RESOLVER_NOGROUP))
+    except NodeSetException:
+        raise FilterError(f"`{value}` is no list of hosts such as node[0-3]") from None
+    return lambda rank: rank.host in names or rank.host.partition(".")[0] in names
+
+
+def _named(name: str, value: str) -> bool:
+    return name == value or (bool(value) and name.startswith(value))
