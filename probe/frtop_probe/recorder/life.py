@@ -126,7 +126,7 @@ class Life:
 
     def _ended(self, kind: str, token: int, failed: bool) -> None:
         recorder = self._recorder
-        recorder.pending.finish(token, failed=failed)
+        recorder.end_pseudo(token, failed)
         recorder.groups.describe_all()
         if kind == membership.ENTRY and not failed:
             recorder.default_group_made(sys.modules[C10D])

@@ -2,7 +2,8 @@
 
 A held `Work` keeps its tensors, after completion too. So handles are looked at in every
 hook (two of them, in rotation: one that never completes must not shield those behind it)
-and by the recorder's thread, and let go at once.
+and by the recorder's thread, and let go at once. Every step is one atomic operation on a
+dict or deque: a lock would cost more than all the rest.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from frtop_probe.recorder.writer import Writer
 from frtop_probe.ring import layout
@@ -21,119 +22,119 @@ from frtop_probe.ring.layout import Cell, Flag
 ABANDONED_NS: Final = 1_000_000_000
 """A p2p handle that only we hold and that is older than this was dropped by its owner."""
 _OWN_REFERENCES: Final = 3
-"""To a handle in `_abandon`: the entry, its local name, and the argument itself."""
+"""To a handle in `_abandoned`: the entry, its local name, and the argument itself."""
+MAX_UNMEASURED: Final = 4096
 
-
-class Entry(NamedTuple):
-    """A pending op; `work` is None while the call that issues it has not returned."""
-
-    work: Any
-    issued_ns: int
-    site: int
-    group: int
-    p2p: bool
+Entry = tuple[Any, int, int, int, int, bool]
+"""A handle, then of its op: sequence number, issued ns, site, group, whether p2p."""
 
 
 class Pending:
-    """All of them, by sequence number. Every step is one atomic operation, no lock."""
+    """All of them: `open` by sequence number, with a handle once the call has returned."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self.entries: dict[int, Entry] = {}
-        self.queue: deque[int] = deque()
+        self.open: dict[int, int] = {}
+        """Group by sequence number; also of ops whose call has not returned yet."""
+        self.queue: deque[Entry] = deque()
         self._moved: dict[int, int] = {}
         self._free = list(range(writer.shape.leftovers))
         self._moving = threading.Lock()
+        self._measured: deque[tuple[int, int]] = deque(maxlen=MAX_UNMEASURED)
         self._waits: dict[int, tuple[int, int]] = {}
         self._writes = 0
         self.finish = self._finisher()
 
     def prober(self) -> Callable[[], None]:
         """A function that looks at the two handles whose turn it is."""
-        queue, entries, finish = self.queue, self.entries, self.finish
+        queue, finish = self.queue, self.finish
+        take, put = self.queue.popleft, self.queue.append
 
         def probe() -> None:
-            for _ in (1, 2):
-                try:
-                    sequence = queue.popleft()
-                except IndexError:
-                    return
-                entry = entries.get(sequence)
-                if entry is None:
-                    continue
+            if not queue:
+                return
+            try:
+                entry = take()
                 if entry[0].is_completed():
-                    finish(sequence)
+                    finish(entry)
                 else:
-                    queue.append(sequence)
+                    put(entry)
+                if not queue:
+                    return
+                entry = take()
+                if entry[0].is_completed():
+                    finish(entry)
+                else:
+                    put(entry)
+            except IndexError:  # another thread took it
+                return
 
         return probe
 
     def _finisher(self) -> Callable[..., None]:
         writer = self._writer
-        take, clock = self.entries.pop, time.monotonic_ns
+        close, clock = self.open.pop, time.monotonic_ns
         words, slots = writer.words, writer.shape.slots
-        first = (writer.shape.slots_offset + layout.SLOT_DONE) // 8
-        sequence_word = writer.shape.slots_offset // 8
-        width = layout.SLOT_SIZE // 8
-        moved, retire, measure = self._moved, self._retire, self._measure
+        first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
+        done_word = layout.SLOT_DONE // 8
+        moved, retire, measured = self._moved, self._retire, self._measured.append
 
-        def finish(sequence: int, failed: bool = False) -> None:
-            entry = take(sequence, None)
-            if entry is None:
+        def finish(entry: Entry, failed: bool = False) -> None:
+            """Writes down that an op is complete; an entry without handle has returned."""
+            work, sequence, issued, site, _, _ = entry
+            if close(sequence, None) is None:
                 return
             now = clock()
-            work = entry[0]
-            if not failed and work is not None:
-                failed = work.exception() is not None
-            at = sequence % slots * width
-            if words[sequence_word + at] == sequence:
-                words[first + at] = -now if failed else now
+            if work is not None and work.exception() is not None:
+                failed = True
+            at = first + sequence % slots * width
+            if words[at] == sequence:
+                words[at + done_word] = -now if failed else now
             if sequence in moved:
                 retire(sequence)
-            site = entry[2]
             if site and not failed:
-                measure(site, now - entry[1])
+                measured((site, now - issued))
 
         return finish
-
-    def _measure(self, site: int, wait_ns: int) -> None:
-        """Smooths how long ops from a call site take: an eighth of each new one."""
-        writer = self._writer
-        if site >= writer.shape.sites:
-            return
-        count, smooth = self._waits.get(site, (0, wait_ns))
-        smooth += (wait_ns - smooth) >> 3
-        self._waits[site] = (count + 1, smooth)
-        self._writes += 1
-        at = writer.shape.sites_offset + site * layout.SITE_ROW.size
-        layout.SITE_ROW.pack_into(writer.map, at, self._writes, count + 1, smooth, self._writes)
 
     def reap(self) -> int:
         """Looks at every handle, and returns how many ops are still pending."""
         now = time.monotonic_ns()
-        for sequence in list(self.entries):
-            entry = self.entries.get(sequence)
-            if entry is None or entry.work is None:
-                continue
-            if entry.work.is_completed():
-                self.finish(sequence)
-            elif entry.p2p and now - entry.issued_ns > ABANDONED_NS:
-                self._abandon(sequence, entry)
-        return len(self.entries)
+        for _ in range(len(self.queue)):
+            try:
+                entry = self.queue.popleft()
+            except IndexError:
+                break
+            if entry[0].is_completed():
+                self.finish(entry)
+            elif entry[5] and now - entry[2] > ABANDONED_NS and _abandoned(entry):
+                self.untrack(entry[1])
+            elif entry[1] in self.open:
+                self.queue.append(entry)
+        self._measure()
+        return len(self.open)
 
-    def _abandon(self, sequence: int, entry: Entry) -> None:
-        """Lets go of a p2p handle that nobody else in Python holds.
-
-        On gloo one that nobody waits for never says that it is complete; its tensors
-        would stay for ever.
-        """
-        work = entry.work
-        if sys.getrefcount(work) <= _OWN_REFERENCES:
-            self.untrack(sequence)
+    def _measure(self) -> None:
+        """Smooths how long ops from a call site take: an eighth of each new one."""
+        writer = self._writer
+        touched = set()
+        for _ in range(len(self._measured)):
+            site, wait_ns = self._measured.popleft()
+            count, smooth = self._waits.get(site, (0, wait_ns))
+            self._waits[site] = (count + 1, smooth + ((wait_ns - smooth) >> 3))
+            touched.add(site)
+        for site in touched:
+            if site < writer.shape.sites:
+                self._writes += 1
+                layout.SITE_ROW.pack_into(
+                    writer.map,
+                    writer.shape.sites_offset + site * layout.SITE_ROW.size,
+                    *(self._writes, *self._waits[site], self._writes),
+                )
 
     def untrack(self, sequence: int) -> None:
         """From here on nobody will know when this op completes."""
-        if self.entries.pop(sequence, None) is None:
+        if self.open.pop(sequence, None) is None:
             return
         writer = self._writer
         at = writer.shape.slots_offset + sequence % writer.shape.slots * layout.SLOT_SIZE
@@ -142,12 +143,18 @@ class Pending:
         if sequence in self._moved:
             self._retire(sequence)
 
-    def let_go(self, groups: frozenset[int] | None = None) -> None:
-        """Drops the handles of some groups, or all: a group is being destroyed."""
+    def let_go(self, group: int | None = None) -> None:
+        """Drops the handles of a group, or of all: it is being destroyed."""
         self.reap()
-        for sequence, entry in list(self.entries.items()):
-            if entry.work is not None and (groups is None or entry.group in groups):
-                self.untrack(sequence)
+        for _ in range(len(self.queue)):
+            try:
+                entry = self.queue.popleft()
+            except IndexError:
+                return
+            if group is None or entry[4] == group:
+                self.untrack(entry[1])
+            else:
+                self.queue.append(entry)
 
     def advance(self) -> None:
         """Saves old pending ops from being overwritten, and says where to start looking."""
@@ -157,32 +164,26 @@ class Pending:
         try:
             head = writer.cells[Cell.HEAD]
             horizon = head - writer.shape.slots // 2
-            for sequence in [s for s in list(self.entries) if s < horizon]:
-                if sequence not in self._moved:
+            for sequence in list(self.open):
+                if sequence < horizon and sequence not in self._moved:
                     self._move(sequence)
-            young = [s for s in list(self.entries) if s not in self._moved]
+            young = [sequence for sequence in list(self.open) if sequence not in self._moved]
             writer.cells[Cell.OLDEST] = min(min(young, default=head + 1), head + 1)
         finally:
             self._moving.release()
 
     def _move(self, sequence: int) -> None:
-        writer = self._writer
-        if not self._free:
-            writer.cells[Cell.PENDING_LOST] += 1
-            self.entries.pop(sequence, None)
-            return
-        shape = writer.shape
+        writer, shape = self._writer, self._writer.shape
         at = shape.slots_offset + sequence % shape.slots * layout.SLOT_SIZE
-        row = writer.map[at : at + layout.SLOT_SIZE]
-        if int.from_bytes(row[:8], sys.byteorder) != sequence:
+        if not self._free or writer.words[at // 8] != sequence:
             writer.cells[Cell.PENDING_LOST] += 1
-            self.entries.pop(sequence, None)
+            self.open.pop(sequence, None)
             return
         index = self._free.pop()
         to = shape.leftovers_offset + index * layout.SLOT_SIZE
-        writer.map[to : to + layout.SLOT_SIZE] = row
+        writer.map[to : to + layout.SLOT_SIZE] = writer.map[at : at + layout.SLOT_SIZE]
         self._moved[sequence] = index
-        if sequence not in self.entries:  # completed while it was being moved
+        if sequence not in self.open:  # completed while it was being moved
             self._retire(sequence)
 
     def _retire(self, sequence: int) -> None:
@@ -193,3 +194,13 @@ class Pending:
         at = writer.shape.leftovers_offset + index * layout.SLOT_SIZE + layout.SLOT_DONE
         writer.words[at // 8] = time.monotonic_ns()
         self._free.append(index)
+
+
+def _abandoned(entry: Entry) -> bool:
+    """Whether nobody else in Python holds a p2p handle.
+
+    On gloo one that nobody waits for never says that it is complete; its tensors would
+    stay for ever.
+    """
+    work = entry[0]
+    return sys.getrefcount(work) <= _OWN_REFERENCES

@@ -18,7 +18,7 @@ from frtop_probe.recorder import fetches, identity, launch, steps
 from frtop_probe.recorder.exceptions import Exceptions
 from frtop_probe.recorder.groups import Groups
 from frtop_probe.recorder.hook import Hook, Signatures, TorchTooOldError, hide_from_dynamo
-from frtop_probe.recorder.pending import Entry, Pending
+from frtop_probe.recorder.pending import Pending
 from frtop_probe.recorder.sites import Sites
 from frtop_probe.recorder.thread import Thread
 from frtop_probe.recorder.writer import Writer
@@ -26,7 +26,8 @@ from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Cell, Event, Flag, Side, State
 
 AGENT_EVERY_S: Final = 5.0
-MAX_UNDECODED: Final = 8192
+MAX_DECODED: Final = 64
+"""Reduce ops decoded in one tick of the thread."""
 PREMUL: Final = 9
 """Torch numbers reduce ops from 0 (sum) to 8 (premul_sum), a slot from 1."""
 
@@ -46,7 +47,7 @@ class Recorder:
         self.writer = writer
         self.pid = os.getpid()
         self.switch = [False]
-        self.reduces: deque[tuple[int, Any]] = deque(maxlen=MAX_UNDECODED)
+        self.reduces: deque[tuple[int, Any]] = deque(maxlen=MAX_DECODED)
         self.pending = Pending(writer)
         self.signatures = Signatures(writer)
         self.steps = steps.Steps(writer)
@@ -169,7 +170,7 @@ class Recorder:
         signature = self.signatures.pseudo(kind)
         site = self._site(sys._getframe().f_back) if self._site else 0  # noqa: SLF001
         sequence = writer.next_sequence()
-        self.pending.entries[sequence] = Entry(None, now, 0, layout.NO_GROUP, p2p=False)
+        self.pending.open[sequence] = layout.NO_GROUP
         layout.SLOT.pack_into(
             writer.map,
             writer.shape.slots_offset + sequence % writer.shape.slots * layout.SLOT_SIZE,
@@ -178,6 +179,9 @@ class Recorder:
         )
         writer.reach(sequence)
         return sequence
+
+    def end_pseudo(self, sequence: int, failed: bool) -> None:
+        self.pending.finish((None, sequence, 0, 0, layout.NO_GROUP, False), failed)
 
     def default_group_made(self, c10d: ModuleType) -> None:
         who = identity.with_default_group(self.who, c10d)
@@ -191,11 +195,12 @@ class Recorder:
 
     def group_ending(self, process_group: Any | None) -> None:
         """Handles must go first: they would keep the group's connections open."""
-        ending = None
-        if process_group is not None:
-            group = self.groups.known.get(id(process_group))
-            ending = frozenset(() if group is None else (group.id,))
-        self.pending.let_go(ending)
+        if process_group is None:
+            self.pending.let_go()
+            return
+        group = self.groups.known.get(id(process_group))
+        if group is not None:
+            self.pending.let_go(group.id)
 
     # -- the thread
 
@@ -204,7 +209,7 @@ class Recorder:
         cells[Cell.BEAT_NS] = time.monotonic_ns()
         cells[Cell.BEATS] += 1
         self.writer.name_thread(threading.get_native_id())
-        before = cells[Cell.HEAD], len(self.pending.entries)
+        before = cells[Cell.HEAD], len(self.pending.open)
         self._decode()
         waiting = self.pending.reap()
         self.pending.advance()
@@ -212,14 +217,16 @@ class Recorder:
         return waiting > 0 and before != (cells[Cell.HEAD], waiting)
 
     def _decode(self) -> None:
-        """Reduce ops, too slow to decode in the hook, into the slots they belong to."""
+        """Reduce ops, too slow to decode in the hook, into the slots they belong to.
+
+        The newest ones of each tick: at 4 µs each under the GIL all would be too much
+        for a rank that issues thousands a second.
+        """
         writer = self.writer
         shape, words = writer.shape, writer.words
-        for _ in range(len(self.reduces)):
-            try:
-                sequence, reduce = self.reduces.popleft()
-            except IndexError:
-                return
+        newest = list(self.reduces)
+        self.reduces.clear()
+        for sequence, reduce in newest:
             number = int(reduce.op()) + 1
             if not 0 < number <= PREMUL:
                 number = len(layout.REDUCE_OPS) - 1

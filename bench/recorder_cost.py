@@ -1,0 +1,119 @@
+"""What the recorder adds to one op: fake backend, nothing communicated, nothing waited for.
+
+The bare op is measured in processes that never heard of the recorder, those with it in
+alternation with them; inside the latter, blocks with the recorder on and off alternate.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+ROUNDS: Final = 3
+BLOCKS: Final = 6
+CALLS: Final = 2000
+BUDGET_US: Final = 12.0
+
+Samples = dict[str, dict[str, list[float]]]
+
+
+def main() -> None:
+    """Prints median and p99 per op in µs, and what is added over the bare op."""
+    pooled: Samples = {}
+    for _ in range(ROUNDS):
+        for mode in ("bare", "with"):
+            for state, ops in _child(mode).items():
+                for op, samples in ops.items():
+                    pooled.setdefault(state, {}).setdefault(op, []).extend(samples)
+    print(f"recorder, µs per op, fake backend of 8 ranks (budget +{BUDGET_US:.0f} median)")
+    print(f"{'op':<24}{'bare':>8}{'off':>8}{'on':>8}{'on p99':>9}{'added':>8}{'p99':>8}")
+    for op, bare in pooled["bare"].items():
+        off, on = pooled["off"][op], pooled["on"][op]
+        medians = [statistics.median(samples) for samples in (bare, off, on)]
+        p99_bare, p99 = (statistics.quantiles(samples, n=100)[98] for samples in (bare, on))
+        print(
+            f"{op:<24}{medians[0]:>8.1f}{medians[1]:>8.1f}{medians[2]:>8.1f}{p99:>9.1f}"
+            f"{medians[2] - medians[0]:>+8.1f}{p99 - p99_bare:>+8.1f}"
+        )
+
+
+def _child(mode: str) -> Samples:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o700)
+        environment = {**os.environ, "FRTOP_DIR": folder, "FRTOP_AGENT": "0"}
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.recorder_cost", mode],
+            env=environment,
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+    samples: Samples = json.loads(done.stdout)
+    return samples
+
+
+def measure(mode: str) -> Samples:
+    """Runs in a child: samples in µs by state of the recorder and op."""
+    import torch.distributed as dist  # noqa: PLC0415 - only the children need torch
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
+
+    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    ops = _ops(dist)
+    if mode == "bare":
+        return {"bare": {name: _block(op) for name, op in ops.items()}}
+    from frtop_probe.recorder.life import life  # noqa: PLC0415
+
+    life.start()
+    assert life.recorder is not None
+    found: Samples = {"on": {}, "off": {}}
+    for name, op in ops.items():
+        for block in range(BLOCKS):
+            on = bool(block % 2)
+            life.recorder.switch[0] = on
+            state = found["on" if on else "off"]
+            state.setdefault(name, []).extend(_block(op))
+    return found
+
+
+def _ops(dist: Any) -> dict[str, Callable[[], object]]:
+    import torch  # noqa: PLC0415
+
+    small, large = torch.ones(64), torch.ones(512)
+    listed = [torch.ones(64) for _ in range(8)]
+    return {
+        "all_reduce": lambda: dist.all_reduce(small),
+        "all_reduce async": lambda: dist.all_reduce(small, async_op=True),
+        "broadcast": lambda: dist.broadcast(small, 0),
+        "all_gather (8 tensors)": lambda: dist.all_gather(listed, small),
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(large, small),
+        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(small, large),
+        "all_to_all_single": lambda: dist.all_to_all_single(large, large),
+        "barrier": dist.barrier,
+        "isend": lambda: dist.isend(small, 1),
+    }
+
+
+def _block(op: Callable[[], object]) -> list[float]:
+    clock = time.perf_counter_ns
+    for _ in range(200):
+        op()
+    samples = []
+    for _ in range(CALLS):
+        begin = clock()
+        op()
+        samples.append((clock() - begin) / 1000)
+    return samples
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(measure(sys.argv[1])))
+    else:
+        main()
