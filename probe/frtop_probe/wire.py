@@ -382,5 +382,5 @@ def _decode(decoder: msgspec.msgpack.Decoder[Message], data: bytes) -> Message:
         raise WireError(f"message of {len(data)} bytes is larger than {MAX_MESSAGE}")
     try:
         return decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(str(error)) from error

@@ -1,0 +1,89 @@
+"""One of each message, every field filled in: what `bytes/` was written from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from frtop_probe.wire import (
+    AskLook,
+    AskState,
+    Dump,
+    Ending,
+    Fetch,
+    Front,
+    Group,
+    Identity,
+    Job,
+    Look,
+    LookAnswer,
+    Op,
+    Present,
+    Process,
+    Raised,
+    RankUpdate,
+    Refusal,
+    Signature,
+    Site,
+    StateAnswer,
+    TensorSpec,
+    ThreadStack,
+    TraceFrame,
+    Update,
+)
+
+_SPECS: Final = (TensorSpec("bfloat16", (4096, 8192), 3, "cuda:5"),)
+_SIGNATURE: Final = Signature("all_to_all", "sum", 3, 4, 7, _SPECS, _SPECS, (1, 2), (2, 1))
+_SITE: Final = Site("/srv/train.py", 214, "train")
+_OP: Final = Op(
+    41207, 2, 8812, _SIGNATURE, _SITE, 10**12, -(10**12), 2**47, True, True, False, True, 600_000,
+    18_200_000, 900,
+)  # fmt: skip
+_PRESENT: Final = Present(1, 10**12, 50_019, 2203, 10**12, Fetch(7, 5, 2, 90112, 4), 1, 2, 3)
+_PROCESS: Final = Process(
+    90077, "D", "python", "folio_wait_bit", "read", "/data/shard-0412", 10**10, 10**11, 41 * 2**30,
+    212, 4, 90001,
+)  # fmt: skip
+_FRAME: Final = TraceFrame("train", "/srv/train.py", 214, "train", "loss.backward()")
+_STACK: Final = ThreadStack(2**47, 90077, "MainThread", False, True, (_FRAME,))
+_RANK: Final = RankUpdate(
+    key=1,
+    identity=Identity(
+        90077, 167335, 37, 5, Job("node0", 29500, 64, "llama", 1, "c0ffee", "llama-70b"),
+        ("train.py", "--fast"), "/srv", "2.15.0", "3.11.7", 10**12, 2**47, 90080,
+    ),
+    present=_PRESENT,
+    groups=(Group(2, "5", "dp:0", "nccl", "0-63", False, 2, 600.0),),
+    fronts=(Front(2, 8812, 17, 10**12, _OP),),
+    pending=(_OP,),
+    pending_more=4,
+    process=_PROCESS,
+    raised=Raised("ValueError", "no such shard", "MainThread", True, 10**12, (_FRAME,)),
+    ending=Ending(10**12, 1, 9, True, 2),
+    notes=("the side table is full",),
+)  # fmt: skip
+_UPDATE: Final = Update(
+    "node4", "99e1cc05", 12, 10**12, 10**18, (_RANK,), (3, 4), ("a ring cannot be read",), "0.1.0",
+    True,
+)  # fmt: skip
+
+UPDATE: Final = _UPDATE
+ASKS: Final = {
+    "ask-state": AskState(7),
+    "ask-look": AskLook(8, (1, 2), False, 200, (90112,)),
+}
+ANSWERS: Final = {
+    "answer-state": StateAnswer(7, _UPDATE),
+    "answer-look": LookAnswer(
+        8,
+        "node4",
+        (
+            Look(
+                1, 10**12, _PRESENT, (_PROCESS,),
+                (Dump(90077, (_STACK,)), Dump(90112, (), "refused", "ptrace_scope is 1")),
+                (_OP,), 12, (_PROCESS,),
+            ),
+        ),
+        10**12,
+    ),
+    "answer-refusal": Refusal(9, "no such rank on node4 any more"),
+}  # fmt: skip

@@ -1,0 +1,118 @@
+"""What is sent arrives; what was sent by other versions arrives too, or is refused whole."""
+
+from __future__ import annotations
+
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frtop_probe import wire
+from wire.messages import ANSWERS, ASKS, UPDATE
+
+BYTES = Path(__file__).parent / "bytes"
+
+
+def strategy(kind: Any) -> st.SearchStrategy[Any]:
+    """Any value of a type of the wire."""
+    origin = typing.get_origin(kind)
+    arguments = typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return st.one_of(*(strategy(argument) for argument in arguments))
+    if origin is tuple:
+        return st.lists(strategy(arguments[0]), max_size=2).map(tuple)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        hints = typing.get_type_hints(kind)
+        fields = {name: strategy(hints[name]) for name in kind.__struct_fields__}
+        return st.builds(kind, **fields)
+    simple: dict[Any, st.SearchStrategy[Any]] = {
+        int: st.integers(-(2**63), 2**64 - 1),
+        str: st.text(max_size=8),
+        bool: st.booleans(),
+        float: st.floats(allow_nan=False),
+        type(None): st.none(),
+    }
+    return simple[kind]
+
+
+@settings(max_examples=30, deadline=None)
+@given(strategy(wire.Update))
+def test_updates_arrive_as_they_were_sent(update: wire.Update) -> None:
+    assert wire.decode_update(wire.encode(update)) == update
+
+
+@settings(max_examples=50, deadline=None)
+@given(strategy(wire.Ask))
+def test_asks_arrive_as_they_were_sent(ask: wire.Ask) -> None:
+    assert wire.decode_ask(wire.encode(ask)) == ask
+
+
+@settings(max_examples=30, deadline=None)
+@given(strategy(wire.Answer))
+def test_answers_arrive_as_they_were_sent(answer: wire.Answer) -> None:
+    assert wire.decode_answer(wire.encode(answer)) == answer
+
+
+def test_bytes_of_the_first_version_mean_the_same_for_ever() -> None:
+    """Fails when a field moved, changed its type, or lost its default. Never rewrite them."""
+    assert wire.decode_update((BYTES / "update.msgpack").read_bytes()) == UPDATE
+    for name, ask in ASKS.items():
+        assert wire.decode_ask((BYTES / f"{name}.msgpack").read_bytes()) == ask
+    for name, answer in ANSWERS.items():
+        assert wire.decode_answer((BYTES / f"{name}.msgpack").read_bytes()) == answer
+
+
+def lengthened(value: Any) -> Any:
+    """As a newer version would send it: every struct has grown by two fields."""
+    if isinstance(value, msgspec.Struct):
+        tag = value.__struct_config__.tag
+        fields = [lengthened(getattr(value, name)) for name in value.__struct_fields__]
+        return [*([tag] if tag else []), *fields, "of a later version", [1]]
+    if isinstance(value, tuple):
+        return [lengthened(part) for part in value]
+    return value
+
+
+def test_fields_of_later_versions_are_ignored() -> None:
+    assert wire.decode_update(msgspec.msgpack.encode(lengthened(UPDATE))) == UPDATE
+    for ask in ASKS.values():
+        assert wire.decode_ask(msgspec.msgpack.encode(lengthened(ask))) == ask
+    for answer in ANSWERS.values():
+        assert wire.decode_answer(msgspec.msgpack.encode(lengthened(answer))) == answer
+
+
+def test_fields_of_earlier_versions_are_enough() -> None:
+    short = wire.decode_update(msgspec.msgpack.encode(["node4", "99", 3, 5, 6, [[1]]]))
+    assert short == wire.Update("node4", "99", 3, 5, 6, (wire.RankUpdate(1),))
+    assert wire.decode_ask(msgspec.msgpack.encode(["look", 4, [1]])) == wire.AskLook(4, (1,))
+
+
+@pytest.mark.parametrize("decode", [wire.decode_update, wire.decode_ask, wire.decode_answer])
+@given(data=st.binary(max_size=64))
+@settings(max_examples=200, deadline=None)
+def test_nonsense_is_a_wire_error_and_nothing_else(decode: Any, data: bytes) -> None:
+    try:
+        decode(data)
+    except wire.WireError:
+        return
+
+
+def test_a_tag_that_is_no_text_is_a_wire_error() -> None:
+    with pytest.raises(wire.WireError):  # msgspec raises UnicodeDecodeError for it
+        wire.decode_ask(b"\x91\xa3\x00\x00\x80")
+
+
+def test_a_message_nested_too_deep_is_a_wire_error() -> None:
+    with pytest.raises(wire.WireError):
+        wire.decode_update(b"\x91" * 100_000)
+
+
+def test_a_message_that_is_too_large_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MAX_MESSAGE", 10)
+    with pytest.raises(wire.WireError, match="larger"):
+        wire.decode_update(wire.encode(UPDATE))
