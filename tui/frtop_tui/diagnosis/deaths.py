@@ -125,10 +125,17 @@ def _death(view: RankView) -> Death | None:
     at_ns = ending.at_ns + view.clock_ns
     if ending.signal:
         return _by_signal(view.rank, at_ns, ending.signal, ending.oom_kills)
+    if ending.exit_code is not None and ending.exit_code > 128 and _is_signal(ending.exit_code):
+        return _by_signal(view.rank, at_ns, ending.exit_code - 128, ending.oom_kills)
     if ending.exit_code is not None:
         text = f"exit status {ending.exit_code}"
         return Death(view.rank, at_ns, "own", "exit_status", text)
     return Death(view.rank, at_ns, "unknown", "unknown", "gone, cause unknown")
+
+
+def _is_signal(exit_code: int) -> bool:
+    """A shell in between turns signal 9 into exit status 137."""
+    return exit_code - 128 in {int(known) for known in signals.Signals}
 
 
 def _nature_of(kind: str, text: str) -> Nature:

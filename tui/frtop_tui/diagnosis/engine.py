@@ -84,7 +84,7 @@ class Engine:
 
 def _health(before: Health, verdicts: Sequence[Verdict]) -> Health:
     if not verdicts:
-        return "healthy" if before == "dead" else before
+        return "ended" if before == "dead" else before
     first = verdicts[0]
     if first.kind == "dead":
         return "dead"

@@ -53,7 +53,9 @@ class Found:
             if known is None:
                 if len(self._found) < MOST_FOUND:
                     self._found[key] = (one, now_ns)
-            elif one.number < known[0].number or (one.number == known[0].number and _size(one) >= _size(known[0])):
+            elif one.number < known[0].number or (
+                one.number == known[0].number and _size(one) >= _size(known[0])
+            ):
                 self._found[key] = (one, known[1])
         return list(self._found.values())
 

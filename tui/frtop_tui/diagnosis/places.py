@@ -50,14 +50,57 @@ _SYSCALLS: Final = {
     "270": "pselect6", "271": "ppoll", "281": "epoll_pwait",
 }  # fmt: skip
 _FILE_CALLS: Final = frozenset(
-    ["read", "pread64", "readv", "preadv", "write", "pwrite64", "writev", "fsync", "fdatasync", "openat", "open", "stat", "newfstatat", "statx", "getdents64", "unlink", "rename", "mmap", "msync", "flock"]
+    [
+        "read",
+        "pread64",
+        "readv",
+        "preadv",
+        "write",
+        "pwrite64",
+        "writev",
+        "fsync",
+        "fdatasync",
+        "openat",
+        "open",
+        "stat",
+        "newfstatat",
+        "statx",
+        "getdents64",
+        "unlink",
+        "rename",
+        "mmap",
+        "msync",
+        "flock",
+    ]
 )
 _PATH_CALLS: Final = frozenset(
-    ["openat", "open", "stat", "newfstatat", "statx", "getdents64", "unlink", "rename", "fsync", "fdatasync", "flock"]
+    [
+        "openat",
+        "open",
+        "stat",
+        "newfstatat",
+        "statx",
+        "getdents64",
+        "unlink",
+        "rename",
+        "fsync",
+        "fdatasync",
+        "flock",
+    ]
 )
 """Calls that are about a file whatever their descriptor is said to be."""
 _SOCKET_CALLS: Final = frozenset(
-    ["connect", "accept", "accept4", "recvfrom", "recvmsg", "sendto", "sendmsg", "epoll_wait", "epoll_pwait"]
+    [
+        "connect",
+        "accept",
+        "accept4",
+        "recvfrom",
+        "recvmsg",
+        "sendto",
+        "sendmsg",
+        "epoll_wait",
+        "epoll_pwait",
+    ]
 )
 _SLEEP_CALLS: Final = frozenset({"nanosleep", "clock_nanosleep"})
 
@@ -66,7 +109,9 @@ _COLLECTIVE: Final = re.compile(
     r"torch/distributed/(distributed_c10d|c10d_logger|_functional_collectives|nn/functional)"
 )
 _SLEEP_TEXT: Final = re.compile(r"\bsleep\s*\(")
-_LOCK_TEXT: Final = re.compile(r"\.acquire\(|\.join\(|\.wait\(|\bwith\b.*lock|\.result\(", re.IGNORECASE)
+_LOCK_TEXT: Final = re.compile(
+    r"\.acquire\(|\.join\(|\.wait\(|\bwith\b.*lock|\.result\(", re.IGNORECASE
+)
 _FILE_TEXT: Final = re.compile(
     r"\.(read|readline|readlines|readinto|write|flush|fsync)\(|\bopen\(|np\.load|torch\.(load|save)"
     r"|flock\("

@@ -226,16 +226,12 @@ class Points:
 def circles(points: Iterable[Point]) -> list[list[Point]]:
     """Rings of points that wait for each other and from which no edge leads out."""
     known = {point.id: point for point in points}
-    leads_out = {p.id for p in known.values() if p.sinks or p.gone or p.unseen or not p.onward}
-    grown = True
-    while grown:
-        more = {
-            p.id
-            for p in known.values()
-            if p.id not in leads_out and any(onward in leads_out for onward in p.onward.values())
-        }
-        leads_out |= more
-        grown = bool(more)
+    ends = {
+        p.id
+        for p in known.values()
+        if p.sinks or p.gone or p.unseen or not p.onward or not known.keys() >= _onward(p)
+    }
+    leads_out = leading_to(ends, known.values())
     found: dict[frozenset[PointId], list[Point]] = {}
     for start in known.values():
         if start.id in leads_out:
@@ -248,6 +244,26 @@ def circles(points: Iterable[Point]) -> list[list[Point]]:
         ring = path[path.index(here) :]
         found.setdefault(frozenset(ring), [known[identifier] for identifier in ring])
     return list(found.values())
+
+
+def leading_to(ends: Iterable[PointId], points: Iterable[Point]) -> set[PointId]:
+    """`ends`, and every point from which edges lead to one of them."""
+    back: dict[PointId, list[PointId]] = {}
+    for point in points:
+        for onward in _onward(point):
+            back.setdefault(onward, []).append(point.id)
+    reached = set(ends)
+    todo = list(reached)
+    while todo:
+        for before in back.get(todo.pop(), ()):
+            if before not in reached:
+                reached.add(before)
+                todo.append(before)
+    return reached
+
+
+def _onward(point: Point) -> set[PointId]:
+    return set(point.onward.values())
 
 
 def local_number(view: RankView, group: wire.Group) -> int | None:

@@ -14,10 +14,11 @@ from frtop_tui.diagnosis import verdict as words
 from frtop_tui.diagnosis.absence import Absence, absence_of, never_joined
 from frtop_tui.diagnosis.deaths import Death, deaths_of
 from frtop_tui.diagnosis.memory import Found, Suspicions, look_stamp
-from frtop_tui.diagnosis.points import Point, Points, circles, front_number
+from frtop_tui.diagnosis.points import Point, Points, circles, front_number, leading_to
 from frtop_tui.diagnosis.progress import progress_of
 from frtop_tui.diagnosis.signatures import Disagreement, disagreements
 from frtop_tui.diagnosis.waiting import Wait, patience_ns, wait_of
+from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import Frame, Progress, Verdict
 from frtop_tui.job.naming import folded
 
@@ -28,6 +29,8 @@ NEAR = 2
 EXPLAINED = 64
 """So many absent ranks are looked into one by one."""
 EARLY_NS = 2_000_000_000
+MOST_ROOTS = 16
+"""Nobody reads more, and each costs a pass over the points."""
 
 _CERTAIN = frozenset({"stopped", "gil"})
 """Causes that updates alone tell, so that no look has to confirm them."""
@@ -65,10 +68,11 @@ class Case:
         """Points worth a look, some of them before their wait is out of the ordinary: so
         that there is something to compare with when it is.
         """
+        ripe = {point.id for point in self._ripe}
         early = [
             point
             for point in self._points.all.values()
-            if point not in self._ripe
+            if point.id not in ripe
             and any(
                 self._now - w.since_ns > max(EARLY_NS, 3 * w.op.usual_ns)
                 and patience_ns(w.op, point.group) < 10 * EARLY_NS
@@ -95,16 +99,13 @@ class Case:
     def _mismatches(self) -> list[Verdict]:
         made = []
         for one, since in self._found:
-            points = [point for point in self._ripe_or_dead() if _follows(point, one)]
+            # All points: a disagreement needs no long wait to explain one.
+            points = [point for point in self._points.all.values() if _follows(point, one)]
             self._explained |= {id(point) for point in points}
             victims = {rank for point in points for rank in point.waiting}
             victims |= {death.rank for death in self._caused_by(one)}
             made.append(words.mismatch(one, self.frame, victims, since, waiting=bool(victims)))
         return made
-
-    def _ripe_or_dead(self) -> list[Point]:
-        """All points: a disagreement needs no long wait to explain one."""
-        return list(self._points.all.values())
 
     def _caused_by(self, found: Disagreement) -> list[Death]:
         """Deaths that a disagreement leads to: everything but causes of their own."""
@@ -131,7 +132,9 @@ class Case:
         made = []
         for index, group in enumerate(roots):
             mine = points if index == 0 else []
-            made.append(words.dead(self.frame, group, mine, behind if index == 0 else set()))
+            verdict = words.dead(self.frame, group, mine, behind if index == 0 else set())
+            key = ("dead", tuple(death.rank for death in group))
+            made.append(self._confirmed(verdict, key, self._now))
         return made
 
     def _nobody_needs(self, dead: set[int]) -> bool:
@@ -152,7 +155,8 @@ class Case:
             return [words.exited(self.frame, gone, None, victims)]
         if behind and any(death.nature == "timeout" for death in broken):
             return [words.timed_out(self.frame, sorted(behind), broken)]
-        return [words.broken(self.frame, broken)]
+        verdict = words.broken(self.frame, broken)
+        return [self._confirmed(verdict, ("broken", len(broken)), self._now)]
 
     def _behind(self, victims: set[int]) -> set[int]:
         """Ranks that are behind the victims in a group they share."""
@@ -162,11 +166,11 @@ class Case:
             inside = [rank for rank in members if rank in victims]
             if not inside or not group.exact:
                 continue
-            known = next(
-                g
-                for g in self._views[inside[0]].groups.values()
-                if (g.name, g.ranks, g.epoch) == (group.key.name, group.key.ranks, group.key.epoch)
-            )
+            key = (group.key.name, group.key.ranks, group.key.epoch)
+            groups = self._views[inside[0]].groups.values()
+            known = next((g for g in groups if identifier(g) == key), None)
+            if known is None:
+                continue
             furthest = max(front_number(self._views[rank], known) for rank in inside)
             behind |= {
                 rank
@@ -206,6 +210,8 @@ class Case:
         for point in self._ripe:
             if id(point) in self._explained or point.gone:
                 continue
+            if len(made) >= MOST_ROOTS:
+                break
             fresh = [rank for rank in point.sinks if rank not in assigned]
             if fresh:
                 assigned |= set(fresh)
@@ -249,17 +255,10 @@ class Case:
 
     def _also_waiting(self, point: Point, ranks: Sequence[int]) -> list[Point]:
         """Other points at which one of `ranks` is awaited, directly or through others."""
-        found: list[Point] = []
-        reached = {point.id, *(p.id for p in self._ripe if set(p.sinks) & set(ranks))}
-        grown = True
-        while grown:
-            more = {
-                p.id for p in self._ripe if p.id not in reached and reached & set(p.onward.values())
-            }
-            reached |= more
-            grown = bool(more)
-        found.extend(p for p in self._ripe if p.id in reached and p is not point)
-        return found
+        wanted = set(ranks)
+        awaited = [p.id for p in self._ripe if not wanted.isdisjoint(p.sinks)]
+        reached = leading_to(awaited, self._ripe)
+        return [p for p in self._ripe if p.id in reached and p is not point]
 
     def _confirm_absent(self, verdict: Verdict, point: Point, ranks: Sequence[int]) -> Verdict:
         key = ("not_entered", tuple(ranks), point.id)

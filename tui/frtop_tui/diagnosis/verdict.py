@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
-from frtop_probe import wire
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.absence import Absence
 from frtop_tui.diagnosis.deaths import Death
+from frtop_tui.diagnosis.phrases import (
+    after_death,
+    at_line,
+    broken_evidence,
+    cut,
+    death_text,
+    ended_age,
+    ended_ns,
+    group_key,
+    has,
+    kind_of,
+    op_text,
+    position_evidence,
+    wait_evidence,
+    wait_text,
+    who,
+)
 from frtop_tui.diagnosis.places import short_file
 from frtop_tui.diagnosis.points import Point
 from frtop_tui.diagnosis.signatures import Disagreement, wording
 from frtop_tui.job.model import (
     Frame,
-    GroupKey,
     OpName,
     Progress,
     RankView,
@@ -37,8 +52,8 @@ def not_entered(
     """
     point = points[0]
     waiting = {rank for one in points for rank in one.waiting} - set(culprits)
-    evidence = [*_wait_evidence(point, frame.now_ns), *absence.evidence, progress[1]]
-    evidence += _position_evidence(frame.ranks, point, culprits)
+    evidence = [*wait_evidence(point, frame.now_ns), *absence.evidence, progress[1]]
+    evidence += position_evidence(frame.ranks, point, culprits)
     if others:
         evidence.append(f"{folded(others)} not there either, but moving")
     return Verdict(
@@ -46,12 +61,12 @@ def not_entered(
         confidence="suspect",
         progress=progress[0],
         culprits=tuple(culprits),
-        headline=f"{_who(frame.ranks, culprits)} {_has(culprits)} not entered"
-        f" {op_text(point)}; {_waits(waiting)}",
+        headline=f"{who(frame.ranks, culprits)} {has(culprits)} not entered"
+        f" {op_text(point)}; {wait_text(waiting)}",
         why=absence.why,
         next=absence.next,
         victims=fold(waiting),
-        group=_group_key(point.group),
+        group=group_key(point.group),
         op=OpName(point.kind, point.number),
         since_ns=point.since_ns,
         left_s=point.left_s(frame.now_ns),
@@ -63,22 +78,24 @@ def not_entered(
 def exited(frame: Frame, ranks: Sequence[int], point: Point | None, victims: set[int]) -> Verdict:
     """`ranks` left cleanly although others still need them."""
     views = frame.ranks
-    ages = [_ended_age(views[rank], frame.now_ns) for rank in ranks]
+    ages = [ended_age(views[rank], frame.now_ns) for rank in ranks]
     first = views[ranks[0]]
     code = first.ending.exit_code if first.ending is not None else None
     status = "with exit status 0" if code == 0 else "in an orderly way"
     of = f" before {op_text(point)}" if point is not None else ""
     many = len(ranks) > len(victims)
-    evidence = [f"rank {rank} ended {duration(age)} ago" for rank, age in zip(ranks, ages)][:4]
-    evidence += _wait_evidence(point, frame.now_ns) if point is not None else []
-    evidence += _broken(frame.ranks, victims)
+    evidence = [
+        f"rank {rank} ended {duration(age)} ago" for rank, age in zip(ranks, ages, strict=True)
+    ][:4]
+    evidence += wait_evidence(point, frame.now_ns) if point is not None else []
+    evidence += broken_evidence(frame.ranks, victims)
     return Verdict(
         kind="dead",
         confidence="confirmed",
         progress="none",
         culprits=() if many else tuple(ranks),
         parties=(tuple(sorted(victims)), tuple(ranks)) if many else (),
-        headline=f"{_who(views, ranks)} left the program {status}{of}; {_waits(victims)}",
+        headline=f"{who(views, ranks)} left the program {status}{of}; {wait_text(victims)}",
         why=Why(
             "exited",
             "software",
@@ -88,9 +105,9 @@ def exited(frame: Frame, ranks: Sequence[int], point: Point | None, victims: set
         next="compare the number of steps per rank: uneven data, or `break`/`return` on one rank"
         " (torch.distributed.algorithms.join.Join evens them out)",
         victims=fold(victims),
-        group=_group_key(point.group) if point is not None else None,
+        group=group_key(point.group) if point is not None else None,
         op=OpName(point.kind, point.number) if point is not None else None,
-        since_ns=min(_ended_ns(views[rank]) for rank in ranks),
+        since_ns=min(ended_ns(views[rank]) for rank in ranks),
         left_s=point.left_s(frame.now_ns) if point is not None else None,
         evidence=tuple(evidence),
     )
@@ -116,8 +133,8 @@ def dead(
             f"  {short_file(frame_.file)}:{frame_.line} ({frame_.function})"
             for frame_ in view.raised.frames[:4]
         ]
-    evidence += _broken(frame.ranks, followers)
-    then = f"; {_waits(waiting)}" if waiting else ""
+    evidence += broken_evidence(frame.ranks, followers)
+    then = f"; {wait_text(waiting)}" if waiting else ""
     if followers - waiting and not waiting:
         then = f"; {folded(followers)} ended after it"
     point = points[0] if points else None
@@ -126,11 +143,11 @@ def dead(
         confidence="suspect" if first.nature == "unknown" else "confirmed",
         progress="none",
         culprits=ranks,
-        headline=f"{_who(frame.ranks, ranks)} died: {_short(first.text)}{then}",
-        why=Why(first.cause, "software", _death_text(first)),
-        next=_after_death(first, view),
+        headline=f"{who(frame.ranks, ranks)} died: {cut(first.text)}{then}",
+        why=Why(first.cause, "software", death_text(first)),
+        next=after_death(first, view),
         victims=fold((waiting | followers) - set(ranks)),
-        group=_group_key(point.group) if point is not None else None,
+        group=group_key(point.group) if point is not None else None,
         op=OpName(point.kind, point.number) if point is not None else None,
         since_ns=first.at_ns,
         left_s=point.left_s(frame.now_ns) if point is not None else None,
@@ -146,7 +163,7 @@ def broken(frame: Frame, followers: Sequence[Death]) -> Verdict:
         confidence="suspect",
         progress="none",
         culprits=(),
-        headline=f"{folded(d.rank for d in followers)} ended, and none of itself: {_short(first.text)}",
+        headline=f"{folded(d.rank for d in followers)} ended, and none of itself: {cut(first.text)}",
         why=Why("unknown", "network", "connections broke before any rank that is seen died"),
         next="look at the hosts that are not heard, and at the launcher's own output",
         since_ns=first.at_ns,
@@ -164,7 +181,7 @@ def timed_out(frame: Frame, behind: Sequence[int], deaths: Sequence[Death]) -> V
         confidence="confirmed",
         progress="none",
         culprits=tuple(behind),
-        headline=f"{_who(frame.ranks, behind)} {_has(behind)} not come in time:"
+        headline=f"{who(frame.ranks, behind)} {has(behind)} not come in time:"
         f" {folded(victims)} gave up waiting",
         why=Why(
             "unknown",
@@ -186,11 +203,11 @@ def mismatch(
     main, other = found.parties[0], found.parties[1]
     label = group_label(found.group.name, found.group.description)
     place = f"#{found.number} of {label}"
-    mine = f"{wording(other.op.signature)}{_at(other.op)}"
-    theirs = f"{wording(main.op.signature)}{_at(main.op)}"
+    mine = f"{wording(other.op.signature)}{at_line(other.op)}"
+    theirs = f"{wording(main.op.signature)}{at_line(main.op)}"
     if culprits:
         head = (
-            f"{_who(frame.ranks, other.ranks)} called {mine} as {place}, where"
+            f"{who(frame.ranks, other.ranks)} called {mine} as {place}, where"
             f" {folded(main.ranks)} called {theirs}"
         )
         step = (
@@ -223,11 +240,11 @@ def mismatch(
         why=Why("mismatch", "software", f"the {found.field} differs; {outcome}"),
         next=step,
         victims=fold(victims - set(culprits)),
-        group=_group_key(found.group),
-        op=OpName(_kind(main.op), found.number),
+        group=group_key(found.group),
+        op=OpName(kind_of(main.op), found.number),
         since_ns=since_ns,
         evidence=tuple(
-            f"{folded(party.ranks)}: {wording(party.op.signature)}{_at(party.op)}"
+            f"{folded(party.ranks)}: {wording(party.op.signature)}{at_line(party.op)}"
             for party in found.parties[:6]
         ),
     )
@@ -256,11 +273,11 @@ def cycle(frame: Frame, ring: Sequence[Point]) -> Verdict:
         ),
         next="use the groups, or pair sends with receives, in one order on all ranks",
         victims=fold(rank for ranks, _ in sides for rank in ranks),
-        group=_group_key(sides[0][1].group),
+        group=group_key(sides[0][1].group),
         op=OpName(sides[0][1].kind, sides[0][1].number),
         since_ns=min(point.since_ns for point in ring),
         left_s=min((s for p in ring if (s := p.left_s(frame.now_ns)) is not None), default=None),
-        evidence=tuple(line for p in ring[:4] for line in _wait_evidence(p, frame.now_ns)),
+        evidence=tuple(line for p in ring[:4] for line in wait_evidence(p, frame.now_ns)),
     )
 
 
@@ -269,7 +286,7 @@ def stuck(frame: Frame, point: Point, culprit: RankView | None, absence: Absence
     culprits: tuple[int, ...] = ()
     if culprit is not None and absence is not None:
         why, step, culprits = absence.why, absence.next, (culprit.rank,)
-        head = f"{_who(frame.ranks, culprits)} entered {op_text(point)} and was then stopped"
+        head = f"{who(frame.ranks, culprits)} entered {op_text(point)} and was then stopped"
     else:
         why = Why(
             "transport",
@@ -285,15 +302,15 @@ def stuck(frame: Frame, point: Point, culprit: RankView | None, absence: Absence
         confidence="suspect",
         progress="none",
         culprits=culprits,
-        headline=f"{head}; {_waits(waiting)}",
+        headline=f"{head}; {wait_text(waiting)}",
         why=why,
         next=step,
         victims=fold(waiting),
-        group=_group_key(point.group),
+        group=group_key(point.group),
         op=OpName(point.kind, point.number),
         since_ns=point.since_ns,
         left_s=point.left_s(frame.now_ns),
-        evidence=tuple(_wait_evidence(point, frame.now_ns)),
+        evidence=tuple(wait_evidence(point, frame.now_ns)),
     )
 
 
@@ -304,139 +321,14 @@ def undecided(frame: Frame, point: Point, reason: str, step: str) -> Verdict:
         confidence="suspect",
         progress="unknown",
         culprits=(),
-        headline=f"{_waits(point.waiting)} in {op_text(point)}; {reason}",
+        headline=f"{wait_text(point.waiting)} in {op_text(point)}; {reason}",
         why=Why("unheard" if point.unseen else "unknown", "unknown", reason),
         next=step,
         victims=fold(point.waiting),
-        group=_group_key(point.group),
+        group=group_key(point.group),
         op=OpName(point.kind, point.number),
         since_ns=point.since_ns,
         left_s=point.left_s(frame.now_ns),
-        evidence=tuple(_wait_evidence(point, frame.now_ns)),
+        evidence=tuple(wait_evidence(point, frame.now_ns)),
         missing=(f"{folded(point.unseen)} cannot be seen",) if point.unseen else (),
     )
-
-
-def op_text(point: Point) -> str:
-    """`all_reduce #8812 of default_pg`."""
-    number = f" #{point.number}" if point.number is not None else ""
-    if point.group is None or point.op.pseudo:
-        return f"{point.kind}{number}"
-    peer = point.op.signature.peer if point.op.signature is not None else None
-    side = ""
-    if point.op.p2p and peer is not None:
-        side = f" {'from' if 'recv' in point.kind else 'to'} rank {peer}"
-    label = group_label(point.group.name, point.group.description)
-    return f"{point.kind}{number}{side} of {label}"
-
-
-def _who(views: Mapping[int, RankView], ranks: Sequence[int]) -> str:
-    """`rank 2 (node4 pid 90077)`; several ranks without their places."""
-    if len(ranks) == 1 and (view := views.get(ranks[0])) is not None:
-        host = "" if view.host in ("", "local") else f"{view.host} "
-        return f"rank {view.rank} ({host}pid {view.identity.pid})"
-    return folded(ranks)
-
-
-def _has(ranks: Sequence[int]) -> str:
-    return "has" if len(ranks) == 1 else "have"
-
-
-def _waits(ranks: Iterable[int]) -> str:
-    known = set(ranks)
-    if not known:
-        return "nobody waits yet"
-    return f"{folded(known)} {'waits' if len(known) == 1 else 'wait'}"
-
-
-def _group_key(group: wire.Group | None) -> GroupKey | None:
-    return GroupKey(group.name, group.ranks, group.epoch) if group is not None else None
-
-
-def _kind(op: wire.Op) -> str:
-    return op.signature.kind if op.signature is not None else "an op"
-
-
-def _at(op: wire.Op) -> str:
-    return f" at {short_file(op.site.file)}:{op.site.line}" if op.site is not None else ""
-
-
-def _wait_evidence(point: Point, now_ns: int) -> list[str]:
-    oldest = min(point.waits, key=lambda wait: wait.since_ns)
-    usual = oldest.op.usual_ns / 1e9
-    text = f"rank {oldest.rank} waits in {op_text(point)} for"
-    text += f" {duration((now_ns - oldest.since_ns) / 1e9)}"
-    if oldest.op.usual_count:
-        text += f" (there usually {duration(usual) if usual >= 1 else f'{usual * 1e3:.0f}ms'})"
-    text += _at(oldest.op)
-    if not oldest.sure:
-        text += "; seen from outside only, not by its stack"
-    return [text]
-
-
-def _position_evidence(
-    views: Mapping[int, RankView], point: Point, culprits: Sequence[int]
-) -> list[str]:
-    """How far the culprits are in the group, and what they did last."""
-    lines = []
-    for rank in culprits[:3]:
-        view = views.get(rank)
-        if view is None:
-            continue
-        fronts = [front for front in view.fronts.values() if front.last is not None]
-        last = max(fronts, key=lambda front: front.issued_ns, default=None)
-        if last is not None and last.last is not None:
-            group = view.groups.get(last.group)
-            label = group_label(group.name, group.description) if group is not None else ""
-            lines.append(
-                f"rank {rank} last issued {_kind(last.last)} #{last.number} of {label}{_at(last.last)}"
-            )
-    return lines
-
-
-def _broken(views: Mapping[int, RankView], ranks: Iterable[int]) -> list[str]:
-    """One line of what the followers raised."""
-    for rank in sorted(ranks):
-        view = views.get(rank)
-        if view is not None and view.raised is not None:
-            text = view.raised.text.strip().splitlines()
-            return [f"then rank {rank}: {view.raised.kind}: {text[0][:160] if text else ''}"]
-    return []
-
-
-def _ended_ns(view: RankView) -> int:
-    return view.ending.at_ns + view.clock_ns if view.ending is not None else 0
-
-
-def _ended_age(view: RankView, now_ns: int) -> float:
-    return max(0.0, (now_ns - _ended_ns(view)) / 1e9)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 120 else f"{text[:119]}…"
-
-
-def _death_text(death: Death) -> str:
-    if death.cause == "signal":
-        return f"ended by {death.text}, by nothing that was seen here"
-    if death.cause == "exit_status":
-        return f"it ended with {death.text}, without an exception that was seen"
-    return death.text
-
-
-def _after_death(death: Death, view: RankView) -> str:
-    if death.cause == "exception" and view.raised is not None and view.raised.frames:
-        own = next(
-            (
-                f
-                for f in view.raised.frames
-                if "/torch/" not in f.file and "site-packages" not in f.file
-            ),
-            view.raised.frames[0],
-        )
-        return f"look at {short_file(own.file)}:{own.line} ({own.function})"
-    if death.cause == "oom":
-        return f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom"
-    if death.cause == "signal":
-        return f"on {view.host}: dmesg | tail; who sent it: the scheduler, an operator, the kernel?"
-    return f"read the end of rank {death.rank}'s own output"

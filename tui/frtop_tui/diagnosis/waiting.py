@@ -7,7 +7,7 @@ threads sits in the wait.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from frtop_probe import wire
@@ -19,8 +19,8 @@ AT_LEAST_NS: Final = 3_000_000_000
 WITHOUT_HISTORY_NS: Final = 30_000_000_000
 """Start-up, the first use of a group and compilation take their time once."""
 HISTORY: Final = 3
-STALE_STACK_NS: Final = 20_000_000_000
-"""Stacks older than this are no evidence if the rank has not been seen to stand still."""
+_NOT_WAITING: Final = frozenset({"dead", "done", "stopped", "unheard"})
+"""What an unheard rank waited in when it was last heard may be over long since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +84,24 @@ def main_place(view: RankView) -> Place | None:
 
 def wait_of(view: RankView) -> Wait | None:
     """The op that this rank's main thread, or else another one, is blocked in."""
-    if view.posture in ("dead", "done") or (
-        view.process is not None and view.process.state in ("T", "t")
-    ):
+    if view.posture in _NOT_WAITING:
         return None
-    if not view.pending:
+    if not any(op.tracked for op in view.pending):
         return _untracked_wait(view)
     sitting = _sitting_in(view)
-    if sitting is not None and (not view.identity.main_ident or not sitting.side):
-        return sitting
-    if is_fetching(view):
-        return sitting
-    candidate = _candidate(view)
-    if candidate is None:
+    if sitting is not None and not sitting.side:
         return sitting
     place = main_place(view)
+    if sitting is not None and place is not None and place.kind == "lock" and place.sure:
+        # The main thread waits for another one, a checkpoint's say, that sits in an op.
+        return replace(sitting, side=False, sure=False)
+    candidate = _candidate(view)
+    if candidate is None or is_fetching(view):
+        return sitting
     since = max(last_activity_ns(view), candidate.issued_ns) + view.clock_ns
     if place is not None:
         asleep = view.main_stack is not None and not view.main_stack.active
-        waits = place.kind in places.WAITS and (asleep or place.kind != "backward")
-        if waits:
+        if place.kind in places.WAITS and (asleep or place.kind != "backward"):
             return Wait(view.rank, candidate, since, line=place.line)
         if place.sure or place.kind != "lock":
             return sitting
@@ -160,7 +158,8 @@ def _candidate(view: RankView) -> wire.Op | None:
 
 def _untracked_wait(view: RankView) -> Wait | None:
     """Device ops: completion is unknown, so the last one counts if the stack waits."""
-    lasts = [f.last for f in view.fronts.values() if f.last is not None and not f.last.tracked]
+    known = [*view.pending, *(f.last for f in view.fronts.values() if f.last is not None)]
+    lasts = [op for op in known if not op.tracked and not op.p2p]
     if not lasts:
         return None
     place = main_place(view)

@@ -1,0 +1,137 @@
+"""The parts that verdicts are worded with: ranks, ops, ages, and lines of evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.deaths import Death
+from frtop_tui.diagnosis.places import short_file
+from frtop_tui.diagnosis.points import Point
+from frtop_tui.job.model import GroupKey, RankView
+from frtop_tui.job.naming import duration, folded, group_label
+
+
+def op_text(point: Point) -> str:
+    """`all_reduce #8812 of default_pg`."""
+    number = f" #{point.number}" if point.number is not None else ""
+    if point.group is None or point.op.pseudo:
+        return f"{point.kind}{number}"
+    peer = point.op.signature.peer if point.op.signature is not None else None
+    side = ""
+    if point.op.p2p and peer is not None:
+        side = f" {'from' if 'recv' in point.kind else 'to'} rank {peer}"
+    label = group_label(point.group.name, point.group.description)
+    return f"{point.kind}{number}{side} of {label}"
+
+
+def who(views: Mapping[int, RankView], ranks: Sequence[int]) -> str:
+    """`rank 2 (node4 pid 90077)`; several ranks without their places."""
+    if len(ranks) == 1 and (view := views.get(ranks[0])) is not None:
+        host = "" if view.host in ("", "local") else f"{view.host} "
+        return f"rank {view.rank} ({host}pid {view.identity.pid})"
+    return folded(ranks)
+
+
+def has(ranks: Sequence[int]) -> str:
+    return "has" if len(ranks) == 1 else "have"
+
+
+def wait_text(ranks: Iterable[int]) -> str:
+    known = set(ranks)
+    if not known:
+        return "nobody waits yet"
+    return f"{folded(known)} {'waits' if len(known) == 1 else 'wait'}"
+
+
+def group_key(group: wire.Group | None) -> GroupKey | None:
+    return GroupKey(group.name, group.ranks, group.epoch) if group is not None else None
+
+
+def kind_of(op: wire.Op) -> str:
+    return op.signature.kind if op.signature is not None else "an op"
+
+
+def at_line(op: wire.Op) -> str:
+    return f" at {short_file(op.site.file)}:{op.site.line}" if op.site is not None else ""
+
+
+def wait_evidence(point: Point, now_ns: int) -> list[str]:
+    oldest = min(point.waits, key=lambda wait: wait.since_ns)
+    usual = oldest.op.usual_ns / 1e9
+    text = f"rank {oldest.rank} waits in {op_text(point)} for"
+    text += f" {duration((now_ns - oldest.since_ns) / 1e9)}"
+    if oldest.op.usual_count:
+        text += f" (there usually {duration(usual) if usual >= 1 else f'{usual * 1e3:.0f}ms'})"
+    text += at_line(oldest.op)
+    if not oldest.sure:
+        text += "; seen from outside only, not by its stack"
+    return [text]
+
+
+def position_evidence(
+    views: Mapping[int, RankView], point: Point, culprits: Sequence[int]
+) -> list[str]:
+    """How far the culprits are in the group, and what they did last."""
+    lines = []
+    for rank in culprits[:3]:
+        view = views.get(rank)
+        if view is None:
+            continue
+        fronts = [front for front in view.fronts.values() if front.last is not None]
+        last = max(fronts, key=lambda front: front.issued_ns, default=None)
+        if last is not None and last.last is not None:
+            group = view.groups.get(last.group)
+            label = group_label(group.name, group.description) if group is not None else ""
+            lines.append(
+                f"rank {rank} last issued {kind_of(last.last)} #{last.number} of {label}{at_line(last.last)}"
+            )
+    return lines
+
+
+def broken_evidence(views: Mapping[int, RankView], ranks: Iterable[int]) -> list[str]:
+    """One line of what the followers raised."""
+    for rank in sorted(ranks):
+        view = views.get(rank)
+        if view is not None and view.raised is not None:
+            text = view.raised.text.strip().splitlines()
+            return [f"then rank {rank}: {view.raised.kind}: {text[0][:160] if text else ''}"]
+    return []
+
+
+def ended_ns(view: RankView) -> int:
+    return view.ending.at_ns + view.clock_ns if view.ending is not None else 0
+
+
+def ended_age(view: RankView, now_ns: int) -> float:
+    return max(0.0, (now_ns - ended_ns(view)) / 1e9)
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= 120 else f"{text[:119]}…"
+
+
+def death_text(death: Death) -> str:
+    if death.cause == "signal":
+        return f"ended by {death.text}, by nothing that was seen here"
+    if death.cause == "exit_status":
+        return f"it ended with {death.text}, without an exception that was seen"
+    return death.text
+
+
+def after_death(death: Death, view: RankView) -> str:
+    if death.cause == "exception" and view.raised is not None and view.raised.frames:
+        own = next(
+            (
+                f
+                for f in view.raised.frames
+                if "/torch/" not in f.file and "site-packages" not in f.file
+            ),
+            view.raised.frames[0],
+        )
+        return f"look at {short_file(own.file)}:{own.line} ({own.function})"
+    if death.cause == "oom":
+        return f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom"
+    if death.cause == "signal":
+        return f"on {view.host}: dmesg | tail; who sent it: the scheduler, an operator, the kernel?"
+    return f"read the end of rank {death.rank}'s own output"
