@@ -136,28 +136,39 @@ def test_a_ring_that_cannot_be_read_is_one_note(host: Host) -> None:
     assert [note for note in state.notes if "1-1.ring" in note] == list(state.notes)
 
 
-def test_a_ring_full_of_nonsense_does_not_end_the_agent(host: Host) -> None:
-    ring = RingMaker(host.folder)
-    for kind in (*Side, 99):
-        payloads: tuple[object, ...] = (
-            None,
-            7,
-            [],
-            ["x"],
-            {"kind": 5},
-            {"job": 3},
-            "x" * 9000,
-            {"ranks": []},
-        )
-        for payload in payloads:
+NONSENSE: tuple[object, ...] = (
+    None,
+    7,
+    [],
+    ["x"],
+    "x" * 9000,
+    {"kind": 5, "job": 3, "ranks": []},
+    {"name": "\udcff", "description": "\ud800", "timeout_s": 2**80, "epoch": -(2**90)},
+    {"kind": "\udcff", "root": 2**70, "in_splits": [2**70], "inputs": [["\udcff", [-1], 2**70]]},
+    {"kind": "x", "argv": ["\udc80"], "rank": 2**70, "job": {"run_id": "\udcff"}, "text": "\udcff"},
+    {"kind": "\udcff", "frames": [["\udcff", "\udcff", 2**80], 5], "main": True, "at_ns": 2**70},
+    "\udcff",
+    ["\udcff", 2**80, "\udcff"],
+)
+
+
+def test_rings_full_of_nonsense_do_not_end_the_agent(host: Host) -> None:
+    for number, payload in enumerate(NONSENSE):
+        ring = RingMaker(host.folder, start_ticks=number + 1)
+        for kind in (*Side, 99):
             ring.side(kind, 1, payload)
+        ring.op()
+        ring.op()
+    wild = RingMaker(host.folder)
     for cell in Cell:
         if cell is not Cell.SIDE_USED:
-            ring.cells[cell] = -(2**62) if cell % 2 else 2**40
+            wild.cells[cell] = -(2**62) if cell % 2 else 2**40
     operator = host.operator(host.agent())
-    operator.state()
-    assert operator.look(1, stacks=False, ops=10)
-    assert operator.state().number
+    state = operator.state()
+    assert len(state.ranks) == len(NONSENSE) + 1
+    assert state.notes == ()
+    keys = [rank.key for rank in state.ranks]
+    assert len(operator.look(*keys, stacks=False, ops=10)) == len(keys)
 
 
 def test_a_ring_made_anew_in_the_same_file_is_another_rank(host: Host) -> None:

@@ -223,7 +223,7 @@ class Rank:
 
     def _new_process(self) -> wire.Process | None:
         process = proc.process(self.pid) if self.lives else None
-        if process is None or process == self._process:
+        if process is None or process.state in "ZX" or process == self._process:
             return None
         self._process_ticks += 1
         known = self._process

@@ -108,7 +108,7 @@ class RingView:
         frames = entry.get("frames")
         return wire.Raised(
             kind=_take(entry, "type", str, "") or _take(entry, "kind", str, "Exception"),
-            text=_take(entry, "text", str, "")[:MAX_TEXT],
+            text=_take(entry, "text", str, ""),
             thread=_take(entry, "thread", str, ""),
             main=_take(entry, "main", bool, False),
             at_ns=_take(entry, "at_ns", int, 0) or self.ring.cell(Cell.EXCEPTION_NS),
@@ -117,7 +117,7 @@ class RingView:
 
     def notes(self) -> tuple[str, ...]:
         texts = [self.ring.notes[number] for number in sorted(self.ring.notes)]
-        return tuple(text[:MAX_TEXT] for text in texts[-MAX_NOTES:])
+        return tuple(_text(text) for text in texts[-MAX_NOTES:])
 
     def op(self, row: EventRow) -> wire.Op:
         count, usual = self.ring.usual_wait_ns(row.site)
@@ -179,7 +179,8 @@ class RingView:
         found = self._sites.get(number)
         if found is None and number in self.ring.sites:
             file, line, function = self.ring.sites[number]
-            found = self._sites[number] = wire.Site(file[:MAX_TEXT], line, function[:MAX_TEXT])
+            line = line if 0 <= line < 2**31 else 0
+            found = self._sites[number] = wire.Site(_text(file), line, _text(function))
         return found
 
 
@@ -206,14 +207,34 @@ def signature(entry: Mapping[str, Any], reduce: str | None) -> wire.Signature | 
 def _frames(entries: Iterable[Any]) -> Iterable[wire.TraceFrame]:
     for entry in list(entries)[:MAX_FRAMES]:
         try:
-            yield msgspec.convert(entry, wire.TraceFrame)
+            yield msgspec.convert(_sendable(entry), wire.TraceFrame)
         except msgspec.ValidationError:
             continue
 
 
 def _take(entry: Mapping[str, Any], name: str, kind: Any, default: Value) -> Value:
     try:
-        found: Value = msgspec.convert(entry[name], kind)
-    except (KeyError, msgspec.ValidationError):
+        found: Value = msgspec.convert(_sendable(entry[name]), kind)
+    except (KeyError, msgspec.ValidationError, RecursionError):
         return default
     return found
+
+
+def _sendable(value: Any) -> Any:
+    """JSON can hold what msgpack cannot: halves of characters, and endless numbers.
+
+    The former are common: Python gives them for file names that are not UTF-8.
+    """
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, list):
+        return [_sendable(part) for part in value]
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return None
+    return value
+
+
+def _text(value: str) -> str:
+    if value.isascii():
+        return value[:MAX_TEXT]
+    return value[:MAX_TEXT].encode("utf-8", "replace").decode("utf-8")

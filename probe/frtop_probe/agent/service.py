@@ -74,6 +74,8 @@ class Service:
                 begun = time.monotonic()
                 self._tick()
                 self._leave_when_idle()
+                if asking.done():
+                    asking.result()  # raises: better no agent, and a new one, than a deaf one
                 rest = max(0.02, TICK - (time.monotonic() - begun))
                 with suppress(asyncio.TimeoutError, TimeoutError):
                     await asyncio.wait_for(asyncio.shield(self._leaving), rest)

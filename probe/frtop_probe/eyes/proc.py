@@ -184,6 +184,7 @@ def _file(place: str, call: str, arguments: tuple[int, ...]) -> str:
     if number is None:
         return ""
     try:
-        return os.readlink(f"{place}/fd/{number}")  # noqa: PTH115 - on every tick
+        link = os.readlink(f"{place}/fd/{number}")  # noqa: PTH115 - on every tick
     except OSError:
         return ""
+    return os.fsencode(link).decode("utf-8", "replace")  # names need not be UTF-8
