@@ -62,11 +62,15 @@ def test_an_ending_is_learnt_from_outside(reaped: bool, kill: int) -> None:
         if kill:
             os.kill(grandchild.pid, kill)
         assert select.select([pidfd], [], [], 10)[0]
+        while reaped and proc.stat(grandchild.pid) is not None:
+            pass  # its parent is about to
         seen = endings.learn(pidfd, grandchild.pid, grandchild.start_ticks)
         assert seen == (Exit(signal=kill) if kill else Exit(code=5))
         assert not endings.lives(grandchild.pid, grandchild.start_ticks)
         zombie = endings.of_zombie(grandchild.pid, grandchild.start_ticks)
         assert zombie == (None if reaped else seen)
+        if not reaped:
+            assert endings.learn(None, grandchild.pid, grandchild.start_ticks) == seen
     finally:
         if pidfd is not None:
             os.close(pidfd)
