@@ -10,10 +10,11 @@ import time
 from types import FrameType
 from typing import Final
 
+from frtop_tui.cli.screen import require_terminal
 from frtop_tui.demo.faults import FAULTS
 from frtop_tui.demo.job import FAULT_STEP, DemoJob
 from frtop_tui.diagnosis.report import text
-from frtop_tui.errors import DemoFailed, UsageError
+from frtop_tui.errors import DemoFailed
 from frtop_tui.job.model import Frame
 from frtop_tui.sources.live import LiveSource
 
@@ -24,8 +25,8 @@ HEALTHY_STEPS: Final = 4 * FAULT_STEP
 
 def run(options: argparse.Namespace) -> int:
     fault = FAULTS[options.fault]
-    if not options.headless and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("the demo's screen needs a terminal", "without one: frtop demo --headless")
+    if not options.headless:
+        require_terminal("without one: frtop demo --headless")
     signal.signal(signal.SIGTERM, _interrupt)  # so that the job is taken away then, too
     signal.signal(signal.SIGHUP, _interrupt)
     with DemoJob(fault) as job:

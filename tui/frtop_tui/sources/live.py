@@ -170,12 +170,13 @@ class _Session:
         self._problem = ""
         if self._here is not None and found.instance == self._here.instance:
             return
-        if LOCAL in self._places:
-            self._line.disconnect(self._places[LOCAL])
+        here = Place(found.host, found.address, found.pub, found.ask)
+        if here.name in self._places:
+            self._line.disconnect(self._places[here.name])
         self._here = found
-        self._places[LOCAL] = Place(LOCAL, found.address, found.pub, found.ask)
-        self.state.set_host(LOCAL, "connecting", "")
-        self._line.connect(self._places[LOCAL])
+        self._places[here.name] = here
+        self.state.set_host(here.name, "connecting", "")
+        self._line.connect(here)
 
     def _take(self, happening: Happening, now: int) -> None:
         match happening:
