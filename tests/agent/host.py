@@ -54,9 +54,8 @@ class Rank:
         self.process.stdin.flush()
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGCONT)
-            self.process.kill()
+        with suppress(ProcessLookupError):  # with its children
+            os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
@@ -156,6 +155,7 @@ class Host:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         self.ranks.append(Rank(process))
         return self.ranks[-1]
