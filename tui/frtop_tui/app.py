@@ -64,7 +64,6 @@ class FrtopApp(App[None], inherit_bindings=False):
         self.kept: Frame | None = None
         """The frame of the moment of the pause."""
         self._watching: tuple[int, ...] = ()
-        self._closed = False
 
     def get_default_screen(self) -> Screen[None]:
         return Overview(self.marked)
@@ -155,15 +154,6 @@ class FrtopApp(App[None], inherit_bindings=False):
                 run = partial(self.run_action, binding.action, screen)
                 yield SystemCommand(binding.description, binding.tooltip, run)
 
-    def on_unmount(self) -> None:
-        self.close_source()
-
-    def close_source(self) -> None:
-        """Ends the source's threads, once."""
-        if not self._closed:
-            self._closed = True
-            self.source.close()
-
 
 def run_app(source: Source, title: str = "frtop") -> int:
     """Shows a source until the user leaves. Returns an exit status."""
@@ -171,5 +161,5 @@ def run_app(source: Source, title: str = "frtop") -> int:
     try:
         app.run()
     finally:
-        app.close_source()
+        source.close()
     return app.return_code or 0

@@ -56,4 +56,5 @@ class StacksScreen(FrameScreen):
     def action_take(self) -> None:
         if self.frame is not None:
             ranks = [n for n in self.chosen(self.frame) if n in self.frame.ranks]
-            self.post_message(TakeStacks(ranks))
+            if ranks:
+                self.post_message(TakeStacks(ranks))

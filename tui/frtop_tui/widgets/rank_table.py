@@ -84,7 +84,7 @@ def _step(row: Row) -> int:
 def columns(marked: Collection[int]) -> list[Column[Row]]:
     """Essential ones first; those with `needs` wait for a wider terminal."""
     return [
-        Column("rank", 5, partial(_rank, marked=marked), lambda r: r.rank.rank, right=True),
+        Column("rank", 6, partial(_rank, marked=marked), lambda r: r.rank.rank, right=True),
         Column("posture", 9, _posture, lambda r: (URGENCY[r.rank.posture], r.rank.rank)),
         Column(
             "for",

@@ -93,7 +93,11 @@ class StackPane(LineView):
         if look is None or not look.dumps:
             self.border_title = "stack"
         else:
-            self.border_title = f"stack, {age(rank.age_s(look.at_ns, frame.now_ns))} old"
+            # The line to look at may be out of sight below a dozen frames of torch.
+            stack = rank.main_stack
+            mine = yours(stack.frames) if stack is not None else None
+            where = f", yours: {place(stack.frames[mine])}" if stack and mine is not None else ""
+            self.border_title = f"stack, {age(rank.age_s(look.at_ns, frame.now_ns))} old{where}"
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:

@@ -1,0 +1,93 @@
+"""What a live screen costs: cells painted are counted, times and bytes are reported."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from frtop_tui.job.model import Frame
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.rank_grid import RankGrid
+from frtop_tui.widgets.rank_table import RankTable
+
+from . import scenes
+from .driving import driven
+
+
+def painted(view: LineView) -> int:
+    before, view.cells_repainted = view.cells_repainted, 0
+    return before
+
+
+def with_postures(frame: Frame, changed: dict[int, str]) -> Frame:
+    ranks = dict(frame.ranks)
+    for number, posture in changed.items():
+        ranks[number] = replace(ranks[number], posture=posture)  # type: ignore[arg-type]
+    return replace(frame, ranks=ranks)
+
+
+async def test_a_changed_rank_is_one_cell_of_the_grid() -> None:
+    async with driven(scenes.healthy()) as app:
+        grid = app.screen.query_one(RankGrid)
+        painted(grid)
+        await app.give(with_postures(scenes.healthy(), {3: "late", 9: "blocked", 60: "dead"}))
+        assert painted(grid) == 3
+
+
+async def test_a_frame_like_the_one_before_paints_nothing() -> None:
+    async with driven(scenes.hung(), size=(200, 60)) as app:
+        for key in ("1", "2", "4", "1", "enter"):
+            await app.press(key)
+            await app.sees("64/64 heard")
+            views = list(app.screen.query(LineView))
+            for view in views:
+                painted(view)
+            await app.give(replace(scenes.hung()))
+            assert {view.id: painted(view) for view in views} == {view.id: 0 for view in views}
+
+
+async def test_a_changed_row_of_the_table_paints_its_changed_cells_only() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("2", "less_than_sign")
+        table = app.screen.query_one(RankTable)
+        painted(table)
+        await app.give(with_postures(scenes.hung(), {2: "silent"}))
+        # The posture, and the beat, which is shown in the posture's tone.
+        assert painted(table) == 2
+
+
+async def test_changes_out_of_sight_paint_nothing() -> None:
+    async with driven(scenes.many()) as app:
+        await app.press("2", "less_than_sign")
+        table = app.screen.query_one(RankTable)
+        painted(table)
+        await app.give(with_postures(scenes.many(), dict.fromkeys(range(2000, 2400), "late")))
+        assert painted(table) == 0
+
+
+@pytest.mark.parametrize("key", ["1", "2"])
+async def test_thousands_of_live_ranks_cost_little(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = [scenes.many(4096, tick) for tick in range(12)]
+    async with driven(frames[0], size=(160, 50)) as app:
+        await app.press(key)
+        await app.sees("4096/4096 heard")
+        sent: list[str] = []
+        # A headless app draws nothing; let it draw into a list instead of a terminal.
+        assert app.app._driver is not None
+        monkeypatch.setattr(type(app.app), "is_headless", property(lambda _: False))
+        monkeypatch.setattr(app.app._driver, "write", sent.append)
+        spent = []
+        for frame in frames[1:]:
+            begin = time.process_time()
+            await app.give(frame)
+            spent.append(time.process_time() - begin)
+        monkeypatch.undo()
+        middle = sorted(spent)[len(spent) // 2] * 1e3
+        size = sum(map(len, sent)) / len(spent)
+        print(f"4,096 ranks, view {key}: {middle:.1f} ms CPU, {size:.0f} bytes a tick (median)")
+        cells = sum(painted(view) for view in app.screen.query(LineView))
+        assert 0 < cells < 11 * 900

@@ -1,0 +1,234 @@
+"""Every key, on scripted frames: what one gets to, and what is to be read there."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+
+from frtop_tui.app import FrtopApp, run_app
+from frtop_tui.screens.help import HelpScreen
+from frtop_tui.screens.overview import Overview
+from frtop_tui.screens.rank import RankScreen
+from frtop_tui.screens.ranks import RanksScreen
+from frtop_tui.screens.stacks import StacksScreen
+from frtop_tui.sources.scripted import ScriptedSource
+from frtop_tui.widgets.rank_grid import RankGrid
+
+from . import scenes
+from .driving import driven
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (100, 30), (200, 60)])
+async def test_the_verdict_says_who_why_and_next_at_every_size(size: tuple[int, int]) -> None:
+    async with driven(scenes.hung(), size=size) as app:
+        await app.sees("rank 37 (node4) has not entered all_reduce #8812", "HUNG 4m12s", "why")
+        await app.sees("times out in 5m48s", "64/64 heard", "read of", "/data/shard-0412")
+        if size[1] >= 24:
+            await app.sees("next", "bbbbbLbb", "1 late, 63 wait")
+
+
+async def test_enter_leads_from_the_start_to_the_culprit_and_esc_back() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("enter")
+        await app.sees("job > dp:0 > rank 37", "◀ yours", "read /data/shard-0412")
+        assert app.source.watched[-1] == (37,)
+        await app.press("escape")
+        assert isinstance(app.screen, Overview)
+        await app.until(lambda: app.source.watched[-1] == ())
+
+
+async def test_the_cursor_goes_over_the_grid_by_letters_and_arrows() -> None:
+    async with driven(scenes.hung()) as app:
+        grid = app.app.screen.query_one(RankGrid)
+        await app.sees("rank 37")
+        for key, rank in (
+            ("l", 38),
+            ("h", 37),
+            ("right", 38),
+            ("left", 37),
+            ("h", 36),
+            ("h", 35),
+            ("k", 35),
+            ("j", 63),
+            ("k", 23),
+            ("g", 23),
+            ("G", 63),
+        ):
+            await app.press(key)
+            assert grid.chosen == rank, key
+
+
+async def test_a_moved_cursor_stays_where_it_is_when_frames_come() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("l")
+        await app.give(replace(scenes.hung(), now_ns=scenes.NOW + scenes.S))
+        assert app.app.screen.query_one(RankGrid).chosen == 38
+
+
+async def test_numbers_switch_between_views() -> None:
+    async with driven(scenes.hung()) as app:
+        for key, kind in (("2", RanksScreen), ("4", StacksScreen), ("1", Overview)):
+            await app.press(key)
+            assert type(app.screen) is kind
+        assert len(app.app.screen_stack) == 1
+
+
+async def test_neighbours_are_reached_from_a_rank_and_are_watched() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("enter", "n")
+        await app.sees("rank 38")
+        await app.until(lambda: app.source.watched[-1] == (38,))
+        await app.press("p", "p")
+        await app.sees("rank 36")
+        await app.until(lambda: app.source.watched[-1] == (36,))
+
+
+async def test_b_asks_for_the_stacks_of_the_rank_in_sight() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("enter", "b")
+        assert app.source.dumped == [(37,)]
+
+
+async def test_stacks_are_asked_for_when_their_view_opens() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("b")
+        await app.until(lambda: app.source.dumped == [tuple(range(64))])
+        await app.sees("stacks of all ranks: 5 of 64 ranks", "no stack  59 ranks")
+
+
+async def test_marked_ranks_are_the_ones_whose_stacks_are_taken() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("space", "l", "space", "4")
+        await app.until(lambda: app.source.dumped == [(37, 38)])
+        await app.sees("stacks of marked ranks: 2 of 2 ranks")
+
+
+async def test_a_chain_of_frames_opens_and_folds() -> None:
+    async with driven(scenes.hung(), size=(120, 40)) as app:
+        await app.press("4")
+        await app.sees("… 5 frames")
+        assert "_try_get_data" not in app.text()
+        await app.press("j", "j", "enter")
+        await app.sees("_try_get_data", "dataloader.py:1275")
+        await app.press("space")
+        await app.sees("… 5 frames")
+
+
+async def test_the_filter_narrows_the_table_and_esc_clears_it() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("slash", *"late")
+        await app.sees("ranks 1 of 64, filter late", "DataLoader worker 2")
+        await app.press("enter", "enter")
+        await app.sees("rank 37")
+        assert isinstance(app.screen, RankScreen)
+        await app.press("escape", "escape")
+        await app.sees("ranks 64")
+        await app.press("escape")
+        assert isinstance(app.screen, Overview)
+
+
+async def test_a_wrong_filter_says_what_would_do_and_keeps_the_rows() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("slash", *"lat")
+        await app.sees("no word `lat`: did you mean `late`?", "DataLoader worker 2")
+
+
+async def test_the_table_sorts_by_neighbouring_columns_and_reverses() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("2")
+        await app.sees("posture v")
+        await app.press("less_than_sign")
+        await app.sees("rank v")
+        await app.press("I")
+        await app.sees("rank ^")
+        assert app.text().index("    63") < app.text().index("    62")
+        await app.press("greater_than_sign", "greater_than_sign")
+        await app.sees("for ^")
+
+
+async def test_a_group_opens_as_its_ranks() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("shift+tab", "j", "enter")
+        await app.sees("ranks 64 of 64, filter group:tp")
+
+
+async def test_pause_keeps_the_moment_and_says_so() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("Z")
+        await app.give(replace(scenes.healthy(), now_ns=scenes.NOW + 9 * scenes.S))
+        await app.sees("PAUSED, 9.0s behind", "HUNG 4m12s")
+        await app.press("enter")
+        await app.sees("rank 37", "PAUSED")
+        await app.press("Z")
+        await app.sees("HEALTHY")
+        assert "PAUSED" not in app.text()
+
+
+async def test_help_lists_the_keys_of_the_screen_it_was_opened_on() -> None:
+    async with driven(scenes.hung(), size=(100, 60)) as app:
+        await app.press("question_mark")
+        await app.sees("help: keys of job", "look at rank", "others wait for it", "host:node[0-3]")
+        await app.press("question_mark")
+        assert isinstance(app.screen, Overview)
+        await app.press("enter", "question_mark")
+        await app.sees("help: keys of rank 37", "back to the newest op")
+        await app.press("escape")
+        assert isinstance(app.screen, RankScreen)
+
+
+async def test_help_shows_no_key_that_does_nothing() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("question_mark")
+        screen = app.screen
+        assert isinstance(screen, HelpScreen)
+        names = {name for keys, _ in screen.keys for name in keys.split()}
+        assert not names & {"e", "t", "3", "5", "6", "7", ":"}
+        assert {"?", "q", "Z", "y", "b", "/", "1", "2", "4", "enter", "space"} <= names
+
+
+async def test_copying_gives_the_verdict_or_says_that_there_is_none() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("y")
+        assert "has not entered all_reduce #8812" in app.app.clipboard
+        assert "next: check the mount" in app.app.clipboard
+        await app.sees("Verdict sent")
+        await app.give(scenes.healthy())
+        await app.press("y")
+        await app.sees("Nothing to copy")
+
+
+async def test_q_leaves() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("q")
+        assert not app.app.is_running or app.app._exit
+    assert app.app.return_code == 0
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_the_source_is_closed_however_one_leaves(
+    crashes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(app: FrtopApp) -> None:
+        if crashes:
+            raise RuntimeError(app.title)
+
+    monkeypatch.setattr(FrtopApp, "run", run)
+    source = ScriptedSource([scenes.hung()])
+    with pytest.raises(RuntimeError) if crashes else nullcontext():
+        assert run_app(source) == 0
+    assert source.closed
+
+
+async def test_esc_on_the_first_screen_does_nothing() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("escape")
+        assert isinstance(app.screen, Overview)
+
+
+async def test_the_palette_offers_what_the_keys_do() -> None:
+    async with driven(scenes.hung()) as app:
+        names = [command.title for command in app.app.get_system_commands(app.app.screen)]
+        assert "stacks" in names
+        assert "Theme" not in names

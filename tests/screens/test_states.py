@@ -1,0 +1,120 @@
+"""What is shown when something is missing: each state has its own sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from frtop_tui.job.model import Frame
+from frtop_tui.screens.rank import RankScreen
+
+from . import scenes
+from .driving import driven
+
+
+async def test_a_healthy_job_is_called_so() -> None:
+    async with driven(scenes.healthy()) as app:
+        await app.sees("HEALTHY 3h03m", "no verdict: all 64 ranks moving", ". moving 64")
+
+
+async def test_a_partly_heard_job_is_never_called_healthy_without_saying_so() -> None:
+    frame = replace(scenes.healthy(), coverage=replace(scenes.healthy().coverage, heard=60))
+    async with driven(frame) as app:
+        await app.sees("HEALTHY 3h03m · as far as heard", "60/64 heard")
+
+
+async def test_nothing_heard_yet_shows_every_host_that_is_waited_for() -> None:
+    async with driven(scenes.connecting()) as app:
+        await app.sees("CONNECTING", "nothing heard yet", "node3  connecting", "no ranks yet")
+
+
+async def test_no_agent_is_a_sentence_with_the_next_step() -> None:
+    async with driven(scenes.no_agent()) as app:
+        await app.sees("nobody answers at node0:7790", "frtop attach", "connection refused")
+
+
+async def test_an_empty_frame_can_be_walked_through() -> None:
+    async with driven(Frame(scenes.NOW, scenes.WALL, "empty")) as app:
+        await app.sees("NO JOB")
+        for key in ("enter", "j", "l", "space", "2", "enter", "4", "b", "space", "1", "y", "b"):
+            await app.press(key)
+        assert app.source.dumped == []
+
+
+@pytest.mark.parametrize("scene", sorted(scenes.SCENES))
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 60)])
+async def test_every_scene_is_drawn_on_every_screen(scene: str, size: tuple[int, int]) -> None:
+    if scene == "many":
+        pytest.skip("has its own test of cost")
+    async with driven(scenes.SCENES[scene](), size=size) as app:
+        for key in ("enter", "escape", "2", "4", "question_mark", "1"):
+            await app.press(key)
+            await app.sees("?")
+
+
+async def test_two_causes_stand_one_below_the_other() -> None:
+    async with driven(scenes.two_roots(), size=(120, 50)) as app:
+        await app.sees("2 verdicts, root causes first", "1 of 2  died", "2 of 2  not entered")
+        await app.sees("56/64 heard, 3 updates lost", "node7 has not been heard for 41s")
+        await app.sees("below c10d: not seen", "????????")
+
+
+async def test_an_exception_that_ended_a_rank_stands_at_its_top() -> None:
+    async with driven(scenes.dead(), size=(120, 32)) as app:
+        await app.press("enter")
+        await app.sees("RuntimeError: CUDA error: an illegal memory access", "ended the program")
+        await app.sees("ended with exit code 1, 30s ago", "its process is gone", "train.py:226")
+
+
+async def test_a_refused_stack_says_why_and_what_to_type() -> None:
+    async with driven(scenes.refused(), size=(100, 40)) as app:
+        await app.press("enter")
+        await app.sees("ptrace_scope is 1", "sysctl kernel.yama.ptrace_scope=0")
+        await app.press("4")
+        await app.sees("no stack  1 rank 37: the kernel refused")
+
+
+async def test_an_unheard_rank_shows_since_when() -> None:
+    async with driven(scenes.two_roots(), size=(100, 40)) as app:
+        await app.press("2", "slash", *"60", "enter", "enter")
+        await app.sees("not heard since 41s; below is its last known state")
+
+
+async def test_a_rank_that_vanishes_while_one_looks_keeps_its_last_state() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("enter")
+        await app.sees("rank 37")
+        ranks = {n: view for n, view in scenes.hung().ranks.items() if n != 37}
+        await app.give(replace(scenes.hung(), ranks=ranks))
+        assert isinstance(app.screen, RankScreen)
+        await app.sees("gone from the job's frame", "threading.py")
+        await app.press("n")
+        await app.sees("rank 1 ")
+
+
+async def test_a_rank_nobody_heard_of_can_be_looked_at() -> None:
+    ranks = {n: view for n, view in scenes.hung().ranks.items() if n != 12}
+    async with driven(replace(scenes.hung(), ranks=ranks, verdicts=())) as app:
+        await app.sees("? unheard 1", "no verdict: 1 late, 62 blocked")
+        await app.press("G", "enter")
+        await app.sees("rank 12 has not been heard of")
+
+
+async def test_a_terminal_that_is_too_small_says_both_sizes_and_recovers() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.pilot.resize_terminal(50, 12)
+        await app.sees("60x15", "50x12")
+        await app.pilot.resize_terminal(80, 24)
+        await app.sees("rank 37 (node4)", "bbbbbLbb")
+        await app.press("enter")
+        await app.sees("job > dp:0 > rank 37")
+
+
+async def test_screens_follow_the_terminal_from_small_to_large_and_back() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.pilot.resize_terminal(200, 60)
+        await app.sees("ranks to look at first", "train.py:231", "rank 37 (node4)")
+        await app.pilot.resize_terminal(80, 24)
+        await app.until(lambda: "ranks to look at first" not in app.text())
+        await app.sees("rank 37 (node4)", "bbbbbLbb")
