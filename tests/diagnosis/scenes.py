@@ -69,7 +69,7 @@ class Actor:
 
 
 class Scene:
-    """Ranks on hosts, everybody after op #7 of the world's group, a second ago."""
+    """Ranks on hosts, everybody after op #7 of the world's group, a minute ago."""
 
     def __init__(
         self,
@@ -96,13 +96,11 @@ class Scene:
         self.engine = Engine()
         self.group(WORLD, range(world), "default_pg")
         if begun:
-            self.does(range(world), "all_reduce", number=begun, ago=1.0)
+            self.does(range(world), "all_reduce", number=begun, ago=60.0)
 
     # what ranks do
 
-    def group(
-        self, name: str, ranks: Iterable[int], description: str = "", epoch: int = 0
-    ) -> None:
+    def group(self, name: str, ranks: Iterable[int], description: str = "", epoch: int = 0) -> None:
         members = fold(ranks)
         for rank in unfold(members):
             actor = self.actors[rank]
@@ -163,8 +161,15 @@ class Scene:
             actor.ops += 1
             actor.pending.append(
                 wire.Op(
-                    actor.ops, 0, 1, wire.Signature(kind), None, self._ns(actor, for_s),
-                    thread=MAIN, sync=True, pseudo=True,
+                    actor.ops,
+                    0,
+                    1,
+                    wire.Signature(kind),
+                    None,
+                    self._ns(actor, for_s),
+                    thread=MAIN,
+                    sync=True,
+                    pseudo=True,
                 )  # fmt: skip
             )
 
@@ -246,7 +251,7 @@ class Scene:
     def worker(self, rank: int, pid: int, state: str, syscall: str, file: str = "") -> None:
         actor = self.actors[rank]
         actor.children.append(
-            wire.Process(pid, state, "pt_data_worker", "", syscall, file, parent=actor.pid)
+            wire.Process(pid, state, "pt_data_worker", "", syscall, file, 0, 0, parent=actor.pid)
         )
 
     def silent(self, rank: int, for_s: float) -> None:
@@ -408,9 +413,7 @@ COLLECTIVE = (
     frame("train.py:20"),
 )
 BACKWARD = (
-    frame(
-        "/venv/lib/python3.11/site-packages/torch/autograd/graph.py:829", "_engine_run_backward"
-    ),
+    frame("/venv/lib/python3.11/site-packages/torch/autograd/graph.py:829", "_engine_run_backward"),
     frame("train.py:19", source="loss.backward()"),
 )
 LOADER = "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py"

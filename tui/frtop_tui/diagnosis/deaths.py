@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from frtop_tui.diagnosis.places import place_line
+from frtop_tui.diagnosis.places import own_frame, place_line
 from frtop_tui.job.model import RankView
 
 TOGETHER_NS: Final = 1_000_000_000
@@ -114,7 +114,7 @@ def _death(view: RankView) -> Death | None:
     """How a rank ended, None if it lives or left cleanly."""
     raised, ending = view.raised, view.ending
     if raised is not None and raised.main:
-        where = f" at {place_line(raised.frames[0])}" if raised.frames else ""
+        where = f" at {place_line(own_frame(raised.frames))}" if raised.frames else ""
         text = raised.text.strip().splitlines()[0][:200] if raised.text.strip() else ""
         at_ns = (raised.at_ns or (ending.at_ns if ending else 0)) + view.clock_ns
         nature = _nature_of(raised.kind.rpartition(".")[2], raised.text)

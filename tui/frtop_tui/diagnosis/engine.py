@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from frtop_tui.diagnosis.inquiry import Inquiry, Wanted
+from frtop_tui.diagnosis.inquiry import Inquiry, Wanted, in_question
 from frtop_tui.diagnosis.light import judged_groups, judged_ranks
 from frtop_tui.diagnosis.memory import Found, Suspicions
 from frtop_tui.diagnosis.reasoning import Case
@@ -69,7 +69,8 @@ class Engine:
             verdicts=verdicts,
             notes=case.notes(verdicts),
         )
-        looks = self._inquiry.wanted(frame.ranks, case.suspicious(), verdicts, frame.now_ns)
+        order = in_question(verdicts, case.suspicious(), case.uneven())
+        looks = self._inquiry.wanted(frame.ranks, order, verdicts, frame.now_ns)
         return Judgement(judged, looks)
 
     def _since(self, health: Health, verdicts: Sequence[Verdict], now_ns: int) -> int:

@@ -16,6 +16,7 @@ SETTLED_AGAIN_NS: Final = 5_000_000_000
 MOST: Final = 16
 SUSPECTS_PER_POINT: Final = 6
 WAITERS_PER_POINT: Final = 2
+MOST_REMEMBERED: Final = 4096
 
 
 class Wanted(NamedTuple):
@@ -36,42 +37,47 @@ class Inquiry:
     def wanted(
         self,
         ranks: Mapping[int, RankView],
-        points: Sequence[Point],
+        order: Iterable[int],
         verdicts: Iterable[Verdict],
         now_ns: int,
     ) -> tuple[Wanted, ...]:
-        """At most `MOST` looks, the most useful ones first."""
+        """At most `MOST` looks, the first of `order` first, none too soon after the last."""
         settled = {
             rank
             for verdict in verdicts
             if verdict.confidence == "confirmed" and verdict.progress != "unknown"
             for rank in verdict.culprits
         }
-        order: dict[int, None] = {}
-        for verdict in verdicts:
-            for rank in verdict.culprits[:SUSPECTS_PER_POINT]:
-                order[rank] = None
-        for point in points:
-            for rank in [*point.sinks, *point.onward][:SUSPECTS_PER_POINT]:
-                order[rank] = None
-        for point in points:
-            for wait in point.waits[:WAITERS_PER_POINT]:
-                order[wait.rank] = None
         found: list[Wanted] = []
         for rank in order:
             view = ranks.get(rank)
             if view is None or view.ending is not None or view.posture == "unheard":
                 continue
             again = SETTLED_AGAIN_NS if rank in settled else AGAIN_NS
-            if now_ns - self._asked.get(rank, -again) < again:
+            if now_ns - self._asked.get(rank, now_ns - again) < again:
                 continue
             self._asked[rank] = now_ns
             found.append(Wanted(view.host, view.key, _children(view), stacks=True))
             if len(found) == MOST:
                 break
-        if len(self._asked) > 4096:
+        if len(self._asked) > MOST_REMEMBERED:
             self._asked = {r: at for r, at in self._asked.items() if now_ns - at < AGAIN_NS}
         return tuple(found)
+
+
+def in_question(
+    verdicts: Iterable[Verdict], points: Sequence[Point], others: Iterable[int]
+) -> list[int]:
+    """Ranks worth a look, the most useful first: those blamed, those absent, who waits."""
+    order: dict[int, None] = {}
+    for verdict in verdicts:
+        order.update(dict.fromkeys(verdict.culprits[:SUSPECTS_PER_POINT]))
+    for point in points:
+        order.update(dict.fromkeys([*point.sinks, *point.onward][:SUSPECTS_PER_POINT]))
+    for point in points:
+        order.update(dict.fromkeys(point.waiting[:WAITERS_PER_POINT]))
+    order.update(dict.fromkeys(others))
+    return list(order)
 
 
 def _children(view: RankView) -> tuple[int, ...]:

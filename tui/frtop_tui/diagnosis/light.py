@@ -30,7 +30,9 @@ def _judged(view: RankView, wait: Wait | None, late: Mapping[int, int], now_ns: 
         return view.judged("late", since_late, None)
     if wait is None or wait.side or now_ns - wait.since_ns < SETTLED_NS:
         return view
-    posture: Posture = "blocked" if view.posture in _REPLACED else view.posture
+    # A rank in its first `init_process_group` is still starting, and says so.
+    gives_way = view.posture in _REPLACED and not (wait.op.pseudo and not view.groups)
+    posture: Posture = "blocked" if gives_way else view.posture
     since = wait.since_ns if posture == "blocked" else view.posture_since_ns
     return view.judged(posture, since, wait.op)
 

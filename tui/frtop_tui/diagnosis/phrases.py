@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.deaths import Death
-from frtop_tui.diagnosis.places import short_file
+from frtop_tui.diagnosis.places import own_frame, place_line, short_file
 from frtop_tui.diagnosis.points import Point
 from frtop_tui.job.model import GroupKey, RankView
 from frtop_tui.job.naming import duration, folded, group_label
@@ -121,15 +121,7 @@ def death_text(death: Death) -> str:
 
 def after_death(death: Death, view: RankView) -> str:
     if death.cause == "exception" and view.raised is not None and view.raised.frames:
-        own = next(
-            (
-                f
-                for f in view.raised.frames
-                if "/torch/" not in f.file and "site-packages" not in f.file
-            ),
-            view.raised.frames[0],
-        )
-        return f"look at {short_file(own.file)}:{own.line} ({own.function})"
+        return f"look at {place_line(own_frame(view.raised.frames))}"
     if death.cause == "oom":
         return f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom"
     if death.cause == "signal":

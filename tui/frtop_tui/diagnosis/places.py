@@ -7,6 +7,7 @@ line that makes it. So the text of that line and the kernel's view complete each
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -139,14 +140,18 @@ def classify(stack: wire.ThreadStack | None, process: wire.Process | None = None
         return Place(_kernel_kind(process), sure=False)
     frames = stack.frames
     leaf = frames[0]
-    own = next((f for f in frames if not _LIBRARY.search(f.file)), None)
-    line = place_line(own or leaf)
+    line = place_line(own_frame(frames))
     kind = _library_kind(frames) or _line_kind(leaf)
     if kind is not None:
         return Place(kind, line, leaf)
     if stack.active or stack.owns_gil:
         return Place("computing", line, leaf)
     return Place(_kernel_kind(process), line, leaf, sure=False)
+
+
+def own_frame(frames: Sequence[wire.TraceFrame]) -> wire.TraceFrame:
+    """The innermost frame of the user's own code, else the innermost one."""
+    return next((frame for frame in frames if not _LIBRARY.search(frame.file)), frames[0])
 
 
 def place_line(frame: wire.TraceFrame) -> str:

@@ -84,6 +84,20 @@ class Case:
             self._points.look_into(point, self._now)
         return [*self._ripe, *early]
 
+    def uneven(self) -> list[int]:
+        """Ranks of groups that stand still unevenly and whose ops say nothing of their
+        completion: only stacks tell who waits.
+        """
+        found: list[int] = []
+        for group in self.frame.groups:
+            last = group.last
+            if not group.exact or not group.late or last is None or last.tracked:
+                continue
+            if group.idle_s * 1e9 > EARLY_NS:
+                ahead = [rank for rank in group.members if rank not in set(group.late)]
+                found += [*group.late[:4], *ahead[:4]]
+        return found
+
     def notes(self, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
         """Deaths that no verdict speaks of."""
         spoken = {rank for verdict in verdicts for rank in verdict.culprits}

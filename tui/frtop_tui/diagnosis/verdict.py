@@ -24,7 +24,7 @@ from frtop_tui.diagnosis.phrases import (
     wait_text,
     who,
 )
-from frtop_tui.diagnosis.places import short_file
+from frtop_tui.diagnosis.places import place_line
 from frtop_tui.diagnosis.points import Point
 from frtop_tui.diagnosis.signatures import Disagreement, wording
 from frtop_tui.job.model import (
@@ -61,8 +61,7 @@ def not_entered(
         confidence="suspect",
         progress=progress[0],
         culprits=tuple(culprits),
-        headline=f"{who(frame.ranks, culprits)} {has(culprits)} not entered"
-        f" {op_text(point)}; {wait_text(waiting)}",
+        headline=_absent_text(frame, point, culprits, waiting),
         why=absence.why,
         next=absence.next,
         victims=fold(waiting),
@@ -73,6 +72,16 @@ def not_entered(
         evidence=tuple(evidence),
         missing=absence.missing,
     )
+
+
+def _absent_text(frame: Frame, point: Point, culprits: Sequence[int], waiting: set[int]) -> str:
+    named = f"{who(frame.ranks, culprits)} {has(culprits)} not"
+    if not point.op.p2p:
+        return f"{named} entered {op_text(point)}; {wait_text(waiting)}"
+    answered = "sent" if "recv" in point.kind else "received"
+    others = waiting - set(point.waiting)
+    more = f"; {wait_text(others)} behind it" if others else ""
+    return f"{named} {answered}; {wait_text(point.waiting)} in {op_text(point)}{more}"
 
 
 def exited(frame: Frame, ranks: Sequence[int], point: Point | None, victims: set[int]) -> Verdict:
@@ -129,21 +138,21 @@ def dead(
         for death in deaths[:4]
     ]
     if view.raised is not None and view.raised.main:
-        evidence += [
-            f"  {short_file(frame_.file)}:{frame_.line} ({frame_.function})"
-            for frame_ in view.raised.frames[:4]
-        ]
+        evidence += [f"  {place_line(raised_in)}" for raised_in in view.raised.frames[:4]]
     evidence += broken_evidence(frame.ranks, followers)
     then = f"; {wait_text(waiting)}" if waiting else ""
     if followers - waiting and not waiting:
         then = f"; {folded(followers)} ended after it"
     point = points[0] if points else None
+    # Nobody among them is to blame when somebody told them all to end.
+    outside = first.nature == "ended" and len(ranks) > 1
+    how = "were ended from outside" if outside else "died"
     return Verdict(
         kind="dead",
         confidence="suspect" if first.nature == "unknown" else "confirmed",
         progress="none",
-        culprits=ranks,
-        headline=f"{who(frame.ranks, ranks)} died: {cut(first.text)}{then}",
+        culprits=() if outside else ranks,
+        headline=f"{who(frame.ranks, ranks)} {how}: {cut(first.text)}{then}",
         why=Why(first.cause, "software", death_text(first)),
         next=after_death(first, view),
         victims=fold((waiting | followers) - set(ranks)),

@@ -149,11 +149,16 @@ def _candidate(view: RankView) -> wire.Op | None:
     Collectives complete in order, so the oldest one. Sends and receives count only when
     there is nothing else: the newest, as one left for ever is the usual leftover.
     """
-    collectives = [op for op in view.pending if not op.p2p and not op.pseudo and op.tracked]
+    main = view.identity.main_ident
+    mine = [
+        op
+        for op in view.pending
+        if op.tracked and not op.pseudo and not (op.sync and main and op.thread != main)
+    ]
+    collectives = [op for op in mine if not op.p2p]
     if collectives:
         return collectives[0]
-    sends = [op for op in view.pending if op.p2p and op.tracked]
-    return sends[-1] if sends else None
+    return mine[-1] if mine else None
 
 
 def _untracked_wait(view: RankView) -> Wait | None:

@@ -163,6 +163,9 @@ class RankRecord:
                 "done" if ended_cleanly(self.ending, self.raised) else "dead",
                 self.ending.at_ns + clock.offset,
             )
+        if self.raised is not None and self.raised.main:
+            # The program is over, if not its process: that may take a while to go.
+            return "dead", self.raised.at_ns + clock.offset
         if clock.silent:
             return "unheard", clock.heard_ns
         if self.process is not None and self.process.state in ("T", "t"):

@@ -1,0 +1,374 @@
+"""Who has not entered, and why: each cause, seen as a live screen would see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from diagnosis.scenes import BACKWARD, LOADER, LOCK, Scene, frame, only
+
+from frtop_tui.diagnosis.report import exit_status
+from frtop_tui.job.model import Posture, Verdict
+
+DATASET = (
+    frame("data.py:12", "__getitem__", "return torch.load(self.files[i])"),
+    frame(f"{LOADER}:788", "_next_data"),
+    frame("train.py:14"),
+)
+
+
+def stuck_worker(scene: Scene) -> None:
+    scene.fetches(2, worker=2, pid=90112)
+    scene.worker(2, 90111, "S", "futex")
+    scene.worker(2, 90112, "D", "read", "/data/shard-0412")
+
+
+def stuck_worker_by_stack(scene: Scene) -> None:
+    scene.fetches(2, worker=2, pid=90112)
+    scene.worker(2, 90112, "S", "futex")
+    scene.actors[2].child_stacks[90112] = (frame("data.py:31", "decode", "lock.acquire()"),)
+
+
+def unknown_worker(scene: Scene) -> None:
+    scene.fetches(2, worker=-1, workers=0)
+    scene.worker(2, 90111, "S", "futex")
+    scene.worker(2, 90112, "S", "read", "/data/shard-0412")
+
+
+def loads_itself(scene: Scene) -> None:
+    scene.fetches(2, worker=-2, workers=0)
+    scene.at(2, *DATASET)
+    scene.kernel(2, "D", "read", "folio_wait_bit", "/nfs/shard-7")
+
+
+def loader_by_stack_alone(scene: Scene) -> None:
+    scene.at(2, *DATASET)
+
+
+def stopped(scene: Scene) -> None:
+    scene.kernel(2, "T")
+    scene.silent(2, 10)
+
+
+def traced(scene: Scene) -> None:
+    scene.kernel(2, "t")
+    scene.silent(2, 10)
+
+
+def holds_gil(scene: Scene) -> None:
+    scene.silent(2, 10)
+    scene.actors[2].owns_gil = True
+    scene.at(2, frame("ext.py:60", "run", "lib.solve(x)"))
+
+
+def holds_gil_unseen(scene: Scene) -> None:
+    scene.silent(2, 10)
+    scene.actors[2].dump_error = "refused"
+
+
+def reads_file(scene: Scene) -> None:
+    scene.at(2, frame("train.py:44", source="state = handle.read()"))
+    scene.kernel(2, "D", "read", "nfs_wait_bit", "/nfs/vocabulary")
+
+
+def opens_pipe(scene: Scene) -> None:
+    scene.at(2, frame("/usr/lib/python3.11/pathlib.py:1044", "open", "return io.open(self)"))
+    scene.kernel(2, "S", "openat", "wait_for_partner")
+
+
+def reads_unseen(scene: Scene) -> None:
+    scene.actors[2].dump_error = "refused"
+    scene.kernel(2, "D", "read", "nfs_wait_bit", "/nfs/vocabulary")
+
+
+def saves_checkpoint(scene: Scene) -> None:
+    scene.at(2, frame("train.py:70", source="torch.save(state, path)"))
+    scene.kernel(2, "S", "write", "", "/ckpt/step-100.pt")
+
+
+def sleeps(scene: Scene) -> None:
+    scene.sleeps(2)
+
+
+def sleeps_unseen(scene: Scene) -> None:
+    scene.actors[2].dump_error = "refused"
+    scene.kernel(2, "S", "clock_nanosleep", "hrtimer_nanosleep")
+
+
+def waits_for_lock(scene: Scene) -> None:
+    scene.at(2, *LOCK)
+
+
+def joins_thread(scene: Scene) -> None:
+    scene.at(2, frame("train.py:71", source="writer.join()"))
+
+
+def waits_for_socket(scene: Scene) -> None:
+    scene.at(2, frame("/usr/lib/python3.11/socket.py:718", "readinto"), frame("wandb.py:9"))
+    scene.kernel(2, "S", "recvfrom", "tcp_recvmsg", "socket:[123]")
+
+
+def compiles(scene: Scene) -> None:
+    scene.at(
+        2,
+        frame("/venv/lib/python3.11/site-packages/torch/_inductor/codecache.py:88", "compile"),
+        frame("train.py:18"),
+    )
+
+
+def computes(scene: Scene) -> None:
+    scene.at(2, frame("train.py:35", source="matrix = matrix @ matrix"), active=True)
+    scene.kernel(2, "R")
+
+
+CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
+    (stuck_worker, "dataloader", "worker 2 of 4 (pid 90112): read /data/shard-0412, state D",
+     "/data/shard-0412"),
+    (stuck_worker_by_stack, "dataloader", "lock at data.py:31", "--pid 90112"),
+    (unknown_worker, "dataloader", "(pid 90112): read /data/shard-0412", "/data/shard-0412"),
+    (loads_itself, "dataloader", "loads the next batch itself read /nfs/shard-7, state D",
+     "/nfs/shard-7"),
+    (loader_by_stack_alone, "dataloader", "data.py:12", "py-spy dump --pid 1002"),
+    (stopped, "stopped", "SIGSTOP", "kill -CONT 1002"),
+    (traced, "stopped", "debugger", "TracerPid"),
+    (holds_gil, "gil", "ext.py:60 (run) `lib.solve(x)`", "ext.py:60"),
+    (holds_gil_unseen, "gil", "holds the GIL in C", "py-spy dump --native --pid 1002"),
+    (reads_file, "file_io", "read /nfs/vocabulary, state D", "/nfs/vocabulary"),
+    (opens_pipe, "file_io", "openat", "/proc/1002"),
+    (reads_unseen, "file_io", "read /nfs/vocabulary, state D", "/nfs/vocabulary"),
+    (saves_checkpoint, "file_io", "write /ckpt/step-100.pt", "/ckpt/step-100.pt"),
+    (sleeps, "sleeping", "train.py:33 (train) `time.sleep(3600)`", "train.py:33"),
+    (sleeps_unseen, "sleeping", "sleeps", "py-spy dump --pid 1002"),
+    (waits_for_lock, "lock", "train.py:40", "py-spy dump --pid 1002"),
+    (joins_thread, "lock", "train.py:71 (train) `writer.join()`", "py-spy dump --pid 1002"),
+    (waits_for_socket, "socket", "wandb.py:9", "ss -tnp"),
+    (compiles, "compiling", "train.py:18", "py-spy"),
+    (computes, "computing", "train.py:35", "py-spy top --pid 1002"),
+]  # fmt: skip
+
+
+def absent(play: Callable[[Scene], None]) -> Scene:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    play(scene)
+    return scene
+
+
+@pytest.mark.parametrize(("play", "cause", "text", "step"), CAUSES, ids=lambda v: getattr(
+    v, "__name__", ""))  # fmt: skip
+def test_each_cause_is_told(
+    play: Callable[[Scene], None], cause: str, text: str, step: str
+) -> None:
+    verdict = only(absent(play).settle())
+    assert verdict.kind == "not_entered"
+    assert verdict.culprits == (2,)
+    assert verdict.victims == "0-1,3"
+    assert verdict.why.cause == cause
+    assert text in verdict.why.text
+    assert step in verdict.next
+
+
+@pytest.mark.parametrize("play", [play for play, *_ in CAUSES], ids=lambda p: p.__name__)
+def test_without_progress_each_is_confirmed_and_hung(play: Callable[[Scene], None]) -> None:
+    found = absent(play).settle()
+    verdict = only(found)
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
+    assert found.health == "hung"
+    assert exit_status(found) == 3
+
+
+@pytest.mark.parametrize(("play", "posture"), [
+    (stopped, "stopped"), (holds_gil, "silent"), (sleeps, "late"), (stuck_worker, "late"),
+    (computes, "late"), (reads_file, "late"),
+])  # fmt: skip
+def test_the_posture_of_the_absent_rank(play: Callable[[Scene], None], posture: Posture) -> None:
+    found = absent(play).settle()
+    assert {rank: view.posture for rank, view in found.ranks.items()} == {
+        0: "blocked", 1: "blocked", 2: posture, 3: "blocked",
+    }  # fmt: skip
+
+
+def test_the_headline_says_who_what_and_who_waits() -> None:
+    verdict = only(absent(sleeps).settle())
+    assert verdict.headline == (
+        "rank 2 (node0 pid 1002) has not entered all_reduce #8 of default_pg; ranks 0-1,3 wait"
+    )
+    assert verdict.op is not None
+    assert (verdict.op.kind, verdict.op.number) == ("all_reduce", 8)
+
+
+def test_the_wait_its_usual_length_and_its_line_are_evidence() -> None:
+    verdict = only(absent(sleeps).settle(0))
+    assert (
+        "rank 0 waits in all_reduce #8 of default_pg for 10s (there usually 20ms)"
+        in (verdict.evidence[0])
+    )
+    assert "train.py:20" in verdict.evidence[0]
+
+
+def test_the_time_left_is_that_of_the_first_waiter() -> None:
+    scene = Scene(4, timeout_s=600)
+    scene.waits([0, 1], "all_reduce", for_s=10)
+    scene.waits([3], "all_reduce", for_s=100)
+    scene.sleeps(2)
+    verdict = only(scene.settle(0))
+    assert verdict.left_s == pytest.approx(500)
+
+
+def test_an_ops_own_timeout_counts_before_the_groups() -> None:
+    scene = absent(sleeps)
+    assert only(scene.settle(0)).left_s == pytest.approx(1790)
+
+
+def test_refused_stacks_are_said_to_be_missing() -> None:
+    verdict = only(absent(sleeps_unseen).settle())
+    assert verdict.missing == ("stacks of rank 2: ptrace is refused",)
+
+
+def test_a_rank_that_burns_cpu_is_held_up_not_hung() -> None:
+    scene = absent(computes)
+    found = scene.judge().frame
+    for step in range(10):
+        scene.pass_time(0.5)
+        actor = scene.actors[2]
+        scene.kernel(2, "R")
+        assert actor.process is not None
+        actor.process = type(actor.process)(actor.pid, "R", "python", cpu_ns=step * 500_000_000)
+        found = scene.judge().frame
+    verdict = only(found)
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "active")
+    assert found.health == "held up"
+    assert exit_status(found) == 5
+
+
+def test_a_rank_whose_worker_still_reads_makes_progress() -> None:
+    scene = absent(stuck_worker)
+    found = scene.judge().frame
+    for step in range(10):
+        scene.pass_time(0.5)
+        worker = scene.actors[2].children[1]
+        scene.actors[2].children[1] = type(worker)(
+            worker.pid, "D", "pt_data_worker", "", "read", "/data/shard-0412",
+            io_bytes=step * 1_000_000,
+        )  # fmt: skip
+        found = scene.judge().frame
+    assert only(found).progress == "active"
+    assert found.health == "held up"
+
+
+def test_a_changing_stack_is_progress() -> None:
+    scene = absent(saves_checkpoint)
+    found = scene.judge().frame
+    for step in range(10):
+        scene.pass_time(0.5)
+        scene.at(2, frame(f"train.py:{70 + step}", source="torch.save(state, path)"))
+        found = scene.judge().frame
+    assert only(found).progress == "active"
+
+
+def test_before_two_looks_nothing_is_confirmed_and_progress_is_unknown() -> None:
+    found = absent(sleeps).judge().frame
+    verdict = only(found)
+    assert (verdict.confidence, verdict.progress) == ("suspect", "unknown")
+    assert found.health == "held up"
+
+
+def test_without_any_look_it_stays_a_suspicion() -> None:
+    scene = absent(sleeps)
+    scene.look = lambda judgement: None  # type: ignore[method-assign]
+    assert only(scene.settle(10)).confidence == "suspect"
+
+
+def test_a_stopped_rank_needs_no_look() -> None:
+    scene = absent(stopped)
+    scene.look = lambda judgement: None  # type: ignore[method-assign]
+    verdict = only(scene.settle(3))
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
+
+
+def test_two_absent_ranks_of_the_same_cause_share_a_verdict() -> None:
+    scene = Scene(8)
+    scene.waits([0, 1, 2, 3, 4, 5], "all_reduce", for_s=10)
+    scene.sleeps(6)
+    scene.sleeps(7)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (6, 7)
+    assert verdict.headline.startswith("ranks 6-7 have not entered")
+
+
+def test_independent_causes_stand_side_by_side() -> None:
+    scene = Scene(8)
+    scene.waits([0, 1, 2, 3, 4, 5], "all_reduce", for_s=10)
+    scene.sleeps(6)
+    scene.kernel(7, "T")
+    scene.silent(7, 10)
+    found = scene.settle()
+    assert {(v.culprits, v.why.cause) for v in found.verdicts} == {
+        ((6,), "sleeping"),
+        ((7,), "stopped"),
+    }
+
+
+def test_a_busy_rank_is_not_blamed_beside_one_that_gets_nowhere() -> None:
+    scene = Scene(8)
+    scene.waits([0, 1, 2, 3, 4, 5], "all_reduce", for_s=10)
+    scene.sleeps(6)
+    found = scene.judge().frame
+    for step in range(10):
+        scene.pass_time(0.5)
+        scene.actors[7].step = step
+        found = scene.judge().frame
+    verdict = only(found)
+    assert verdict.culprits == (6,)
+    assert "rank 7 not there either, but moving" in verdict.evidence
+
+
+def test_a_rank_late_in_the_backward_pass_computes() -> None:
+    scene = absent(lambda scene: scene.at(2, *BACKWARD, active=True))
+    assert only(scene.settle()).why.cause == "computing"
+
+
+def test_when_the_rank_comes_the_verdict_goes() -> None:
+    scene = absent(sleeps)
+    assert scene.settle().verdicts
+    for actor in scene.actors.values():
+        actor.pending.clear()
+    scene.does([2], "all_reduce", ago=0.1)
+    found = scene.settle(1)
+    assert not found.verdicts
+    assert found.health == "healthy"
+    assert {view.posture for view in found.ranks.values()} == {"moving"}
+
+
+def test_a_later_absence_is_confirmed_anew() -> None:
+    scene = absent(sleeps)
+    scene.settle()
+    for actor in scene.actors.values():
+        actor.pending.clear()
+    scene.does([2], "all_reduce", ago=0.1)
+    scene.settle(6)
+    scene.waits([0, 1, 3], "all_reduce", for_s=4)
+    assert only(scene.judge().frame).confidence == "suspect"
+
+
+def test_the_culprits_last_op_is_evidence() -> None:
+    verdict: Verdict = only(absent(sleeps).settle())
+    assert "rank 2 last issued all_reduce #7 of default_pg at train.py:20" in verdict.evidence
+
+
+def test_a_worker_that_prefetches_in_a_side_thread_is_no_cause() -> None:
+    scene = absent(sleeps)
+    scene.fetches(2, worker=1, pid=90112)
+    scene.sleeps(2)
+    assert only(scene.settle()).why.cause == "sleeping"
+
+
+def test_number_and_group_are_left_out_where_counting_is_relative() -> None:
+    scene = Scene(4, exact=False)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.sleeps(2)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (2,)
+    assert verdict.op is not None
+    assert verdict.op.number is None
+    assert "#" not in verdict.headline

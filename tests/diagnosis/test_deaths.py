@@ -1,0 +1,284 @@
+"""Who died of itself, and who only followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from diagnosis.scenes import Scene, frame, only
+
+from frtop_tui.diagnosis.report import exit_status
+
+CLOSED = (
+    "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] "
+    "Connection closed by peer [127.0.0.1]:41231"
+)
+RESET = "Application timeout caused pair closure: Connection reset by peer"
+
+
+def breaks(scene: Scene, ranks: list[int], ago: float = 0.8, text: str = CLOSED) -> None:
+    for rank in ranks:
+        scene.raises(rank, "RuntimeError", text, ago=ago)
+
+
+@pytest.mark.parametrize(("kind", "text", "ago"), [
+    ("RuntimeError", CLOSED, 0.8),
+    ("RuntimeError", CLOSED, 1.2),
+    ("RuntimeError", RESET, 0.9),
+    ("torch.distributed.DistNetworkError", "Connection reset by peer", 0.9),
+    ("torch.distributed.DistBackendError", "NCCL error: remote process exited or there was a "
+     "network error", 0.9),
+    ("ConnectionResetError", "[Errno 104] Connection reset by peer", 0.9),
+])  # fmt: skip
+def test_an_exception_is_named_and_its_peers_are_victims(kind: str, text: str, ago: float) -> None:
+    scene = Scene(4)
+    scene.raises(2, "ValueError", "loss is nan\nmore", ago=1.0)
+    for rank in (0, 1, 3):
+        scene.raises(rank, kind, text, ago=ago)
+    found = scene.settle()
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits, verdict.victims) == ("dead", (2,), "0-1,3")
+    assert verdict.why.cause == "exception"
+    assert verdict.why.text == "ValueError: loss is nan at train.py:51 (train)"
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
+    assert found.health == "dead"
+    assert exit_status(found) == 3
+
+
+def test_an_exception_is_told_before_its_process_has_ended() -> None:
+    scene = Scene(4)
+    scene.raises(2, "ValueError", "loss is nan")
+    scene.actors[2].ending = None
+    scene.waits([0, 1, 3], "all_reduce", for_s=0.3)
+    verdict = only(scene.judge().frame)
+    assert (verdict.kind, verdict.culprits) == ("dead", (2,))
+
+
+@pytest.mark.parametrize("text", [
+    "mat1 and mat2 shapes cannot be multiplied", "CUDA out of memory", "size mismatch for weight",
+])  # fmt: skip
+def test_a_runtime_error_of_ones_own_is_a_cause(text: str) -> None:
+    scene = Scene(4)
+    scene.raises(2, "RuntimeError", text)
+    breaks(scene, [0, 1, 3])
+    assert only(scene.settle()).culprits == (2,)
+
+
+@pytest.mark.parametrize(("ending", "cause", "text"), [
+    ({"signal": 9}, "signal", "signal 9 (SIGKILL)"),
+    ({"signal": 11}, "signal", "signal 11 (SIGSEGV)"),
+    ({"exit_code": 137}, "signal", "signal 9 (SIGKILL)"),
+    ({"signal": 9, "oom_kills": 1}, "oom", "oom_kill"),
+    ({"exit_code": 3}, "exit_status", "exit status 3"),
+])  # fmt: skip
+def test_how_it_ended(ending: dict[str, int], cause: str, text: str) -> None:
+    scene = Scene(4)
+    scene.ends(2, ago=1.0, **ending)  # type: ignore[arg-type]
+    breaks(scene, [0, 1, 3])
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("dead", (2,), cause)
+    assert text in verdict.why.text
+
+
+def test_those_the_launcher_ended_are_victims() -> None:
+    scene = Scene(8)
+    scene.raises(5, "KeyError", "'weight'", ago=1.0)
+    for rank in (0, 1, 2, 3, 4, 6, 7):
+        scene.ends(rank, signal=15, ago=0.7)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (5,)
+    assert verdict.victims == "0-4,6-7"
+
+
+def test_the_launchers_last_kill_is_no_cause() -> None:
+    scene = Scene(4)
+    scene.ends(2, exit_code=0, clean=True, ago=41)
+    scene.does([0, 1, 3], "all_reduce", ago=42)
+    breaks(scene, [0, 1], ago=40)
+    scene.ends(3, signal=9, ago=9)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.why.cause) == ((2,), "exited")
+
+
+def test_ended_from_outside_altogether_blames_nobody() -> None:
+    scene = Scene(4)
+    for rank in range(4):
+        scene.ends(rank, signal=15, ago=1.0)
+    verdict = only(scene.settle())
+    assert verdict.kind == "dead"
+    assert verdict.culprits == ()
+    assert "from outside" in verdict.headline
+
+
+def test_the_first_own_cause_wins_over_an_abort() -> None:
+    scene = Scene(4)
+    scene.ends(0, signal=6, ago=0.9)
+    scene.raises(2, "ValueError", "loss is nan", ago=1.0)
+    breaks(scene, [1, 3])
+    assert only(scene.settle()).culprits == (2,)
+
+
+def test_an_abort_alone_is_named() -> None:
+    scene = Scene(4)
+    scene.ends(2, signal=6, ago=1.0)
+    breaks(scene, [0, 1, 3])
+    verdict = only(scene.settle())
+    assert verdict.culprits == (2,)
+    assert "SIGABRT" in verdict.why.text
+
+
+def test_two_independent_exceptions_stand_side_by_side() -> None:
+    scene = Scene(4)
+    scene.raises(1, "ValueError", "bad label", ago=1.1)
+    scene.raises(2, "KeyError", "'x'", ago=1.0)
+    breaks(scene, [0, 3])
+    found = scene.settle()
+    assert [verdict.culprits for verdict in found.verdicts] == [(1,), (2,)]
+
+
+def test_the_same_exception_on_several_ranks_is_one_verdict() -> None:
+    scene = Scene(4)
+    for rank in range(4):
+        scene.raises(rank, "FileNotFoundError", f"shard-{rank}", ago=1.0 - rank / 100)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (0, 1, 2, 3)
+    assert verdict.headline.startswith("ranks 0-3 died: FileNotFoundError")
+
+
+def test_a_later_own_cause_is_a_consequence() -> None:
+    scene = Scene(4)
+    scene.raises(1, "ValueError", "bad label", ago=9)
+    scene.raises(2, "AttributeError", "'NoneType' object", ago=4)
+    breaks(scene, [0, 3], ago=8)
+    assert only(scene.settle()).culprits == (1,)
+
+
+def test_a_living_rank_waits_for_a_dead_one() -> None:
+    scene = Scene(4)
+    scene.ends(2, signal=9, ago=0.4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=0.3)
+    verdict = only(scene.judge().frame)
+    assert (verdict.kind, verdict.culprits, verdict.victims) == ("dead", (2,), "0-1,3")
+    assert verdict.op is not None
+    assert verdict.op.number == 8
+
+
+def test_gone_for_a_reason_nobody_knows() -> None:
+    scene = Scene(4)
+    scene.ends(2, ago=1.0)
+    breaks(scene, [0, 1, 3])
+    verdict = only(scene.settle())
+    assert verdict.culprits == (2,)
+    assert verdict.why.cause == "unknown"
+    assert "cause unknown" in verdict.why.text
+
+
+def test_a_death_after_all_was_done_is_a_note() -> None:
+    scene = Scene(4)
+    for rank in (0, 1, 3):
+        scene.ends(rank, exit_code=0, clean=True, ago=5)
+    scene.ends(2, signal=6, ago=4)
+    found = scene.settle()
+    assert not found.verdicts
+    assert "rank 2 died: signal 6 (SIGABRT)" in found.notes[0]
+
+
+def clean(scene: Scene) -> None:
+    scene.ends(2, exit_code=0, clean=True, ago=3)
+
+
+def abrupt(scene: Scene) -> None:
+    scene.ends(2, exit_code=0, ago=3)
+
+
+def orderly(scene: Scene) -> None:
+    scene.ends(2, clean=True, ago=3)
+
+
+@pytest.mark.parametrize("leave", [clean, abrupt, orderly])
+def test_an_early_exit_while_others_wait(leave: Callable[[Scene], None]) -> None:
+    scene = Scene(4)
+    leave(scene)
+    scene.waits([0, 1, 3], "all_reduce", for_s=2)
+    found = scene.settle()
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("dead", (2,), "exited")
+    assert verdict.victims == "0-1,3"
+    assert "before all_reduce #8 of default_pg" in verdict.headline
+    assert found.ranks[2].posture == "done"
+    assert exit_status(found) == 3
+
+
+def test_an_early_exit_that_broke_the_others() -> None:
+    scene = Scene(4)
+    scene.ends(2, exit_code=0, clean=True, ago=1.2)
+    scene.does([0, 1, 3], "all_reduce", ago=1.3)
+    breaks(scene, [0, 1, 3])
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("dead", (2,), "exited")
+    assert any("Connection closed" in line for line in verdict.evidence)
+
+
+def test_most_have_left_and_one_goes_on_makes_two_parties() -> None:
+    scene = Scene(4)
+    for rank in (1, 2, 3):
+        scene.ends(rank, exit_code=0, clean=True, ago=3)
+    scene.waits([0], "barrier", for_s=2)
+    verdict = only(scene.settle())
+    assert verdict.culprits == ()
+    assert verdict.parties == ((0,), (1, 2, 3))
+
+
+def test_connections_that_broke_with_no_death_seen_leave_it_undecided() -> None:
+    scene = Scene(4, hosts=2)
+    scene.hear()
+    scene.deafen(1)
+    scene.pass_time(4)
+    breaks(scene, [0, 1])
+    found = scene.settle()
+    verdict = only(found)
+    assert verdict.kind == "undecided"
+    assert verdict.culprits == ()
+    assert "2-3" in verdict.missing[0]
+
+
+def test_the_job_was_ended_by_its_own_timeout() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_reduce", ago=100)
+    for rank in (0, 1, 3):
+        scene.raises(rank, "RuntimeError", "Timed out waiting 1800000ms for recv operation")
+    scene.ends(2, signal=15, ago=0.6)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits) == ("not_entered", (2,))
+    assert verdict.victims == "0-1,3"
+
+
+def test_an_exception_of_a_thread_ends_nothing() -> None:
+    scene = Scene(4)
+    scene.raises(2, "ValueError", "in a thread")
+    actor = scene.actors[2]
+    assert actor.raised is not None
+    actor.raised = type(actor.raised)("ValueError", "in a thread", "loader", False, 1)
+    actor.ending = None
+    scene.at(2, frame("train.py:5"), active=True)
+    assert not scene.settle().verdicts
+
+
+def test_deaths_are_sorted_across_hosts_with_other_clocks() -> None:
+    scene = Scene(4, hosts=4)
+    scene.raises(3, "ValueError", "first", ago=3.0)
+    scene.raises(0, "ValueError", "second, of another kind", ago=2.5)
+    actor = scene.actors[0]
+    assert actor.raised is not None
+    breaks(scene, [1, 2], ago=2.8)
+    assert scene.settle().verdicts[0].headline.startswith("ranks 0,3 died: ValueError: first")
+
+
+def test_what_follows_from_a_death_is_no_verdict_of_its_own() -> None:
+    scene = Scene(8)
+    scene.group("1", [0, 1, 2, 3], "tp")
+    scene.ends(2, signal=9, ago=20)
+    scene.waits([0, 1, 3], "all_reduce", for_s=19, group="1")
+    scene.waits([4, 5, 6, 7], "all_reduce", for_s=15)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits) == ("dead", (2,))

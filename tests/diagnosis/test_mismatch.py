@@ -1,0 +1,259 @@
+"""Different ops at the same place, and differences that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from diagnosis.scenes import FLOATS, Scene, frame, only
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.report import exit_status
+from frtop_tui.diagnosis.signatures import difference
+
+MORE = (wire.TensorSpec("float32", (1025,)),)
+DOUBLES = (wire.TensorSpec("float64", (1024,)),)
+RESHAPED = (wire.TensorSpec("float32", (32, 32)),)
+TWO_HALVES = (wire.TensorSpec("float32", (512,), 2),)
+
+
+def sign(kind: str = "all_reduce", **fields: Any) -> wire.Signature:
+    return wire.Signature(kind, **{"inputs": FLOATS, **fields})
+
+
+@pytest.mark.parametrize(("one", "other", "field"), [
+    (sign(), sign("barrier"), "kind"),
+    (sign(), sign("broadcast"), "kind"),
+    (sign(reduce="sum"), sign(reduce="max"), "reduce op"),
+    (sign("broadcast", root=0), sign("broadcast", root=1), "root"),
+    (sign(), sign(inputs=MORE), "size"),
+    (sign(), sign(inputs=DOUBLES), "dtype"),
+    (sign("all_gather", outputs=FLOATS), sign("all_gather", outputs=MORE), "size"),
+    (sign("gather", root=0), sign("gather", root=0, inputs=MORE), "size"),
+    (sign("scatter", inputs=None, outputs=FLOATS), sign("scatter", outputs=MORE), "size"),
+    (sign("all_to_all"), sign("all_to_all", inputs=DOUBLES), "dtype"),
+    (sign("reduce", root=0, reduce="sum"), sign("reduce", root=3, reduce="sum"), "root"),
+])  # fmt: skip
+def test_an_illegal_difference_is_named(
+    one: wire.Signature, other: wire.Signature, field: str
+) -> None:
+    assert difference(one, other, "gloo") == field
+    assert difference(other, one, "gloo") == field
+
+
+@pytest.mark.parametrize(("one", "other"), [
+    (sign(), sign()),
+    (sign(reduce="sum"), sign(reduce=None)),
+    (sign("broadcast", root=None), sign("broadcast", root=3)),
+    (sign(), sign(inputs=None)),
+    (sign(), sign(inputs=())),
+    (sign(), sign(inputs=RESHAPED)),
+    (sign(), sign(inputs=TWO_HALVES)),
+    (sign("gather", root=0, outputs=FLOATS), sign("gather", root=0, outputs=None)),
+    (sign("gather", root=0, outputs=FLOATS), sign("gather", root=0, outputs=MORE)),
+    (sign("scatter", root=0, outputs=FLOATS), sign("scatter", inputs=MORE, outputs=FLOATS)),
+    (sign("all_to_all"), sign("all_to_all", inputs=MORE)),
+    (sign("all_to_all_single", in_splits=(1, 2)), sign("all_to_all_single", inputs=MORE)),
+    (sign("barrier", inputs=FLOATS), sign("barrier", inputs=MORE)),
+    (sign("all_reduce_coalesced"), sign("all_reduce_coalesced", inputs=MORE)),
+    (sign(inputs=(wire.TensorSpec("float32", (1024,), 1, "cuda:0"),)),
+     sign(inputs=(wire.TensorSpec("float32", (1024,), 1, "cuda:1"),))),
+])  # fmt: skip
+def test_a_legal_or_unknown_difference_is_none(one: wire.Signature, other: wire.Signature) -> None:
+    assert difference(one, other, "gloo") is None
+    assert difference(other, one, "gloo") is None
+
+
+@pytest.mark.parametrize(("backend", "field"), [("gloo", "size"), ("nccl", None)])
+def test_uneven_lists_are_legal_on_nccl_only(backend: str, field: str | None) -> None:
+    one, other = sign("all_gather", outputs=FLOATS), sign("all_gather", outputs=MORE)
+    assert difference(one, other, backend) == field
+
+
+def test_the_minority_is_named_against_the_majority() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=3)
+    scene.waits([2], "barrier", for_s=3, site="train.py:99")
+    found = scene.settle()
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits, verdict.victims) == ("mismatch", (2,), "0-1,3")
+    assert verdict.parties == ((2,), (0, 1, 3))
+    assert "rank 2 (node0 pid 1002) called barrier at train.py:99 as #8" in verdict.headline
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
+    assert found.health == "diverged"
+    assert exit_status(found) == 3
+
+
+def test_it_is_told_without_waiting_for_a_threshold() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=0.6, usual_count=0)
+    scene.waits([2], "barrier", for_s=0.6, usual_count=0)
+    assert only(scene.judge().frame).kind == "mismatch"
+
+
+def test_two_ranks_are_parties_and_nobody_is_to_blame() -> None:
+    scene = Scene(2)
+    scene.waits([0], "all_reduce", for_s=3)
+    scene.waits([1], "all_gather", for_s=3)
+    verdict = only(scene.settle())
+    assert verdict.culprits == ()
+    assert verdict.parties == ((0,), (1,))
+
+
+def test_a_tie_has_no_culprit() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1], "all_reduce", for_s=3)
+    scene.waits([2, 3], "barrier", for_s=3)
+    verdict = only(scene.settle())
+    assert verdict.culprits == ()
+    assert verdict.parties == ((0, 1), (2, 3))
+
+
+def test_three_parties_without_a_majority_blame_nobody() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1], "all_reduce", for_s=3)
+    scene.waits([2], "barrier", for_s=3)
+    scene.waits([3], "all_gather", for_s=3)
+    assert only(scene.settle()).culprits == ()
+
+
+def test_wrong_data_without_a_hang_is_told_from_the_stream() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_reduce", ago=0.2)
+    scene.does([2], "all_reduce", ago=0.2, reduce="max")
+    found = scene.settle(0)
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits) == ("mismatch", (2,))
+    assert (verdict.progress, verdict.victims) == ("active", "")
+    assert "reduce op differs; data may be wrong without any error" in verdict.why.text
+    assert exit_status(found) == 3
+
+
+def test_wrong_data_stays_found_when_the_job_goes_on() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_reduce", ago=0.2)
+    scene.does([2], "all_reduce", ago=0.2, reduce="max")
+    scene.judge()
+    for _ in range(5):
+        scene.pass_time(1)
+        scene.does(range(4), "all_reduce", ago=0.2)
+        found = scene.judge().frame
+    verdict = only(found)
+    assert verdict.op is not None
+    assert verdict.op.number == 8
+
+
+def test_a_hang_long_after_a_disagreement_has_its_own_verdict() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_reduce", ago=0.2)
+    scene.does([2], "all_reduce", ago=0.2, reduce="max")
+    scene.judge()
+    for _ in range(10):
+        scene.does(range(4), "all_reduce", ago=0.2)
+    scene.pass_time(10)
+    scene.waits([0, 1, 2], "all_reduce", for_s=8)
+    scene.sleeps(3)
+    found = scene.settle()
+    assert [verdict.kind for verdict in found.verdicts] == ["not_entered", "mismatch"]
+    assert found.verdicts[0].culprits == (3,)
+
+
+def test_aborts_follow_from_the_disagreement() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_reduce", ago=1.1)
+    scene.does([2], "all_reduce", ago=1.1, inputs=MORE)
+    scene.ends(0, signal=6, ago=1.0)
+    for rank in (1, 2, 3):
+        scene.raises(rank, "RuntimeError", "Connection closed by peer", ago=0.9)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.victims) == ("mismatch", (2,), "0-1,3")
+    assert "size differs; the deaths follow from it" in verdict.why.text
+
+
+def test_an_exception_beside_a_disagreement_is_its_own_root() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_reduce", ago=1.1)
+    scene.does([2], "all_reduce", ago=1.1, reduce="max")
+    scene.raises(1, "ValueError", "bad label")
+    kinds = {verdict.kind for verdict in scene.settle().verdicts}
+    assert kinds == {"mismatch", "dead"}
+
+
+def test_sends_and_receives_are_never_compared() -> None:
+    scene = Scene(4)
+    scene.waits([0], "send", for_s=1, p2p=True, sync=False, peer=1)
+    scene.waits([1], "recv", for_s=1, p2p=True, sync=False, peer=0)
+    scene.waits([2], "send", for_s=1, p2p=True, sync=False, peer=3, inputs=MORE)
+    assert not scene.settle(0).verdicts
+
+
+def test_relative_numbers_are_never_compared() -> None:
+    scene = Scene(4, exact=False)
+    scene.does([0, 1, 3], "all_reduce", ago=0.2)
+    scene.does([2], "barrier", ago=0.2)
+    assert not scene.settle(0).verdicts
+
+
+def test_other_epochs_are_other_groups() -> None:
+    scene = Scene(4)
+    scene.group("9", [0, 1], "old")
+    scene.group("9b", [2, 3], "new")
+    scene.does([0, 1], "all_reduce", group="9", ago=0.2)
+    scene.does([2, 3], "barrier", group="9b", ago=0.2)
+    assert not scene.settle(0).verdicts
+
+
+def test_other_numbers_are_other_ops() -> None:
+    scene = Scene(4)
+    scene.does([0, 1], "all_reduce", ago=0.2)
+    scene.does([0, 1], "barrier", ago=0.1)
+    scene.does([2, 3], "all_reduce", ago=0.2)
+    assert not scene.settle(0).verdicts
+
+
+def test_different_lines_of_the_same_call_are_none() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_reduce", ago=0.2)
+    scene.does([2], "all_reduce", ago=0.2, site="train.py:999")
+    assert not scene.settle(0).verdicts
+
+
+def test_pairs_of_splits_have_to_agree() -> None:
+    scene = Scene(2)
+    scene.does([0], "all_to_all_single", ago=0.2, in_splits=(1, 3), out_splits=(1, 2))
+    scene.does([1], "all_to_all_single", ago=0.2, in_splits=(2, 2), out_splits=(4, 2))
+    verdict = only(scene.settle(0))
+    assert "splits differs" in verdict.why.text
+    assert verdict.parties == ((0,), (1,))
+
+
+def test_uneven_splits_that_agree_in_pairs_are_legal() -> None:
+    scene = Scene(2)
+    scene.does([0], "all_to_all_single", ago=0.2, in_splits=(1, 3), out_splits=(1, 2))
+    scene.does([1], "all_to_all_single", ago=0.2, in_splits=(2, 2), out_splits=(3, 2))
+    assert not scene.settle(0).verdicts
+
+
+def test_what_waits_for_ranks_in_disagreement_follows_from_it() -> None:
+    scene = Scene(8)
+    scene.group("1", [0, 1, 2, 3], "tp")
+    scene.waits([0, 1], "all_reduce", for_s=20, group="1")
+    scene.waits([2], "barrier", for_s=20, group="1")
+    scene.waits([3], "all_reduce", for_s=20, group="1")
+    scene.waits([4, 5, 6, 7], "all_reduce", for_s=19)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits) == ("mismatch", (2,))
+
+
+def test_ops_of_looks_tell_where_the_paths_parted() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_reduce", ago=5, told=False)
+    scene.does([2], "all_gather", ago=5, told=False)
+    scene.hear()
+    for rank, actor in scene.actors.items():
+        look = scene.look_of(actor)
+        look = wire.Look(look.key, look.at_ns, ops=tuple(actor.recent))
+        scene.state.apply_look("node0", wire.LookAnswer(rank, "node0", (look,)), scene.now_ns)
+        scene.at(rank, frame("train.py:5"), active=True)
+    verdict = only(scene.engine.judge(scene.frame()).frame)
+    assert (verdict.kind, verdict.culprits) == ("mismatch", (2,))

@@ -1,0 +1,386 @@
+"""Who is blocked, and where the blame goes from there."""
+
+from __future__ import annotations
+
+import pytest
+from diagnosis.scenes import BACKWARD, C10D, LOCK, Scene, frame, only
+
+from frtop_tui.diagnosis.report import exit_status
+from frtop_tui.diagnosis.waiting import wait_of
+
+
+def test_pending_alone_blocks_nobody() -> None:
+    scene = Scene(2)
+    scene.waits([0], "all_reduce", for_s=50, sync=False)
+    scene.at(0, frame("train.py:3"), active=True)
+    scene.kernel(0, "R")
+    found = scene.settle()
+    assert found.ranks[0].posture == "moving"
+    assert found.ranks[0].blocked_on is None
+
+
+def test_a_synchronous_op_blocks_its_rank() -> None:
+    scene = Scene(2)
+    scene.waits([0], "all_reduce", for_s=50)
+    view = scene.settle().ranks[0]
+    assert view.posture == "blocked"
+    assert view.blocked_on is not None
+    assert view.blocked_on.number == 8
+
+
+def test_a_thread_that_has_issued_a_later_op_does_not_sit_in_the_earlier() -> None:
+    scene = Scene(2)
+    scene.waits([0], "all_reduce", for_s=50)
+    scene.does([0], "all_reduce", ago=40)
+    scene.at(0, frame("train.py:3"), active=True)
+    scene.kernel(0, "R")
+    scene.hear()
+    assert wait_of(scene.frame().ranks[0]) is None
+
+
+def test_asleep_in_the_backward_pass_with_ops_pending_is_blocked() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10, sync=False)
+    for rank in (0, 1, 3):
+        scene.at(rank, *BACKWARD)
+    scene.sleeps(2)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.victims) == ((2,), "0-1,3")
+
+
+def test_a_wait_for_a_work_handle_is_seen_in_the_text_of_its_line() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10, sync=False)
+    for rank in (0, 1, 3):
+        scene.at(rank, frame("train.py:21", source="work.wait()"))
+    scene.sleeps(2)
+    assert only(scene.settle()).culprits == (2,)
+
+
+def test_without_stacks_asleep_with_nothing_done_since_counts_as_blocked() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10, sync=False)
+    for rank in range(4):
+        scene.actors[rank].dump_error = "refused"
+    scene.kernel(2, "S", "clock_nanosleep")
+    verdict = only(scene.settle())
+    assert verdict.culprits == (2,)
+    assert any("seen from outside only" in line for line in verdict.evidence)
+
+
+def test_a_rank_in_a_data_fetch_with_ops_pending_is_a_sink() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.group("1", [2, 3], "tp")
+    scene.waits([2], "all_gather", for_s=12, group="1", sync=False)
+    scene.fetches(2, worker=0, pid=77)
+    scene.worker(2, 77, "D", "read", "/data/shard-1")
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.why.cause) == ((2,), "dataloader")
+
+
+def test_a_rank_that_waits_for_a_lock_with_ops_pending_is_a_sink() -> None:
+    scene = Scene(4)
+    scene.waits([2], "all_reduce", for_s=20, sync=False)
+    scene.does([0, 1, 3], "all_reduce", ago=20)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.at(2, *LOCK)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.why.cause) == ((2,), "lock")
+
+
+def test_nested_groups_name_only_the_root() -> None:
+    scene = Scene(8)
+    for first in (0, 2, 4, 6):
+        scene.group(f"tp{first}", [first, first + 1], "tp")
+    scene.group("dp", [1, 3, 5, 7], "dp")
+    scene.fetches(7, worker=0, pid=77)
+    scene.waits([1, 3, 5], "all_reduce", for_s=20, group="dp")
+    for first in (0, 2, 4, 6):
+        scene.waits([first], "all_gather", for_s=19, group=f"tp{first}")
+    verdict = only(scene.settle())
+    assert verdict.culprits == (7,)
+    assert verdict.victims == "0-6"
+
+
+def test_a_chain_of_three_groups_ends_at_the_sink() -> None:
+    scene = Scene(4)
+    scene.group("a", [0, 1], "a")
+    scene.group("b", [1, 2], "b")
+    scene.group("c", [2, 3], "c")
+    scene.waits([0], "all_reduce", for_s=10, group="a")
+    scene.waits([1], "all_reduce", for_s=11, group="b")
+    scene.waits([2], "all_reduce", for_s=12, group="c")
+    scene.sleeps(3)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (3,)
+    assert verdict.victims == "0-2"
+    assert verdict.group is not None
+    assert verdict.group.name == "c"
+
+
+def test_two_roots_in_two_groups_stand_side_by_side() -> None:
+    scene = Scene(8)
+    scene.group("a", [0, 1, 2, 3], "a")
+    scene.group("b", [4, 5, 6, 7], "b")
+    scene.waits([0, 1, 2], "all_reduce", for_s=12, group="a")
+    scene.waits([4, 5, 6], "all_reduce", for_s=10, group="b")
+    scene.sleeps(3)
+    scene.fetches(7)
+    found = scene.settle()
+    assert [verdict.culprits for verdict in found.verdicts] == [(3,), (7,)]
+
+
+def test_a_rank_that_was_in_another_op_a_moment_ago_is_on_its_way() -> None:
+    scene = Scene(4)
+    scene.group("1", [2, 3], "tp")
+    scene.waits([0, 1], "all_reduce", for_s=5)
+    scene.waits([3], "all_reduce", for_s=5)
+    scene.waits([2], "all_gather", for_s=0.3, group="1")
+    verdict = only(scene.settle(0))
+    assert (verdict.culprits, verdict.progress) == ((2,), "active")
+    assert exit_status(scene.settle(0)) == 5
+
+
+def test_opposite_group_order_is_a_circle() -> None:
+    scene = Scene(2)
+    scene.group("a", [0, 1], "a")
+    scene.group("b", [0, 1], "b")
+    scene.waits([0], "all_reduce", for_s=10, group="a")
+    scene.waits([1], "all_reduce", for_s=10, group="b")
+    found = scene.settle()
+    verdict = only(found)
+    assert verdict.kind == "cycle"
+    assert verdict.culprits == ()
+    assert verdict.parties == ((0,), (1,))
+    assert (verdict.confidence, found.health) == ("confirmed", "hung")
+    assert exit_status(found) == 3
+
+
+def test_a_receive_on_both_sides_is_a_circle() -> None:
+    scene = Scene(2)
+    scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
+    scene.waits([1], "recv", for_s=10, p2p=True, peer=0)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.parties) == ("cycle", ((0,), (1,)))
+    assert "sends and receives" in verdict.why.text
+
+
+def test_a_circle_of_three() -> None:
+    scene = Scene(3)
+    for rank in range(3):
+        scene.waits([rank], "recv", for_s=10, p2p=True, peer=(rank + 1) % 3)
+    verdict = only(scene.settle())
+    assert verdict.parties == ((0,), (1,), (2,))
+
+
+def test_who_waits_for_a_circle_is_no_party_of_it() -> None:
+    scene = Scene(4)
+    scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
+    scene.waits([1], "recv", for_s=10, p2p=True, peer=0)
+    scene.waits([2, 3], "all_reduce", for_s=9)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.parties) == ("cycle", ((0,), (1,)))
+
+
+def test_a_receive_waits_for_its_peer() -> None:
+    scene = Scene(4)
+    scene.waits([0], "recv", for_s=10, p2p=True, peer=3)
+    scene.sleeps(3)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.victims) == ("not_entered", (3,), "0")
+    assert "rank 0 waits in recv from rank 3" in verdict.headline
+
+
+def test_a_pipeline_names_the_stage_that_does_not_send() -> None:
+    scene = Scene(4)
+    for rank in (1, 2, 3):
+        scene.waits([rank], "recv", for_s=10 + rank, p2p=True, peer=rank - 1)
+    scene.fetches(0)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.victims) == ((0,), "1-3")
+
+
+def test_send_and_receive_that_meet_and_do_not_finish_are_undecided() -> None:
+    scene = Scene(2)
+    scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
+    scene.waits([1], "send", for_s=10, p2p=True, peer=0)
+    found = scene.settle()
+    assert {verdict.kind for verdict in found.verdicts} == {"undecided"}
+    assert exit_status(found) == 4
+
+
+def test_a_receive_from_anybody_is_undecided() -> None:
+    scene = Scene(4)
+    scene.waits([0], "recv_any_source", for_s=10, p2p=True)
+    for rank in (1, 2, 3):
+        scene.at(rank, frame("train.py:3"), active=True)
+    verdict = only(scene.settle())
+    assert verdict.kind == "undecided"
+
+
+def test_all_have_entered_and_it_does_not_finish() -> None:
+    scene = Scene(4)
+    scene.waits(range(4), "all_reduce", for_s=10)
+    found = scene.settle()
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits, verdict.why.layer) == ("stuck", (), "network")
+    assert found.health == "hung"
+
+
+def test_one_that_entered_and_was_then_stopped_is_named() -> None:
+    scene = Scene(4)
+    scene.waits(range(4), "all_reduce", for_s=10)
+    scene.kernel(2, "T")
+    scene.silent(2, 9)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("stuck", (2,), "stopped")
+    assert verdict.next == "kill -CONT 1002"
+
+
+def test_a_group_that_one_rank_does_not_make() -> None:
+    scene = Scene(4)
+    scene.in_pseudo([0, 1, 3], "new_group", for_s=31)
+    scene.sleeps(2)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), "sleeping")
+    assert "has not entered new_group" in verdict.headline
+
+
+def test_a_rank_that_never_joined() -> None:
+    scene = Scene(4, begun=0)
+    for actor in scene.actors.values():
+        actor.groups.clear()
+    scene.in_pseudo([0, 1, 3], "init_process_group", for_s=31)
+    scene.gone(2)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.why.cause) == ((2,), "never_joined")
+    assert "never appeared" in verdict.why.text
+
+
+def test_a_member_that_never_made_the_group_has_not_entered() -> None:
+    scene = Scene(4)
+    scene.group("1", range(4), "late group")
+    scene.actors[2].groups.pop(2)
+    scene.waits([0, 1, 3], "all_reduce", for_s=31, group="1", number=1, usual_count=0)
+    scene.sleeps(2)
+    assert only(scene.settle()).culprits == (2,)
+
+
+def test_a_host_that_is_silent_is_never_a_culprit() -> None:
+    scene = Scene(4, hosts=2)
+    scene.hear()
+    scene.waits([0, 1], "all_reduce", for_s=1)
+    scene.deafen(1)
+    scene.pass_time(9)
+    found = scene.settle()
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    assert "ranks 2-3 cannot be seen" in verdict.headline
+    assert found.ranks[2].posture == "unheard"
+    assert exit_status(found) == 4
+
+
+def test_a_culprit_that_is_seen_is_found_in_spite_of_a_silent_host() -> None:
+    scene = Scene(6, hosts=3)
+    scene.hear()
+    scene.waits([0, 1, 4], "all_reduce", for_s=1)
+    scene.sleeps(5)
+    scene.deafen(1)
+    scene.pass_time(9)
+    found = scene.settle()
+    verdict = only(found)
+    assert verdict.culprits == (5,)
+    assert exit_status(found) == 3
+    assert not found.coverage.complete
+
+
+def test_what_a_silent_host_was_doing_is_no_wait() -> None:
+    scene = Scene(4, hosts=2)
+    scene.waits([2, 3], "all_reduce", for_s=0.6)
+    scene.hear()
+    scene.deafen(1)
+    scene.pass_time(20)
+    for rank in (0, 1):
+        scene.at(rank, frame("train.py:3"), active=True)
+    assert not scene.settle().verdicts
+
+
+def test_untracked_ops_count_when_the_stack_waits_for_the_device() -> None:
+    scene = Scene(4, backend="nccl")
+    scene.waits([0, 1, 3], "all_reduce", for_s=10, tracked=False, sync=False)
+    synchronize = frame(
+        "/venv/lib/python3.11/site-packages/torch/cuda/__init__.py:1085", "synchronize"
+    )
+    for rank in (0, 1, 3):
+        scene.at(rank, synchronize, active=True)
+    scene.sleeps(2)
+    scene.settle()
+    assert only(scene.settle()).culprits == (2,)
+
+
+def test_a_side_thread_that_is_joined_blocks_its_rank() -> None:
+    scene = Scene(4)
+    scene.group("ckpt", range(4), "ckpt")
+    scene.waits([0, 1, 2], "all_gather", for_s=12, group="ckpt", thread=77)
+    for rank in (0, 1, 2):
+        scene.at(rank, *LOCK)
+    scene.sleeps(3)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.victims) == ((3,), "0-2")
+
+
+def test_a_rendezvous_inside_distributed_is_told_by_its_stack() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.at(
+        2,
+        frame(f"{C10D}:480", "_store_based_barrier"),
+        frame(f"{C10D}:1700", "init_process_group"),
+    )
+    assert only(scene.settle()).why.cause == "rendezvous"
+
+
+@pytest.mark.parametrize("world", [2, 3, 16, 256])
+def test_one_absent_rank_is_named_whatever_the_world(world: int) -> None:
+    scene = Scene(world, hosts=min(world, 4))
+    scene.waits(range(1, world), "all_reduce", for_s=10)
+    scene.sleeps(0)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (0,)
+
+
+def test_looks_are_few_and_not_too_often() -> None:
+    scene = Scene(256)
+    scene.waits(range(1, 256), "all_reduce", for_s=10)
+    scene.sleeps(0)
+    first = scene.judge().looks
+    assert 1 <= len(first) <= 16
+    assert first[0].key == 1
+    scene.pass_time(0.5)
+    assert not scene.judge().looks
+    scene.pass_time(0.6)
+    assert scene.judge().looks
+
+
+def test_the_waited_for_worker_is_dumped_too() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.fetches(2, worker=1, pid=90112)
+    looks = scene.judge().looks
+    assert looks[0] == ("node0", 3, (90112,), True)
+
+
+def test_groups_show_who_waits_and_who_is_late() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.sleeps(2)
+    group = scene.settle().groups[0]
+    assert (group.number, group.waiting, group.late) == (8, (0, 1, 3), (2,))
+
+
+def test_nobody_is_late_where_nobody_waits() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_reduce", ago=0.1)
+    group = scene.settle(0).groups[0]
+    assert (group.number, group.late) == (8, ())
