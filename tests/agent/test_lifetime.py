@@ -159,3 +159,19 @@ def test_it_frees_itself_from_what_it_inherited(host: Host) -> None:
     assert (place / "cwd").readlink() == Path("/")
     assert os.sched_getaffinity(agent.pid) >= os.sched_getaffinity(0)
     assert os.getpriority(os.PRIO_PROCESS, agent.pid) > os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_ended_ranks_make_room_for_new_ones(host: Host) -> None:
+    """Their rings lie in shared memory, which a job that restarts must not fill up."""
+    paths = [RingMaker(host.folder, start_ticks=n + 1).path for n in range(40)]
+    operator = host.operator(host.agent())
+    assert len(operator.state().ranks) == 40
+    rank = host.rank("wait")
+
+    def adopted() -> bool:
+        last = operator.state().ranks[-1].identity
+        return last is not None and last.pid == rank.pid
+
+    until(adopted, "the new rank is adopted")
+    assert len(operator.state().ranks) == 40
+    assert sum(path.exists() for path in paths) == 39

@@ -90,7 +90,7 @@ def write(folder: Path, announcement: Announcement) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Takes the card away. Only for whoever holds the lock."""
+    """Takes a leftover card away. Only for whoever holds the lock."""
     with suppress(OSError):
         (folder / AGENT_CARD).unlink()
 

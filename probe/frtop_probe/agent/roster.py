@@ -19,6 +19,8 @@ from frtop_probe.ring.layout import SUFFIX, Cell
 from frtop_probe.ring.reader import Ring, RingError
 
 MAX_RANKS: Final = 512
+MAX_ENDED: Final = 32
+"""Ended ranks beyond these make room for new ones: each keeps 1.5 MB of shared memory."""
 _PATIENCE: Final = 4
 """Ticks after which a ring that cannot be read is no longer just unfinished."""
 _STATUS_WAIT_NS: Final = 2_000_000_000
@@ -64,8 +66,9 @@ class Roster:
         return tuple(self._notes)
 
     @property
-    def living(self) -> int:
-        return sum(rank.ending is None for rank in self.ranks.values())
+    def busy(self) -> bool:
+        """Whether a rank lives, or its ending has not been told yet."""
+        return any(rank.ending is None for rank in self.ranks.values())
 
     def tick(self, now_ns: int) -> News:
         """Looks for rings, reads all living ranks, and tells what is new."""
@@ -90,7 +93,7 @@ class Roster:
     def look_for_living(self) -> bool:
         """Whether there is a living rank, also one that appeared after the last tick."""
         self._scan()
-        return self.living > 0
+        return any(rank.lives for rank in self.ranks.values())
 
     def clear(self) -> None:
         """Removes the rings of ended ranks, and lets go of all others."""
@@ -153,9 +156,6 @@ class Roster:
         if not entry.is_file(follow_symlinks=False):
             known.settled = True
             return
-        if len(self.ranks) >= MAX_RANKS and not self._make_room():
-            self._note(f"more than {MAX_RANKS} rings: {path.name} and later ones are not read")
-            return
         try:
             ring = Ring(path)
         except (RingError, OSError) as error:
@@ -165,10 +165,14 @@ class Roster:
                 self._note(f"a ring cannot be read: {error}")
             return
         known.settled = True
-        if self._ours(ring):
+        if not self._ours(ring):
+            ring.close()
+        elif self._room():
             known.key = self._adopt(ring)
         else:
             ring.close()
+            known.settled = False  # there may be room later
+            self._note(f"more than {MAX_RANKS} ranks: {path.name} and others are not shown")
 
     def _ours(self, ring: Ring) -> bool:
         if ring.birth.boot != self._boot:
@@ -199,15 +203,16 @@ class Roster:
             self._oom.setdefault(rank.oom_file, (count := self._oom_count(rank.oom_file), count))
         return rank.key
 
-    def _make_room(self) -> bool:
-        """Forgets the oldest ended rank, its ring included, for a new one."""
-        ended = next((rank for rank in self.ranks.values() if rank.ending is not None), None)
-        if ended is None:
-            return False
-        with suppress(OSError):
-            ended.ring.path.unlink()
-        self._forget(ended)
-        return True
+    def _room(self) -> bool:
+        """Whether there is room for one more; the oldest ended rank goes if need be."""
+        ended = [rank for rank in self.ranks.values() if rank.ending is not None]
+        if len(self.ranks) < MAX_RANKS and len(ended) < MAX_ENDED:
+            return True
+        if ended:
+            with suppress(OSError):
+                ended[0].ring.path.unlink()
+            self._forget(ended[0])
+        return len(self.ranks) < MAX_RANKS
 
     def _forget(self, rank: Rank) -> None:
         self._unwatch(rank)

@@ -109,7 +109,7 @@ class Service:
         self._door.updates.send_multipart(frames)
 
     def _leave_when_idle(self) -> None:
-        if self._roster.living:
+        if self._roster.busy:
             self._since_living = time.monotonic()
         elif (
             self._options.with_pid is None
