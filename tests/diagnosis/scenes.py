@@ -402,7 +402,7 @@ class Scene:
 
 def frame(place: str, function: str = "train", source: str = "") -> wire.TraceFrame:
     file, _, line = place.partition(":")
-    path = file if file.startswith("/") else f"/home/me/{file}"
+    path = file if file[0] in "/<" else f"/home/me/{file}"
     return wire.TraceFrame(function, path, int(line), "", source)
 
 

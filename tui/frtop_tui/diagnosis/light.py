@@ -57,5 +57,6 @@ def _judged_group(group: GroupView, waiting: Mapping[Identifier, list[int]]) -> 
     inside = waiting.get((group.key.name, group.key.ranks, group.key.epoch))
     if inside is None:
         return replace(group, late=()) if group.late else group
-    late = tuple(rank for rank in group.late if rank not in set(inside))
+    known = set(inside)
+    late = tuple(rank for rank in group.late if rank not in known)
     return replace(group, late=late, waiting=tuple(sorted(inside)))

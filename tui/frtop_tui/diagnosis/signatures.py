@@ -106,7 +106,7 @@ def compare(group: wire.Group, number: int, ops: Mapping[int, wire.Op]) -> Disag
     parties: list[tuple[wire.Op, list[int]]] = []
     for rank, op in ops.items():
         for sample, members in parties:
-            if sample.signature is op.signature or not _differ(sample, op, group):
+            if sample.signature == op.signature or not _differ(sample, op, group):
                 members.append(rank)
                 break
         else:

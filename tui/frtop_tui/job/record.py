@@ -111,11 +111,12 @@ class RankRecord:
             self.process = look.processes[0]
         if any(dump.threads for dump in look.dumps):
             self.stacks_ns = look.at_ns
-        if self._looks and look.at_ns - self._looks[-1].at_ns < _TOO_CLOSE_NS:
-            if look.dumps or not self._looks[-1].dumps:
-                self._looks[-1] = look
+        past = self._looks
+        if len(past) > 1 and past[-1].at_ns - past[-2].at_ns < _TOO_CLOSE_NS:
+            if look.dumps or not past[-1].dumps:
+                past[-1] = look
         else:
-            self._looks.append(look)
+            past.append(look)
         self.look = _with_stacks(look, self.look, self.identity.pid)
         old = [past for past in self._looks if look.at_ns - past.at_ns >= LOOKS_APART_NS]
         with_stacks = [past for past in old if past.dumps]

@@ -1,0 +1,99 @@
+"""Where a thread is, by its stack and by what the kernel says."""
+
+from __future__ import annotations
+
+import pytest
+from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, DATALOADER, LOCK, frame
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.places import Kind, classify, is_asleep_on_lock, system_call
+
+TORCH = "/venv/lib/python3.11/site-packages/torch"
+
+
+def stack(*frames: wire.TraceFrame, active: bool = False) -> wire.ThreadStack:
+    return wire.ThreadStack(1, 1, "MainThread", active, False, frames)
+
+
+def kernel(state: str = "S", syscall: str = "", wchan: str = "", file: str = "") -> wire.Process:
+    return wire.Process(1, state, "python", wchan, syscall, file)
+
+
+@pytest.mark.parametrize(("frames", "kind"), [
+    (COLLECTIVE, "collective"),
+    (BACKWARD, "backward"),
+    (DATALOADER, "dataloader"),
+    (LOCK, "lock"),
+    ((frame(f"{C10D}:2", "_store_based_barrier"), frame(f"{C10D}:1", "new_group")), "store"),
+    ((frame(f"{TORCH}/distributed/rendezvous.py:1", "_create_store"),), "store"),
+    ((frame(f"{TORCH}/distributed/_functional_collectives.py:9", "wait_tensor"),), "collective"),
+    ((frame(f"{TORCH}/cuda/__init__.py:1085", "synchronize"),), "device"),
+    ((frame("train.py:3", source="torch.cuda.synchronize()"),), "device"),
+    ((frame("train.py:3", source="time.sleep(5)"),), "sleeping"),
+    ((frame("train.py:3", source="work.wait()"),), "collective"),
+    ((frame("train.py:3", source="for handle in handles: handle.wait()"),), "collective"),
+    ((frame("train.py:3", source="event.wait()"),), "lock"),
+    ((frame("train.py:3", source="with self.lock:"),), "lock"),
+    ((frame("train.py:3", source="thread.join()"),), "lock"),
+    ((frame("train.py:3", source="future.result()"),), "lock"),
+    ((frame("train.py:3", source="data = handle.read()"),), "file_io"),
+    ((frame("train.py:3", source="torch.save(state, path)"),), "file_io"),
+    ((frame("train.py:3", source="with open(path) as f:"),), "file_io"),
+    ((frame("/usr/lib/python3.11/socket.py:700", "recv_into"),), "socket"),
+    ((frame(f"{TORCH}/_dynamo/convert_frame.py:1", "compile"),), "compiling"),
+    ((frame("<frozen importlib._bootstrap>:1", "_find_and_load"),), "importing"),
+    ((frame("data.py:9", "__getitem__"), frame(f"{TORCH}/utils/data/_utils/fetch.py:5")),
+     "dataloader"),
+])  # fmt: skip
+def test_stacks(frames: tuple[wire.TraceFrame, ...], kind: Kind) -> None:
+    assert classify(stack(*frames), kernel()).kind == kind
+
+
+@pytest.mark.parametrize(("process", "kind"), [
+    (kernel("D"), "file_io"),
+    (kernel("D", "read", "", "/data/x"), "file_io"),
+    (kernel("S", "read", "", "/data/x"), "file_io"),
+    (kernel("S", "read", "", "pipe:[5]"), "unknown"),
+    (kernel("S", "openat"), "file_io"),
+    (kernel("S", "clock_nanosleep"), "sleeping"),
+    (kernel("S", "", "hrtimer_nanosleep"), "sleeping"),
+    (kernel("S", "recvfrom"), "socket"),
+    (kernel("S", "read", "", "socket:[5]"), "socket"),
+    (kernel("S", "futex"), "lock"),
+    (kernel("S", "", "futex_wait_queue"), "lock"),
+    (kernel("R"), "computing"),
+    (kernel("S"), "unknown"),
+    (None, "unknown"),
+])  # fmt: skip
+def test_the_kernel_alone(process: wire.Process | None, kind: Kind) -> None:
+    place = classify(None, process)
+    assert place.kind == kind
+    assert not place.sure
+
+
+def test_a_running_thread_of_ones_own_computes() -> None:
+    assert classify(stack(frame("train.py:3"), active=True), kernel("R")).kind == "computing"
+
+
+def test_a_sleeping_thread_of_ones_own_is_told_by_the_kernel() -> None:
+    place = classify(stack(frame("train.py:3")), kernel("S", "futex"))
+    assert (place.kind, place.sure, place.line) == ("lock", False, "train.py:3 (train)")
+
+
+def test_the_users_own_line_is_shown_not_the_librarys() -> None:
+    assert classify(stack(*LOCK), None).line == "train.py:40 (train)"
+
+
+@pytest.mark.parametrize(("text", "name"), [
+    ("read", "read"), ("202 0x7f 0x0", "futex"), ("0", "read"), ("", ""), ("#999", "#999"),
+])  # fmt: skip
+def test_system_calls_by_name_or_number(text: str, name: str) -> None:
+    assert system_call(kernel(syscall=text)) == name
+
+
+@pytest.mark.parametrize(("process", "asleep"), [
+    (kernel("S", "futex"), True), (kernel("R", "futex"), False), (kernel("S", "poll"), False),
+    (None, False),
+])  # fmt: skip
+def test_asleep_on_a_lock(process: wire.Process | None, asleep: bool) -> None:
+    assert is_asleep_on_lock(process) is asleep

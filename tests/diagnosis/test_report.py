@@ -1,0 +1,140 @@
+"""The verdict as text, as JSON, and as an exit status."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from diagnosis.scenes import Scene
+
+from frtop_tui.diagnosis.report import document, exit_status, text
+from frtop_tui.job.model import Coverage, Frame, Health, Verdict, VerdictKind, Why
+
+WHOLE = Coverage(4, 4)
+PARTIAL = Coverage(4, 3, (2,))
+
+
+def verdict(kind: VerdictKind, **fields: Any) -> Verdict:
+    known: dict[str, Any] = {
+        "confidence": "confirmed", "progress": "none", "culprits": (2,), "headline": "it",
+        "why": Why("unknown", "unknown", "because"), "next": "look",
+    }  # fmt: skip
+    return Verdict(kind, **{**known, **fields})
+
+
+@pytest.mark.parametrize(("verdicts", "health", "coverage", "status"), [
+    ((), "healthy", WHOLE, 0),
+    ((), "ended", WHOLE, 0),
+    ((), "starting", WHOLE, 0),
+    ((), "healthy", PARTIAL, 4),
+    ((), "connecting", Coverage(), 4),
+    ((), "empty", Coverage(), 4),
+    ((verdict("dead"),), "dead", WHOLE, 3),
+    ((verdict("mismatch", progress="active"),), "diverged", WHOLE, 3),
+    ((verdict("cycle"),), "hung", WHOLE, 3),
+    ((verdict("stuck"),), "hung", WHOLE, 3),
+    ((verdict("not_entered"),), "hung", WHOLE, 3),
+    ((verdict("not_entered"),), "hung", PARTIAL, 3),
+    ((verdict("not_entered", progress="active"),), "held up", WHOLE, 5),
+    ((verdict("not_entered", progress="unknown"),), "held up", WHOLE, 5),
+    ((verdict("slow", progress="active"),), "healthy", WHOLE, 5),
+    ((verdict("slow", progress="active"),), "healthy", PARTIAL, 5),
+    ((verdict("undecided"),), "undecided", WHOLE, 4),
+    ((verdict("undecided"), verdict("dead")), "undecided", WHOLE, 3),
+    ((verdict("slow"), verdict("not_entered")), "hung", WHOLE, 3),
+])  # fmt: skip
+def test_exit_status(
+    verdicts: tuple[Verdict, ...], health: Health, coverage: Coverage, status: int
+) -> None:
+    frame = Frame(0, 0, health=health, verdicts=verdicts, coverage=coverage)
+    assert exit_status(frame) == status
+
+
+def hung() -> Frame:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.fetches(2, worker=2, pid=90112)
+    scene.worker(2, 90112, "D", "read", "/data/shard-0412")
+    return scene.settle()
+
+
+def test_the_text_says_who_what_why_how_long_and_what_next() -> None:
+    lines = text(hung())
+    assert lines[0] == "train.py: HUNG for 14s; 4 of 4 ranks heard, 1 host"
+    assert lines[2] == (
+        "NOT ENTERED: rank 2 (node0 pid 1002) has not entered all_reduce #8 of default_pg;"
+        " ranks 0-1,3 wait"
+    )
+    assert lines[3] == (
+        "  why   data: MainThread waits for DataLoader worker 2 of 4 (pid 90112):"
+        " read /data/shard-0412, state D, for 14s; train.py:14 (train)"
+    )
+    assert "  killed by its own timeout in 29m46s" in lines
+    assert any(line.startswith("  next  ") and "/data/shard-0412" in line for line in lines)
+
+
+def test_a_suspicion_is_marked() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.sleeps(2)
+    assert text(scene.judge().frame)[2].startswith("NOT ENTERED (suspect): ")
+
+
+def test_a_healthy_job_is_said_to_be() -> None:
+    lines = text(Scene(4).settle())
+    assert "HEALTHY" in lines[0]
+    assert lines[1] == "nobody is waited for out of the ordinary"
+
+
+def test_what_was_not_seen_is_said_of_a_healthy_job_too() -> None:
+    scene = Scene(4)
+    scene.gone(3)
+    lines = text(scene.settle())
+    assert "3 of 4 ranks heard; not 3" in lines[0]
+    assert any(line.startswith("note  rank 3 never heard of") for line in lines)
+
+
+def test_nothing_heard_has_a_title_and_the_problem() -> None:
+    assert text(Frame(0, 0, problem="no agent; start one")) == [
+        "frtop: connecting",
+        "no agent; start one",
+    ]
+
+
+def test_the_document_is_the_promised_one() -> None:
+    found = json.loads(json.dumps(document(hung())))
+    assert {"job", "verdicts", "coverage", "ranks"} <= set(found)
+    (first,) = found["verdicts"]
+    assert first["kind"] == "not_entered"
+    assert first["confidence"] == "confirmed"
+    assert first["progress"] == "none"
+    assert first["culprits"] == [2]
+    assert first["parties"] == []
+    assert first["victims"] == "0-1,3"
+    assert first["group"] == {"name": "0", "description": "default_pg", "ranks": "0-3"}
+    assert first["op"] == {"number": 8, "kind": "all_reduce"}
+    assert first["why"]["cause"] == "dataloader"
+    assert first["why"]["layer"] == "data"
+    assert first["evidence"]
+    assert "/data/shard-0412" in first["next"]
+    assert found["coverage"]["complete"] is True
+    assert found["ranks"]["2"]["posture"] == "late"
+    assert found["ranks"]["2"]["host"] == "node0"
+    assert found["ranks"]["2"]["pid"] == 1002
+    assert found["ranks"]["0"]["blocked_on"] == {"kind": "all_reduce", "number": 8}
+
+
+def test_parties_are_lists_of_ranks() -> None:
+    scene = Scene(2)
+    scene.waits([0], "all_reduce", for_s=3)
+    scene.waits([1], "barrier", for_s=3)
+    (first,) = document(scene.settle())["verdicts"]
+    assert first["culprits"] == []
+    assert first["parties"] == [[0], [1]]
+
+
+def test_a_document_without_a_job_is_still_one() -> None:
+    found = document(Frame(0, 0))
+    assert found["job"] is None
+    assert found["verdicts"] == []

@@ -1,0 +1,57 @@
+"""Many ranks: the right answer, a bounded number of looks, and how long it took."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from diagnosis.scenes import Scene, only
+
+WORLD = 16_384
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    """One absent rank of 16,384 on 64 hosts, in groups of eight and in columns of 2,048."""
+    made = Scene(WORLD, hosts=64)
+    late = 9_999
+    for first in range(0, WORLD, 8):
+        made.group(f"tp{first}", range(first, first + 8), "tp")
+    for column in range(8):
+        made.group(f"dp{column}", range(column, WORLD, 8), "dp")
+    column = late % 8
+    waiting = [rank for rank in range(column, WORLD, 8) if rank != late]
+    made.waits(waiting, "all_reduce", for_s=10, group=f"dp{column}")
+    for first in range(0, WORLD, 8):
+        others = [rank for rank in range(first, first + 8) if rank % 8 != column]
+        made.waits(others, "all_gather", for_s=9, group=f"tp{first}")
+    made.sleeps(late)
+    made.judge()
+    return made
+
+
+def test_one_of_sixteen_thousand_is_named(scene: Scene) -> None:
+    scene.pass_time(1.5)
+    scene.judge()
+    scene.pass_time(1.5)
+    scene.hear()
+    begin = time.perf_counter()
+    frame = scene.frame()
+    framed = time.perf_counter()
+    judgement = scene.engine.judge(frame)
+    judged = time.perf_counter()
+    print(f"\n{WORLD:,} ranks: frame {framed - begin:.3f} s, judgement {judged - framed:.3f} s")
+    assert only(judgement.frame).culprits == (9_999,)
+    assert len(judgement.looks) <= 16
+
+
+def test_when_nothing_is_wrong_nobody_is_looked_at() -> None:
+    scene = Scene(WORLD, hosts=64)
+    scene.waits(range(0, WORLD, 2), "all_reduce", for_s=0.7)
+    scene.hear()
+    frame = scene.frame()
+    begin = time.perf_counter()
+    judgement = scene.engine.judge(frame)
+    print(f"\n{WORLD:,} healthy ranks: judgement {time.perf_counter() - begin:.3f} s")
+    assert not judgement.frame.verdicts
+    assert not judgement.looks

@@ -1,0 +1,118 @@
+"""Groups across ranks, and how things are named."""
+
+from __future__ import annotations
+
+import pytest
+
+from frtop_probe import wire
+from frtop_tui.job.groups import group_views, members_of
+from frtop_tui.job.model import RankView
+from frtop_tui.job.naming import duration, folded, group_label, job_title, shortened
+
+SECOND = 1_000_000_000
+JOB = wire.Job("node0", 29500, 4)
+
+
+def view(rank: int, groups: list[wire.Group], numbers: dict[int, int]) -> RankView:
+    return RankView(
+        rank=rank, host="h", key=rank, identity=wire.Identity(rank, 1, rank, rank, JOB),
+        posture="moving", posture_since_ns=0, heard_ns=0, clock_ns=rank * SECOND,
+        groups={group.id: group for group in groups},
+        fronts={
+            number: wire.Front(number, at, 0, (9 - rank) * SECOND) for number, at in numbers.items()
+        },
+    )  # fmt: skip
+
+
+def group(number: int, name: str, ranks: str, epoch: int = 0, exact: bool = True) -> wire.Group:
+    return wire.Group(number, name, "", "gloo", ranks, exact, epoch)
+
+
+def test_ranks_may_number_the_same_group_differently() -> None:
+    found = group_views(
+        [view(0, [group(1, "0", "0-1")], {1: 5}), view(1, [group(4, "0", "0-1")], {4: 6})], 0
+    )
+    assert len(found) == 1
+    assert (found[0].number, found[0].late, found[0].members) == (6, (0,), (0, 1))
+
+
+def test_a_name_with_other_members_is_another_group() -> None:
+    found = group_views(
+        [view(0, [group(1, "1", "0-1")], {}), view(2, [group(1, "1", "2-3")], {})], 0
+    )
+    assert [one.key.ranks for one in found] == ["0-1", "2-3"]
+
+
+def test_an_epoch_is_another_group() -> None:
+    found = group_views([view(0, [group(1, "0", "0"), group(2, "0", "0", 1)], {})], 0)
+    assert [one.key.epoch for one in found] == [0, 1]
+
+
+def test_a_member_without_an_op_there_is_at_zero() -> None:
+    one = group(1, "0", "0-1")
+    assert group_views([view(0, [one], {1: 1}), view(1, [one], {})], 0)[0].late == (1,)
+
+
+def test_numbers_of_a_relative_group_are_not_compared() -> None:
+    found = group_views(
+        [
+            view(0, [group(1, "0", "0-1", exact=False)], {1: 5}),
+            view(1, [group(1, "0", "0-1")], {1: 9}),
+        ],
+        0,
+    )
+    assert not found[0].exact
+    assert found[0].late == ()
+
+
+def test_idle_is_counted_on_the_operators_clock() -> None:
+    one = group(1, "0", "0-1")
+    found = group_views([view(0, [one], {1: 5}), view(1, [one], {1: 5})], 12 * SECOND)
+    assert found[0].idle_s == pytest.approx(3)
+
+
+def test_large_groups_come_first() -> None:
+    found = group_views([view(0, [group(1, "7", "0"), group(2, "0", "0-3")], {})], 0)
+    assert [one.key.name for one in found] == ["0", "7"]
+
+
+def test_text_that_names_no_ranks_has_no_members() -> None:
+    assert members_of("nonsense") == ()
+
+
+@pytest.mark.parametrize(("name", "description", "label"), [
+    ("0", "default_pg", "default_pg"),
+    ("3", "undefined", "group 3"),
+    ("3", "", "group 3"),
+    ("dp", "", "dp"),
+    ("4", "mesh_tp", "mesh_tp"),
+])  # fmt: skip
+def test_group_labels(name: str, description: str, label: str) -> None:
+    assert group_label(name, description) == label
+
+
+@pytest.mark.parametrize(("ranks", "text"), [
+    ([3], "rank 3"), ([0, 1, 2], "ranks 0-2"), ([2, 0], "ranks 0,2"), ([1, 1], "rank 1"),
+])  # fmt: skip
+def test_ranks_are_folded(ranks: list[int], text: str) -> None:
+    assert folded(ranks) == text
+
+
+def test_long_lists_of_ranks_still_fit_a_line() -> None:
+    text = folded(range(0, 4000, 2))
+    assert len(text) < 80
+    assert "more runs" in text
+    assert shortened("0-3") == "0-3"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0, "0.0s"), (3.21, "3.2s"), (12.9, "12s"), (252, "4m12s"), (11520, "3h12m"),
+])  # fmt: skip
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_job_without_a_name_is_called_by_its_run_or_place() -> None:
+    assert job_title(wire.Job("a", 1, 2, "r", name="train.py")) == "train.py"
+    assert job_title(wire.Job("a", 1, 2, "r")) == "r"
+    assert job_title(JOB) == "node0:29500"

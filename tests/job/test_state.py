@@ -1,0 +1,453 @@
+"""Updates and looks in, frames out: gaps, instances, clocks, postures, choice of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from frtop_probe import wire
+from frtop_tui.job.model import Posture
+from frtop_tui.job.state import JobState
+
+SECOND = 1_000_000_000
+NOW = 1000 * SECOND
+JOB = wire.Job("node0", 29500, 2, "run-1", 0, "n1", "train.py")
+GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-1")
+
+
+def rank(key: int = 1, number: int = 0, job: wire.Job = JOB, **fields: Any) -> wire.RankUpdate:
+    identity = wire.Identity(
+        100 + key, 1, number, number, job, started_ns=NOW - 60 * SECOND, main_ident=7
+    )
+    known = {"present": present(NOW), "groups": (GROUP,), "pending": ()}
+    return wire.RankUpdate(key=key, identity=identity, **{**known, **fields})
+
+
+def present(beat_ns: int, **fields: Any) -> wire.Present:
+    return wire.Present(**{"state": 1, "beat_ns": beat_ns, "ops": 0, **fields})
+
+
+def update(
+    number: int, *ranks: wire.RankUpdate, at: int = NOW, full: bool = False, **fields: Any
+) -> wire.Update:
+    return wire.Update(
+        **{"host": "h", "instance": "i", "number": number, "monotonic_ns": at, "wall_ns": 0,
+           "ranks": ranks, "full": full, **fields}
+    )  # fmt: skip
+
+
+def heard(*ranks: wire.RankUpdate) -> JobState:
+    state = JobState()
+    assert state.apply("h", update(5, *ranks, full=True), NOW)
+    return state
+
+
+# what is applied, and what is asked for again
+
+
+def test_a_delta_before_a_full_state_is_dropped() -> None:
+    state = JobState()
+    assert not state.apply("h", update(1, rank()), NOW)
+    assert not state.frame(NOW, 0).ranks
+
+
+def test_deltas_follow_a_full_state() -> None:
+    state = heard(rank())
+    delta = wire.RankUpdate(key=1, present=present(NOW, step=4))
+    assert state.apply("h", update(6, delta), NOW)
+    view = state.frame(NOW, 0).ranks[0]
+    assert view.present is not None
+    assert view.present.step == 4
+    assert view.groups == {1: GROUP}
+
+
+def test_what_was_in_the_full_state_already_is_no_gap() -> None:
+    state = heard(rank())
+    assert state.apply("h", update(5, wire.RankUpdate(key=1, present=present(1))), NOW)
+    view = state.frame(NOW, 0).ranks[0]
+    assert view.present is not None
+    assert view.present.beat_ns == NOW
+
+
+def test_a_gap_asks_for_everything_again_and_counts_what_was_lost() -> None:
+    state = heard(rank(), rank(2, 1))
+    assert not state.apply("h", update(9), NOW)
+    assert not state.apply("h", update(10), NOW)
+    frame = state.frame(NOW, 0)
+    assert frame.hosts[0].lost_updates == 3
+    assert frame.coverage.lost_updates == 3
+    assert not frame.coverage.complete
+
+
+def test_a_full_state_repairs_a_gap() -> None:
+    state = heard(rank(), rank(2, 1))
+    state.apply("h", update(9), NOW)
+    assert state.apply("h", update(9, rank(), rank(2, 1), full=True), NOW)
+    assert state.apply("h", update(10), NOW)
+    frame = state.frame(NOW, 0)
+    assert frame.hosts[0].lost_updates == 3
+    assert frame.coverage.complete
+
+
+def test_another_instance_of_the_agent_counts_anew() -> None:
+    state = heard(rank())
+    assert not state.apply("h", update(6, instance="other"), NOW)
+    assert state.apply("h", update(1, rank(), full=True, instance="other"), NOW)
+    assert state.apply("h", update(2, instance="other"), NOW)
+
+
+def test_ranks_of_the_old_instance_are_gone() -> None:
+    state = heard(rank(), rank(2, 1))
+    state.apply("h", update(1, rank(), full=True, instance="other"), NOW)
+    assert set(state.frame(NOW, 0).ranks) == {0}
+
+
+def test_forgotten_ranks_are_dropped() -> None:
+    state = heard(rank(), rank(2, 1))
+    state.apply("h", update(6, forgotten=(2,)), NOW)
+    assert set(state.frame(NOW, 0).ranks) == {0}
+
+
+def test_a_rank_that_never_said_who_it_is_is_left_out() -> None:
+    state = heard(rank())
+    state.apply("h", update(6, wire.RankUpdate(key=9, present=present(NOW))), NOW)
+    assert set(state.frame(NOW, 0).ranks) == {0}
+
+
+def test_empty_pending_is_news_and_none_is_not() -> None:
+    op = wire.Op(1, 1, 1, None, None, NOW)
+    state = heard(rank(pending=(op,)))
+    state.apply("h", update(6, wire.RankUpdate(key=1)), NOW)
+    assert state.frame(NOW, 0).ranks[0].pending == (op,)
+    state.apply("h", update(7, wire.RankUpdate(key=1, pending=())), NOW)
+    assert state.frame(NOW, 0).ranks[0].pending == ()
+
+
+def test_fronts_of_several_groups_are_merged() -> None:
+    state = heard(rank(fronts=(wire.Front(1, 5, 0, NOW), wire.Front(2, 9, 0, NOW))))
+    state.apply("h", update(6, wire.RankUpdate(key=1, fronts=(wire.Front(1, 6, 0, NOW),))), NOW)
+    fronts = state.frame(NOW, 0).ranks[0].fronts
+    assert (fronts[1].number, fronts[2].number) == (6, 9)
+
+
+# clocks
+
+
+@pytest.mark.parametrize("skew", [0, -900 * SECOND, 10**6 * SECOND])
+def test_ages_are_right_whatever_the_hosts_clock(skew: int) -> None:
+    state = JobState()
+    shifted = rank(present=present(NOW + skew))
+    state.apply("h", update(1, shifted, at=NOW + skew, full=True), NOW)
+    view = state.frame(NOW, 0).ranks[0]
+    assert view.clock_ns == -skew
+    assert view.age_s(NOW + skew - 3 * SECOND, NOW) == pytest.approx(3)
+
+
+def test_the_least_delayed_update_sets_the_clock() -> None:
+    state = JobState()
+    state.apply("h", update(1, rank(), full=True), NOW + SECOND)
+    state.apply("h", update(2, wire.RankUpdate(key=1), at=NOW + SECOND), NOW + SECOND + 5_000_000)
+    state.apply("h", update(3, at=NOW + 2 * SECOND), NOW + 4 * SECOND)
+    assert state.frame(NOW + 4 * SECOND, 0).ranks[0].clock_ns == 5_000_000
+
+
+def test_another_instance_may_be_another_boot() -> None:
+    state = heard(rank())
+    state.apply("h", update(1, rank(), at=5 * SECOND, full=True, instance="o"), NOW)
+    assert state.frame(NOW, 0).ranks[0].clock_ns == NOW - 5 * SECOND
+
+
+# postures
+
+
+def stop(process: str) -> dict[str, Any]:
+    return {"process": wire.Process(101, process)}
+
+
+@pytest.mark.parametrize(("fields", "posture"), [
+    ({}, "moving"),
+    ({"groups": ()}, "starting"),
+    ({"present": present(NOW - 1 * SECOND)}, "moving"),
+    ({"present": present(NOW - 2 * SECOND)}, "silent"),
+    ({"present": present(NOW - 2 * SECOND, state=2)}, "moving"),
+    ({"present": present(NOW - 2 * SECOND, state=3)}, "moving"),
+    ({"present": present(0)}, "moving"),
+    (stop("T"), "stopped"),
+    (stop("t"), "stopped"),
+    (stop("D"), "moving"),
+    ({"ending": wire.Ending(NOW, 0)}, "done"),
+    ({"ending": wire.Ending(NOW, 0, clean=True)}, "done"),
+    ({"ending": wire.Ending(NOW, clean=True)}, "done"),
+    ({"ending": wire.Ending(NOW, 1)}, "dead"),
+    ({"ending": wire.Ending(NOW, 3, clean=True)}, "dead"),
+    ({"ending": wire.Ending(NOW, None, 9)}, "dead"),
+    ({"ending": wire.Ending(NOW)}, "dead"),
+    ({"raised": wire.Raised("ValueError", "", "MainThread", True, NOW)}, "dead"),
+    ({"raised": wire.Raised("ValueError", "", "loader", False, NOW)}, "moving"),
+])  # fmt: skip
+def test_postures(fields: dict[str, Any], posture: Posture) -> None:
+    assert heard(rank(**fields)).frame(NOW, 0).ranks[0].posture == posture
+
+
+def test_a_silent_host_makes_its_living_ranks_unheard() -> None:
+    state = heard(rank(), rank(2, 1, ending=wire.Ending(NOW, 0)))
+    frame = state.frame(NOW + 4 * SECOND, 0)
+    assert [view.posture for view in frame.ranks.values()] == ["unheard", "done"]
+    assert frame.hosts[0].state == "silent"
+    assert frame.coverage.unheard == (0,)
+    assert frame.ranks[0].posture_since_ns == NOW
+
+
+def test_a_late_update_is_no_silence_of_a_beat() -> None:
+    state = heard(rank())
+    assert state.frame(NOW + 29 * SECOND // 10, 0).ranks[0].posture == "moving"
+
+
+def test_a_host_that_speaks_again_is_heard() -> None:
+    state = heard(rank())
+    state.frame(NOW + 9 * SECOND, 0)
+    later = NOW + 10 * SECOND
+    delta = wire.RankUpdate(key=1, present=present(later))
+    state.apply("h", update(6, delta, at=later), later)
+    frame = state.frame(later, 0)
+    assert frame.ranks[0].posture == "moving"
+    assert frame.hosts[0].state == "heard"
+
+
+def test_a_posture_keeps_the_time_it_began() -> None:
+    state = heard(rank())
+    first = state.frame(NOW, 0).ranks[0].posture_since_ns
+    state.apply("h", update(6, wire.RankUpdate(key=1, present=present(NOW + SECOND)),
+                            at=NOW + SECOND), NOW + SECOND)  # fmt: skip
+    assert state.frame(NOW + SECOND, 0).ranks[0].posture_since_ns == first
+
+
+def test_views_that_have_not_changed_are_reused() -> None:
+    state = heard(rank(), rank(2, 1))
+    before = state.frame(NOW, 0).ranks
+    state.apply("h", update(6, wire.RankUpdate(key=2, present=present(NOW, ops=1))), NOW)
+    after = state.frame(NOW, 0).ranks
+    assert after[0] is before[0]
+    assert after[1] is not before[1]
+
+
+# looks
+
+
+def look(at: int, *, stacks: str = "", pid: int = 101, error: str = "") -> wire.LookAnswer:
+    dumps: tuple[wire.Dump, ...] = ()
+    if stacks:
+        frame = wire.TraceFrame(stacks, "train.py", 1)
+        dumps = (wire.Dump(pid, (wire.ThreadStack(7, 7, "Main", False, False, (frame,)),)),)
+    if error:
+        dumps = (wire.Dump(pid, (), error),)
+    processes = (wire.Process(101, "S"),)
+    return wire.LookAnswer(1, "h", (wire.Look(1, at, None, processes, dumps),))
+
+
+def names(state: JobState) -> list[str]:
+    stack = state.frame(NOW, 0).ranks[0].main_stack
+    return [frame.function for frame in stack.frames] if stack is not None else []
+
+
+def test_a_look_without_stacks_keeps_the_last_ones() -> None:
+    state = heard(rank())
+    state.apply_look("h", look(NOW, stacks="read"), NOW)
+    state.apply_look("h", look(NOW + SECOND), NOW)
+    view = state.frame(NOW, 0).ranks[0]
+    assert names(state) == ["read"]
+    assert view.look is not None
+    assert view.look.at_ns == NOW + SECOND
+    assert view.stacks_ns == NOW
+
+
+def test_a_refused_dump_does_not_erase_stacks_either() -> None:
+    state = heard(rank())
+    state.apply_look("h", look(NOW, stacks="read"), NOW)
+    state.apply_look("h", look(NOW + SECOND, error="deadline"), NOW)
+    assert names(state) == ["read"]
+
+
+def test_the_workers_stacks_are_not_the_ranks() -> None:
+    state = heard(rank())
+    state.apply_look("h", look(NOW, stacks="worker", pid=555), NOW)
+    assert names(state) == []
+
+
+def test_stacks_of_a_child_that_is_gone_are_dropped() -> None:
+    state = heard(rank())
+    state.apply_look("h", look(NOW, stacks="worker", pid=555), NOW)
+    state.apply_look("h", look(NOW + SECOND), NOW)
+    view = state.frame(NOW, 0).ranks[0]
+    assert view.look is not None
+    assert not view.look.dumps
+
+
+@pytest.mark.parametrize(("times", "prior"), [
+    ([0], None), ([0, 1], None), ([0, 2], 0), ([0, 1, 2], 0), ([0, 1, 2, 3], 1),
+    ([0, 1, 2, 3, 10], 3),
+])  # fmt: skip
+def test_the_prior_look_is_at_least_two_seconds_older(times: list[int], prior: int | None) -> None:
+    state = heard(rank())
+    for at in times:
+        state.apply_look("h", look(NOW + at * SECOND, stacks="read"), NOW)
+    found = state.frame(NOW, 0).ranks[0].prior_look
+    assert (None if found is None else (found.at_ns - NOW) // SECOND) == prior
+
+
+def test_looks_in_quick_succession_do_not_push_out_the_old_ones() -> None:
+    state = heard(rank())
+    for tenth in range(60):
+        state.apply_look("h", look(NOW + tenth * SECOND // 10, stacks="read"), NOW)
+    found = state.frame(NOW, 0).ranks[0].prior_look
+    assert found is not None
+    assert 2 <= (NOW + 59 * SECOND // 10 - found.at_ns) / SECOND < 3
+
+
+def test_looks_survive_a_full_state_of_the_same_agent() -> None:
+    state = heard(rank())
+    state.apply_look("h", look(NOW, stacks="read"), NOW)
+    state.apply("h", update(9, rank(), full=True), NOW)
+    assert names(state) == ["read"]
+
+
+def test_a_look_at_nobody_we_know_is_dropped() -> None:
+    state = heard(rank(3, 0))
+    state.apply_look("h", look(NOW, stacks="read"), NOW)
+    assert names(state) == []
+
+
+# jobs
+
+
+def of(job: wire.Job, started: int, **fields: Any) -> wire.RankUpdate:
+    made = rank(key=started % 1000, number=0, job=job, **fields)
+    identity = wire.Identity(200 + started, 1, 0, 0, job, started_ns=started * SECOND)
+    return wire.RankUpdate(
+        key=started, identity=identity, present=made.present, groups=made.groups,
+        pending=(), ending=made.ending,
+    )  # fmt: skip
+
+
+OLD = wire.Job("node0", 29500, 1, "old", 0, "a", "old.py")
+NEW = wire.Job("node0", 29501, 1, "new", 0, "b", "new.py")
+ENDED = wire.Ending(NOW, 0)
+
+
+def chosen(state: JobState, name: str | None = None) -> str | None:
+    job = state.frame(NOW, 0, name).job
+    return job.run_id if job is not None else None
+
+
+def test_the_newest_living_job_is_chosen() -> None:
+    state = heard(of(OLD, 10), of(NEW, 20))
+    assert chosen(state) == "new"
+    assert [job.run_id for job in state.frame(NOW, 0).other_jobs] == ["old"]
+
+
+def test_a_living_job_comes_before_a_newer_one_that_has_ended() -> None:
+    assert chosen(heard(of(OLD, 10), of(NEW, 20, ending=ENDED))) == "old"
+
+
+def test_of_ended_jobs_the_newest() -> None:
+    state = heard(of(OLD, 10, ending=ENDED), of(NEW, 20, ending=ENDED))
+    assert chosen(state) == "new"
+
+
+@pytest.mark.parametrize("name", ["old", "old.py", "node0:29500", "a"])
+def test_a_job_is_chosen_by_any_of_its_names(name: str) -> None:
+    assert chosen(heard(of(OLD, 10), of(NEW, 20)), name) == "old"
+
+
+def test_an_unknown_name_is_a_problem_not_another_job() -> None:
+    frame = heard(of(OLD, 10)).frame(NOW, 0, "else")
+    assert frame.job is None
+    assert "no job is called 'else'" in frame.problem
+    assert [job.run_id for job in frame.other_jobs] == ["old"]
+
+
+@pytest.mark.parametrize("change", [
+    lambda job: wire.Job("node0", 29500, 1, "old", 1, "a", "old.py"),
+    lambda job: wire.Job("node0", 29500, 1, "old", 0, "c", "old.py"),
+    lambda job: wire.Job("node1", 29500, 1, "old", 0, "a", "old.py"),
+])  # fmt: skip
+def test_attempts_nonces_and_masters_tell_jobs_apart(
+    change: Callable[[wire.Job], wire.Job],
+) -> None:
+    state = heard(of(OLD, 10), of(change(OLD), 20))
+    assert len(state.frame(NOW, 0).other_jobs) == 1
+
+
+def test_the_name_does_not_tell_jobs_apart() -> None:
+    other = wire.Job("node0", 29500, 1, "old", 0, "a", "other.py")
+    assert not heard(of(OLD, 10), of(other, 20)).frame(NOW, 0).other_jobs
+
+
+def test_a_rank_that_does_not_know_the_nonce_yet_belongs_to_its_job() -> None:
+    early = wire.Job("node0", 29500, 2, "run-1", 0, "", "train.py")
+    state = heard(rank(), rank(2, 1, job=early))
+    frame = state.frame(NOW, 0)
+    assert set(frame.ranks) == {0, 1}
+    assert frame.job == JOB
+
+
+def test_of_two_processes_for_a_rank_the_living_one_is_shown() -> None:
+    state = heard(of(OLD, 10), of(OLD, 20, ending=ENDED))
+    assert state.frame(NOW, 0).ranks[0].identity.pid == 210
+
+
+# frames and coverage
+
+
+def test_nothing_heard_is_connecting() -> None:
+    state = JobState()
+    state.set_host("h", "connecting")
+    assert state.frame(NOW, 0).health == "connecting"
+
+
+def test_an_agent_without_a_job_is_empty() -> None:
+    assert heard().frame(NOW, 0).health == "empty"
+
+
+def test_a_failed_host_tells_its_problem() -> None:
+    state = JobState()
+    state.set_host("h", "failed", "no route to h; is it up?")
+    frame = state.frame(NOW, 0)
+    assert (frame.hosts[0].state, frame.problem) == ("failed", "no route to h; is it up?")
+
+
+def test_ranks_come_in_order_whatever_their_host() -> None:
+    state = heard(rank(2, 1))
+    state.apply("g", update(1, rank(), full=True, host="g"), NOW)
+    assert list(state.frame(NOW, 0).ranks) == [0, 1]
+
+
+def test_ranks_of_the_world_that_never_appeared_are_unheard() -> None:
+    frame = heard(rank()).frame(NOW, 0)
+    assert (frame.coverage.expected, frame.coverage.heard) == (2, 1)
+    assert frame.coverage.unheard == (1,)
+    assert "rank 1 never heard of" in frame.coverage.notes[0]
+    assert not frame.coverage.complete
+
+
+@pytest.mark.parametrize(("cells", "note"), [
+    ({"state": 2}, "recorder switched itself off on rank 0"),
+    ({"hook_errors": 1}, "errors in the hook on rank 0"),
+    ({"pending_lost": 1204}, "1,204 pending ops lost on rank 0"),
+    ({"side_lost": 3}, "3 signatures or call sites lost on rank 0"),
+])  # fmt: skip
+def test_what_a_recorder_lost_is_noted(cells: dict[str, int], note: str) -> None:
+    frame = heard(rank(present=present(NOW, **cells)), rank(2, 1)).frame(NOW, 0)
+    assert any(note in line for line in frame.coverage.notes)
+
+
+def test_a_process_without_a_rank_is_counted_not_shown() -> None:
+    frame = heard(rank(), rank(2, -1)).frame(NOW, 0)
+    assert set(frame.ranks) == {0}
+    assert any("1 process(es) have not said which rank" in n for n in frame.coverage.notes)
+
+
+def test_the_job_is_as_old_as_its_first_rank() -> None:
+    assert heard(rank()).frame(NOW, 0).up_s == pytest.approx(60)
