@@ -168,6 +168,7 @@ def _kernel(  # noqa: C901, PLR0915
     known_groups, adopt = core.groups.known, core.groups.adopt
     pending, enqueue, finish = core.pending.open, core.pending.queue.append, core.pending.finish
     untrack, advance, probe = core.pending.untrack, core.pending.advance, core.pending.prober()
+    loose, weaken, mute = core.pending.loose, core.pending.weaken, operation.mute
     decode_later = core.reduces.append
     next_sequence, clock, thread_ident = (
         writer.next_sequence,
@@ -188,7 +189,10 @@ def _kernel(  # noqa: C901, PLR0915
         sequence = 0
         try:
             now = clock()
-            probe()
+            probe(now)
+            thread = thread_ident()
+            if loose:
+                weaken(thread, now)
             process_group = unbox_group(args[at_group])
             group = known_groups.get(identity(process_group))
             if group is None or not group.described:
@@ -225,7 +229,7 @@ def _kernel(  # noqa: C901, PLR0915
             pending[sequence] = group_id
             pack_slot(
                 ring, slots_at + sequence % slots * width,
-                sequence, now, 0, number, thread_ident(), group_id, signature, site,
+                sequence, now, 0, number, thread, group_id, signature, site,
                 timeout, flags, 0, op_event, 0, sequence,
             )  # fmt: skip
             if group_id < rows:
@@ -249,15 +253,19 @@ def _kernel(  # noqa: C901, PLR0915
             result = redispatch(keyset & below, *args)
         except BaseException:
             if sequence:
-                _fail_quietly(finish, (None, sequence, now, site, group_id, p2p))
+                _fail_quietly(finish, (None, sequence, now, site, group_id, True), clock())
             raise
         if sequence:
             try:
                 if result is None:
-                    finish((None, sequence, now, site, group_id, p2p))
+                    finish((None, sequence, now, site, group_id, True), clock())
                 elif on_cpu:
                     work = unbox_work(result[-1] if type(result) is tuple else result)
-                    enqueue((work, sequence, now, site, group_id, p2p))
+                    entry = (work, sequence, now, site, group_id, flags & sync_flag != 0)
+                    if mute:
+                        loose.append((entry, clock(), thread))
+                    else:
+                        enqueue(entry)
                 else:
                     untrack(sequence)
             except Exception as error:  # noqa: BLE001 - as above
@@ -267,8 +275,8 @@ def _kernel(  # noqa: C901, PLR0915
     return kernel
 
 
-def _fail_quietly(finish: Callable[..., None], entry: Entry) -> None:
+def _fail_quietly(finish: Callable[..., None], entry: Entry, now: int) -> None:
     try:
-        finish(entry, failed=True)
+        finish(entry, now, failed=True)
     except Exception:  # noqa: BLE001 - the op's own exception is on its way up
         return

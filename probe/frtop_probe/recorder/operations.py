@@ -23,6 +23,13 @@ KINDS: Final = {
 """Names as users write them, where they are not the op's own name without underscores."""
 
 P2P: Final = frozenset({"send", "recv_", "recv_any_source_"})
+MUTE: Final = P2P | {
+    "_reduce_scatter_base_",
+    "reduce_scatter_",
+    "reduce_scatter_tensor_coalesced_",
+}
+"""Their handles on gloo do not say by themselves that they are complete: p2p ones only
+once somebody waits, those of reduce_scatter never."""
 BARRIERS: Final = frozenset({"barrier", "monitored_barrier_"})
 """Their tensor is a dummy that only picks the device."""
 
@@ -56,6 +63,10 @@ class Operation:
     @property
     def p2p(self) -> bool:
         return self.name in P2P
+
+    @property
+    def mute(self) -> bool:
+        return self.name in MUTE
 
     @property
     def barrier(self) -> bool:

@@ -2,15 +2,19 @@
 
 A held `Work` keeps its tensors, after completion too. So handles are looked at in every
 hook (two of them, in rotation: one that never completes must not shield those behind it)
-and by the recorder's thread, and let go at once. Every step is one atomic operation on a
+and by the recorder's thread, and let go at once.
+
+Some handles never say that they are complete. Those are held weakly as soon as their
+caller has them: Python sees the same object as we do, so its end is the sign that nobody
+waits any more. Every step is one atomic operation on a
 dict or deque: a lock would cost more than all the rest.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -19,14 +23,18 @@ from frtop_probe.recorder.writer import Writer
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Cell, Flag
 
-ABANDONED_NS: Final = 1_000_000_000
-"""A p2p handle that only we hold and that is older than this was dropped by its owner."""
-_OWN_REFERENCES: Final = 3
-"""To a handle in `_abandoned`: the entry, its local name, and the argument itself."""
+HANDED_OVER_NS: Final = 100_000_000
+"""By then a call that returned a handle has given it to whoever called."""
+SUSPICIOUS_NS: Final = 10_000_000
+"""Ops that took longer are asked whether they failed: a broken connection takes a while
+to be noticed, and asking costs two microseconds."""
 MAX_UNMEASURED: Final = 4096
 
 Entry = tuple[Any, int, int, int, int, bool]
-"""A handle, then of its op: sequence number, issued ns, site, group, whether p2p."""
+"""A handle, then of its op: sequence number, issued ns, site, group, whether its caller
+waits in the call itself."""
+Loose = tuple[Entry, int, int]
+"""An entry that will be held weakly, when its call returned, and the thread's ident."""
 
 
 class Pending:
@@ -37,6 +45,8 @@ class Pending:
         self.open: dict[int, int] = {}
         """Group by sequence number; also of ops whose call has not returned yet."""
         self.queue: deque[Entry] = deque()
+        self.loose: deque[Loose] = deque()
+        self._weak: dict[int, tuple[weakref.ref[Any], Entry]] = {}
         self._moved: dict[int, int] = {}
         self._free = list(range(writer.shape.leftovers))
         self._moving = threading.Lock()
@@ -45,25 +55,25 @@ class Pending:
         self._writes = 0
         self.finish = self._finisher()
 
-    def prober(self) -> Callable[[], None]:
-        """A function that looks at the two handles whose turn it is."""
+    def prober(self) -> Callable[[int], None]:
+        """A function of the time that looks at the two handles whose turn it is."""
         queue, finish = self.queue, self.finish
         take, put = self.queue.popleft, self.queue.append
 
-        def probe() -> None:
+        def probe(now: int) -> None:
             if not queue:
                 return
             try:
                 entry = take()
                 if entry[0].is_completed():
-                    finish(entry)
+                    finish(entry, now)
                 else:
                     put(entry)
                 if not queue:
                     return
                 entry = take()
                 if entry[0].is_completed():
-                    finish(entry)
+                    finish(entry, now)
                 else:
                     put(entry)
             except IndexError:  # another thread took it
@@ -73,19 +83,18 @@ class Pending:
 
     def _finisher(self) -> Callable[..., None]:
         writer = self._writer
-        close, clock = self.open.pop, time.monotonic_ns
+        close = self.open.pop
         words, slots = writer.words, writer.shape.slots
         first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
         done_word = layout.SLOT_DONE // 8
         moved, retire, measured = self._moved, self._retire, self._measured.append
 
-        def finish(entry: Entry, failed: bool = False) -> None:
-            """Writes down that an op is complete; an entry without handle has returned."""
+        def finish(entry: Entry, now: int, failed: bool = False) -> None:
+            """Writes down that an op is complete; without a handle: that it has returned."""
             work, sequence, issued, site, _, _ = entry
             if close(sequence, None) is None:
                 return
-            now = clock()
-            if work is not None and work.exception() is not None:
+            if now - issued > SUSPICIOUS_NS and work is not None and _failed(work):
                 failed = True
             at = first + sequence % slots * width
             if words[at] == sequence:
@@ -106,13 +115,51 @@ class Pending:
             except IndexError:
                 break
             if entry[0].is_completed():
-                self.finish(entry)
-            elif entry[5] and now - entry[2] > ABANDONED_NS and _abandoned(entry):
-                self.untrack(entry[1])
+                self.finish(entry, now)
             elif entry[1] in self.open:
                 self.queue.append(entry)
+        self.weaken(0, now)
+        for sequence, (reference, entry) in list(self._weak.items()):
+            work = reference()
+            if work is not None and work.is_completed():
+                self._weak.pop(sequence, None)
+                self.finish((work, *entry[1:]), now)
         self._measure()
         return len(self.open)
+
+    def weaken(self, thread: int, now: int) -> None:
+        """Holds those handles weakly whose callers must have them by now.
+
+        That is so for all earlier calls of a thread that is in the hook again, and after
+        a while for every other. In between, nobody but us may hold a Python object.
+        """
+        for _ in range(len(self.loose)):
+            try:
+                loose = self.loose.popleft()
+            except IndexError:
+                return
+            entry, returned_ns, caller = loose
+            if caller == thread or now - returned_ns > HANDED_OVER_NS:
+                self._weaken(entry, now)
+            else:
+                self.loose.append(loose)
+
+    def _weaken(self, entry: Entry, now: int) -> None:
+        work, rest = entry[0], (None, *entry[1:])
+        sequence, weak = entry[1], self._weak
+        if work.is_completed():
+            self.finish(entry, now)
+            return
+
+        def ended(_: object) -> None:
+            if weak.pop(sequence, None) is None:
+                return
+            if rest[5]:
+                self.finish(rest, time.monotonic_ns())  # the call that waited is over
+            else:
+                self.untrack(sequence, time.monotonic_ns())
+
+        weak[sequence] = weakref.ref(work, ended), rest
 
     def _measure(self) -> None:
         """Smooths how long ops from a call site take: an eighth of each new one."""
@@ -132,14 +179,18 @@ class Pending:
                     *(self._writes, *self._waits[site], self._writes),
                 )
 
-    def untrack(self, sequence: int) -> None:
-        """From here on nobody will know when this op completes."""
+    def untrack(self, sequence: int, ended_ns: int = 0) -> None:
+        """From here on nobody will know when this op completes.
+
+        With `ended_ns` its handle was dropped then, so at least nobody waits for it.
+        """
         if self.open.pop(sequence, None) is None:
             return
         writer = self._writer
         at = writer.shape.slots_offset + sequence % writer.shape.slots * layout.SLOT_SIZE
         if writer.words[at // 8] == sequence:
             writer.map[at + layout.SLOT_FLAGS] |= Flag.UNTRACKED
+            writer.words[(at + layout.SLOT_DONE) // 8] = ended_ns
         if sequence in self._moved:
             self._retire(sequence)
 
@@ -155,6 +206,13 @@ class Pending:
                 self.untrack(entry[1])
             else:
                 self.queue.append(entry)
+        kept = [loose for loose in self.loose if group is not None and loose[0][4] != group]
+        for entry in [*(loose[0] for loose in self.loose), *(e for _, e in self._weak.values())]:
+            if group is None or entry[4] == group:
+                self._weak.pop(entry[1], None)
+                self.untrack(entry[1])
+        self.loose.clear()
+        self.loose.extend(kept)
 
     def advance(self) -> None:
         """Saves old pending ops from being overwritten, and says where to start looking."""
@@ -196,11 +254,14 @@ class Pending:
         self._free.append(index)
 
 
-def _abandoned(entry: Entry) -> bool:
-    """Whether nobody else in Python holds a p2p handle.
-
-    On gloo one that nobody waits for never says that it is complete; its tensors would
-    stay for ever.
-    """
-    work = entry[0]
-    return sys.getrefcount(work) <= _OWN_REFERENCES
+def _failed(work: Any) -> bool:
+    """Whether a complete op has failed. `Work.exception()` would say, with a warning."""
+    try:
+        future = work.get_future()
+    except RuntimeError:  # not every handle has one
+        return False
+    try:
+        future.value()
+    except RuntimeError:
+        return True
+    return False

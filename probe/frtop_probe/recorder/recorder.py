@@ -181,7 +181,8 @@ class Recorder:
         return sequence
 
     def end_pseudo(self, sequence: int, failed: bool) -> None:
-        self.pending.finish((None, sequence, 0, 0, layout.NO_GROUP, False), failed)
+        entry = (None, sequence, 0, 0, layout.NO_GROUP, False)
+        self.pending.finish(entry, time.monotonic_ns(), failed)
 
     def default_group_made(self, c10d: ModuleType) -> None:
         who = identity.with_default_group(self.who, c10d)

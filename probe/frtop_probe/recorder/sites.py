@@ -7,6 +7,7 @@ import functools
 import importlib
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -18,8 +19,11 @@ from frtop_probe.ring.layout import Cell, Side
 MAX_FILES: Final = 65_536
 """Generated code has a file name of its own each time: forget all rather than grow."""
 _MACHINERY: Final = tuple(
-    str(module.__file__) for module in (contextlib, functools, threading) if module.__file__
+    str(module.__file__)
+    for module in (contextlib, functools, threading, warnings)
+    if module.__file__
 )
+_DECORATORS: Final = "/typing_extensions.py"  # `deprecated`, around some of torch's functions
 _FOLDERS: Final = (
     str(Path(__file__).parents[1]) + "/",
     str(Path(importlib.__file__).parent) + "/",
@@ -60,7 +64,7 @@ class Sites:
     def _classify(self, file: str) -> bool:
         if len(self._inside) > MAX_FILES:
             self._inside.clear()
-        skip = file.startswith(self._folders) or file in _MACHINERY
+        skip = file.startswith(self._folders) or file in _MACHINERY or file.endswith(_DECORATORS)
         self._inside[file] = skip
         return skip
 

@@ -134,7 +134,7 @@ class Flag(enum.IntFlag):
 
     SYNC = 1  # the caller waits for it before it goes on
     P2P = 2  # counted apart from collectives: its number is no evidence
-    UNTRACKED = 4  # completion is not known to the recorder (devices, dropped handles)
+    UNTRACKED = 4  # completion is not known (devices); with `done`: its handle ended then
 
 
 REDUCE_OPS: Final = (

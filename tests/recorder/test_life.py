@@ -1,0 +1,324 @@
+"""Starting, stopping, failing and ending: the program must not notice any of it."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from frtop_probe.ring.layout import Cell, Event, Side, State
+from frtop_probe.ring.reader import Ring
+from recorder.world import kinds, ops, run
+
+pytestmark = pytest.mark.torch
+
+FAKE = """
+    import sys, torch, torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    def init():
+        dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    def flush():
+        import time
+        from frtop_probe.recorder.life import life
+        from frtop_probe.ring.layout import Cell
+        cells = life.recorder.writer.cells
+        beats = cells[Cell.BEATS]
+        while cells[Cell.BEATS] < beats + 2:
+            time.sleep(0.01)
+"""
+
+
+def test_groups_are_told_apart_by_name_members_and_epoch(tmp_path: Path) -> None:
+    program = (
+        FAKE
+        + """
+    init()
+    evens = dist.new_group([0, 2, 4, 6], group_desc="evens")
+    dist.all_reduce(torch.ones(2), group=evens)
+    dist.broadcast(torch.ones(2), 4, group=evens)
+    dist.destroy_process_group(evens)
+    dist.destroy_process_group()
+    init()
+    dist.all_reduce(torch.ones(2))
+    """
+    )
+    (ended,) = run(program, tmp_path / "rings")
+    assert ended.code == 0, ended.err
+    ring = ended.ring
+    first, evens, second = (ring.groups[number] for number in (1, 2, 3))
+    assert (first["ranks"], first["epoch"], first["exact"]) == ("0-7", 0, True)
+    assert (evens["ranks"], evens["description"]) == ("0,2,4,6", "evens")
+    assert evens["destroyed"] is True
+    assert (second["ranks"], second["epoch"], second["exact"]) == ("0-7", 1, True)
+    assert second["backend"] == "fake"
+    rows = {row.group: row for row in ring.group_rows()}
+    assert (rows[2].number, rows[3].number) == (2, 1)
+    assert ring.signatures[rows[2].signature]["root"] == 4
+    assert [ring.signatures[row.signature]["kind"] for row in ops(ring, Event.PSEUDO)] == [
+        "init_process_group", "new_group", "destroy_process_group",
+        "destroy_process_group", "init_process_group",
+    ]  # fmt: skip
+
+
+def test_a_late_start_counts_relatively_and_a_stop_makes_it_so(tmp_path: Path) -> None:
+    program = (
+        FAKE
+        + """
+    import frtop_probe
+    init()
+    dist.all_reduce(torch.ones(2))
+    frtop_probe.start()
+    dist.all_reduce(torch.ones(2))
+    fresh = dist.new_group([0, 1])
+    dist.barrier(group=fresh)
+    frtop_probe.stop()
+    frtop_probe.stop()
+    dist.all_reduce(torch.ones(3))
+    frtop_probe.start()
+    frtop_probe.start()
+    dist.barrier(group=fresh)
+    frtop_probe.step()
+    frtop_probe.step(41)
+    frtop_probe.annotate("checkpoint written")
+    """
+    )
+    (ended,) = run(program, tmp_path / "rings", prepared=False)
+    assert ended.code == 0, ended.err
+    ring = ended.ring
+    assert kinds(ring) == ["all_reduce", "barrier", "barrier"]
+    assert [row.number for row in ops(ring)] == [1, 1, 2]
+    assert ring.groups[1]["exact"] is False
+    texts = [p for k, n, p in _side(ended.ring) if k == Side.GROUP and n == 2]
+    assert [text["exact"] for text in texts] == [True, False]
+    assert ring.cell(Cell.STEP) == 41
+    assert [row.number for row in ops(ring, Event.STEP)] == [1, 41]
+    assert list(ring.notes.values()) == ["checkpoint written"]
+    assert ring.cell(Cell.STATE) == State.STOPPED
+
+
+def _side(ring: Ring) -> list[tuple[int, int, dict[str, object]]]:
+    """Every entry of the side table, also those that were replaced."""
+    taken: list[tuple[int, int, dict[str, object]]] = []
+    ring._side_read = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ring, "_take", lambda *entry: taken.append(entry))
+        ring.refresh()
+    return taken
+
+
+def test_off_is_off(tmp_path: Path) -> None:
+    (ended,) = run(FAKE + "\n    init(); dist.barrier()", tmp_path / "rings", FRTOP_OFF="1")
+    assert (ended.code, ended.err, ended.rings) == (0, "", [])
+
+
+@pytest.mark.parametrize("where", ["intern", "caller_waits", "finish"])
+def test_a_failing_hook_goes_quiet_once_and_training_goes_on(tmp_path: Path, where: str) -> None:
+    program = (
+        FAKE
+        + f"""
+    import frtop_probe.recorder.hook as hook
+    from frtop_probe.recorder.pending import Pending
+    def broken(*args, **kwargs):
+        raise ZeroDivisionError("ours")
+    if "{where}" == "intern":
+        hook.describe = broken
+    elif "{where}" == "caller_waits":
+        hook.caller_waits = broken
+    else:
+        Pending._finisher = lambda self: broken
+        hook.Pending = Pending
+    init()
+    t = torch.ones(4)
+    for _ in range(3):
+        dist.all_reduce(t)
+        dist.isend(t, 1)
+        dist.all_gather_into_tensor(torch.ones(32), t)
+    flush()
+    """
+    )
+    (ended,) = run(program, tmp_path / "rings")
+    assert ended.code == 0, ended.err
+    ring = ended.ring
+    lines = [line for line in ended.err.splitlines() if line.startswith("frtop: ")]
+    assert len(lines) == 1
+    assert "ZeroDivisionError: ours" in lines[0]
+    assert ring.cell(Cell.STATE) == State.OFF
+    assert ring.cell(Cell.HOOK_ERRORS) >= 1
+    assert any("ZeroDivisionError" in note for note in ring.notes.values())
+
+
+def test_an_ops_own_exception_passes_untouched_and_is_written_down(tmp_path: Path) -> None:
+    program = """
+    import sys, torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    for bad in (
+        lambda: dist.all_reduce(torch.ones(3, dtype=torch.complex64), op=dist.ReduceOp.MAX),
+        lambda: dist.all_gather_into_tensor(torch.ones(7), torch.ones(3)),
+        lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(7)),
+    ):
+        try:
+            bad()
+        except Exception as error:
+            # Without the time of day that gloo puts into some of its texts.
+            text = str(error).splitlines()[0]
+            print(type(error).__name__, text.partition(" Check ")[2] or text)
+    """
+    (ours,) = run(program, tmp_path / "rings")
+    (bare,) = run(program, tmp_path / "none", FRTOP_OFF="1")
+    assert (ours.code, ours.out) == (bare.code, bare.out) == (0, bare.out)
+    assert bare.out.count("\n") == 3
+    assert ours.ring.cell(Cell.HOOK_ERRORS) == 0
+    failed = [row for row in ops(ours.ring) if row.done_ns < 0]
+    assert failed
+    assert not ours.ring.pending()
+
+
+def test_an_op_whose_peer_went_away_has_failed(tmp_path: Path) -> None:
+    program = """
+    import os, time, torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    dist.barrier()
+    if dist.get_rank() == 1:
+        time.sleep(0.3)
+        os._exit(0)
+    dist.all_reduce(torch.ones(4))
+    """
+    waiting, gone = run(program, tmp_path / "rings", ranks=2)
+    assert (waiting.code, gone.code) == (1, 0)
+    ring = waiting.ring
+    assert ops(ring)[-1].done_ns < 0
+    assert ring.exceptions[0]["kind"] == "RuntimeError"
+    assert ring.exceptions[0]["frames"][-1][1].endswith("train.py")
+    assert "deprecated" not in waiting.err
+
+
+def test_meta_tensors_are_no_ops(tmp_path: Path) -> None:
+    program = (
+        FAKE
+        + """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    init()
+    dist.all_reduce(torch.ones(2))
+    with FakeTensorMode():
+        dist.all_reduce(torch.ones(2))
+        dist.all_gather_into_tensor(torch.ones(16), torch.ones(2))
+    dist.barrier()
+    """
+    )
+    (ended,) = run(program, tmp_path / "rings")
+    assert ended.code == 0, ended.err
+    assert kinds(ended.ring) == ["all_reduce", "barrier"]
+    assert ended.ring.cell(Cell.HOOK_ERRORS) == 0
+
+
+ENDINGS = """
+    import os, signal, sys, threading, time
+    import torch, torch.distributed as dist
+
+    def issue():
+        for _ in range(50):
+            dist.all_reduce(torch.ones(10))
+
+    def end(how):
+        dist.init_process_group("gloo")
+        dist.all_reduce(torch.ones(1000), async_op=True)
+        held = dist.all_reduce(torch.ones(1000), async_op=True)
+        if how == "clean": return
+        if how == "destroyed": return dist.destroy_process_group()
+        if how == "exit": sys.exit(3)
+        if how == "os_exit": os._exit(4)
+        if how == "raise": raise ValueError("gone")
+        if how == "term": os.kill(os.getpid(), signal.SIGTERM)
+        if how == "kill": os.kill(os.getpid(), signal.SIGKILL)
+        if how == "abort": os.abort()
+        if how == "thread":
+            threading.Thread(target=issue).start()
+
+    # One import of torch for all: each ending in a forked child that is a rank of its own.
+    for number, how in enumerate(sys.argv[1:]):
+        pid = os.fork()
+        if pid == 0:
+            os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + number)
+            try:
+                end(how)
+            except BaseException as error:
+                if not isinstance(error, SystemExit):
+                    sys.excepthook(type(error), error, error.__traceback__)
+                    sys.exit(1)
+                raise
+            sys.exit(0)
+        _, status = os.waitpid(pid, 0)
+        print(how, pid, os.waitstatus_to_exitcode(status), flush=True)
+"""
+
+
+def test_no_way_to_end_is_changed(tmp_path: Path) -> None:
+    expected = {
+        "clean": 0,
+        "destroyed": 0,
+        "exit": 3,
+        "os_exit": 4,
+        "raise": 1,
+        "term": -signal.SIGTERM,
+        "kill": -signal.SIGKILL,
+        "abort": -signal.SIGABRT,
+        "thread": 0,
+    }
+    (ended,) = run(ENDINGS, tmp_path / "rings", *expected)
+    assert ended.code == 0, ended.err
+    said = [line.split() for line in ended.out.splitlines()]
+    assert {how: int(code) for how, _, code in said} == expected
+    by_pid = {int(path.name.split("-")[0]): path for path in ended.rings}
+    for how, pid, _ in said:
+        ring = Ring(by_pid[int(pid)])
+        orderly = how in ("clean", "destroyed", "exit", "raise", "thread")
+        assert ring.cell(Cell.STATE) == (State.STOPPED if orderly else State.ON), how
+        assert not ring.writer_lives()
+        assert bool(ring.cell(Cell.EXCEPTION_NS)) == (how == "raise")
+
+
+def test_data_loader_workers_are_left_alone(tmp_path: Path) -> None:
+    program = (
+        FAKE
+        + """
+    import os, time
+    from torch.utils.data import DataLoader, Dataset
+    from frtop_probe.recorder.life import life
+    from frtop_probe.ring.layout import Cell
+    class Numbers(Dataset):
+        def __len__(self): return 8
+        def __getitem__(self, i):
+            if i == 2: time.sleep(0.6)
+            return float(os.getpid()), float(life.recorder is None)
+    if __name__ == "__main__":
+        init()
+        model = torch.nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        cells = life.recorder.writer.cells
+        loader = iter(DataLoader(Numbers(), batch_size=2, num_workers=2))
+        pids = [w.pid for w in loader._workers]
+        seen = []
+        while True:
+            try:
+                pid, cut = next(loader)
+            except StopIteration:
+                break
+            seen.append((cells[Cell.FETCH_WORKER], cells[Cell.FETCH_WORKER_PID] == int(pid[0])))
+            assert cut.all() and cells[Cell.FETCH_END_NS] > cells[Cell.FETCH_BEGIN_NS]
+            optimizer.zero_grad(); model(torch.ones(1, 1)).sum().backward(); optimizer.step()
+            dist.all_reduce(torch.ones(1))
+        assert cells[Cell.FETCH_WORKERS] == 2
+        print(seen)
+        for _ in DataLoader(Numbers(), num_workers=0): break
+        print(cells[Cell.FETCH_WORKER], cells[Cell.STEP])
+    """
+    )
+    (ended,) = run(program, tmp_path / "rings")
+    assert ended.code == 0, ended.err
+    assert ended.out.splitlines() == [
+        "[(0, True), (1, True), (0, True), (1, True)]",
+        "-2 4",
+    ]
+    assert len(ended.rings) == 1
+    assert [row.number for row in ops(ended.ring, Event.STEP)] == [1, 2, 3, 4]

@@ -1,0 +1,213 @@
+"""Every c10d op goes through the hook once, with its signature, number and completion."""
+
+from __future__ import annotations
+
+import pytest
+
+from frtop_probe.ring.layout import Cell, Event, Flag, State
+from frtop_probe.ring.reader import EventRow, Ring
+from recorder.world import Ended, kinds, ops, run
+
+pytestmark = pytest.mark.torch
+
+PROGRAM = """
+    import time, weakref
+    import torch, torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    rank, peer = dist.get_rank(), 1 - dist.get_rank()
+    t = lambda *shape: torch.ones(*shape)
+    dist.all_reduce(t(4))
+    dist.all_reduce(t(4), op=dist.ReduceOp.MAX)
+    dist.all_reduce_coalesced([t(2), t(3)])
+    dist.reduce(t(4), 1, op=dist.ReduceOp.PRODUCT)
+    dist.broadcast(t(2, 3), 1)
+    dist.all_gather([t(4), t(4)], t(4))
+    dist.all_gather_into_tensor(t(8), t(4))
+    dist.gather(t(4), [t(4), t(4)] if rank == 0 else None, dst=0)
+    dist.scatter(t(4), [t(4), t(4)] if rank == 1 else None, src=1)
+    dist.reduce_scatter_tensor(t(4), t(8))
+    dist.all_to_all_single(t(4), t(4))
+    dist.all_to_all_single(t(4), t(4), [1, 3] if rank else [3, 1], [3, 1] if rank == 0 else [1, 3])
+    dist.barrier()
+    if rank == 0:
+        time.sleep(0.6)
+    from frtop_probe.recorder.life import life
+    from frtop_probe.ring.layout import Cell
+    beats = life.recorder.writer.cells[Cell.BEATS]
+    dist.monitored_barrier()
+    print("beats", life.recorder.writer.cells[Cell.BEATS] - beats)
+    if rank == 0:
+        dist.send(t(4), 1, tag=3)
+        dist.recv(t(4), None)
+        dist.isend(t(4), 1).wait()
+    else:
+        dist.recv(t(4), 0, tag=3)
+        dist.send(t(4), 0)
+        dist.irecv(t(4), 0).wait()
+    for request in dist.batch_isend_irecv([
+        dist.P2POp(dist.isend, t(5), peer), dist.P2POp(dist.irecv, t(5), peer)]):
+        request.wait()
+    dist.all_gather_object([None, None], {"a": rank})
+    with torch.inference_mode():
+        dist.all_reduce(t(6))
+    small = dist.new_group([1])
+    if rank == 1:
+        dist.all_reduce(t(4), group=small)
+        dist.broadcast(t(4), 1, group=small)
+
+    # A finished op's tensors are let go by the next op, or soon by the thread.
+    def finished():
+        big = torch.ones(1000, 1000)
+        dist.all_reduce(big)
+        return weakref.ref(big)
+    held = [finished() for _ in range(5)]
+    until = time.monotonic() + 5
+    while any(ref() is not None for ref in held) and time.monotonic() < until:
+        time.sleep(0.01)
+    print("kept", sum(ref() is not None for ref in held))
+
+    forever = dist.irecv(t(7), peer, tag=77)   # pending, and its handle kept
+    def dropped():
+        buffer = torch.ones(9)
+        dist.irecv(buffer, peer, tag=78)
+        return weakref.ref(buffer)
+    loose = dropped()
+    until = time.monotonic() + 5
+    while loose() is not None and time.monotonic() < until:
+        time.sleep(0.05)
+    print("loose", loose() is not None)
+    dist.barrier()
+    import os
+    os._exit(0)  # with the receive still pending, as a killed rank would leave it
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> list[Ended]:
+    return run(PROGRAM, tmp_path_factory.mktemp("ops") / "rings", ranks=2)
+
+
+@pytest.fixture(scope="module")
+def rings(world: list[Ended]) -> list[Ring]:
+    assert [ended.code for ended in world] == [0, 0], world[0].err + world[1].err
+    return [ended.ring for ended in world]
+
+
+def _of_kind(ring: Ring, kind: str) -> list[EventRow]:
+    return [row for row in ops(ring) if ring.signatures[row.signature]["kind"] == kind]
+
+
+def test_each_call_is_seen_once_and_in_order(rings: list[Ring]) -> None:
+    first = [
+        "all_reduce", "all_reduce", "all_reduce_coalesced", "reduce", "broadcast",
+        "all_gather", "all_gather_into_tensor", "gather", "scatter", "reduce_scatter_tensor",
+        "all_to_all_single", "all_to_all_single", "barrier", "monitored_barrier",
+    ]  # fmt: skip
+    for ring in rings:
+        assert kinds(ring)[: len(first)] == first
+    assert kinds(rings[0])[14:17] == ["send", "recv_any_source", "send"]
+    assert sorted(kinds(rings[0])[17:19]) == ["recv", "send"]
+
+
+def test_numbers_count_collectives_alone_from_the_groups_creation(rings: list[Ring]) -> None:
+    for ring in rings:
+        world = next(i for i, text in ring.groups.items() if text["description"] == "default_pg")
+        assert ring.groups[world]["exact"] is True
+        assert ring.groups[world]["ranks"] == "0-1"
+        rows = [row for row in ops(ring) if row.group == world]
+        collectives = [row.number for row in rows if not row.flags & Flag.P2P]
+        p2p = [row.number for row in rows if row.flags & Flag.P2P]
+        assert collectives == list(range(1, len(collectives) + 1))
+        assert p2p == list(range(1, len(p2p) + 1))
+        front = next(row for row in ring.group_rows() if row.group == world)
+        assert (front.number, front.p2p) == (len(collectives), len(p2p))
+
+
+def test_a_signature_has_all_that_matters(rings: list[Ring]) -> None:
+    zero, one = rings
+    spec = ["float32", [4], 1, "cpu"]
+
+    def first(ring: Ring, kind: str) -> dict[str, object]:
+        return ring.signatures[_of_kind(ring, kind)[0].signature]
+
+    assert first(zero, "all_reduce") == {"kind": "all_reduce", "inputs": [spec]}
+    assert first(zero, "all_gather")["outputs"] == [["float32", [4], 2, "cpu"]]
+    assert first(zero, "reduce")["root"] == 1
+    assert first(zero, "send") == {"kind": "send", "inputs": [spec], "peer": 1, "tag": 3}
+    assert first(one, "recv") == {"kind": "recv", "outputs": [spec], "peer": 0, "tag": 3}
+    assert first(zero, "barrier") == {"kind": "barrier"}
+    assert "outputs" in first(zero, "gather")
+    assert "outputs" not in first(one, "gather")
+    even, uneven = (zero.signatures[r.signature] for r in _of_kind(zero, "all_to_all_single"))
+    assert (even["in_splits"], even["out_splits"]) == ([2, 2], [2, 2])
+    assert (uneven["in_splits"], uneven["out_splits"]) == ([3, 1], [3, 1])
+
+
+def test_a_root_is_a_global_rank_in_a_small_group_too(rings: list[Ring]) -> None:
+    ring = rings[1]
+    small = next(i for i, text in ring.groups.items() if text["ranks"] == "1")
+    _, broadcast = [row for row in ops(ring) if row.group == small]
+    assert ring.signatures[broadcast.signature]["root"] == 1
+    assert broadcast.number == 2
+
+
+def test_reduce_ops_are_decoded_later(rings: list[Ring]) -> None:
+    rows = _of_kind(rings[0], "all_reduce")
+    assert [row.reduce for row in rows[:2]] == ["sum", "max"]
+    assert _of_kind(rings[0], "reduce")[0].reduce == "product"
+    assert _of_kind(rings[0], "broadcast")[0].reduce is None
+
+
+def test_all_is_complete_but_what_nobody_answers(rings: list[Ring]) -> None:
+    for ring in rings:
+        (pending,) = [row for row in ring.pending() if row.flags & Flag.P2P]
+        assert ring.signatures[pending.signature]["tag"] == 77
+        dropped = next(r for r in ops(ring) if ring.signatures[r.signature].get("tag") == 78)
+        assert Flag.UNTRACKED in dropped.flags
+        for row in ops(ring)[:-3]:
+            assert row.done_ns >= row.issued_ns, ring.signatures[row.signature]
+
+
+def test_who_waits_is_marked(rings: list[Ring]) -> None:
+    zero = rings[0]
+    assert Flag.SYNC in _of_kind(zero, "all_reduce")[0].flags
+    assert Flag.SYNC in _of_kind(zero, "monitored_barrier")[0].flags
+    sends = _of_kind(zero, "send")
+    assert [Flag.SYNC in row.flags for row in sends] == [True, False, False]
+
+
+def test_the_site_is_the_users_line(rings: list[Ring]) -> None:
+    for row in ops(rings[0]):
+        assert rings[0].sites[row.site][0].endswith("train.py")
+    count, smooth_ns = rings[0].usual_wait_ns(ops(rings[0])[0].site)
+    assert count == 1
+    assert smooth_ns > 0
+
+
+def test_before_the_first_group_there_are_pseudo_ops(rings: list[Ring]) -> None:
+    for ring in rings:
+        rows = ops(ring, Event.PSEUDO)
+        assert [ring.signatures[row.signature]["kind"] for row in rows] == [
+            "init_process_group",
+            "new_group",
+        ]
+        assert all(row.done_ns > row.issued_ns for row in rows)
+
+
+def test_no_tensor_is_kept_and_no_beat_is_lost(world: list[Ended], rings: list[Ring]) -> None:
+    for ended in world:
+        said = dict(line.split() for line in ended.out.splitlines())
+        assert (said["kept"], said["loose"]) == ("0", "False")
+    assert int(dict(line.split() for line in world[1].out.splitlines())["beats"]) >= 2
+    for ring in rings:
+        assert ring.cell(Cell.HOOK_ERRORS) == 0
+        assert ring.cell(Cell.STATE) == State.ON  # os._exit: nobody said goodbye
+
+
+def test_both_ranks_know_who_they_are(rings: list[Ring]) -> None:
+    jobs = [ring.who["job"] for ring in rings]
+    assert [ring.cell(Cell.RANK) for ring in rings] == [0, 1]
+    assert jobs[0] == jobs[1]
+    assert jobs[0]["nonce"]
+    assert (jobs[0]["name"], jobs[0]["world_size"]) == ("train.py", 2)
