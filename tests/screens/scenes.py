@@ -391,14 +391,16 @@ def no_agent() -> Frame:
 def many(world: int = 4096, tick: int = 0, changed: float = 0.1) -> Frame:
     """A large job of which a share of ranks changes from tick to tick."""
     ranks: dict[int, RankView] = {}
-    flips = int(world * changed)
     for number in range(world):
-        turned = (number - tick * flips) % world < flips
+        # Scattered, as ranks of different groups are; and each one heard in every tick.
+        turned = (number * 7919 + tick * 104_729) % 1000 < changed * 1000 / 2
         base = _moving(number)
-        ranks[number] = replace(base, posture="blocked") if turned else base
+        ranks[number] = base.judged(
+            "blocked" if turned else "moving", base.posture_since_ns, base.blocked_on
+        )
     job = wire.Job("node0", 29500, world, name="large")
     return Frame(
-        NOW + tick * S // 4,
+        NOW,
         WALL,
         "healthy",
         NOW - 100 * S,

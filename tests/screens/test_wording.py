@@ -42,6 +42,13 @@ def test_ages_never_run_ahead(seconds: float, words: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "words"), [(0.3, "<1s"), (1.9, "1s"), (9.9, "9s"), (12.5, "12s"), (61, "1m01s")]
+)
+def test_ages_in_tables_do_not_flicker(seconds: float, words: str) -> None:
+    assert wording.calm(seconds) == words
+
+
+@pytest.mark.parametrize(
     ("nanoseconds", "words"),
     [
         (350_000, "350 us"),

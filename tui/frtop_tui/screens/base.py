@@ -76,7 +76,7 @@ class FrameScreen(Screen[None]):
         self.badge = ""
 
     def compose(self) -> ComposeResult:
-        yield Static(id="too-small")
+        yield Static(id="too-small", markup=False)
         yield Headline()
         yield from self.panes()
         yield KeyLine()

@@ -50,7 +50,7 @@ class HelpLines(LineView):
 
     def __init__(self, keys: Sequence[tuple[str, str]], of: str) -> None:
         super().__init__(id="help", classes="pane")
-        self.border_title = f"help: keys of {of}"
+        self.entitle(f"help: keys of {of}")
         self.keys = keys
 
     def content(self, width: int) -> Sequence[Line]:

@@ -89,8 +89,8 @@ class Overview(FrameScreen):
             self._led_to = culprits
         table = self.query_one(RankTable)
         if table.display:
-            table.border_title = "ranks to look at first"
-            table.show(of_interest(frame, MOST_ROWS))
+            table.entitle("ranks to look at first")
+            table.show_ranks(frame, of_interest(frame, MOST_ROWS))
         self.draw_legend()
 
     def draw_legend(self) -> None:
@@ -106,7 +106,7 @@ class Overview(FrameScreen):
         if isinstance(sender, RankGrid) and sender.chosen is not None:
             self.post_message(OpenRank(sender.chosen))
         elif isinstance(sender, RankTable) and sender.chosen is not None:
-            self.post_message(OpenRank(sender.chosen.rank.rank))
+            self.post_message(OpenRank(sender.chosen.rank))
         elif isinstance(sender, GroupPanel) and sender.chosen is not None:
             label = sender.chosen.label.partition(":*")[0]
             members = fold(rank for group in sender.chosen.groups for rank in group.members)

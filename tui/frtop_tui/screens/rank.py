@@ -17,7 +17,7 @@ from frtop_tui.widgets.process_pane import ProcessPane
 from frtop_tui.widgets.queue import QueuePane
 from frtop_tui.widgets.spans import Line, join, plain, wrap
 from frtop_tui.widgets.stack_pane import StackPane
-from frtop_tui.widgets.wording import age, ending, group_label
+from frtop_tui.widgets.wording import age, calm, ending, group_label
 
 
 def banner_lines(frame: Frame, rank: RankView | None, number: int, width: int) -> list[Line]:
@@ -115,7 +115,7 @@ class RankScreen(FrameScreen):
         present = rank.present
         # The path reads on into the state: one line must say all that identifies a rank.
         start = (*path[:-1], *plain(f"{group} > " if group else "", "dim"), path[-1])
-        beat = "" if present is None else f"beat {age(rank.age_s(present.beat_ns, frame.now_ns))}"
+        beat = "" if present is None else f"beat {calm(rank.age_s(present.beat_ns, frame.now_ns))}"
         return (
             *start,
             *plain("  "),

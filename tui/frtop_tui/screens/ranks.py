@@ -12,7 +12,7 @@ from frtop_tui.job.model import Frame
 from frtop_tui.screens.base import FrameScreen, OpenRank, OpenStacks
 from frtop_tui.screens.filter import FilterError, matching
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.rank_table import RankTable, rows_of
+from frtop_tui.widgets.rank_table import RankTable
 
 
 class RanksScreen(FrameScreen):
@@ -46,7 +46,7 @@ class RanksScreen(FrameScreen):
 
     def panes(self) -> ComposeResult:
         yield RankTable(self.marked, id="ranks", classes="pane")
-        yield Static(id="wrong")
+        yield Static(id="wrong", markup=False)
         yield Input(
             self.filter_text,
             placeholder="rank:0-7,64  host:node[0-3]  group:tp  late  !late",
@@ -68,21 +68,23 @@ class RanksScreen(FrameScreen):
         except FilterError as error:
             # The rows stay as they were: half a word is wrong at every keystroke.
             self.wrong = str(error)
-            ranks = [row.rank for row in table.rows]
+            ranks = [frame.ranks[r.rank] for r in table.rows if r.rank in frame.ranks]
+            ranks.sort(key=lambda rank: rank.rank)
         column = next(c for c in table.columns if c.title == self.sort)
-        rows = rows_of(frame, ranks)
-        rows.sort(key=column.key, reverse=self.reverse)
+        table.at.now_ns = frame.now_ns
+        ranks.sort(key=column.key, reverse=self.reverse)
         table.sorted_by, table.reverse = self.sort, self.reverse
-        shown = f"{len(rows):,} of {len(frame.ranks):,}" if self.filter_text else f"{len(rows):,}"
+        shown = f"{len(ranks):,} of {len(frame.ranks):,}" if self.filter_text else f"{len(ranks):,}"
         also = f", filter {self.filter_text}" if self.filter_text else ""
         marks = f", {len(self.marked)} marked" if self.marked else ""
-        table.border_title = f"ranks {shown}{also}{marks}"
+        table.entitle(f"ranks {shown}{also}{marks}")
         table.empty = (
             "no rank matches the filter; esc clears it" if self.filter_text else "no ranks"
         )
-        table.show(rows)
+        table.show_ranks(frame, ranks)
         wrong = self.query_one("#wrong", Static)
-        wrong.update(self.wrong)
+        if wrong.content != self.wrong:
+            wrong.update(self.wrong)
         wrong.display = bool(self.wrong)
 
     def action_filter(self) -> None:
@@ -129,4 +131,4 @@ class RanksScreen(FrameScreen):
     def on_line_view_chosen(self, event: LineView.Chosen) -> None:
         table = self.query_one(RankTable)
         if event.sender is table and table.chosen is not None:
-            self.post_message(OpenRank(table.chosen.rank.rank))
+            self.post_message(OpenRank(table.chosen.rank))

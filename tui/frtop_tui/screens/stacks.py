@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from frtop_tui.job.model import Frame
 from frtop_tui.screens.base import FrameScreen, TakeStacks
 from frtop_tui.widgets.stack_tree import StackTree
-from frtop_tui.widgets.wording import age, ranks_word
+from frtop_tui.widgets.wording import calm, ranks_word
 
 
 class StacksScreen(FrameScreen):
@@ -50,8 +50,8 @@ class StacksScreen(FrameScreen):
         merged = tree.merged
         if merged is not None:
             seen = f"{merged.ranks:,} of {ranks_word(len(ranks))}"
-            old = f", up to {age(merged.age_s(frame.now_ns))} old" if merged.ranks else ""
-            tree.border_title = f"stacks {whose}: {seen}{old}"
+            old = f", up to {calm(merged.age_s(frame.now_ns))} old" if merged.ranks else ""
+            tree.entitle(f"stacks {whose}: {seen}{old}")
 
     def action_take(self) -> None:
         if self.frame is not None:

@@ -88,12 +88,12 @@ class GroupPanel(LineView):
 
     def __init__(self) -> None:
         super().__init__(id="groups", classes="pane", has_cursor=True)
-        self.border_title = "groups"
+        self.entitle("groups")
         self.rows: list[Row] = []
 
     def show(self, frame: Frame) -> None:
         self.rows = rows_of(frame.groups)
-        self.border_title = f"groups {len(frame.groups)}" if frame.groups else "groups"
+        self.entitle(f"groups {len(frame.groups)}" if frame.groups else "groups")
         self.redraw()
 
     @property

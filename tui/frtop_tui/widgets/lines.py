@@ -15,6 +15,7 @@ from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
 from textual.geometry import Region, Size
+from textual.markup import escape
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -59,8 +60,11 @@ class LineView(ScrollView, can_focus=True):
         self.cursor = 0
         self.cells_repainted = 0
         """How many cells `redraw` has asked to paint again; tests count them."""
+        self._title = ""
         self._lines: Sequence[Line] = ()
         self._shown: dict[int, Line] = {}
+        self._tone_styles: tuple[dict[str, Style], dict[str, Style]] = ({}, {})
+        """Every tone's style, without and with the cursor on the line."""
         self._strips: LRUCache[tuple[Line, int, bool], Strip] = LRUCache(2048)
 
     def content(self, width: int) -> Sequence[Line]:
@@ -91,6 +95,12 @@ class LineView(ScrollView, can_focus=True):
         if regions:
             self.refresh(*regions)
 
+    def entitle(self, title: str) -> None:
+        """Sets the title in the border, which repaints the widget: only when it differs."""
+        if title != self._title:
+            self._title = title
+            self.border_title = escape(title)
+
     def _measure(self) -> None:
         """Tells Textual the number of lines, which costs a layout: only when it matters."""
         count, told = len(self._lines), self.virtual_size.height
@@ -120,10 +130,15 @@ class LineView(ScrollView, can_focus=True):
         return strip
 
     def _strip(self, line: Line, width: int, chosen: bool) -> Strip:
-        over = self.tone("cursor") if chosen else Style.null()
-        segments = [Segment(text, self.tone(tone) + over) for text, tone in line]
-        strip = Strip(segments).adjust_cell_length(width, over)
-        return strip.apply_style(self.rich_style)
+        looks = self._tone_styles[chosen]
+        if not looks:
+            base = self.rich_style + self.tone("cursor") if chosen else self.rich_style
+            for name in ("", *TONES):
+                look = self.tone(name)
+                looks[name] = base + look + self.tone("cursor") if chosen else base + look
+        segments = [Segment(text, looks[tone]) for text, tone in line]
+        # Equal neighbours become one: every segment costs a colour sequence to the terminal.
+        return Strip(segments).adjust_cell_length(width, looks[""]).simplify()
 
     def tone(self, name: str) -> Style:
         """The look of a tone, from `tones.tcss`."""
@@ -134,6 +149,7 @@ class LineView(ScrollView, can_focus=True):
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._strips.clear()
+        self._tone_styles = ({}, {})
 
     def on_mount(self) -> None:
         self.redraw()

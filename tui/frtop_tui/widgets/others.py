@@ -37,7 +37,7 @@ class OthersPane(LineView):
 
     def __init__(self) -> None:
         super().__init__(id="others", classes="pane")
-        self.border_title = "the other ranks"
+        self.entitle("the other ranks")
         self.frame: Frame | None = None
         self.besides = -1
 

@@ -74,16 +74,17 @@ class ProcessPane(LineView):
 
     def __init__(self) -> None:
         super().__init__(id="process", classes="pane")
-        self.border_title = "process"
+        self.entitle("process")
         self.rank: RankView | None = None
 
     def show(self, frame: Frame, rank: RankView) -> None:
         self.rank = rank
-        self.border_title = "process and children"
+        title = "process and children"
         fetch = None if rank.present is None else rank.present.fetch
         if fetch is not None and fetch.end_ns < fetch.begin_ns:
             since = age(rank.age_s(fetch.begin_ns, frame.now_ns))
-            self.border_title += f": waits for data since {since}"
+            title += f": has waited for data for {since}"
+        self.entitle(title)
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:

@@ -9,7 +9,7 @@ from frtop_probe import wire
 from frtop_tui.job.model import Frame, RankView
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, plain
-from frtop_tui.widgets.wording import age, duration, group_of, kind, number, site, tensors
+from frtop_tui.widgets.wording import age, calm, duration, group_of, kind, number, site, tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def queue_lines(rank: RankView, now_ns: int, width: int) -> list[Line]:
     if not recent:
         rows.append((("recent   ", "dim"), ("none known", "dim")))
         return rows
-    rows.append(plain(f"recent   as of {age(rank.age_s(look.at_ns, now_ns))} ago", "dim"))
+    rows.append(plain(f"recent   as of {calm(rank.age_s(look.at_ns, now_ns))} ago", "dim"))
     rows += [op_line(rank, op, _took(op), columns, width) for op in recent]
     if look.ops_lost:
         rows.append(plain(f"  {look.ops_lost:,} ops lost before these", "warn"))
@@ -102,7 +102,7 @@ class QueuePane(LineView):
 
     def __init__(self) -> None:
         super().__init__(id="queue", classes="pane")
-        self.border_title = "queue"
+        self.entitle("queue")
         self.rank: RankView | None = None
         self.now_ns = 0
 
@@ -110,16 +110,16 @@ class QueuePane(LineView):
         same = self.rank is not None and self.rank.rank == rank.rank
         if same and self.scroll_offset.y > 0:
             # Lines that move away under the eye cannot be read.
-            self.border_title = "queue (held still, F follows)"
+            self.entitle("queue (held still, F follows)")
             return
-        self.border_title = "queue"
+        self.entitle("queue")
         self.rank, self.now_ns = rank, frame.now_ns
         self.redraw()
 
     def follow(self) -> None:
         """Back to the newest op."""
         self.scroll_to(y=0, animate=False)
-        self.border_title = "queue"
+        self.entitle("queue")
 
     def content(self, width: int) -> Sequence[Line]:
         return () if self.rank is None else queue_lines(self.rank, self.now_ns, width)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, islice
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -14,25 +15,22 @@ from frtop_tui.job.model import Frame, RankView
 from frtop_tui.widgets.rank_grid import natural, short_hosts
 from frtop_tui.widgets.spans import Span
 from frtop_tui.widgets.table import Column, LineTable
-from frtop_tui.widgets.wording import LETTERS, URGENCY, age, inside, site
+from frtop_tui.widgets.wording import LETTERS, URGENCY, calm, inside, site
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A rank at the moment of a frame; ages are counted from there."""
+@dataclass(slots=True)
+class Moment:
+    """What a row needs beside its rank: the time that ages are counted to, short hosts."""
 
-    rank: RankView
-    now_ns: int
-    host: str
+    now_ns: int = 0
+    names: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def since_s(self) -> float:
-        return max(0.0, (self.now_ns - self.rank.posture_since_ns) / 1e9)
+    def since_s(self, rank: RankView) -> float:
+        return max(0.0, (self.now_ns - rank.posture_since_ns) / 1e9)
 
-    @property
-    def beat_s(self) -> float:
-        present = self.rank.present
-        return -1.0 if present is None else self.rank.age_s(present.beat_ns, self.now_ns)
+    def beat_s(self, rank: RankView) -> float:
+        present = rank.present
+        return -1.0 if present is None else rank.age_s(present.beat_ns, self.now_ns)
 
 
 def cpu_share(look: wire.Look | None, prior: wire.Look | None, pid: int) -> float | None:
@@ -46,97 +44,87 @@ def cpu_share(look: wire.Look | None, prior: wire.Look | None, pid: int) -> floa
     return max(0, after.cpu_ns - before.cpu_ns) / (look.at_ns - prior.at_ns)
 
 
-def _rank(row: Row, marked: Collection[int]) -> Span:
-    is_marked = row.rank.rank in marked
-    return (f"{'*' if is_marked else ''}{row.rank.rank}", "mark" if is_marked else "strong")
+def _rank(rank: RankView, marked: Collection[int]) -> Span:
+    is_marked = rank.rank in marked
+    return (f"{'*' if is_marked else ''}{rank.rank}", "mark" if is_marked else "strong")
 
 
-def _posture(row: Row) -> Span:
-    posture = row.rank.posture
-    return (f"{LETTERS[posture]} {posture}", posture)
+def _posture(rank: RankView) -> Span:
+    return (f"{LETTERS[rank.posture]} {rank.posture}", rank.posture)
 
 
-def _where(row: Row) -> Span:
-    op = row.rank.blocked_on
+def _where(rank: RankView) -> Span:
+    op = rank.blocked_on
     return (site(op.site) if op is not None else "", "dim")
 
 
-def _process(row: Row) -> Span:
-    process = row.rank.process
-    return (process.state if process is not None else "", "")
+def _process(rank: RankView) -> Span:
+    return (rank.process.state if rank.process is not None else "", "")
 
 
-def _cpu(row: Row) -> Span:
-    share = cpu_share(row.rank.look, row.rank.prior_look, row.rank.identity.pid)
-    return ("" if share is None else f"{share:.0%}", "dim")
+def _share(rank: RankView) -> float:
+    share = cpu_share(rank.look, rank.prior_look, rank.identity.pid)
+    return -1.0 if share is None else share
 
 
-def _beat(row: Row) -> Span:
-    if row.beat_s < 0:
+def _cpu(rank: RankView) -> Span:
+    share = _share(rank)
+    return ("" if share < 0 else f"{share:.0%}", "dim")
+
+
+def _step(rank: RankView) -> int:
+    return rank.present.step if rank.present is not None else 0
+
+
+def _beat(rank: RankView, moment: Moment) -> Span:
+    seconds = moment.beat_s(rank)
+    if seconds < 0:
         return ("", "")
-    return (age(row.beat_s), "silent" if row.rank.posture == "silent" else "dim")
+    return (calm(seconds), "silent" if rank.posture == "silent" else "dim")
 
 
-def _step(row: Row) -> int:
-    return row.rank.present.step if row.rank.present is not None else 0
+def columns(marked: Collection[int], at: Moment) -> list[Column[RankView]]:
+    """Essential ones first; those with `needs` wait for a wider terminal.
 
-
-def columns(marked: Collection[int]) -> list[Column[Row]]:
-    """Essential ones first; those with `needs` wait for a wider terminal."""
+    Rows come by rank and sorting is stable, so no key has to name the rank as well.
+    """
     return [
-        Column("rank", 6, partial(_rank, marked=marked), lambda r: r.rank.rank, right=True),
-        Column("posture", 9, _posture, lambda r: (URGENCY[r.rank.posture], r.rank.rank)),
-        Column(
-            "for",
-            6,
-            lambda r: (age(r.since_s), ""),
-            lambda r: (-r.since_s, r.rank.rank),
-            right=True,
-        ),
-        Column("host", 8, lambda r: (r.host, ""), lambda r: (natural(r.rank.host), r.rank.rank)),
+        Column("rank", 6, partial(_rank, marked=marked), lambda r: r.rank, right=True),
+        Column("posture", 9, _posture, lambda r: URGENCY[r.posture]),
+        Column("for", 6, lambda r: (calm(at.since_s(r)), ""), lambda r: -at.since_s(r), right=True),
+        Column("host", 8, lambda r: (at.names[r.host], ""), lambda r: natural(r.host), wide=16),
         Column(
             "waits in, or does",
             0,
-            lambda r: (inside(r.rank, r.now_ns), ""),
-            lambda r: (inside(r.rank, r.now_ns), r.rank.rank),
+            lambda r: (inside(r, at.now_ns), ""),
+            lambda r: inside(r, at.now_ns),
         ),
-        Column("line", 18, _where, lambda r: (_where(r)[0], r.rank.rank), needs=110),
-        Column(
-            "step",
-            8,
-            lambda r: (str(_step(r) or ""), ""),
-            lambda r: (_step(r), r.rank.rank),
-            right=True,
-            needs=90,
-        ),
-        Column("beat", 5, _beat, lambda r: (-r.beat_s, r.rank.rank), right=True),
+        Column("line", 18, _where, lambda r: _where(r)[0], needs=110),
+        Column("step", 8, lambda r: (str(_step(r) or ""), ""), _step, right=True, needs=90),
+        Column("beat", 5, partial(_beat, moment=at), lambda r: -at.beat_s(r), right=True),
         Column(
             "pid",
             8,
-            lambda r: (str(r.rank.identity.pid), "dim"),
-            lambda r: (r.rank.identity.pid, r.rank.rank),
+            lambda r: (str(r.identity.pid), "dim"),
+            lambda r: r.identity.pid,
             right=True,
             needs=100,
         ),
-        Column("proc", 4, _process, lambda r: (_process(r)[0], r.rank.rank), needs=110),
-        Column("cpu", 5, _cpu, lambda r: (_cpu(r)[0], r.rank.rank), right=True, needs=120),
+        Column("proc", 4, _process, lambda r: _process(r)[0], needs=110),
+        Column("cpu", 5, _cpu, lambda r: -_share(r), right=True, needs=120),
     ]
 
 
-def rows_of(frame: Frame, ranks: Iterable[RankView]) -> list[Row]:
-    """Rows of these ranks, in their order."""
-    names = short_hosts(sorted({rank.host for rank in frame.ranks.values()}))
-    return [Row(rank, frame.now_ns, names[rank.host]) for rank in ranks]
-
-
-def of_interest(frame: Frame, most: int) -> Sequence[Row]:
+def of_interest(frame: Frame, most: int) -> list[RankView]:
     """The ranks to look at first, for where there is no room for all."""
-    ranks = sorted(frame.ranks.values(), key=lambda rank: (URGENCY[rank.posture], rank.rank))
-    return rows_of(frame, ranks[:most])
+    found: dict[str, list[RankView]] = {posture: [] for posture in URGENCY}
+    for rank in frame.ranks.values():
+        found[rank.posture].append(rank)
+    return list(islice(chain.from_iterable(found.values()), most))
 
 
-class RankTable(LineTable[Row]):
-    """Rows of ranks; marks are shown with a star."""
+class RankTable(LineTable[RankView]):
+    """Rows of ranks; marks are shown with a star. The cursor stays on its rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "look at rank", tooltip="queue, stack, process", id="rank.open"),
@@ -144,11 +132,26 @@ class RankTable(LineTable[Row]):
     ]
 
     def __init__(self, marked: set[int], **keywords: str | None) -> None:
-        super().__init__(columns(marked), "no ranks", **keywords)
+        self.at = Moment()
+        super().__init__(columns(marked, self.at), "no ranks", **keywords)
         self.marked = marked
+
+    def show_ranks(self, frame: Frame, ranks: Sequence[RankView]) -> None:
+        """Shows these ranks in this order, at the moment of the frame."""
+        self.at.now_ns = frame.now_ns
+        hosts = {rank.host for rank in frame.ranks.values()}
+        if hosts != self.at.names.keys():
+            self.at.names = short_hosts(sorted(hosts))
+        stays = self.chosen if self.cursor > 1 else None
+        self.rows = ranks
+        if stays is not None:
+            # Rows move as ranks change; `enter` must open the rank one has chosen.
+            places = (n for n, rank in enumerate(ranks, 1) if rank.rank == stays.rank)
+            self.move_to(next(places, self.cursor))
+        self.redraw()
 
     def action_mark(self) -> None:
         if self.chosen is not None:
-            self.marked ^= {self.chosen.rank.rank}
+            self.marked ^= {self.chosen.rank}
             self.action_down()
             self.redraw()

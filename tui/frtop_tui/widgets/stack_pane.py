@@ -9,7 +9,7 @@ from frtop_tui.job.model import Frame, RankView
 from frtop_tui.widgets.frames import place, yours
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, join, plain, wrap
-from frtop_tui.widgets.wording import age
+from frtop_tui.widgets.wording import calm
 
 
 def thread_line(thread: wire.ThreadStack, main_ident: int, look: wire.Look) -> Line:
@@ -84,20 +84,21 @@ class StackPane(LineView):
 
     def __init__(self) -> None:
         super().__init__(id="stack", classes="pane")
-        self.border_title = "stack"
+        self.entitle("stack")
         self.rank: RankView | None = None
 
     def show(self, frame: Frame, rank: RankView) -> None:
         self.rank = rank
         look = rank.look
         if look is None or not look.dumps:
-            self.border_title = "stack"
+            self.entitle("stack")
         else:
+            taken = rank.stacks_ns or look.at_ns
             # The line to look at may be out of sight below a dozen frames of torch.
             stack = rank.main_stack
             mine = yours(stack.frames) if stack is not None else None
             where = f", yours: {place(stack.frames[mine])}" if stack and mine is not None else ""
-            self.border_title = f"stack, {age(rank.age_s(look.at_ns, frame.now_ns))} old{where}"
+            self.entitle(f"stack, {calm(rank.age_s(taken, frame.now_ns))} old{where}")
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:

@@ -26,7 +26,7 @@ class StackTree(LineView):
 
     def __init__(self) -> None:
         super().__init__(id="tree", classes="pane", has_cursor=True)
-        self.border_title = "stacks"
+        self.entitle("stacks")
         self.merged: Merged | None = None
         self.turned: set[tuple[Step, ...]] = set()
         self._entries: list[Entry] = []

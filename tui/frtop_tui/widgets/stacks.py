@@ -135,7 +135,7 @@ def merge_frame(frame: Frame, ranks: Iterable[int]) -> Merged:
             missing.setdefault(why_none(rank), []).append(wanted)
             continue
         stacks.append((wanted, stack.frames))
-        oldest = min(oldest, rank.look.at_ns + rank.clock_ns)
+        oldest = min(oldest, (rank.stacks_ns or rank.look.at_ns) + rank.clock_ns)
     listed = sorted(missing.items(), key=lambda item: (len(item[1]), item[1]))
     reasons = tuple((why, tuple(numbers)) for why, numbers in listed)
     return Merged(merge(stacks), len(stacks), reasons, oldest)

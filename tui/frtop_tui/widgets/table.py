@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from textual.strip import Strip
 
@@ -12,6 +12,8 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, plain
 
 RowT = TypeVar("RowT")
+WIDE: Final = 110
+"""Cells from which columns may have more room than they need at 80."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,11 @@ class Column(Generic[RowT]):
     title: str
     width: int
     cell: Callable[[RowT], Span]
-    key: Callable[[RowT], object]
+    key: Callable[[RowT], Any]  # whatever can be compared with its like
     right: bool = False
     needs: int = 0
+    wide: int = 0
+    """Its width from `WIDE` cells on, if that is another."""
 
 
 class _Rows(Sequence[Line], Generic[RowT]):
@@ -34,13 +38,13 @@ class _Rows(Sequence[Line], Generic[RowT]):
 
     def __init__(self, table: LineTable[RowT], width: int) -> None:
         self._table = table
-        self._width = width
+        self._seen = table.seen(width)
 
     def __len__(self) -> int:
         return len(self._table.rows) + 1
 
     def __getitem__(self, y: int) -> Line:  # type: ignore[override]  # only lines, no slices
-        return self._table.row_line(y, self._width)
+        return self._table.row_line(y, self._seen)
 
 
 class LineTable(LineView, Generic[RowT]):
@@ -69,22 +73,20 @@ class LineTable(LineView, Generic[RowT]):
     def seen(self, width: int) -> list[tuple[Column[RowT], int]]:
         """Columns that have room, with their widths."""
         columns = [column for column in self.columns if width >= column.needs]
-        fixed = sum(column.width + 2 for column in columns)
-        rest = max(8, width - fixed + 2)
-        return [(column, column.width or rest - 2) for column in columns]
+        widths = [c.wide if c.wide and width >= WIDE else c.width for c in columns]
+        rest = max(8, width - sum(widths) - 2 * (len(columns) - 1))
+        return [(column, cells or rest) for column, cells in zip(columns, widths, strict=True)]
 
     def content(self, width: int) -> Sequence[Line]:
         self.cursor = max(1, self.cursor)
         return _Rows(self, width)
 
-    def row_line(self, y: int, width: int) -> Line:
-        if y == 0:
-            return self._titles(width)
-        if y > len(self.rows):
+    def row_line(self, y: int, seen: Sequence[tuple[Column[RowT], int]]) -> Line:
+        if not 0 < y <= len(self.rows):
             return ()
         row = self.rows[y - 1]
         spans: list[Span] = []
-        for column, cells in self.seen(width):
+        for column, cells in seen:
             text, tone = column.cell(row)
             spans.append((fit(text, cells, right=column.right), tone))
             spans.append(("  ", ""))

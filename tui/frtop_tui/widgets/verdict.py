@@ -113,18 +113,18 @@ class VerdictPanel(LineView):
 
     def __init__(self) -> None:
         super().__init__(id="verdict", classes="pane")
-        self.border_title = "verdict"
+        self.entitle("verdict")
         self.frame: Frame | None = None
 
     def show(self, frame: Frame) -> None:
         self.frame = frame
         verdicts = frame.verdicts
         if len(verdicts) == 1:
-            self.border_title = f"verdict: {status(verdicts[0], frame.now_ns)}"
+            self.entitle(f"verdict: {status(verdicts[0], frame.now_ns)}")
         elif verdicts:
-            self.border_title = f"{len(verdicts)} verdicts, root causes first"
+            self.entitle(f"{len(verdicts)} verdicts, root causes first")
         else:
-            self.border_title = "verdict"
+            self.entitle("verdict")
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:

@@ -84,6 +84,13 @@ def age(seconds: float) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
 
 
+def calm(seconds: float) -> str:
+    """An age in whole seconds, `<1s` for what is fresh: nothing flickers in a live table."""
+    if seconds < 1:
+        return "<1s"
+    return f"{int(seconds)}s" if seconds < 10 else age(seconds)
+
+
 def duration(nanoseconds: int) -> str:
     """`350 us`, `18.2 ms`, `2.35 s`, and as `age` from ten seconds on."""
     if nanoseconds < 1_000_000:
