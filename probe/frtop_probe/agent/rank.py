@@ -25,6 +25,7 @@ _IO_STEP: Final = 4096
 _RSS_STEP: Final = 16 * 1024 * 1024
 _FLUSH_TICKS: Final = 8
 """Ticks between what is told seldom: small changes of a process, and dear reads."""
+_PENDING_TICKS: Final = 4
 _CHEAP_WINDOW: Final = 512
 """Events among which pending ops are looked for in every tick; some 2 us each."""
 
@@ -62,7 +63,7 @@ class Rank:
     _pending_more: int = 0
     _process: wire.Process | None = None
     _pending_head: int = -1
-    _pending_stopped: bool = False
+    _pending_quiet: bool = False
     _pending_ticks: int = _FLUSH_TICKS
     _process_ticks: int = 0
     _side_used: int = 0
@@ -194,19 +195,27 @@ class Rank:
     def _pending_due(self) -> bool:
         """Whether to look for pending ops in this tick.
 
-        Usually cheap. With one that stays pending while thousands go by, the whole
-        history lies between the two: then seldom, and at once when the rank stops.
+        At once when the rank has stopped issuing, and when all that was told is done: that
+        is when they matter. While it moves they change all the time, and are told seldom.
         """
         head = self.ring.cell(Cell.HEAD)
-        stopped = head == self._pending_head and not self._pending_stopped
-        self._pending_stopped = head == self._pending_head
-        self._pending_head = head
+        quiet, self._pending_head = head == self._pending_head, head
+        stopped, self._pending_quiet = quiet and not self._pending_quiet, quiet
         self._pending_ticks += 1
-        window = head - self.ring.cell(Cell.OLDEST)
-        if window > _CHEAP_WINDOW and self._pending_ticks < _FLUSH_TICKS and not stopped:
-            return False
-        self._pending_ticks = 0
-        return True
+        cheap = head - self.ring.cell(Cell.OLDEST) <= _CHEAP_WINDOW
+        due = (
+            stopped
+            or (quiet and cheap)
+            or self._pending_ticks >= (_PENDING_TICKS if cheap else _FLUSH_TICKS)
+            or (bool(self._pending) and not any(map(self._still_pending, self._pending)))
+        )
+        if due:
+            self._pending_ticks = 0
+        return due
+
+    def _still_pending(self, op: wire.Op) -> bool:
+        row = self.ring.event(op.sequence)
+        return row is None or row.pending  # None: so old that it is kept elsewhere
 
     def _new_pending(self, now_ns: int) -> tuple[wire.Op, ...] | None:
         if not self._pending_due() and self.lives:
