@@ -124,7 +124,17 @@ class Scene:
     ) -> None:
         """Ops that are complete."""
         for rank in ranks:
-            self._issue(rank, kind, group, number, ago, site, usual_s, 100, fields, told=told)
+            self._issue(
+                rank,
+                kind,
+                group,
+                number=number,
+                ago=ago,
+                site=site,
+                usual_s=usual_s,
+                fields=fields,
+                told=told,
+            )
 
     def waits(
         self,
@@ -147,9 +157,21 @@ class Scene:
         for rank in ranks:
             actor = self.actors[rank]
             op = self._issue(
-                rank, kind, group, number, for_s, site, usual_s, usual_count, fields,
-                pending=True, sync=sync, thread=thread, p2p=p2p, tracked=tracked,
-            )  # fmt: skip
+                rank,
+                kind,
+                group,
+                number=number,
+                ago=for_s,
+                site=site,
+                usual_s=usual_s,
+                usual_count=usual_count,
+                fields=fields,
+                pending=True,
+                sync=sync,
+                thread=thread,
+                p2p=p2p,
+                tracked=tracked,
+            )
             actor.pending.append(op)
             if sync:
                 actor.stack = COLLECTIVE
@@ -170,7 +192,7 @@ class Scene:
                     thread=MAIN,
                     sync=True,
                     pseudo=True,
-                )  # fmt: skip
+                )
             )
 
     def _issue(
@@ -178,13 +200,13 @@ class Scene:
         rank: int,
         kind: str,
         group: str,
+        *,
         number: int | None,
         ago: float,
         site: str,
         usual_s: float,
-        usual_count: int,
         fields: dict[str, object],
-        *,
+        usual_count: int = 100,
         pending: bool = False,
         sync: bool = False,
         thread: int = MAIN,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from diagnosis.scenes import BACKWARD, LOADER, LOCK, Scene, frame, only
 
+from diagnosis.scenes import BACKWARD, LOADER, LOCK, Scene, frame, only
 from frtop_tui.diagnosis.report import exit_status
 from frtop_tui.job.model import Posture, Verdict
 

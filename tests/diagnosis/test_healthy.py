@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from diagnosis.scenes import BACKWARD, LOCK, Scene, frame
 
+from diagnosis.scenes import BACKWARD, LOCK, Scene, frame
 from frtop_tui.diagnosis.report import exit_status
 from frtop_tui.job.model import Frame
 

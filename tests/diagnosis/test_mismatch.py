@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from diagnosis.scenes import FLOATS, Scene, frame, only
 
+from diagnosis.scenes import FLOATS, Scene, frame, only
 from frtop_probe import wire
 from frtop_tui.diagnosis.report import exit_status
 from frtop_tui.diagnosis.signatures import difference

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, DATALOADER, LOCK, frame
 
+from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, DATALOADER, LOCK, frame
 from frtop_probe import wire
 from frtop_tui.diagnosis.places import Kind, classify, is_asleep_on_lock, system_call
 

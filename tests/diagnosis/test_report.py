@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from diagnosis.scenes import Scene
 
+from diagnosis.scenes import Scene
 from frtop_tui.diagnosis.report import document, exit_status, text
 from frtop_tui.job.model import Coverage, Frame, Health, Verdict, VerdictKind, Why
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from diagnosis.scenes import Scene, only
 
 WORLD = 16_384

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from diagnosis.scenes import BACKWARD, C10D, LOCK, Scene, frame, only
 
+from diagnosis.scenes import BACKWARD, C10D, LOCK, Scene, frame, only
 from frtop_tui.diagnosis.report import exit_status
 from frtop_tui.diagnosis.waiting import wait_of
 

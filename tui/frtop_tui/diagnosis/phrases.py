@@ -69,23 +69,18 @@ def wait_evidence(point: Point, now_ns: int) -> list[str]:
     return [text]
 
 
-def position_evidence(
-    views: Mapping[int, RankView], point: Point, culprits: Sequence[int]
-) -> list[str]:
-    """How far the culprits are in the group, and what they did last."""
+def last_op_evidence(views: Mapping[int, RankView], culprits: Sequence[int]) -> list[str]:
+    """What the culprits did last, as far as they are known at all."""
     lines = []
-    for rank in culprits[:3]:
-        view = views.get(rank)
-        if view is None:
+    for view in filter(None, map(views.get, culprits[:3])):
+        known = [front.last for front in view.fronts.values() if front.last is not None]
+        if not known:
             continue
-        fronts = [front for front in view.fronts.values() if front.last is not None]
-        last = max(fronts, key=lambda front: front.issued_ns, default=None)
-        if last is not None and last.last is not None:
-            group = view.groups.get(last.group)
-            label = group_label(group.name, group.description) if group is not None else ""
-            lines.append(
-                f"rank {rank} last issued {kind_of(last.last)} #{last.number} of {label}{at_line(last.last)}"
-            )
+        last = max(known, key=lambda op: op.sequence)
+        group = view.groups.get(last.group)
+        of = f" of {group_label(group.name, group.description)}" if group is not None else ""
+        number = "" if last.p2p else f" #{last.number}"
+        lines.append(f"rank {view.rank} last issued {kind_of(last)}{number}{of}{at_line(last)}")
     return lines
 
 

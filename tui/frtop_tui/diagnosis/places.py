@@ -106,16 +106,49 @@ _SOCKET_CALLS: Final = frozenset(
 _SLEEP_CALLS: Final = frozenset({"nanosleep", "clock_nanosleep"})
 
 _LIBRARY: Final = re.compile(r"(/torch/|/site-packages/|/dist-packages/|/lib/python3|^<frozen)")
-_COLLECTIVE: Final = re.compile(
-    r"torch/distributed/(distributed_c10d|c10d_logger|_functional_collectives|nn/functional)"
+_ANY: Final = re.compile("")
+_Sign = tuple[int, re.Pattern[str], re.Pattern[str], Kind]
+
+
+def _frame(file: str, kind: Kind, *, function: str = "", reach: int = 999) -> _Sign:
+    return (reach, re.compile(file), re.compile(function) if function else _ANY, kind)
+
+
+_FRAMES: Final[tuple[_Sign, ...]] = (
+    _frame(r"torch/utils/data", "dataloader", reach=12),
+    _frame(
+        r"torch/distributed/(distributed_c10d|c10d_logger|_functional_collectives|nn/functional)",
+        "collective",
+    ),
+    _frame(r"torch/distributed/(rendezvous|elastic)", "store"),
+    _frame("", "backward", function="_engine_run_backward"),
+    _frame(r"torch/(cuda|accelerator)", "device", function="^synchronize$"),
+    _frame(r"torch/_inductor", "compiling"),
+    _frame(r"torch/_dynamo", "compiling", reach=3),
+    _frame(r"^<frozen importlib", "importing", reach=3),
 )
-_SLEEP_TEXT: Final = re.compile(r"\bsleep\s*\(")
-_LOCK_TEXT: Final = re.compile(
-    r"\.acquire\(|\.join\(|\.wait\(|\bwith\b.*lock|\.result\(", re.IGNORECASE
+"""How deep a frame may lie, its file, its function, and what it means."""
+_LEAVES: Final[tuple[_Sign, ...]] = (
+    _frame(r"/(threading|queue|multiprocessing/synchronize)\.py$", "lock"),
+    _frame(r"/(socket|ssl|http/client|selectors)\.py$", "socket"),
 )
-_FILE_TEXT: Final = re.compile(
-    r"\.(read|readline|readlines|readinto|write|flush|fsync)\(|\bopen\(|np\.load|torch\.(load|save)"
-    r"|flock\("
+"""What the innermost frame means when nothing around it says more."""
+
+_LINES: Final[tuple[tuple[re.Pattern[str], Kind], ...]] = (
+    (re.compile(r"\bsleep\s*\("), "sleeping"),
+    (re.compile(r"(work|handle)\w*(\[\w+\])?\.wait\(", re.IGNORECASE), "collective"),
+    (re.compile(r"synchronize\(\)"), "device"),
+    (
+        re.compile(
+            r"\.(read|readline|readlines|readinto|write|flush|fsync)\(|\bopen\(|np\.load"
+            r"|torch\.(load|save)|flock\("
+        ),
+        "file_io",
+    ),
+    (
+        re.compile(r"\.(acquire|join|wait|result)\(|\bwith\b.*lock", re.IGNORECASE),
+        "lock",
+    ),
 )
 
 
@@ -165,29 +198,14 @@ def short_file(path: str) -> str:
 
 
 def _library_kind(frames: tuple[wire.TraceFrame, ...]) -> Kind | None:
-    """What the frames of known libraries say, innermost first."""
+    """What the frames of known libraries say, the innermost known one first."""
     for depth, frame in enumerate(frames):
-        file, function = frame.file, frame.function
-        if "torch/utils/data" in file and depth < 12:
-            return "dataloader"
-        if _COLLECTIVE.search(file):
-            return "store" if _is_rendezvous(frames[: depth + 3]) else "collective"
-        if "torch/distributed/rendezvous" in file or "torch/distributed/elastic" in file:
-            return "store"
-        if "_engine_run_backward" in function:
-            return "backward"
-        if function == "synchronize" and ("torch/cuda" in file or "torch/accelerator" in file):
-            return "device"
-        if "torch/_inductor" in file or ("torch/_dynamo" in file and depth < 3):
-            return "compiling"
-        if file.startswith("<frozen importlib") and depth < 3:
-            return "importing"
+        for reach, file, function, kind in _FRAMES:
+            if depth < reach and file.search(frame.file) and function.search(frame.function):
+                rendezvous = kind == "collective" and _is_rendezvous(frames[: depth + 3])
+                return "store" if rendezvous else kind
     leaf = frames[0].file
-    if leaf.endswith(("/threading.py", "/queue.py", "/multiprocessing/synchronize.py")):
-        return "lock"
-    if leaf.endswith(("/socket.py", "/ssl.py", "/http/client.py", "/selectors.py")):
-        return "socket"
-    return None
+    return next((kind for _, file, _, kind in _LEAVES if file.search(leaf)), None)
 
 
 def _is_rendezvous(frames: tuple[wire.TraceFrame, ...]) -> bool:
@@ -197,35 +215,19 @@ def _is_rendezvous(frames: tuple[wire.TraceFrame, ...]) -> bool:
 
 def _line_kind(leaf: wire.TraceFrame) -> Kind | None:
     """What the text of the innermost line says: the C call made there has no frame."""
-    source = leaf.source
-    if not source:
-        return None
-    if _SLEEP_TEXT.search(source):
-        return "sleeping"
-    if ".wait()" in source and ("work" in source.lower() or "handle" in source.lower()):
-        return "collective"
-    if "synchronize()" in source:
-        return "device"
-    if _FILE_TEXT.search(source):
-        return "file_io"
-    if _LOCK_TEXT.search(source):
-        return "lock"
-    return None
+    return next((kind for text, kind in _LINES if text.search(leaf.source)), None)
 
 
 def _kernel_kind(process: wire.Process | None) -> Kind:
     if process is None:
         return "unknown"
     call = system_call(process)
-    if call in _SLEEP_CALLS or "nanosleep" in process.wchan:
-        return "sleeping"
     on_file = call in _FILE_CALLS and process.file.startswith("/")
-    if process.state == "D" or call in _PATH_CALLS or on_file:
-        return "file_io"
-    if call in _SOCKET_CALLS or process.file.startswith("socket:"):
-        return "socket"
-    if process.state == "R":
-        return "computing"
-    if is_asleep_on_lock(process):
-        return "lock"
-    return "unknown"
+    signs: tuple[tuple[bool, Kind], ...] = (
+        (call in _SLEEP_CALLS or "nanosleep" in process.wchan, "sleeping"),
+        (process.state == "D" or call in _PATH_CALLS or on_file, "file_io"),
+        (call in _SOCKET_CALLS or process.file.startswith("socket:"), "socket"),
+        (process.state == "R", "computing"),
+        (is_asleep_on_lock(process), "lock"),
+    )
+    return next((kind for shown, kind in signs if shown), "unknown")

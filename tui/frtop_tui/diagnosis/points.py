@@ -1,5 +1,4 @@
-"""What ranks wait at: one op of one group, who of its members has not entered it, and
-where the blame goes from there.
+"""What ranks wait at, who has not entered it, and where the blame goes from there.
 
 Edges go from a point to the points in which its absent members are themselves blocked.
 Following them ends at sinks (members that are not blocked), at members that are gone, at

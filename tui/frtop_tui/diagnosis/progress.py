@@ -16,24 +16,30 @@ def progress_of(view: RankView, now_ns: int) -> tuple[Progress, str]:
     """Progress, and what shows it (or what was missing)."""
     if view.ending is not None:
         return "none", "its process ended"
-    if view.process is not None and view.process.state in ("T", "t"):
+    if view.posture == "stopped":
         return "none", "its process is stopped"
     active = last_activity_ns(view)
     if active and now_ns - view.clock_ns - active < RECENT_NS:
         return "active", "it still issues ops"
-    new, old = view.look, view.prior_look
-    if new is None or old is None:
+    if view.look is None or view.prior_look is None:
         return "unknown", "not looked at twice yet"
-    if view.present is not None and old.present is not None and _moved(old.present, view.present):
-        return "active", "its ops or steps advance"
-    grown = _grown(old, new)
-    if grown:
-        return "active", grown
+    return _between(view, view.prior_look, view.look)
+
+
+def _between(view: RankView, old: wire.Look, new: wire.Look) -> tuple[Progress, str]:
+    """What has changed from one look to another."""
     own = next((d for d in new.dumps if d.pid == view.identity.pid), None)
     before = next((d for d in old.dumps if d.pid == view.identity.pid), None)
     fresh = own is not None and view.stacks_ns > old.at_ns
-    if fresh and own is not None and before is not None and _differs(before, own, view):
-        return "active", "its stack changed"
+    grown = _grown(old, new)
+    if view.present is not None and old.present is not None and _moved(old.present, view.present):
+        grown = "its ops or steps advance"
+    elif (
+        fresh and own is not None and before is not None and _path(before, view) != _path(own, view)
+    ):
+        grown = grown or "its stack changed"
+    if grown:
+        return "active", grown
     if not new.processes and not fresh:
         return "unknown", "neither /proc nor stacks could be read"
     seconds = (new.at_ns - old.at_ns) / 1e9
@@ -65,12 +71,8 @@ def _grown(old: wire.Look, new: wire.Look) -> str:
     return ""
 
 
-def _differs(old: wire.Dump, new: wire.Dump, view: RankView) -> bool:
-    """Whether the main thread is at another line."""
-    return _path(old, view) != _path(new, view)
-
-
 def _path(dump: wire.Dump, view: RankView) -> list[tuple[str, int]]:
+    """The main thread's lines, innermost first."""
     main = view.identity.main_ident
     stack = next((t for t in dump.threads if t.ident == main), None)
     stack = stack or (dump.threads[0] if dump.threads else None)

@@ -65,8 +65,9 @@ class Case:
         return sorted(found, key=_urgency)
 
     def suspicious(self) -> list[Point]:
-        """Points worth a look, some of them before their wait is out of the ordinary: so
-        that there is something to compare with when it is.
+        """Points worth a look, some before their wait is out of the ordinary.
+
+        So there is something to compare with when it is.
         """
         ripe = {point.id for point in self._ripe}
         early = [
@@ -85,8 +86,9 @@ class Case:
         return [*self._ripe, *early]
 
     def uneven(self) -> list[int]:
-        """Ranks of groups that stand still unevenly and whose ops say nothing of their
-        completion: only stacks tell who waits.
+        """Ranks of groups that stand still unevenly without a word of completion.
+
+        Such are the ops of devices: only stacks tell who waits.
         """
         found: list[int] = []
         for group in self.frame.groups:
@@ -94,7 +96,8 @@ class Case:
             if not group.exact or not group.late or last is None or last.tracked:
                 continue
             if group.idle_s * 1e9 > EARLY_NS:
-                ahead = [rank for rank in group.members if rank not in set(group.late)]
+                late = set(group.late)
+                ahead = [rank for rank in group.members if rank not in late]
                 found += [*group.late[:4], *ahead[:4]]
         return found
 
@@ -263,7 +266,9 @@ class Case:
             first = ranks[0]
             points = [point, *self._also_waiting(point, ranks)]
             state = progress.get(first, ("unknown", ""))
-            verdict = words.not_entered(self.frame, points, ranks, reasons[first], state, others)
+            verdict = words.not_entered(
+                self.frame, points, ranks, reasons[first], progress=state, others=others
+            )
             made.append(self._confirm_absent(verdict, point, ranks))
         return made
 
@@ -310,7 +315,7 @@ class Case:
         if point.op.pseudo and never:
             absence = never_joined(never)
             state: tuple[Progress, str] = ("unknown", f"{folded(never)} never heard of")
-            made = words.not_entered(self.frame, [point], never, absence, state, [])
+            made = words.not_entered(self.frame, [point], never, absence, progress=state)
             return self._confirmed(made, ("never", point.id, tuple(never)), self._now)
         made = words.undecided(
             self.frame,

@@ -133,16 +133,20 @@ def difference(one: wire.Signature, other: wire.Signature, backend: str = "") ->
         return "reduce op"
     if one.root is not None and other.root is not None and one.root != other.root:
         return "root"
+    return _tensors(one, other, backend)
+
+
+def _tensors(one: wire.Signature, other: wire.Signature, backend: str) -> str | None:
+    """What differs in the tensors, on the sides where they have to be alike."""
     kind = one.kind
     if kind in _SIZELESS or "coalesced" in kind:
         return None
+    found = None
     if kind not in _ROOT_SIDED_INPUT:
         found = _specs(one.inputs, other.inputs, sizes=_sizes_count(kind, backend))
-        if found:
-            return found
-    if kind not in _ROOT_SIDED_OUTPUT:
-        return _specs(one.outputs, other.outputs, sizes=_sizes_count(kind, backend))
-    return None
+    if found is None and kind not in _ROOT_SIDED_OUTPUT:
+        found = _specs(one.outputs, other.outputs, sizes=_sizes_count(kind, backend))
+    return found
 
 
 def _sizes_count(kind: str, backend: str) -> bool:

@@ -18,8 +18,8 @@ from frtop_tui.diagnosis.phrases import (
     group_key,
     has,
     kind_of,
+    last_op_evidence,
     op_text,
-    position_evidence,
     wait_evidence,
     wait_text,
     who,
@@ -43,8 +43,9 @@ def not_entered(
     points: Sequence[Point],
     culprits: Sequence[int],
     absence: Absence,
+    *,
     progress: tuple[Progress, str],
-    others: Sequence[int],
+    others: Sequence[int] = (),
 ) -> Verdict:
     """`culprits` are awaited at all of `points`, of which the first waits longest.
 
@@ -53,7 +54,7 @@ def not_entered(
     point = points[0]
     waiting = {rank for one in points for rank in one.waiting} - set(culprits)
     evidence = [*wait_evidence(point, frame.now_ns), *absence.evidence, progress[1]]
-    evidence += position_evidence(frame.ranks, point, culprits)
+    evidence += last_op_evidence(frame.ranks, culprits)
     if others:
         evidence.append(f"{folded(others)} not there either, but moving")
     return Verdict(
@@ -172,7 +173,8 @@ def broken(frame: Frame, followers: Sequence[Death]) -> Verdict:
         confidence="suspect",
         progress="none",
         culprits=(),
-        headline=f"{folded(d.rank for d in followers)} ended, and none of itself: {cut(first.text)}",
+        headline=f"{folded(death.rank for death in followers)} ended, none of itself:"
+        f" {cut(first.text)}",
         why=Why("unknown", "network", "connections broke before any rank that is seen died"),
         next="look at the hosts that are not heard, and at the launcher's own output",
         since_ns=first.at_ns,

@@ -95,20 +95,25 @@ def wait_of(view: RankView) -> Wait | None:
     if sitting is not None and place is not None and place.kind == "lock" and place.sure:
         # The main thread waits for another one, a checkpoint's say, that sits in an op.
         return replace(sitting, side=False, sure=False)
+    return _asynchronous_wait(view, place) or sitting
+
+
+def _asynchronous_wait(view: RankView, place: Place | None) -> Wait | None:
+    """The main thread waits for an op that it has issued without waiting at once."""
     candidate = _candidate(view)
     if candidate is None or is_fetching(view):
-        return sitting
+        return None
     since = max(last_activity_ns(view), candidate.issued_ns) + view.clock_ns
     if place is not None:
         asleep = view.main_stack is not None and not view.main_stack.active
         if place.kind in places.WAITS and (asleep or place.kind != "backward"):
             return Wait(view.rank, candidate, since, line=place.line)
         if place.sure or place.kind != "lock":
-            return sitting
+            return None
     # No stack that says where: asleep in a futex, as in gloo's wait, and nothing done since.
     if places.is_asleep_on_lock(view.process):
         return Wait(view.rank, candidate, since, sure=False)
-    return sitting
+    return None
 
 
 def _sitting_in(view: RankView) -> Wait | None:
