@@ -15,6 +15,7 @@ import pytest
 
 from agent.host import DEADLINE, Host, until
 from agent.ringmaker import RingMaker
+from frtop_probe import wire
 from frtop_probe.agent import announcement
 from frtop_probe.agent.announcement import Lock
 
@@ -175,3 +176,30 @@ def test_ended_ranks_make_room_for_new_ones(host: Host) -> None:
     until(adopted, "the new rank is adopted")
     assert len(operator.state().ranks) == 40
     assert sum(path.exists() for path in paths) == 39
+
+
+def test_it_leaves_in_order_in_the_middle_of_looks(host: Host) -> None:
+    for rank in range(3):
+        host.rank("wait", rank=rank)
+    operator = host.operator(host.agent())
+    operator.state()
+    for number in range(4):
+        ask = wire.AskLook(number, (1, 2, 3), ops=9)
+        operator.dealer.send_multipart([wire.PROTOCOL, wire.encode(ask)])
+    operator.dealer.recv_multipart()
+    host.agents[-1].terminate()
+    _, complaint = host.agents[-1].communicate(timeout=DEADLINE)
+    assert (host.agents[-1].returncode, complaint) == (0, "")
+
+
+def test_a_flood_of_questions_does_not_stop_the_updates(host: Host) -> None:
+    host.rank("wait")
+    operator = host.operator(host.agent())
+    operator.state()
+    first = operator.update()
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        operator.dealer.send_multipart([wire.PROTOCOL, wire.encode(wire.AskState(1))])
+    second = operator.update()
+    assert second.number == first.number + 1
+    assert second.monotonic_ns - first.monotonic_ns < 1e9
