@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
+from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 from frtop_probe.recorder.writer import Writer
@@ -21,7 +22,7 @@ MAX_TEXT: Final = 4000
 MAX_LINE: Final = 200
 INNERMOST: Final = 48
 OUTERMOST: Final = 12
-_LAUNCHERS: Final = ("runpy", "frtop_probe.__main__")
+_OURS: Final = str(Path(__file__).parents[1]) + "/"
 
 Shield = Callable[[Callable[..., object]], Callable[..., None]]
 
@@ -97,13 +98,18 @@ def _text(value: BaseException) -> str:
         return "(its text cannot be read)"
 
 
+def _launches(frame: FrameType) -> bool:
+    """Whether an outermost frame is `python -m` at work, or `-m frtop_probe`."""
+    return frame.f_globals.get("__name__") == "runpy" or frame.f_code.co_filename.startswith(_OURS)
+
+
 def _frames(trace: TracebackType | None) -> list[list[Any]]:
     """`[function, file, line, module, source]`, innermost first, bounded."""
     steps = []
     while trace is not None:
         steps.append((trace.tb_frame, trace.tb_lineno))
         trace = trace.tb_next
-    while steps and steps[0][0].f_globals.get("__name__") in _LAUNCHERS:
+    while steps and _launches(steps[0][0]):
         steps.pop(0)
     steps.reverse()
     if len(steps) > INNERMOST + OUTERMOST:

@@ -1,0 +1,111 @@
+"""What the recorder adds to a real training step: two ranks, gloo, DistributedDataParallel.
+
+Blocks with the recorder on and off alternate inside one process, because between two runs
+everything else changes by more than a percent. Both ranks switch at the same step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+RANKS: Final = 2
+BLOCKS: Final = 40
+STEPS: Final = 15
+BUDGET_PERCENT: Final = 1.0
+
+
+def main() -> None:
+    """Prints the medians of steps with the recorder on and off, and their ratio."""
+    on, off, ops = _measure()
+    pairs = [statistics.median(a) / statistics.median(b) for a, b in zip(on, off, strict=True)]
+    median_on, median_off = (statistics.median(sum(blocks, [])) for blocks in (on, off))
+    print(f"recorder, DDP step of {RANKS} ranks on gloo, {ops} ops a step")
+    print(f"{'off':>10}{'on':>10}{'added':>9}   per pair of blocks: median, quartiles")
+    low, middle, high = statistics.quantiles(pairs, n=4)
+    print(
+        f"{median_off:>7.2f} ms{median_on:>7.2f} ms{100 * (median_on / median_off - 1):>+8.2f}%"
+        f"   {100 * (middle - 1):+.2f}%, {100 * (low - 1):+.2f}% … {100 * (high - 1):+.2f}%"
+        f"   (budget {BUDGET_PERCENT:+.0f}%)"
+    )
+
+
+def _measure() -> tuple[list[list[float]], list[list[float]], int]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o700)
+        base = {
+            **os.environ,
+            "FRTOP_DIR": folder,
+            "FRTOP_AGENT": "0",
+            "WORLD_SIZE": str(RANKS),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": "1",
+        }
+        children = [
+            subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", "bench.ddp_step", "rank"],
+                env={**base, "RANK": str(rank)},
+                stdout=subprocess.PIPE,
+            )
+            for rank in range(RANKS)
+        ]
+        out = [child.communicate(timeout=300)[0] for child in children]
+    found = json.loads(out[0])
+    return found["on"], found["off"], found["ops"]
+
+
+def train() -> dict[str, object]:
+    """One rank: step times in ms of rank 0's blocks, by the recorder's state."""
+    import torch  # noqa: PLC0415
+    import torch.distributed as dist  # noqa: PLC0415
+    from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
+
+    import frtop_probe  # noqa: PLC0415 - only the ranks need these
+    from frtop_probe.recorder.life import life  # noqa: PLC0415
+    from frtop_probe.ring.layout import Cell  # noqa: PLC0415
+
+    frtop_probe.start()
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    layers = [layer for _ in range(6) for layer in (torch.nn.Linear(512, 512), torch.nn.GELU())]
+    model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    batch = torch.randn(64, 512)
+    assert life.recorder is not None
+    switch, cells = life.recorder.switch, life.recorder.writer.cells
+    times: dict[bool, list[list[float]]] = {True: [], False: []}
+    ops = 0
+    for block in range(-4, 2 * BLOCKS):
+        switch[0] = bool(block % 2)
+        before, samples = cells[Cell.OPS], []
+        for _ in range(STEPS):
+            begin = time.perf_counter()
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+            samples.append(1000 * (time.perf_counter() - begin))
+        if switch[0]:
+            ops = (cells[Cell.OPS] - before) // STEPS
+        if block >= 0:
+            times[switch[0]].append(samples)
+    dist.destroy_process_group()
+    return {"on": times[True], "off": times[False], "ops": ops}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(train()))
+    else:
+        main()

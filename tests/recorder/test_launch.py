@@ -1,0 +1,100 @@
+"""The agent is started from a rank without leaving a trace in either."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from frtop_probe.recorder import launch
+
+# Stands in for the agent's interpreter: writes down what it was given.
+FAKE_AGENT = """#!{python}
+import fcntl, json, os, pathlib, sys, time
+folder = pathlib.Path(os.environ["FRTOP_DIR"])
+held = open(folder / "agent.lock", "w")
+fcntl.flock(held, fcntl.LOCK_EX)
+(folder / "seen.tmp").write_text(json.dumps(dict(
+    argv=sys.argv[1:], environ=dict(os.environ), sid=os.getsid(0), pid=os.getpid(),
+    ppid=os.getppid(), cwd=os.getcwd(), cpus=len(os.sched_getaffinity(0)),
+    files=[os.readlink(f"/proc/self/fd/{{n}}") for n in os.listdir("/proc/self/fd")
+           if os.path.exists(f"/proc/self/fd/{{n}}")],
+)))
+(folder / "seen.tmp").rename(folder / "seen.json")
+time.sleep(0.5)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # The stub runs in the real interpreter; only what it becomes is another one.
+    script = tmp_path / "python"
+    script.write_text(FAKE_AGENT.format(python=sys.executable))
+    script.chmod(0o755)
+    monkeypatch.setattr(launch, "_STUB", launch._STUB.replace("sys.argv[2]", repr(str(script)), 1))
+    monkeypatch.setenv("FRTOP_AGENT_PYTHON", sys.executable)
+    monkeypatch.delenv("FRTOP_AGENT", raising=False)
+    for name in ("RANK", "OMP_NUM_THREADS", "LD_PRELOAD_NOT", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.setenv(name, "1")
+    made = tmp_path / "frtop"
+    made.mkdir(mode=0o700)
+    return made
+
+
+def test_it_is_detached_and_inherits_nothing(folder: Path, tmp_path: Path) -> None:
+    leaky = os.open(tmp_path / "leak", os.O_RDWR | os.O_CREAT)
+    os.set_inheritable(leaky, True)
+    assert launch.ensure_agent(folder) == ""
+    os.close(leaky)
+    until = time.monotonic() + 10
+    while not (folder / "seen.json").exists():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    seen = json.loads((folder / "seen.json").read_text())
+    assert seen["argv"] == ["-m", "frtop_probe.agent"]
+    assert seen["sid"] != os.getsid(0)
+    assert seen["ppid"] != os.getpid()
+    assert seen["cwd"] == "/"
+    assert not any("leak" in file or "pipe" in file for file in seen["files"])
+    assert seen["environ"]["FRTOP_DIR"] == str(folder)
+    assert not {"RANK", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONPATH"} & set(
+        seen["environ"]
+    )
+    # While one lives none is started, and right after another neither.
+    assert launch.agent_lives(folder)
+    (folder / "seen.json").unlink()
+    assert launch.ensure_agent(folder) == ""
+    with pytest.raises(ChildProcessError):  # no zombie is left either
+        os.waitpid(-1, os.WNOHANG)
+    assert not (folder / "seen.json").exists()
+
+
+def test_nobody_starts_one_twice_within_its_patience(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawned: list[str] = []
+    monkeypatch.setattr(launch, "_spawn", lambda python, *_, **__: spawned.append(python))
+    launch.ensure_agent(folder)
+    launch.ensure_agent(folder)
+    assert len(spawned) == 1
+    monkeypatch.setattr(launch, "PATIENCE_S", 0.0)
+    launch.ensure_agent(folder)
+    assert len(spawned) == 2
+    with (folder / launch.SPAWN_LOCK).open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert launch.ensure_agent(folder) == ""
+    assert len(spawned) == 2
+
+
+def test_what_is_missing_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FRTOP_AGENT_PYTHON")
+    monkeypatch.setattr(launch, "NEEDED", ("json", "no_such_module"))
+    text = launch.ensure_agent(folder)
+    assert "has no no_such_module; run `frtop agent` on this host" in text
+    monkeypatch.setenv("FRTOP_AGENT", "0")
+    assert launch.ensure_agent(folder) == ""

@@ -1,0 +1,63 @@
+"""The folder is ours alone, or the reason is said with what to do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from frtop_probe.ring import folder as module
+from frtop_probe.ring.folder import FolderError, candidates, folder
+
+
+def test_a_named_folder_is_made_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRTOP_DIR", str(tmp_path / "mine"))
+    assert folder() == tmp_path / "mine"
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
+    assert candidates() == [tmp_path / "mine"]
+
+
+def test_by_default_shared_memory_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FRTOP_DIR", raising=False)
+    monkeypatch.setattr(module, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(module, "TEMPORARY", tmp_path / "tmp")
+    name = f"frtop-{os.getuid()}"
+    assert candidates() == [tmp_path / name]  # the second choice is unfit: there is no tmp
+    (tmp_path / "tmp").mkdir()
+    assert candidates() == [tmp_path / name, tmp_path / "tmp" / name]
+    monkeypatch.setattr(module, "SHARED_MEMORY", tmp_path / "none")
+    assert folder() == tmp_path / "tmp" / name
+
+
+def test_what_others_can_touch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "place"
+    monkeypatch.setenv("FRTOP_DIR", str(place))
+    place.mkdir(mode=0o700)
+    place.chmod(0o750)
+    with pytest.raises(FolderError, match="open to other users; chmod 700"):
+        folder()
+    place.chmod(0o700)
+    place.rename(tmp_path / "real")
+    place.symlink_to(tmp_path / "real")
+    with pytest.raises(FolderError, match="is a link"):
+        folder()
+    place.unlink()
+    place.write_text("")
+    with pytest.raises(FolderError, match="is no folder"):
+        folder()
+    monkeypatch.setenv("FRTOP_DIR", str(tmp_path / "no" / "such"))
+    with pytest.raises(FolderError, match="cannot be made"):
+        folder()
+
+
+def test_a_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRTOP_DIR", str(tmp_path / "mine"))
+    folder()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(FolderError, match="belongs to user"):
+        folder()
