@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 TORCH  ?= 2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check bench pictures test-torch clean
+.PHONY: help venv demo test check bench docs test-torch clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -33,8 +33,9 @@ check: venv  ## formatting, lint, types, layering
 bench: venv  ## what frtop costs and how fast it is, measured here and now
 	$(BIN)/python -m bench
 
-pictures: venv  ## redraw the pictures of docs/pictures from the program
+docs: venv  ## redraw the README's pictures and keys from the program
 	$(BIN)/python -m docs.pictures
+	$(BIN)/python -m docs.keys
 
 # Another torch needs another environment: torch is the one thing that differs.
 test-torch:  ## recorder and end-to-end tests on another torch: make test-torch TORCH=2.15.0

@@ -27,7 +27,7 @@ def test_run_then_diagnose_json(home: Path, torchrun: Launch) -> None:
     assert job.returncode == 0, output
     said = frtop("diagnose")
     assert said.returncode == 0, said.stdout + said.stderr
-    assert "ended" in said.stdout
+    assert "ENDED" in said.stdout
 
 
 def test_sizes_that_differ_are_a_mismatch_even_after_gloo_aborted(

@@ -63,7 +63,9 @@ def settle(source: Source, wait_s: float, tell: Callable[[str], None]) -> Frame:
             and all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
         ):
             return frame
-        if frame.health in ("healthy", "ended") and not frame.verdicts:
+        if frame.health == "ended" and not frame.verdicts and not pending:
+            return frame
+        if frame.health == "healthy" and not frame.verdicts:
             healthy_since = healthy_since or now
             if not pending and now - healthy_since > HEALTHY_S:
                 return frame

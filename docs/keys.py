@@ -1,0 +1,64 @@
+"""Writes the README's table of keys from the program's bindings: `python -m docs.keys`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from textual.binding import Binding
+from textual.dom import DOMNode
+
+from frtop_tui.app import FrtopApp
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.overview import Overview
+from frtop_tui.screens.rank import RankScreen
+from frtop_tui.screens.ranks import RanksScreen
+from frtop_tui.screens.stacks import StacksScreen
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.rank_grid import RankGrid
+from frtop_tui.widgets.rank_table import RankTable
+from frtop_tui.widgets.stack_tree import StackTree
+
+README: Final = Path(__file__).parents[1] / "README.md"
+BEGIN: Final = "<!-- keys: `make docs` writes this table from the program -->"
+END: Final = "<!-- end of keys -->"
+PLACES: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
+    ("everywhere", (FrtopApp, FrameScreen, LineView)),
+    ("overview", (Overview, RankGrid)),
+    ("ranks", (RanksScreen, RankTable)),
+    ("one rank", (RankScreen,)),
+    ("stacks", (StacksScreen, StackTree)),
+)
+SPELLED: Final = {
+    "question_mark": "?",
+    "slash": "/",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
+    "escape": "esc",
+}
+
+
+def table() -> str:
+    """The table in Markdown, a row a key and place."""
+    rows = ["| where | key | does |", "|---|---|---|"]
+    for place, owners in PLACES:
+        for owner in owners:
+            for binding in owner.__dict__.get("BINDINGS", ()):
+                assert isinstance(binding, Binding)
+                keys = " ".join(f"`{SPELLED.get(k, k)}`" for k in binding.key.split(","))
+                does = binding.description
+                if binding.tooltip and binding.tooltip != does:
+                    does += f": {binding.tooltip}"
+                rows.append(f"| {place} | {keys} | {does} |")
+    return "\n".join(rows)
+
+
+def with_table(readme: str) -> str:
+    """`readme` with the table of now between its marks."""
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
+    README.write_text(with_table(README.read_text()))
