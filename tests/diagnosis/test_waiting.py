@@ -384,3 +384,22 @@ def test_nobody_is_late_where_nobody_waits() -> None:
     scene.does([0, 1, 3], "all_reduce", ago=0.1)
     group = scene.settle(0).groups[0]
     assert (group.number, group.late) == (8, ())
+
+
+def test_a_circle_needs_no_history() -> None:
+    scene = Scene(2)
+    scene.group("a", [0, 1], "a")
+    scene.group("b", [0, 1], "b")
+    scene.waits([0], "all_reduce", for_s=4, group="a", usual_count=0)
+    scene.waits([1], "all_reduce", for_s=4, group="b", usual_count=0)
+    assert only(scene.settle()).kind == "cycle"
+
+
+def test_a_stopped_rank_is_named_before_the_wait_is_out_of_the_ordinary() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1], "all_reduce", for_s=1.5, usual_count=0)
+    scene.at(3, frame("train.py:3"), active=True)
+    scene.kernel(2, "T")
+    scene.silent(2, 3)
+    verdict = only(scene.judge().frame)
+    assert (verdict.culprits, verdict.why.cause) == ((2,), "stopped")

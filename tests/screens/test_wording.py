@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame
-from frtop_tui.widgets import wording
+from frtop_tui.job.model import Frame, Health, Posture
+from frtop_tui.widgets import spans, wording
 from frtop_tui.widgets.frames import is_yours, short_file, yours
 from frtop_tui.widgets.groups import rows_of, state_of
 from frtop_tui.widgets.headline import folded_hosts
 from frtop_tui.widgets.rank_grid import lay_out, natural, short_hosts
 from frtop_tui.widgets.rank_table import cpu_share
-from frtop_tui.widgets.spans import changed_columns, clip, fit, spread, text_of, width_of, wrap
+from frtop_tui.widgets.spans import (
+    TONES,
+    changed_columns,
+    clip,
+    fit,
+    spread,
+    text_of,
+    width_of,
+    wrap,
+)
 from frtop_tui.widgets.verdict import no_verdict, status, verdict_lines
 
 from . import scenes
@@ -212,3 +223,19 @@ def test_without_a_verdict_only_what_was_heard_is_said() -> None:
     partly = replace(healthy, coverage=replace(healthy.coverage, unheard=(64, 65)))
     assert no_verdict(partly) == "no verdict: 64 moving, 2 never heard"
     assert no_verdict(Frame(1, 1)) == "connecting: nothing heard yet"
+
+
+@pytest.mark.parametrize("posture", get_args(Posture))
+def test_every_posture_has_a_letter_a_meaning_and_a_tone(posture: Posture) -> None:
+    assert wording.LETTERS[posture] and wording.MEANINGS[posture]
+    assert posture in TONES
+    assert f".tone--{posture} " in (Path(spans.__file__).parent / "tones.tcss").read_text()
+
+
+def test_no_two_postures_share_a_letter() -> None:
+    assert len(set(wording.LETTERS.values())) == len(get_args(Posture))
+
+
+@pytest.mark.parametrize("health", get_args(Health))
+def test_every_health_has_a_tone(health: Health) -> None:
+    assert wording.HEALTH_TONE[health] in TONES

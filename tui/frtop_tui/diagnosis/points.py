@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.waiting import Wait, patience_ns, timeout_ns
+from frtop_tui.diagnosis.waiting import AT_LEAST_NS, Wait, patience_ns, timeout_ns
 from frtop_tui.job.groups import Identifier, members_of
 from frtop_tui.job.model import RankView
 
@@ -83,6 +83,15 @@ class Points:
             if any(now_ns - w.since_ns > patience_ns(w.op, point.group) for w in point.waits)
         ]
         return sorted(self._follow(found, now_ns), key=lambda point: point.since_ns)
+
+    def settled(self, now_ns: int) -> list[Point]:
+        """Points at which ranks surely sit for some seconds: enough to see a circle."""
+        found = [
+            point
+            for point in self.all.values()
+            if any(w.sure and now_ns - w.since_ns > AT_LEAST_NS for w in point.waits)
+        ]
+        return self._follow(found, now_ns)
 
     def at(self, ranks: Iterable[int], now_ns: int) -> list[Point]:
         """Points that one of `ranks` keeps waiting, whatever the length of the wait."""

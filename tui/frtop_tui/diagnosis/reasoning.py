@@ -214,7 +214,9 @@ class Case:
 
     def _circles(self) -> list[Verdict]:
         made = []
-        open_points = [point for point in self._ripe if id(point) not in self._explained]
+        # However unusual: ranks that wait for each other will not stop doing so.
+        settled = self._points.settled(self._now)
+        open_points = [point for point in settled if id(point) not in self._explained]
         for ring in circles(open_points):
             self._explained |= {id(point) for point in ring}
             key = ("cycle", frozenset(point.id for point in ring))
@@ -224,12 +226,17 @@ class Case:
     def _absent(self) -> list[Verdict]:
         made: dict[tuple[int, ...], Verdict] = {}
         assigned: set[int] = set()
-        for point in self._ripe:
+        early = self._kept_by_stopped()
+        for point in [*self._ripe, *early]:
             if id(point) in self._explained or point.gone:
                 continue
             if len(made) >= MOST_ROOTS:
                 break
             fresh = [rank for rank in point.sinks if rank not in assigned]
+            if point in early:
+                fresh = [rank for rank in fresh if self._views[rank].posture == "stopped"]
+                if not fresh:
+                    continue
             if fresh:
                 assigned |= set(fresh)
                 for verdict in self._blame(point, fresh):
@@ -241,6 +248,17 @@ class Case:
                 verdict = self._unseen(point)
                 made[(-len(made) - 1,)] = verdict
         return list(made.values())
+
+    def _kept_by_stopped(self) -> list[Point]:
+        """Points that wait for a stopped process: that takes no patience to be told."""
+        stopped = [rank for rank, view in self._views.items() if view.posture == "stopped"]
+        if not stopped:
+            return []
+        return [
+            point
+            for point in self._points.at(stopped, self._now)
+            if point not in self._ripe and self._now - point.since_ns >= SKEW_NS
+        ]
 
     def _blame(self, point: Point, sinks: Sequence[int]) -> list[Verdict]:
         """As few of `sinks` as can be justified: those that get nowhere, else all."""

@@ -115,7 +115,12 @@ class RankScreen(FrameScreen):
         present = rank.present
         # The path reads on into the state: one line must say all that identifies a rank.
         start = (*path[:-1], *plain(f"{group} > " if group else "", "dim"), path[-1])
-        beat = "" if present is None else f"beat {calm(rank.age_s(present.beat_ns, frame.now_ns))}"
+        beats = present is not None and rank.ending is None
+        beat = (
+            ""
+            if present is None or not beats
+            else f"beat {calm(rank.age_s(present.beat_ns, frame.now_ns))}"
+        )
         return (
             *start,
             *plain("  "),

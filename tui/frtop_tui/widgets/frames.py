@@ -40,6 +40,11 @@ def short_file(path: str) -> str:
     return path.rpartition("/")[2] or path
 
 
+def basename(frame: wire.TraceFrame) -> str:
+    """`dataloader.py:1444`: for where there is little room and the function is known."""
+    return place(frame).rpartition("/")[2]
+
+
 def place(frame: wire.TraceFrame) -> str:
     """`train.py:214`."""
     return f"{short_file(frame.file)}:{frame.line}" if frame.line else short_file(frame.file)

@@ -74,7 +74,7 @@ def row_line(row: Row, label_width: int, width: int) -> Line:
     head = f"{fit(row.label, label_width)} {len(group.members):>5}  {number:<9} "
     return (
         (head, "strong" if group.late else ""),
-        (fit(what, max(0, width - len(head) - 19)) + " ", ""),
+        (fit(what, max(0, min(28, width - len(head) - 19))) + " ", ""),
         (fit(state[0], 18), state[1]),
     )
 

@@ -99,7 +99,7 @@ class LineView(ScrollView, can_focus=True):
         """Sets the title in the border, which repaints the widget: only when it differs."""
         if title != self._title:
             self._title = title
-            self.border_title = escape(title)
+            self.border_title = escape(f" {title} ")
 
     def _measure(self) -> None:
         """Tells Textual the number of lines, which costs a layout: only when it matters."""
@@ -132,19 +132,16 @@ class LineView(ScrollView, can_focus=True):
     def _strip(self, line: Line, width: int, chosen: bool) -> Strip:
         looks = self._tone_styles[chosen]
         if not looks:
-            base = self.rich_style + self.tone("cursor") if chosen else self.rich_style
-            for name in ("", *TONES):
-                look = self.tone(name)
-                looks[name] = base + look + self.tone("cursor") if chosen else base + look
+            # The chosen line keeps its tones on another ground.
+            ground = Style(bgcolor=self.tone("line").bgcolor, bold=True) if chosen else Style.null()
+            looks.update({name: self.tone(name) + ground for name in ("", *TONES)})
         segments = [Segment(text, looks[tone]) for text, tone in line]
         # Equal neighbours become one: every segment costs a colour sequence to the terminal.
         return Strip(segments).adjust_cell_length(width, looks[""]).simplify()
 
     def tone(self, name: str) -> Style:
         """The look of a tone, from `tones.tcss`."""
-        if not name:
-            return Style.null()
-        return self.get_component_rich_style(f"tone--{name}", partial=True)
+        return self.get_component_rich_style(f"tone--{name}") if name else self.rich_style
 
     def notify_style_update(self) -> None:
         super().notify_style_update()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from frtop_probe.ring.fold import fold
 from frtop_tui.job.model import Frame, RankView
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, plain
+from frtop_tui.widgets.spans import Line, plain, wrap
 from frtop_tui.widgets.wording import URGENCY, cut, group_of, kind, number, ranks_word, site
 
 
@@ -52,8 +52,6 @@ class OthersPane(LineView):
         for posture, what, ranks in classes(self.frame, self.besides):
             head = f"{ranks_word(len(ranks))}: "
             words = what if what == posture else f"{posture} in {what}"
-            room = width - len(head) - len(words) - 3
-            rows.append(
-                ((head, "strong"), (words, posture), ("  " + cut(fold(ranks), room), "dim"))
-            )
+            who = cut(fold(ranks), max(width - len(head) - 2, 12))
+            rows += wrap(f"{words}  {who}", width, "", (head, "strong"))
         return rows or [plain("no other ranks heard", "dim")]

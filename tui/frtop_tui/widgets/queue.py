@@ -35,8 +35,6 @@ def op_line(
     waited = rank.blocked_on is not None and op.sequence == rank.blocked_on.sequence
     signature = op.signature
     what = "" if signature is None else tensors(signature.inputs or signature.outputs)
-    if signature is not None and signature.reduce:
-        what = f"{what} {signature.reduce}"
     head = " ".join(
         (
             fit(number(op), columns.number),
@@ -44,7 +42,9 @@ def op_line(
             fit(kind(op), columns.kind),
         )
     )
-    room = max(0, width - len(head) - columns.site - 16)
+    room = max(0, min(48, width - len(head) - columns.site - 16))
+    if signature is not None and signature.reduce and len(what) + len(signature.reduce) < room:
+        what = f"{what} {signature.reduce}"
     return (
         ("> " if waited else "  ", "strong"),
         (head + "  ", "strong" if waited else ""),
@@ -66,9 +66,7 @@ def queue_lines(rank: RankView, now_ns: int, width: int) -> list[Line]:
     recent = [] if look is None else [op for op in look.ops if op.sequence not in known]
     recent.sort(key=lambda op: -op.sequence)
     columns = Widths.of(rank, (*pending, *recent))
-    if not pending:
-        rows.append((("pending  ", "dim"), ("none", "strong")))
-    else:
+    if pending:
         waits = " (> waited for)" if rank.blocked_on is not None else ", none of them waited for"
         rows.append((("pending  ", "dim"), (f"{len(pending) + rank.pending_more}{waits}", "")))
     for op in pending:
@@ -76,12 +74,12 @@ def queue_lines(rank: RankView, now_ns: int, width: int) -> list[Line]:
         rows.append(op_line(rank, op, took, columns, width))
     if rank.pending_more:
         rows.append(plain(f"  and {rank.pending_more} more pending", "dim"))
+    head: Line = () if pending else (("pending  ", "dim"), ("none", "strong"), ("    ", ""))
     if look is None:
-        return [*rows, plain("recent   asked for, not here yet", "dim")]
-    if not recent:
-        rows.append((("recent   ", "dim"), ("none known", "dim")))
-        return rows
-    rows.append(plain(f"recent   as of {calm(rank.age_s(look.at_ns, now_ns))} ago", "dim"))
+        return [*rows, (*head, ("recent   asked for, not here yet", "dim"))]
+    since = calm(rank.age_s(look.at_ns, now_ns))
+    words = f"recent   as of {since} ago" if recent else "recent   none known"
+    rows.append((*head, (words, "dim")))
     rows += [op_line(rank, op, _took(op), columns, width) for op in recent]
     if look.ops_lost:
         rows.append(plain(f"  {look.ops_lost:,} ops lost before these", "warn"))

@@ -57,8 +57,8 @@ def lay_out(by_host: Mapping[str, Sequence[int]], width: int) -> Layout:
     run = min(longest, room) if room < 8 or longest <= 8 else min(longest, room - room % 8)
     pitch = label_width + 1 + run + 2
     columns = max(1, (width + 2) // pitch)
-    if longest > run:
-        columns = 1
+    # Powers of two: hosts are numbered and racked that way, and so their columns align.
+    columns = 1 if longest > run else 1 << (columns.bit_length() - 1)
     cells: list[tuple[str, tuple[int, ...]]] = []
     for host in sorted(by_host, key=lambda name: (name == UNKNOWN_HOST, natural(name))):
         ranks = by_host[host]

@@ -80,7 +80,7 @@ def _beat(rank: RankView, moment: Moment) -> Span:
     seconds = moment.beat_s(rank)
     if seconds < 0:
         return ("", "")
-    return (calm(seconds), "silent" if rank.posture == "silent" else "dim")
+    return (calm(seconds), rank.posture if rank.posture in ("silent", "stopped") else "dim")
 
 
 def columns(marked: Collection[int], at: Moment) -> list[Column[RankView]]:

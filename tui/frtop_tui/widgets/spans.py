@@ -26,10 +26,12 @@ TONES: Final = (
     "good",
     "key",
     "late",
+    "line",  # the ground of the line under the cursor
     "mark",
     "moving",
     "silent",
     "starting",
+    "stopped",
     "strong",
     "unheard",
     "warn",

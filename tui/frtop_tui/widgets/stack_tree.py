@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from frtop_probe.ring.fold import fold
 from frtop_probe.wire import Look
 from frtop_tui.job.model import Frame
-from frtop_tui.widgets.frames import is_yours, place
+from frtop_tui.widgets.frames import basename, is_yours
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, plain, wrap
 from frtop_tui.widgets.stacks import Entry, Merged, Step, entries, merge_frame, waits_in
@@ -63,19 +63,19 @@ class StackTree(LineView):
         node = entry.node
         label = cut(fold(node.ranks), names - 1) if first else ""
         count = f"{len(node.ranks):>5} " if first else "      "
-        lead: Line = ((count, "strong"), (fit(label, names) + " ", "key" if first else ""))
+        lead: Line = ((count, "strong"), (fit(label, names) + " ", ""))
         indent = "  " * entry.depth + ("+ " if first and entry.depth else "  " * (entry.depth > 0))
         if entry.hidden:
             words = f"{indent}… {entry.hidden} frame{'s' * (entry.hidden > 1)}"
             return clip((*lead, (words, "dim")), width)
-        tone = "yours" if is_yours(node.frame) else ""
+        tone = "strong" if is_yours(node.frame) else ""
         note = self._notes.get(id(node), "")
         return clip(
             (
                 *lead,
                 (indent + node.frame.function, tone),
-                (f"  waits in {note}" if note else "", "strong"),
-                (f"  {place(node.frame)}", tone or "dim"),
+                (f"  waits in {note}" if note else "", "warn"),
+                (f"  {basename(node.frame)}", "" if tone else "dim"),
             ),
             width,
         )

@@ -14,6 +14,8 @@ from frtop_tui.widgets.spans import Line, Span, fit, plain
 RowT = TypeVar("RowT")
 WIDE: Final = 110
 """Cells from which columns may have more room than they need at 80."""
+WIDEST: Final = 56
+"""Most cells of the column that takes the rest: its neighbours should not be far away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class LineTable(LineView, Generic[RowT]):
         """Columns that have room, with their widths."""
         columns = [column for column in self.columns if width >= column.needs]
         widths = [c.wide if c.wide and width >= WIDE else c.width for c in columns]
-        rest = max(8, width - sum(widths) - 2 * (len(columns) - 1))
+        rest = max(8, min(WIDEST, width - sum(widths) - 2 * (len(columns) - 1)))
         return [(column, cells or rest) for column, cells in zip(columns, widths, strict=True)]
 
     def content(self, width: int) -> Sequence[Line]:

@@ -13,6 +13,7 @@ LETTERS: Final[dict[Posture, str]] = {
     "blocked": "b",
     "late": "L",
     "silent": "S",
+    "stopped": "T",
     "dead": "D",
     "done": "o",
     "unheard": "?",
@@ -21,7 +22,8 @@ LETTERS: Final[dict[Posture, str]] = {
 MEANINGS: Final[dict[Posture, str]] = {
     "late": "others wait for it",
     "dead": "its process ended, and not in an orderly way",
-    "silent": "alive, but its beat stopped: the GIL is held, or it is stopped",
+    "silent": "alive, but its beat stopped: something holds the GIL",
+    "stopped": "its process is stopped: SIGSTOP, or a debugger",
     "unheard": "its host or agent cannot be reached: last known state",
     "blocked": "waits in an op",
     "starting": "has no group yet",
