@@ -281,3 +281,14 @@ def test_what_follows_from_a_death_is_no_verdict_of_its_own() -> None:
     scene.waits([4, 5, 6, 7], "all_reduce", for_s=15)
     verdict = only(scene.settle())
     assert (verdict.kind, verdict.culprits) == ("dead", (2,))
+
+
+def test_a_rank_that_left_its_group_but_lives_on_is_named() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_reduce", ago=1.3)
+    breaks(scene, [0, 1, 3])
+    scene.sleeps(2)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits) == ("not_entered", (2,))
+    assert verdict.why.cause == "out_of_loop"
+    assert "closed the connections while ranks 0-1,3" in verdict.headline

@@ -165,11 +165,15 @@ class Case:
         if not broken:
             return []
         victims = {death.rank for death in broken}
-        left = [rank for rank, view in self._views.items() if view.posture == "done"]
         behind = self._behind(victims)
-        gone = [rank for rank in left if rank in behind]
+        gone = [rank for rank in sorted(behind) if self._views[rank].posture == "done"]
         if gone:
             return [words.exited(self.frame, gone, None, victims)]
+        living = [rank for rank in sorted(behind) if self._views[rank].ending is None]
+        if living and all(death.nature == "network" for death in broken):
+            progress = progress_of(self._views[living[0]], self._now)
+            left = words.left_group(self.frame, living, broken, progress)
+            return [self._confirmed(left, ("left", tuple(living)), self._now)]
         if behind and any(death.nature == "timeout" for death in broken):
             return [words.timed_out(self.frame, sorted(behind), broken)]
         verdict = words.broken(self.frame, broken)

@@ -92,7 +92,9 @@ def exited(frame: Frame, ranks: Sequence[int], point: Point | None, victims: set
     first = views[ranks[0]]
     code = first.ending.exit_code if first.ending is not None else None
     status = "with exit status 0" if code == 0 else "in an orderly way"
-    of = f" before {op_text(point)}" if point is not None else ""
+    of, then = "", f"{folded(victims)} lost their connections to it"
+    if point is not None:
+        of, then = f" before {op_text(point)}", wait_text(victims)
     many = len(ranks) > len(victims)
     evidence = [
         f"rank {rank} ended {duration(age)} ago" for rank, age in zip(ranks, ages, strict=True)
@@ -105,7 +107,7 @@ def exited(frame: Frame, ranks: Sequence[int], point: Point | None, victims: set
         progress="none",
         culprits=() if many else tuple(ranks),
         parties=(tuple(sorted(victims)), tuple(ranks)) if many else (),
-        headline=f"{who(views, ranks)} left the program {status}{of}; {wait_text(victims)}",
+        headline=f"{who(views, ranks)} left the program {status}{of}; {then}",
         why=Why(
             "exited",
             "software",
@@ -180,6 +182,31 @@ def broken(frame: Frame, followers: Sequence[Death]) -> Verdict:
         since_ns=first.at_ns,
         evidence=tuple(f"rank {death.rank}: {death.text}" for death in followers[:6]),
         missing=(folded(frame.coverage.unheard),) if frame.coverage.unheard else (),
+    )
+
+
+def left_group(
+    frame: Frame, ranks: Sequence[int], deaths: Sequence[Death], progress: tuple[Progress, str]
+) -> Verdict:
+    """`ranks` live and are behind, but the others' connections closed: they left the group."""
+    first = deaths[0]
+    victims = {death.rank for death in deaths}
+    return Verdict(
+        kind="not_entered",
+        confidence="suspect",
+        progress=progress[0],
+        culprits=tuple(ranks),
+        headline=f"{who(frame.ranks, ranks)} closed the connections while {folded(victims)}"
+        " still had ops to do",
+        why=Why(
+            "out_of_loop",
+            "software",
+            "it destroyed its process group, or is on its way out of the program",
+        ),
+        next="compare the number of steps per rank, and where each calls destroy_process_group",
+        victims=fold(victims),
+        since_ns=first.at_ns,
+        evidence=(*(f"rank {death.rank}: {death.text}" for death in deaths[:4]), progress[1]),
     )
 
 
