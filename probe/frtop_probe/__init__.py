@@ -16,7 +16,11 @@ __all__ = ["annotate", "start", "step", "stop"]
 
 
 def start() -> None:
-    """Begins to record, or goes on after `stop()`. Calling it twice is fine."""
+    """Begins to record, or goes on after `stop()`. Calling it twice is fine.
+
+    In a process that a launcher made a rank (`RANK` is set) at once, so that what ends it
+    before its first process group is seen too; in any other with that group.
+    """
     from frtop_probe.recorder.life import life  # noqa: PLC0415 - lazy: this stays a postcard
 
     life.start()

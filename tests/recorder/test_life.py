@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.ring.layout import Cell, Event, Side, State
+from frtop_probe.ring.layout import Cell, Event, Flag, Side, State
 from frtop_probe.ring.reader import Ring
 from recorder.world import kinds, ops, run
 
@@ -322,3 +322,112 @@ def test_data_loader_workers_are_left_alone(tmp_path: Path) -> None:
     ]
     assert len(ended.rings) == 1
     assert [row.number for row in ops(ended.ring, Event.STEP)] == [1, 2, 3, 4]
+
+
+def test_threads_that_issue_at_once_share_the_numbers(tmp_path: Path) -> None:
+    program = (
+        FAKE
+        + """
+    import threading
+    init()
+    tensors = [torch.ones(n) for n in range(1, 5)]
+    def issue():
+        for n in range(300):
+            dist.all_reduce(tensors[n % 4])
+            dist.isend(tensors[n % 4], 1)
+    threads = [threading.Thread(target=issue) for _ in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    """
+    )
+    (ended,) = run(program, tmp_path / "rings")
+    assert ended.code == 0, ended.err
+    ring = ended.ring
+    rows = ops(ring)
+    for p2p in (False, True):
+        numbers = [row.number for row in rows if (Flag.P2P in row.flags) == p2p]
+        assert sorted(numbers) == list(range(1, 1201))
+    (front,) = ring.group_rows()
+    assert (front.number, front.p2p) == (1200, 1200)
+    assert ring.cell(Cell.HEAD) == 2401
+    assert ring.cell(Cell.HOOK_ERRORS) == 0
+    assert len({row.thread for row in rows}) == 4
+    assert not ring.pending()
+
+
+def test_a_flood_of_signatures_and_sites_is_survived_and_counted(tmp_path: Path) -> None:
+    program = (
+        FAKE
+        + """
+    init()
+    for n in range(1, 9001):
+        dist.all_reduce(torch.empty(n))
+    for n in range(3000):
+        exec(compile("dist.barrier()", f"generated-{n}", "exec"))
+    import frtop_probe
+    frtop_probe.annotate("still there")
+    raise ValueError("and this too")
+    """
+    )
+    (ended,) = run(program, tmp_path / "rings")
+    assert ended.code == 1
+    ring = ended.ring
+    assert ring.cell(Cell.SIDE_LOST) > 0
+    assert ring.cell(Cell.HOOK_ERRORS) == 0
+    assert list(ring.notes.values()) == ["still there"]
+    assert ring.exceptions[0]["text"] == "and this too"
+    assert next(iter(ring.group_rows())).number == 12_000
+
+
+def test_spawned_ranks_have_rings_and_spawned_workers_have_none(tmp_path: Path) -> None:
+    program = """
+    import os, torch, torch.distributed as dist, torch.multiprocessing as mp
+    from torch.utils.data import DataLoader
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        os.environ.pop(name, None)  # as from a shell
+    import frtop_probe
+    frtop_probe.start()  # in every process that imports this file
+
+    def rank(number, file):
+        dist.init_process_group("gloo", init_method="file://" + file, rank=number, world_size=2)
+        dist.all_reduce(torch.ones(2))
+        if number == 0:
+            loader = DataLoader([1, 2], num_workers=1, multiprocessing_context="spawn")
+            assert len(list(loader)) == 2
+        dist.barrier()
+        dist.destroy_process_group()
+
+    if __name__ == "__main__":
+        mp.spawn(rank, (os.path.abspath("store"),), nprocs=2)
+    """
+    (ended,) = run(program, tmp_path / "rings", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    rings = [Ring(path) for path in ended.rings]
+    ranks = sorted(ring.cell(Cell.RANK) for ring in rings)
+    assert ranks == [0, 1]  # none for the program itself, which is no rank, nor the worker
+    jobs = [ring.who["job"] for ring in rings]
+    assert jobs[0] == jobs[1]
+    assert jobs[0]["master_addr"] == f"file://{tmp_path}/store"
+    assert all(ring.groups[1]["exact"] for ring in rings)
+
+
+def test_a_torch_that_lacks_something_is_said_once(tmp_path: Path) -> None:
+    program = (
+        FAKE
+        + """
+    saved = dist.Work.unbox
+    del dist.Work.unbox
+    init()
+    dist.barrier()
+    dist.destroy_process_group()
+    init()
+    dist.barrier()
+    """
+    )
+    (ended,) = run(program, tmp_path / "rings")
+    assert ended.code == 0, ended.err
+    (line,) = [line for line in ended.err.splitlines() if line.startswith("frtop")]
+    assert "has no unbox; recorder off. `frtop attach` works without it" in line
+    ring = ended.ring
+    assert ring.cell(Cell.STATE) == State.STOPPED or ring.cell(Cell.STATE) == State.OFF
+    assert list(ring.notes.values()) == [line.removeprefix("frtop: ")]

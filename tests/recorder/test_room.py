@@ -57,7 +57,7 @@ def test_without_room_the_program_runs_and_one_line_says_why(tmpfs: Path) -> Non
     program = "import frtop_probe; frtop_probe.start(); frtop_probe.step(); print('trained')"
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=environment(tmpfs),
+        env=environment(tmpfs, RANK="0"),
         capture_output=True,
         text=True,
         timeout=30,
@@ -76,7 +76,7 @@ def test_a_folder_of_somebody_else_is_no_place(tmp_path: Path) -> None:
     program = "import frtop_probe; frtop_probe.start(); print('trained')"
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=environment(tmp_path / "unused", FRTOP_DIR=str(place)),
+        env=environment(tmp_path / "unused", FRTOP_DIR=str(place), RANK="0"),
         capture_output=True,
         text=True,
         timeout=30,

@@ -23,7 +23,7 @@ def python(
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
-        env=environment(folder, prepared=prepared, **more),
+        env=environment(folder, prepared=prepared, **{"RANK": "0"} | more),
         capture_output=True,
         text=True,
         timeout=30,

@@ -50,7 +50,14 @@ def environment(folder: Path, *, prepared: bool = True, **more: str) -> dict[str
     return kept | more
 
 
-def run(program: str, folder: Path, *arguments: str, ranks: int = 1, **options: Any) -> list[Ended]:
+def run(
+    program: str,
+    folder: Path,
+    *arguments: str,
+    ranks: int = 1,
+    cwd: Path | None = None,
+    **options: Any,
+) -> list[Ended]:
     """Runs `program` as that many ranks and waits for all of them."""
     file = folder.parent / "train.py"
     file.write_text(textwrap.dedent(program))
@@ -72,6 +79,7 @@ def run(program: str, folder: Path, *arguments: str, ranks: int = 1, **options: 
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
+                cwd=cwd,
             )
         )
     ended = []

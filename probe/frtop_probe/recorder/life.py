@@ -56,7 +56,7 @@ class Life:
             when_imported(C10D, self._anyway(self._wrap))
 
     def start(self) -> None:
-        """Records from now on, or from the first process group on in a helper process."""
+        """Records from now on, or from the first process group on if this is no rank yet."""
         self._anyway(self._start)()
 
     def _start(self) -> None:
@@ -66,9 +66,7 @@ class Life:
         self.prepare()
         c10d: Any = sys.modules.get(C10D)
         grouped = c10d is not None and c10d.is_initialized()
-        # Workers of a spawned pool import the program's main module too: not yet.
-        pool = sys.modules.get("multiprocessing.process")
-        if grouped or pool is None or pool.parent_process() is None:
+        if grouped or _launched():
             self._begin()
         if grouped:
             self._attach(c10d)
@@ -220,6 +218,19 @@ class Life:
             recorder.cut_off()
             # Kept: its handles on the parent's ops must not be dropped here.
             self._parents = recorder
+
+
+def _launched() -> bool:
+    """Whether a launcher made this very process a rank.
+
+    The parent of `mp.spawn` is none, and spawned DataLoader workers, which import the
+    program too, are none either though they inherit its environment.
+    """
+    pool: Any = sys.modules.get("multiprocessing.process")
+    inherits = pool is not None and (
+        pool.parent_process() is not None or getattr(pool.current_process(), "_inheriting", False)
+    )
+    return "RANK" in os.environ and not inherits
 
 
 def _one(process_group: Any | None) -> Any | None:
