@@ -60,6 +60,7 @@ class Actor:
     raised: wire.Raised | None = None
     ending: wire.Ending | None = None
     recent: list[wire.Op] = field(default_factory=list)
+    pending_more: int = 0
     side_lost: int = 0
     pending_lost: int = 0
 
@@ -344,6 +345,7 @@ class Scene:
             groups=tuple(actor.groups.values()),
             fronts=tuple(actor.fronts.values()),
             pending=tuple(actor.pending),
+            pending_more=actor.pending_more,
             process=self._process(actor),
             raised=actor.raised,
             ending=actor.ending,

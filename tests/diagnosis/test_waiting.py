@@ -403,3 +403,11 @@ def test_a_stopped_rank_is_named_before_the_wait_is_out_of_the_ordinary() -> Non
     scene.silent(2, 3)
     verdict = only(scene.judge().frame)
     assert (verdict.culprits, verdict.why.cause) == ((2,), "stopped")
+
+
+def test_a_peer_with_more_pending_than_is_told_is_not_blamed() -> None:
+    scene = Scene(2)
+    scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
+    scene.sleeps(1)
+    scene.actors[1].pending_more = 3
+    assert only(scene.settle()).kind == "undecided"

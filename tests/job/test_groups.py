@@ -53,6 +53,19 @@ def test_a_member_without_an_op_there_is_at_zero() -> None:
     assert group_views([view(0, [one], {1: 1}), view(1, [one], {})], 0)[0].late == (1,)
 
 
+def test_the_last_op_is_of_whoever_told_it_at_the_furthest_number() -> None:
+    one = group(1, "0", "0-2")
+    views = [view(0, [one], {1: 5}), view(1, [one], {1: 6}), view(2, [one], {1: 6})]
+    told = wire.Op(9, 1, 6, wire.Signature("barrier"), None, SECOND)
+    stale = wire.Op(9, 1, 5, wire.Signature("all_reduce"), None, SECOND)
+    sent = wire.Op(9, 1, 6, wire.Signature("send"), None, SECOND, p2p=True)
+    views[0].fronts[1] = wire.Front(1, 5, 0, SECOND, stale)  # type: ignore[index]
+    views[1].fronts[1] = wire.Front(1, 6, 6, SECOND, sent)  # type: ignore[index]
+    assert group_views(views, 0)[0].last is None
+    views[2].fronts[1] = wire.Front(1, 6, 0, SECOND, told)  # type: ignore[index]
+    assert group_views(views, 0)[0].last == told
+
+
 def test_numbers_of_a_relative_group_are_not_compared() -> None:
     found = group_views(
         [

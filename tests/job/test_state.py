@@ -418,6 +418,16 @@ def test_a_failed_host_tells_its_problem() -> None:
     assert (frame.hosts[0].state, frame.problem) == ("failed", "no route to h; is it up?")
 
 
+def test_a_refusal_stays_while_updates_come_and_a_failure_does_not() -> None:
+    state = heard(rank())
+    state.set_host("h", "heard", "read-only: looks are refused")
+    state.apply("h", update(6), NOW)
+    assert state.frame(NOW, 0).hosts[0].problem == "read-only: looks are refused"
+    state.set_host("h", "failed", "gone")
+    state.apply("h", update(7), NOW)
+    assert (state.frame(NOW, 0).hosts[0].state, state.frame(NOW, 0).problem) == ("heard", "")
+
+
 def test_ranks_come_in_order_whatever_their_host() -> None:
     state = heard(rank(2, 1))
     state.apply("g", update(1, rank(), full=True, host="g"), NOW)

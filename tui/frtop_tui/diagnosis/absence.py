@@ -252,7 +252,7 @@ _CAUSES: Final[dict[places.Kind, tuple[str, Layer]]] = {
     "unknown": ("unknown", "unknown"),
 }
 _VERBS: Final[dict[places.Kind, str]] = {
-    "collective": "is in another collective",
+    "collective": "waits in another collective or for another rank's send",
     "backward": "is in the backward pass",
     "device": "waits for its device",
     "store": "waits for the rendezvous store",

@@ -136,8 +136,10 @@ _LEAVES: Final[tuple[_Sign, ...]] = (
 
 _LINES: Final[tuple[tuple[re.Pattern[str], Kind], ...]] = (
     (re.compile(r"\bsleep\s*\("), "sleeping"),
-    (re.compile(r"(work|handle)\w*(\[\w+\])?\.wait\(", re.IGNORECASE), "collective"),
-    (re.compile(r"synchronize\(\)"), "device"),
+    # Events and conditions wait in Python frames of their own; what waits right here in C++
+    # is a Work, whatever the program calls it.
+    (re.compile(r"\.wait\("), "collective"),
+    (re.compile(r"synchronize\(\)|\.(item|cpu|tolist)\(\)"), "device"),
     (
         re.compile(
             r"\.(read|readline|readlines|readinto|write|flush|fsync)\(|\bopen\(|np\.load"
@@ -146,7 +148,7 @@ _LINES: Final[tuple[tuple[re.Pattern[str], Kind], ...]] = (
         "file_io",
     ),
     (
-        re.compile(r"\.(acquire|join|wait|result)\(|\bwith\b.*lock", re.IGNORECASE),
+        re.compile(r"\.(acquire|join|result)\(|\bwith\b.*lock", re.IGNORECASE),
         "lock",
     ),
 )

@@ -309,7 +309,9 @@ def cycle(frame: Frame, ring: Sequence[Point]) -> Verdict:
                 else "groups are used in different orders"
             ),
         ),
-        next="use the groups, or pair sends with receives, in one order on all ranks",
+        next="pair each send with a receive: on one of them the other first, or batch_isend_irecv"
+        if any(point.op.p2p for point in ring)
+        else "use these groups in the same order on all of their ranks",
         victims=fold(rank for ranks, _ in sides for rank in ranks),
         group=group_key(sides[0][1].group),
         op=OpName(sides[0][1].kind, sides[0][1].number),

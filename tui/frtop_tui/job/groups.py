@@ -55,9 +55,16 @@ def group_views(ranks: Iterable[RankView], now_ns: int) -> tuple[GroupView, ...]
                 continue
             gathered.numbers.append((view.rank, front.number))
             gathered.issued_ns = max(gathered.issued_ns, front.issued_ns + view.clock_ns)
-            if front.number > gathered.number or gathered.last is None:
-                gathered.number = max(front.number, gathered.number)
-                gathered.last = front.last
+            if front.number > gathered.number:
+                gathered.number, gathered.last = front.number, None
+            last = front.last
+            if (
+                gathered.last is None
+                and last is not None
+                and last.number == gathered.number
+                and not last.p2p
+            ):
+                gathered.last = last
     views = [_view(gathered, now_ns) for gathered in found.values()]
     views.sort(key=lambda view: (-len(view.members), len(view.key.name), view.key.name))
     return tuple(views)

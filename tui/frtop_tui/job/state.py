@@ -57,7 +57,7 @@ class JobState:
             known.whole = False
         known.clock.hear(update.monotonic_ns, now_ns)
         known.clock.silent = False
-        if known.view.state != "heard" or known.view.problem:
+        if known.view.state != "heard":
             known.view = replace(known.view, state="heard", problem="")
         if update.full:
             self._replace(known, update, now_ns)
