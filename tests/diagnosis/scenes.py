@@ -392,6 +392,7 @@ class Scene:
             present=self._present(actor),
             processes=(self._process(actor), *actor.children),
             dumps=tuple(dumps),
+            ops=tuple(actor.recent),
         )
 
     def look(self, judgement: Judgement) -> None:

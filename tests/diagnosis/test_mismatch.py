@@ -257,3 +257,29 @@ def test_ops_of_looks_tell_where_the_paths_parted() -> None:
         scene.at(rank, frame("train.py:5"), active=True)
     verdict = only(scene.engine.judge(scene.frame()).frame)
     assert (verdict.kind, verdict.culprits) == ("mismatch", (2,))
+
+
+def test_the_rings_of_the_dead_tell_what_the_last_update_did_not() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_reduce", ago=1.1, told=False)
+    scene.does([2], "all_reduce", ago=1.1, inputs=MORE, told=False)
+    scene.ends(1, signal=6, ago=1.0)
+    for rank in (0, 2, 3):
+        scene.raises(rank, "RuntimeError", "Connection closed by peer", ago=0.9)
+    scene.hear()
+    judgement = scene.engine.judge(scene.frame())
+    assert only(judgement.frame).confidence == "suspect"
+    assert {(wanted.key, wanted.stacks) for wanted in judgement.looks} == {
+        (1, False), (2, False), (3, False), (4, False),
+    }  # fmt: skip
+    scene.look(judgement)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits) == ("mismatch", (2,))
+
+
+def test_an_abort_without_a_disagreement_is_confirmed_in_the_end() -> None:
+    scene = Scene(4)
+    scene.ends(1, signal=6, ago=1.0)
+    assert only(scene.judge().frame).confidence == "suspect"
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.confidence) == ("dead", (1,), "confirmed")

@@ -71,7 +71,8 @@ class Engine:
         )
         order = in_question(verdicts, case.suspicious(), case.uneven())
         looks = self._inquiry.wanted(frame.ranks, order, verdicts, frame.now_ns)
-        return Judgement(judged, looks)
+        autopsies = self._inquiry.autopsies(frame.ranks, case.unopened(), frame.now_ns)
+        return Judgement(judged, (*looks, *autopsies))
 
     def _since(self, health: Health, verdicts: Sequence[Verdict], now_ns: int) -> int:
         """Since when it has been so: by the first verdict, else when it was first seen."""

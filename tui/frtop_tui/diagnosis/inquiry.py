@@ -14,6 +14,8 @@ AGAIN_NS: Final = 1_000_000_000
 SETTLED_AGAIN_NS: Final = 5_000_000_000
 """A culprit that is confirmed is looked at more seldom: it is known already."""
 MOST: Final = 16
+MOST_AUTOPSIES: Final = 64
+AUTOPSY_AGAIN_NS: Final = 10_000_000_000
 SUSPECTS_PER_POINT: Final = 6
 WAITERS_PER_POINT: Final = 2
 MOST_REMEMBERED: Final = 4096
@@ -33,6 +35,7 @@ class Inquiry:
 
     def __init__(self) -> None:
         self._asked: dict[int, int] = {}
+        self._opened: dict[int, int] = {}
 
     def wanted(
         self,
@@ -62,6 +65,20 @@ class Inquiry:
                 break
         if len(self._asked) > MOST_REMEMBERED:
             self._asked = {r: at for r, at in self._asked.items() if now_ns - at < AGAIN_NS}
+        return tuple(found)
+
+    def autopsies(
+        self, ranks: Mapping[int, RankView], dead: Iterable[int], now_ns: int
+    ) -> tuple[Wanted, ...]:
+        """Looks at the last ops of dead ranks, which their rings still hold; no stacks."""
+        found: list[Wanted] = []
+        for rank in dead:
+            if now_ns - self._opened.get(rank, now_ns - AUTOPSY_AGAIN_NS) < AUTOPSY_AGAIN_NS:
+                continue
+            self._opened[rank] = now_ns
+            found.append(Wanted(ranks[rank].host, ranks[rank].key, (), stacks=False))
+            if len(found) == MOST_AUTOPSIES:
+                break
         return tuple(found)
 
 

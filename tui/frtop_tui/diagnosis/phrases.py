@@ -119,6 +119,8 @@ def after_death(death: Death, view: RankView) -> str:
         return f"look at {place_line(own_frame(view.raised.frames))}"
     if death.cause == "oom":
         return f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom"
+    if death.nature == "abort":
+        return f"read the end of rank {death.rank}'s own output: an abort says why there"
     if death.cause == "signal":
         return f"on {view.host}: dmesg | tail; who sent it: the scheduler, an operator, the kernel?"
     return f"read the end of rank {death.rank}'s own output"

@@ -101,6 +101,14 @@ class Case:
                 found += [*group.late[:4], *ahead[:4]]
         return found
 
+    def unopened(self) -> list[int]:
+        """Dead ranks whose last ops may tell of a disagreement that killed them."""
+        deaths = [*self._deaths.followers, *(d for group in self._deaths.roots for d in group)]
+        if not any(death.nature in ("abort", "network") for death in deaths):
+            return []
+        views = ((death.rank, self._views[death.rank].look) for death in deaths)
+        return [rank for rank, look in views if look is None or not look.ops]
+
     def notes(self, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
         """Deaths that no verdict speaks of."""
         spoken = {rank for verdict in verdicts for rank in verdict.culprits}

@@ -152,7 +152,8 @@ def dead(
     how = "were ended from outside" if outside else "died"
     return Verdict(
         kind="dead",
-        confidence="suspect" if first.nature == "unknown" else "confirmed",
+        # An abort may be a victim of other ranks' ops: their rings are read first.
+        confidence="suspect" if first.nature in ("unknown", "abort") else "confirmed",
         progress="none",
         culprits=() if outside else ranks,
         headline=f"{who(frame.ranks, ranks)} {how}: {cut(first.text)}{then}",
