@@ -231,3 +231,26 @@ async def test_the_palette_offers_what_the_keys_do() -> None:
         names = [command.title for command in app.app.get_system_commands(app.app.screen)]
         assert "stacks" in names
         assert "Theme" not in names
+
+
+async def test_the_queue_holds_still_while_one_reads_below_and_follows_again() -> None:
+    async with driven(scenes.hung(), size=(100, 40)) as app:
+        await app.press("enter", "shift+tab")
+        await app.sees("#8811")
+        await app.press("j", "j", "j")
+        await app.give(replace(scenes.hung(), now_ns=scenes.NOW + scenes.S))
+        await app.sees("held still, F follows")
+        await app.press("F")
+        await app.until(lambda: "held still" not in app.text())
+        await app.sees("#8811")
+
+
+async def test_the_cursor_stays_on_its_rank_when_rows_move() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("2", "j", "j")
+        ranks = dict(scenes.hung().ranks)
+        for number in (50, 51, 52):
+            ranks[number] = replace(ranks[number], posture="late")
+        await app.give(replace(scenes.hung(), ranks=ranks))
+        await app.press("enter")
+        await app.sees("rank 1 ")

@@ -118,3 +118,17 @@ async def test_screens_follow_the_terminal_from_small_to_large_and_back() -> Non
         await app.pilot.resize_terminal(80, 24)
         await app.until(lambda: "ranks to look at first" not in app.text())
         await app.sees("rank 37 (node4)", "bbbbbLbb")
+
+
+async def test_brackets_in_names_are_shown_as_they_are() -> None:
+    verdict = replace(scenes.hung().verdicts[0], headline="[bold]rank[/bold] [37] waits")
+    async with driven(replace(scenes.hung(), verdicts=(verdict,))) as app:
+        await app.sees("[bold]rank[/bold] [37] waits")
+        await app.press("slash", *"host:node[1-2]")
+        await app.sees("ranks 16 of 64, filter host:node[1-2]")
+
+
+async def test_without_colours_everything_is_still_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with driven(scenes.two_roots(), size=(120, 50)) as app:
+        await app.sees("HUNG", "bbbbbDbb", "bbbbbLbb", "????????", "D dead 1", "L late 1")

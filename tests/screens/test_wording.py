@@ -12,9 +12,9 @@ from frtop_probe import wire
 from frtop_tui.job.model import Frame, Health, Posture
 from frtop_tui.widgets import spans, wording
 from frtop_tui.widgets.frames import is_yours, short_file, yours
+from frtop_tui.widgets.grid_layout import lay_out, natural, short_hosts
 from frtop_tui.widgets.groups import rows_of, state_of
 from frtop_tui.widgets.headline import folded_hosts
-from frtop_tui.widgets.rank_grid import lay_out, natural, short_hosts
 from frtop_tui.widgets.rank_table import cpu_share
 from frtop_tui.widgets.spans import (
     TONES,
@@ -227,7 +227,8 @@ def test_without_a_verdict_only_what_was_heard_is_said() -> None:
 
 @pytest.mark.parametrize("posture", get_args(Posture))
 def test_every_posture_has_a_letter_a_meaning_and_a_tone(posture: Posture) -> None:
-    assert wording.LETTERS[posture] and wording.MEANINGS[posture]
+    assert wording.LETTERS[posture]
+    assert wording.MEANINGS[posture]
     assert posture in TONES
     assert f".tone--{posture} " in (Path(spans.__file__).parent / "tones.tcss").read_text()
 

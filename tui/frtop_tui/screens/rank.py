@@ -115,12 +115,9 @@ class RankScreen(FrameScreen):
         present = rank.present
         # The path reads on into the state: one line must say all that identifies a rank.
         start = (*path[:-1], *plain(f"{group} > " if group else "", "dim"), path[-1])
-        beats = present is not None and rank.ending is None
-        beat = (
-            ""
-            if present is None or not beats
-            else f"beat {calm(rank.age_s(present.beat_ns, frame.now_ns))}"
-        )
+        beat = ""
+        if present is not None and rank.ending is None:
+            beat = f"beat {calm(rank.age_s(present.beat_ns, frame.now_ns))}"
         return (
             *start,
             *plain("  "),

@@ -8,21 +8,24 @@ from frtop_probe import wire
 from frtop_tui.job.model import Frame, RankView
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_table import cpu_share
-from frtop_tui.widgets.spans import Line, clip, fit, join, plain
+from frtop_tui.widgets.spans import Line, clip, fit, join, plain, tail
 from frtop_tui.widgets.wording import STATES, age, amount
 
 TROUBLE = ("D", "T", "t", "Z", "X")
 """States a healthy training process is not in for long."""
 
 
-def call(process: wire.Process) -> Line:
+def call(process: wire.Process, room: int) -> Line:
     """What the main thread is in: `read /data/shard-0412`, else where it sleeps."""
-    if process.syscall:
-        return ((process.syscall, "strong"), (f" {process.file}" if process.file else "", "strong"))
-    return plain(process.wchan, "dim")
+    if not process.syscall:
+        return plain(process.wchan, "dim")
+    if not process.file:
+        return plain(process.syscall)
+    where = tail(process.file, max(12, room - len(process.syscall) - 1))
+    return plain(f"{process.syscall} {where}", "strong")
 
 
-def process_lines(rank: RankView) -> list[Line]:
+def process_lines(rank: RankView, width: int) -> list[Line]:
     """The rank's own line, its details, then children, those in trouble first."""
     look = rank.look
     processes = look.processes if look is not None else ()
@@ -39,7 +42,7 @@ def process_lines(rank: RankView) -> list[Line]:
                 plain("" if share is None else f"cpu {share:.0%}"),
                 plain(f"rss {amount(own.rss)}" if own.rss else ""),
                 plain(f"threads {own.threads}" if own.threads else "", "dim"),
-                call(own),
+                call(own, width // 2),
                 plain(own.wchan if own.syscall else "", "dim"),
             )
         )
@@ -49,6 +52,7 @@ def process_lines(rank: RankView) -> list[Line]:
     waited = fetch.worker_pid if fetch is not None and fetch.end_ns < fetch.begin_ns else 0
     # Of a hundred workers the one that is waited for must be the first line.
     children.sort(key=lambda p: (p.pid != waited, p.state not in TROUBLE, p.pid))
+    names = max([14, *(min(16, len(child.name)) for child in children)])
     for child in children:
         name = child.name or "child"
         if waited and child.pid == waited and fetch is not None:
@@ -58,10 +62,10 @@ def process_lines(rank: RankView) -> list[Line]:
         rows.append(
             (
                 ("> " if child.pid == waited else "  ", "strong"),
-                (f"{fit(name, 16)} {child.pid:>7} ", "strong" if child.pid == waited else ""),
+                (f"{fit(name, names)} {child.pid:>7} ", "strong" if child.pid == waited else ""),
                 (f"{child.state} ", tone),
                 ("     " if share is None else f"{share:>4.0%} ", "dim"),
-                *call(child),
+                *call(child, width - names - 18),
             )
         )
     if not children and own.children:
@@ -88,5 +92,5 @@ class ProcessPane(LineView):
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
-        rows = [] if self.rank is None else process_lines(self.rank)
+        rows = [] if self.rank is None else process_lines(self.rank, width)
         return [clip(row, width) for row in rows]

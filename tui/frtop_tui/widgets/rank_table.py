@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.job.model import Frame, RankView
-from frtop_tui.widgets.rank_grid import natural, short_hosts
+from frtop_tui.widgets.grid_layout import natural, short_hosts
 from frtop_tui.widgets.spans import Span
 from frtop_tui.widgets.table import Column, LineTable
 from frtop_tui.widgets.wording import LETTERS, URGENCY, calm, inside, site

@@ -62,6 +62,11 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     return " " * (width - length) + text if right else text + " " * (width - length)
 
 
+def tail(text: str, width: int) -> str:
+    """At most `width` cells of the end: of a path, that says more than the beginning."""
+    return text if cell_len(text) <= width else "~" + text[-max(0, width - 1) :]
+
+
 def clip(line: Line, width: int) -> Line:
     """The line in at most `width` cells, with `~` where something was cut off."""
     if width_of(line) <= width:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from frtop_probe import wire
 from frtop_tui.job.model import Frame, RankView
-from frtop_tui.widgets.frames import place, yours
+from frtop_tui.widgets.frames import is_yours, place, yours
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, fit, join, plain, wrap
+from frtop_tui.widgets.spans import Line, fit, join, plain, tail, wrap
 from frtop_tui.widgets.wording import calm
 
 
@@ -37,14 +37,11 @@ def frame_lines(frames: Sequence[wire.TraceFrame], width: int) -> list[Line]:
     for index, frame in enumerate(frames):
         is_mine = index == mine
         tone = "yours" if is_mine else ""
-        where = place(frame)
-        room = width - names - 3 - (10 if is_mine else 0)
-        if len(where) > room > 8:
-            # The end of a path says more than its beginning.
-            where = "~" + where[-(room - 1) :]
+        where = tail(place(frame), max(8, width - names - 3 - (10 if is_mine else 0)))
         row: Line = (("  " + fit(frame.function, names) + " ", tone), (where, tone or "dim"))
         rows.append((*row, ("  ◀ yours", "yours")) if is_mine else row)
-        if frame.source:
+        # The text of torch's lines would push one's own out of sight.
+        if frame.source and is_yours(frame):
             rows.append(plain("    " + fit(frame.source.strip(), max(8, width - 4)).rstrip(), tone))
     return rows or [plain("  no Python frames", "dim")]
 

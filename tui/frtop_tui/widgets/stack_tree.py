@@ -51,19 +51,22 @@ class StackTree(LineView):
         merged = self.merged
         if merged is None:
             return ()
-        rows = [self._entry_line(entry, width) for entry in self._entries]
+        folded = {id(e.node): fold(e.node.ranks) for e in self._entries if e.node is e.head}
+        names = min(max(map(len, folded.values()), default=0), max(12, min(44, width // 4)))
+        rows = [
+            self._entry_line(entry, cut(folded.get(id(entry.node), ""), names), names, width)
+            for entry in self._entries
+        ]
         for why, ranks in merged.missing:
             label = f"no stack  {ranks_word(len(ranks))} {cut(fold(ranks), width // 3)}: "
             rows += wrap(why, width, "warn", (label, "strong"))
         return rows or [plain("no ranks to show", "dim")]
 
-    def _entry_line(self, entry: Entry, width: int) -> Line:
-        names = max(14, min(44, width // 5))
+    def _entry_line(self, entry: Entry, label: str, names: int, width: int) -> Line:
         first = entry.node is entry.head
         node = entry.node
-        label = cut(fold(node.ranks), names - 1) if first else ""
         count = f"{len(node.ranks):>5} " if first else "      "
-        lead: Line = ((count, "strong"), (fit(label, names) + " ", ""))
+        lead: Line = ((count, "strong"), (fit(label, names) + "  ", ""))
         indent = "  " * entry.depth + ("+ " if first and entry.depth else "  " * (entry.depth > 0))
         if entry.hidden:
             words = f"{indent}… {entry.hidden} frame{'s' * (entry.hidden > 1)}"

@@ -164,9 +164,7 @@ def site(where: wire.Site | None) -> str:
 
 def group_label(description: str, name: str) -> str:
     """What people call the group: its description if it was given one, else its name."""
-    if description in ("", "undefined", "default_pg"):
-        return {"": name, "undefined": name, "default_pg": "default"}[description]
-    return description
+    return name if description in ("", "undefined") else description
 
 
 def group_of(rank: RankView, op: wire.Op) -> str:
