@@ -306,6 +306,17 @@ def test_looks_in_quick_succession_do_not_push_out_the_old_ones() -> None:
     assert 2 <= (NOW + 59 * SECOND // 10 - found.at_ns) / SECOND < 3
 
 
+def test_what_a_look_saw_of_the_process_does_not_outlive_it() -> None:
+    state = heard(rank(process=wire.Process(101, "S")))
+    stopped = wire.Look(1, NOW, None, (wire.Process(101, "T"),))
+    state.apply_look("h", wire.LookAnswer(1, "h", (stopped,)), NOW)
+    assert state.frame(NOW, 0).ranks[0].posture == "stopped"
+    later = NOW + 2 * SECOND
+    state.apply("h", update(6, wire.RankUpdate(key=1, present=present(later)), at=later), later)
+    view = state.frame(later, 0).ranks[0]
+    assert (view.posture, view.process) == ("moving", wire.Process(101, "S"))
+
+
 def test_looks_survive_a_full_state_of_the_same_agent() -> None:
     state = heard(rank())
     state.apply_look("h", look(NOW, stacks="read"), NOW)

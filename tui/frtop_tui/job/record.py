@@ -16,6 +16,7 @@ SILENT_AFTER_NS = 1_500_000_000
 LOOKS_APART_NS = 2_000_000_000
 """Two looks closer than this say nothing about progress."""
 LOOKS_KEPT = 12
+FRESH_NS = 1_000_000_000
 _TOO_CLOSE_NS = 400_000_000
 
 
@@ -107,8 +108,6 @@ class RankRecord:
         if look.present is not None and self.present is not None:
             newer = look.present.beat_ns >= self.present.beat_ns
             self.present = look.present if newer else self.present
-        if look.processes and look.processes[0].pid == self.identity.pid:
-            self.process = look.processes[0]
         if any(dump.threads for dump in look.dumps):
             self.stacks_ns = look.at_ns
         past = self._looks
@@ -146,7 +145,7 @@ class RankRecord:
             fronts=self.fronts,
             pending=self.pending,
             pending_more=self.pending_more,
-            process=self.process,
+            process=self._process_now(),
             raised=self.raised,
             ending=self.ending,
             look=self.look,
@@ -169,7 +168,8 @@ class RankRecord:
             return "dead", self.raised.at_ns + clock.offset
         if clock.silent:
             return "unheard", clock.heard_ns
-        if self.process is not None and self.process.state in ("T", "t"):
+        process = self._process_now()
+        if process is not None and process.state in ("T", "t"):
             return "stopped", self._beat_since()
         present = self.present
         # The agent's own clock at its last update, not ours: a late update is no silence.
@@ -181,6 +181,18 @@ class RankRecord:
         ):
             return "silent", self._beat_since()
         return ("moving", 0) if self.groups else ("starting", 0)
+
+    def _process_now(self) -> wire.Process | None:
+        """From a fresh look, else as the agent last told.
+
+        The agent tells only changes to what it told before: what a look saw in between
+        must not stay for ever.
+        """
+        look = self.look
+        if look is not None and self.clock.last_ns - look.at_ns < FRESH_NS:
+            own = next((p for p in look.processes if p.pid == self.identity.pid), None)
+            return own or self.process
+        return self.process
 
     def _beat_since(self) -> int:
         if self.present is None or not self.present.beat_ns:
