@@ -43,9 +43,13 @@ class Looker:
             for index, (rank, look) in enumerate(zip(chosen, looks, strict=True))
             for pid in _dumped(rank, look, frozenset(ask.pids))
         ][:MAX_PROCESSES]
-        dumps = await asyncio.gather(*(self._dump(pid, end) for _, pid in wanted))
+        # With exceptions returned it waits for all: a py-spy must not outlive its look.
+        dumping = (self._dump(pid, end) for _, pid in wanted)
+        dumps = await asyncio.gather(*dumping, return_exceptions=True)
         found: list[list[wire.Dump]] = [[] for _ in looks]
         for (index, _), dump in zip(wanted, dumps, strict=True):
+            if isinstance(dump, BaseException):
+                raise dump
             found[index].append(dump)
         return tuple(
             wire.Look(

@@ -27,6 +27,7 @@ MAX_NAME: Final = 200
 _REFUSED: Final = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
 _GONE: Final = ("no such process", "os error 3)", "process not found")
 _SOURCE_WAIT: Final = 0.2
+_DYING: Final = 0.5
 
 
 class _Frame(msgspec.Struct):
@@ -54,8 +55,11 @@ def program() -> str | None:
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
 
-def parse(data: bytes) -> tuple[wire.ThreadStack, ...]:
+def parse(data: bytes, pid: int = 0) -> tuple[wire.ThreadStack, ...]:
     """Parses the output of `py-spy dump --json`.
+
+    Before Python 3.11 threads do not know their native ids, so that a dump that does not
+    stop them has none (and calls all of them active); that of the main thread is `pid`.
 
     Raises:
         msgspec.DecodeError: it is something else.
@@ -63,7 +67,7 @@ def parse(data: bytes) -> tuple[wire.ThreadStack, ...]:
     return tuple(
         wire.ThreadStack(
             ident=thread.thread_id,
-            tid=thread.os_thread_id or 0,
+            tid=thread.os_thread_id or (pid if thread.thread_name == "MainThread" else 0),
             name=(thread.thread_name or "")[:MAX_NAME],
             active=thread.active,
             owns_gil=thread.owns_gil,
@@ -93,12 +97,7 @@ async def dump(pid: int, seconds: float, source: SourceReader | None = None) -> 
             help="py-spy is not installed beside the agent: `pip install py-spy`",
         )
     try:
-        child = await asyncio.create_subprocess_exec(
-            spy, "dump", "--json", "--nonblocking", "--pid", str(pid),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+        child = await _start(spy, pid)
     except OSError as error:
         return wire.Dump(pid, error="failed", help=f"{spy} cannot be run: {error.strerror}")
     try:
@@ -111,9 +110,7 @@ async def dump(pid: int, seconds: float, source: SourceReader | None = None) -> 
             "overloaded, or its files cannot be read; ask again",
         )
     finally:
-        if child.returncode is None:
-            with suppress(ProcessLookupError):
-                child.kill()
+        await _end(child)
     answer = _answer(pid, child.returncode, output, complaint)
     if source is not None and answer.threads:
         return wire.Dump(pid, await _with_source(answer.threads, source))
@@ -124,9 +121,38 @@ def _answer(pid: int, status: int | None, output: bytes, complaint: bytes) -> wi
     if status != 0:
         return _failure(pid, complaint.decode("utf-8", "replace"))
     try:
-        return wire.Dump(pid, parse(output))
+        return wire.Dump(pid, parse(output, pid))
     except msgspec.DecodeError as error:
         return wire.Dump(pid, error="failed", help=f"py-spy's answer was not understood: {error}")
+
+
+async def _start(spy: str, pid: int) -> asyncio.subprocess.Process:
+    """Starts py-spy; when cancelled meanwhile, it is ended, not lost sight of."""
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            spy, "dump", "--json", "--nonblocking", "--pid", str(pid),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    )  # fmt: skip
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await _end(await starting)
+        raise
+
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    """Kills it if need be, and lets the loop see the end of it and of its pipes.
+
+    One that cannot even die, because a file system hangs, is left behind.
+    """
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            child.kill()
+    with suppress(asyncio.TimeoutError, TimeoutError):
+        await asyncio.wait_for(child.communicate(), _DYING)
 
 
 async def _outputs(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
