@@ -216,6 +216,9 @@ def test_an_early_exit_that_broke_the_others() -> None:
     verdict = only(scene.settle())
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("dead", (2,), "exited")
     assert any("Connection closed" in line for line in verdict.evidence)
+    assert "before all_reduce #8 of default_pg" in verdict.headline
+    assert verdict.op is not None
+    assert verdict.op.number == 8
 
 
 def test_most_have_left_and_one_goes_on_makes_two_parties() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from diagnosis.scenes import Scene, only
 
+from diagnosis.scenes import Scene, only
 from frtop_probe import wire
 from frtop_tui.job.model import Frame
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.deaths import Death
@@ -10,6 +11,20 @@ from frtop_tui.diagnosis.places import own_frame, place_line, short_file
 from frtop_tui.diagnosis.points import Point
 from frtop_tui.job.model import GroupKey, RankView
 from frtop_tui.job.naming import duration, folded, group_label
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """An op that others were in when it was already too late for a rank to come."""
+
+    group: wire.Group
+    kind: str
+    number: int
+
+    @property
+    def text(self) -> str:
+        label = group_label(self.group.name, self.group.description)
+        return f"{self.kind} #{self.number} of {label}"
 
 
 def op_text(point: Point) -> str:

@@ -14,6 +14,7 @@ from frtop_tui.diagnosis import verdict as words
 from frtop_tui.diagnosis.absence import Absence, absence_of, never_joined
 from frtop_tui.diagnosis.deaths import Death, deaths_of
 from frtop_tui.diagnosis.memory import Found, Suspicions, look_stamp
+from frtop_tui.diagnosis.phrases import Missed, kind_of
 from frtop_tui.diagnosis.points import Point, Points, circles, front_number, leading_to
 from frtop_tui.diagnosis.progress import progress_of
 from frtop_tui.diagnosis.signatures import Disagreement, disagreements
@@ -176,20 +177,21 @@ class Case:
         behind = self._behind(victims)
         gone = [rank for rank in sorted(behind) if self._views[rank].posture == "done"]
         if gone:
-            return [words.exited(self.frame, gone, None, victims)]
+            return [words.exited(self.frame, gone, victims, missed=behind[gone[0]])]
         living = [rank for rank in sorted(behind) if self._views[rank].ending is None]
         if living and all(death.nature == "network" for death in broken):
             progress = progress_of(self._views[living[0]], self._now)
             left = words.left_group(self.frame, living, broken, progress)
             return [self._confirmed(left, ("left", tuple(living)), self._now)]
         if behind and any(death.nature == "timeout" for death in broken):
-            return [words.timed_out(self.frame, sorted(behind), broken)]
+            late = sorted(behind)
+            return [words.timed_out(self.frame, late, broken, behind[late[0]])]
         verdict = words.broken(self.frame, broken)
         return [self._confirmed(verdict, ("broken", len(broken)), self._now)]
 
-    def _behind(self, victims: set[int]) -> set[int]:
-        """Ranks that are behind the victims in a group they share."""
-        behind: set[int] = set()
+    def _behind(self, victims: set[int]) -> dict[int, Missed]:
+        """Ranks that are behind the victims in a group they share, and what they missed."""
+        behind: dict[int, Missed] = {}
         for group in self.frame.groups:
             members = [rank for rank in group.members if rank in self._views]
             inside = [rank for rank in members if rank in victims]
@@ -201,11 +203,10 @@ class Case:
             if known is None:
                 continue
             furthest = max(front_number(self._views[rank], known) for rank in inside)
-            behind |= {
-                rank
-                for rank in members
-                if rank not in victims and front_number(self._views[rank], known) < furthest
-            }
+            kind = kind_of(group.last) if group.last is not None else "op"
+            for rank in members:
+                if rank not in victims and front_number(self._views[rank], known) < furthest:
+                    behind.setdefault(rank, Missed(known, kind, furthest))
         return behind
 
     def _left(self) -> list[Verdict]:
@@ -222,7 +223,10 @@ class Case:
             self._explained.add(id(point))
             _, victims = made.setdefault(gone, (point, set()))
             victims |= set(point.waiting)
-        return [words.exited(self.frame, gone, *found) for gone, found in made.items()]
+        return [
+            words.exited(self.frame, gone, victims, point=point)
+            for gone, (point, victims) in made.items()
+        ]
 
     def _circles(self) -> list[Verdict]:
         made = []

@@ -8,6 +8,7 @@ from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.absence import Absence
 from frtop_tui.diagnosis.deaths import Death
 from frtop_tui.diagnosis.phrases import (
+    Missed,
     after_death,
     at_line,
     broken_evidence,
@@ -85,16 +86,31 @@ def _absent_text(frame: Frame, point: Point, culprits: Sequence[int], waiting: s
     return f"{named} {answered}; {wait_text(point.waiting)} in {op_text(point)}{more}"
 
 
-def exited(frame: Frame, ranks: Sequence[int], point: Point | None, victims: set[int]) -> Verdict:
-    """`ranks` left cleanly although others still need them."""
+def exited(
+    frame: Frame,
+    ranks: Sequence[int],
+    victims: set[int],
+    *,
+    point: Point | None = None,
+    missed: Missed | None = None,
+) -> Verdict:
+    """`ranks` left cleanly although others still need them.
+
+    The others wait at `point`, or they broke off in what the first of `ranks` `missed`.
+    """
     views = frame.ranks
     ages = [ended_age(views[rank], frame.now_ns) for rank in ranks]
     first = views[ranks[0]]
     code = first.ending.exit_code if first.ending is not None else None
     status = "with exit status 0" if code == 0 else "in an orderly way"
-    of, then = "", f"{folded(victims)} lost their connections to it"
+    before, then = "", f"{folded(victims)} lost their connections to it"
+    op = group = None
     if point is not None:
-        of, then = f" before {op_text(point)}", wait_text(victims)
+        before, then = f" before {op_text(point)}", wait_text(victims)
+        op, group = OpName(point.kind, point.number), point.group
+    elif missed is not None:
+        before = f" before {missed.text}"
+        op, group = OpName(missed.kind, missed.number), missed.group
     many = len(ranks) > len(victims)
     evidence = [
         f"rank {rank} ended {duration(age)} ago" for rank, age in zip(ranks, ages, strict=True)
@@ -107,7 +123,7 @@ def exited(frame: Frame, ranks: Sequence[int], point: Point | None, victims: set
         progress="none",
         culprits=() if many else tuple(ranks),
         parties=(tuple(sorted(victims)), tuple(ranks)) if many else (),
-        headline=f"{who(views, ranks)} left the program {status}{of}; {then}",
+        headline=f"{who(views, ranks)} left the program {status}{before}; {then}",
         why=Why(
             "exited",
             "software",
@@ -117,8 +133,8 @@ def exited(frame: Frame, ranks: Sequence[int], point: Point | None, victims: set
         next="compare the number of steps per rank: uneven data, or `break`/`return` on one rank"
         " (torch.distributed.algorithms.join.Join evens them out)",
         victims=fold(victims),
-        group=group_key(point.group) if point is not None else None,
-        op=OpName(point.kind, point.number) if point is not None else None,
+        group=group_key(group),
+        op=op,
         since_ns=min(ended_ns(views[rank]) for rank in ranks),
         left_s=point.left_s(frame.now_ns) if point is not None else None,
         evidence=tuple(evidence),
@@ -211,7 +227,9 @@ def left_group(
     )
 
 
-def timed_out(frame: Frame, behind: Sequence[int], deaths: Sequence[Death]) -> Verdict:
+def timed_out(
+    frame: Frame, behind: Sequence[int], deaths: Sequence[Death], missed: Missed
+) -> Verdict:
     """The others gave up after their own timeout; `behind` were the ones they waited for."""
     first = deaths[0]
     victims = {death.rank for death in deaths}
@@ -220,8 +238,8 @@ def timed_out(frame: Frame, behind: Sequence[int], deaths: Sequence[Death]) -> V
         confidence="confirmed",
         progress="none",
         culprits=tuple(behind),
-        headline=f"{who(frame.ranks, behind)} {has(behind)} not come in time:"
-        f" {folded(victims)} gave up waiting",
+        headline=f"{who(frame.ranks, behind)} {has(behind)} not entered"
+        f" {missed.text} in time; {folded(victims)} gave up waiting",
         why=Why(
             "unknown",
             "unknown",
@@ -229,6 +247,8 @@ def timed_out(frame: Frame, behind: Sequence[int], deaths: Sequence[Death]) -> V
         ),
         next=f"read the end of rank {behind[0]}'s own output",
         victims=fold(victims),
+        group=group_key(missed.group),
+        op=OpName(missed.kind, missed.number),
         since_ns=first.at_ns,
         evidence=tuple(f"rank {death.rank}: {death.text}" for death in deaths[:4]),
     )
