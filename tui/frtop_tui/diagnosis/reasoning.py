@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from frtop_tui.diagnosis import obituary
 from frtop_tui.diagnosis import verdict as words
 from frtop_tui.diagnosis.absence import Absence, absence_of, never_joined
 from frtop_tui.diagnosis.deaths import Death, deaths_of
@@ -158,7 +159,7 @@ class Case:
         made = []
         for index, group in enumerate(roots):
             mine = points if index == 0 else []
-            verdict = words.dead(self.frame, group, mine, behind if index == 0 else set())
+            verdict = obituary.dead(self.frame, group, mine, behind if index == 0 else set())
             key = ("dead", tuple(death.rank for death in group))
             made.append(self._confirmed(verdict, key, self._now))
         return made
@@ -177,16 +178,16 @@ class Case:
         behind = self._behind(victims)
         gone = [rank for rank in sorted(behind) if self._views[rank].posture == "done"]
         if gone:
-            return [words.exited(self.frame, gone, victims, missed=behind[gone[0]])]
+            return [obituary.exited(self.frame, gone, victims, missed=behind[gone[0]])]
         living = [rank for rank in sorted(behind) if self._views[rank].ending is None]
         if living and all(death.nature == "network" for death in broken):
             progress = progress_of(self._views[living[0]], self._now)
-            left = words.left_group(self.frame, living, broken, progress)
+            left = obituary.left_group(self.frame, living, broken, progress)
             return [self._confirmed(left, ("left", tuple(living)), self._now)]
         if behind and any(death.nature == "timeout" for death in broken):
             late = sorted(behind)
-            return [words.timed_out(self.frame, late, broken, behind[late[0]])]
-        verdict = words.broken(self.frame, broken)
+            return [obituary.timed_out(self.frame, late, broken, behind[late[0]])]
+        verdict = obituary.broken(self.frame, broken)
         return [self._confirmed(verdict, ("broken", len(broken)), self._now)]
 
     def _behind(self, victims: set[int]) -> dict[int, Missed]:
@@ -224,7 +225,7 @@ class Case:
             _, victims = made.setdefault(gone, (point, set()))
             victims |= set(point.waiting)
         return [
-            words.exited(self.frame, gone, victims, point=point)
+            obituary.exited(self.frame, gone, victims, point=point)
             for gone, (point, victims) in made.items()
         ]
 

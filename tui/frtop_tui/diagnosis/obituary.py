@@ -1,0 +1,201 @@
+"""Verdicts on ranks that died, or left, and what became of those that needed them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.deaths import Death
+from frtop_tui.diagnosis.phrases import (
+    Missed,
+    after_death,
+    broken_evidence,
+    cut,
+    death_text,
+    ended_age,
+    ended_ns,
+    group_key,
+    has,
+    op_text,
+    wait_evidence,
+    wait_text,
+    who,
+)
+from frtop_tui.diagnosis.places import place_line
+from frtop_tui.diagnosis.points import Point
+from frtop_tui.job.model import (
+    Frame,
+    OpName,
+    Progress,
+    Verdict,
+    Why,
+)
+from frtop_tui.job.naming import duration, folded
+
+
+def exited(
+    frame: Frame,
+    ranks: Sequence[int],
+    victims: set[int],
+    *,
+    point: Point | None = None,
+    missed: Missed | None = None,
+) -> Verdict:
+    """`ranks` left cleanly although others still need them.
+
+    The others wait at `point`, or they broke off in what the first of `ranks` `missed`.
+    """
+    views = frame.ranks
+    ages = [ended_age(views[rank], frame.now_ns) for rank in ranks]
+    first = views[ranks[0]]
+    code = first.ending.exit_code if first.ending is not None else None
+    status = "with exit status 0" if code == 0 else "in an orderly way"
+    before, then = "", f"{folded(victims)} lost their connections to it"
+    op = group = None
+    if point is not None:
+        before, then = f" before {op_text(point)}", wait_text(victims)
+        op, group = OpName(point.kind, point.number), point.group
+    elif missed is not None:
+        before = f" before {missed.text}"
+        op, group = OpName(missed.kind, missed.number), missed.group
+    many = len(ranks) > len(victims)
+    evidence = [
+        f"rank {rank} ended {duration(age)} ago" for rank, age in zip(ranks, ages, strict=True)
+    ][:4]
+    evidence += wait_evidence(point, frame.now_ns) if point is not None else []
+    evidence += broken_evidence(frame.ranks, victims)
+    return Verdict(
+        kind="dead",
+        confidence="confirmed",
+        progress="none",
+        culprits=() if many else tuple(ranks),
+        parties=(tuple(sorted(victims)), tuple(ranks)) if many else (),
+        headline=f"{who(views, ranks)} left the program {status}{before}; {then}",
+        why=Why(
+            "exited",
+            "software",
+            f"it ended by itself {duration(max(ages))} ago while others still had ops to do:"
+            " fewer batches, or an early return",
+        ),
+        next="compare the number of steps per rank: uneven data, or `break`/`return` on one rank"
+        " (torch.distributed.algorithms.join.Join evens them out)",
+        victims=fold(victims),
+        group=group_key(group),
+        op=op,
+        since_ns=min(ended_ns(views[rank]) for rank in ranks),
+        left_s=point.left_s(frame.now_ns) if point is not None else None,
+        evidence=tuple(evidence),
+    )
+
+
+def dead(
+    frame: Frame,
+    deaths: Sequence[Death],
+    points: Sequence[Point],
+    followers: set[int],
+) -> Verdict:
+    """Ranks that died of the same cause, the first one first."""
+    first = deaths[0]
+    ranks = tuple(sorted(death.rank for death in deaths))
+    waiting = {rank for one in points for rank in one.waiting} - set(ranks)
+    view = frame.ranks[first.rank]
+    evidence = [
+        f"rank {death.rank} {duration((frame.now_ns - death.at_ns) / 1e9)} ago: {death.text}"
+        for death in deaths[:4]
+    ]
+    if view.raised is not None and view.raised.main:
+        evidence += [f"  {place_line(raised_in)}" for raised_in in view.raised.frames[:4]]
+    evidence += broken_evidence(frame.ranks, followers)
+    then = f"; {wait_text(waiting)}" if waiting else ""
+    if followers - waiting and not waiting:
+        then = f"; {folded(followers)} ended after it"
+    point = points[0] if points else None
+    # Nobody among them is to blame when somebody told them all to end.
+    outside = first.nature == "ended" and len(ranks) > 1
+    how = "were ended from outside" if outside else "died"
+    return Verdict(
+        kind="dead",
+        # An abort may be a victim of other ranks' ops: their rings are read first.
+        confidence="suspect" if first.nature in ("unknown", "abort") else "confirmed",
+        progress="none",
+        culprits=() if outside else ranks,
+        headline=f"{who(frame.ranks, ranks)} {how}: {cut(first.text)}{then}",
+        why=Why(first.cause, "software", death_text(first)),
+        next=after_death(first, view),
+        victims=fold((waiting | followers) - set(ranks)),
+        group=group_key(point.group) if point is not None else None,
+        op=OpName(point.kind, point.number) if point is not None else None,
+        since_ns=first.at_ns,
+        left_s=point.left_s(frame.now_ns) if point is not None else None,
+        evidence=tuple(evidence),
+    )
+
+
+def broken(frame: Frame, followers: Sequence[Death]) -> Verdict:
+    """Everybody's connection closed, and nobody is known who closed the first."""
+    first = followers[0]
+    return Verdict(
+        kind="undecided",
+        confidence="suspect",
+        progress="none",
+        culprits=(),
+        headline=f"{folded(death.rank for death in followers)} ended, none of itself:"
+        f" {cut(first.text)}",
+        why=Why("unknown", "network", "connections broke before any rank that is seen died"),
+        next="look at the hosts that are not heard, and at the launcher's own output",
+        since_ns=first.at_ns,
+        evidence=tuple(f"rank {death.rank}: {death.text}" for death in followers[:6]),
+        missing=(folded(frame.coverage.unheard),) if frame.coverage.unheard else (),
+    )
+
+
+def left_group(
+    frame: Frame, ranks: Sequence[int], deaths: Sequence[Death], progress: tuple[Progress, str]
+) -> Verdict:
+    """`ranks` live and are behind, but the others' connections closed: they left the group."""
+    first = deaths[0]
+    victims = {death.rank for death in deaths}
+    return Verdict(
+        kind="not_entered",
+        confidence="suspect",
+        progress=progress[0],
+        culprits=tuple(ranks),
+        headline=f"{who(frame.ranks, ranks)} closed the connections while {folded(victims)}"
+        " still had ops to do",
+        why=Why(
+            "out_of_loop",
+            "software",
+            "it destroyed its process group, or is on its way out of the program",
+        ),
+        next="compare the number of steps per rank, and where each calls destroy_process_group",
+        victims=fold(victims),
+        since_ns=first.at_ns,
+        evidence=(*(f"rank {death.rank}: {death.text}" for death in deaths[:4]), progress[1]),
+    )
+
+
+def timed_out(
+    frame: Frame, behind: Sequence[int], deaths: Sequence[Death], missed: Missed
+) -> Verdict:
+    """The others gave up after their own timeout; `behind` were the ones they waited for."""
+    first = deaths[0]
+    victims = {death.rank for death in deaths}
+    return Verdict(
+        kind="not_entered",
+        confidence="confirmed",
+        progress="none",
+        culprits=tuple(behind),
+        headline=f"{who(frame.ranks, behind)} {has(behind)} not entered"
+        f" {missed.text} in time; {folded(victims)} gave up waiting",
+        why=Why(
+            "unknown",
+            "unknown",
+            "the job was ended by its own timeout; why it was late was not seen",
+        ),
+        next=f"read the end of rank {behind[0]}'s own output",
+        victims=fold(victims),
+        group=group_key(missed.group),
+        op=OpName(missed.kind, missed.number),
+        since_ns=first.at_ns,
+        evidence=tuple(f"rank {death.rank}: {death.text}" for death in deaths[:4]),
+    )
