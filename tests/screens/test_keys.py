@@ -52,8 +52,8 @@ async def test_the_cursor_goes_over_the_grid_by_letters_and_arrows() -> None:
             ("h", 35),
             ("k", 3),
             ("j", 35),
-            ("g", 3),
-            ("G", 35),
+            ("g", 0),
+            ("G", 63),
         ):
             await app.press(key)
             assert grid.chosen == rank, key

@@ -22,7 +22,7 @@ def legend(frame: Frame) -> Line:
     counts["unheard"] += max(0, world - len(frame.ranks))
     return join(
         [
-            ((LETTERS[posture], posture), (f" {posture} {counts[posture]}", ""))
+            ((LETTERS[posture], posture), (f" {posture} {counts[posture]:,}", ""))
             for posture in sorted(counts, key=URGENCY.__getitem__)
             if counts[posture]
         ],
@@ -130,6 +130,12 @@ class RankGrid(LineView):
         row = [rank for cell in self.layout_of_ranks.rows[target] for rank in cell.ranks]
         places = self.layout_of_ranks.places
         self.choose(min(row, key=lambda rank: abs(places[rank][1] - x)))
+
+    def action_first(self) -> None:
+        self.action_sideways(-len(self.layout_of_ranks.order))
+
+    def action_last(self) -> None:
+        self.action_sideways(len(self.layout_of_ranks.order))
 
     def action_mark(self) -> None:
         if self.chosen is not None:

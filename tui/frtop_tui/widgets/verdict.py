@@ -37,7 +37,7 @@ def status(verdict: Verdict, now_ns: int) -> str:
 
 
 def verdict_lines(verdict: Verdict, width: int) -> list[Line]:
-    """Who, why and next first: what follows may be out of sight in a small terminal."""
+    """Who, why, and what to do: what must be in sight in a small terminal."""
     rows = wrap(verdict.headline, width, "strong")
     layer = verdict.why.layer
     text = verdict.why.text
@@ -47,10 +47,18 @@ def verdict_lines(verdict: Verdict, width: int) -> list[Line]:
         rows += wrap(text, width, "", ("why   ", "dim"))
     if verdict.next:
         rows += wrap(verdict.next, width, "", ("next  ", "key"))
-    for index, seen in enumerate(verdict.evidence):
-        rows += wrap(seen, width, "dim", ("seen  " if not index else "      ", "dim"))
-    for index, unseen in enumerate(verdict.missing):
-        rows += wrap(unseen, width, "warn", ("not seen  " if not index else "          ", "warn"))
+    return rows
+
+
+def evidence_lines(verdict: Verdict, width: int, which: str = "") -> list[Line]:
+    """What was seen, and what could not be; `which` names the verdict beside others."""
+    rows: list[Line] = []
+    for label, tone, sentences in (
+        (f"seen{which}  ", "dim", verdict.evidence),
+        (f"not seen{which}  ", "warn", verdict.missing),
+    ):
+        for index, sentence in enumerate(sentences):
+            rows += wrap(sentence, width, tone, (label if not index else " " * len(label), tone))
     return rows
 
 
@@ -64,9 +72,9 @@ def no_verdict(frame: Frame) -> str:
         return "no ranks yet"
     counts = Counter(rank.posture for rank in frame.ranks.values())
     strangers = len(frame.coverage.unheard) - counts["unheard"]
-    words = [f"{counts[p]} {p}" for p in sorted(counts, key=URGENCY.__getitem__)]
+    words = [f"{counts[p]:,} {p}" for p in sorted(counts, key=URGENCY.__getitem__)]
     if strangers > 0:
-        words.append(f"{strangers} never heard")
+        words.append(f"{strangers:,} never heard")
     if len(words) == 1:
         only = next(iter(counts))
         return f"no verdict: all {ranks_word(len(frame.ranks))} {only}"
@@ -84,6 +92,9 @@ def panel_lines(frame: Frame, width: int) -> list[Line]:
             head = f"{index + 1} of {len(frame.verdicts)}  {status(verdict, frame.now_ns)}"
             rows.append(plain(head, "dim"))
         rows += verdict_lines(verdict, width)
+    for index, verdict in enumerate(frame.verdicts):
+        # After all verdicts: the second cause matters more than the evidence of the first.
+        rows += evidence_lines(verdict, width, f" {index + 1}" if several else "")
     if not frame.verdicts and not frame.problem:
         rows += wrap(no_verdict(frame), width, "good" if frame.health == "healthy" else "")
     return rows + note_lines(frame, width)
