@@ -36,12 +36,14 @@ def test_one_of_sixteen_thousand_is_named(scene: Scene) -> None:
     scene.judge()
     scene.pass_time(1.5)
     scene.hear()
-    begin = time.perf_counter()
+    begin = time.process_time()
     frame = scene.frame()
-    framed = time.perf_counter()
+    framed = time.process_time()
     judgement = scene.engine.judge(frame)
-    judged = time.perf_counter()
-    print(f"\n{WORLD:,} ranks: frame {framed - begin:.3f} s, judgement {judged - framed:.3f} s")
+    judged = time.process_time()
+    print(
+        f"\n{WORLD:,} ranks: frame {framed - begin:.3f} s, judgement {judged - framed:.3f} s of CPU"
+    )
     assert only(judgement.frame).culprits == (9_999,)
     assert len(judgement.looks) <= 16
 
@@ -51,8 +53,8 @@ def test_when_nothing_is_wrong_nobody_is_looked_at() -> None:
     scene.waits(range(0, WORLD, 2), "all_reduce", for_s=0.7)
     scene.hear()
     frame = scene.frame()
-    begin = time.perf_counter()
+    begin = time.process_time()
     judgement = scene.engine.judge(frame)
-    print(f"\n{WORLD:,} healthy ranks: judgement {time.perf_counter() - begin:.3f} s")
+    print(f"\n{WORLD:,} healthy ranks: judgement {time.process_time() - begin:.3f} s")
     assert not judgement.frame.verdicts
     assert not judgement.looks
