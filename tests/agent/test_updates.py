@@ -113,6 +113,37 @@ def test_a_ring_of_a_dead_process_is_shown_as_ended(host: Host) -> None:
     assert (ending.exit_code, ending.signal, ending.clean) == (None, None, False)
 
 
+def test_the_last_ops_of_a_rank_that_died_before_it_was_found_are_told(host: Host) -> None:
+    rank = host.rank("wait")
+    rank.order("op")
+    assert rank.line() == "done"
+    rank.kill()
+    (told,) = host.operator(host.agent()).state().ranks
+    assert told.ending is not None
+    assert told.pending is not None
+    assert [op.number for op in told.pending] == [2]
+    last = told.fronts[0].last
+    assert last is not None
+    assert (last.number, last.pending) == (2, True)
+    assert told.ending.at_ns >= last.issued_ns
+
+
+def test_the_last_op_of_a_rank_that_dies_of_it_is_told(host: Host) -> None:
+    rank = host.rank("wait")
+    operator = host.operator(host.agent())
+    operator.state()
+    rank.order("op")
+    assert rank.line() == "done"
+    rank.kill()
+    operator.ending(1)
+    (told,) = operator.state().ranks
+    last = told.fronts[0].last
+    assert last is not None
+    assert (last.number, last.pending) == (2, True)
+    assert told.pending is not None
+    assert [op.number for op in told.pending] == [2]
+
+
 def test_a_pid_that_was_given_away_is_no_living_rank(host: Host) -> None:
     RingMaker(host.folder, start_ticks=1)
     ranks = host.operator(host.agent()).state().ranks

@@ -108,7 +108,8 @@ class Rank:
         """The rank's last update: its ring is read once more, then it is only remembered."""
         self.lives = False
         self.died_ns = self.died_ns or now_ns
-        last = self.update(self.died_ns + SETTLED_NS)
+        self.update(now_ns)
+        self.update(now_ns)  # by now every group is quiet: their last ops are known, too
         ended = self.exit or Exit()
         stopped = self._present is not None and self._present.state == State.STOPPED
         self.ending = wire.Ending(
@@ -120,9 +121,7 @@ class Rank:
         )
         self._process = None
         self.release()
-        return msgspec.structs.replace(
-            last or wire.RankUpdate(key=self.key), process=None, ending=self.ending
-        )
+        return self.full()
 
     def full(self) -> wire.RankUpdate:
         """Everything as of the last update."""
@@ -139,6 +138,12 @@ class Rank:
             ending=self.ending,
             notes=self._notes,
         )
+
+    def last_sign_ns(self) -> int:
+        """When the ring was last written to, as far as it says so."""
+        cell, newest = self.ring.cell, self.ring.event(self.ring.cell(Cell.HEAD))
+        signs = (cell(Cell.BEAT_NS), cell(Cell.EXCEPTION_NS), newest.issued_ns if newest else 0)
+        return max(signs) or self.ring.birth.monotonic_ns
 
     def release(self) -> None:
         """Closes the pidfd; the ring stays readable."""
@@ -220,7 +225,8 @@ class Rank:
     def _new_pending(self, now_ns: int) -> tuple[wire.Op, ...] | None:
         if not self._pending_due() and self.lives:
             return None
-        rows = [r for r in self.ring.pending() if r.issued_ns <= now_ns - SETTLED_NS]
+        settled_ns = now_ns - SETTLED_NS if self.lives else now_ns
+        rows = [r for r in self.ring.pending() if r.issued_ns <= settled_ns]
         more = max(0, len(rows) - MAX_PENDING)
         rows = rows[:MAX_PENDING]
         known = [op.sequence for op in self._pending]

@@ -15,7 +15,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.agent.rank import Rank
 from frtop_probe.eyes import endings, proc
-from frtop_probe.ring.layout import SUFFIX, Cell
+from frtop_probe.ring.layout import SUFFIX
 from frtop_probe.ring.reader import Ring, RingError
 
 MAX_RANKS: Final = 512
@@ -114,7 +114,7 @@ class Roster:
                 return None
             return rank.update(now_ns)
         if rank.died_ns is None:  # was over when we found it
-            rank.died_ns = rank.ring.cell(Cell.BEAT_NS) or birth.monotonic_ns
+            rank.died_ns = rank.last_sign_ns()
             return rank.end(now_ns, 0)
         rank.learn_exit()
         if rank.exit is None and now_ns - rank.died_ns < _STATUS_WAIT_NS:
