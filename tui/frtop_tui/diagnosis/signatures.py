@@ -69,13 +69,14 @@ _Known = dict[Identifier, tuple[wire.Group, dict[int, Ops]]]
 def _last_ops(views: Iterable[RankView]) -> _Known:
     known: _Known = {}
     for view in views:
-        if not view.groups:
-            continue
+        told = set()
         for front in view.fronts.values():
             if front.last is not None:
+                told.add(front.last.sequence)
                 _note(known, view, front.last)
         for op in view.pending:
-            _note(known, view, op)
+            if op.sequence not in told:
+                _note(known, view, op)
         if view.look is not None:
             for op in view.look.ops:
                 _note(known, view, op)

@@ -137,15 +137,15 @@ def _has_moved_on(view: RankView, op: wire.Op) -> bool:
     """Whether the op's thread has issued a later one: then it cannot sit in this one."""
     if op.pseudo:
         return False  # what it issues inside is part of it
-    later = [p for p in view.pending if p.thread == op.thread and p.sequence > op.sequence]
-    if any(not p.pseudo for p in later):
-        return True
-    return any(
-        front.last is not None
-        and front.last.thread == op.thread
-        and front.last.sequence > op.sequence
-        for front in view.fronts.values()
-    )
+    thread, sequence = op.thread, op.sequence
+    for other in view.pending:
+        if other.sequence > sequence and other.thread == thread and not other.pseudo:
+            return True
+    for front in view.fronts.values():
+        last = front.last
+        if last is not None and last.sequence > sequence and last.thread == thread:
+            return True
+    return False
 
 
 def _candidate(view: RankView) -> wire.Op | None:
