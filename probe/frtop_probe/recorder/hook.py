@@ -95,6 +95,7 @@ class Hook:
             TorchTooOldError: something it needs is not there.
         """
         found, parts = _features(torch)
+        core.pending.unbox = parts.unbox_work
         self._library = torch.library.Library("c10d", "IMPL")
         for operation in found:
             kernel = _kernel(operation, core, signatures, parts)
@@ -166,7 +167,9 @@ def _kernel(  # noqa: C901, PLR0915
     known: dict[Key, int] = {}
     intern, find_site = signatures.intern, core.sites.finder()
     known_groups, adopt = core.groups.known, core.groups.adopt
-    pending, enqueue, finish = core.pending.open, core.pending.queue.append, core.pending.finish
+    pending, queue, finish = core.pending.open, core.pending.queue, core.pending.finish
+    waiting, returned = core.pending.waiting, core.pending.returned
+    take_waited = waiting.pop
     untrack, advance, probe = core.pending.untrack, core.pending.advance, core.pending.prober()
     loose, weaken, mute = core.pending.loose, core.pending.weaken, operation.mute
     decode_later = core.reduces.append
@@ -189,10 +192,15 @@ def _kernel(  # noqa: C901, PLR0915
         sequence = 0
         try:
             now = clock()
-            probe(now)
             thread = thread_ident()
+            waited = take_waited(thread, None)
+            if waited is not None:
+                returned(waited, now)
+            if queue:
+                probe(now)
             if loose:
                 weaken(thread, now)
+            given = len(args)
             process_group = unbox_group(args[at_group])
             group = known_groups.get(identity(process_group))
             if group is None or not group.described:
@@ -208,7 +216,6 @@ def _kernel(  # noqa: C901, PLR0915
             except ValueError:  # issued by a thread that runs no Python
                 caller = None
             site = find_site(caller)
-            given = len(args)
             flags = 0
             if p2p:
                 flags = p2p_flag | (sync_flag if caller_waits(caller) else 0)
@@ -260,12 +267,15 @@ def _kernel(  # noqa: C901, PLR0915
                 if result is None:
                     finish((None, sequence, now, site, group_id, True), clock())
                 elif on_cpu:
-                    work = unbox_work(result[-1] if type(result) is tuple else result)
-                    entry = (work, sequence, now, site, group_id, flags & sync_flag != 0)
+                    work = result[-1] if type(result) is tuple else result
+                    sync = flags & sync_flag != 0
                     if mute:
+                        entry = (unbox_work(work), sequence, now, site, group_id, sync)
                         loose.append((entry, clock(), thread))
+                    elif sync:
+                        waiting[thread] = [work, sequence, now, site, group_id, True]
                     else:
-                        enqueue(entry)
+                        queue.append((unbox_work(work), sequence, now, site, group_id, False))
                 else:
                     untrack(sequence)
             except Exception as error:  # noqa: BLE001 - as above

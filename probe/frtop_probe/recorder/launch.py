@@ -71,7 +71,7 @@ def ensure_agent(folder: Path) -> str:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         last = os.pread(descriptor, 64, 0)
         now = time.monotonic()
-        if last and 0 <= now - float(last) < PATIENCE_S:
+        if last and abs(now - float(last)) < PATIENCE_S:
             return ""
         os.pwrite(descriptor, f"{now:<32.3f}".encode(), 0)
         _spawn(python or sys.executable, folder, own=not python)

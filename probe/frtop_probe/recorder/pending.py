@@ -2,7 +2,8 @@
 
 A held `Work` keeps its tensors, after completion too. So handles are looked at in every
 hook (two of them, in rotation: one that never completes must not shield those behind it)
-and by the recorder's thread, and let go at once.
+and by the recorder's thread, and let go at once. That of an op whose caller waits in the
+call itself needs no look when the same thread issues the next one.
 
 Some handles never say that they are complete. Those are held weakly as soon as their
 caller has them: Python sees the same object as we do, so its end is the sign that nobody
@@ -45,6 +46,9 @@ class Pending:
         self.open: dict[int, int] = {}
         """Group by sequence number; also of ops whose call has not returned yet."""
         self.queue: deque[Entry] = deque()
+        self.waiting: dict[int, list[Any]] = {}
+        """By thread: the op whose call waits for it, as an `Entry` with its handle boxed."""
+        self.unbox: Callable[[Any], Any] = lambda boxed: boxed
         self.loose: deque[Loose] = deque()
         self._weak: dict[int, tuple[weakref.ref[Any], Entry]] = {}
         self._moved: dict[int, int] = {}
@@ -54,6 +58,7 @@ class Pending:
         self._waits: dict[int, tuple[int, int]] = {}
         self._writes = 0
         self.finish = self._finisher()
+        self.returned = self._returner()
 
     def prober(self) -> Callable[[int], None]:
         """A function of the time that looks at the two handles whose turn it is."""
@@ -101,14 +106,49 @@ class Pending:
                 words[at + done_word] = -now if failed else now
             if sequence in moved:
                 retire(sequence)
-            if site and not failed:
+            if not failed:
                 measured((site, now - issued))
 
         return finish
 
+    def _returner(self) -> Callable[[list[Any], int], None]:
+        writer, finish, close = self._writer, self.finish, self.open.pop
+        words, slots = writer.words, writer.shape.slots
+        first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
+        done_word = layout.SLOT_DONE // 8
+        moved, measured = self._moved, self._measured.append
+
+        def returned(entry: list[Any], now: int) -> None:
+            """A thread that issues another op has come back from the one it waited for.
+
+            That spares the handle, unless the op took long. This is `finish` without all
+            that the usual case has no need of.
+            """
+            boxed, sequence, issued, site, group, _ = entry
+            if boxed is None:
+                return
+            entry[0] = None
+            wait = now - issued
+            if wait > SUSPICIOUS_NS or moved:
+                finish((self.unbox(boxed), sequence, issued, site, group, True), now)
+            elif close(sequence, None) is not None:
+                at = first + sequence % slots * width
+                if words[at] == sequence:
+                    words[at + done_word] = now
+                measured((site, wait))
+
+        return returned
+
     def reap(self) -> int:
         """Looks at every handle, and returns how many ops are still pending."""
         now = time.monotonic_ns()
+        for waited in list(self.waiting.values()):
+            boxed = waited[0]
+            if boxed is not None:
+                work = self.unbox(boxed)
+                if work.is_completed():
+                    waited[0] = None
+                    self.finish((work, *waited[1:]), now)
         for _ in range(len(self.queue)):
             try:
                 entry = self.queue.popleft()
@@ -167,6 +207,8 @@ class Pending:
         touched = set()
         for _ in range(len(self._measured)):
             site, wait_ns = self._measured.popleft()
+            if not site:
+                continue
             count, smooth = self._waits.get(site, (0, wait_ns))
             self._waits[site] = (count + 1, smooth + ((wait_ns - smooth) >> 3))
             touched.add(site)
@@ -213,6 +255,10 @@ class Pending:
                 self.untrack(entry[1])
         self.loose.clear()
         self.loose.extend(kept)
+        for waited in list(self.waiting.values()):
+            if waited[0] is not None and (group is None or waited[4] == group):
+                waited[0] = None
+                self.untrack(waited[1])
 
     def advance(self) -> None:
         """Saves old pending ops from being overwritten, and says where to start looking."""
