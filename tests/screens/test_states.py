@@ -132,3 +132,16 @@ async def test_without_colours_everything_is_still_said(monkeypatch: pytest.Monk
     monkeypatch.setenv("NO_COLOR", "1")
     async with driven(scenes.two_roots(), size=(120, 50)) as app:
         await app.sees("HUNG", "bbbbbDbb", "bbbbbLbb", "????????", "D dead 1", "L late 1")
+
+
+async def test_a_dead_rank_is_not_shown_as_if_it_still_ran() -> None:
+    frame = scenes.dead()
+    ranks = dict(frame.ranks)
+    seen = scenes.look(5, ())
+    process = seen.processes[0]
+    ranks[5] = replace(ranks[5], look=seen, process=process, raised=None)
+    async with driven(replace(frame, ranks=ranks), size=(120, 32)) as app:
+        await app.press("enter")
+        await app.sees("its process is gone", "no stack to take", "ended with exit code 1")
+        assert "sleeping" not in app.text()
+        assert "beat" not in app.text()

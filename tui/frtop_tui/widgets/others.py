@@ -5,31 +5,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from frtop_probe.ring.fold import fold
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.job.model import Frame, Posture, RankView
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
-from frtop_tui.widgets.wording import URGENCY, cut, group_of, kind, number, ranks_word, site
+from frtop_tui.widgets.wording import URGENCY, cut, ending, group_of, kind, number, ranks_word, site
 
 
 def standing(rank: RankView) -> str:
     """What ranks must share to be of one class."""
     op = rank.blocked_on
+    if rank.ending is not None:
+        return ending(rank.ending)
     if op is None:
         return rank.posture
     return " ".join(filter(None, (kind(op), number(op), group_of(rank, op), site(op.site))))
 
 
-def classes(frame: Frame, besides: int) -> list[tuple[str, str, list[int]]]:
+def _alike(rank: RankView) -> tuple[object, ...]:
+    """The same as `standing` without its words, which cost ten times as much."""
+    op = rank.blocked_on
+    if op is None or rank.ending is not None:
+        return (rank.posture, rank.ending and standing(rank))
+    group = rank.groups.get(op.group)
+    line = None if op.site is None else (op.site.file, op.site.line)
+    what = None if op.signature is None else op.signature.kind
+    return (rank.posture, op.number, group and group.name, line, what)
+
+
+def classes(frame: Frame, besides: int) -> list[tuple[Posture, str, list[int]]]:
     """(posture, what they do, ranks) of all ranks but one, the largest class first."""
-    found: dict[tuple[str, str], list[int]] = {}
+    found: dict[tuple[object, ...], list[int]] = {}
     for rank in frame.ranks.values():
         if rank.rank != besides:
-            found.setdefault((rank.posture, standing(rank)), []).append(rank.rank)
-    ordered = sorted(
-        found.items(),
-        key=lambda item: (-len(item[1]), URGENCY[item[0][0]]),  # type: ignore[index]
-    )
-    return [(posture, what, ranks) for (posture, what), ranks in ordered]
+            found.setdefault(_alike(rank), []).append(rank.rank)
+    rows = [(frame.ranks[ranks[0]], ranks) for ranks in found.values()]
+    rows.sort(key=lambda row: (-len(row[1]), URGENCY[row[0].posture]))
+    return [(first.posture, standing(first), ranks) for first, ranks in rows]
+
+
+def words_of(posture: Posture, what: str) -> str:
+    """A class in words: `blocked in all_reduce #8812 dp:0 train.py:231`."""
+    if what == posture:
+        return what
+    return f"{posture}, {what}" if posture in ("dead", "done") else f"{posture} in {what}"
 
 
 class OthersPane(LineView):
@@ -51,7 +69,7 @@ class OthersPane(LineView):
         rows: list[Line] = []
         for posture, what, ranks in classes(self.frame, self.besides):
             head = f"{ranks_word(len(ranks))}: "
-            words = what if what == posture else f"{posture} in {what}"
+            words = words_of(posture, what)
             who = cut(fold(ranks), max(width - len(head) - 2, 12))
             rows += wrap(f"{words}  {who}", width, "", (head, "strong"))
         return rows or [plain("no other ranks heard", "dim")]

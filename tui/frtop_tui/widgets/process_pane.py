@@ -30,9 +30,11 @@ def process_lines(rank: RankView, width: int) -> list[Line]:
     look = rank.look
     processes = look.processes if look is not None else ()
     own = next((p for p in processes if p.pid == rank.identity.pid), rank.process)
+    if rank.ending is not None:
+        # What was seen last would read as if it still ran.
+        return [plain("its process is gone", "dim")]
     if own is None:
-        gone = rank.ending is not None
-        return [plain("its process is gone" if gone else "no process details yet", "dim")]
+        return [plain("no process details yet", "dim")]
     share = cpu_share(rank.look, rank.prior_look, own.pid)
     state = f"{own.state} {STATES.get(own.state, '')}".rstrip()
     rows = [

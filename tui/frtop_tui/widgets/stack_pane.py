@@ -64,9 +64,11 @@ def stack_lines(rank: RankView, width: int) -> list[Line]:
         rows.append(plain(f"raised in {rank.raised.thread}", "bad"))
         rows += frame_lines(rank.raised.frames, width)
     look = rank.look
-    if look is None or not look.dumps:
-        if rank.ending is not None:
+    if rank.ending is not None:
+        if look is None or not any(thread.frames for thread in rank.threads):
             return rows or [plain("the process is gone: no stack to take", "dim")]
+        rows.append(plain("the last stack seen before its end", "dim"))
+    elif look is None or not look.dumps:
         return [*rows, plain("no stack yet; b asks for one", "dim")]
     for dump in look.dumps:
         if dump.pid != rank.identity.pid:
