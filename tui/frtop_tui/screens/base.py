@@ -53,11 +53,11 @@ class TakeStacks(Message):
 class FrameScreen(Screen[None]):
     """A screen that shows frames. Subclasses say what they draw and what they watch."""
 
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - Textual declares it on the instance
         (0, "-narrow"),
         (110, "-wide"),
     ]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+    VERTICAL_BREAKPOINTS = [  # noqa: RUF012 - the same
         (0, "-tiny"),
         (20, "-short"),
         (36, "-tall"),

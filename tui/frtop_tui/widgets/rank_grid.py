@@ -61,8 +61,8 @@ class RankGrid(LineView):
         self.chosen: int | None = None
         self.layout_of_ranks = lay_out({}, 1)
         self._hosts: dict[str, list[int]] = {}
-        self._members: tuple[int | str, ...] = ()
-        self._laid_out: tuple[tuple[int | str, ...], int] | None = None
+        self._members: tuple[object, ...] = ()
+        self._laid_out: tuple[tuple[object, ...], int] | None = None
 
     def show(self, frame: Frame) -> None:
         self.ranks = frame.ranks
