@@ -52,29 +52,41 @@ def _of_tensors(operation: Operation) -> Glance:
     general = _general(tensors)
     depths = [argument.depth for argument in tensors]
     if depths == [1]:
-        only = tensors[0].position
-
-        def one(args: Sequence[Any]) -> tuple[Key, bool]:
-            listed = args[only]
-            if len(listed) != 1:
-                return general(args)
-            tensor = listed[0]
-            if tensor.is_cpu:
-                return (tensor.dtype, tensor.shape), True
-            return general(args)
-
-        return one
+        return _one(tensors[0].position, general)
     if depths == [0, 0]:
-        first, second = tensors[0].position, tensors[1].position
-
-        def pair(args: Sequence[Any]) -> tuple[Key, bool]:
-            a, b = args[first], args[second]
-            if a.is_cpu:
-                return (a.dtype, a.shape, b.dtype, b.shape), True
-            return general(args)
-
-        return pair
+        return _pair(tensors[0].position, tensors[1].position)
     return general
+
+
+def _one(position: int, general: Glance) -> Glance:
+    """For lists that mostly hold one tensor: all_reduce, broadcast, send, ..."""
+
+    def one(args: Sequence[Any]) -> tuple[Key, bool]:
+        listed = args[position]
+        if len(listed) != 1:
+            return general(args)
+        tensor = listed[0]
+        if tensor.is_cpu:
+            return (tensor.dtype, tensor.shape), True
+        if tensor.is_meta:
+            raise Phantom
+        return (tensor.dtype, tensor.shape, False), False
+
+    return one
+
+
+def _pair(first: int, second: int) -> Glance:
+    """For an output and an input: all_gather_into_tensor, all_to_all_single, ..."""
+
+    def pair(args: Sequence[Any]) -> tuple[Key, bool]:
+        a, b = args[first], args[second]
+        if a.is_cpu:
+            return (a.dtype, a.shape, b.dtype, b.shape), True
+        if a.is_meta:
+            raise Phantom
+        return (a.dtype, a.shape, b.dtype, b.shape, False), False
+
+    return pair
 
 
 def _general(tensors: tuple[Tensors, ...]) -> Glance:
