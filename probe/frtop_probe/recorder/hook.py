@@ -269,11 +269,12 @@ def _kernel(  # noqa: C901, PLR0915
                 elif on_cpu:
                     work = result[-1] if type(result) is tuple else result
                     sync = flags & sync_flag != 0
-                    if mute:
-                        entry = (unbox_work(work), sequence, now, site, group_id, sync)
+                    if sync:
+                        mute_since = clock() if mute else 0
+                        waiting[thread] = [work, sequence, now, site, group_id, mute_since]
+                    elif mute:
+                        entry = (unbox_work(work), sequence, now, site, group_id, False)
                         loose.append((entry, clock(), thread))
-                    elif sync:
-                        waiting[thread] = [work, sequence, now, site, group_id, True]
                     else:
                         queue.append((unbox_work(work), sequence, now, site, group_id, False))
                 else:

@@ -47,7 +47,8 @@ class Pending:
         """Group by sequence number; also of ops whose call has not returned yet."""
         self.queue: deque[Entry] = deque()
         self.waiting: dict[int, list[Any]] = {}
-        """By thread: the op whose call waits for it, as an `Entry` with its handle boxed."""
+        """By thread: the op whose call waits for it, as an `Entry` with its handle boxed,
+        and at the end when it was returned if that handle will never say anything."""
         self.unbox: Callable[[Any], Any] = lambda boxed: boxed
         self.loose: deque[Loose] = deque()
         self._weak: dict[int, tuple[weakref.ref[Any], Entry]] = {}
@@ -142,13 +143,7 @@ class Pending:
     def reap(self) -> int:
         """Looks at every handle, and returns how many ops are still pending."""
         now = time.monotonic_ns()
-        for waited in list(self.waiting.values()):
-            boxed = waited[0]
-            if boxed is not None:
-                work = self.unbox(boxed)
-                if work.is_completed():
-                    waited[0] = None
-                    self.finish((work, *waited[1:]), now)
+        self._look_at_waiting(now)
         for _ in range(len(self.queue)):
             try:
                 entry = self.queue.popleft()
@@ -166,6 +161,19 @@ class Pending:
                 self.finish((work, *entry[1:]), now)
         self._measure()
         return len(self.open)
+
+    def _look_at_waiting(self, now: int) -> None:
+        for waited in list(self.waiting.values()):
+            boxed = waited[0]
+            if boxed is None:
+                continue
+            entry = (self.unbox(boxed), *waited[1:5], True)
+            if entry[0].is_completed():
+                waited[0] = None
+                self.finish(entry, now)
+            elif waited[5] and now - waited[5] > HANDED_OVER_NS:
+                waited[0] = None
+                self._weaken(entry, now)
 
     def weaken(self, thread: int, now: int) -> None:
         """Holds those handles weakly whose callers must have them by now.

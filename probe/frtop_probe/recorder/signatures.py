@@ -28,17 +28,19 @@ def glance(operation: Operation) -> Glance:
     ]
     splits = [p for p in (operation.in_splits, operation.out_splits) if p >= 0]
     if splits:
+        inputs, outputs = splits[0], splits[-1]
 
         def with_splits(args: Sequence[Any]) -> tuple[Key, bool]:
             key, cpu = base(args)
-            return (*key, *(tuple(args[position]) for position in splits)), cpu
+            return (key, tuple(args[inputs]), tuple(args[outputs])), cpu
 
         return with_splits
     if extras:
+        first, last = extras[0], extras[-1]
 
         def with_extras(args: Sequence[Any]) -> tuple[Key, bool]:
             key, cpu = base(args)
-            return (*key, *(args[position] for position in extras)), cpu
+            return (key, args[first], args[last]), cpu
 
         return with_extras
     return base

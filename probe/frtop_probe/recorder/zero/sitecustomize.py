@@ -26,7 +26,8 @@ class _Package:
 
 
 def _prepare():
-    if os.environ.get("FRTOP_OFF") == "1":
+    # Every Python of the job comes through here, also tools with an older one.
+    if os.environ.get("FRTOP_OFF") == "1" or sys.version_info < (3, 10):
         return
     sys.meta_path.append(_Package)  # behind the others: an installed one is found first
     file = os.path.join(_PACKAGE, "recorder", "arrival.py")  # noqa: PTH118
