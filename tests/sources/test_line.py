@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,44 +16,17 @@ from frtop_probe.agent import announcement
 from frtop_tui.errors import Unreachable, WrongKey
 from frtop_tui.sources.line import Answered, Down, Happening, Heard, Line, Up
 from frtop_tui.sources.places import Place
-
-
-@dataclass(frozen=True)
-class Agent:
-    process: subprocess.Popen[bytes]
-    place: Place
-
-
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "frtop_probe.agent"],
-        env={**os.environ, "FRTOP_DIR": str(folder), "FRTOP_BIND": "127.0.0.1",
-             "FRTOP_KEY_FILE": str(folder / "key"), "FRTOP_AGENT_WITH": str(os.getpid())},
-    )  # fmt: skip
-
-
-def found(folder: Path) -> announcement.Announcement:
-    end = time.monotonic() + 20
-    while (here := announcement.read(folder)) is None:
-        assert time.monotonic() < end, "no agent announced itself"
-        time.sleep(0.02)
-    return here
+from sources.conftest import Start
 
 
 @pytest.fixture
-def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
-    folder = tmp_path / "frtop"
-    folder.mkdir(mode=0o700)
-    monkeypatch.setenv("FRTOP_KEY_FILE", str(folder / "key"))
-    process = start(folder)
-    here = found(folder)
-    yield Agent(process, Place("node0", here.address, here.pub, here.ask))
-    process.terminate()
-    process.wait(10)
+def here(start_agent: Start) -> Place:
+    card = start_agent()
+    return Place("node0", card.address, card.pub, card.ask)
 
 
 @pytest.fixture
-def line(agent: Agent) -> Iterator[Line]:
+def line(here: Place) -> Iterator[Line]:
     one = Line(keys.load(create=False))
     yield one
     one.close()
@@ -72,8 +43,8 @@ def until(line: Line, wanted: Callable[[Happening], bool], seconds: float = 15) 
     pytest.fail(f"did not happen; what did: {seen}")
 
 
-def test_state_is_asked_and_updates_follow(agent: Agent, line: Line) -> None:
-    line.connect(agent.place)
+def test_state_is_asked_and_updates_follow(here: Place, line: Line) -> None:
+    line.connect(here)
     until(line, lambda h: h == Up("node0"))
     assert line.ask("node0", wire.AskState(7))
     answered = until(line, lambda h: isinstance(h, Answered))
@@ -87,12 +58,12 @@ def test_state_is_asked_and_updates_follow(agent: Agent, line: Line) -> None:
 
 
 def test_another_key_is_told_from_absence(
-    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "other"))
     line = Line(keys.load(create=True))
     try:
-        line.connect(agent.place)
+        line.connect(here)
         down = until(line, lambda h: isinstance(h, Down))
     finally:
         line.close()
@@ -125,20 +96,17 @@ def test_something_else_listens_there(line: Line) -> None:
 
 
 def test_an_agent_that_comes_back_is_taken_up_again(
-    agent: Agent, line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Place, line: Line, start_agent: Start, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line.connect(agent.place)
+    line.connect(here)
     until(line, lambda h: h == Up("node0"))
-    agent.process.terminate()
-    agent.process.wait(10)
+    card = announcement.read(folder)
+    assert card is not None
+    os.kill(card.pid, signal.SIGTERM)
     until(line, lambda h: isinstance(h, Down))
     assert not line.ask("node0", wire.AskState(1))
-    monkeypatch.setenv("FRTOP_PORT", str(agent.place.pub))
-    again = start(tmp_path / "frtop")
-    try:
-        until(line, lambda h: h == Up("node0"))
-        assert line.ask("node0", wire.AskState(2))
-        until(line, lambda h: isinstance(h, Answered) and h.answer.id == 2)
-    finally:
-        again.terminate()
-        again.wait(10)
+    monkeypatch.setenv("FRTOP_PORT", str(here.pub))
+    start_agent()
+    until(line, lambda h: h == Up("node0"))
+    assert line.ask("node0", wire.AskState(2))
+    until(line, lambda h: isinstance(h, Answered) and h.answer.id == 2)

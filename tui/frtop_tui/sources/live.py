@@ -10,10 +10,12 @@ import itertools
 import queue
 import threading
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from frtop_probe import keys, wire
@@ -94,9 +96,21 @@ class LiveSource:
                 frame = session.new_frame()
                 if frame is not None:
                     self._frame = frame
+        except Exception as error:  # noqa: BLE001 - a screen that freezes silently would lie
+            self._frame = _failed(self._frame, error)
         finally:
             resolver.shutdown(wait=False, cancel_futures=True)
             line.close()
+
+
+def _failed(frame: Frame, error: Exception) -> Frame:
+    """The last frame, with nothing claimed any more."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    problem = (
+        f"frtop itself failed: {error!r} at {Path(where.filename).name}:{where.lineno}; what is "
+        "shown is the moment before. Quit and start again; the job is not touched"
+    )
+    return replace(frame, problem=problem, health="undecided", verdicts=())
 
 
 class _Session:
@@ -181,6 +195,7 @@ class _Session:
     def _take(self, happening: Happening, now: int) -> None:
         match happening:
             case Up(place):
+                self._asked_state.pop(place, None)  # what was asked before is lost
                 self._ask_state(place, now)
             case Down(place, error):
                 self.state.set_host(place, "failed", error.sentence)

@@ -1,0 +1,108 @@
+"""The live source on this host: what it says before, with and after an agent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from frtop_probe import keys
+from frtop_tui.diagnosis.engine import Engine, Judgement
+from frtop_tui.errors import KeyTrouble
+from frtop_tui.job.model import Frame
+from frtop_tui.sources.live import LiveSource
+from sources.conftest import Start
+
+
+@pytest.fixture
+def source(folder: Path) -> Iterator[LiveSource]:
+    one = LiveSource()
+    yield one
+    one.close()
+    one.close()  # whoever closes late must not find a stack trace
+
+
+def frame_with(source: LiveSource, wanted: Callable[[Frame], object]) -> Frame:
+    end = time.monotonic() + 20
+    while not wanted(frame := source.frame()):
+        assert time.monotonic() < end, frame
+        time.sleep(0.02)
+    return frame
+
+
+def test_no_agent_then_one_appears(source: LiveSource, start_agent: Start) -> None:
+    frame = frame_with(source, lambda f: f.problem)
+    assert "no agent" in frame.problem
+    assert "frtop run -- torchrun" in frame.problem
+    start_agent()
+    frame = frame_with(source, lambda f: f.health == "empty")
+    assert not frame.problem
+
+
+def test_an_agent_started_anew_is_followed(source: LiveSource, start_agent: Start) -> None:
+    first = start_agent()
+    frame_with(source, lambda f: f.health == "empty")
+    os.kill(first.pid, signal.SIGKILL)
+    frame_with(source, lambda f: f.hosts and f.hosts[0].state == "failed")
+    second = start_agent()
+    assert second.instance != first.instance
+    frame_with(source, lambda f: f.hosts and f.hosts[0].state == "heard")
+
+
+def test_an_agent_with_another_key_is_named(
+    folder: Path, start_agent: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_agent()
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "other"))
+    source = LiveSource()
+    try:
+        frame = frame_with(source, lambda f: f.hosts and f.hosts[0].problem)
+        assert "FRTOP_KEY_FILE" in frame.hosts[0].problem
+    finally:
+        source.close()
+
+
+def test_a_key_that_others_can_read_is_refused(folder: Path) -> None:
+    keys.load(create=True).path.chmod(0o644)
+    with pytest.raises(KeyTrouble, match="read by others") as caught:
+        LiveSource()
+    assert "chmod 600" in caught.value.next_step
+
+
+def test_elsewhere_no_second_key_is_made(folder: Path) -> None:
+    with pytest.raises(KeyTrouble, match="no key"):
+        LiveSource(["node[0-3]"])
+    assert not keys.path().exists()
+
+
+def test_a_name_that_does_not_resolve_keeps_nothing_waiting(
+    folder: Path, start_agent: Start
+) -> None:
+    card = start_agent()
+    source = LiveSource(["no-such-host.invalid", f"127.0.0.1:{card.pub}"])
+    try:
+        frame = frame_with(source, lambda f: {h.state for h in f.hosts} == {"failed", "heard"})
+        states = {host.name: host.state for host in frame.hosts}
+        assert states == {"no-such-host.invalid": "failed", f"127.0.0.1:{card.pub}": "heard"}
+    finally:
+        source.close()
+
+
+def test_a_failure_of_our_own_is_said_and_claims_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Engine, frame: Frame) -> Judgement:
+        raise LookupError("of our own making")
+
+    monkeypatch.setattr(Engine, "judge", broken)
+    source = LiveSource()
+    try:
+        frame = frame_with(source, lambda f: "frtop itself failed" in f.problem)
+        assert "of our own making" in frame.problem
+        assert frame.health == "undecided"
+    finally:
+        source.close()
