@@ -1,13 +1,14 @@
 """The sockets to all agents: two of them, however many hosts there are.
 
-One SUB for updates. One ROUTER for requests that addresses each agent by its place's
-name (`ZMQ_CONNECT_ROUTING_ID`); it keeps the name over reconnects. Its monitor tells
+One SUB for updates. One ROUTER for requests that addresses each agent by an id of ours
+(`ZMQ_CONNECT_ROUTING_ID`), which it keeps over reconnects. Its monitor tells
 apart who is not there, who refuses our key, and who is no agent at all.
 """
 
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -87,6 +88,8 @@ class Line:
             self._poller.register(one, zmq.POLLIN)
         self._places: dict[str, Place] = {}  # by the endpoint of its requests
         self._phases: dict[str, _Phase] = {}
+        self._connections = itertools.count(1)
+        self._routes: dict[str, bytes] = {}  # place -> how the ROUTER addresses it
 
     def _socket(self, kind: int, keys: KeyPair) -> zmq.Socket[bytes]:
         one = self._context.socket(kind)
@@ -109,13 +112,18 @@ class Line:
         for one in (self._router, self._sub):
             # With it, events of reconnects to IPv4 name another endpoint: [::ffff:...].
             one.setsockopt(zmq.IPV6, ":" in place.address)
-        self._router.setsockopt(zmq.CONNECT_ROUTING_ID, place.name.encode())
+        # Never the same twice: libzmq aborts the process when a connection that is still
+        # being taken down has the id of a new one.
+        route = f"{next(self._connections)} {place.name}".encode()
+        self._routes[place.name] = route
+        self._router.setsockopt(zmq.CONNECT_ROUTING_ID, route)
         self._router.connect(place.requests)
         self._sub.connect(place.updates)
 
     def disconnect(self, place: Place) -> None:
         self._places.pop(place.requests, None)
         self._phases.pop(place.name, None)
+        self._routes.pop(place.name, None)
         self._router.disconnect(place.requests)
         self._sub.disconnect(place.updates)
 
@@ -125,7 +133,7 @@ class Line:
             return False
         try:
             self._router.send_multipart(
-                [place.encode(), wire.PROTOCOL, wire.encode(question)], zmq.NOBLOCK
+                [self._routes[place], wire.PROTOCOL, wire.encode(question)], zmq.NOBLOCK
             )
         except zmq.ZMQError:
             return False
@@ -168,10 +176,12 @@ class Line:
 
     def _answers(self) -> Iterator[Happening]:
         for frames in _drain(self._router):
-            if len(frames) == 3 and frames[1] == wire.PROTOCOL:
+            place = frames[0].partition(b" ")[2].decode()
+            current = self._routes.get(place) == frames[0]
+            if current and len(frames) == 3 and frames[1] == wire.PROTOCOL:
                 try:
-                    yield Answered(frames[0].decode(), wire.decode_answer(frames[2]))
-                except (wire.WireError, UnicodeDecodeError):
+                    yield Answered(place, wire.decode_answer(frames[2]))
+                except wire.WireError:
                     continue  # a newer agent's answer: the ask will time out, and say so
 
     def _updates(self) -> Iterator[Happening]:
