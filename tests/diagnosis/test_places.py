@@ -7,6 +7,7 @@ import pytest
 from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, DATALOADER, LOCK, frame
 from frtop_probe import wire
 from frtop_tui.diagnosis.places import Kind, classify, is_asleep_on_lock, system_call
+from frtop_tui.job.frames import own_frame
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
 
@@ -99,3 +100,22 @@ def test_system_calls_by_name_or_number(text: str, name: str) -> None:
 ])  # fmt: skip
 def test_asleep_on_a_lock(process: wire.Process | None, asleep: bool) -> None:
     assert is_asleep_on_lock(process) is asleep
+
+
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [
+        ("/home/ml/train.py", True),
+        ("/home/torch/train.py", True),
+        ("train.py", True),
+        ("/opt/pytorch/torch/nn/modules/module.py", False),  # torch from source
+        ("/v/lib/python3.12/site-packages/torch/_tensor.py", False),
+        ("/v/lib/python3.12/queue.py", False),
+        ("/home/ml/frtop/probe/frtop_probe/recorder/fetches.py", False),
+        ("<frozen runpy>", False),
+    ],
+)
+def test_the_line_to_look_at_is_the_users(file: str, own: bool) -> None:
+    inner = wire.TraceFrame("f", file, 1)
+    outer = wire.TraceFrame("main", "/srv/job/main.py", 2)
+    assert own_frame((inner, outer)) == (inner if own else outer)

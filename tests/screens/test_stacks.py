@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from frtop_probe import wire
-from frtop_tui.widgets.frames import place
+from frtop_tui.job.frames import frame_line
 from frtop_tui.widgets.stacks import Node, entries, merge, merge_frame, waits_in
 
 from . import scenes
@@ -32,7 +32,7 @@ def test_ranks_in_the_same_frames_share_one_path() -> None:
 
 def test_different_lines_of_one_function_are_different_places() -> None:
     one, two = scenes.frame_of("train", "t.py", 214), scenes.frame_of("train", "t.py", 231)
-    assert [place(root.frame) for root in merge([(0, (one,)), (1, (two,)), (2, (two,))])] == [
+    assert [frame_line(root.frame) for root in merge([(0, (one,)), (1, (two,)), (2, (two,))])] == [
         "t.py:214",
         "t.py:231",
     ]

@@ -9,9 +9,9 @@ from typing import get_args
 import pytest
 
 from frtop_probe import wire
+from frtop_tui.job.frames import is_yours, short_file, yours
 from frtop_tui.job.model import Frame, Health, Posture
 from frtop_tui.widgets import spans, wording
-from frtop_tui.widgets.frames import is_yours, short_file, yours
 from frtop_tui.widgets.grid_layout import lay_out, natural, short_hosts
 from frtop_tui.widgets.groups import rows_of, state_of
 from frtop_tui.widgets.headline import folded_hosts

@@ -10,6 +10,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis import places
 from frtop_tui.diagnosis.places import Place
 from frtop_tui.diagnosis.waiting import is_fetching, main_place
+from frtop_tui.job.frames import short_file
 from frtop_tui.job.model import Layer, RankView, Why
 from frtop_tui.job.naming import duration, folded
 
@@ -141,7 +142,7 @@ def _at_place(view: RankView, now_ns: int) -> Absence | None:
     if (
         place.leaf is not None
         and place.leaf.source
-        and place.line.startswith(places.short_file(place.leaf.file))
+        and place.line.startswith(short_file(place.leaf.file))
     ):
         at += f" `{place.leaf.source}`"
     doing = _doing(view.process) if place.kind in ("file_io", "socket") else ""

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from frtop_tui.diagnosis.places import own_frame, place_line
+from frtop_tui.diagnosis.places import place_line
+from frtop_tui.job.frames import own_frame
 from frtop_tui.job.model import RankView
 
 TOGETHER_NS: Final = 1_000_000_000

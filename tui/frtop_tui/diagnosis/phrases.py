@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.deaths import Death
-from frtop_tui.diagnosis.places import own_frame, place_line, short_file
+from frtop_tui.diagnosis.places import place_line
 from frtop_tui.diagnosis.points import Point
+from frtop_tui.job.frames import own_frame, site_line
 from frtop_tui.job.model import GroupKey, RankView
 from frtop_tui.job.naming import duration, folded, group_label
 
@@ -68,7 +69,7 @@ def kind_of(op: wire.Op) -> str:
 
 
 def at_line(op: wire.Op) -> str:
-    return f" at {short_file(op.site.file)}:{op.site.line}" if op.site is not None else ""
+    return f" at {site_line(op.site)}" if op.site is not None else ""
 
 
 def wait_evidence(point: Point, now_ns: int) -> list[str]:

@@ -7,11 +7,11 @@ line that makes it. So the text of that line and the kernel's view complete each
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from frtop_probe import wire
+from frtop_tui.job.frames import frame_line, own_frame
 
 Kind = Literal[
     "collective",  # inside a c10d call or the wait for one
@@ -105,7 +105,6 @@ _SOCKET_CALLS: Final = frozenset(
 )
 _SLEEP_CALLS: Final = frozenset({"nanosleep", "clock_nanosleep"})
 
-_LIBRARY: Final = re.compile(r"(/torch/|/site-packages/|/dist-packages/|/lib/python3|^<frozen)")
 _ANY: Final = re.compile("")
 _Sign = tuple[int, re.Pattern[str], re.Pattern[str], Kind]
 
@@ -184,19 +183,9 @@ def classify(stack: wire.ThreadStack | None, process: wire.Process | None = None
     return Place(_kernel_kind(process), line, leaf, sure=False)
 
 
-def own_frame(frames: Sequence[wire.TraceFrame]) -> wire.TraceFrame:
-    """The innermost frame of the user's own code, else the innermost one."""
-    return next((frame for frame in frames if not _LIBRARY.search(frame.file)), frames[0])
-
-
 def place_line(frame: wire.TraceFrame) -> str:
-    return f"{short_file(frame.file)}:{frame.line} ({frame.function})"
-
-
-def short_file(path: str) -> str:
-    """The last two parts of a path inside a library, the last one of one's own file."""
-    parts = path.split("/")
-    return "/".join(parts[-2:]) if _LIBRARY.search(path) else parts[-1]
+    """`train.py:214 (main)`."""
+    return f"{frame_line(frame)} ({frame.function})"
 
 
 def _library_kind(frames: tuple[wire.TraceFrame, ...]) -> Kind | None:

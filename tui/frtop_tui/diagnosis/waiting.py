@@ -13,6 +13,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis import places
 from frtop_tui.diagnosis.places import Place
+from frtop_tui.job.frames import site_line
 from frtop_tui.job.model import RankView
 
 AT_LEAST_NS: Final = 3_000_000_000
@@ -126,7 +127,7 @@ def _sitting_in(view: RankView) -> Wait | None:
         if _has_moved_on(view, op):
             continue
         side = bool(main and op.thread and op.thread != main)
-        wait = Wait(view.rank, op, op.issued_ns + view.clock_ns, side=side, line=_site(op))
+        wait = Wait(view.rank, op, op.issued_ns + view.clock_ns, side=side, line=site_line(op.site))
         # Inside a pseudo-op (`new_group`) an op of its own may wait: the inner one counts.
         if found is None or (found.side and not side) or (found.side == side and found.op.pseudo):
             found = wait
@@ -178,7 +179,3 @@ def _untracked_wait(view: RankView) -> Wait | None:
     last = max(lasts, key=lambda op: op.sequence)
     since = last_activity_ns(view) + view.clock_ns
     return Wait(view.rank, last, since, sure=place.kind != "backward", line=place.line)
-
-
-def _site(op: wire.Op) -> str:
-    return f"{places.short_file(op.site.file)}:{op.site.line}" if op.site is not None else ""

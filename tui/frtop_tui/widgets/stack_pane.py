@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from frtop_probe import wire
+from frtop_tui.job.frames import frame_line, is_yours, yours
 from frtop_tui.job.model import Frame, RankView
-from frtop_tui.widgets.frames import is_yours, place, yours
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, join, plain, tail, wrap
 from frtop_tui.widgets.wording import calm
@@ -37,7 +37,7 @@ def frame_lines(frames: Sequence[wire.TraceFrame], width: int) -> list[Line]:
     for index, frame in enumerate(frames):
         is_mine = index == mine
         tone = "yours" if is_mine else ""
-        where = tail(place(frame), max(8, width - names - 3 - (10 if is_mine else 0)))
+        where = tail(frame_line(frame), max(8, width - names - 3 - (10 if is_mine else 0)))
         row: Line = (("  " + fit(frame.function, names) + " ", tone), (where, tone or "dim"))
         rows.append((*row, ("  ◀ yours", "yours")) if is_mine else row)
         # The text of torch's lines would push one's own out of sight.
@@ -96,7 +96,9 @@ class StackPane(LineView):
             # The line to look at may be out of sight below a dozen frames of torch.
             stack = rank.main_stack
             mine = yours(stack.frames) if stack is not None else None
-            where = f", yours: {place(stack.frames[mine])}" if stack and mine is not None else ""
+            where = (
+                f", yours: {frame_line(stack.frames[mine])}" if stack and mine is not None else ""
+            )
             self.entitle(f"stack, {calm(rank.age_s(taken, frame.now_ns))} old{where}")
         self.redraw()
 

@@ -9,8 +9,8 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe.ring.fold import fold
 from frtop_probe.wire import Look
+from frtop_tui.job.frames import basename, is_yours
 from frtop_tui.job.model import Frame
-from frtop_tui.widgets.frames import basename, is_yours
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, plain, wrap
 from frtop_tui.widgets.stacks import Entry, Merged, Step, entries, merge_frame, waits_in

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from frtop_probe import wire
+from frtop_tui.job.frames import is_yours
 from frtop_tui.job.model import Frame, RankView
-from frtop_tui.widgets.frames import is_yours
 from frtop_tui.widgets.wording import ending, group_of, kind, number
 
 Step = tuple[str, str, int]
