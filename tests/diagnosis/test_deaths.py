@@ -295,3 +295,14 @@ def test_a_rank_that_left_its_group_but_lives_on_is_named() -> None:
     assert (verdict.kind, verdict.culprits) == ("not_entered", (2,))
     assert verdict.why.cause == "out_of_loop"
     assert "closed the connections while ranks 0-1,3" in verdict.headline
+
+
+def test_an_early_exit_that_broke_some_while_others_still_wait_is_one_verdict() -> None:
+    scene = Scene(4)
+    scene.ends(2, exit_code=0, clean=True, ago=2.2)
+    scene.does([1, 3], "all_reduce", ago=2.1)
+    breaks(scene, [1, 3], ago=2.0)
+    scene.waits([0], "all_reduce", for_s=2.1)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.victims) == ("dead", (2,), "0-1,3")
+    assert verdict.headline.endswith("rank 0 waits, ranks 1,3 lost their connections to it")

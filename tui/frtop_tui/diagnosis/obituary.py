@@ -43,17 +43,21 @@ def exited(
 ) -> Verdict:
     """`ranks` left cleanly although others still need them.
 
-    The others wait at `point`, or they broke off in what the first of `ranks` `missed`.
+    Of the `victims` those at `point` wait; the rest broke off in what the first of
+    `ranks` `missed`.
     """
     views = frame.ranks
     ages = [ended_age(views[rank], frame.now_ns) for rank in ranks]
     first = views[ranks[0]]
     code = first.ending.exit_code if first.ending is not None else None
     status = "with exit status 0" if code == 0 else "in an orderly way"
-    before, then = "", f"{folded(victims)} lost their connections to it"
-    op = group = None
+    waiting = victims & set(point.waiting) if point is not None else set()
+    then = [wait_text(waiting)] if waiting else []
+    if victims - waiting:
+        then.append(f"{folded(victims - waiting)} lost their connections to it")
+    before, op, group = "", None, None
     if point is not None:
-        before, then = f" before {op_text(point)}", wait_text(victims)
+        before = f" before {op_text(point)}"
         op, group = OpName(point.kind, point.number), point.group
     elif missed is not None:
         before = f" before {missed.text}"
@@ -70,7 +74,7 @@ def exited(
         progress="none",
         culprits=() if many else tuple(ranks),
         parties=(tuple(sorted(victims)), tuple(ranks)) if many else (),
-        headline=f"{who(views, ranks)} left the program {status}{before}; {then}",
+        headline=f"{who(views, ranks)} left the program {status}{before}; {', '.join(then)}",
         why=Why(
             "exited",
             "software",

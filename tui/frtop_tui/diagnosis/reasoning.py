@@ -178,7 +178,13 @@ class Case:
         behind = self._behind(victims)
         gone = [rank for rank in sorted(behind) if self._views[rank].posture == "done"]
         if gone:
-            return [obituary.exited(self.frame, gone, victims, missed=behind[gone[0]])]
+            # Some broke off, some still wait: one departure, one verdict.
+            points = self._points.at(gone, self._now)
+            self._explained |= {id(point) for point in points}
+            victims |= {rank for point in points for rank in point.waiting}
+            point = points[0] if points else None
+            missed = behind[gone[0]]
+            return [obituary.exited(self.frame, gone, victims, point=point, missed=missed)]
         living = [rank for rank in sorted(behind) if self._views[rank].ending is None]
         if living and all(death.nature == "network" for death in broken):
             progress = progress_of(self._views[living[0]], self._now)
