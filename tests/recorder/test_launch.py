@@ -43,7 +43,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, "1")
     made = tmp_path / "frtop"
     made.mkdir(mode=0o700)
+    monkeypatch.setenv("FRTOP_DIR", str(made))
     return made
+
+
+def test_paths_mean_the_same_to_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FRTOP_DIR", "rings")
+    monkeypatch.setenv("FRTOP_KEY_FILE", "key")
+    seen = launch.clean_environment(own=False)
+    assert seen["FRTOP_DIR"] == str(tmp_path / "rings")
+    assert seen["FRTOP_KEY_FILE"] == str(tmp_path / "key")
 
 
 def test_it_is_detached_and_inherits_nothing(folder: Path, tmp_path: Path) -> None:

@@ -267,3 +267,26 @@ def test_folding_is_undone_by_unfolding(ranks: set[int]) -> None:
 def test_what_is_no_list_of_ranks_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         unfold(text)
+
+
+def test_pending_ops_are_found_in_a_wrapped_history(writer: Writer) -> None:
+    slots = writer.shape.slots
+    still = {slots + 1, slots + 3, 2 * slots - 1, 2 * slots, 2 * slots + 4}
+    for number in range(1, 2 * slots + 6):
+        sequence = issue(writer, number=number)
+        if sequence not in still:
+            at = writer.shape.slots_offset + sequence % slots * layout.SLOT_SIZE
+            writer.map[at + layout.SLOT_DONE] = 1
+    ring = Ring(writer.path)
+    for oldest in (1, slots + 2, 2 * slots, 2 * slots + 5):
+        writer.cells[Cell.OLDEST] = oldest
+        kept = max(oldest, slots + 6)
+        assert {row.sequence for row in ring.pending()} == {n for n in still if n >= kept}
+    ring.close()
+
+
+def test_a_program_that_replaced_itself_leaves_the_old_ring_readable(tmp_path: Path) -> None:
+    old = Ring(create([tmp_path]).path)
+    new = Ring(create([tmp_path]).path)
+    assert old.cell(Cell.HEAD) == new.cell(Cell.HEAD) == 0
+    assert [path.name for path in tmp_path.iterdir()] == [new.path.name]

@@ -109,6 +109,9 @@ def clean_environment(own: bool) -> dict[str, str]:
         for name, value in os.environ.items()
         if name in KEPT or name.startswith(KEPT_PREFIXES)
     }
+    for name in ("FRTOP_DIR", "FRTOP_KEY_FILE"):
+        if kept.get(name):  # the agent lives in another folder
+            kept[name] = str(Path(kept[name]).expanduser().absolute())
     if own:
         kept["PYTHONPATH"] = str(Path(__file__).parents[2])
     return kept
@@ -116,7 +119,6 @@ def clean_environment(own: bool) -> dict[str, str]:
 
 def _spawn(python: str, folder: Path, *, own: bool) -> None:
     environment = clean_environment(own)
-    environment["FRTOP_DIR"] = str(folder)
     null = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),

@@ -23,6 +23,7 @@ from frtop_probe.recorder.sites import Sites
 from frtop_probe.recorder.thread import Thread
 from frtop_probe.recorder.writer import Writer
 from frtop_probe.ring import layout
+from frtop_probe.ring.folder import FolderError, folder
 from frtop_probe.ring.layout import Cell, Event, Flag, Side, State
 
 AGENT_EVERY_S: Final = 5.0
@@ -241,8 +242,10 @@ class Recorder:
             return
         self._next_agent = now + AGENT_EVERY_S
         try:
-            trouble = launch.ensure_agent(self.writer.path.parent)
-        except OSError as error:
+            # The user's folder even when there was no room for the ring in it: an agent
+            # serves all folders of its user, and a second one would not be looked for.
+            trouble = launch.ensure_agent(folder())
+        except (OSError, FolderError) as error:
             trouble = f"no agent could be started: {error}; run `frtop agent` on this host"
         if trouble and trouble not in self._spoken:
             self._spoken.add(trouble)

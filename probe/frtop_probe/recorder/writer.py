@@ -149,7 +149,10 @@ def create(folders: list[Path]) -> Writer:
 
 
 def _create(path: Path, shape: Shape) -> Writer:
-    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    # A program that replaced itself (exec) has its old pid and start time, so its old ring
+    # may be here. Shrinking a file that the agent has mapped would kill the agent.
+    path.unlink(missing_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(path, flags, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, shape.size)
