@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -191,6 +192,17 @@ def test_noise_in_a_slot_is_dropped_or_read_but_never_raises(writer: Writer, noi
     ring.pending()
     ring.events(0, 16)
     ring.close()
+
+
+def test_an_entry_nested_without_end_hides_nothing_else(writer: Writer) -> None:
+    text = b"[" * 10_000
+    entry = layout.SIDE_ENTRY.pack(len(text), Side.NOTE, 0, 1) + text
+    at = writer.shape.side_offset
+    writer.map[at : at + len(entry)] = entry
+    writer.cells[Cell.SIDE_USED] = len(entry)
+    with pytest.raises(RecursionError):
+        json.loads(text)
+    assert Ring(writer.path).notes == {}
 
 
 def test_untracked_ops_are_pending_only_inside_their_call(writer: Writer) -> None:

@@ -191,7 +191,7 @@ class Ring:
             try:
                 payload = json.loads(self._map[start : start + length])
                 self._take(kind, number, payload)
-            except (ValueError, TypeError, KeyError, IndexError):
+            except (ValueError, TypeError, KeyError, IndexError, RecursionError):
                 continue  # one bad entry must not hide the rest
 
     def _take(self, kind: int, number: int, payload: Any) -> None:
