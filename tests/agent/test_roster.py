@@ -159,6 +159,26 @@ async def test_the_last_op_is_known_though_the_history_has_lost_it(
     assert (lost.number, lost.signature.kind, lost.pending) == (1, "all_reduce", False)
 
 
+async def test_a_send_that_the_history_has_lost_is_not_told_as_a_collective(
+    tmp_path: Path, sleeper: Sleeper
+) -> None:
+    """It would be compared with the collectives of other ranks, and called different."""
+    ring = RingMaker(tmp_path, pid=sleeper().pid)
+    ring.usual()
+    ring.side(Side.SIGNATURE, 2, {"kind": "send", "peer": 3})
+    ring.op(done=True)
+    ring.sequence += 1
+    at = layout.GROUPS_OFFSET + layout.GROUP_ROW.size
+    row = (ring.sequence, 1, 5, ring.sequence, time.monotonic_ns(), 2, 1, ring.sequence)
+    layout.GROUP_ROW.pack_into(ring.map, at, *row)
+    ring.cells[Cell.HEAD] = ring.sequence + layout.SMALL.slots
+    clock = Clock(tmp_path)
+    fronts = [front for _ in range(2) for update in clock.tick() for front in update.fronts]
+    last = fronts[-1].last
+    assert last is not None
+    assert (last.p2p, last.number) == (True, 5)
+
+
 async def test_an_exception_is_told(tmp_path: Path, sleeper: Sleeper) -> None:
     ring = RingMaker(tmp_path, pid=sleeper().pid)
     frame = ["load", "/srv/train.py", 7, "train", "raise ValueError"]

@@ -150,14 +150,18 @@ class RingView:
             event = next((r for r in self.ring.pending() if r.sequence == row.sequence), None)
         if event is not None:
             return self.op(event)
+        signature = self._signature(row.signature, None)
+        # A row does not say which of its two counts the op went into; its kind does.
+        p2p = signature is not None and signature.kind.startswith(("send", "recv"))
         return wire.Op(
             sequence=row.sequence,
             group=row.group,
-            number=row.number,
-            signature=self._signature(row.signature, None),
+            number=row.p2p if p2p else row.number,
+            signature=signature,
             site=self._site(row.site),
             issued_ns=row.issued_ns,
             done_ns=row.issued_ns,
+            p2p=p2p,
         )
 
     def ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
