@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -18,6 +19,7 @@ from agent.ringmaker import RingMaker
 from frtop_probe import wire
 from frtop_probe.agent import announcement
 from frtop_probe.agent.announcement import Lock
+from frtop_probe.agent.roster import MAX_RANKS
 
 
 def test_of_many_that_start_one_stays_and_the_others_leave_quietly(host: Host) -> None:
@@ -160,6 +162,16 @@ def test_it_frees_itself_from_what_it_inherited(host: Host) -> None:
     assert (place / "cwd").readlink() == Path("/")
     assert os.sched_getaffinity(agent.pid) >= os.sched_getaffinity(0)
     assert os.getpriority(os.PRIO_PROCESS, agent.pid) > os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_it_may_open_enough_files_for_all_its_ranks(host: Host) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        card = host.agent()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert resource.prlimit(card.pid, resource.RLIMIT_NOFILE)[0] >= min(hard, 2 * MAX_RANKS)
 
 
 def test_ended_ranks_make_room_for_new_ones(host: Host) -> None:

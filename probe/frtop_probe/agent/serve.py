@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,9 @@ from frtop_probe.ring.folder import FolderError, candidates
 __all__ = ["Options", "serve"]
 
 _NICER: Final = 5
+_DESCRIPTORS: Final = 4096
+"""Two for each rank, some for sockets and looks. Without any left, /proc cannot be read,
+and a rank that is alive would be taken for dead."""
 
 
 def serve(options: Options) -> int:
@@ -105,5 +109,9 @@ def _settle() -> None:
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     with suppress(OSError):
         os.nice(_NICER)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     os.umask(0o077)
     os.chdir("/")
