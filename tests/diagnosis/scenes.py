@@ -121,9 +121,10 @@ class Scene:
         site: str = "train.py:20",
         usual_s: float = 0.02,
         told: bool = True,
+        tracked: bool = True,
         **fields: object,
     ) -> None:
-        """Ops that are complete."""
+        """Ops that are complete, or of whose completion nobody knows."""
         for rank in ranks:
             self._issue(
                 rank,
@@ -135,6 +136,7 @@ class Scene:
                 usual_s=usual_s,
                 fields=fields,
                 told=told,
+                tracked=tracked,
             )
 
     def waits(
@@ -258,10 +260,17 @@ class Scene:
         actor.stack, actor.active = (*frames, frame("train.py:90", "main")), active
 
     def kernel(
-        self, rank: int, state: str = "S", syscall: str = "", wchan: str = "", file: str = ""
+        self,
+        rank: int,
+        state: str = "S",
+        syscall: str = "",
+        wchan: str = "",
+        file: str = "",
+        *,
+        cpu_ns: int = 0,
     ) -> None:
         actor = self.actors[rank]
-        actor.process = wire.Process(actor.pid, state, "python", wchan, syscall, file)
+        actor.process = wire.Process(actor.pid, state, "python", wchan, syscall, file, cpu_ns)
 
     def fetches(
         self, rank: int, worker: int = 1, *, pid: int = 0, workers: int = 4, for_s: float = 10.0

@@ -306,3 +306,28 @@ def test_an_early_exit_that_broke_some_while_others_still_wait_is_one_verdict() 
     verdict = only(scene.settle())
     assert (verdict.kind, verdict.culprits, verdict.victims) == ("dead", (2,), "0-1,3")
     assert verdict.headline.endswith("rank 0 waits, ranks 1,3 lost their connections to it")
+
+
+def test_a_receive_left_behind_is_no_wait_for_somebody_who_left() -> None:
+    scene = Scene(2)
+    scene.waits([0], "recv", for_s=5, sync=False, p2p=True, peer=1)
+    scene.actors[0].dump_error = "refused"
+    scene.kernel(0, syscall="futex", wchan="futex_do_wait")
+    scene.ends(1, exit_code=0, clean=True, ago=2)
+    assert scene.settle().verdicts == ()
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_after_a_timeout_those_who_waited_themselves_pass_the_blame_on(ended: bool) -> None:
+    scene = Scene(4)
+    scene.group("1", [0, 1], "tp")
+    scene.group("2", [1, 3], "dp")
+    scene.waits([0], "all_reduce", group="1", for_s=40)
+    scene.waits([1], "all_reduce", group="2", for_s=40)
+    scene.sleeps(3)
+    scene.raises(0, "RuntimeError", "Timed out waiting 30000ms for recv", ago=2)
+    if ended:
+        for rank in (1, 2, 3):
+            scene.ends(rank, signal=15, ago=1.0)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits) == ("not_entered", (3,))

@@ -283,3 +283,21 @@ def test_an_abort_without_a_disagreement_is_confirmed_in_the_end() -> None:
     assert only(scene.judge().frame).confidence == "suspect"
     verdict = only(scene.settle())
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("dead", (1,), "confirmed")
+
+
+def test_a_death_long_after_a_disagreement_does_not_follow_from_it() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 2], "all_reduce", number=8, ago=3600)
+    scene.does([3], "all_reduce", number=8, ago=3600, reduce="max")
+    scene.settle(1)
+    scene.does(range(4), "all_reduce", number=5000, ago=5)
+    for actor in scene.actors.values():
+        actor.recent = actor.recent[-1:]
+    scene.settle(1)
+    scene.ends(2, signal=6, ago=1)
+    for rank in (0, 1, 3):
+        scene.raises(rank, "RuntimeError", "Connection closed by peer", ago=0.8)
+    death, disagreement = scene.settle().verdicts
+    assert (death.kind, death.culprits) == ("dead", (2,))
+    assert (disagreement.kind, disagreement.victims) == ("mismatch", "")
+    assert "data may be wrong" in disagreement.why.text

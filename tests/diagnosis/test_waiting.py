@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import BACKWARD, C10D, LOCK, Scene, frame, only
+from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, LOCK, SECOND, Scene, frame, only
+from frtop_probe import wire
 from frtop_tui.diagnosis.report import exit_status
 from frtop_tui.diagnosis.waiting import wait_of
 
@@ -411,3 +412,85 @@ def test_a_peer_with_more_pending_than_is_told_is_not_blamed() -> None:
     scene.sleeps(1)
     scene.actors[1].pending_more = 3
     assert only(scene.settle()).kind == "undecided"
+
+
+def test_many_absent_for_one_cause_are_all_named_though_few_are_looked_at() -> None:
+    scene = Scene(32)
+    scene.waits(range(16), "all_reduce", for_s=10)
+    for rank in range(16, 32):
+        scene.sleeps(rank)
+    verdict = only(scene.settle(8))
+    assert (verdict.culprits, verdict.confidence) == (tuple(range(16, 32)), "confirmed")
+    assert not any("moving" in line for line in verdict.evidence)
+
+
+def test_an_absent_rank_that_was_not_looked_at_is_not_said_to_move() -> None:
+    scene = Scene(80)
+    scene.waits(range(8), "all_reduce", for_s=10)
+    for rank in range(8, 80):
+        scene.sleeps(rank)
+    verdict = only(scene.settle(8))
+    assert verdict.culprits == tuple(range(8, 72))
+    assert "ranks 72-79 not there either; whether they move is not known" in verdict.evidence
+
+
+def test_many_that_are_on_their_way_are_confirmed_too() -> None:
+    scene = Scene(24)
+    scene.waits(range(12), "all_reduce", for_s=10)
+    for _ in range(16):
+        for rank in range(12, 24):
+            scene.at(rank, frame("train.py:3"), active=True)
+            scene.kernel(rank, "R", cpu_ns=int(scene.now * SECOND))
+        judgement = scene.judge()
+        scene.pass_time(0.5)
+    verdict = only(judgement.frame)
+    assert (len(verdict.culprits), verdict.progress) == (12, "active")
+    assert verdict.confidence == "confirmed"
+
+
+def test_a_device_op_that_all_have_issued_may_be_over_long_since() -> None:
+    scene = Scene(4, backend="nccl")
+    scene.does(range(4), "all_reduce", ago=40, tracked=False)
+    for rank in range(4):
+        scene.at(rank, frame("train.py:77", source="loss = loss.item()"))
+    for _ in range(12):
+        judgement = scene.judge()
+        for actor in scene.actors.values():  # somebody has these ranks on the screen
+            answer = wire.LookAnswer(1, "node0", (scene.look_of(actor),))
+            scene.state.apply_look("node0", answer, scene.now_ns)
+        scene.pass_time(0.5)
+    assert only(judgement.frame).kind == "undecided"
+    assert exit_status(judgement.frame) == 4
+
+
+def test_a_device_op_that_all_sit_in_is_stuck() -> None:
+    scene = Scene(4, backend="nccl")
+    scene.waits(range(4), "barrier", for_s=40, sync=False, tracked=False)
+    for rank in range(4):
+        scene.at(rank, *COLLECTIVE)
+    for _ in range(12):
+        judgement = scene.judge()
+        for actor in scene.actors.values():
+            answer = wire.LookAnswer(1, "node0", (scene.look_of(actor),))
+            scene.state.apply_look("node0", answer, scene.now_ns)
+        scene.pass_time(0.5)
+    assert only(judgement.frame).kind == "stuck"
+
+
+def test_who_had_entered_before_its_host_fell_silent_may_have_died_there() -> None:
+    scene = Scene(4, hosts=2)
+    scene.waits(range(4), "all_reduce", for_s=10)
+    scene.judge()
+    scene.deafen(1)
+    found = scene.settle(8)
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    assert "ranks 2-3 had entered it" in verdict.headline
+    assert exit_status(found) == 4
+
+
+def test_a_process_that_is_traced_for_a_moment_is_not_blamed() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 2], "all_reduce", for_s=1.5, usual_s=1.5)
+    scene.kernel(3, "t")
+    assert scene.judge().frame.verdicts == ()

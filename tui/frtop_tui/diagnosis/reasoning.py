@@ -12,28 +12,35 @@ from dataclasses import replace
 
 from frtop_tui.diagnosis import obituary
 from frtop_tui.diagnosis import verdict as words
-from frtop_tui.diagnosis.absence import Absence, absence_of, never_joined
+from frtop_tui.diagnosis.absence import absence_of, never_joined
+from frtop_tui.diagnosis.behind import behind_of
+from frtop_tui.diagnosis.blame import Blame, Culprits, blame
 from frtop_tui.diagnosis.deaths import Death, deaths_of
+from frtop_tui.diagnosis.inquiry import SUSPECTS_PER_POINT
 from frtop_tui.diagnosis.memory import Found, Suspicions, look_stamp
-from frtop_tui.diagnosis.phrases import Missed, kind_of
-from frtop_tui.diagnosis.points import Point, Points, circles, front_number, leading_to
+from frtop_tui.diagnosis.points import (
+    Point,
+    Points,
+    circles,
+    front_number,
+    leading_to,
+    local_number,
+)
 from frtop_tui.diagnosis.progress import progress_of
 from frtop_tui.diagnosis.signatures import Disagreement, disagreements
-from frtop_tui.diagnosis.waiting import Wait, patience_ns, wait_of
-from frtop_tui.job.groups import identifier
-from frtop_tui.job.model import Frame, Progress, Verdict
+from frtop_tui.diagnosis.waiting import Wait, main_place, patience_ns, wait_of
+from frtop_tui.job.model import Frame, RankView, Verdict
 from frtop_tui.job.naming import folded
 
 SKEW_NS = 1_000_000_000
 """Hosts speak at different moments: what one rank did last may be a second away."""
 NEAR = 2
 """A wait this few ops after a disagreement follows from it."""
-EXPLAINED = 64
-"""So many absent ranks are looked into one by one."""
 EARLY_NS = 2_000_000_000
 MOST_ROOTS = 16
 """Nobody reads more, and each costs a pass over the points."""
 
+_REACH = "reach the hosts that are silent: are they up, is the agent running?"
 _CERTAIN = frozenset({"stopped", "gil"})
 """Causes that updates alone tell, so that no look has to confirm them."""
 
@@ -130,17 +137,26 @@ class Case:
             points = [point for point in self._points.all.values() if _follows(point, one)]
             self._explained |= {id(point) for point in points}
             victims = {rank for point in points for rank in point.waiting}
-            victims |= {death.rank for death in self._caused_by(one)}
-            made.append(words.mismatch(one, self.frame, victims, since, waiting=bool(victims)))
+            fatal = {death.rank for death in self._caused_by(one)}
+            victims |= fatal
+            made.append(words.mismatch(one, self.frame, victims, since, fatal=bool(fatal)))
         return made
 
     def _caused_by(self, found: Disagreement) -> list[Death]:
         """Deaths that a disagreement leads to: everything but causes of their own."""
         members = {rank for party in found.parties for rank in party.ranks}
         deaths = [*self._deaths.followers, *(d for g in self._deaths.roots for d in g)]
-        if not any(death.rank in members for death in deaths):
+        if all(d.rank not in members or self._has_passed(d.rank, found) for d in deaths):
             return []
         return [death for death in deaths if death.nature != "own"]
+
+    def _has_passed(self, rank: int, found: Disagreement) -> bool:
+        """Whether a rank had long completed the op in disagreement: it died of another thing."""
+        view, last = self._views[rank], found.number + NEAR
+        if not found.parties[0].op.tracked or front_number(view, found.group) <= last:
+            return False
+        mine = local_number(view, found.group)
+        return not any(op.group == mine and not op.p2p and op.number <= last for op in view.pending)
 
     def _dead(self) -> list[Verdict]:
         roots, followers = self._deaths.roots, self._deaths.followers
@@ -175,7 +191,7 @@ class Case:
         if not broken:
             return []
         victims = {death.rank for death in broken}
-        behind = self._behind(victims)
+        behind = behind_of(self.frame, victims)
         gone = [rank for rank in sorted(behind) if self._views[rank].posture == "done"]
         if gone:
             # Some broke off, some still wait: one departure, one verdict.
@@ -192,29 +208,11 @@ class Case:
             return [self._confirmed(left, ("left", tuple(living)), self._now)]
         if behind and any(death.nature == "timeout" for death in broken):
             late = sorted(behind)
+            if any(rank in point.sinks for point in self._ripe for rank in late):
+                return []  # others still wait for it: there is more to be said
             return [obituary.timed_out(self.frame, late, broken, behind[late[0]])]
         verdict = obituary.broken(self.frame, broken)
         return [self._confirmed(verdict, ("broken", len(broken)), self._now)]
-
-    def _behind(self, victims: set[int]) -> dict[int, Missed]:
-        """Ranks that are behind the victims in a group they share, and what they missed."""
-        behind: dict[int, Missed] = {}
-        for group in self.frame.groups:
-            members = [rank for rank in group.members if rank in self._views]
-            inside = [rank for rank in members if rank in victims]
-            if not inside or not group.exact:
-                continue
-            key = (group.key.name, group.key.ranks, group.key.epoch)
-            groups = self._views[inside[0]].groups.values()
-            known = next((g for g in groups if identifier(g) == key), None)
-            if known is None:
-                continue
-            furthest = max(front_number(self._views[rank], known) for rank in inside)
-            kind = kind_of(group.last) if group.last is not None else "op"
-            for rank in members:
-                if rank not in victims and front_number(self._views[rank], known) < furthest:
-                    behind.setdefault(rank, Missed(known, kind, furthest))
-        return behind
 
     def _left(self) -> list[Verdict]:
         """Ranks that ended cleanly and are waited for."""
@@ -225,7 +223,9 @@ class Case:
         for point in self._points.at(left, self._now):
             gone = tuple(rank for rank in point.gone if self._views[rank].posture == "done")
             settled = self._now - point.since_ns >= SKEW_NS
-            if not gone or not settled or id(point) in self._explained:
+            # A receive that nobody sits in may never complete, and means nothing.
+            left_behind = point.op.p2p and not any(wait.sure for wait in point.waits)
+            if not gone or not settled or left_behind or id(point) in self._explained:
                 continue
             self._explained.add(id(point))
             _, victims = made.setdefault(gone, (point, set()))
@@ -274,7 +274,12 @@ class Case:
 
     def _kept_by_stopped(self) -> list[Point]:
         """Points that wait for a stopped process: that takes no patience to be told."""
-        stopped = [rank for rank, view in self._views.items() if view.posture == "stopped"]
+        stopped = [
+            rank
+            for rank, view in self._views.items()
+            # Not one that a tracer holds for a moment.
+            if view.posture == "stopped" and self._now - view.posture_since_ns >= SKEW_NS
+        ]
         if not stopped:
             return []
         return [
@@ -284,33 +289,13 @@ class Case:
         ]
 
     def _blame(self, point: Point, sinks: Sequence[int]) -> list[Verdict]:
-        """As few of `sinks` as can be justified: those that get nowhere, else all."""
-        progress: dict[int, tuple[Progress, str]] = {
-            rank: progress_of(self._views[rank], self._now) for rank in sinks[:EXPLAINED]
-        }
-        by_progress: dict[Progress, list[int]] = {}
-        for rank, (how, _) in progress.items():
-            by_progress.setdefault(how, []).append(rank)
-        order: tuple[Progress, ...] = ("none", "unknown", "active")
-        blamed = next(by_progress[how] for how in order if how in by_progress)
-        if blamed is not by_progress.get("active"):
-            others = [rank for rank in sinks if rank not in blamed]
-        else:
-            blamed, others = list(sinks), []
-        by_cause: dict[str, list[int]] = {}
-        reasons: dict[int, Absence] = {}
-        for rank in blamed:
-            reasons[rank] = absence_of(self._views[rank], self._now)
-            by_cause.setdefault(reasons[rank].why.cause, []).append(rank)
+        """One verdict for each cause."""
+        found = blame(self._views, sinks, self._now)
         made = []
-        for ranks in by_cause.values():
-            first = ranks[0]
-            points = [point, *self._also_waiting(point, ranks)]
-            state = progress.get(first, ("unknown", ""))
-            verdict = words.not_entered(
-                self.frame, points, ranks, reasons[first], progress=state, others=others
-            )
-            made.append(self._confirm_absent(verdict, point, ranks))
+        for culprits in found.culprits:
+            points = [point, *self._also_waiting(point, culprits.ranks)]
+            verdict = words.not_entered(self.frame, points, culprits, found)
+            made.append(self._confirm_absent(verdict, point, culprits.ranks))
         return made
 
     def _also_waiting(self, point: Point, ranks: Sequence[int]) -> list[Point]:
@@ -322,7 +307,7 @@ class Case:
 
     def _confirm_absent(self, verdict: Verdict, point: Point, ranks: Sequence[int]) -> Verdict:
         key = ("not_entered", tuple(ranks), point.id)
-        views = [self._views[rank] for rank in ranks[:8]]
+        views = [self._views[rank] for rank in ranks[:SUSPECTS_PER_POINT]]
         stamp = look_stamp(views)
         if verdict.why.cause in _CERTAIN:
             stamp = self._now
@@ -342,29 +327,45 @@ class Case:
         culprit = halted[0] if len(halted) == 1 else None
         absence = absence_of(culprit, self._now) if culprit is not None else None
         made = words.stuck(self.frame, point, culprit, absence)
-        if point.op.p2p and culprit is None:
-            made = words.undecided(
-                self.frame,
-                point,
-                "its peer has issued the other half, or which peer is not known",
-                f"py-spy dump --pid {self._views[point.waits[0].rank].identity.pid}",
-            )
+        if culprit is None and (doubt := self._doubt(point)):
+            made = words.undecided(self.frame, point, *doubt)
         return self._confirmed(made, ("stuck", point.id), self._now)
+
+    def _doubt(self, point: Point) -> tuple[str, str] | None:
+        """Why a wait that all have entered may not be stuck, and what to do about it."""
+        views = [view for rank in point.members if (view := self._views.get(rank)) is not None]
+        unheard = [view.rank for view in views if view.posture == "unheard"]
+        dump = f"py-spy dump --pid {self._views[point.waits[0].rank].identity.pid}"
+        if point.op.p2p:
+            return "its peer has issued the other half, or which peer is not known", dump
+        if unheard:
+            text = f"{folded(unheard)} had entered it, too, and cannot be seen any more"
+            return text, _REACH
+        if not point.op.tracked and not any(_inside(self._views[r]) for r in point.waiting):
+            text = "all have issued it; whether devices still work on it, or on what came"
+            return f"{text} after it, cannot be seen", dump.replace("dump", "dump --native")
+        return None
 
     def _unseen(self, point: Point) -> Verdict:
         never = [rank for rank in point.unseen if rank not in self._views]
         if point.op.pseudo and never:
-            absence = never_joined(never)
-            state: tuple[Progress, str] = ("unknown", f"{folded(never)} never heard of")
-            made = words.not_entered(self.frame, [point], never, absence, progress=state)
+            seen = f"{folded(never)} never heard of"
+            culprits = Culprits(tuple(never), never_joined(never), ("unknown", seen))
+            made = words.not_entered(self.frame, [point], culprits, Blame((culprits,)))
             return self._confirmed(made, ("never", point.id, tuple(never)), self._now)
         made = words.undecided(
             self.frame,
             point,
             f"{folded(point.unseen)} cannot be seen, so it may be any of them, or none",
-            "reach the hosts that are silent: are they up, is the agent running?",
+            _REACH,
         )
         return self._confirmed(made, ("unseen", point.id), self._now)
+
+
+def _inside(view: RankView) -> bool:
+    """Whether a rank's stack is in the call of a collective itself."""
+    place = main_place(view)
+    return place is not None and place.kind == "collective"
 
 
 def _follows(point: Point, found: Disagreement) -> bool:

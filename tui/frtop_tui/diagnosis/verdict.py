@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.absence import Absence
+from frtop_tui.diagnosis.blame import Blame, Culprits
 from frtop_tui.diagnosis.phrases import (
     at_line,
     group_key,
@@ -25,7 +26,6 @@ from frtop_tui.diagnosis.signatures import Disagreement, wording
 from frtop_tui.job.model import (
     Frame,
     OpName,
-    Progress,
     RankView,
     Verdict,
     Why,
@@ -36,27 +36,23 @@ from frtop_tui.job.naming import folded, group_label
 def not_entered(
     frame: Frame,
     points: Sequence[Point],
-    culprits: Sequence[int],
-    absence: Absence,
-    *,
-    progress: tuple[Progress, str],
-    others: Sequence[int] = (),
+    blamed: Culprits,
+    blame: Blame,
 ) -> Verdict:
-    """`culprits` are awaited at all of `points`, of which the first waits longest.
-
-    `others` have not entered either, but are on their way.
-    """
-    point = points[0]
+    """`blamed`, one cause of `blame`, are awaited at all of `points`."""
+    point, culprits, absence = points[0], blamed.ranks, blamed.absence
     waiting = {rank for one in points for rank in one.waiting} - set(culprits)
-    evidence = [*wait_evidence(point, frame.now_ns), *absence.evidence, progress[1]]
+    evidence = [*wait_evidence(point, frame.now_ns), *absence.evidence, blamed.progress[1]]
     evidence += last_op_evidence(frame.ranks, culprits)
-    if others:
-        evidence.append(f"{folded(others)} not there either, but moving")
+    if blame.moving:
+        evidence.append(f"{folded(blame.moving)} not there either, but moving")
+    if blame.unknown:
+        evidence.append(f"{folded(blame.unknown)} not there either; whether they move is not known")
     return Verdict(
         kind="not_entered",
         confidence="suspect",
-        progress=progress[0],
-        culprits=tuple(culprits),
+        progress=blamed.progress[0],
+        culprits=culprits,
         headline=_absent_text(frame, point, culprits, waiting),
         why=absence.why,
         next=absence.next,
@@ -81,9 +77,9 @@ def _absent_text(frame: Frame, point: Point, culprits: Sequence[int], waiting: s
 
 
 def mismatch(
-    found: Disagreement, frame: Frame, victims: set[int], since_ns: int, *, waiting: bool
+    found: Disagreement, frame: Frame, victims: set[int], since_ns: int, *, fatal: bool
 ) -> Verdict:
-    """Different ops at the same place of a group."""
+    """Different ops at the same place of a group; `fatal` if deaths follow from it."""
     culprits = found.culprits
     main, other = found.parties[0], found.parties[1]
     label = group_label(found.group.name, found.group.description)
@@ -105,18 +101,13 @@ def mismatch(
             f" {mine} against {theirs}"
         )
         step = f"compare the calls of ranks {other.ranks[0]} and {main.ranks[0]} up to {place}"
-    outcome = "they wait for each other" if waiting else "data may be wrong without any error"
-    if any(
-        frame.ranks[r].ending is not None
-        for p in found.parties
-        for r in p.ranks
-        if r in frame.ranks
-    ):
+    outcome = "they wait for each other" if victims else "data may be wrong without any error"
+    if fatal:
         outcome = "the deaths follow from it"
     return Verdict(
         kind="mismatch",
         confidence="confirmed",
-        progress="none" if waiting else "active",
+        progress="none" if victims else "active",
         culprits=culprits,
         parties=tuple(party.ranks for party in found.parties)
         if not culprits

@@ -1,0 +1,47 @@
+"""Who was behind ranks that broke off: for whom they had waited, directly or in the end."""
+
+from __future__ import annotations
+
+from frtop_tui.diagnosis.phrases import Missed, kind_of
+from frtop_tui.diagnosis.points import front_number
+from frtop_tui.job.groups import identifier
+from frtop_tui.job.model import Frame, RankView
+
+
+def behind_of(frame: Frame, victims: set[int]) -> dict[int, Missed]:
+    """Ranks that are behind the victims in a group they share, and what they missed.
+
+    Those that sat in an op of another group were only kept by whoever is behind them.
+    """
+    behind, kept = _just_behind(frame, victims), set(victims)
+    while waited := {rank for rank in behind if _sat_in_op(frame.ranks[rank])}:
+        kept |= waited
+        further = _just_behind(frame, kept)
+        if not further:
+            break
+        behind = further
+    return behind
+
+
+def _just_behind(frame: Frame, victims: set[int]) -> dict[int, Missed]:
+    views = frame.ranks
+    behind: dict[int, Missed] = {}
+    for group in frame.groups:
+        members = [rank for rank in group.members if rank in views]
+        inside = [rank for rank in members if rank in victims]
+        if not inside or not group.exact:
+            continue
+        key = (group.key.name, group.key.ranks, group.key.epoch)
+        known = next((g for g in views[inside[0]].groups.values() if identifier(g) == key), None)
+        if known is None:
+            continue
+        furthest = max(front_number(views[rank], known) for rank in inside)
+        kind = kind_of(group.last) if group.last is not None else "op"
+        for rank in members:
+            if rank not in victims and front_number(views[rank], known) < furthest:
+                behind.setdefault(rank, Missed(known, kind, furthest))
+    return behind
+
+
+def _sat_in_op(view: RankView) -> bool:
+    return any(op.sync and op.pending and not op.pseudo for op in view.pending)

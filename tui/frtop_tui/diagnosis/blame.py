@@ -1,0 +1,63 @@
+"""Whom to blame of those who are absent from an op: as few as can be justified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_tui.diagnosis.absence import Absence, absence_of
+from frtop_tui.diagnosis.progress import progress_of
+from frtop_tui.job.model import Progress, RankView
+
+EXPLAINED = 64
+"""So many absent ranks are looked into one by one."""
+
+
+_UNSEEN: Final[tuple[Progress, str]] = ("unknown", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Culprits:
+    """Ranks that are absent for one cause, in the words of the first of them."""
+
+    ranks: tuple[int, ...]
+    absence: Absence
+    progress: tuple[Progress, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Who is blamed; who is absent, too, but `moving`; and of whom that is `unknown`."""
+
+    culprits: tuple[Culprits, ...]
+    moving: tuple[int, ...] = ()
+    unknown: tuple[int, ...] = ()
+
+
+def blame(views: Mapping[int, RankView], absent: Sequence[int], now_ns: int) -> Blame:
+    """Those of `absent` that get nowhere, else those of which it is not known, else all.
+
+    Only a few are looked at closely. Who is absent for the same cause as one that gets
+    nowhere is blamed with it, unless it is seen to move. Of very many absent ranks only the
+    first are looked into.
+    """
+    progress = {rank: progress_of(views[rank], now_ns) for rank in absent[:EXPLAINED]}
+    causes = {rank: absence_of(views[rank], now_ns) for rank in progress}
+    still = [rank for rank, (how, _) in progress.items() if how == "none"]
+    unseen = [rank for rank, (how, _) in progress.items() if how == "unknown"]
+    stalled = {causes[rank].why.cause for rank in still} - {"unknown"}
+    alike = [rank for rank in unseen if causes[rank].why.cause in stalled]
+    guilty = [*still, *alike] or unseen or list(progress)
+    by_cause: dict[str, list[int]] = {}
+    for rank in guilty:
+        by_cause.setdefault(causes[rank].why.cause, []).append(rank)
+    culprits = tuple(
+        Culprits(tuple(sorted(ranks)), causes[ranks[0]], progress[ranks[0]])
+        for ranks in by_cause.values()
+    )
+    named = set(guilty)
+    others = [rank for rank in absent if rank not in named]
+    moving = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] == "active")
+    unknown = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] != "active")
+    return Blame(culprits, moving, unknown)
