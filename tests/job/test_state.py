@@ -71,6 +71,17 @@ def test_what_was_in_the_full_state_already_is_no_gap() -> None:
     assert view.present.beat_ns == NOW
 
 
+def test_a_full_state_that_comes_late_takes_nothing_back() -> None:
+    state = heard(rank())
+    assert state.apply("h", update(6, wire.RankUpdate(key=1, present=present(NOW + 1))), NOW)
+    assert state.apply("h", update(5, rank(), full=True), NOW)
+    view = state.frame(NOW, 0).ranks[0]
+    assert view.present is not None
+    assert view.present.beat_ns == NOW + 1
+    assert state.apply("h", update(7), NOW)
+    assert state.frame(NOW, 0).coverage.lost_updates == 0
+
+
 def test_a_gap_asks_for_everything_again_and_counts_what_was_lost() -> None:
     state = heard(rank(), rank(2, 1))
     assert not state.apply("h", update(9), NOW)
@@ -151,6 +162,17 @@ def test_the_least_delayed_update_sets_the_clock() -> None:
     state.apply("h", update(2, wire.RankUpdate(key=1), at=NOW + SECOND), NOW + SECOND + 5_000_000)
     state.apply("h", update(3, at=NOW + 2 * SECOND), NOW + 4 * SECOND)
     assert state.frame(NOW + 4 * SECOND, 0).ranks[0].clock_ns == 5_000_000
+
+
+def test_a_clock_that_stood_still_is_noticed_within_seconds() -> None:
+    state = JobState()
+    for tick in range(40):
+        paused = 60 * SECOND if tick >= 5 else 0  # the host's clock has missed a minute
+        now = NOW + tick * SECOND // 2 + paused
+        full = tick == 0
+        ranks = (rank(),) if full else ()
+        state.apply("h", update(tick, *ranks, at=now - paused, full=full), now)
+    assert state.frame(now, 0).ranks[0].clock_ns == 60 * SECOND
 
 
 def test_another_instance_may_be_another_boot() -> None:
@@ -462,6 +484,12 @@ def test_ranks_of_the_world_that_never_appeared_are_unheard() -> None:
 def test_what_a_recorder_lost_is_noted(cells: dict[str, int], note: str) -> None:
     frame = heard(rank(present=present(NOW, **cells)), rank(2, 1)).frame(NOW, 0)
     assert any(note in line for line in frame.coverage.notes)
+
+
+def test_a_world_beyond_all_reason_is_not_counted_out() -> None:
+    job = wire.Job("node0", 29500, 10**12, "run", 0, "n", "train.py")
+    frame = heard(rank(job=job)).frame(NOW, 0)
+    assert (frame.coverage.expected, frame.job and frame.job.world_size) == (1, 0)
 
 
 def test_a_process_without_a_rank_is_counted_not_shown() -> None:

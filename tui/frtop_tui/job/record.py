@@ -16,6 +16,8 @@ SILENT_AFTER_NS = 1_500_000_000
 LOOKS_APART_NS = 2_000_000_000
 """Two looks closer than this say nothing about progress."""
 LOOKS_KEPT = 12
+CLOCK_WINDOW_NS = 5_000_000_000
+"""Some updates of these seconds came without much delay."""
 FRESH_NS = 1_000_000_000
 _TOO_CLOSE_NS = 400_000_000
 
@@ -25,7 +27,8 @@ class HostClock:
     """What a rank needs to know of its host; shared by all ranks of the host.
 
     `offset_ns` added to the host's times gives the operator's; the smallest difference
-    ever seen has the least network delay in it. It moves in steps of a millisecond, so
+    seen has the least network delay in it. Of late, not ever: clocks drift, and that of a
+    virtual machine stands still while it is moved. It moves in steps of a millisecond, so
     that views need not be rebuilt for every microsecond.
     """
 
@@ -33,11 +36,21 @@ class HostClock:
     last_ns: int = 0  # the host's own time of its last update
     heard_ns: int = 0  # the operator's time of it
     silent: bool = False
+    _least_ns: int = 0  # the smallest difference since `_window_ns`
+    _window_ns: int = 0
 
     def hear(self, monotonic_ns: int, now_ns: int) -> None:
         seen = now_ns - monotonic_ns
-        if self.offset_ns is None or seen < self.offset_ns - 1_000_000:
-            self.offset_ns = seen
+        if self.offset_ns is None:
+            self.offset_ns = self._least_ns = seen
+            self._window_ns = now_ns
+        self._least_ns = min(self._least_ns, seen)
+        over = now_ns - self._window_ns >= CLOCK_WINDOW_NS
+        if over or self._least_ns < self.offset_ns:
+            if abs(self._least_ns - self.offset_ns) > 1_000_000:
+                self.offset_ns = self._least_ns
+            if over:
+                self._least_ns, self._window_ns = seen, now_ns
         self.last_ns = max(self.last_ns, monotonic_ns)
         self.heard_ns = max(self.heard_ns, now_ns)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 
 from frtop_probe import wire
+from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.job.coverage import coverage_of
 from frtop_tui.job.groups import group_views
 from frtop_tui.job.model import Frame, Health, HostState, HostView, RankView
@@ -146,6 +147,8 @@ class JobState:
         return replace(host.view, state=state, heard_ns=heard)
 
     def _replace(self, host: _Host, update: wire.Update, now_ns: int) -> None:
+        if host.whole and update.instance == host.instance and update.number < host.number:
+            return  # asked for twice, and this answer came late
         before = host.records if update.instance == host.instance else {}
         host.instance, host.number = update.instance, update.number
         host.whole, host.missing = True, 0
@@ -158,6 +161,11 @@ class JobState:
         host.view = replace(host.view, notes=update.notes, version=update.version)
 
     def _take(self, host: _Host, update: wire.RankUpdate, now_ns: int) -> None:
+        identity = update.identity
+        if identity is not None and identity.job.world_size > MAX_RANKS:
+            # Out of the job's environment, where anything may stand; we count up to it.
+            identity = structs.replace(identity, job=structs.replace(identity.job, world_size=0))
+            update = structs.replace(update, identity=identity)
         record = host.records.get(update.key)
         if record is None:
             if update.identity is None:
