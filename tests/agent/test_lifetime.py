@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -71,6 +72,17 @@ def test_a_leftover_card_is_no_agent(host: Host) -> None:
     assert announcement.read(host.folder) is None
     assert announcement.read(host.folder / "nowhere") is None
     assert host.agent().pid == host.agents[-1].pid
+
+
+def test_a_folder_made_anew_belongs_to_the_next_agent(host: Host) -> None:
+    first = host.spawn()
+    until(lambda: announcement.read(host.folder), "it announces itself")
+    shutil.rmtree(host.folder)
+    host.folder.mkdir(mode=0o700)
+    second = host.agent()
+    first.terminate()
+    first.wait(DEADLINE)
+    assert announcement.read(host.folder) == second
 
 
 def test_asking_for_the_lock_does_not_keep_an_agent_from_it(host: Host) -> None:

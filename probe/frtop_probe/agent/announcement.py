@@ -89,16 +89,11 @@ def write(folder: Path, announcement: Announcement) -> None:
     draft.replace(folder / AGENT_CARD)
 
 
-def remove(folder: Path) -> None:
-    """Takes a leftover card away. Only for whoever holds the lock."""
-    with suppress(OSError):
-        (folder / AGENT_CARD).unlink()
-
-
 class Lock:
     """Held by the one agent of a folder, from before its sockets until after its last act."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, folder: Path, descriptor: int) -> None:
+        self._folder = folder
         self._descriptor = descriptor
 
     @classmethod
@@ -116,9 +111,19 @@ class Lock:
             except OSError:
                 time.sleep(_LOCK_PAUSE)  # perhaps only somebody who asks `alive`
             else:
-                return cls(descriptor)
+                return cls(folder, descriptor)
         os.close(descriptor)
         return None
+
+    def remove_card(self) -> None:
+        """Takes away our card, or one left over.
+
+        Not in a folder that was made anew: what lies there is of the agent that holds the
+        lock there.
+        """
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(self._descriptor), (self._folder / AGENT_LOCK).lstat()):
+                (self._folder / AGENT_CARD).unlink()
 
     def release(self) -> None:
         """Lets the next one in. The file stays: removing it would let two hold it."""

@@ -40,9 +40,10 @@ def serve(options: Options) -> int:
         _settle()
         while (lock := Lock.take(folders[0])) is not None:
             try:
+                lock.remove_card()  # of one that was killed
                 leaving = asyncio.run(_live(options, folders, pair, admitted))
             finally:
-                announcement.remove(folders[0])
+                lock.remove_card()
                 lock.release()
             # A rank may have started, and found the lock taken, while we were leaving.
             if leaving is not Leaving.IDLE or not _needed(folders):
@@ -58,7 +59,6 @@ def serve(options: Options) -> int:
 async def _live(
     options: Options, folders: list[Path], pair: KeyPair, admitted: frozenset[bytes]
 ) -> Leaving:
-    announcement.remove(folders[0])  # of one that was killed
     roster = Roster(folders)
     door = open_door(options, pair, admitted)
     try:
