@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from frtop_tui.diagnosis.report import document, exit_status
 
 from frtop_tui.demo.faults import CULPRIT, FAULTS
 from frtop_tui.demo.job import DemoJob
+from frtop_tui.diagnosis.report import document, exit_status
 from frtop_tui.job.model import Frame, Posture
 from frtop_tui.sources.live import LiveSource
 

@@ -106,3 +106,19 @@ def test_a_failure_of_our_own_is_said_and_claims_nothing(
         assert frame.health == "undecided"
     finally:
         source.close()
+
+
+def test_one_agent_by_two_names_is_one_host(folder: Path, start_agent: Start) -> None:
+    card = start_agent()
+    here = f"127.0.0.1:{card.pub}"
+    source = LiveSource(["local", here, f"127.0.0.2:{card.pub}", f"localhost:{card.pub}"])
+    try:
+        frame_with(source, lambda f: any(host.state == "heard" for host in f.hosts))
+        # 127.0.0.2 is not bound; `localhost` and `local` are the very same socket.
+        frame = frame_with(source, lambda f: len(f.hosts) == 2)
+        assert sorted(host.state for host in frame.hosts) in (
+            ["connecting", "heard"],
+            ["failed", "heard"],
+        )
+    finally:
+        source.close()

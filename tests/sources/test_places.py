@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
+from dataclasses import replace
+
 import pytest
 
 from frtop_tui.errors import FrtopError, UnknownHost, UsageError
-from frtop_tui.sources.places import Place, expand, resolve
+from frtop_tui.sources.places import Place, Resolver, expand, resolve
 
 
 @pytest.mark.parametrize(
@@ -16,13 +21,17 @@ from frtop_tui.sources.places import Place, expand, resolve
         (["node0", "node1", "node0"], ("node0", "node1")),
         (["node[0-1]:7700"], ("node0:7700", "node1:7700")),
         (["a,b", "c"], ("a", "b", "c")),
+        (["::1"], ("::1",)),
+        (["[::1]:7700"], ("[::1]:7700",)),
     ],
 )
 def test_host_lists_unfold(specs: list[str], names: tuple[str, ...]) -> None:
     assert expand(specs) == names
 
 
-@pytest.mark.parametrize("spec", ["node[0-", "node[5-2]", ""])
+@pytest.mark.parametrize(
+    "spec", ["node[0-", "node[5-2]", "", "node0:http", "node0:0", "node0:70000"]
+)
 def test_what_is_no_host_list_is_refused(spec: str) -> None:
     with pytest.raises(UsageError):
         expand([spec])
@@ -42,6 +51,43 @@ def test_a_name_that_does_not_resolve_is_named() -> None:
         resolve("no-such-host.invalid")
 
 
-def test_a_port_that_is_none() -> None:
-    with pytest.raises(FrtopError, match="65535"):
-        resolve("127.0.0.1:65535")
+@pytest.mark.parametrize(
+    ("name", "updates", "requests"),
+    [
+        ("::1", "tcp://[::1]:7677", "tcp://[::1]:7678"),
+        ("[::1]:7700", "tcp://[::1]:7700", "tcp://[::1]:7701"),
+        ("localhost:7700", "tcp://127.0.0.1:7700", "tcp://127.0.0.1:7701"),
+    ],
+)
+def test_addresses_of_both_kinds(name: str, updates: str, requests: str) -> None:
+    place = resolve(name)
+    if name.startswith("localhost"):
+        place = replace(place, address="127.0.0.1")  # a host may prefer ::1
+    assert (place.updates, place.requests) == (updates, requests)
+
+
+@pytest.mark.parametrize("name", ["node3:7700:9", "a..b", "x" * 300])
+def test_what_nobody_could_resolve_is_a_sentence_too(name: str) -> None:
+    with pytest.raises(UnknownHost):
+        resolve(name)
+
+
+def test_a_name_that_takes_long_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+
+    def slow(host: str, *rest: object, **more: object) -> list[object]:
+        if host == "slow":
+            release.wait(20)
+            raise OSError("timed out")
+        return [(None, None, None, "", ("10.0.0.1", 1))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    resolver = Resolver(["slow", "quick"])
+    found: list[tuple[str, Place | FrtopError]] = []
+    for expected in ("quick", "slow"):
+        end = time.monotonic() + 10
+        while not found and time.monotonic() < end:
+            found = list(resolver.found())
+        assert [name for name, _ in found] == [expected]
+        found = []
+        release.set()

@@ -45,6 +45,10 @@ class JobState:
         host = self._host(name)
         host.view = replace(host.view, state=state, problem=problem)
 
+    def forget_host(self, name: str) -> None:
+        """Another name for an agent that is known already."""
+        self._hosts.pop(name, None)
+
     def apply(self, host: str, update: wire.Update, now_ns: int) -> bool:
         """Takes in what the agent at `host` says.
 

@@ -182,7 +182,7 @@ class Line:
                 try:
                     yield Answered(place, wire.decode_answer(frames[2]))
                 except wire.WireError:
-                    continue  # a newer agent's answer: the ask will time out, and say so
+                    yield Down(place, _foreign(place))
 
     def _updates(self) -> Iterator[Happening]:
         for frames in _drain(self._sub):
@@ -214,9 +214,11 @@ def _refused(place: Place, kind: zmq.Event) -> FrtopError:
         )
     if kind == zmq.Event.HANDSHAKE_FAILED_PROTOCOL:
         return _stranger(place)
+    # It hangs up, or is too busy for the handshake: libzmq does not tell which.
     return WrongKey(
-        f"the agent on {place.name} uses another key than ours",
-        "use the key of the job's owner: FRTOP_KEY_FILE, or copy its frtop/key here",
+        f"the agent on {place.name} hangs up: it uses another key than ours, or it hangs",
+        "use the key of the job's owner: FRTOP_KEY_FILE, or copy its frtop/key here; "
+        "if it is the same, start that agent anew",
     )
 
 
@@ -224,6 +226,13 @@ def _stranger(place: Place) -> FrtopError:
     return Unreachable(
         f"what listens at {place.address}:{place.ask} ({place.name}) is no frtop agent",
         "name its port: --connect host:port; on that host, `frtop agent` prints it",
+    )
+
+
+def _foreign(place: str) -> FrtopError:
+    return Unreachable(
+        f"the agent on {place} answers in words that this frtop does not know",
+        "install the same version of frtop on both sides",
     )
 
 

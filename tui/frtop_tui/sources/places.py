@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import queue
+import re
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
-from frtop_tui.errors import UnknownHost, UsageError
+from frtop_probe.agent.options import DEFAULT_PORT
+from frtop_tui.errors import FrtopError, UnknownHost, UsageError
 
 LOCAL: Final = "local"
-DEFAULT_PORT: Final = 7677
-"""Updates come from this port of a host; the next one takes requests."""
+AT_ONCE: Final = 16
+"""Names that are resolved side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +46,15 @@ def expand(specs: Sequence[str]) -> tuple[str, ...]:
     """Host names, or `host:port`, that the operator's words stand for, each once.
 
     Raises:
-        UsageError: not a host list.
+        UsageError: not a host list, or not a port.
     """
     names: dict[str, None] = {}
     for spec in specs:
-        hosts, colon, port = spec.rpartition(":")
-        if not colon or not port.isdigit():
-            hosts, port = spec, ""
+        hosts, port = _split(spec)
+        _port(port)
+        if ":" in hosts:  # an address; host lists know no colons
+            names[f"[{hosts}]:{port}" if port else hosts] = None
+            continue
         try:
             nodes = list(NodeSet(hosts, resolver=RESOLVER_NOGROUP))
         except NodeSetException as error:
@@ -64,16 +70,14 @@ def expand(specs: Sequence[str]) -> tuple[str, ...]:
 
 
 def resolve(name: str) -> Place:
-    """The place behind one name. Asks the resolver, so it may take a while.
+    """The place behind one name of `expand`. Asks the resolver: that may take a while.
 
     Raises:
         UnknownHost: the name does not resolve.
         UsageError: the port is none.
     """
-    host, _, port = name.partition(":")
-    number = int(port) if port else DEFAULT_PORT
-    if not 0 < number < 65535:
-        raise UsageError(f"{number} is no port", "ports are 1 to 65534 (the next one is used too)")
+    host, port = _split(name)
+    number = _port(port)
     try:
         found = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -82,3 +86,50 @@ def resolve(name: str) -> Place:
             "check the name, or use the address",
         ) from error
     return Place(name, str(found[0][4][0]), number, number + 1)
+
+
+class Resolver:
+    """Resolves names side by side, and never keeps its owner, or the exit, waiting."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._todo: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._found: queue.SimpleQueue[tuple[str, Place | FrtopError]] = queue.SimpleQueue()
+        for name in names:
+            self._todo.put(name)
+        for _ in range(min(len(names), AT_ONCE)):
+            # Daemons: the resolver's own timeouts are minutes, and `q` must not wait.
+            threading.Thread(target=self._work, name="frtop resolver", daemon=True).start()
+
+    def found(self) -> Iterator[tuple[str, Place | FrtopError]]:
+        """What has been resolved since the last call."""
+        while not self._found.empty():
+            yield self._found.get()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                name = self._todo.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                self._found.put((name, resolve(name)))
+            except FrtopError as error:
+                self._found.put((name, error))
+
+
+def _split(spec: str) -> tuple[str, str]:
+    """Host and port, "" if none is named; `[::1]:7700` and bare IPv6 addresses too."""
+    bracketed = re.fullmatch(r"\[([0-9A-Fa-f:.%\w]*:[0-9A-Fa-f:.%\w]*)\](?::(\w+))?", spec)
+    if bracketed:
+        return bracketed[1], bracketed[2] or ""
+    host, colon, port = spec.rpartition(":")
+    if not colon or ":" in host:
+        return spec, ""
+    return host, port
+
+
+def _port(text: str) -> int:
+    number = int(text) if text.isdecimal() else (0 if text else DEFAULT_PORT)
+    if not 0 < number < 65535:
+        raise UsageError(f"{text!r} is no port", "ports are 1 to 65534 (the next one is used too)")
+    return number

@@ -1,0 +1,128 @@
+"""Which looks are wanted of which host, and which answers are still owed.
+
+At most one request of a kind is under way at a host, so that a slow one is not buried
+under what it cannot answer; what could not be sent now is kept for the next turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.engine import Wanted
+from frtop_tui.job.model import Frame
+from frtop_tui.sources.line import Line
+
+ANSWER_NS: Final = 3_000_000_000
+"""After this an answer is taken for lost, and asked for again."""
+WATCH_NS: Final = 500_000_000
+WATCH_STACKS_NS: Final = 1_000_000_000
+WATCHED_OPS: Final = 256
+JUDGED_OPS: Final = 32
+
+
+class Asking:
+    """Belongs to the source's thread."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._ids = itertools.count(1)
+        self._states: dict[str, int] = {}  # place -> when its state was asked for
+        self._looks: dict[tuple[str, str, bool], tuple[int, int]] = {}
+        """By place, purpose and stacks: number of the request, and when."""
+        self._watched: frozenset[int] = frozenset()
+        self._watched_at = self._stacks_at = 0
+        self._to_dump: frozenset[int] = frozenset()
+        self._wanted: dict[tuple[str, int, bool], Wanted] = {}
+
+    def watch(self, ranks: frozenset[int]) -> None:
+        self._watched = ranks
+        self._watched_at = self._stacks_at = 0
+
+    def dump(self, ranks: frozenset[int]) -> None:
+        self._to_dump |= ranks
+
+    def want(self, wanted: Iterable[Wanted]) -> None:
+        """What the diagnosis needs to see before it can say more."""
+        self._wanted |= {(one.host, one.key, one.stacks): one for one in wanted}
+
+    def state(self, place: str, now: int, *, anew: bool = False) -> None:
+        """Asks for everything an agent knows; with `anew` though an answer is owed."""
+        owed_since = self._states.get(place)
+        if owed_since is not None and now - owed_since < ANSWER_NS and not anew:
+            return
+        if self._line.ask(place, wire.AskState(next(self._ids))):
+            self._states[place] = now
+
+    def forget(self, place: str) -> None:
+        """Nothing is expected of this place any more."""
+        self._states.pop(place, None)
+        self._looks = {debt: asked for debt, asked in self._looks.items() if debt[0] != place}
+
+    def settle(self, place: str, answer: wire.Answer) -> None:
+        if isinstance(answer, wire.StateAnswer):
+            self._states.pop(place, None)
+            return
+        for debt, (number, _) in list(self._looks.items()):
+            if debt[0] == place and number == answer.id:
+                del self._looks[debt]
+
+    def turn(self, frame: Frame | None, now: int) -> None:
+        """Asks for what is wanted or overdue."""
+        for place, when in list(self._states.items()):
+            if now - when >= ANSWER_NS:
+                self.state(place, now)
+        if frame is None:
+            return
+        if self._watched and now - self._watched_at >= WATCH_NS:
+            stacks = now - self._stacks_at >= WATCH_STACKS_NS
+            if not self._ask("watch", _looks_at(frame, self._watched, stacks), now, WATCHED_OPS):
+                self._watched_at = now
+                self._stacks_at = now if stacks else self._stacks_at
+        if self._to_dump:
+            unsent = self._ask("dump", _looks_at(frame, self._to_dump, stacks=True), now)
+            keys = {(one.host, one.key) for one in unsent}
+            self._to_dump = frozenset(
+                rank
+                for rank in self._to_dump
+                if (view := frame.ranks.get(rank)) is not None and (view.host, view.key) in keys
+            )
+        if self._wanted:
+            unsent = self._ask("judge", tuple(self._wanted.values()), now)
+            self._wanted = {(one.host, one.key, one.stacks): one for one in unsent}
+
+    def _ask(
+        self, purpose: str, wanted: Iterable[Wanted], now: int, ops: int = JUDGED_OPS
+    ) -> list[Wanted]:
+        """One request per host and kind; gives back what could not be asked now."""
+        kinds: dict[tuple[str, bool], list[Wanted]] = defaultdict(list)
+        for one in wanted:
+            kinds[one.host, one.stacks].append(one)
+        unsent: list[Wanted] = []
+        for (host, stacks), ones in kinds.items():
+            debt = host, purpose, stacks
+            owed = self._looks.get(debt)
+            number = next(self._ids)
+            question = wire.AskLook(
+                number,
+                keys=tuple(one.key for one in ones),
+                stacks=stacks,
+                ops=ops,
+                pids=tuple(pid for one in ones for pid in one.pids),
+            )
+            if (owed is None or now - owed[1] >= ANSWER_NS) and self._line.ask(host, question):
+                self._looks[debt] = number, now
+            else:
+                unsent += ones
+        return unsent
+
+
+def _looks_at(frame: Frame, ranks: Iterable[int], stacks: bool) -> tuple[Wanted, ...]:
+    return tuple(
+        Wanted(view.host, view.key, (), stacks)
+        for rank in ranks
+        if (view := frame.ranks.get(rank)) is not None
+    )
