@@ -130,6 +130,11 @@ def _read_private(file: Path) -> str:
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise KeyProblem(
+                f"the key file {file} is no file",
+                f"name a file in it, or leave {FILE_VARIABLE} unset",
+            )
         if found.st_uid != os.geteuid():
             raise KeyProblem(
                 f"the key file {file} belongs to another user (uid {found.st_uid})",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from frtop_tui.cli import main
@@ -32,7 +36,8 @@ def test_hosts_are_taken_as_shells_leave_them(words: list[str], connect: list[st
         (["--connect", "node0", "diagnose"], "frtop diagnose --connect"),
         (["demo", "--fault", "gremlin"], "invalid choice: 'gremlin'"),
         (["diagnose", "--wait", "-3"], "more than 0"),
-        (["diagnose", "--wait", "soon"], "invalid"),
+        (["diagnose", "--wait", "soon"], "'soon': seconds"),
+        (["agent", "--port", "http"], "'http': ports are"),
         (["agent", "--port", "99999"], "1 to 65534"),
     ],
 )
@@ -51,3 +56,27 @@ def test_a_usage_error_has_its_own_exit_status(capsys: pytest.CaptureFixture[str
 def test_an_unknown_command_to_run_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--", "no-such-program-anywhere"]) == 127
     assert "no such command" in capsys.readouterr().err
+
+
+def test_a_key_in_disorder_does_not_keep_the_job_from_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = tmp_path / "key"
+    key.write_text("{}")
+    key.chmod(0o644)
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(key))
+    said = subprocess.run(
+        [sys.executable, "-m", "frtop_tui", "run", "--", sys.executable, "-c", "print('trained')"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (said.returncode, said.stdout) == (0, "trained\n")
+    assert "chmod 600" in said.stderr
+
+
+def test_a_file_that_cannot_be_executed_is_told_as_a_shell_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text("true\n")
+    assert main(["run", "--", str(script)]) == 126
+    assert "chmod +x" in capsys.readouterr().err

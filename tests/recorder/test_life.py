@@ -427,7 +427,7 @@ def test_a_torch_that_lacks_something_is_said_once(tmp_path: Path) -> None:
     (ended,) = run(program, tmp_path / "rings")
     assert ended.code == 0, ended.err
     (line,) = [line for line in ended.err.splitlines() if line.startswith("frtop")]
-    assert "has no unbox; recorder off. `frtop attach` works without it" in line
+    assert "has no unbox: recorder off, it needs torch 2.8 or newer" in line
     ring = ended.ring
     assert ring.cell(Cell.STATE) == State.STOPPED or ring.cell(Cell.STATE) == State.OFF
     assert list(ring.notes.values()) == [line.removeprefix("frtop: ")]

@@ -48,8 +48,15 @@ def serve(options: Options) -> int:
             # A rank may have started, and found the lock taken, while we were leaving.
             if leaving is not Leaving.IDLE or not _needed(folders):
                 return 0
-    except (KeyProblem, PortProblem, FolderError, OSError) as problem:
+    except (KeyProblem, PortProblem, FolderError) as problem:
         sys.stderr.write(f"frtop agent: {problem}\n")
+        return 1
+    except OSError as error:
+        where = error.filename or candidates()[0]
+        sys.stderr.write(
+            f"frtop agent: {where}: {error.strerror}\n"
+            "make room there, or name another folder with FRTOP_DIR\n"
+        )
         return 1
     if options.by_hand:
         sys.stderr.write(_occupied(folders[0]))

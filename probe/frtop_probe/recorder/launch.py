@@ -26,6 +26,9 @@ KEPT: Final = frozenset(
     ("HOME", "USER", "LOGNAME", "PATH", "LANG", "TMPDIR", "TZ", "TERM", "LD_LIBRARY_PATH")
 )
 KEPT_PREFIXES: Final = ("FRTOP_", "XDG_", "LC_")
+STUB_S: Final = 0.2
+"""The stub leaves in milliseconds; one that does not is buried at a later look."""
+_unreaped: Final[list[int]] = []
 _STUB: Final = """
 import os, sys
 os.closerange(3, 1 << 20)
@@ -54,6 +57,7 @@ def ensure_agent(folder: Path) -> str:
     Raises:
         OSError: the folder or the interpreter cannot be used.
     """
+    reap()
     if os.environ.get("FRTOP_AGENT") == "0" or agent_lives(folder):
         return ""
     python = os.environ.get("FRTOP_AGENT_PYTHON")
@@ -133,7 +137,23 @@ def _spawn(python: str, folder: Path, *, own: bool) -> None:
         setsigmask=[],
         setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
     )
-    try:
-        os.waitpid(pid, 0)  # the stub leaves in milliseconds
-    except ChildProcessError:
-        return  # the program reaps children itself
+    _unreaped.append(pid)
+    deadline = time.monotonic() + STUB_S
+    while not reap() and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def reap() -> bool:
+    """Buries stubs that have left; whether all have.
+
+    Never waits in the kernel: on a file system that hangs a stub may take for ever, and
+    a beat that stops looks like a rank that holds the GIL.
+    """
+    for pid in list(_unreaped):
+        try:
+            gone, _ = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            gone = pid  # the program reaps children itself
+        if gone:
+            _unreaped.remove(pid)
+    return not _unreaped

@@ -152,6 +152,8 @@ class Life:
                 return
             parents, self._parents = self._parents, None
             recorder.attach(sys.modules["torch"], c10d, parents)
+            if recorder.hook is None:
+                return  # it has said why
             when_imported(OPTIMIZERS, self._anyway(self._watch_optimizers))
             when_imported(LOADERS, self._anyway(self._watch_loaders))
             if c10d.is_initialized():
@@ -208,7 +210,7 @@ class Life:
     def _at_exit(self) -> None:
         if self._active():
             self._shield(self._recorder.exceptions.recall)()
-            self._recorder.stop()
+            self._shield(self._recorder.stop)()
 
     def _after_fork(self) -> None:
         """Leaves the parent's ring alone; the child may have one of its own later."""

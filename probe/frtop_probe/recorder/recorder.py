@@ -70,8 +70,9 @@ class Recorder:
     def begin(self) -> None:
         self.writer.cells[Cell.STATE] = State.ON if self.hook else State.STARTING
         self.writer.cells[Cell.BEAT_NS] = time.monotonic_ns()
-        self._thread = Thread(self._tick, self.fail)
-        self._thread.start()
+        thread = Thread(self._tick, self.fail)
+        thread.start()  # may fail, where processes are counted; then there is none to join
+        self._thread = thread
 
     def attach(self, torch: ModuleType, c10d: ModuleType, parents: Recorder | None = None) -> None:
         """Installs the kernels, or says once why this torch will not do.
@@ -90,7 +91,7 @@ class Recorder:
         try:
             self.hook = Hook(self, self.signatures, torch)
         except TorchTooOldError as error:
-            self.turn_off(f"{error}; recorder off. `frtop attach` works without it")
+            self.turn_off(f"{error}: recorder off, it needs torch 2.8 or newer. Training goes on")
             return
         for function in (self._site, self.sites.intern, self.pending.finish):
             hide_from_dynamo(torch, getattr(function, "__func__", function))

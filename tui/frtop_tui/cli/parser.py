@@ -113,16 +113,21 @@ def _connection(verb: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value <= 86400:
-        raise argparse.ArgumentTypeError("must be more than 0 and at most a day")
+        raise argparse.ArgumentTypeError(f"{text!r}: seconds, more than 0 and at most a day")
     return value
 
 
 def _port(text: str) -> int:
-    value = int(text)
+    value = int(text) if text.isdecimal() else 0
     if not 1 <= value <= 65534:
-        raise argparse.ArgumentTypeError("ports are 1 to 65534 (the next one is used too)")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: ports are 1 to 65534 (the next one is used too)"
+        )
     return value
 
 

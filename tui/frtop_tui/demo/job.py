@@ -74,6 +74,7 @@ class DemoJob:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         data = self.folder / "data"
         data.mkdir()
+        (self.folder / "tmp").mkdir()  # torch and multiprocessing leave theirs behind
         _write_shards(data)
         if self.fault.name == "stall":
             self._make_pipe(data / f"shard-{STUCK_SHARD:04d}")
@@ -85,7 +86,10 @@ class DemoJob:
                  "--nproc-per-node", str(RANKS), str(SCRIPT), "--data", str(data),
                  "--fault", self.fault.name, "--fault-rank", str(CULPRIT),
                  "--fault-step", str(FAULT_STEP)],
-                env=prepare({**os.environ, **self.environment(), "OMP_NUM_THREADS": "1"}),
+                env=prepare(
+                    {**os.environ, **self.environment(), "OMP_NUM_THREADS": "1",
+                     "TMPDIR": str(self.folder / "tmp")}
+                ),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip

@@ -245,7 +245,7 @@ def _gone(place: Place) -> FrtopError:
 
 def _absent(place: Place) -> FrtopError:
     return Unreachable(
-        f"nobody answers on {place.name} ({place.address}:{place.ask})",
+        f"nobody answers on {place.name} ({place.address}, ports {place.pub} and {place.ask})",
         "an agent runs there when the job was started with `frtop run`; "
         "else start it there: `frtop agent`",
     )
