@@ -431,3 +431,29 @@ def test_a_torch_that_lacks_something_is_said_once(tmp_path: Path) -> None:
     ring = ended.ring
     assert ring.cell(Cell.STATE) == State.STOPPED or ring.cell(Cell.STATE) == State.OFF
     assert list(ring.notes.values()) == [line.removeprefix("frtop: ")]
+
+
+def test_a_full_process_table_costs_one_line(tmp_path: Path) -> None:
+    program = (
+        """
+    import threading
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name.startswith("frtop"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    threading.Thread.start = refuse
+    """
+        + FAKE
+        + """
+    init()
+    dist.barrier()
+    dist.destroy_process_group()
+    """
+    )
+    (ended,) = run(program, tmp_path / "rings")
+    assert ended.code == 0, ended.err
+    (line,) = ended.err.splitlines()
+    assert "can't start new thread" in line
