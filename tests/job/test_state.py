@@ -395,10 +395,28 @@ def test_a_job_is_chosen_by_any_of_its_names(name: str) -> None:
 
 
 def test_an_unknown_name_is_a_problem_not_another_job() -> None:
-    frame = heard(of(OLD, 10)).frame(NOW, 0, "else")
+    frame = heard(of(OLD, 10, ending=ENDED), of(NEW, 20)).frame(NOW, 0, "else")
     assert frame.job is None
-    assert "no job is called 'else'" in frame.problem
-    assert [job.run_id for job in frame.other_jobs] == ["old"]
+    text, _, step = frame.problem.partition("; ")
+    assert text == (
+        "no job is called 'else': there is new.py (node0:29501), old.py (node0:29500), ended"
+    )
+    assert step == "--job new.py"
+    assert [job.run_id for job in frame.other_jobs] == ["new", "old"]
+
+
+def test_a_long_list_of_jobs_is_cut() -> None:
+    jobs = [wire.Job("n", 1000 + n, 1, str(n), 0, "a", "a.py") for n in range(9)]
+    frame = heard(*(of(job, n + 1) for n, job in enumerate(jobs))).frame(NOW, 0, "else")
+    assert "and 3 more; --job" in frame.problem
+
+
+def test_other_jobs_that_live_are_told_apart_from_those_that_ended() -> None:
+    third = wire.Job("node0", 29502, 1, "third", 0, "c", "third.py")
+    state = heard(of(OLD, 10), of(NEW, 20), of(third, 15, ending=ENDED))
+    frame = state.frame(NOW, 0)
+    assert [job.run_id for job in frame.other_jobs] == ["old", "third"]
+    assert [job.run_id for job in frame.running_jobs] == ["old"]
 
 
 @pytest.mark.parametrize("change", [
@@ -498,5 +516,38 @@ def test_a_process_without_a_rank_is_counted_not_shown() -> None:
     assert any("1 process(es) have not said which rank" in n for n in frame.coverage.notes)
 
 
+OTHER = wire.Job("node9", 1, 2, "earlier")
+
+
+@pytest.mark.parametrize(("job", "ending", "counted"), [
+    (JOB, None, True),
+    (JOB, ENDED, True),
+    (OTHER, None, True),  # it may be one of ours that has not read its environment yet
+    (OTHER, ENDED, False),
+])  # fmt: skip
+def test_the_dead_of_earlier_jobs_need_no_rank(
+    job: wire.Job, ending: wire.Ending | None, counted: bool
+) -> None:
+    frame = heard(rank(), rank(2, -1, job=job, ending=ending)).frame(NOW, 0)
+    assert any("have not said which rank" in n for n in frame.coverage.notes) is counted
+
+
+def test_a_job_of_which_nobody_is_heard_is_not_healthy() -> None:
+    state = heard(rank(), rank(2, 1))
+    frame = state.frame(NOW + 9 * SECOND, 0)
+    assert (frame.health, frame.since_ns) == ("unheard", NOW)
+
+
+def test_those_that_ended_are_no_sign_of_life() -> None:
+    state = heard(rank(), rank(2, 1, ending=ENDED))
+    assert state.frame(NOW + 9 * SECOND, 0).health == "unheard"
+
+
 def test_the_job_is_as_old_as_its_first_rank() -> None:
     assert heard(rank()).frame(NOW, 0).up_s == pytest.approx(60)
+
+
+@pytest.mark.parametrize(("other", "up_s"), [(None, 90), (wire.Ending(NOW - 5 * SECOND, 0), 55)])
+def test_a_job_that_has_ended_grows_no_older(other: wire.Ending | None, up_s: float) -> None:
+    state = heard(rank(ending=wire.Ending(NOW - 9 * SECOND, 0)), rank(2, 1, ending=other))
+    assert state.frame(NOW + 30 * SECOND, 0).up_s == pytest.approx(up_s)

@@ -43,13 +43,6 @@ class Place:
     sure: bool = True  # False: only the kernel said so, a wait in C++ looks the same
 
 
-_SYSCALLS: Final = {
-    "0": "read", "1": "write", "7": "poll", "17": "pread64", "18": "pwrite64", "19": "readv",
-    "23": "select", "35": "nanosleep", "42": "connect", "43": "accept", "44": "sendto",
-    "45": "recvfrom", "47": "recvmsg", "61": "wait4", "73": "flock", "74": "fsync",
-    "202": "futex", "230": "clock_nanosleep", "232": "epoll_wait", "257": "openat",
-    "270": "pselect6", "271": "ppoll", "281": "epoll_pwait",
-}  # fmt: skip
 _FILE_CALLS: Final = frozenset(
     [
         "read",
@@ -71,7 +64,6 @@ _FILE_CALLS: Final = frozenset(
         "rename",
         "mmap",
         "msync",
-        "flock",
     ]
 )
 _PATH_CALLS: Final = frozenset(
@@ -86,7 +78,6 @@ _PATH_CALLS: Final = frozenset(
         "rename",
         "fsync",
         "fdatasync",
-        "flock",
     ]
 )
 """Calls that are about a file whatever their descriptor is said to be."""
@@ -157,8 +148,7 @@ def system_call(process: wire.Process | None) -> str:
     """Name of the system call a process's main thread sits in, "" if not known."""
     if process is None or not process.syscall:
         return ""
-    first = process.syscall.split()[0]
-    return _SYSCALLS.get(first, first)
+    return process.syscall.split()[0]
 
 
 def is_asleep_on_lock(process: wire.Process | None) -> bool:

@@ -30,6 +30,8 @@ Health = Literal[
     "empty",  # agents answer, no job there
     "starting",
     "healthy",
+    "waiting",  # somebody waits for seconds; whether that is unusual there is not known yet
+    "unheard",  # none of those that may still live is heard: last known state
     "held up",  # somebody is waited for, and makes progress
     "hung",
     "dead",
@@ -224,4 +226,6 @@ class Frame:
     verdicts: tuple[Verdict, ...] = ()
     coverage: Coverage = Coverage()
     problem: str = ""  # what keeps us from seeing anything, with the next step
-    notes: tuple[str, ...] = ()  # worth knowing, nothing to act on: a death nobody waits for
+    # Worth knowing, nothing to act on: a death nobody waits for; who waits when "waiting".
+    notes: tuple[str, ...] = ()
+    running_jobs: tuple[wire.Job, ...] = ()  # those of `other_jobs` that live

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
@@ -31,6 +31,18 @@ def job_names(job: wire.Job) -> tuple[str, ...]:
 def job_title(job: wire.Job) -> str:
     """The shortest text that says which job this is."""
     return job.name or job.run_id or f"{job.master_addr}:{job.master_port}"
+
+
+def job_place(job: wire.Job) -> str:
+    """`train.py (node0:29500)`: tells two jobs of one name apart; both parts are names."""
+    title, place = job_title(job), f"{job.master_addr}:{job.master_port}"
+    return title if title == place else f"{title} ({place})"
+
+
+def listed(texts: Sequence[str], most: int = 6) -> str:
+    """`a, b and 3 more`."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"
 
 
 def group_label(name: str, description: str) -> str:

@@ -15,7 +15,7 @@ from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.job.coverage import coverage_of
 from frtop_tui.job.groups import group_views
 from frtop_tui.job.model import Frame, Health, HostState, HostView, RankView
-from frtop_tui.job.naming import JobKey, job_key, job_names
+from frtop_tui.job.naming import JobKey, job_key, job_names, job_place, job_title, listed
 from frtop_tui.job.record import HostClock, RankRecord
 
 HOST_SILENT_NS = 3_000_000_000
@@ -100,12 +100,14 @@ class JobState:
         Without `job`, the newest one with live ranks, else the newest that ended.
         """
         hosts = tuple(self._shown(host, now_ns) for host in self._hosts.values())
-        jobs, nameless = self._jobs()
+        jobs, strangers = self._jobs()
         ordered = sorted(jobs.values(), key=_liveness_and_age, reverse=True)
         chosen = next(
             (records for records in ordered if job is None or _is_called(records, job)), None
         )
-        others = tuple(_job_of(records) for records in ordered if records is not chosen)
+        rest = [records for records in ordered if records is not chosen]
+        others = tuple(_job_of(records) for records in rest)
+        running = tuple(_job_of(records) for records in rest if _lives(records))
         if chosen is None:
             return Frame(
                 now_ns=now_ns,
@@ -113,7 +115,8 @@ class JobState:
                 health="empty" if any(host.heard_ns for host in hosts) else "connecting",
                 other_jobs=others,
                 hosts=hosts,
-                problem=_problem(hosts, job, bool(jobs)),
+                problem=_problem(hosts, job, others, running),
+                running_jobs=running,
             )
         named = _job_of(chosen)
         views: dict[int, RankView] = {}
@@ -128,11 +131,12 @@ class JobState:
             since_ns=max(view.posture_since_ns for view in views.values()),
             job=named,
             other_jobs=others,
-            up_s=max(0.0, (now_ns - min(map(_started, chosen))) / 1e9),
+            up_s=max(0.0, (_over(chosen, now_ns) - min(map(_started, chosen))) / 1e9),
             hosts=hosts,
             ranks=views,
             groups=group_views(views.values(), now_ns),
-            coverage=coverage_of(views, named.world_size, missing, nameless),
+            coverage=coverage_of(views, named.world_size, missing, _nameless(strangers, named)),
+            running_jobs=running,
         )
 
     def _host(self, name: str) -> _Host:
@@ -182,16 +186,16 @@ class JobState:
             update = structs.replace(update, groups=groups)
         record.take(update, now_ns)
 
-    def _jobs(self) -> tuple[dict[JobKey, list[RankRecord]], int]:
-        """Records by job, and how many do not know their rank yet."""
+    def _jobs(self) -> tuple[dict[JobKey, list[RankRecord]], list[RankRecord]]:
+        """Records by job, and those that do not know their rank yet."""
         jobs: dict[JobKey, list[RankRecord]] = {}
         keys: dict[wire.Job, JobKey] = {}
-        nameless = 0
+        nameless: list[RankRecord] = []
         for host in self._hosts.values():
             for record in host.records.values():
                 job = record.identity.job
                 if record.identity.rank < 0:
-                    nameless += 1
+                    nameless.append(record)
                     continue
                 key = keys.get(job)
                 if key is None:
@@ -215,8 +219,24 @@ def _seniority(record: RankRecord) -> tuple[bool, int]:
     return (record.ending is None, _started(record))
 
 
+def _lives(records: list[RankRecord]) -> bool:
+    return any(record.ending is None for record in records)
+
+
 def _liveness_and_age(records: list[RankRecord]) -> tuple[bool, int]:
-    return (any(r.ending is None for r in records), max(map(_started, records)))
+    return (_lives(records), max(map(_started, records)))
+
+
+def _over(records: list[RankRecord], now_ns: int) -> int:
+    """When the last of them ended; `now_ns` while one lives."""
+    ended = [r.ending.at_ns + r.clock.offset for r in records if r.ending is not None]
+    return min(now_ns, max(ended)) if len(ended) == len(records) else now_ns
+
+
+def _nameless(strangers: list[RankRecord], job: wire.Job) -> int:
+    """How many without a rank may matter: those that live, and those of `job` itself."""
+    mine = job_key(job)[:-1]
+    return sum(r.ending is None or job_key(r.identity.job)[:-1] == mine for r in strangers)
 
 
 def _job_of(records: list[RankRecord]) -> wire.Job:
@@ -235,10 +255,18 @@ def _health(views: Iterable[RankView]) -> Health:
         return "ended"
     if postures <= {"dead", "done"}:
         return "dead"
+    if postures <= {"dead", "done", "unheard"}:
+        return "unheard"
     return "starting" if postures <= {"starting"} else "healthy"
 
 
-def _problem(hosts: tuple[HostView, ...], job: str | None, jobs: bool) -> str:
-    if job is not None and jobs:
-        return f"no job is called {job!r}"
+def _problem(
+    hosts: tuple[HostView, ...],
+    job: str | None,
+    known: tuple[wire.Job, ...],
+    running: tuple[wire.Job, ...],
+) -> str:
+    if job is not None and known:
+        there = [job_place(one) + ("" if one in running else ", ended") for one in known]
+        return f"no job is called {job!r}: there is {listed(there)}; --job {job_title(known[0])}"
     return next((host.problem for host in hosts if host.problem), "")

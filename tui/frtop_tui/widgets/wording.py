@@ -38,6 +38,8 @@ HEALTH_TONE: Final[dict[Health, str]] = {
     "empty": "warn",
     "starting": "strong",
     "healthy": "good",
+    "waiting": "warn",
+    "unheard": "warn",
     "held up": "warn",
     "hung": "alarm",
     "dead": "alarm",
