@@ -55,9 +55,11 @@ def torchrun(home: Path) -> Iterator[Launch]:
     """Starts `frtop run -- torchrun` on a program of tests/jobs."""
     started: list[subprocess.Popen[str]] = []
 
-    def launch(program: str, *arguments: str, ranks: int = 2) -> subprocess.Popen[str]:
+    def launch(
+        program: str, *arguments: str, ranks: int = 2, python: str = sys.executable
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "frtop_tui", "run", "--", sys.executable, "-m",
+            [sys.executable, "-m", "frtop_tui", "run", "--", python, "-m",
              "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
              str(JOBS / program), *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

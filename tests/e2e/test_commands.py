@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
+import subprocess
+import venv
 from pathlib import Path
 
 from e2e.conftest import Launch, eventually, frtop
@@ -14,7 +17,7 @@ def rings(home: Path) -> list[Path]:
 
 
 def test_run_then_diagnose_json(home: Path, torchrun: Launch) -> None:
-    job = torchrun("orderly.py", "25")
+    job = torchrun("orderly.py", "12")
     eventually(lambda: (home / "agent.json").exists() and len(rings(home)) == 2, 60, "two rings")
     said = frtop("diagnose", "--json")
     assert said.returncode == 0, said.stdout + said.stderr
@@ -46,6 +49,28 @@ def test_sizes_that_differ_are_a_mismatch_even_after_gloo_aborted(
     assert re.search(r"1025.*1024|1024.*1025", first["why"]["text"] + str(first["evidence"]))
     # That a rank was aborted by gloo is in the rings that it left.
     assert all(rank["posture"] == "dead" for rank in document["ranks"].values())
+
+
+def test_a_job_whose_environment_has_no_frtop(home: Path, torchrun: Launch, tmp_path: Path) -> None:
+    venv.create(tmp_path / "other", symlinks=True)
+    python = tmp_path / "other" / "bin" / "python"
+    (packages,) = (tmp_path / "other" / "lib").glob("python3*/site-packages")
+    # Torch by path; the editable install of frtop beside it does not reach through that.
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None
+    assert torch.origin is not None
+    (packages / "torch.pth").write_text(str(Path(torch.origin).parents[1]) + "\n")
+    without = subprocess.run(
+        [python, "-c", "import torch, frtop_probe"], capture_output=True, check=False
+    )
+    assert b"No module named 'frtop_probe'" in without.stderr
+    job = torchrun("orderly.py", "8", python=str(python))
+    eventually(lambda: (home / "agent.json").exists() and len(rings(home)) == 2, 60, "two rings")
+    said = frtop("diagnose", "--json")
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 0, output
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert sorted(json.loads(said.stdout)["ranks"]) == ["0", "1"]
 
 
 def test_without_any_agent_the_next_step_is_named(home: Path) -> None:
