@@ -371,4 +371,4 @@ def test_number_and_group_are_left_out_where_counting_is_relative() -> None:
     assert verdict.culprits == (2,)
     assert verdict.op is not None
     assert verdict.op.number is None
-    assert "#" not in verdict.headline
+    assert "#" not in " ".join([verdict.headline, *verdict.evidence])

@@ -15,6 +15,13 @@ def assert_quiet(found: Frame) -> None:
     assert exit_status(found) == 0
 
 
+def assert_waiting(found: Frame) -> None:
+    """Not called wrong, and not called healthy either."""
+    assert not found.verdicts, [verdict.headline for verdict in found.verdicts]
+    assert found.health == "waiting"
+    assert exit_status(found) == 4
+
+
 def test_everybody_moves() -> None:
     assert_quiet(Scene(8, hosts=2).settle())
 
@@ -32,6 +39,13 @@ def test_a_wait_shorter_than_five_times_the_usual(usual: float) -> None:
     scene = Scene(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=4.9 * usual, usual_s=usual)
     scene.sleeps(2)
+    assert_waiting(scene.settle(0))
+
+
+@pytest.mark.parametrize("usual", [2.0, 10.0])
+def test_a_wait_about_as_long_as_usual(usual: float) -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=1.9 * usual, usual_s=usual)
     assert_quiet(scene.settle(0))
 
 
@@ -40,7 +54,7 @@ def test_a_site_without_history_has_half_a_minute(count: int) -> None:
     scene = Scene(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=29, usual_count=count)
     scene.sleeps(2)
-    assert_quiet(scene.settle(0))
+    assert_waiting(scene.settle(0))
     scene.pass_time(2)
     assert scene.judge().frame.verdicts
 
@@ -49,7 +63,7 @@ def test_the_patience_is_at_most_a_third_of_the_timeout() -> None:
     scene = Scene(4, timeout_s=30)
     scene.waits([0, 1, 3], "all_reduce", for_s=9, usual_count=0)
     scene.sleeps(2)
-    assert_quiet(scene.settle(0))
+    assert_waiting(scene.settle(0))
     scene.pass_time(2)
     assert scene.judge().frame.verdicts
 
@@ -154,7 +168,7 @@ def test_an_exit_a_moment_before_others_are_heard_to_finish() -> None:
 
 def test_starting_up() -> None:
     scene = Scene(4, begun=0)
-    scene.in_pseudo(range(4), "init_process_group", for_s=20)
+    scene.in_pseudo(range(4), "init_process_group", for_s=2)
     for actor in scene.actors.values():
         actor.groups.clear()
     found = scene.settle(0)
@@ -183,7 +197,7 @@ def test_uneven_first_step() -> None:
     scene.waits([0, 1], "all_reduce", for_s=20, usual_count=0)
     for rank in (2, 3):
         scene.at(rank, frame("/x/torch/_inductor/codecache.py:88", "compile"), active=True)
-    assert_quiet(scene.settle(0))
+    assert_waiting(scene.settle(0))
 
 
 def test_waits_of_a_side_thread_do_not_block_its_rank() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diagnosis.scenes import FLOATS, Scene, frame, only
+from diagnosis.scenes import FLOATS, SECOND, Scene, frame, only
 from frtop_probe import wire
 from frtop_tui.diagnosis.report import exit_status
 from frtop_tui.diagnosis.signatures import difference
@@ -168,6 +168,29 @@ def test_aborts_follow_from_the_disagreement() -> None:
     verdict = only(scene.settle())
     assert (verdict.kind, verdict.culprits, verdict.victims) == ("mismatch", (2,), "0-1,3")
     assert "size differs; the deaths follow from it" in verdict.why.text
+
+
+def test_a_disagreement_is_as_old_as_the_first_op_in_it() -> None:
+    scene = Scene(4, hosts=4)
+    scene.does([0, 1], "all_reduce", ago=302)
+    scene.does([3], "all_reduce", ago=301)
+    scene.does([2], "all_reduce", ago=300, reduce="max")
+    found = scene.judge().frame
+    assert (found.now_ns - found.since_ns) / SECOND == pytest.approx(302)
+    assert only(found).since_ns == found.since_ns
+    assert "ended" not in only(found).why.text
+
+
+@pytest.mark.parametrize("ending", [{"exit_code": 0, "clean": True}, {"signal": 6}])
+def test_a_disagreement_of_a_job_that_is_over_says_so(ending: dict[str, Any]) -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_reduce", ago=300)
+    scene.does([2], "all_reduce", ago=300, reduce="max")
+    for rank in range(4):
+        scene.ends(rank, ago=299, **ending)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.progress) == ("mismatch", "none")
+    assert verdict.why.text.endswith("; the job has ended")
 
 
 def test_an_exception_beside_a_disagreement_is_its_own_root() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from diagnosis.scenes import Scene
+from frtop_probe.wire import Job
 from frtop_tui.diagnosis.report import document, exit_status, text
 from frtop_tui.job.model import Coverage, Frame, Health, Verdict, VerdictKind, Why
 
@@ -28,6 +30,8 @@ def verdict(kind: VerdictKind, **fields: Any) -> Verdict:
     ((), "ended", WHOLE, 0),
     ((), "starting", WHOLE, 0),
     ((), "healthy", PARTIAL, 4),
+    ((), "waiting", WHOLE, 4),
+    ((), "unheard", Coverage(4, 0, (0, 1, 2, 3)), 4),
     ((), "connecting", Coverage(), 4),
     ((), "empty", Coverage(), 4),
     ((verdict("dead"),), "dead", WHOLE, 3),
@@ -93,6 +97,29 @@ def test_what_was_not_seen_is_said_of_a_healthy_job_too() -> None:
     lines = text(scene.settle())
     assert "3 of 4 ranks heard; not 3" in lines[0]
     assert any(line.startswith("note  rank 3 never heard of") for line in lines)
+
+
+def test_other_jobs_that_live_are_mentioned_in_one_line() -> None:
+    other = Job("node0", 29501, 4, name="pipe.py")
+    found = replace(Scene(4).settle(), running_jobs=(other,))
+    assert text(found)[-1] == "also running here: pipe.py (node0:29501); --job NAME"
+
+
+def test_a_job_that_ended_long_ago_is_said_to_have_ended_then() -> None:
+    scene = Scene(4)
+    for rank in range(4):
+        scene.ends(rank, exit_code=0, clean=True, ago=300 + rank)
+    lines = text(scene.judge().frame)
+    assert lines[0].startswith("train.py: ENDED for 5m00s;")
+    assert lines[1] == "its ranks have ended, and nobody waits for any of them"
+
+
+def test_a_number_that_cannot_be_compared_is_not_in_the_document() -> None:
+    scene = Scene(4, exact=False)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.sleeps(2)
+    found = document(scene.settle())
+    assert found["ranks"]["0"]["blocked_on"] == {"kind": "all_reduce", "number": None}
 
 
 def test_nothing_heard_has_a_title_and_the_problem() -> None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from frtop_tui.diagnosis.inquiry import Inquiry, Wanted, in_question
+from frtop_tui.diagnosis.lasting import lasting, lasting_texts
 from frtop_tui.diagnosis.light import judged_groups, judged_ranks
 from frtop_tui.diagnosis.memory import Found, Suspicions
+from frtop_tui.diagnosis.points import Point
 from frtop_tui.diagnosis.reasoning import Case
 from frtop_tui.job.model import Frame, Health, Verdict
 from frtop_tui.job.naming import JobKey, job_key
@@ -19,6 +22,8 @@ from frtop_tui.job.naming import JobKey, job_key
 __all__ = ["Engine", "Judgement", "Wanted"]
 
 MOST_VERDICTS = 8
+_DATED: Final = frozenset({"ended", "unheard"})
+"""Healths of which the ranks themselves tell since when: it need not be first seen here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +64,39 @@ class Engine:
             if verdict.kind == "not_entered"
             for rank in verdict.culprits
         }
-        health = _health(frame.health, verdicts)
+        waits = [] if verdicts else lasting(case.points.all.values(), frame.now_ns)
+        health = _health(frame.health, verdicts, waiting=bool(waits))
         judged = replace(
             frame,
             health=health,
-            since_ns=self._since(health, verdicts, frame.now_ns),
+            since_ns=self._since(health, verdicts, waits, frame),
             ranks=judged_ranks(frame.ranks, case.waits, late, frame.now_ns),
             groups=judged_groups(frame.groups, frame.ranks, case.waits, frame.now_ns),
             verdicts=verdicts,
-            notes=case.notes(verdicts),
+            notes=(*lasting_texts(waits, frame.now_ns), *case.notes(verdicts)),
         )
         order = in_question(verdicts, case.suspicious(), case.uneven())
         looks = self._inquiry.wanted(frame.ranks, order, verdicts, frame.now_ns)
         autopsies = self._inquiry.autopsies(frame.ranks, case.unopened(), frame.now_ns)
         return Judgement(judged, (*looks, *autopsies))
 
-    def _since(self, health: Health, verdicts: Sequence[Verdict], now_ns: int) -> int:
-        """Since when it has been so: by the first verdict, else when it was first seen."""
+    def _since(
+        self, health: Health, verdicts: Sequence[Verdict], waits: Sequence[Point], frame: Frame
+    ) -> int:
+        """Since when it has been so: by what happened, else when it was first seen."""
         if health != self._health:
             self._health = health
-            self._since_ns = now_ns
+            self._since_ns = frame.now_ns
         if verdicts and verdicts[0].since_ns:
             return verdicts[0].since_ns
-        return self._since_ns
+        if health == "waiting":
+            return waits[0].since_ns
+        return frame.since_ns if health in _DATED else self._since_ns
 
 
-def _health(before: Health, verdicts: Sequence[Verdict]) -> Health:
+def _health(before: Health, verdicts: Sequence[Verdict], *, waiting: bool) -> Health:
+    if not verdicts and waiting and before in ("healthy", "starting"):
+        return "waiting"
     if not verdicts:
         return "ended" if before == "dead" else before
     first = verdicts[0]
@@ -94,6 +106,5 @@ def _health(before: Health, verdicts: Sequence[Verdict]) -> Health:
         return "diverged"
     if first.kind == "undecided":
         return "undecided"
-    if first.confidence == "confirmed" and first.progress == "none":
-        return "hung"
-    return "held up"
+    hung = first.confidence == "confirmed" and first.progress == "none"
+    return "hung" if hung else "held up"

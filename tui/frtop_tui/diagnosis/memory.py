@@ -43,20 +43,20 @@ class Found:
     """Disagreements stay found: the data is wrong even if the job goes on."""
 
     def __init__(self) -> None:
-        self._found: dict[PointId, tuple[Disagreement, int]] = {}
+        self._found: dict[PointId, Disagreement] = {}
 
-    def keep(self, fresh: Sequence[Disagreement], now_ns: int) -> list[tuple[Disagreement, int]]:
-        """All found so far with the time they were, one per group: where the paths parted."""
+    def keep(self, fresh: Sequence[Disagreement]) -> list[Disagreement]:
+        """All found so far, one per group: where the paths parted."""
         for one in fresh:
             key = (one.group.name, one.group.ranks, one.group.epoch)
             known = self._found.get(key)
             if known is None:
                 if len(self._found) < MOST_FOUND:
-                    self._found[key] = (one, now_ns)
-            elif one.number < known[0].number or (
-                one.number == known[0].number and _size(one) >= _size(known[0])
+                    self._found[key] = one
+            elif one.number < known.number or (
+                one.number == known.number and _size(one) >= _size(known)
             ):
-                self._found[key] = (one, known[1])
+                self._found[key] = one
         return list(self._found.values())
 
 

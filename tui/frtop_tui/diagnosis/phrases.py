@@ -72,13 +72,17 @@ def at_line(op: wire.Op) -> str:
     return f" at {site_line(op.site)}" if op.site is not None else ""
 
 
+def usual_text(op: wire.Op) -> str:
+    usual = op.usual_ns / 1e9
+    return duration(usual) if usual >= 1 else f"{usual * 1e3:.0f}ms"
+
+
 def wait_evidence(point: Point, now_ns: int) -> list[str]:
     oldest = min(point.waits, key=lambda wait: wait.since_ns)
-    usual = oldest.op.usual_ns / 1e9
     text = f"rank {oldest.rank} waits in {op_text(point)} for"
     text += f" {duration((now_ns - oldest.since_ns) / 1e9)}"
     if oldest.op.usual_count:
-        text += f" (there usually {duration(usual) if usual >= 1 else f'{usual * 1e3:.0f}ms'})"
+        text += f" (there usually {usual_text(oldest.op)})"
     text += at_line(oldest.op)
     if not oldest.sure:
         text += "; seen from outside only, not by its stack"
@@ -95,7 +99,8 @@ def last_op_evidence(views: Mapping[int, RankView], culprits: Sequence[int]) -> 
         last = max(known, key=lambda op: op.sequence)
         group = view.groups.get(last.group)
         of = f" of {group_label(group.name, group.description)}" if group is not None else ""
-        number = "" if last.p2p else f" #{last.number}"
+        exact = group is not None and group.exact and not last.p2p
+        number = f" #{last.number}" if exact else ""
         lines.append(f"rank {view.rank} last issued {kind_of(last)}{number}{of}{at_line(last)}")
     return lines
 

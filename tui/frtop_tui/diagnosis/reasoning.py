@@ -57,9 +57,9 @@ class Case:
         self._views = frame.ranks
         self._suspicions = suspicions
         self._deaths = deaths_of(frame.ranks)
-        self._points = Points(frame.ranks, self.waits)
-        self._ripe = self._points.ripe(frame.now_ns)
-        self._found = found.keep(disagreements(frame.ranks), frame.now_ns)
+        self.points = Points(frame.ranks, self.waits)
+        self._ripe = self.points.ripe(frame.now_ns)
+        self._found = found.keep(disagreements(frame.ranks))
         self._explained: set[int] = set()  # ids of points that need no verdict of their own
 
     def verdicts(self) -> list[Verdict]:
@@ -81,7 +81,7 @@ class Case:
         ripe = {point.id for point in self._ripe}
         early = [
             point
-            for point in self._points.all.values()
+            for point in self.points.all.values()
             if point.id not in ripe
             and any(
                 self._now - w.since_ns > max(EARLY_NS, 3 * w.op.usual_ns)
@@ -91,7 +91,7 @@ class Case:
         ]
         early = sorted(early, key=lambda point: point.since_ns)[:4]
         for point in early:
-            self._points.look_into(point, self._now)
+            self.points.look_into(point, self._now)
         return [*self._ripe, *early]
 
     def uneven(self) -> list[int]:
@@ -132,14 +132,14 @@ class Case:
 
     def _mismatches(self) -> list[Verdict]:
         made = []
-        for one, since in self._found:
+        for one in self._found:
             # All points: a disagreement needs no long wait to explain one.
-            points = [point for point in self._points.all.values() if _follows(point, one)]
+            points = [point for point in self.points.all.values() if _follows(point, one)]
             self._explained |= {id(point) for point in points}
             victims = {rank for point in points for rank in point.waiting}
             fatal = {death.rank for death in self._caused_by(one)}
             victims |= fatal
-            made.append(words.mismatch(one, self.frame, victims, since, fatal=bool(fatal)))
+            made.append(words.mismatch(one, self.frame, victims, fatal=bool(fatal)))
         return made
 
     def _caused_by(self, found: Disagreement) -> list[Death]:
@@ -160,14 +160,14 @@ class Case:
 
     def _dead(self) -> list[Verdict]:
         roots, followers = self._deaths.roots, self._deaths.followers
-        explained = {death.rank for one, _ in self._found for death in self._caused_by(one)}
+        explained = {death.rank for one in self._found for death in self._caused_by(one)}
         roots = tuple(
             group for group in roots if not all(death.rank in explained for death in group)
         )
         if not roots:
             return self._unrooted([d for d in followers if d.rank not in explained])
         every = {death.rank for group in roots for death in group}
-        points = self._points.at({*every, *(d.rank for d in followers)}, self._now)
+        points = self.points.at({*every, *(d.rank for d in followers)}, self._now)
         self._explained |= {id(point) for point in points}
         if not points and not followers and self._nobody_needs(every):
             return []
@@ -195,7 +195,7 @@ class Case:
         gone = [rank for rank in sorted(behind) if self._views[rank].posture == "done"]
         if gone:
             # Some broke off, some still wait: one departure, one verdict.
-            points = self._points.at(gone, self._now)
+            points = self.points.at(gone, self._now)
             self._explained |= {id(point) for point in points}
             victims |= {rank for point in points for rank in point.waiting}
             point = points[0] if points else None
@@ -220,7 +220,7 @@ class Case:
         if not left:
             return []
         made: dict[tuple[int, ...], tuple[Point, set[int]]] = {}
-        for point in self._points.at(left, self._now):
+        for point in self.points.at(left, self._now):
             gone = tuple(rank for rank in point.gone if self._views[rank].posture == "done")
             settled = self._now - point.since_ns >= SKEW_NS
             # A receive that nobody sits in may never complete, and means nothing.
@@ -238,7 +238,7 @@ class Case:
     def _circles(self) -> list[Verdict]:
         made = []
         # However unusual: ranks that wait for each other will not stop doing so.
-        settled = self._points.settled(self._now)
+        settled = self.points.settled(self._now)
         open_points = [point for point in settled if id(point) not in self._explained]
         for ring in circles(open_points):
             self._explained |= {id(point) for point in ring}
@@ -284,7 +284,7 @@ class Case:
             return []
         return [
             point
-            for point in self._points.at(stopped, self._now)
+            for point in self.points.at(stopped, self._now)
             if point not in self._ripe and self._now - point.since_ns >= SKEW_NS
         ]
 

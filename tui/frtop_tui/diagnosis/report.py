@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
 from frtop_tui.job.coverage import unheard_text
-from frtop_tui.job.model import Frame, GroupKey, RankView, Verdict
-from frtop_tui.job.naming import duration, job_title, shortened
+from frtop_tui.job.model import Frame, GroupKey, Health, RankView, Verdict
+from frtop_tui.job.naming import duration, job_place, job_title, listed, shortened
 
 HUNG = frozenset({"dead", "mismatch", "cycle", "stuck"})
 ENOUGH = frozenset({"healthy", "ended", "starting"})
+_QUIET: Final[dict[Health, str]] = {
+    "ended": "its ranks have ended, and nobody waits for any of them",
+    "unheard": "none of its ranks that may live is heard: this is the last known state",
+}
+"""What may be said without a verdict, other than of a healthy job."""
 
 
 def text(frame: Frame) -> list[str]:
@@ -21,9 +26,16 @@ def text(frame: Frame) -> list[str]:
         lines.append(frame.problem)
     for verdict in frame.verdicts:
         lines += ["", *verdict_lines(verdict)]
-    if not frame.verdicts and frame.ranks:
-        lines.append("nobody is waited for out of the ordinary")
-    tail = [f"note  {note}" for note in (*frame.notes, *frame.coverage.notes)]
+    notes = [*frame.notes, *frame.coverage.notes]
+    if frame.health == "waiting":
+        lines += frame.notes
+        notes = [*frame.coverage.notes]
+    elif not frame.verdicts and frame.ranks:
+        lines.append(_QUIET.get(frame.health, "nobody is waited for out of the ordinary"))
+    tail = [f"note  {note}" for note in notes]
+    if frame.job is not None and frame.running_jobs:
+        others = listed([job_place(job) for job in frame.running_jobs])
+        tail.append(f"also running here: {others}; --job NAME")
     return [*lines, *([""] if tail else []), *tail]
 
 
@@ -147,9 +159,15 @@ def _rank(view: RankView, now_ns: int) -> dict[str, Any]:
         if blocked is None
         else {
             "kind": blocked.signature.kind if blocked.signature is not None else "",
-            "number": blocked.number,
+            "number": blocked.number if _is_exact(view, blocked) else None,
         },
     }
+
+
+def _is_exact(view: RankView, op: wire.Op) -> bool:
+    """Whether the op's number can be compared with those of other ranks."""
+    group = view.groups.get(op.group)
+    return op.p2p or op.pseudo or group is None or group.exact
 
 
 def one_line(verdict: Verdict, limit: int = 200) -> str:

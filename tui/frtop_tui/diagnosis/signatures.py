@@ -7,7 +7,7 @@ them would call healthy programs diverged.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from frtop_probe import wire
@@ -39,6 +39,7 @@ class Disagreement:
     number: int
     field: str
     parties: tuple[Party, ...]
+    since_ns: int = 0  # operator's clock: when the first of them issued it
 
     @property
     def culprits(self) -> tuple[int, ...]:
@@ -57,7 +58,8 @@ def disagreements(ranks: Mapping[int, RankView]) -> list[Disagreement]:
         for number in sorted(by_number):
             ops = by_number[number]
             if len(ops) > 1 and (one := compare(group, number, ops)) is not None:
-                found.append(one)
+                issued = [op.issued_ns + ranks[rank].clock_ns for rank, op in ops.items()]
+                found.append(replace(one, since_ns=min(issued)))
                 break
     return found
 

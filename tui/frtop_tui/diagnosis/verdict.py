@@ -76,9 +76,7 @@ def _absent_text(frame: Frame, point: Point, culprits: Sequence[int], waiting: s
     return f"{named} {answered}; {wait_text(point.waiting)} in {op_text(point)}{more}"
 
 
-def mismatch(
-    found: Disagreement, frame: Frame, victims: set[int], since_ns: int, *, fatal: bool
-) -> Verdict:
+def mismatch(found: Disagreement, frame: Frame, victims: set[int], *, fatal: bool) -> Verdict:
     """Different ops at the same place of a group; `fatal` if deaths follow from it."""
     culprits = found.culprits
     main, other = found.parties[0], found.parties[1]
@@ -104,10 +102,13 @@ def mismatch(
     outcome = "they wait for each other" if victims else "data may be wrong without any error"
     if fatal:
         outcome = "the deaths follow from it"
+    over = all(view.posture in ("dead", "done") for view in frame.ranks.values())
+    if over:
+        outcome += "; the job has ended"
     return Verdict(
         kind="mismatch",
         confidence="confirmed",
-        progress="none" if victims else "active",
+        progress="none" if victims or over else "active",
         culprits=culprits,
         parties=tuple(party.ranks for party in found.parties)
         if not culprits
@@ -118,7 +119,7 @@ def mismatch(
         victims=fold(victims - set(culprits)),
         group=group_key(found.group),
         op=OpName(kind_of(main.op), found.number),
-        since_ns=since_ns,
+        since_ns=found.since_ns,
         evidence=tuple(
             f"{folded(party.ranks)}: {wording(party.op.signature)}{at_line(party.op)}"
             for party in found.parties[:6]

@@ -39,12 +39,14 @@ class Wait:
     line: str = ""
 
 
+def has_history(op: wire.Op) -> bool:
+    """Whether it is known how long a wait at this op's call site usually takes."""
+    return not op.pseudo and op.usual_count >= HISTORY
+
+
 def patience_ns(op: wire.Op, group: wire.Group | None) -> int:
     """How long a wait for this op may last before it is out of the ordinary."""
-    if op.pseudo or op.usual_count < HISTORY:
-        patience = WITHOUT_HISTORY_NS
-    else:
-        patience = max(AT_LEAST_NS, 5 * op.usual_ns)
+    patience = max(AT_LEAST_NS, 5 * op.usual_ns) if has_history(op) else WITHOUT_HISTORY_NS
     timeout = timeout_ns(op, group)
     return min(patience, timeout // 3) if timeout else patience
 
