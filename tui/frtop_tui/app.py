@@ -6,29 +6,35 @@ screen in sight. So a slow terminal delays itself only, and a pause is one kept 
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from collections.abc import Iterable
 from functools import partial
 from pathlib import PurePath
 from typing import ClassVar, Final
 
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from frtop_tui.job.model import Frame
 from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, TakeStacks
 from frtop_tui.screens.help import HelpScreen, key_rows
+from frtop_tui.screens.keyboard import OrderedKeys
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.sources.base import Source
+from frtop_tui.terminal import TerminalGone, is_there, watched
 from frtop_tui.widgets.wording import age, job_name
 
 TICK_S: Final = 0.25
+LOST: Final = 128 + signal.SIGHUP
+"""Exit status when the terminal went away and nothing could be asked of the application."""
 
 
-class FrtopApp(App[None], inherit_bindings=False):
+class FrtopApp(OrderedKeys, inherit_bindings=False):
     """One job on the screen."""
 
     TITLE = "frtop"
@@ -64,11 +70,13 @@ class FrtopApp(App[None], inherit_bindings=False):
         self.kept: Frame | None = None
         """The frame of the moment of the pause."""
         self._watching: tuple[int, ...] = ()
+        self._home_loop: asyncio.AbstractEventLoop | None = None
 
     def get_default_screen(self) -> Screen[None]:
         return Overview(self.marked)
 
     def on_mount(self) -> None:
+        self._home_loop = asyncio.get_running_loop()
         self.deliver()
         self.set_interval(TICK_S, self.deliver)
 
@@ -87,10 +95,21 @@ class FrtopApp(App[None], inherit_bindings=False):
             self._watching = screen.watches
             self.source.watch(self._watching)
 
-    def open(self, screen: FrameScreen) -> None:
+    def leave(self, status: int) -> None:
+        """Ends from outside the loop: a signal, or a terminal that is gone."""
+        driver = self._driver
+        if not is_there(0):
+            # Textual's thread of keys would read the end of the terminal for ever.
+            ended = getattr(driver, "exit_event", None)
+            if ended is not None:
+                ended.set()
+        if self._home_loop is not None:
+            self._home_loop.call_soon_threadsafe(partial(self.exit, return_code=status))
+
+    async def open(self, screen: FrameScreen) -> None:
         """Puts a screen on top of the path; it shows the present frame at once."""
-        self.push_screen(screen)
-        self.call_next(self.deliver)
+        await self.push_screen(screen)
+        self.deliver()
 
     async def action_back(self) -> None:
         """One step back along the path; the job's own screen is where it starts."""
@@ -103,28 +122,28 @@ class FrtopApp(App[None], inherit_bindings=False):
         while len(self.screen_stack) > 1:
             await self.pop_screen()
         if name == "ranks":
-            self.open(RanksScreen(self.marked))
+            await self.open(RanksScreen(self.marked))
         elif name == "stacks":
-            self.open(StacksScreen(self.marked))
+            await self.open(StacksScreen(self.marked))
         self.deliver()
 
-    def action_help(self) -> None:
+    async def action_help(self) -> None:
         """The keys of the screen in sight; once more closes it."""
         screen = self.screen
         if isinstance(screen, HelpScreen):
-            self.pop_screen()
+            await self.pop_screen()
         elif isinstance(screen, FrameScreen):
             keys = key_rows(screen.active_bindings.values())
-            self.open(HelpScreen(self.marked, keys, screen.crumb))
+            await self.open(HelpScreen(self.marked, keys, screen.crumb))
 
-    def on_open_rank(self, event: OpenRank) -> None:
-        self.open(RankScreen(self.marked, event.rank))
+    async def on_open_rank(self, event: OpenRank) -> None:
+        await self.open(RankScreen(self.marked, event.rank))
 
-    def on_open_ranks(self, event: OpenRanks) -> None:
-        self.open(RanksScreen(self.marked, event.filter_text, editing=event.editing))
+    async def on_open_ranks(self, event: OpenRanks) -> None:
+        await self.open(RanksScreen(self.marked, event.filter_text, editing=event.editing))
 
-    def on_open_stacks(self) -> None:
-        self.open(StacksScreen(self.marked))
+    async def on_open_stacks(self) -> None:
+        await self.open(StacksScreen(self.marked))
 
     def on_take_stacks(self, event: TakeStacks) -> None:
         self.source.dump(event.ranks)
@@ -156,10 +175,16 @@ class FrtopApp(App[None], inherit_bindings=False):
 
 
 def run_app(source: Source, title: str = "frtop") -> int:
-    """Shows a source until the user leaves. Returns an exit status."""
+    """Shows a source until the user leaves, or the terminal does. Returns an exit status.
+
+    Threads of the terminal may outlive it: `terminal.end` is for the end of the process.
+    """
     app = FrtopApp(source, title)
     try:
-        app.run()
+        with watched(app.leave):
+            app.run()
+    except TerminalGone:
+        return LOST
     finally:
         source.close()
     return app.return_code or 0

@@ -12,13 +12,13 @@ from textual.containers import Container
 from frtop_probe.ring.fold import fold
 from frtop_tui.job.model import Frame
 from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, OpenStacks
+from frtop_tui.widgets.doing import causes, doing_at
 from frtop_tui.widgets.groups import GroupPanel
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_grid import RankGrid, legend
 from frtop_tui.widgets.rank_table import RankTable, of_interest
 from frtop_tui.widgets.spans import Line, clip, join, plain
 from frtop_tui.widgets.verdict import VerdictPanel
-from frtop_tui.widgets.wording import inside
 
 MOST_ROWS = 64
 """Ranks in the list below the grid: the ones to look at first; `2` shows all."""
@@ -46,7 +46,7 @@ class Legend(LineView, can_focus=False):
                     plain(view.host),
                     plain(f"pid {view.identity.pid}", "dim"),
                     plain(view.posture, view.posture),
-                    plain(inside(view, frame.now_ns)),
+                    plain(doing_at(view, frame.now_ns, causes(frame))),
                 )
             )
         return (clip(about, width), clip((*plain(" "), *legend(frame)), width))

@@ -52,13 +52,15 @@ class RanksScreen(FrameScreen):
             placeholder="rank:0-7,64  host:node[0-3]  group:tp  late  !late",
             id="filter",
             compact=True,
+            select_on_focus=False,
         )
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.query_one(Input).display = self.editing
+        field = self.query_one(Input)
+        field.display = self.editing
         if self.editing:
-            self.call_after_refresh(self.query_one(Input).focus)
+            self.set_focus(field)
 
     def draw(self, frame: Frame) -> None:
         table = self.query_one(RankTable)
@@ -71,7 +73,7 @@ class RanksScreen(FrameScreen):
             ranks = [frame.ranks[r.rank] for r in table.rows if r.rank in frame.ranks]
             ranks.sort(key=lambda rank: rank.rank)
         column = next(c for c in table.columns if c.title == self.sort)
-        table.at.now_ns = frame.now_ns
+        table.at.take(frame)
         ranks.sort(key=column.key, reverse=self.reverse)
         table.sorted_by, table.reverse = self.sort, self.reverse
         shown = f"{len(ranks):,} of {len(frame.ranks):,}" if self.filter_text else f"{len(ranks):,}"
@@ -90,7 +92,8 @@ class RanksScreen(FrameScreen):
     def action_filter(self) -> None:
         field = self.query_one(Input)
         field.display = True
-        field.focus()
+        # At once, where `focus()` comes some messages later: what is typed next is for it.
+        self.set_focus(field)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.filter_text = event.value.strip()
@@ -102,7 +105,7 @@ class RanksScreen(FrameScreen):
     def leave_input(self) -> None:
         """Back to the rows; an empty filter line goes out of the way."""
         self.query_one(Input).display = bool(self.filter_text)
-        self.query_one(RankTable).focus()
+        self.set_focus(self.query_one(RankTable))
 
     async def action_clear_or_back(self) -> None:
         field = self.query_one(Input)

@@ -47,7 +47,9 @@ class RankGrid(LineView):
     """The grid, with a cursor that goes from rank to rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", "look at rank", tooltip="queue, stack, process", id="grid.open"),
+        Binding(
+            "enter", "choose", "look", tooltip="queue, stack, process of a rank", id="grid.open"
+        ),
         Binding("space", "mark", "mark", tooltip="mark a rank for stacks", id="grid.mark"),
         Binding("left,h", "sideways(-1)", "left", show=False, tooltip="previous rank", id="left"),
         Binding("right,l", "sideways(1)", "right", show=False, tooltip="next rank", id="right"),

@@ -11,19 +11,39 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.job.model import Frame, RankView, Why
+from frtop_tui.widgets.doing import blamed, causes, doing, doing_at, line_of
 from frtop_tui.widgets.grid_layout import natural, short_hosts
-from frtop_tui.widgets.spans import Span
+from frtop_tui.widgets.spans import Line, Span
 from frtop_tui.widgets.table import Column, LineTable
-from frtop_tui.widgets.wording import LETTERS, URGENCY, calm, inside, site
+from frtop_tui.widgets.wording import LETTERS, URGENCY, calm
+
+LINE_NEEDS = 110
+"""Cells from which the line of code has a column of its own."""
 
 
 @dataclass(slots=True)
 class Moment:
-    """What a row needs beside its rank: the time that ages are counted to, short hosts."""
+    """What a row needs beside its rank: the time, short hosts, what verdicts say of it."""
 
     now_ns: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
+    causes: Mapping[int, Why] = field(default_factory=dict)
+    blamed: Mapping[int, int] = field(default_factory=dict)
+    lined: bool = False
+    """Whether the line of code is in sight in a column of its own."""
+
+    def take(self, frame: Frame) -> None:
+        self.now_ns = frame.now_ns
+        self.causes, self.blamed = causes(frame), blamed(frame)
+
+    def interest(self, rank: RankView) -> tuple[int, int]:
+        """Culprits first, in the order of their verdicts, then by posture."""
+        return (self.blamed.get(rank.rank, len(URGENCY)), URGENCY[rank.posture])
+
+    def doing(self, rank: RankView) -> str:
+        words = doing if self.lined else doing_at
+        return words(rank, self.now_ns, self.causes)
 
     def since_s(self, rank: RankView) -> float:
         return max(0.0, (self.now_ns - rank.posture_since_ns) / 1e9)
@@ -54,8 +74,7 @@ def _posture(rank: RankView) -> Span:
 
 
 def _where(rank: RankView) -> Span:
-    op = rank.blocked_on
-    return (site(op.site) if op is not None else "", "dim")
+    return (line_of(rank), "dim")
 
 
 def _process(rank: RankView) -> Span:
@@ -90,16 +109,11 @@ def columns(marked: Collection[int], at: Moment) -> list[Column[RankView]]:
     """
     return [
         Column("rank", 6, partial(_rank, marked=marked), lambda r: r.rank, right=True),
-        Column("posture", 9, _posture, lambda r: URGENCY[r.posture]),
+        Column("posture", 9, _posture, at.interest),
         Column("for", 6, lambda r: (calm(at.since_s(r)), ""), lambda r: -at.since_s(r), right=True),
         Column("host", 8, lambda r: (at.names[r.host], ""), lambda r: natural(r.host), wide=16),
-        Column(
-            "waits in, or does",
-            0,
-            lambda r: (inside(r, at.now_ns), ""),
-            lambda r: inside(r, at.now_ns),
-        ),
-        Column("line", 18, _where, lambda r: _where(r)[0], needs=110),
+        Column("waits in, or does", 0, lambda r: (at.doing(r), ""), at.doing),
+        Column("line", 18, _where, lambda r: _where(r)[0], needs=LINE_NEEDS),
         Column("step", 8, lambda r: (str(_step(r) or ""), ""), _step, right=True, needs=90),
         Column("beat", 5, partial(_beat, moment=at), lambda r: -at.beat_s(r), right=True),
         Column(
@@ -117,17 +131,22 @@ def columns(marked: Collection[int], at: Moment) -> list[Column[RankView]]:
 
 def of_interest(frame: Frame, most: int) -> list[RankView]:
     """The ranks to look at first, for where there is no room for all."""
+    first = blamed(frame)
     found: dict[str, list[RankView]] = {posture: [] for posture in URGENCY}
     for rank in frame.ranks.values():
-        found[rank.posture].append(rank)
-    return list(islice(chain.from_iterable(found.values()), most))
+        if rank.rank not in first:
+            found[rank.posture].append(rank)
+    culprits = (frame.ranks[rank] for rank in first if rank in frame.ranks)
+    return list(islice(chain(culprits, *found.values()), most))
 
 
 class RankTable(LineTable[RankView]):
     """Rows of ranks; marks are shown with a star. The cursor stays on its rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", "look at rank", tooltip="queue, stack, process", id="rank.open"),
+        Binding(
+            "enter", "choose", "look", tooltip="queue, stack, process of a rank", id="rank.open"
+        ),
         Binding("space", "mark", "mark", tooltip="mark a rank for stacks", id="rank.mark"),
     ]
 
@@ -138,7 +157,7 @@ class RankTable(LineTable[RankView]):
 
     def show_ranks(self, frame: Frame, ranks: Sequence[RankView]) -> None:
         """Shows these ranks in this order, at the moment of the frame."""
-        self.at.now_ns = frame.now_ns
+        self.at.take(frame)
         hosts = {rank.host for rank in frame.ranks.values()}
         if hosts != self.at.names.keys():
             self.at.names = short_hosts(sorted(hosts))
@@ -149,6 +168,10 @@ class RankTable(LineTable[RankView]):
             places = (n for n, rank in enumerate(ranks, 1) if rank.rank == stays.rank)
             self.move_to(next(places, self.cursor))
         self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        self.at.lined = width >= LINE_NEEDS
+        return super().content(width)
 
     def action_mark(self) -> None:
         if self.chosen is not None:

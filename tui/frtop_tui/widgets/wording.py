@@ -179,23 +179,6 @@ def group_name(group: GroupView) -> str:
     return group_label(group.description, group.key.name)
 
 
-def inside(rank: RankView, now_ns: int) -> str:
-    """Where the rank is, in a few words: the op it waits in, its DataLoader, its line."""
-    if rank.ending is not None:
-        return ending(rank.ending)
-    op = rank.blocked_on
-    if op is not None:
-        return f"{kind(op)} {number(op)} {group_of(rank, op)}".strip()
-    fetch = None if rank.present is None else rank.present.fetch
-    if fetch is not None and fetch.end_ns < fetch.begin_ns:
-        since = age(rank.age_s(fetch.begin_ns, now_ns))
-        who = f"DataLoader worker {fetch.worker}" if fetch.worker >= 0 else "DataLoader"
-        return f"{who} {since}"
-    if rank.pending:
-        return f"{len(rank.pending) + rank.pending_more} pending, none waited for"
-    return ""
-
-
 def ending(end: wire.Ending) -> str:
     """How the process ended, and no more than is known of it."""
     oom = f", {end.oom_kills} oom kills in its cgroup then" if end.oom_kills else ""
