@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from diagnosis.scenes import BACKWARD, LOADER, LOCK, Scene, frame, only
+from frtop_probe import wire
+from frtop_tui.diagnosis.absence import stacks_step
 from frtop_tui.diagnosis.report import exit_status
 from frtop_tui.job.model import Posture, Verdict
 
@@ -121,6 +125,97 @@ def computes(scene: Scene) -> None:
     scene.kernel(2, "R")
 
 
+def runs_unseen(scene: Scene) -> None:
+    scene.actors[2].dump_error = "refused"
+    scene.kernel(2, "R")
+
+
+def locks_file(scene: Scene) -> None:
+    scene.at(2, frame("train.py:70", source="fcntl.flock(handle, fcntl.LOCK_EX)"))
+    scene.kernel(2, "S", "flock", "locks_lock_inode_wait", "/ckpt/.lock")
+
+
+def locks_file_by_library(scene: Scene) -> None:
+    scene.at(2, frame("lock.py:5", "__enter__", "with self.lock:"))
+    scene.kernel(2, "S", "#999", "locks_lock_inode_wait")
+
+
+def locks_file_with_fcntl(scene: Scene) -> None:
+    scene.at(2, frame("train.py:70", source="fcntl.lockf(handle, fcntl.LOCK_EX)"))
+    scene.kernel(2, "S", "fcntl", "fcntl_setlk", "/ckpt/.lock")
+
+
+def locks_file_unseen(scene: Scene) -> None:
+    scene.actors[2].dump_error = "refused"
+    scene.kernel(2, "S", "flock", "", "/ckpt/.lock")
+
+
+def worker_locks_file(scene: Scene) -> None:
+    scene.fetches(2, worker=2, pid=90112)
+    scene.worker(2, 90112, "S", "flock", "/data/.lock")
+
+
+def asyncio_server(scene: Scene) -> None:
+    scene.at(
+        2,
+        frame("/usr/lib/python3.11/selectors.py:468", "select"),
+        frame("/usr/lib/python3.11/asyncio/base_events.py:1884", "_run_once"),
+        frame("/usr/lib/python3.11/asyncio/base_events.py:608", "run_forever"),
+        frame("serve.py:40", "main", "asyncio.run(serve())"),
+    )
+    scene.kernel(2, "S", "epoll_wait", "ep_poll")
+
+
+def other_loop(scene: Scene) -> None:
+    scene.at(2, frame("/usr/lib/python3.11/asyncio/runners.py:118", "run"), frame("serve.py:40"))
+    scene.kernel(2, "S", "epoll_pwait", "ep_poll")
+
+
+def thread_server(scene: Scene) -> None:
+    scene.at(
+        2,
+        frame("/usr/lib/python3.11/selectors.py:415", "select"),
+        frame("/usr/lib/python3.11/socketserver.py:233", "serve_forever"),
+        frame("serve.py:40"),
+    )
+    scene.kernel(2, "S", "poll", "poll_schedule_timeout")
+
+
+def listening_socket(scene: Scene) -> None:
+    scene.at(2, frame("/usr/lib/python3.11/socket.py:292", "accept"), frame("serve.py:40"))
+    scene.kernel(2, "S", "accept4", "inet_csk_accept")
+
+
+def server_unseen(scene: Scene) -> None:
+    scene.actors[2].dump_error = "refused"
+    scene.kernel(2, "S", "epoll_wait", "ep_poll")
+
+
+@pytest.mark.parametrize("play", [
+    asyncio_server, other_loop, thread_server, listening_socket, server_unseen,
+], ids=lambda p: p.__name__)  # fmt: skip
+def test_a_server_without_work_holds_the_others_up_and_does_not_hang(
+    play: Callable[[Scene], None],
+) -> None:
+    found = absent(play, for_s=300).settle()
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), "idle")
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "unknown")
+    assert "waits for work from outside the job" in verdict.why.text
+    assert verdict.next.startswith("send rank 2 work")
+    assert found.health == "held up"
+    assert exit_status(found) == 5
+
+
+def test_a_rank_that_gets_nowhere_is_blamed_before_a_server_without_work() -> None:
+    scene = absent(asyncio_server)
+    scene.actors[3].pending.clear()
+    scene.actors[3].fronts.clear()
+    scene.sleeps(3)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (3,)
+
+
 CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
     (stuck_worker, "dataloader", "worker 2 of 4 (pid 90112): read /data/shard-0412, state D",
      "/data/shard-0412"),
@@ -132,24 +227,31 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
     (stopped, "stopped", "SIGSTOP", "kill -CONT 1002"),
     (traced, "stopped", "debugger", "TracerPid"),
     (holds_gil, "gil", "ext.py:60 (run) `lib.solve(x)`", "ext.py:60"),
-    (holds_gil_unseen, "gil", "holds the GIL in C", "py-spy dump --native --pid 1002"),
+    (holds_gil_unseen, "gil", "holds the GIL in C", "to see its stacks: ptrace is refused"),
     (reads_file, "file_io", "read /nfs/vocabulary, state D", "/nfs/vocabulary"),
     (opens_pipe, "file_io", "openat", "/proc/1002"),
     (reads_unseen, "file_io", "read /nfs/vocabulary, state D", "/nfs/vocabulary"),
     (saves_checkpoint, "file_io", "write /ckpt/step-100.pt", "/ckpt/step-100.pt"),
     (sleeps, "sleeping", "train.py:33 (train) `time.sleep(3600)`", "train.py:33"),
-    (sleeps_unseen, "sleeping", "sleeps", "py-spy dump --pid 1002"),
+    (sleeps_unseen, "sleeping", "sleeps", "to see its stacks: ptrace is refused"),
     (waits_for_lock, "lock", "train.py:40", "py-spy dump --pid 1002"),
     (joins_thread, "lock", "train.py:71 (train) `writer.join()`", "py-spy dump --pid 1002"),
     (waits_for_socket, "socket", "wandb.py:9", "ss -tnp"),
     (compiles, "compiling", "train.py:18", "py-spy"),
     (computes, "computing", "train.py:35", "py-spy top --pid 1002"),
+    (runs_unseen, "computing", "runs", "top -H -p 1002"),
+    (locks_file, "lock", "another process has locked: flock /ckpt/.lock",
+     "lslocks | grep /ckpt/.lock; fuser /ckpt/.lock"),
+    (locks_file_by_library, "lock", "lock.py:5", "cat /proc/locks"),
+    (locks_file_with_fcntl, "lock", "fcntl /ckpt/.lock", "lslocks | grep /ckpt/.lock"),
+    (locks_file_unseen, "lock", "flock /ckpt/.lock", "fuser /ckpt/.lock"),
+    (worker_locks_file, "dataloader", "(pid 90112): flock /data/.lock", "lslocks"),
 ]  # fmt: skip
 
 
-def absent(play: Callable[[Scene], None]) -> Scene:
+def absent(play: Callable[[Scene], None], for_s: float = 10) -> Scene:
     scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.waits([0, 1, 3], "all_reduce", for_s=for_s)
     play(scene)
     return scene
 
@@ -223,6 +325,28 @@ def test_an_ops_own_timeout_counts_before_the_groups() -> None:
 def test_refused_stacks_are_said_to_be_missing() -> None:
     verdict = only(absent(sleeps_unseen).settle())
     assert verdict.missing == ("stacks of rank 2: ptrace is refused",)
+
+
+@pytest.mark.parametrize("play", [play for play, *_ in CAUSES], ids=lambda p: p.__name__)
+def test_nobody_is_sent_to_a_tool_that_was_just_refused(play: Callable[[Scene], None]) -> None:
+    scene = absent(play)
+    scene.actors[2].dump_error = "refused"
+    assert "py-spy" not in only(scene.settle()).next
+
+
+def test_a_refusal_without_a_word_leads_to_what_anybody_may_read() -> None:
+    scene = absent(holds_gil_unseen)
+    scene.settle(0)
+    view = scene.frame().ranks[2]
+    assert view.look is not None
+    dump = wire.Dump(1002, (), "refused")
+    view = replace(view, look=structs.replace(view.look, dumps=(dump,)))
+    assert stacks_step(view) == "grep -H . /proc/1002/status /proc/1002/wchan"
+
+
+def test_evidence_names_nothing_that_is_not_there() -> None:
+    scene = absent(lambda scene: scene.kernel(2, "S", "poll", " "))
+    assert "pid 1002 state S, syscall poll" in only(scene.settle()).evidence
 
 
 def test_a_rank_that_burns_cpu_is_held_up_not_hung() -> None:

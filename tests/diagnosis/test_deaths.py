@@ -79,6 +79,61 @@ def test_how_it_ended(ending: dict[str, int], cause: str, text: str) -> None:
     assert text in verdict.why.text
 
 
+@pytest.mark.parametrize(("ending", "layer", "text"), [
+    ({"signal": 9}, "unknown", "nothing seen here says who sent it"),
+    ({"signal": 15}, "unknown", "nothing seen here says who sent it"),
+    ({"signal": 9, "oom_kills": 1}, "software", "oom_kill rose"),
+    ({"signal": 11}, "software", "a crash in native code"),
+    ({"exit_code": 3}, "software", "exit status 3"),
+    ({}, "unknown", "cause unknown"),
+])  # fmt: skip
+def test_the_layer_is_only_told_if_it_is_known(
+    ending: dict[str, int], layer: str, text: str
+) -> None:
+    scene = Scene(4)
+    scene.ends(2, ago=1.0, **ending)  # type: ignore[arg-type]
+    scene.waits([0, 1, 3], "all_reduce", for_s=0.9)
+    verdict = only(scene.settle())
+    assert verdict.why.layer == layer
+    assert text in verdict.why.text
+
+
+def test_ctrl_c_is_nobodys_fault() -> None:
+    scene = Scene(4)
+    for rank in range(4):
+        scene.raises(rank, "KeyboardInterrupt", "", ago=2 - rank / 4)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("dead", (), "interrupted")
+    assert verdict.headline == "ranks 0-3 were interrupted (ctrl+c)"
+    assert verdict.next.startswith("nothing to look at in the code")
+
+
+def test_what_the_launcher_ends_after_ctrl_c_is_a_victim() -> None:
+    scene = Scene(4)
+    scene.raises(0, "KeyboardInterrupt", "", ago=1.0)
+    scene.ends(1, signal=2, ago=1.0)
+    for rank in (2, 3):
+        scene.ends(rank, signal=15, ago=1.05)
+    verdict = only(scene.settle())
+    assert (verdict.why.cause, verdict.victims) == ("interrupted", "2-3")
+    assert verdict.headline.startswith("ranks 0-1 were interrupted (ctrl+c); ranks 2-3 ended")
+
+
+@pytest.mark.parametrize("ending", [{"exit_code": 5}, {"exit_code": 5, "clean": True}])
+def test_an_exit_status_is_a_failure_even_when_nobody_needs_the_rank(
+    ending: dict[str, int],
+) -> None:
+    scene = Scene(4)
+    scene.ends(0, ago=1, **ending)  # type: ignore[arg-type]
+    for rank in (1, 2, 3):
+        scene.ends(rank, exit_code=0, clean=True, ago=2)
+    found = scene.settle()
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("dead", (0,), "exit_status")
+    assert "exit status 5" in verdict.headline
+    assert (found.health, exit_status(found)) == ("dead", 3)
+
+
 def test_those_the_launcher_ended_are_victims() -> None:
     scene = Scene(8)
     scene.raises(5, "KeyError", "'weight'", ago=1.0)

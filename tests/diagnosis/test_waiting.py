@@ -248,6 +248,43 @@ def test_a_group_that_one_rank_does_not_make() -> None:
     assert "has not entered new_group" in verdict.headline
 
 
+@pytest.mark.parametrize(("kind", "confidence"), [
+    ("init_process_group", "confirmed"), ("new_group", "suspect"), ("split_group", "suspect"),
+    ("shrink_group", "suspect"),
+])  # fmt: skip
+def test_who_has_to_come_to_a_new_group_is_only_suspected(kind: str, confidence: str) -> None:
+    scene = Scene(4, begun=0 if kind == "init_process_group" else 7)
+    if kind == "init_process_group":
+        for actor in scene.actors.values():
+            actor.groups.clear()
+    scene.in_pseudo([0, 1, 3], kind, for_s=31)
+    scene.sleeps(2)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.confidence) == ((2,), confidence)
+    assert any("who has to call" in line for line in verdict.missing) is (confidence == "suspect")
+
+
+@pytest.mark.parametrize(("absent", "hosts", "address", "confidence"), [
+    ([2], 1, "node0", "confirmed"),  # between ranks of a host that is heard
+    ([3], 1, "node0", "suspect"),  # the job may have another host
+    ([3], 1, "127.0.0.1", "confirmed"),
+    ([2, 3], 2, "node0", "suspect"),
+    ([1, 3], 1, "node0", "suspect"),
+])  # fmt: skip
+def test_who_may_run_where_nobody_looks_is_only_suspected(
+    absent: list[int], hosts: int, address: str, confidence: str
+) -> None:
+    job = wire.Job(address, 29500, 4, "run", 0, "nonce", "train.py")
+    scene = Scene(4, begun=0, hosts=hosts, job=job)
+    for actor in scene.actors.values():
+        actor.groups.clear()
+    scene.in_pseudo(set(range(4)) - set(absent), "init_process_group", for_s=31)
+    scene.gone(*absent)
+    verdict = only(scene.settle())
+    assert (verdict.why.cause, verdict.culprits) == ("never_joined", tuple(absent))
+    assert verdict.confidence == confidence
+
+
 def test_a_rank_that_never_joined() -> None:
     scene = Scene(4, begun=0)
     for actor in scene.actors.values():

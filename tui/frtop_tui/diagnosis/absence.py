@@ -31,13 +31,24 @@ def absence_of(view: RankView, now_ns: int) -> Absence:
         found = explain(view, now_ns)
         if found is not None:
             return found
-    pid = view.identity.pid
     return Absence(
         Why("unknown", "unknown", "nothing that could be seen tells what it is doing"),
-        f"py-spy dump --pid {pid}",
+        stacks_step(view),
         _process_evidence(view),
         _missing(view),
     )
+
+
+def stacks_step(view: RankView, pid: int = 0, *, native: bool = False) -> str:
+    """How to see the stacks of `view` or its child `pid`; first what to change, if refused."""
+    pid = pid or view.identity.pid
+    dumps = view.look.dumps if view.look is not None else ()
+    refused = next((dump for dump in dumps if dump.error in ("refused", "missing")), None)
+    if refused is None or view.threads:
+        return f"py-spy dump {'--native ' if native else ''}--pid {pid}"
+    if refused.help:
+        return f"to see its stacks: {refused.help}"
+    return f"grep -H . /proc/{pid}/status /proc/{pid}/wchan"
 
 
 def _stopped(view: RankView, now_ns: int) -> Absence | None:
@@ -61,7 +72,6 @@ def _stopped(view: RankView, now_ns: int) -> Absence | None:
 def _holds_gil(view: RankView, now_ns: int) -> Absence | None:
     if view.posture != "silent":
         return None
-    pid = view.identity.pid
     since = _beat_age(view, now_ns)
     owner = next((thread for thread in view.threads if thread.owns_gil), None)
     if owner is not None and owner.frames:
@@ -72,7 +82,7 @@ def _holds_gil(view: RankView, now_ns: int) -> Absence | None:
         step = f"look at {places.place_line(frame)}: a C call that does not release the GIL"
     else:
         text = f"no Python code runs in it{since}: some thread holds the GIL in C"
-        step = f"py-spy dump --native --pid {pid}"
+        step = stacks_step(view, native=True)
     return Absence(Why("gil", "software", text), step, _process_evidence(view), _missing(view))
 
 
@@ -93,7 +103,7 @@ def _fetches(view: RankView, now_ns: int) -> Absence | None:
         text = f"MainThread loads the next batch itself{_doing(view.process)}{since}{line}"
         return Absence(
             Why("dataloader", "data", text),
-            _file_step(view.process) or f"py-spy dump --pid {view.identity.pid}",
+            _file_step(view.process) or stacks_step(view),
             _process_evidence(view),
             _missing(view),
         )
@@ -107,7 +117,7 @@ def _fetches(view: RankView, now_ns: int) -> Absence | None:
     doing = _doing(worker) or _worker_place(view, worker)
     text = f"MainThread waits for {who}{':' if doing else ''}{doing}{since}{line}"
     pid_there = worker.pid if worker is not None else fetch.worker_pid if fetch is not None else 0
-    step = _file_step(worker) or f"py-spy dump --pid {pid_there or view.identity.pid}"
+    step = _file_step(worker) or stacks_step(view, pid_there)
     evidence = (*_process_evidence(view), *([_process_line(worker)] if worker else []))
     return Absence(Why("dataloader", "data", text), step, evidence, _missing(view))
 
@@ -117,7 +127,9 @@ def _worker(view: RankView, fetch: wire.Fetch | None) -> wire.Process | None:
     children = view.look.processes[1:] if view.look is not None else ()
     if fetch is not None and fetch.worker_pid:
         return next((child for child in children if child.pid == fetch.worker_pid), None)
-    stuck = [c for c in children if places.classify(None, c).kind == "file_io" or c.state in "Tt"]
+    stuck = [
+        c for c in children if places.classify(None, c).kind in places.FILES or c.state in "Tt"
+    ]
     return stuck[0] if len(stuck) == 1 else None
 
 
@@ -145,7 +157,7 @@ def _at_place(view: RankView, now_ns: int) -> Absence | None:
         and place.line.startswith(short_file(place.leaf.file))
     ):
         at += f" `{place.leaf.source}`"
-    doing = _doing(view.process) if place.kind in ("file_io", "socket") else ""
+    doing = _doing(view.process) if place.kind in places.FILES else ""
     since = _since(view, now_ns)
     text = f"MainThread {_VERBS[place.kind]}{doing}{at}{since}"
     return Absence(
@@ -158,29 +170,41 @@ def _at_place(view: RankView, now_ns: int) -> Absence | None:
 
 def _step(view: RankView, place: Place) -> str:
     pid = view.identity.pid
-    if place.kind == "file_io":
-        return _file_step(view.process) or f"ls -l /proc/{pid}/fd; look at {place.line}"
-    if place.kind == "sleeping":
-        return f"look at {place.line}" if place.line else f"py-spy dump --pid {pid}"
-    if place.kind in ("computing", "backward"):
-        return f"py-spy top --pid {pid}"
-    if place.kind == "socket":
-        return f"ss -tnp | grep pid={pid}"
-    return f"py-spy dump --pid {pid}"
+    dump = stacks_step(view)
+    steps: dict[places.Kind, str] = {
+        "file_io": _file_step(view.process) or f"ls -l /proc/{pid}/fd; look at {place.line}",
+        "file_lock": _file_step(view.process) or "lslocks; who holds the file?",
+        "sleeping": f"look at {place.line}" if place.line else dump,
+        "computing": _top(dump, pid),
+        "backward": _top(dump, pid),
+        "socket": f"ss -tnp | grep pid={pid}",
+        "idle": f"send rank {view.rank} work; if it may be long in coming, give the group a longer"
+        " timeout, or let the others wait outside of collectives",
+    }
+    return steps.get(place.kind, dump)
+
+
+def _top(dump: str, pid: int) -> str:
+    return f"py-spy top --pid {pid}" if dump.startswith("py-spy") else f"top -H -p {pid}"
 
 
 def _file_step(process: wire.Process | None) -> str:
     """What to look at when a process hangs in a file: the path, or its descriptors."""
-    if process is None or places.classify(None, process).kind != "file_io":
+    kind = places.classify(None, process).kind
+    if process is None or kind not in places.FILES:
         return ""
-    if process.file.startswith("/"):
+    named = process.file.startswith("/")
+    if kind == "file_lock":
+        holder = f"lslocks | grep {process.file}; fuser {process.file}"
+        return f"who holds it: {holder if named else 'lslocks, or cat /proc/locks'}"
+    if named:
         return f"timeout 5 stat -f {process.file}; check the file system it lies on"
     return f"ls -l /proc/{process.pid}/fd; cat /proc/{process.pid}/stack"
 
 
 def _doing(process: wire.Process | None) -> str:
     """` read /data/shard-0412, state D`: what the kernel says a process does."""
-    if process is None or places.classify(None, process).kind != "file_io":
+    if process is None or places.classify(None, process).kind not in places.FILES:
         return ""
     call = places.system_call(process) or process.wchan or "in the kernel"
     file = f" {process.file}" if process.file else ""
@@ -212,7 +236,7 @@ def _process_line(process: wire.Process) -> str:
     parts = [f"pid {process.pid} state {process.state}"]
     if process.syscall:
         parts.append(f"syscall {places.system_call(process)}")
-    if process.wchan:
+    if process.wchan.strip():
         parts.append(f"wchan {process.wchan}")
     if process.file:
         parts.append(process.file)
@@ -244,9 +268,11 @@ _CAUSES: Final[dict[places.Kind, tuple[str, Layer]]] = {
     "store": ("rendezvous", "network"),
     "dataloader": ("dataloader", "data"),
     "file_io": ("file_io", "data"),
+    "file_lock": ("lock", "software"),
     "sleeping": ("sleeping", "software"),
     "lock": ("lock", "software"),
     "socket": ("socket", "network"),
+    "idle": ("idle", "software"),
     "compiling": ("compiling", "software"),
     "importing": ("computing", "software"),
     "computing": ("computing", "software"),
@@ -259,9 +285,11 @@ _VERBS: Final[dict[places.Kind, str]] = {
     "store": "waits for the rendezvous store",
     "dataloader": "loads data",
     "file_io": "is in a file operation:",
+    "file_lock": "waits for a file that another process has locked:",
     "sleeping": "sleeps",
     "lock": "waits for a lock or another thread",
     "socket": "waits for a socket",
+    "idle": "waits for work from outside the job, in an event loop or at a listening socket",
     "compiling": "compiles",
     "importing": "imports a module",
     "computing": "runs",

@@ -15,6 +15,8 @@ EXPLAINED = 64
 
 
 _UNSEEN: Final[tuple[Progress, str]] = ("unknown", "")
+_IDLE: Final[tuple[Progress, str]] = ("unknown", "with nothing to do there is nothing to see")
+"""A server without work stands as still as one that hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,8 @@ def blame(views: Mapping[int, RankView], absent: Sequence[int], now_ns: int) -> 
     nowhere is blamed with it, unless it is seen to move. Of very many absent ranks only the
     first are looked into.
     """
-    progress = {rank: progress_of(views[rank], now_ns) for rank in absent[:EXPLAINED]}
-    causes = {rank: absence_of(views[rank], now_ns) for rank in progress}
+    causes = {rank: absence_of(views[rank], now_ns) for rank in absent[:EXPLAINED]}
+    progress = {rank: _progress(views[rank], causes[rank], now_ns) for rank in causes}
     still = [rank for rank, (how, _) in progress.items() if how == "none"]
     unseen = [rank for rank, (how, _) in progress.items() if how == "unknown"]
     stalled = {causes[rank].why.cause for rank in still} - {"unknown"}
@@ -61,3 +63,8 @@ def blame(views: Mapping[int, RankView], absent: Sequence[int], now_ns: int) -> 
     moving = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] == "active")
     unknown = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] != "active")
     return Blame(culprits, moving, unknown)
+
+
+def _progress(view: RankView, cause: Absence, now_ns: int) -> tuple[Progress, str]:
+    progress = progress_of(view, now_ns)
+    return _IDLE if progress[0] == "none" and cause.why.cause == "idle" else progress

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from frtop_probe import wire
 from frtop_tui.diagnosis.places import place_line
 from frtop_tui.job.frames import own_frame
 from frtop_tui.job.model import RankView
@@ -36,6 +37,11 @@ _NETWORK_TEXT: Final = re.compile(
     re.IGNORECASE,
 )
 _TIMEOUT_TEXT: Final = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
+INTERRUPTED: Final = "interrupted"
+_CRASHES: Final = frozenset({
+    signals.SIGSEGV, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGABRT,
+    signals.SIGSYS, signals.SIGTRAP,
+})  # fmt: skip
 _ENDED_KINDS: Final = frozenset({"KeyboardInterrupt", "SignalException", "SystemExit"})
 
 
@@ -49,6 +55,12 @@ class Death:
     cause: str
     text: str
     killed: bool = False  # by SIGKILL
+    crashed: bool = False  # by a signal that the process brings on itself
+
+    @property
+    def failed(self) -> bool:
+        """Whether the program itself says that it failed, however late that was."""
+        return self.nature == "own" and self.cause in ("exception", "exit_status")
 
     @property
     def likeness(self) -> tuple[str, str]:
@@ -100,14 +112,20 @@ def deaths_of(ranks: Mapping[int, RankView]) -> Deaths:
 
 
 def _only_if_all(some: list[Death], found: list[Death]) -> list[Death]:
-    """The first of `some`, unless others broke first: then nobody's own cause is known."""
+    """The first of `some`, unless others broke first: then nobody's own cause is known.
+
+    Ctrl+c reaches every rank, some sooner; a launcher's SIGTERM then is its consequence.
+    """
     if not some:
         return []
+    some = [death for death in some if death.cause == INTERRUPTED] or some
     victims = [death for death in found if death.nature in ("network", "timeout")]
     if victims and victims[0].at_ns < some[0].at_ns - TOGETHER_NS:
         return []
     if any(death.nature == "timeout" for death in victims):
         return []
+    if some[0].cause == INTERRUPTED:
+        return some
     return [death for death in some if death.at_ns <= some[0].at_ns + TOGETHER_NS // 10]
 
 
@@ -115,28 +133,32 @@ def _death(view: RankView) -> Death | None:
     """How a rank ended, None if it lives or left cleanly."""
     raised, ending = view.raised, view.ending
     if raised is not None and raised.main:
-        where = f" at {place_line(own_frame(raised.frames))}" if raised.frames else ""
-        text = raised.text.strip().splitlines()[0][:200] if raised.text.strip() else ""
-        at_ns = (raised.at_ns or (ending.at_ns if ending else 0)) + view.clock_ns
-        nature = _nature_of(raised.kind.rpartition(".")[2], raised.text)
-        said = f"{raised.kind}: {text}{where}" if text else f"{raised.kind}{where}"
-        return Death(view.rank, at_ns, nature, "exception", said)
+        return _by_exception(view, raised)
     if ending is None or view.posture == "done":
         return None
-    at_ns = ending.at_ns + view.clock_ns
-    if ending.signal:
-        return _by_signal(view.rank, at_ns, ending.signal, ending.oom_kills)
-    if ending.exit_code is not None and ending.exit_code > 128 and _is_signal(ending.exit_code):
-        return _by_signal(view.rank, at_ns, ending.exit_code - 128, ending.oom_kills)
-    if ending.exit_code is not None:
-        text = f"exit status {ending.exit_code}"
-        return Death(view.rank, at_ns, "own", "exit_status", text)
+    at_ns, code = ending.at_ns + view.clock_ns, ending.exit_code
+    number = ending.signal or (code - 128 if code is not None and _is_signal(code) else 0)
+    if number:
+        return _by_signal(view.rank, at_ns, number, ending.oom_kills)
+    if code is not None:
+        return Death(view.rank, at_ns, "own", "exit_status", f"exit status {code}")
     return Death(view.rank, at_ns, "unknown", "unknown", "gone, cause unknown")
+
+
+def _by_exception(view: RankView, raised: wire.Raised) -> Death:
+    at_ns = (raised.at_ns or (view.ending.at_ns if view.ending else 0)) + view.clock_ns
+    kind = raised.kind.rpartition(".")[2]
+    if kind == "KeyboardInterrupt":
+        return _interrupted(view.rank, at_ns)
+    where = f" at {place_line(own_frame(raised.frames))}" if raised.frames else ""
+    text = raised.text.strip().splitlines()[0][:200] if raised.text.strip() else ""
+    said = f"{raised.kind}: {text}{where}" if text else f"{raised.kind}{where}"
+    return Death(view.rank, at_ns, _nature_of(kind, raised.text), "exception", said)
 
 
 def _is_signal(exit_code: int) -> bool:
     """A shell in between turns signal 9 into exit status 137."""
-    return exit_code - 128 in {int(known) for known in signals.Signals}
+    return exit_code > 128 and exit_code - 128 in {int(known) for known in signals.Signals}
 
 
 def _nature_of(kind: str, text: str) -> Nature:
@@ -149,6 +171,10 @@ def _nature_of(kind: str, text: str) -> Nature:
     return "own"
 
 
+def _interrupted(rank: int, at_ns: int) -> Death:
+    return Death(rank, at_ns, "ended", INTERRUPTED, "interrupted (ctrl+c)")
+
+
 def _by_signal(rank: int, at_ns: int, number: int, oom_kills: int) -> Death:
     try:
         name = signals.Signals(number).name
@@ -157,9 +183,12 @@ def _by_signal(rank: int, at_ns: int, number: int, oom_kills: int) -> Death:
     text = f"signal {number} ({name})"
     if number == signals.SIGKILL and oom_kills:
         return Death(rank, at_ns, "own", "oom", f"{text}, and the cgroup's oom_kill rose then")
+    if number == signals.SIGINT:
+        return _interrupted(rank, at_ns)
     nature: Nature = "own"
-    if number in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP):
+    if number in (signals.SIGTERM, signals.SIGHUP):
         nature = "ended"
     elif number == signals.SIGABRT:
         nature = "abort"
-    return Death(rank, at_ns, nature, "signal", text, killed=number == signals.SIGKILL)
+    killed, crashed = number == signals.SIGKILL, number in _CRASHES
+    return Death(rank, at_ns, nature, "signal", text, killed=killed, crashed=crashed)

@@ -105,5 +105,5 @@ def _children(view: RankView) -> tuple[int, ...]:
     if view.look is None:
         return ()
     children = view.look.processes[1:]
-    stuck = [c.pid for c in children if places.classify(None, c).kind == "file_io"]
+    stuck = [c.pid for c in children if places.classify(None, c).kind in places.FILES]
     return tuple(stuck[:2])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from frtop_probe.ring.fold import fold
-from frtop_tui.diagnosis.deaths import Death
+from frtop_tui.diagnosis.deaths import INTERRUPTED, Death
 from frtop_tui.diagnosis.phrases import (
     Missed,
     after_death,
     broken_evidence,
     cut,
+    death_layer,
     death_text,
     ended_age,
     ended_ns,
@@ -116,15 +117,17 @@ def dead(
     point = points[0] if points else None
     # Nobody among them is to blame when somebody told them all to end.
     outside = first.nature == "ended" and len(ranks) > 1
-    how = "were ended from outside" if outside else "died"
+    how = f"{'were ended from outside' if outside else 'died'}: {cut(first.text)}"
+    if first.cause == INTERRUPTED:
+        how = f"{'was' if len(ranks) == 1 else 'were'} {first.text}"
     return Verdict(
         kind="dead",
         # An abort may be a victim of other ranks' ops: their rings are read first.
         confidence="suspect" if first.nature in ("unknown", "abort") else "confirmed",
         progress="none",
         culprits=() if outside else ranks,
-        headline=f"{who(frame.ranks, ranks)} {how}: {cut(first.text)}{then}",
-        why=Why(first.cause, "software", death_text(first)),
+        headline=f"{who(frame.ranks, ranks)} {how}{then}",
+        why=Why(first.cause, death_layer(first), death_text(first)),
         next=after_death(first, view),
         victims=fold((waiting | followers) - set(ranks)),
         group=group_key(point.group) if point is not None else None,

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.deaths import Death
+from frtop_tui.diagnosis.deaths import INTERRUPTED, Death
 from frtop_tui.diagnosis.places import place_line
 from frtop_tui.diagnosis.points import Point
 from frtop_tui.job.frames import own_frame, site_line
-from frtop_tui.job.model import GroupKey, RankView
+from frtop_tui.job.model import GroupKey, Layer, RankView
 from frtop_tui.job.naming import duration, folded, group_label
 
 
@@ -128,20 +128,35 @@ def cut(text: str) -> str:
 
 
 def death_text(death: Death) -> str:
+    if death.cause == "signal" and death.crashed:
+        return f"ended by {death.text}: a crash in native code, or an abort"
     if death.cause == "signal":
-        return f"ended by {death.text}, by nothing that was seen here"
+        return f"ended by {death.text}; nothing seen here says who sent it"
+    if death.cause == INTERRUPTED:
+        return f"{death.text}: somebody pressed it, or sent SIGINT"
     if death.cause == "exit_status":
         return f"it ended with {death.text}, without an exception that was seen"
     return death.text
 
 
+def death_layer(death: Death) -> Layer:
+    """Where to look for the cause: who sends a signal is seldom the program itself."""
+    sent = death.cause == "signal" and not death.crashed
+    return "unknown" if sent or death.cause in (INTERRUPTED, "unknown") else "software"
+
+
 def after_death(death: Death, view: RankView) -> str:
+    output = f"read the end of rank {death.rank}'s own output"
     if death.cause == "exception" and view.raised is not None and view.raised.frames:
         return f"look at {place_line(own_frame(view.raised.frames))}"
-    if death.cause == "oom":
-        return f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom"
+    steps = {
+        INTERRUPTED: "nothing to look at in the code: it was ended on purpose",
+        "oom": f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom",
+        "signal": f"on {view.host}: dmesg | tail; who sent it: the scheduler, an operator,"
+        " the kernel?",
+    }
     if death.nature == "abort":
-        return f"read the end of rank {death.rank}'s own output: an abort says why there"
-    if death.cause == "signal":
-        return f"on {view.host}: dmesg | tail; who sent it: the scheduler, an operator, the kernel?"
-    return f"read the end of rank {death.rank}'s own output"
+        return f"{output}: an abort says why there"
+    if death.crashed:
+        return f"{output}; `python -X faulthandler` prints the stack of a crash"
+    return steps.get(death.cause, output)

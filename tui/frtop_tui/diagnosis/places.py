@@ -20,9 +20,11 @@ Kind = Literal[
     "store",  # rendezvous: waits for the key-value store
     "dataloader",
     "file_io",
+    "file_lock",  # waits for another process to let go of a locked file
     "sleeping",
     "lock",
     "socket",
+    "idle",  # an event loop or a listening socket with nothing to do
     "compiling",
     "importing",
     "computing",
@@ -31,6 +33,10 @@ Kind = Literal[
 
 WAITS: Final = frozenset({"collective", "backward", "device", "store"})
 """Kinds in which a thread that is asleep may be blocked in an op."""
+
+
+FILES: Final = frozenset({"file_io", "file_lock"})
+"""Kinds that are about a file, which the kernel often names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +90,17 @@ _PATH_CALLS: Final = frozenset(
 _SOCKET_CALLS: Final = frozenset(
     [
         "connect",
-        "accept",
-        "accept4",
         "recvfrom",
         "recvmsg",
         "sendto",
         "sendmsg",
-        "epoll_wait",
-        "epoll_pwait",
     ]
 )
+_SERVER_CALLS: Final = frozenset({"accept", "accept4", "epoll_wait", "epoll_pwait", "epoll_pwait2"})
+"""Where main threads of servers sleep; ops of ours wait in a futex, or poll for a store."""
+_LOCK_CALLS: Final = frozenset({"flock", "fcntl"})
+"""`fcntl` blocks for F_SETLKW only."""
+_LOCK_WAITS: Final = re.compile(r"locks_lock_inode_wait|flock_lock|posix_lock|setlk|lock_file_wait")
 _SLEEP_CALLS: Final = frozenset({"nanosleep", "clock_nanosleep"})
 
 _ANY: Final = re.compile("")
@@ -124,8 +131,12 @@ _LEAVES: Final[tuple[_Sign, ...]] = (
 )
 """What the innermost frame means when nothing around it says more."""
 
+_SERVERS: Final = re.compile(r"/(asyncio/(base_events|runners|unix_events)|socketserver)\.py$")
+
 _LINES: Final[tuple[tuple[re.Pattern[str], Kind], ...]] = (
     (re.compile(r"\bsleep\s*\("), "sleeping"),
+    (re.compile(r"\b(flock|lockf)\("), "file_lock"),
+    (re.compile(r"\.accept\("), "idle"),
     # Events and conditions wait in Python frames of their own; what waits right here in C++
     # is a Work, whatever the program calls it.
     (re.compile(r"\.wait\("), "collective"),
@@ -133,7 +144,7 @@ _LINES: Final[tuple[tuple[re.Pattern[str], Kind], ...]] = (
     (
         re.compile(
             r"\.(read|readline|readlines|readinto|write|flush|fsync)\(|\bopen\(|np\.load"
-            r"|torch\.(load|save)|flock\("
+            r"|torch\.(load|save)"
         ),
         "file_io",
     ),
@@ -166,6 +177,10 @@ def classify(stack: wire.ThreadStack | None, process: wire.Process | None = None
     leaf = frames[0]
     line = place_line(own_frame(frames))
     kind = _library_kind(frames) or _line_kind(leaf)
+    if _waits_for_file_lock(process) and kind != "dataloader" and kind not in WAITS:
+        return Place("file_lock", line, leaf)
+    if _serves(frames) and not stack.active:
+        return Place("idle", line, leaf)
     if kind is not None:
         return Place(kind, line, leaf)
     if stack.active or stack.owns_gil:
@@ -194,6 +209,21 @@ def _is_rendezvous(frames: tuple[wire.TraceFrame, ...]) -> bool:
     return bool(names & {"init_process_group", "_store_based_barrier", "_new_process_group_helper"})
 
 
+def _serves(frames: tuple[wire.TraceFrame, ...]) -> bool:
+    """Whether the innermost frames wait for events of a server, not for one connection."""
+    leaf = frames[0]
+    if leaf.file.endswith("/selectors.py"):
+        return any(_SERVERS.search(frame.file) for frame in frames[1:3])
+    accepts = leaf.file.endswith("/socket.py") and leaf.function == "accept"
+    return accepts or bool(_SERVERS.search(leaf.file))
+
+
+def _waits_for_file_lock(process: wire.Process | None) -> bool:
+    if process is None or process.state == "R":
+        return False
+    return system_call(process) in _LOCK_CALLS or bool(_LOCK_WAITS.search(process.wchan))
+
+
 def _line_kind(leaf: wire.TraceFrame) -> Kind | None:
     """What the text of the innermost line says: the C call made there has no frame."""
     return next((kind for text, kind in _LINES if text.search(leaf.source)), None)
@@ -206,7 +236,9 @@ def _kernel_kind(process: wire.Process | None) -> Kind:
     on_file = call in _FILE_CALLS and process.file.startswith("/")
     signs: tuple[tuple[bool, Kind], ...] = (
         (call in _SLEEP_CALLS or "nanosleep" in process.wchan, "sleeping"),
+        (_waits_for_file_lock(process), "file_lock"),
         (process.state == "D" or call in _PATH_CALLS or on_file, "file_io"),
+        (call in _SERVER_CALLS, "idle"),
         (call in _SOCKET_CALLS or process.file.startswith("socket:"), "socket"),
         (process.state == "R", "computing"),
         (is_asleep_on_lock(process), "lock"),

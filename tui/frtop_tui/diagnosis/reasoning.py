@@ -15,6 +15,7 @@ from frtop_tui.diagnosis import verdict as words
 from frtop_tui.diagnosis.absence import absence_of, never_joined
 from frtop_tui.diagnosis.behind import behind_of
 from frtop_tui.diagnosis.blame import Blame, Culprits, blame
+from frtop_tui.diagnosis.certainty import REACH, belong_to_heard_hosts, doubt, members_known
 from frtop_tui.diagnosis.deaths import Death, deaths_of
 from frtop_tui.diagnosis.inquiry import SUSPECTS_PER_POINT
 from frtop_tui.diagnosis.memory import Found, Suspicions, look_stamp
@@ -28,8 +29,8 @@ from frtop_tui.diagnosis.points import (
 )
 from frtop_tui.diagnosis.progress import progress_of
 from frtop_tui.diagnosis.signatures import Disagreement, disagreements
-from frtop_tui.diagnosis.waiting import Wait, main_place, patience_ns, wait_of
-from frtop_tui.job.model import Frame, RankView, Verdict
+from frtop_tui.diagnosis.waiting import Wait, patience_ns, wait_of
+from frtop_tui.job.model import Frame, Verdict
 from frtop_tui.job.naming import folded
 
 SKEW_NS = 1_000_000_000
@@ -40,7 +41,6 @@ EARLY_NS = 2_000_000_000
 MOST_ROOTS = 16
 """Nobody reads more, and each costs a pass over the points."""
 
-_REACH = "reach the hosts that are silent: are they up, is the agent running?"
 _CERTAIN = frozenset({"stopped", "gil"})
 """Causes that updates alone tell, so that no look has to confirm them."""
 
@@ -169,7 +169,8 @@ class Case:
         every = {death.rank for group in roots for death in group}
         points = self.points.at({*every, *(d.rank for d in followers)}, self._now)
         self._explained |= {id(point) for point in points}
-        if not points and not followers and self._nobody_needs(every):
+        failed = any(death.failed for group in roots for death in group)
+        if not points and not followers and not failed and self._nobody_needs(every):
             return []
         behind = {death.rank for death in followers}
         made = []
@@ -295,6 +296,9 @@ class Case:
         for culprits in found.culprits:
             points = [point, *self._also_waiting(point, culprits.ranks)]
             verdict = words.not_entered(self.frame, points, culprits, found)
+            if not any(map(members_known, points)):
+                made.append(words.doubted(verdict, point))
+                continue
             made.append(self._confirm_absent(verdict, point, culprits.ranks))
         return made
 
@@ -327,24 +331,9 @@ class Case:
         culprit = halted[0] if len(halted) == 1 else None
         absence = absence_of(culprit, self._now) if culprit is not None else None
         made = words.stuck(self.frame, point, culprit, absence)
-        if culprit is None and (doubt := self._doubt(point)):
-            made = words.undecided(self.frame, point, *doubt)
+        if culprit is None and (why_not := doubt(self._views, point)):
+            made = words.undecided(self.frame, point, *why_not)
         return self._confirmed(made, ("stuck", point.id), self._now)
-
-    def _doubt(self, point: Point) -> tuple[str, str] | None:
-        """Why a wait that all have entered may not be stuck, and what to do about it."""
-        views = [view for rank in point.members if (view := self._views.get(rank)) is not None]
-        unheard = [view.rank for view in views if view.posture == "unheard"]
-        dump = f"py-spy dump --pid {self._views[point.waits[0].rank].identity.pid}"
-        if point.op.p2p:
-            return "its peer has issued the other half, or which peer is not known", dump
-        if unheard:
-            text = f"{folded(unheard)} had entered it, too, and cannot be seen any more"
-            return text, _REACH
-        if not point.op.tracked and not any(_inside(self._views[r]) for r in point.waiting):
-            text = "all have issued it; whether devices still work on it, or on what came"
-            return f"{text} after it, cannot be seen", dump.replace("dump", "dump --native")
-        return None
 
     def _unseen(self, point: Point) -> Verdict:
         never = [rank for rank in point.unseen if rank not in self._views]
@@ -352,20 +341,18 @@ class Case:
             seen = f"{folded(never)} never heard of"
             culprits = Culprits(tuple(never), never_joined(never), ("unknown", seen))
             made = words.not_entered(self.frame, [point], culprits, Blame((culprits,)))
+            if not members_known(point):
+                return words.doubted(made, point)
+            if not belong_to_heard_hosts(self._views, never):
+                return made
             return self._confirmed(made, ("never", point.id, tuple(never)), self._now)
         made = words.undecided(
             self.frame,
             point,
             f"{folded(point.unseen)} cannot be seen, so it may be any of them, or none",
-            _REACH,
+            REACH,
         )
         return self._confirmed(made, ("unseen", point.id), self._now)
-
-
-def _inside(view: RankView) -> bool:
-    """Whether a rank's stack is in the call of a collective itself."""
-    place = main_place(view)
-    return place is not None and place.kind == "collective"
 
 
 def _follows(point: Point, found: Disagreement) -> bool:

@@ -6,6 +6,7 @@ Verdicts on deaths are in `obituary`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.absence import Absence
@@ -64,6 +65,12 @@ def not_entered(
         evidence=tuple(evidence),
         missing=absence.missing,
     )
+
+
+def doubted(verdict: Verdict, point: Point) -> Verdict:
+    """`verdict` on a wait of which nobody can say who has to come."""
+    text = f"who has to call {point.kind} is not known; mostly every rank of the job"
+    return replace(verdict, missing=(*verdict.missing, text))
 
 
 def _absent_text(frame: Frame, point: Point, culprits: Sequence[int], waiting: set[int]) -> str:

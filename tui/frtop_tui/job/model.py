@@ -160,7 +160,8 @@ class Why:
     """Cause of a rank's absence. `cause` is a stable word, `text` the sentence."""
 
     cause: str  # dataloader, file_io, gil, stopped, sleeping, lock, computing, compiling,
-    # exited, exception, signal, oom, other_group, out_of_loop, never_joined, unknown, ...
+    # exited, exception, signal, oom, interrupted, idle, other_group, out_of_loop,
+    # never_joined, unknown, ...
     layer: Layer
     text: str
 

@@ -1,0 +1,61 @@
+"""What no amount of looking settles: where a finding stays a suspicion, or undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from frtop_tui.diagnosis.absence import stacks_step
+from frtop_tui.diagnosis.points import Point
+from frtop_tui.diagnosis.waiting import main_place
+from frtop_tui.job.model import RankView
+from frtop_tui.job.naming import folded
+
+REACH: Final = "reach the hosts that are silent: are they up, is the agent running?"
+_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def members_known(point: Point) -> bool:
+    """Whether it is known who has to come to `point`.
+
+    Everybody of the world to `init_process_group`. To `new_group` and the like mostly,
+    too, but not with `use_local_synchronization`, nor when a group is split or shrunk.
+    """
+    return not point.op.pseudo or point.kind == "init_process_group"
+
+
+def belong_to_heard_hosts(views: Mapping[int, RankView], never: Sequence[int]) -> bool:
+    """Whether `never` would run on hosts that are heard, going by the ranks around them.
+
+    Others may run where nobody has looked: then that they were never heard of means little.
+    """
+    if all(view.identity.job.master_addr in _LOCAL for view in views.values()):
+        return True
+    spans: dict[str, tuple[int, int]] = {}
+    for rank, view in views.items():
+        first, last = spans.get(view.host, (rank, rank))
+        begin = rank - max(0, view.identity.local_rank)
+        spans[view.host] = (min(first, begin), max(last, rank))
+    return all(any(first <= rank <= last for first, last in spans.values()) for rank in never)
+
+
+def doubt(views: Mapping[int, RankView], point: Point) -> tuple[str, str] | None:
+    """Why a wait that all have entered may not be stuck, and what to do about it."""
+    members = [view for rank in point.members if (view := views.get(rank)) is not None]
+    unheard = [view.rank for view in members if view.posture == "unheard"]
+    waiter = views[point.waits[0].rank]
+    if point.op.p2p:
+        text = "its peer has issued the other half, or which peer is not known"
+        return text, stacks_step(waiter)
+    if unheard:
+        return f"{folded(unheard)} had entered it, too, and cannot be seen any more", REACH
+    if not point.op.tracked and not any(_inside(views[rank]) for rank in point.waiting):
+        text = "all have issued it; whether devices still work on it, or on what came"
+        return f"{text} after it, cannot be seen", stacks_step(waiter, native=True)
+    return None
+
+
+def _inside(view: RankView) -> bool:
+    """Whether a rank's stack is in the call of a collective itself."""
+    place = main_place(view)
+    return place is not None and place.kind == "collective"
