@@ -388,39 +388,6 @@ def no_agent() -> Frame:
     )
 
 
-def many(world: int = 4096, tick: int = 0, changed: float = 0.1) -> Frame:
-    """A large job of which a share of ranks changes from tick to tick."""
-    ranks: dict[int, RankView] = {}
-    for number in range(world):
-        # Scattered, as ranks of different groups are; and each one heard in every tick.
-        turned = (number * 7919 + tick * 104_729) % 1000 < changed * 1000 / 2
-        base = _moving(number)
-        ranks[number] = base.judged(
-            "blocked" if turned else "moving", base.posture_since_ns, base.blocked_on
-        )
-    job = wire.Job("node0", 29500, world, name="large")
-    return Frame(
-        NOW,
-        WALL,
-        "healthy",
-        NOW - 100 * S,
-        job,
-        up_s=100 + tick / 4,
-        ranks=ranks,
-        groups=groups((), (), 0.1),
-        coverage=Coverage(world, world),
-    )
-
-
-_KEPT: dict[int, RankView] = {}
-
-
-def _moving(number: int) -> RankView:
-    if number not in _KEPT:
-        _KEPT[number] = replace(rank_view(number, "moving", age_s=100.0), host=f"node{number // 8}")
-    return _KEPT[number]
-
-
 SCENES = {
     "hung": hung,
     "healthy": healthy,
@@ -429,5 +396,4 @@ SCENES = {
     "refused": refused,
     "connecting": connecting,
     "no_agent": no_agent,
-    "many": many,
 }

@@ -12,7 +12,7 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_grid import RankGrid
 from frtop_tui.widgets.rank_table import RankTable
 
-from . import scenes
+from . import odd_scenes, scenes
 from .driving import driven
 
 
@@ -59,11 +59,11 @@ async def test_a_changed_row_of_the_table_paints_its_changed_cells_only() -> Non
 
 
 async def test_changes_out_of_sight_paint_nothing() -> None:
-    async with driven(scenes.many()) as app:
+    async with driven(odd_scenes.many()) as app:
         await app.press("2", "less_than_sign")
         table = app.screen.query_one(RankTable)
         painted(table)
-        await app.give(with_postures(scenes.many(), dict.fromkeys(range(2000, 2400), "late")))
+        await app.give(with_postures(odd_scenes.many(), dict.fromkeys(range(2000, 2400), "late")))
         assert painted(table) == 0
 
 
@@ -77,7 +77,7 @@ async def test_changes_out_of_sight_paint_nothing() -> None:
 async def test_thousands_of_live_ranks_cost_little(
     keys: tuple[str, ...], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frames = [scenes.many(4096, tick) for tick in range(12)]
+    frames = [odd_scenes.many(4096, tick) for tick in range(12)]
     async with driven(frames[0], size=(160, 50)) as app:
         await app.press(*keys)
         await app.sees("4096/4096 heard")

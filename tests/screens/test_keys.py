@@ -66,6 +66,48 @@ async def test_a_moved_cursor_stays_where_it_is_when_frames_come() -> None:
         assert app.app.screen.query_one(RankGrid).chosen == 38
 
 
+@pytest.mark.parametrize("keys", [(), ("enter",), ("2",), ("4",), ("question_mark",)])
+async def test_the_way_out_and_to_help_are_in_sight_in_a_small_terminal(
+    keys: tuple[str, ...],
+) -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press(*keys)
+        await app.sees("q quit", "? help")
+        last = app.text().splitlines()[-1]
+        if keys:
+            assert last.index("esc back") < last.index("? help")
+        assert last.count("stacks") <= 1
+
+
+async def test_keys_stand_in_the_order_of_need() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.sees(" enter look  b stacks  ? help  q quit  / filter  space mark  2 ranks")
+
+
+async def test_ones_own_frame_is_in_sight_of_the_innermost_one() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("enter")
+        await app.sees("◀ yours")
+        assert "unfold" not in app.text()
+        await app.pilot.resize_terminal(80, 20)
+        await app.sees("… 5 frames, enter unfolds", "wait ", "◀ yours", "enter unfold ")
+        await app.press("enter")
+        await app.sees("_try_get_data")
+        await app.press("space")
+        await app.sees("… 5 frames")
+
+
+async def test_classes_out_of_sight_are_counted() -> None:
+    ranks = dict(scenes.hung().ranks)
+    for number, posture in ((1, "moving"), (2, "silent"), (3, "stopped")):
+        ranks[number] = replace(ranks[number], posture=posture, blocked_on=None)  # type: ignore[arg-type]
+    async with driven(replace(scenes.hung(), ranks=ranks)) as app:
+        await app.press("enter")
+        await app.sees("the other ranks, +3 more")
+        await app.pilot.resize_terminal(120, 50)
+        await app.until(lambda: "+3 more" not in app.text())
+
+
 async def test_numbers_switch_between_views() -> None:
     async with driven(scenes.hung()) as app:
         for key, kind in (("2", RanksScreen), ("4", StacksScreen), ("1", Overview)):
@@ -168,7 +210,9 @@ async def test_pause_keeps_the_moment_and_says_so() -> None:
 async def test_help_lists_the_keys_of_the_screen_it_was_opened_on() -> None:
     async with driven(scenes.hung(), size=(100, 60)) as app:
         await app.press("question_mark")
-        await app.sees("help: keys of job", "look at rank", "others wait for it", "host:node[0-3]")
+        await app.sees(
+            "help: keys of job", "look: queue, stack", "others wait for it", "host:node[0-3]"
+        )
         await app.press("question_mark")
         assert isinstance(app.screen, Overview)
         await app.press("enter", "question_mark")

@@ -9,7 +9,7 @@ import pytest
 from frtop_tui.job.model import Frame
 from frtop_tui.screens.rank import RankScreen
 
-from . import scenes
+from . import odd_scenes, scenes
 from .driving import driven
 
 
@@ -34,6 +34,48 @@ async def test_no_agent_is_a_sentence_with_the_next_step() -> None:
         await app.sees("nobody answers at node0:7790", "frtop attach", "connection refused")
 
 
+async def test_a_refused_connection_is_said_once() -> None:
+    said = "connection refused at node0:7790: start an agent there"
+    frame = scenes.no_agent()
+    frame = replace(frame, problem=said, hosts=(replace(frame.hosts[0], problem=said),))
+    async with driven(frame, size=(120, 30)) as app:
+        await app.sees(said)
+        assert app.text().count("connection refused") == 1
+
+
+async def test_a_job_of_another_name_is_answered_with_the_names_there_are() -> None:
+    async with driven(odd_scenes.another_job()) as app:
+        await app.sees("NO JOB · no job is called 'gpt'", "+1 job", "agents answer")
+        await app.sees("llama-70b, 64 ranks; to see it: frtop --job llama-70b")
+        assert "nothing heard" not in app.text()
+
+
+async def test_other_jobs_are_announced_with_the_way_to_them() -> None:
+    async with driven(odd_scenes.pipeline(), size=(100, 60)) as app:
+        await app.sees("llama-70b · +1 other job · 64 ranks")
+        await app.sees("other job  llama 13b, 16 ranks; to see it: frtop --job 'llama 13b'")
+        await app.press("question_mark")
+        await app.sees("+1 other job")
+
+
+async def test_a_group_of_sends_and_receives_says_how_many() -> None:
+    async with driven(odd_scenes.pipeline(), size=(100, 40)) as app:
+        await app.sees("81 p2p", "send/recv")
+        assert "no op yet" not in app.text()
+
+
+async def test_groups_of_a_job_that_is_over_are_not_idle() -> None:
+    async with driven(odd_scenes.over(), size=(120, 30)) as app:
+        await app.sees("tp:* x8", "ended")
+        assert "idle" not in app.text()
+
+
+async def test_notes_of_the_frame_are_shown() -> None:
+    frame = replace(scenes.healthy(), notes=("rank 9 of an earlier attempt died",))
+    async with driven(frame, size=(100, 40)) as app:
+        await app.sees("rank 9 of an earlier attempt died")
+
+
 async def test_an_empty_frame_can_be_walked_through() -> None:
     async with driven(Frame(scenes.NOW, scenes.WALL, "empty")) as app:
         await app.sees("NO JOB")
@@ -42,12 +84,12 @@ async def test_an_empty_frame_can_be_walked_through() -> None:
         assert app.source.dumped == []
 
 
-@pytest.mark.parametrize("scene", sorted(scenes.SCENES))
+@pytest.mark.parametrize("scene", sorted(odd_scenes.SCENES))
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 60)])
 async def test_every_scene_is_drawn_on_every_screen(scene: str, size: tuple[int, int]) -> None:
     if scene == "many":
         pytest.skip("has its own test of cost")
-    async with driven(scenes.SCENES[scene](), size=size) as app:
+    async with driven(odd_scenes.SCENES[scene](), size=size) as app:
         for key in ("enter", "escape", "2", "4", "question_mark", "1"):
             await app.press(key)
             await app.sees("?")

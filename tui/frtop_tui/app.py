@@ -52,7 +52,9 @@ class FrtopApp(OrderedKeys, inherit_bindings=False):
         Binding("question_mark", "help", "help", tooltip="all keys of this screen", id="help"),
         Binding("1", "view('job')", "job", show=False, tooltip="verdict and ranks", id="view.job"),
         Binding("2", "view('ranks')", "ranks", tooltip="all ranks as a table", id="view.ranks"),
-        Binding("4", "view('stacks')", "stacks", tooltip="merged stacks", id="view.stacks"),
+        Binding(
+            "4", "view('stacks')", "stacks", show=False, tooltip="merged stacks", id="view.stacks"
+        ),
         Binding("Z", "pause", "pause", tooltip="keep this moment on the screen", id="pause"),
         Binding("y", "copy", "copy", tooltip="copy the verdict", id="copy"),
         Binding("q", "quit", "quit", id="quit"),

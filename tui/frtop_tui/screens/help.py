@@ -23,6 +23,7 @@ WORDS = {
     "pending": "issued and not complete; `blocked`: a thread cannot go on without it",
     "beat": "the recorder's sign of life, several a second",
     "heard": "ranks whose agent speaks; what is not heard is never called healthy",
+    "+1 other job": "one more job is heard; `frtop --job NAME` shows it",
     "idle": "of a thread: it waits; a hung main thread reads idle",
     "yours": "the innermost frame outside torch, the standard library and packages",
 }

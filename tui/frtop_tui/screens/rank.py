@@ -79,7 +79,7 @@ class RankScreen(FrameScreen):
     AUTO_FOCUS = "#stack"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "back", tooltip="to where one came from", id="back"),
-        Binding("b", "take", "take stacks", tooltip="take its stacks now", id="rank.stacks"),
+        Binding("b", "take", "stacks", tooltip="take its stacks now", id="stacks.take"),
         Binding("n", "neighbour(1)", "next rank", id="rank.next"),
         Binding("p", "neighbour(-1)", "previous", tooltip="previous rank", id="rank.previous"),
         Binding("F", "follow", "follow", tooltip="queue: back to the newest op", id="follow"),

@@ -20,7 +20,7 @@ class StacksScreen(FrameScreen):
     crumb = "stacks"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "back", tooltip="to where one came from", id="back"),
-        Binding("b", "take", "take again", tooltip="take the stacks anew", id="stacks.take"),
+        Binding("b", "take", "stacks again", tooltip="take the stacks anew", id="stacks.take"),
     ]
 
     def __init__(self, marked: set[int]) -> None:

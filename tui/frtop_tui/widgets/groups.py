@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, repeat
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from frtop_tui.job.model import Frame, GroupView
+from frtop_tui.job.model import Frame, GroupView, RankView
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, plain
 from frtop_tui.widgets.wording import age, group_name, kind
@@ -24,6 +24,10 @@ class Row:
 
     label: str
     groups: tuple[GroupView, ...]
+    over: bool = False
+    """All members have ended: nothing is idle, and nothing will come."""
+    p2p: int = 0
+    """Sends and receives of its most diligent member; 0 where collectives tell more."""
 
     @property
     def first(self) -> GroupView:
@@ -48,6 +52,33 @@ def rows_of(groups: Sequence[GroupView]) -> list[Row]:
     return rows
 
 
+def completed(rows: Sequence[Row], ranks: Mapping[int, RankView]) -> list[Row]:
+    """The rows with what only the ranks tell: that all have ended, and their p2p ops."""
+    ended = {number for number, rank in ranks.items() if rank.ending is not None}
+    found: list[Row] = []
+    for row in rows:
+        over = bool(ended) and all(ended.issuperset(group.members) for group in row.groups)
+        silent = all(group.number <= 0 for group in row.groups)
+        p2p = max(map(p2p_ops, row.groups, repeat(ranks))) if silent else 0
+        found.append(replace(row, over=over, p2p=p2p) if over or p2p else row)
+    return found
+
+
+def p2p_ops(view: GroupView, ranks: Mapping[int, RankView]) -> int:
+    """How many sends and receives the most diligent member has issued there."""
+    name = (view.key.name, view.key.ranks, view.key.epoch)
+    return max(
+        (
+            rank.fronts[number].p2p
+            for rank in map(ranks.get, view.members)
+            if rank is not None
+            for number, group in rank.groups.items()
+            if number in rank.fronts and (group.name, group.ranks, group.epoch) == name
+        ),
+        default=0,
+    )
+
+
 def _family(group: GroupView) -> str:
     """`tp` of `tp:4`: what numbered groups of one purpose have in common."""
     return group_name(group).rstrip("0123456789").rstrip(":_-[]. ") or group_name(group)
@@ -60,6 +91,8 @@ def state_of(row: Row) -> Span:
         late = f"{len(group.late)} late" if group.late else ""
         waiting = f"{len(group.waiting)} wait" if group.waiting else ""
         return (", ".join(filter(None, (late, waiting))), "late" if group.late else "blocked")
+    if row.over:
+        return ("ended", "dim")
     idle = min(member.idle_s for member in row.groups)
     return ("active", "moving") if idle < IDLE_S else (f"idle {age(idle)}", "dim")
 
@@ -69,8 +102,11 @@ def row_line(row: Row, label_width: int, width: int) -> Line:
     group = row.first
     state = state_of(row)
     furthest = max(member.number for member in row.groups)
-    number = f"{'' if group.exact else '~'}#{furthest}" if furthest > 0 else "no op yet"
-    what = kind(group.last) if group.last is not None and len(row.groups) == 1 else ""
+    if row.p2p:
+        number, what = f"{row.p2p} p2p", "send/recv"
+    else:
+        number = f"{'' if group.exact else '~'}#{furthest}" if furthest > 0 else "no op yet"
+        what = kind(group.last) if group.last is not None and len(row.groups) == 1 else ""
     head = f"{fit(row.label, label_width)} {len(group.members):>5}  {number:<9} "
     return (
         (head, "strong" if group.late else ""),
@@ -92,7 +128,7 @@ class GroupPanel(LineView):
         self.rows: list[Row] = []
 
     def show(self, frame: Frame) -> None:
-        self.rows = rows_of(frame.groups)
+        self.rows = completed(rows_of(frame.groups), frame.ranks)
         self.entitle(f"groups {len(frame.groups)}" if frame.groups else "groups")
         self.redraw()
 

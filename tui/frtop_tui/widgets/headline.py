@@ -35,11 +35,19 @@ def job_line(frame: Frame) -> Line:
     return join(
         (
             plain(job_name(frame), "strong"),
+            plain(other_jobs(frame), "warn"),
             plain(ranks_word(world) if frame.job else ""),
             plain(folded_hosts(names or tuple(host.name for host in frame.hosts))),
             plain(f"up {age(frame.up_s)}" if frame.up_s else "", "dim"),
         )
     )
+
+
+def other_jobs(frame: Frame) -> str:
+    """That there is more to see than this job; the panel below says how."""
+    count = len(frame.other_jobs)
+    word = "other job" if frame.job else "job"
+    return f"+{count} {word}{'s' * (count > 1)}" if count else ""
 
 
 def health_line(frame: Frame) -> Line:
@@ -52,6 +60,8 @@ def health_line(frame: Frame) -> Line:
     if left and frame.health not in NOT_KILLED:
         nearest = min(left)
         limit = f"times out in {age(nearest)}" if nearest > 0 else "its timeout has passed"
+    if frame.health == "empty" and frame.problem:
+        limit = frame.problem
     partial = frame.health == "healthy" and not frame.coverage.complete
     return (
         (f" {word} ", HEALTH_TONE[frame.health]),
@@ -63,6 +73,8 @@ def health_line(frame: Frame) -> Line:
 def heard(frame: Frame) -> Line:
     """How much of the job is seen: partial is never shown as complete."""
     coverage = frame.coverage
+    if not coverage.expected and frame.health == "empty":
+        return plain("agents answer", "dim")
     if not coverage.expected:
         return plain("nothing heard yet", "warn")
     text = f"{coverage.heard}/{coverage.expected} heard"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from textual.binding import Binding
+
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, width_of
 
@@ -18,13 +20,23 @@ KEY_NAMES = {
 }
 
 
+FIRST = ("open", "back", "take", "help", "quit", "filter", "mark", "view")
+"""Last or first parts of the ids of bindings, in the order of a tired person's needs."""
+
+
+def need(binding: Binding) -> int:
+    """Place of a key in the line; those that nobody thought of come last."""
+    parts = (binding.id or "").split(".")
+    return min((FIRST.index(part) for part in parts if part in FIRST), default=len(FIRST))
+
+
 def key_name(key: str) -> str:
     """What is printed on the keyboard."""
     return KEY_NAMES.get(key, key)
 
 
 class KeyLine(LineView, can_focus=False):
-    """As many keys as fit, the most useful first; `?` always."""
+    """As many keys as fit, the most useful first: the way in, out, to help and away."""
 
     def __init__(self) -> None:
         super().__init__(id="keys")
@@ -47,11 +59,10 @@ class KeyLine(LineView, can_focus=False):
         """Takes the keys over from what is focused now."""
         if not self.is_mounted or not self.screen.is_active:
             return
-        found: dict[str, tuple[str, str]] = {}
+        found: dict[str, Binding] = {}
         for _, binding, enabled, _ in self.screen.active_bindings.values():
             if binding.show and enabled and binding.action not in found:
-                found[binding.action] = (binding.key_display or binding.key, binding.description)
-        # Help first: it is the one key that leads to all others when the line is full.
-        ordered = sorted(found.items(), key=lambda item: item[0] not in ("help", "app.help"))
-        self.keys = tuple(pair for _, pair in ordered)
+                found[binding.action] = binding
+        ordered = sorted(found.values(), key=need)
+        self.keys = tuple((b.key_display or b.key, b.description) for b in ordered)
         self.redraw()

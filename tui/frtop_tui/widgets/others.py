@@ -67,9 +67,14 @@ class OthersPane(LineView):
         if self.frame is None:
             return ()
         rows: list[Line] = []
-        for posture, what, ranks in classes(self.frame, self.besides):
+        found = classes(self.frame, self.besides)
+        height, seen = self.scrollable_content_region.height, 0
+        for posture, what, ranks in found:
+            seen += len(rows) < height
             head = f"{ranks_word(len(ranks))}: "
             words = words_of(posture, what)
             who = cut(fold(ranks), max(width - len(head) - 2, 12))
             rows += wrap(f"{words}  {who}", width, "", (head, "strong"))
+        more = len(found) - seen
+        self.entitle("the other ranks" + (f", +{more} more" if more else ""))
         return rows or [plain("no other ranks heard", "dim")]

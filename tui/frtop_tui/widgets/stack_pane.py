@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.job.frames import frame_line, is_yours, yours
 from frtop_tui.job.model import Frame, RankView
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, fit, join, plain, tail, wrap
+from frtop_tui.widgets.spans import Line, Span, fit, join, plain, tail, wrap
 from frtop_tui.widgets.wording import calm
+
+YOURS: Final[Span] = ("  ◀ yours", "yours")
 
 
 def thread_line(thread: wire.ThreadStack, main_ident: int, look: wire.Look) -> Line:
@@ -29,40 +34,53 @@ def thread_line(thread: wire.ThreadStack, main_ident: int, look: wire.Look) -> L
     )
 
 
-def frame_lines(frames: Sequence[wire.TraceFrame], width: int) -> list[Line]:
-    """Innermost first, the user's own line marked, with its text where it is known."""
+def frame_lines(
+    frames: Sequence[wire.TraceFrame], width: int, *, folded: bool = False
+) -> list[Line]:
+    """Innermost first, the user's own line marked, with its text where it is known.
+
+    `folded` leaves out what lies between the innermost frame and the user's own: what a
+    rank is in and who called it stand side by side.
+    """
     rows: list[Line] = []
     mine = yours(frames)
+    hidden = range(1, mine) if folded and mine is not None and mine > 2 else range(0)
     names = min(30, max(16, width // 3), max((len(f.function) for f in frames), default=16))
     for index, frame in enumerate(frames):
+        if index in hidden:
+            if index == hidden.start:
+                rows.append(plain(f"  … {len(hidden)} frames, enter unfolds", "dim"))
+            continue
         is_mine = index == mine
         tone = "yours" if is_mine else ""
         where = tail(frame_line(frame), max(8, width - names - 3 - (10 if is_mine else 0)))
         row: Line = (("  " + fit(frame.function, names) + " ", tone), (where, tone or "dim"))
-        rows.append((*row, ("  ◀ yours", "yours")) if is_mine else row)
+        rows.append((*row, YOURS) if is_mine else row)
         # The text of torch's lines would push one's own out of sight.
         if frame.source and is_yours(frame):
             rows.append(plain("    " + fit(frame.source.strip(), max(8, width - 4)).rstrip(), tone))
     return rows or [plain("  no Python frames", "dim")]
 
 
-def dump_lines(dump: wire.Dump, main_ident: int, look: wire.Look, width: int) -> list[Line]:
+def dump_lines(
+    dump: wire.Dump, main_ident: int, look: wire.Look, width: int, *, folded: bool
+) -> list[Line]:
     """One process: its threads, or the sentence that says why there are none."""
     if dump.error:
         return wrap(dump.help or f"no stack: {dump.error}", width, "warn")
     rows: list[Line] = []
     for thread in sorted(dump.threads, key=lambda thread: thread.ident != main_ident):
         rows.append(thread_line(thread, main_ident, look))
-        rows += frame_lines(thread.frames, width)
+        rows += frame_lines(thread.frames, width, folded=folded)
     return rows or [plain("no threads with Python frames", "dim")]
 
 
-def stack_lines(rank: RankView, width: int) -> list[Line]:
+def stack_lines(rank: RankView, width: int, *, folded: bool = False) -> list[Line]:
     """The exception that ended the rank first, then the last dump of all its processes."""
     rows: list[Line] = []
     if rank.raised is not None:
         rows.append(plain(f"raised in {rank.raised.thread}", "bad"))
-        rows += frame_lines(rank.raised.frames, width)
+        rows += frame_lines(rank.raised.frames, width, folded=folded)
     look = rank.look
     if rank.ending is not None:
         if look is None or not any(thread.frames for thread in rank.threads):
@@ -74,19 +92,29 @@ def stack_lines(rank: RankView, width: int) -> list[Line]:
         if dump.pid != rank.identity.pid:
             child = next((p for p in look.processes if p.pid == dump.pid), None)
             rows.append(plain(f"child {dump.pid} {child.name if child else ''}".rstrip(), "strong"))
-        rows += dump_lines(dump, rank.identity.main_ident, look, width)
+        rows += dump_lines(dump, rank.identity.main_ident, look, width, folded=folded)
     return rows
 
 
 class StackPane(LineView):
-    """Stacks of the rank on the screen."""
+    """Stacks of the rank on the screen; folded where the user's own frame has no room."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "enter,space", "turn", "unfold", tooltip="all frames, or fold them", id="stack.open"
+        ),
+    ]
 
     def __init__(self) -> None:
         super().__init__(id="stack", classes="pane")
         self.entitle("stack")
         self.rank: RankView | None = None
+        self.unfolded = False
+        self.foldable = False
 
     def show(self, frame: Frame, rank: RankView) -> None:
+        if self.rank is None or self.rank.rank != rank.rank:
+            self.unfolded = False
         self.rank = rank
         look = rank.look
         if look is None or not look.dumps:
@@ -103,4 +131,26 @@ class StackPane(LineView):
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
-        return () if self.rank is None else stack_lines(self.rank, width)
+        if self.rank is None:
+            return ()
+        rows = stack_lines(self.rank, width)
+        height = self.scrollable_content_region.height
+        mine = next((y for y, row in enumerate(rows) if row[-1] == YOURS), 0)
+        self._foldable(mine >= height)
+        if self.unfolded or not self.foldable:
+            return rows
+        return stack_lines(self.rank, width, folded=True)
+
+    def _foldable(self, foldable: bool) -> None:
+        if foldable != self.foldable:
+            self.foldable = foldable
+            self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that do nothing here are not shown."""
+        return self.foldable if action == "turn" else super().check_action(action, parameters)
+
+    def action_turn(self) -> None:
+        self.unfolded = not self.unfolded
+        self.scroll_to(y=0, animate=False)
+        self.redraw()

@@ -21,7 +21,9 @@ class StackTree(LineView):
     """Small classes first. `enter` shows a folded chain in full, and folds it again."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,space", "turn", "open or fold", tooltip="a chain of frames", id="tree.turn"),
+        Binding(
+            "enter,space", "turn", "unfold", tooltip="a chain of frames, or fold it", id="tree.open"
+        ),
     ]
 
     def __init__(self) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from shlex import quote
 
 from frtop_tui.job.model import Frame, Verdict
+from frtop_tui.job.naming import job_title
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 from frtop_tui.widgets.wording import URGENCY, age, ranks_word
@@ -105,17 +107,22 @@ def note_lines(frame: Frame, width: int) -> list[Line]:
     rows: list[Line] = []
     for host in frame.hosts:
         label = f"{host.name}  "
-        if host.problem:
+        if host.problem and host.problem not in frame.problem:
             rows += wrap(host.problem, width, "warn", (label, "strong"))
-        elif host.state == "connecting":
+        elif host.state == "connecting" and not host.problem:
             rows += wrap("connecting", width, "dim", (label, "strong"))
         for note in host.notes:
             rows += wrap(note, width, "dim", (label, "dim"))
-    for note in frame.coverage.notes:
+    for note in (*frame.notes, *frame.coverage.notes):
         rows += wrap(note, width, "dim", ("note  ", "dim"))
     for rank in frame.ranks.values():
         for note in rank.notes:
             rows += wrap(note, width, "dim", (f"rank {rank.rank}  ", "dim"))
+    for job in frame.other_jobs:
+        name = job_title(job)
+        size = f", {ranks_word(job.world_size)}" if job.world_size else ""
+        words = f"{name}{size}; to see it: frtop --job {quote(name)}"
+        rows += wrap(words, width, "", ("other job  ", "dim"))
     return rows
 
 
