@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import sys
 from pathlib import Path
 
@@ -15,7 +16,8 @@ sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
 from frtop_tui.app import FrtopApp, run_app  # noqa: E402
 from frtop_tui.sources.scripted import ScriptedSource  # noqa: E402
-from screens.scenes import SCENES  # noqa: E402
+from frtop_tui.terminal import end  # noqa: E402
+from screens.odd_scenes import SCENES  # noqa: E402
 
 PICTURES = {
     "overview": ("hung", (100, 28), ()),
@@ -53,9 +55,12 @@ def main() -> int:
     parser.add_argument("only", nargs="*", metavar="NAME", help="draw these only")
     options = parser.parse_args()
     if options.live:
-        return run_app(ScriptedSource([SCENES[options.live]()]))
+        return end(run_app(ScriptedSource([SCENES[options.live]()])))
     for name in options.only or PICTURES:
-        (HERE / f"{name}.svg").write_text(asyncio.run(draw(*PICTURES[name])), encoding="utf-8")
+        drawn = asyncio.run(draw(*PICTURES[name]))
+        # Rich makes its ids up anew: a picture changes only when the program does.
+        drawn = re.sub(r"terminal-\d+", f"frtop-{name}", drawn)
+        (HERE / f"{name}.svg").write_text(drawn, encoding="utf-8")
         sys.stdout.write(f"{name}\n")
     return 0
 
