@@ -23,6 +23,7 @@ from frtop_tui.terminal import end
 from screens import scenes
 source = ScriptedSource([scenes.hung()])
 status = run_app(source)
+print("cleaning up", file=sys.stderr, flush=True)
 os.write(int(sys.argv[1]), f"left {{status}} closed {{source.closed}}".encode())
 sys.exit(end(status))
 """

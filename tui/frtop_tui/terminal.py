@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
@@ -49,7 +49,8 @@ def watched(leave: Callable[[int], None]) -> Iterator[None]:
     asked = 0.0
     over = threading.Event()
     main = threading.get_ident()
-    had_one = is_there(0)
+    terminals = [descriptor for descriptor in (0, 1, 2) if is_there(descriptor)]
+    had_one = 0 in terminals
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         nonlocal asked
@@ -78,6 +79,21 @@ def watched(leave: Callable[[int], None]) -> Iterator[None]:
         watcher.join()
         for number, handler in zip(SIGNALS, before, strict=True):
             signal.signal(number, handler)
+        let_go(terminals)
+
+
+def let_go(terminals: Iterable[int]) -> None:
+    """Puts nothing in the place of terminals that are gone.
+
+    What the caller says while it cleans up would otherwise fail, and with it the cleaning.
+    """
+    gone = [descriptor for descriptor in terminals if not is_there(descriptor)]
+    if not gone:
+        return
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in gone:
+        os.dup2(nothing, descriptor)
+    os.close(nothing)
 
 
 def end(status: int) -> int:
