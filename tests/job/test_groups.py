@@ -7,7 +7,7 @@ import pytest
 from frtop_probe import wire
 from frtop_tui.job.groups import group_views, members_of
 from frtop_tui.job.model import RankView
-from frtop_tui.job.naming import duration, folded, group_label, job_title, shortened
+from frtop_tui.job.naming import duration, folded, group_label, job_place, job_title, shortened
 
 SECOND = 1_000_000_000
 JOB = wire.Job("node0", 29500, 4)
@@ -123,6 +123,16 @@ def test_long_lists_of_ranks_still_fit_a_line() -> None:
 ])  # fmt: skip
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("job", "ended", "text"), [
+    (wire.Job("a", 1, 2, name="train.py"), False, "train.py (a:1)"),
+    (wire.Job("a", 1, 2, name="train.py"), True, "train.py (a:1, ended)"),
+    (wire.Job("a", 1, 2), False, "a:1"),
+    (wire.Job("a", 1, 2), True, "a:1 (ended)"),
+])  # fmt: skip
+def test_two_jobs_of_one_name_are_told_apart(job: wire.Job, ended: bool, text: str) -> None:
+    assert job_place(job, ended=ended) == text
 
 
 def test_a_job_without_a_name_is_called_by_its_run_or_place() -> None:

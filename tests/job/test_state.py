@@ -399,7 +399,7 @@ def test_an_unknown_name_is_a_problem_not_another_job() -> None:
     assert frame.job is None
     text, _, step = frame.problem.partition("; ")
     assert text == (
-        "no job is called 'else': there is new.py (node0:29501), old.py (node0:29500), ended"
+        "no job is called 'else': there is new.py (node0:29501), old.py (node0:29500, ended)"
     )
     assert step == "--job new.py"
     assert [job.run_id for job in frame.other_jobs] == ["new", "old"]

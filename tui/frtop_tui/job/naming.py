@@ -33,10 +33,11 @@ def job_title(job: wire.Job) -> str:
     return job.name or job.run_id or f"{job.master_addr}:{job.master_port}"
 
 
-def job_place(job: wire.Job) -> str:
+def job_place(job: wire.Job, *, ended: bool = False) -> str:
     """`train.py (node0:29500)`: tells two jobs of one name apart; both parts are names."""
     title, place = job_title(job), f"{job.master_addr}:{job.master_port}"
-    return title if title == place else f"{title} ({place})"
+    beside = [*([place] if place != title else []), *(["ended"] if ended else [])]
+    return f"{title} ({', '.join(beside)})" if beside else title
 
 
 def listed(texts: Sequence[str], most: int = 6) -> str:

@@ -267,6 +267,6 @@ def _problem(
     running: tuple[wire.Job, ...],
 ) -> str:
     if job is not None and known:
-        there = [job_place(one) + ("" if one in running else ", ended") for one in known]
+        there = [job_place(one, ended=one not in running) for one in known]
         return f"no job is called {job!r}: there is {listed(there)}; --job {job_title(known[0])}"
     return next((host.problem for host in hosts if host.problem), "")
