@@ -22,6 +22,7 @@ from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, TakeStacks
 from frtop_tui.screens.help import HelpScreen, key_rows
 from frtop_tui.screens.keyboard import OrderedKeys
 from frtop_tui.screens.overview import Overview
+from frtop_tui.screens.painting import FrugalApp
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.stacks import StacksScreen
@@ -34,7 +35,7 @@ LOST: Final = 128 + signal.SIGHUP
 """Exit status when the terminal went away and nothing could be asked of the application."""
 
 
-class FrtopApp(OrderedKeys, inherit_bindings=False):
+class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
     """One job on the screen."""
 
     TITLE = "frtop"
