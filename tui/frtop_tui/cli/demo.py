@@ -37,6 +37,8 @@ def run(options: argparse.Namespace) -> int:
         try:
             return _headless(job, source) if options.headless else _screen(job, source)
         finally:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)  # tidying takes seconds, and must be whole
             source.close()
             _say("ending the job")
 

@@ -17,7 +17,8 @@ STATUSES: Final = """exit status of diagnose:
   0  nothing wrong, and everything was seen
   3  hung, dead or diverged
   5  held up or slow
-  4  undecided, or too little was seen to say
+  4  undecided: somebody waits, and whether that is unusual is not known yet, or
+     too little was seen to say
   2  the command line makes no sense
   1  another error
 """
