@@ -26,7 +26,7 @@ PICTURES = {
     "rank": ("hung", (120, 32), ("enter",)),
     "rank-80x24": ("hung", (80, 24), ("enter",)),
     "ranks": ("hung", (120, 28), ("2",)),
-    "stacks": ("hung", (100, 28), ("4",)),
+    "stacks": ("all_stacks", (100, 20), ("4",)),
     "help": ("hung", (100, 36), ("question_mark",)),
     "healthy": ("healthy", (100, 24), ()),
     "dead": ("dead", (100, 28), ()),

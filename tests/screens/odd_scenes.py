@@ -7,8 +7,33 @@ from dataclasses import replace
 from frtop_probe import wire
 from frtop_tui.job.model import Coverage, Frame, GroupKey, GroupView, RankView
 
-from .scenes import HOST_NOW, JOB, NOW, WALL, S, dead, groups, healthy, hosts, rank_view
+from .scenes import (
+    CULPRIT,
+    HOST_NOW,
+    JOB,
+    NOW,
+    REDUCING,
+    WALL,
+    S,
+    dead,
+    groups,
+    healthy,
+    hosts,
+    hung,
+    look,
+    rank_view,
+)
 from .scenes import SCENES as COMMON
+
+
+def all_stacks() -> Frame:
+    """The hung job after the stacks of all ranks were taken."""
+    frame = hung()
+    ranks = {
+        number: view if number == CULPRIT else replace(view, look=look(number, REDUCING))
+        for number, view in frame.ranks.items()
+    }
+    return replace(frame, ranks=ranks)
 
 
 def over() -> Frame:
@@ -97,6 +122,7 @@ def _moving(number: int) -> RankView:
 
 SCENES = {
     **COMMON,
+    "all_stacks": all_stacks,
     "over": over,
     "pipeline": pipeline,
     "another_job": another_job,
