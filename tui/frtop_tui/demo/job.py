@@ -70,8 +70,7 @@ class DemoJob:
 
     def start(self) -> None:
         """Writes the data and starts torchrun; returns at once."""
-        # Whatever the launcher leaves behind becomes our child, so that we can end it.
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _adopt_orphans(True)
         data = self.folder / "data"
         data.mkdir()
         (self.folder / "tmp").mkdir()  # torch and multiprocessing leave theirs behind
@@ -141,6 +140,7 @@ class DemoJob:
         if self._pipe >= 0:
             os.close(self._pipe)
             self._pipe = -1
+        _adopt_orphans(False)
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.rmtree(self.rings, ignore_errors=True)
 
@@ -163,6 +163,11 @@ class DemoJob:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _adopt_orphans(adopt: bool) -> None:
+    """Whatever the launcher leaves behind becomes our child, so that we can end it."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 
 def _write_shards(folder: Path) -> None:
