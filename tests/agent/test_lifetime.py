@@ -21,6 +21,7 @@ from frtop_probe import wire
 from frtop_probe.agent import announcement
 from frtop_probe.agent.announcement import Lock
 from frtop_probe.agent.roster import MAX_RANKS
+from frtop_probe.ring.folder import agent_lives
 
 
 def test_of_many_that_start_one_stays_and_the_others_leave_quietly(host: Host) -> None:
@@ -88,10 +89,10 @@ def test_a_folder_made_anew_belongs_to_the_next_agent(host: Host) -> None:
 def test_asking_for_the_lock_does_not_keep_an_agent_from_it(host: Host) -> None:
     lock = Lock.take(host.folder)
     assert lock is not None
-    assert announcement.alive(host.folder)
+    assert agent_lives(host.folder)
     assert Lock.take(host.folder) is None
     lock.release()
-    assert not announcement.alive(host.folder)
+    assert not agent_lives(host.folder)
     again = Lock.take(host.folder)
     assert again is not None
     again.release()

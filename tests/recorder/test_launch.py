@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from frtop_probe.recorder import launch
+from frtop_probe.ring.folder import agent_lives
 
 # Stands in for the agent's interpreter: writes down what it was given.
 FAKE_AGENT = """#!{python}
@@ -76,7 +77,7 @@ def test_it_is_detached_and_inherits_nothing(folder: Path, tmp_path: Path) -> No
         seen["environ"]
     )
     # While one lives none is started, and right after another neither.
-    assert launch.agent_lives(folder)
+    assert agent_lives(folder)
     (folder / "seen.json").unlink()
     assert launch.ensure_agent(folder) == ""
     with pytest.raises(ChildProcessError):  # no zombie is left either

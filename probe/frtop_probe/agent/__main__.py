@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from frtop_probe.agent import announcement
 from frtop_probe.agent.options import OptionProblem, Options
-from frtop_probe.ring.folder import FolderError, folder
+from frtop_probe.ring.folder import FolderError, agent_lives, folder
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _served() -> bool:
     """Whether there is an agent already: of eight ranks that start one, seven find so."""
     try:
-        return announcement.alive(folder())
+        return agent_lives(folder())
     except FolderError:
         return False  # to be told in full
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.ring.folder import AGENT_CARD, AGENT_LOCK
+from frtop_probe.ring.folder import AGENT_CARD, AGENT_LOCK, agent_lives
 
 _MAX_CARD: Final = 64 * 1024
 _LOCK_TRIES: Final = 10
@@ -40,7 +40,7 @@ class Announcement:
 
 def read(folder: Path) -> Announcement | None:
     """The agent that lives in `folder`; None when there is none, or not yet."""
-    if not alive(folder):
+    if not agent_lives(folder):
         return None
     try:
         with (folder / AGENT_CARD).open(encoding="utf-8") as card:
@@ -58,24 +58,6 @@ def read(folder: Path) -> Announcement | None:
         )
     except (OSError, ValueError, TypeError, KeyError):
         return None
-
-
-def alive(folder: Path) -> bool:
-    """Whether an agent holds the lock of `folder`.
-
-    Asking takes a shared lock for a moment; `Lock.take` therefore tries more than once.
-    """
-    try:
-        descriptor = os.open(folder / AGENT_LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def write(folder: Path, announcement: Announcement) -> None:
@@ -109,7 +91,7 @@ class Lock:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                time.sleep(_LOCK_PAUSE)  # perhaps only somebody who asks `alive`
+                time.sleep(_LOCK_PAUSE)  # perhaps only somebody who asks `agent_lives`
             else:
                 return cls(folder, descriptor)
         os.close(descriptor)

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.ring.folder import AGENT_LOCK
+from frtop_probe.ring.folder import agent_lives
 
 NEEDED: Final = ("zmq", "msgspec", "psutil")
 SPAWN_LOCK: Final = "agent.spawn"
@@ -84,22 +84,6 @@ def ensure_agent(folder: Path) -> str:
     finally:
         os.close(descriptor)
     return ""
-
-
-def agent_lives(folder: Path) -> bool:
-    """Whether somebody holds the folder's agent lock."""
-    try:
-        descriptor = os.open(folder / AGENT_LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return False
-    try:
-        # Shared, so that ranks who ask at once do not see each other.
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def clean_environment(own: bool) -> dict[str, str]:

@@ -7,6 +7,7 @@ that is closed to all others is refused.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -53,6 +54,25 @@ def candidates() -> list[Path]:
     except FolderError:
         return found
     return found
+
+
+def agent_lives(folder: Path) -> bool:
+    """Whether an agent holds the lock of `folder`.
+
+    Asking takes a shared lock for a moment, so that many may ask at once; whoever wants
+    the lock itself tries more than once.
+    """
+    try:
+        descriptor = os.open(folder / AGENT_LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _own(path: Path) -> Path:
