@@ -18,8 +18,8 @@ from frtop_probe import keys
 from frtop_tui.errors import KeyTrouble
 from frtop_tui.job.model import Frame
 from frtop_tui.sources.line import Line
+from frtop_tui.sources.listener import Listener
 from frtop_tui.sources.places import LOCAL, Resolver, expand
-from frtop_tui.sources.session import Session
 
 
 class LiveSource:
@@ -68,28 +68,28 @@ class LiveSource:
     def _run(self) -> None:
         line = Line(self._pair)
         try:
-            session = Session(line, self._names, self._job)
+            listener = Listener(line, self._names, self._job)
             resolver = Resolver(self._names)
             while not self._closing.is_set():
-                self._turn(session, resolver, line)
+                self._turn(listener, resolver, line)
         except Exception as error:  # noqa: BLE001 - a screen that freezes silently would lie
             self._frame = _failed(self._frame, error)
         finally:
             line.close()
 
-    def _turn(self, session: Session, resolver: Resolver, line: Line) -> None:
+    def _turn(self, listener: Listener, resolver: Resolver, line: Line) -> None:
         """One round: the screen's wishes, hosts that resolved, what the sockets say."""
         while not self._wishes.empty():
             verb, ranks = self._wishes.get()
-            wish = session.asking.watch if verb == "watch" else session.asking.dump
+            wish = listener.asking.watch if verb == "watch" else listener.asking.dump
             wish(ranks)
         for name, found in resolver.found():
-            session.resolved(name, found)
+            listener.resolved(name, found)
         if self._local:
-            session.look_here(time.monotonic_ns())
+            listener.look_here(time.monotonic_ns())
         for happening in line.wait(50):
-            session.take(happening, time.monotonic_ns())
-        self._frame = session.frame() or self._frame
+            listener.take(happening, time.monotonic_ns())
+        self._frame = listener.frame() or self._frame
 
 
 def _failed(frame: Frame, error: Exception) -> Frame:

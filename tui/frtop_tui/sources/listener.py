@@ -24,7 +24,7 @@ REST: Final = 3
 DISCOVER_NS: Final = 500_000_000
 
 
-class Session:
+class Listener:
     """Belongs to the source's thread. `names` are the hosts the operator named."""
 
     def __init__(self, line: Line, names: tuple[str, ...], job: str | None) -> None:
