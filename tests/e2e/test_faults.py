@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from frtop_tui.demo.faults import CULPRIT, FAULTS
@@ -104,6 +105,7 @@ def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
             source.close()
     assert not [p for p in Path("/proc").glob("[0-9]*") if _lives_in(p, job.rings)]
     assert demo_folders() <= before
+    assert not [p for p in psutil.Process().children() if p.status() == psutil.STATUS_ZOMBIE]
 
 
 def demo_folders() -> set[Path]:

@@ -58,6 +58,7 @@ class DemoJob:
         self.log = self.folder / "job.log"
         self._launcher: subprocess.Popen[bytes] | None = None
         self._pipe = -1
+        self._before: set[psutil.Process] = set()
 
     def environment(self) -> dict[str, str]:
         """What makes recorder, agent and operator of this demo find only each other."""
@@ -70,6 +71,7 @@ class DemoJob:
 
     def start(self) -> None:
         """Writes the data and starts torchrun; returns at once."""
+        self._before = set(psutil.Process().children())
         _adopt_orphans(True)
         data = self.folder / "data"
         data.mkdir()
@@ -141,6 +143,10 @@ class DemoJob:
             os.close(self._pipe)
             self._pipe = -1
         _adopt_orphans(False)
+        for process in set(psutil.Process().children()) - self._before:
+            with contextlib.suppress(psutil.Error, ChildProcessError):
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    os.waitpid(process.pid, os.WNOHANG)
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.rmtree(self.rings, ignore_errors=True)
 
