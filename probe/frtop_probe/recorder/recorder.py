@@ -207,17 +207,15 @@ class Recorder:
 
     # -- the thread
 
-    def _tick(self) -> bool:
+    def _tick(self) -> None:
         cells = self.writer.cells
         cells[Cell.BEAT_NS] = time.monotonic_ns()
         cells[Cell.BEATS] += 1
         self.writer.name_thread(threading.get_native_id())
-        before = cells[Cell.HEAD], len(self.pending.open)
         self._decode()
-        waiting = self.pending.reap()
+        self.pending.reap()
         self.pending.advance()
         self._see_to_agent()
-        return waiting > 0 and before != (cells[Cell.HEAD], waiting)
 
     def _decode(self) -> None:
         """Reduce ops, too slow to decode in the hook, into the slots they belong to.

@@ -11,20 +11,15 @@ from collections.abc import Callable
 from typing import Final
 
 BEAT_S: Final = 0.25
-"""The longest pause between two beats."""
-BUSY_S: Final = 0.05
-"""The pause while ops complete, so that their times are not too coarse."""
+"""The pause between two beats. Five times as many made a training step a percent slower:
+each takes the GIL, and fills the caches with other things."""
 JOIN_S: Final = 2.0
 
 
 class Thread:
-    """Calls `tick` until it is told to stop.
+    """Calls `tick` until it is told to stop."""
 
-    `tick` returns whether something moved; while nothing does, pauses double up to the
-    beat: a hung rank costs no more than an idle one.
-    """
-
-    def __init__(self, tick: Callable[[], bool], failed: Callable[[BaseException], None]) -> None:
+    def __init__(self, tick: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
         self._tick = tick
         self._failed = failed
         self._stop = threading.Event()
@@ -43,15 +38,12 @@ class Thread:
 
     def _run(self) -> None:
         self.native_id = threading.get_native_id()
-        pause = BUSY_S
         while not self._stop.is_set():
             started = time.monotonic()
             try:
-                moved = self._tick()
+                self._tick()
             except Exception as error:  # noqa: BLE001 - the worker's boundary
                 self._failed(error)
-                moved = False
-            pause = BUSY_S if moved else min(2 * pause, BEAT_S)
             # A slow tick (a thousand pending handles) must not become a busy loop.
             spent = time.monotonic() - started
-            self._stop.wait(min(max(pause, 20 * spent), 2 * BEAT_S))
+            self._stop.wait(min(max(BEAT_S, 20 * spent), 2 * BEAT_S))
