@@ -140,8 +140,8 @@ class Pending:
 
         return returned
 
-    def reap(self) -> int:
-        """Looks at every handle, and returns how many ops are still pending."""
+    def reap(self) -> None:
+        """Looks at every handle, and lets go of those that are complete."""
         now = time.monotonic_ns()
         self._look_at_waiting(now)
         for _ in range(len(self.queue)):
@@ -160,7 +160,6 @@ class Pending:
                 self._weak.pop(sequence, None)
                 self.finish((work, *entry[1:]), now)
         self._measure()
-        return len(self.open)
 
     def _look_at_waiting(self, now: int) -> None:
         for waited in list(self.waiting.values()):
