@@ -31,7 +31,7 @@ check: venv  ## formatting, lint, types, layering
 	$(BIN)/lint-imports --no-cache
 
 bench: venv  ## what frtop costs and how fast it is, measured here and now
-	$(BIN)/python -m bench
+	$(BIN)/python -W ignore::FutureWarning -m bench
 
 docs: venv  ## redraw the README's pictures and keys from the program
 	$(BIN)/python -m docs.pictures

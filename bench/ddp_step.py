@@ -30,7 +30,7 @@ def main() -> None:
     print(f"recorder, DDP step of {RANKS} ranks on gloo, {found['ops']} ops a step")
     print(f"{'':6}{'off':>10}{'on':>10}{'added':>9}   per pair of blocks: median, quartiles")
     _report("wall", found, f"   (budget {BUDGET_PERCENT:+.0f}%)")
-    _report("cpu", found, "   (of the process; hardly moved by what else runs here)")
+    _report("cpu", found, "   (all threads of the process)")
 
 
 def _report(clock: str, found: dict[str, Any], remark: str) -> None:
