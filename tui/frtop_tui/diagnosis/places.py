@@ -49,29 +49,6 @@ class Place:
     sure: bool = True  # False: only the kernel said so, a wait in C++ looks the same
 
 
-_FILE_CALLS: Final = frozenset(
-    [
-        "read",
-        "pread64",
-        "readv",
-        "preadv",
-        "write",
-        "pwrite64",
-        "writev",
-        "fsync",
-        "fdatasync",
-        "openat",
-        "open",
-        "stat",
-        "newfstatat",
-        "statx",
-        "getdents64",
-        "unlink",
-        "rename",
-        "mmap",
-        "msync",
-    ]
-)
 _PATH_CALLS: Final = frozenset(
     [
         "openat",
@@ -87,6 +64,9 @@ _PATH_CALLS: Final = frozenset(
     ]
 )
 """Calls that are about a file whatever their descriptor is said to be."""
+_FILE_CALLS: Final = _PATH_CALLS | frozenset(
+    ["read", "pread64", "readv", "preadv", "write", "pwrite64", "writev", "mmap", "msync"]
+)
 _SOCKET_CALLS: Final = frozenset(
     [
         "connect",
