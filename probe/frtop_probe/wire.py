@@ -110,6 +110,7 @@ class Identity(Struct, frozen=True, array_like=True):
     started_ns: int = 0
     main_ident: int = 0
     recorder_tid: int = 0
+    record: str = ""  # folder for the black box, "" when nobody wants one
 
 
 class Fetch(Struct, frozen=True, array_like=True):
@@ -276,9 +277,14 @@ class Update(Struct, frozen=True, array_like=True):
 
 
 class AskState(Struct, frozen=True, array_like=True, tag="state"):
-    """Asks for everything; answered with a full `Update`."""
+    """Asks for everything; answered with a full `Update`.
+
+    With `read_only` the operator gives up acting: from then on the agent refuses it on
+    this connection whatever the key may do.
+    """
 
     id: int
+    read_only: bool = False
 
 
 class AskLook(Struct, frozen=True, array_like=True, tag="look"):
@@ -295,7 +301,46 @@ class AskLook(Struct, frozen=True, array_like=True, tag="look"):
     pids: tuple[int, ...] = ()
 
 
-Ask = AskState | AskLook
+class AskTime(Struct, frozen=True, array_like=True, tag="time"):
+    """Asks for the agent's clocks: half of the round trip bounds the error of comparing."""
+
+    id: int
+
+
+class AskHistory(Struct, frozen=True, array_like=True, tag="history"):
+    """Asks for the ops of one rank that its ring still holds, the newest `limit` (0: all)."""
+
+    id: int
+    key: int
+    limit: int = 0
+
+
+class AskTensors(Struct, frozen=True, array_like=True, tag="tensors"):
+    """Asks a rank itself what is in the tensors of its pending op `sequence` (0: of all).
+
+    An act, not a reading: it makes the rank work, and shows data.
+    """
+
+    id: int
+    key: int
+    sequence: int = 0
+
+
+class AskData(Struct, frozen=True, array_like=True, tag="data"):
+    """Asks for bytes of one tensor of a pending op, `size` from `offset` on. An act.
+
+    `index` counts the tensors of the op as `TensorsAnswer` lists them.
+    """
+
+    id: int
+    key: int
+    sequence: int
+    index: int
+    offset: int
+    size: int
+
+
+Ask = AskState | AskLook | AskTime | AskHistory | AskTensors | AskData
 
 
 class Dump(Struct, frozen=True, array_like=True):
@@ -324,9 +369,120 @@ class Look(Struct, frozen=True, array_like=True):
     threads: tuple[Process, ...] = ()  # the rank's own threads, pid = native id
 
 
+class Row(Struct, frozen=True, array_like=True):
+    """An `Op` in a `History`: `signature` and `site` count its tables from 1, 0 is none.
+
+    `took_ns` is 0 while pending, negative when the op failed after that time. `flags` are
+    those of a slot of the ring (`ring.layout.Flag`).
+    """
+
+    sequence: int
+    group: int
+    number: int
+    signature: int
+    site: int
+    issued_ns: int
+    took_ns: int
+    thread: int
+    flags: int = 0
+    pseudo: bool = False
+    timeout_ms: int = 0
+
+
+class History(Struct, frozen=True, array_like=True):
+    """All ops of one rank that its ring still holds, oldest first; repeats are told once."""
+
+    signatures: tuple[Signature, ...] = ()
+    sites: tuple[Site, ...] = ()
+    rows: tuple[Row, ...] = ()
+    lost: int = 0  # ops in between that could not be read
+
+
+class TensorSummary(Struct, frozen=True, array_like=True):
+    """What is in one tensor. `role` is "input" or "output"; `size` is in bytes.
+
+    Of `elements` values the first `seen` were looked at, as many as there was time for;
+    the statistics leave NaN and Inf out and are None when nothing is left. `first` are the
+    first values as text. `checksum` is over the bytes of the values seen: ranks that hold
+    the same data have the same. `error` says why there is no more than a shape.
+    """
+
+    role: str
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+    size: int
+    elements: int
+    seen: int = 0
+    minimum: float | None = None
+    maximum: float | None = None
+    mean: float | None = None
+    norm: float | None = None
+    nans: int = 0
+    infinities: int = 0
+    first: tuple[str, ...] = ()
+    checksum: str = ""
+    error: str = ""
+
+
+class OpTensors(Struct, frozen=True, array_like=True):
+    """The tensors of one pending op, inputs first. `error` says why there are none."""
+
+    sequence: int
+    tensors: tuple[TensorSummary, ...] = ()
+    error: str = ""
+
+
 class StateAnswer(Struct, frozen=True, array_like=True, tag="state"):
+    """`may_act` says whether this operator may ask for more than to look."""
+
     id: int
     update: Update
+    may_act: bool = True
+
+
+class TimeAnswer(Struct, frozen=True, array_like=True, tag="time"):
+    id: int
+    monotonic_ns: int
+    wall_ns: int
+
+
+class HistoryAnswer(Struct, frozen=True, array_like=True, tag="history"):
+    id: int
+    host: str
+    key: int
+    history: History
+
+
+class TensorsAnswer(Struct, frozen=True, array_like=True, tag="tensors"):
+    """Tensors of a rank's pending ops at `at_ns`.
+
+    `error` is one of "", "gone", "silent" (the rank holds the GIL), "stopped",
+    "deadline", "none" (nothing pending), "missing" (no responder), "failed"; `help` the
+    sentence for the user, with the next step.
+    """
+
+    id: int
+    host: str
+    key: int
+    at_ns: int
+    ops: tuple[OpTensors, ...] = ()
+    error: str = ""
+    help: str = ""
+
+
+class DataAnswer(Struct, frozen=True, array_like=True, tag="data"):
+    """Bytes of a tensor from `offset` on; fewer than asked for at its end (`total`)."""
+
+    id: int
+    key: int
+    sequence: int
+    index: int
+    offset: int
+    total: int
+    data: bytes = b""
+    error: str = ""
+    help: str = ""
 
 
 class LookAnswer(Struct, frozen=True, array_like=True, tag="look"):
@@ -337,13 +493,41 @@ class LookAnswer(Struct, frozen=True, array_like=True, tag="look"):
 
 
 class Refusal(Struct, frozen=True, array_like=True, tag="refusal"):
-    """The agent will not, or cannot; `text` is a sentence for the user."""
+    """The agent will not, or cannot; `text` is a sentence for the user.
+
+    `reason` is one of "" (unknown), "permission", "busy", "gone", "failed", "words".
+    """
 
     id: int
     text: str
+    reason: str = ""
 
 
-Answer = StateAnswer | LookAnswer | Refusal
+Answer = (
+    StateAnswer | LookAnswer | TimeAnswer | HistoryAnswer | TensorsAnswer | DataAnswer | Refusal
+)
+
+
+class Box(Struct, frozen=True, array_like=True):
+    """The black box: what an agent writes down of one job's ranks on its host.
+
+    `before` is everything as of the last tick before the first bad death, None when there
+    was none; `after` is everything as of writing. `looks` are the last ones that were
+    taken, oldest first. `complete` says that every rank had ended and was read.
+    """
+
+    host: str
+    instance: str
+    job: Job
+    monotonic_ns: int
+    wall_ns: int
+    before: Update | None
+    after: Update
+    looks: tuple[LookAnswer, ...] = ()
+    histories: tuple[HistoryAnswer, ...] = ()
+    complete: bool = False
+    version: str = ""
+
 
 Message = TypeVar("Message")
 
@@ -356,9 +540,10 @@ _encoder = msgspec.msgpack.Encoder()
 _updates = msgspec.msgpack.Decoder(Update)
 _asks: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_boxes = msgspec.msgpack.Decoder(Box)
 
 
-def encode(message: Update | Ask | Answer) -> bytes:
+def encode(message: Update | Ask | Answer | Box) -> bytes:
     return _encoder.encode(message)
 
 
@@ -375,6 +560,14 @@ def decode_ask(data: bytes) -> Ask:
 def decode_answer(data: bytes) -> Answer:
     """Raises `WireError` for anything that is no answer."""
     return _decode(_answers, data)
+
+
+def decode_box(data: bytes) -> Box:
+    """Raises `WireError` for anything that is no black box; its file bounds the size."""
+    try:
+        return _boxes.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(str(error)) from error
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[Message], data: bytes) -> Message:

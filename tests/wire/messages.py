@@ -5,28 +5,40 @@ from __future__ import annotations
 from typing import Final
 
 from frtop_probe.wire import (
+    AskData,
+    AskHistory,
     AskLook,
     AskState,
+    AskTensors,
+    AskTime,
+    DataAnswer,
     Dump,
     Ending,
     Fetch,
     Front,
     Group,
+    History,
+    HistoryAnswer,
     Identity,
     Job,
     Look,
     LookAnswer,
     Op,
+    OpTensors,
     Present,
     Process,
     Raised,
     RankUpdate,
     Refusal,
+    Row,
     Signature,
     Site,
     StateAnswer,
+    TensorsAnswer,
     TensorSpec,
+    TensorSummary,
     ThreadStack,
+    TimeAnswer,
     TraceFrame,
     Update,
 )
@@ -70,6 +82,11 @@ UPDATE: Final = _UPDATE
 ASKS: Final = {
     "ask-state": AskState(7),
     "ask-look": AskLook(8, (1, 2), False, 200, (90112,)),
+    "ask-state-reading": AskState(7, True),
+    "ask-time": AskTime(10),
+    "ask-history": AskHistory(11, 1, 500),
+    "ask-tensors": AskTensors(12, 1, 41207),
+    "ask-data": AskData(13, 1, 41207, 2, 4096, 65536),
 }
 ANSWERS: Final = {
     "answer-state": StateAnswer(7, _UPDATE),
@@ -86,4 +103,33 @@ ANSWERS: Final = {
         10**12,
     ),
     "answer-refusal": Refusal(9, "no such rank on node4 any more"),
+    "answer-refusal-why": Refusal(9, "no such rank on node4 any more", "gone"),
+    "answer-state-reading": StateAnswer(7, _UPDATE, False),
+    "answer-time": TimeAnswer(10, 10**12, 10**18),
+    "answer-history": HistoryAnswer(
+        11,
+        "node4",
+        1,
+        History(
+            (_SIGNATURE,), (_SITE,),
+            (Row(41207, 2, 8812, 1, 1, 10**12, -(10**9), 2**47, 5, True, 600_000),), 12,
+        ),
+    ),
+    "answer-tensors": TensorsAnswer(
+        12, "node4", 1, 10**12,
+        (
+            OpTensors(
+                41207,
+                (
+                    TensorSummary(
+                        "input", "bfloat16", (4096, 8192), "cuda:5", 2**26, 2**25, 2**20, -1.5,
+                        2.5, 0.25, 100.0, 3, 4, ("0.5", "nan"), "c0ffee", "not all of it",
+                    ),
+                ),
+                "none left",
+            ),
+        ),
+        "deadline", "ask again",
+    ),
+    "answer-data": DataAnswer(13, 1, 41207, 2, 4096, 2**26, b"\x00\x80", "gone", "too late"),
 }  # fmt: skip

@@ -33,6 +33,7 @@ def strategy(kind: Any) -> st.SearchStrategy[Any]:
     simple: dict[Any, st.SearchStrategy[Any]] = {
         int: st.integers(-(2**63), 2**64 - 1),
         str: st.text(max_size=8),
+        bytes: st.binary(max_size=8),
         bool: st.booleans(),
         float: st.floats(allow_nan=False),
         type(None): st.none(),

@@ -9,24 +9,18 @@ import secrets
 import signal
 import socket
 import time
-from collections import Counter
 from contextlib import suppress
 from importlib import metadata
 from typing import Final
 
-import zmq
-
 from frtop_probe import wire
 from frtop_probe.agent.announcement import Announcement
+from frtop_probe.agent.desk import Desk
 from frtop_probe.agent.door import Door
-from frtop_probe.agent.looks import Looker
 from frtop_probe.agent.options import Options
 from frtop_probe.agent.roster import Roster
 
 TICK: Final = 0.5
-MAX_LOOKS: Final = 4
-"""Unanswered requests for looks per operator; more are refused, not queued."""
-MAX_LOOKS_OF_ALL: Final = 32
 
 
 class Leaving(enum.Enum):
@@ -44,13 +38,11 @@ class Service:
         self._options = options
         self._roster = roster
         self._door = door
-        self._looker = Looker()
-        self._looks: Counter[bytes] = Counter()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._leaving: asyncio.Future[Leaving] = asyncio.get_running_loop().create_future()
         self._number = 0
         self._since_living = time.monotonic()
         self._host = socket.gethostname()
+        self._desk = Desk(self._host, roster, door, self._state)
         self._version = _version()
         self.card = Announcement(
             pid=os.getpid(),
@@ -68,7 +60,7 @@ class Service:
         """Works until it is told to leave, is alone, or has had nothing to do for long."""
         self._listen_for_signals()
         companion = self._accompany()
-        asking = asyncio.create_task(self._answer_all())
+        asking = asyncio.create_task(self._desk.serve())
         try:
             while not self._leaving.done():
                 begun = time.monotonic()
@@ -84,9 +76,8 @@ class Service:
             if companion is not None:
                 asyncio.get_running_loop().remove_reader(companion)
                 os.close(companion)
-            for task in (asking, *self._tasks):
-                task.cancel()
-            await asyncio.gather(asking, *self._tasks, return_exceptions=True)
+            asking.cancel()
+            await asyncio.gather(asking, self._desk.close(), return_exceptions=True)
         return self._leaving.result()
 
     def _tick(self) -> None:
@@ -138,60 +129,6 @@ class Service:
         asyncio.get_running_loop().add_reader(descriptor, self._leave, Leaving.ALONE)
         return descriptor
 
-    async def _answer_all(self) -> None:
-        while True:
-            try:
-                frames = await self._door.asks.recv_multipart()
-                await asyncio.sleep(0)  # a flood of requests must not stop the ticks
-            except zmq.ZMQError:
-                await asyncio.sleep(0.05)  # a message that could not be taken is lost
-                continue
-            if len(frames) != 3 or frames[1] != wire.PROTOCOL:
-                continue
-            try:
-                ask = wire.decode_ask(frames[2])
-            except wire.WireError:
-                await self._send(frames[0], wire.Refusal(0, _MISUNDERSTOOD))
-                continue
-            await self._take(frames[0], ask)
-
-    async def _take(self, operator: bytes, ask: wire.Ask) -> None:
-        if isinstance(ask, wire.AskState):
-            await self._send(operator, wire.StateAnswer(ask.id, self._state()))
-            return
-        if self._looks[operator] >= MAX_LOOKS or self._looks.total() >= MAX_LOOKS_OF_ALL:
-            text = "the agent is busy with earlier requests: wait for their answers"
-            await self._send(operator, wire.Refusal(ask.id, text))
-            return
-        self._looks[operator] += 1
-        task = asyncio.create_task(self._look(operator, ask))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _look(self, operator: bytes, ask: wire.AskLook) -> None:
-        answer: wire.Answer
-        try:
-            keys = dict.fromkeys(ask.keys)
-            ranks = [self._roster.ranks[key] for key in keys if key in self._roster.ranks]
-            if ranks:
-                looks = await self._looker.look(ask, ranks)
-                answer = wire.LookAnswer(ask.id, self._host, looks, time.monotonic_ns())
-            else:
-                answer = wire.Refusal(
-                    ask.id, f"no such rank on {self._host} any more: ask for the state again"
-                )
-        except Exception as error:  # noqa: BLE001 - what one look meets must not end the agent
-            answer = wire.Refusal(ask.id, f"the look failed: {error!r}")
-        finally:
-            self._looks[operator] -= 1
-            if not self._looks[operator]:
-                del self._looks[operator]
-        await self._send(operator, answer)
-
-    async def _send(self, operator: bytes, answer: wire.Answer) -> None:
-        with suppress(zmq.ZMQError):  # it may have left meanwhile
-            await self._door.asks.send_multipart([operator, wire.PROTOCOL, wire.encode(answer)])
-
     def _state(self) -> wire.Update:
         """Everything as of the last tick."""
         return wire.Update(
@@ -205,12 +142,6 @@ class Service:
             version=self._version,
             full=True,
         )
-
-
-_MISUNDERSTOOD: Final = (
-    "this agent does not understand the request: is it older than the screen? "
-    "compare `frtop --version` on both hosts"
-)
 
 
 def _version() -> str:

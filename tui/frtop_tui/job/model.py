@@ -81,6 +81,7 @@ class RankView:
     prior_look: wire.Look | None = None  # an earlier one, at least 2 s before, to compare
     notes: tuple[str, ...] = ()
     stacks_ns: int = 0  # host's clock: when the stacks in `look` were taken
+    tensors: wire.TensorsAnswer | None = None  # the last answer of the rank itself
 
     def age_s(self, host_ns: int, now_ns: int) -> float:
         """Seconds between a time of this rank's host and the operator's `now_ns`."""
@@ -110,6 +111,7 @@ class RankView:
             self.prior_look,
             self.notes,
             self.stacks_ns,
+            self.tensors,
         )
 
     @property
@@ -153,6 +155,41 @@ class HostView:
     lost_updates: int = 0
     version: str = ""
     notes: tuple[str, ...] = ()
+    clock_ns: int = 0  # added to its wall clock it gives the operator's
+    clock_error_ns: int | None = None  # that may be wrong by so much; None: not measured
+    may_act: bool = True  # false: our key may only read there
+    address: str = ""  # where its agent is, "" when not known yet
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A file that the operator asked for, or that writes itself: how far it has come.
+
+    `done` of `total` are ranks for a capture, bytes for tensors. `automatic` says that
+    nobody asked: a confirmed hang is captured by itself.
+    """
+
+    kind: Literal["capture", "tensors"]
+    state: Literal["collecting", "writing", "written", "failed"]
+    path: str
+    done: int = 0
+    total: int = 0
+    size: int = 0  # bytes on disk, when written
+    problem: str = ""  # what is missing in it, or why it failed, with the next step
+    automatic: bool = False
+    at_ns: int = 0  # operator's clock: since when it has been in this state
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Where a frame comes from that is not live. `wall_ns` is when it was recorded."""
+
+    kind: str  # "capture", "black box"
+    path: str
+    wall_ns: int
+    by: str = ""  # user@host
+    version: str = ""
+    notes: tuple[str, ...] = ()  # files that could not be read, what is missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,3 +267,6 @@ class Frame:
     # Worth knowing, nothing to act on: a death nobody waits for; who waits when "waiting".
     notes: tuple[str, ...] = ()
     running_jobs: tuple[wire.Job, ...] = ()  # those of `other_jobs` that live
+    writings: tuple[Writing, ...] = ()  # the last of each kind
+    recorded: Recorded | None = None  # None: live
+    read_only: str = ""  # why nothing may be asked of the ranks, "" if it may

@@ -17,6 +17,7 @@ from pathlib import Path
 from frtop_probe import keys
 from frtop_tui.errors import KeyTrouble
 from frtop_tui.job.model import Frame
+from frtop_tui.job.naming import JobKey
 from frtop_tui.sources.line import Line
 from frtop_tui.sources.listener import Listener
 from frtop_tui.sources.places import LOCAL, Resolver, expand
@@ -60,6 +61,18 @@ class LiveSource:
 
     def dump(self, ranks: Iterable[int]) -> None:
         self._wishes.put(("dump", frozenset(ranks)))
+
+    def inspect(self, rank: int) -> None:
+        raise NotImplementedError
+
+    def save(self, rank: int, sequence: int, path: Path) -> None:
+        raise NotImplementedError
+
+    def capture(self, path: Path, *, automatic: bool = False) -> None:
+        raise NotImplementedError
+
+    def choose(self, job: JobKey | None) -> None:
+        raise NotImplementedError
 
     def close(self) -> None:
         self._closing.set()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from frtop_tui.job.model import Frame
+from frtop_tui.job.naming import JobKey
 
 
 class ScriptedSource:
@@ -15,6 +17,10 @@ class ScriptedSource:
         self._index = 0
         self.watched: list[tuple[int, ...]] = []
         self.dumped: list[tuple[int, ...]] = []
+        self.inspected: list[int] = []
+        self.saved: list[tuple[int, int, Path]] = []
+        self.captured: list[tuple[Path, bool]] = []
+        self.chosen: list[JobKey | None] = []
         self.closed = False
 
     def frame(self) -> Frame:
@@ -34,6 +40,18 @@ class ScriptedSource:
 
     def dump(self, ranks: Iterable[int]) -> None:
         self.dumped.append(tuple(ranks))
+
+    def inspect(self, rank: int) -> None:
+        self.inspected.append(rank)
+
+    def save(self, rank: int, sequence: int, path: Path) -> None:
+        self.saved.append((rank, sequence, path))
+
+    def capture(self, path: Path, *, automatic: bool = False) -> None:
+        self.captured.append((path, automatic))
+
+    def choose(self, job: JobKey | None) -> None:
+        self.chosen.append(job)
 
     def close(self) -> None:
         self.closed = True

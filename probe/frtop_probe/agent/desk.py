@@ -1,0 +1,120 @@
+"""Where requests of operators are taken, and answered or refused."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import zmq
+
+from frtop_probe import wire
+from frtop_probe.agent.door import Door
+from frtop_probe.agent.histories import history
+from frtop_probe.agent.looks import Looker
+from frtop_probe.agent.responders import data, tensors
+from frtop_probe.agent.roster import Roster
+
+MAX_OWED: Final = 4
+"""Unanswered requests per operator, of those that take time; more are refused, not queued."""
+MAX_OWED_TO_ALL: Final = 32
+
+Slow = wire.AskLook | wire.AskHistory | wire.AskTensors | wire.AskData
+
+
+class Desk:
+    """Answers at the door's socket for requests. `state` gives everything that is known."""
+
+    def __init__(
+        self, host: str, roster: Roster, door: Door, state: Callable[[], wire.Update]
+    ) -> None:
+        self._host = host
+        self._roster = roster
+        self._door = door
+        self._state = state
+        self._looker = Looker()
+        self._owed: Counter[bytes] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Takes requests until it is cancelled."""
+        while True:
+            try:
+                frames = await self._door.asks.recv_multipart()
+                await asyncio.sleep(0)  # a flood of requests must not stop the ticks
+            except zmq.ZMQError:
+                await asyncio.sleep(0.05)  # a message that could not be taken is lost
+                continue
+            if len(frames) != 3 or frames[1] != wire.PROTOCOL:
+                continue
+            try:
+                ask = wire.decode_ask(frames[2])
+            except wire.WireError:
+                await self._send(frames[0], wire.Refusal(0, _MISUNDERSTOOD, "words"))
+                continue
+            await self._take(frames[0], ask)
+
+    async def close(self) -> None:
+        """Gives up what is not answered yet."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _take(self, operator: bytes, ask: wire.Ask) -> None:
+        if isinstance(ask, wire.AskState):
+            await self._send(operator, wire.StateAnswer(ask.id, self._state()))
+            return
+        if isinstance(ask, wire.AskTime):
+            await self._send(operator, wire.TimeAnswer(ask.id, time.monotonic_ns(), time.time_ns()))
+            return
+        if self._owed[operator] >= MAX_OWED or self._owed.total() >= MAX_OWED_TO_ALL:
+            text = "the agent is busy with earlier requests: wait for their answers"
+            await self._send(operator, wire.Refusal(ask.id, text, "busy"))
+            return
+        self._owed[operator] += 1
+        task = asyncio.create_task(self._work(operator, ask))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, operator: bytes, ask: Slow) -> None:
+        answer: wire.Answer
+        try:
+            answer = await self._answer(ask)
+        except Exception as error:  # noqa: BLE001 - what one request meets must not end the agent
+            answer = wire.Refusal(ask.id, f"the request failed: {error!r}", "failed")
+        finally:
+            self._owed[operator] -= 1
+            if not self._owed[operator]:
+                del self._owed[operator]
+        await self._send(operator, answer)
+
+    async def _answer(self, ask: Slow) -> wire.Answer:
+        keys = dict.fromkeys(ask.keys if isinstance(ask, wire.AskLook) else (ask.key,))
+        ranks = [self._roster.ranks[key] for key in keys if key in self._roster.ranks]
+        if not ranks:
+            text = f"no such rank on {self._host} any more: ask for the state again"
+            return wire.Refusal(ask.id, text, "gone")
+        match ask:
+            case wire.AskLook():
+                looks = await self._looker.look(ask, ranks)
+                return wire.LookAnswer(ask.id, self._host, looks, time.monotonic_ns())
+            case wire.AskHistory():
+                found = await history(ranks[0], ask.limit)
+                return wire.HistoryAnswer(ask.id, self._host, ask.key, found)
+            case wire.AskTensors():
+                return await tensors(self._host, ranks[0], ask)
+            case wire.AskData():
+                return await data(ranks[0], ask)
+
+    async def _send(self, operator: bytes, answer: wire.Answer) -> None:
+        with suppress(zmq.ZMQError):  # it may have left meanwhile
+            await self._door.asks.send_multipart([operator, wire.PROTOCOL, wire.encode(answer)])
+
+
+_MISUNDERSTOOD: Final = (
+    "this agent does not understand the request: is it older than the screen? "
+    "compare `frtop --version` on both hosts"
+)

@@ -1,0 +1,96 @@
+"""All that a rank's ring still holds, told once: for captures and black boxes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from frtop_probe import wire
+from frtop_probe.agent.rank import Rank
+from frtop_probe.agent.ringview import RingView
+from frtop_probe.ring.layout import Event
+from frtop_probe.ring.reader import EventRow
+
+_AT_ONCE: Final = 512
+"""Rows between which the tick, and other operators, get their turn."""
+
+
+async def history(rank: Rank, limit: int = 0) -> wire.History:
+    """The newest `limit` ops of a rank (0: all there are), also of one that has ended."""
+    rank.ring.refresh()
+    gathered = Gathering(rank.view)
+    rows, lost = rank.ring.events(0, limit or rank.ring.shape.slots)
+    for index, row in enumerate(rows):
+        gathered.take(row)
+        if index % _AT_ONCE == _AT_ONCE - 1:
+            await asyncio.sleep(0)
+    return gathered.told(lost)
+
+
+def history_now(view: RingView) -> wire.History:
+    """The same without giving way: for when there may be no later."""
+    view.ring.refresh()
+    gathered = Gathering(view)
+    rows, lost = view.ring.events(0, view.ring.shape.slots)
+    for row in rows:
+        gathered.take(row)
+    return gathered.told(lost)
+
+
+class Gathering:
+    """Rows of one ring in the words of the wire, with tables of what repeats."""
+
+    def __init__(self, view: RingView) -> None:
+        self._view = view
+        self._signatures: dict[tuple[int, str | None], int] = {}
+        self._signature_table: list[wire.Signature] = []
+        self._sites: dict[int, int] = {}
+        self._site_table: list[wire.Site] = []
+        self._rows: list[wire.Row] = []
+
+    def take(self, row: EventRow) -> None:
+        """Adds an op; steps and notes are none."""
+        if row.event not in (Event.OP, Event.PSEUDO):
+            return
+        took = 0
+        if row.done_ns:
+            took = max(1, abs(row.done_ns) - row.issued_ns) * (1 if row.done_ns > 0 else -1)
+        self._rows.append(
+            wire.Row(
+                row.sequence,
+                row.group,
+                row.number,
+                self._signature(row),
+                self._site(row),
+                row.issued_ns,
+                took,
+                row.thread,
+                int(row.flags),
+                row.event is Event.PSEUDO,
+                row.timeout_ms,
+            )
+        )
+
+    def told(self, lost: int) -> wire.History:
+        return wire.History(
+            tuple(self._signature_table), tuple(self._site_table), tuple(self._rows), lost
+        )
+
+    def _signature(self, row: EventRow) -> int:
+        key = (row.signature, row.reduce)
+        number = self._signatures.get(key)
+        if number is None:
+            found = self._view.op(row).signature
+            if found is not None:
+                self._signature_table.append(found)
+            number = self._signatures[key] = len(self._signature_table) if found else 0
+        return number
+
+    def _site(self, row: EventRow) -> int:
+        number = self._sites.get(row.site)
+        if number is None:
+            found = self._view.op(row).site
+            if found is not None:
+                self._site_table.append(found)
+            number = self._sites[row.site] = len(self._site_table) if found else 0
+        return number

@@ -1,0 +1,93 @@
+"""A file that opens again tomorrow: msgpack, compressed, written whole or not at all.
+
+    magic     8 bytes  `FRTOPAR1`
+    kind      8 bytes  what the content is, padded with spaces
+    content   zlib
+
+Captures and black boxes are such files. The content is bounded while it is decompressed:
+a small file may claim to be endless.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+MAGIC: Final = b"FRTOPAR1"
+MAX_CONTENT: Final = 2 * 1024**3
+"""Bytes of decompressed content; 16,384 ranks with their histories are below it."""
+_KIND: Final = 8
+_HEAD: Final = len(MAGIC) + _KIND
+_LEVEL: Final = 1
+"""What repeats here repeats within a few hundred bytes: higher levels cost ten times the
+time for a tenth of the size."""
+_READ: Final = 1024 * 1024
+
+
+class ArchiveError(Exception):
+    """The file is none of ours, or damaged; the text says which."""
+
+
+def write(path: Path, kind: str, content: bytes) -> int:
+    """Puts the file in place in one step, readable by this user only; gives its size.
+
+    Raises:
+        OSError: it cannot be written; whatever was at `path` is untouched then.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    data = MAGIC + kind.encode().ljust(_KIND) + zlib.compress(content, _LEVEL)
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        draft.replace(path)
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+    return len(data)
+
+
+def kind_of(path: Path) -> str:
+    """The kind of an archive, "" for any other file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    if len(head) != _HEAD or not head.startswith(MAGIC):
+        return ""
+    return head[len(MAGIC) :].decode("ascii", "replace").rstrip()
+
+
+def read(path: Path, kind: str) -> bytes:
+    """The content of an archive of that kind.
+
+    Raises:
+        ArchiveError: of another kind, truncated, damaged, or larger than anything we write.
+        OSError: it cannot be read.
+    """
+    if (found := kind_of(path)) != kind:
+        raise ArchiveError(f"{path.name} is no {kind} of frtop{f' but a {found}' * bool(found)}")
+    stream = zlib.decompressobj()
+    parts: list[bytes] = []
+    size = 0
+    with path.open("rb") as file:
+        file.seek(_HEAD)
+        try:
+            while data := stream.unconsumed_tail or file.read(_READ):
+                parts.append(stream.decompress(data, _READ * 16))
+                size += len(parts[-1])
+                if size > MAX_CONTENT:
+                    raise ArchiveError(f"{path.name} unpacks to more than {MAX_CONTENT} bytes")
+        except zlib.error as error:
+            raise ArchiveError(f"{path.name} is damaged ({error})") from error
+    if not stream.eof:
+        raise ArchiveError(f"{path.name} is truncated: {size} bytes of it could be unpacked")
+    return b"".join(parts)
