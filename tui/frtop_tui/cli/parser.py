@@ -63,6 +63,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _connection(diagnose)
+    _files(diagnose, "*", "say what a capture or a black box tells, instead of looking live")
     diagnose.add_argument("--json", action="store_true", help="as a JSON document")
     diagnose.add_argument(
         "--wait",
@@ -73,18 +74,53 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     )
     diagnose.set_defaults(run=_command("diagnose"))
 
+    opened = verbs.add_parser(
+        "open",
+        help="the same screens on what was left: a capture, a folder of black boxes",
+        description="Shows a job as it was. Needs no network and no torch.",
+    )
+    _files(opened, "+", "captures, black boxes, or folders of them")
+    opened.set_defaults(run=_command("open"))
+
+    capture = verbs.add_parser(
+        "capture", help="everything that can be known now, in one file for `frtop open`"
+    )
+    _connection(capture)
+    capture.add_argument("-o", "--output", metavar="FILE",
+                         help="where to (default: frtop-JOB-TIME.cap here)")  # fmt: skip
+    capture.set_defaults(run=_command("capture"))
+
+    tensors = verbs.add_parser(
+        "tensors", help="what is in the tensors of a rank's pending ops, asked of the rank itself"
+    )
+    _connection(tensors)
+    tensors.add_argument("--rank", type=_rank, required=True, metavar="N", help="global rank")
+    tensors.add_argument("--op", type=_number, default=0, metavar="SEQUENCE",
+                         help="only this pending op (default: all of them)")  # fmt: skip
+    tensors.add_argument("--save", metavar="FILE",
+                         help="write the data of one op, as safetensors")  # fmt: skip
+    tensors.add_argument("--json", action="store_true", help="as a JSON document")
+    tensors.set_defaults(run=_command("tensors"))
+
+    _key(verbs)
+
     run = verbs.add_parser(
         "run",
         help="start a job that frtop can look into: frtop run -- torchrun ...",
         description="Runs the command with the recorder prepared. No code changes; the job's "
         "environment need not have frtop.",
     )
+    run.add_argument("--record", metavar="DIR",
+                     help="when a rank ends badly, leave a black box there for `frtop open`"
+                     )  # fmt: skip
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
     run.set_defaults(run=_command("run"))
 
     agent = verbs.add_parser("agent", help="the agent of this host, in the foreground")
     agent.add_argument("--port", type=_port, help="first of its two ports (default: 7677 or next)")
     agent.add_argument("--bind", metavar="ADDRESS", help="listen here only (default: everywhere)")
+    agent.add_argument("--read-only", action="store_true",
+                       help="let nobody ask anything of the ranks, whatever their key")  # fmt: skip
     agent.set_defaults(run=_command("agent"))
 
     demo = verbs.add_parser(
@@ -110,7 +146,54 @@ def _connection(verb: argparse.ArgumentParser) -> None:
         metavar="SPEC",
         help="hosts of the job: 'node[0-7]', node3:7700, several (default: local)",
     )
-    verb.add_argument("--job", metavar="NAME", help="name or run id (default: the newest live job)")
+    verb.add_argument("--job", metavar="NAME",
+                      help="name, run id or address:port (default: the newest live job)"
+                      )  # fmt: skip
+    verb.add_argument("--read-only", action="store_true",
+                      help="look only; the agents hold us to it")  # fmt: skip
+
+
+def _files(verb: argparse.ArgumentParser, count: str, help_text: str) -> None:
+    verb.add_argument("paths", nargs=count, metavar="PATH", help=help_text)
+
+
+def _key(verbs: argparse._SubParsersAction[_Parser]) -> None:
+    key = verbs.add_parser(
+        "key",
+        help="who may look at this user's jobs: show, make, admit, trust",
+        description="Without a word: shows our public key, whom we admit and whom we trust.",
+    )
+    key.set_defaults(run=_command("key"), act="show")
+    acts = key.add_subparsers(metavar="ACT", parser_class=_Parser)
+    show = acts.add_parser("show", help="our public key, whom we admit, whom we trust")
+    show.set_defaults(act="show")
+    make = acts.add_parser("make", help="make our key now (else the job's first rank does)")
+    make.set_defaults(act="make")
+    admit = acts.add_parser("admit", help="let another user look at our jobs, by their public key")
+    admit.add_argument("public", metavar="PUBLIC", help="what `frtop key` shows them")
+    admit.add_argument("--read", action="store_true",
+                       help="they may look, and ask nothing of the ranks")  # fmt: skip
+    admit.add_argument("--name", default="", help="for people: who that is")
+    admit.set_defaults(act="admit")
+    trust = acts.add_parser("trust", help="look at another user's jobs, who has admitted us")
+    trust.add_argument("public", metavar="PUBLIC", help="what `frtop key` shows them")
+    trust.add_argument("--name", default="", help="for people: who that is")
+    trust.set_defaults(act="trust")
+    remove = acts.add_parser("remove", help="neither admit nor trust this key any more")
+    remove.add_argument("public", metavar="PUBLIC_OR_NAME")
+    remove.set_defaults(act="remove")
+
+
+def _rank(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no rank: they count from 0")
+    return int(text)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no op's sequence number")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
