@@ -1,0 +1,87 @@
+"""Sixty-four ranks on eight hosts, all with full rings: the first frame, and a capture."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import resource
+import select
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from bench.hosts import Hosts
+
+HOSTS: Final = 8
+RANKS: Final = 8
+REPEATS: Final = 3
+SIZE: Final = (50, 160)
+PATIENCE_S: Final = 60.0
+
+
+def main() -> None:
+    """Seconds from `frtop` to the first full frame; a capture's seconds and size."""
+    with Hosts(HOSTS, RANKS, 0.0) as hosts:
+        frames = [_first_frame(hosts.connect, hosts.world) for _ in range(REPEATS)]
+        print(f"{hosts.world} ranks on {HOSTS} agents, one machine, medians of {REPEATS}")
+        print(
+            f"  `frtop` to the first full frame   {statistics.median(frames):5.2f} s   (budget 2)"
+        )
+        captures = [_capture(hosts.connect) for _ in range(REPEATS)]
+        seconds = statistics.median(took for took, _, _ in captures)
+        _, size, opened = captures[-1]
+        print(f"  `frtop capture`, start to exit    {seconds:5.2f} s, {size / 1e6:.1f} MB")
+        print(f"  `frtop diagnose FILE` of it       {opened:5.2f} s")
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        print(f"  the largest of these processes    {peak:5.0f} MB")
+
+
+def _first_frame(connect: list[str], world: int) -> float:
+    """From the start of the program to a screen that says all ranks are heard."""
+    begin = time.monotonic()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ |= {"TERM": "xterm-256color", "LINES": str(SIZE[0]), "COLUMNS": str(SIZE[1])}
+        os.execv(sys.executable, [sys.executable, "-m", "frtop_tui", "--connect", *connect])
+    seen = b""
+    try:
+        while f"{world}/{world} heard".encode() not in seen:
+            assert time.monotonic() - begin < PATIENCE_S, seen[-2000:]
+            if select.select([terminal], [], [], 0.1)[0]:
+                seen += os.read(terminal, 65536)
+        return time.monotonic() - begin
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        with contextlib.suppress(OSError):
+            while os.read(terminal, 65536):
+                pass
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def _capture(connect: list[str]) -> tuple[float, int, float]:
+    """Seconds of a capture, its size in bytes, and seconds to read it again."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "bench.cap"
+        begin = time.monotonic()
+        _frtop("capture", "--connect", *connect, "-o", str(file))
+        written = time.monotonic()
+        _frtop("diagnose", str(file))
+        return written - begin, file.stat().st_size, time.monotonic() - written
+
+
+def _frtop(*arguments: str) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "frtop_tui", *arguments], check=False,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
