@@ -1,0 +1,171 @@
+"""The capture: everything that was known of a job at one moment, in one file.
+
+The judged frame as it is, and the history of every rank beside it. A newer frtop may add
+fields with defaults: an older one leaves them out. What an older one would misread raises
+`FORMAT`.
+"""
+
+from __future__ import annotations
+
+import gc
+import getpass
+import platform
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from frtop_probe import archive, wire
+from frtop_tui.errors import Unreadable
+from frtop_tui.export.histories import inflate
+from frtop_tui.job.model import Frame, Recorded
+
+KIND: Final = "capture"
+FORMAT: Final = 1
+GONE: Final = "this is a capture: there is no live job to ask"
+
+
+class _Content(msgspec.Struct, omit_defaults=True):
+    """The file's content. `frame` and `histories` are read only when the rest is ours."""
+
+    format: int
+    frame: msgspec.Raw
+    histories: dict[int, msgspec.Raw] = {}
+    wall_ns: int = 0
+    by: str = ""
+    version: str = ""
+    python: str = ""
+    argv: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+_frames: Final = msgspec.msgpack.Decoder(Frame)
+_contents: Final = msgspec.msgpack.Decoder(_Content)
+_histories: Final = msgspec.msgpack.Decoder(wire.History)
+_encoder: Final = msgspec.msgpack.Encoder()
+_BROKEN: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
+
+
+def write(
+    path: Path,
+    frame: Frame,
+    histories: Mapping[int, wire.HistoryAnswer],
+    missing: Sequence[str],
+) -> int:
+    """Puts a capture in place in one step; gives its size on disk in bytes.
+
+    Args:
+        path: where to; what is there is replaced.
+        frame: the judged moment.
+        histories: by rank, of as many ranks as could be asked.
+        missing: what could not be had, in sentences.
+
+    Raises:
+        OSError: it cannot be written; whatever was at `path` is untouched then.
+    """
+    told = frame.recorded  # of what was recorded before: its time and author, not ours
+    content = _Content(
+        FORMAT,
+        msgspec.Raw(_encoder.encode(replace(frame, recorded=None, writings=(), read_only=""))),
+        {r: msgspec.Raw(_encoder.encode(a.history)) for r, a in histories.items()},
+        told.wall_ns if told is not None else time.time_ns(),
+        told.by if told is not None else author(),
+        told.version if told is not None else metadata.version("frtop"),
+        platform.python_version(),
+        tuple(sys.argv),
+        (*(told.notes if told is not None else ()), *missing),
+    )
+    return archive.write(path, KIND, _encoder.encode(content))
+
+
+def read(path: Path) -> Frame:
+    """The frame of a capture, as of its moment, with all histories in its ranks' looks.
+
+    Raises:
+        Unreadable: it is no capture, damaged, or in the words of a newer frtop.
+    """
+    data = content_of(path, KIND)
+    collecting = gc.isenabled()
+    gc.disable()  # half a million values that all stay: nothing to be found by looking
+    try:
+        content = _contents.decode(data)
+        if content.format > FORMAT:
+            raise newer(path, content.version)
+        frame = _frames.decode(content.frame)
+        told = {r: _histories.decode(raw) for r, raw in content.histories.items()}
+    except _BROKEN as error:
+        raise _broken(path, data, error) from error
+    finally:
+        if collecting:
+            gc.enable()
+    strange = any(rank != view.rank for rank, view in frame.ranks.items())
+    if strange or content.wall_ns < 0 or frame.wall_ns < 0:
+        raise damaged(path, "what it says makes no sense")
+    ranks = {r: inflate(view, told.get(r), frame.now_ns) for r, view in frame.ranks.items()}
+    recorded = Recorded(
+        "capture", str(path), content.wall_ns, content.by, content.version, content.missing
+    )
+    return replace(frame, ranks=ranks, recorded=recorded, read_only=GONE)
+
+
+def content_of(path: Path, kind: str) -> bytes:
+    """What is in an archive.
+
+    Raises:
+        Unreadable: it cannot be read, or is no such archive.
+    """
+    try:
+        return archive.read(path, kind)
+    except archive.ArchiveError as error:
+        raise Unreadable(
+            str(error), "take the file anew where it was written, or look at another one"
+        ) from error
+    except OSError as error:
+        raise Unreadable(
+            f"{path} cannot be read: {error.strerror}", "check the path and its permissions"
+        ) from error
+
+
+def author() -> str:
+    """`user@host` of this process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a user id without a name: containers
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def damaged(path: Path, why: str) -> Unreadable:
+    return Unreadable(
+        f"{path.name} is damaged ({why})",
+        "take the file anew where it was written, or look at another one",
+    )
+
+
+def newer(path: Path, version: str) -> Unreadable:
+    ours = metadata.version("frtop")
+    return Unreadable(
+        f"{path.name} was written by a newer frtop ({version or 'unknown'}; this is {ours})",
+        "pip install --upgrade frtop",
+    )
+
+
+def _broken(path: Path, data: bytes, error: Exception) -> Unreadable:
+    """Why a capture cannot be understood: words we do not know yet, or no sense at all."""
+    try:
+        version = msgspec.msgpack.decode(data, type=_Version).version
+    except _BROKEN:
+        version = ""
+    if version not in ("", metadata.version("frtop")):
+        return newer(path, version)
+    return damaged(path, str(error))
+
+
+class _Version(msgspec.Struct):
+    version: str = ""

@@ -1,0 +1,70 @@
+"""Histories as they are written down, back into the ops that screens show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from msgspec import structs
+
+from frtop_probe import wire
+from frtop_probe.ring.layout import Flag
+from frtop_tui.job.model import RankView
+
+_SYNC: Final = int(Flag.SYNC)
+_P2P: Final = int(Flag.P2P)
+_UNTRACKED: Final = int(Flag.UNTRACKED)
+
+
+def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
+    """The ops of a history; those that are alike share their signature and call site.
+
+    A number that is in no table is taken for "unknown": the rest of the row may be right.
+    """
+    signatures, sites = (None, *history.signatures), (None, *history.sites)
+    return tuple(
+        [
+            wire.Op(
+                row.sequence,
+                row.group,
+                row.number,
+                signatures[row.signature] if 0 <= row.signature < len(signatures) else None,
+                sites[row.site] if 0 <= row.site < len(sites) else None,
+                row.issued_ns,
+                _done(row),
+                row.thread,
+                bool(row.flags & _SYNC),
+                bool(row.flags & _P2P),
+                not row.flags & _UNTRACKED,
+                row.pseudo,
+                row.timeout_ms,
+            )
+            for row in history.rows
+        ]
+    )
+
+
+def inflate(view: RankView, history: wire.History | None, now_ns: int) -> RankView:
+    """The rank with its whole history in its look, in place of the last few ops."""
+    if history is None or not history.rows:
+        return view
+    look = view.look or wire.Look(view.key, now_ns - view.clock_ns)
+    usual = {op.sequence: op for op in look.ops if op.usual_count}
+    ops = ops_of(history)
+    if usual:  # how long it usually takes is in no history
+        ops = tuple(_with_usual(op, usual.get(op.sequence)) for op in ops)
+    shown = structs.replace(look, ops=ops, ops_lost=history.lost)
+    return replace(view, look=shown)
+
+
+def _done(row: wire.Row) -> int:
+    if not row.took_ns:
+        return 0
+    done = row.issued_ns + abs(row.took_ns)
+    return done if row.took_ns > 0 else -done
+
+
+def _with_usual(op: wire.Op, known: wire.Op | None) -> wire.Op:
+    if known is None:
+        return op
+    return structs.replace(op, usual_ns=known.usual_ns, usual_count=known.usual_count)
