@@ -11,7 +11,7 @@ import zmq.asyncio
 import zmq.auth.asyncio
 
 from frtop_probe.agent.options import Options
-from frtop_probe.keys import KeyPair
+from frtop_probe.keys import AuthorizedKey, KeyPair
 
 DOMAIN: Final = "frtop"
 PAIRS: Final = 64
@@ -61,13 +61,14 @@ class Door:
         self.context.term()
 
 
-def open_door(options: Options, pair: KeyPair, keys: frozenset[bytes]) -> Door:
+def open_door(options: Options, pair: KeyPair, others: tuple[AuthorizedKey, ...]) -> Door:
     """Binds both sockets. Needs a running event loop.
 
     Raises:
         PortProblem: the ports are taken, or the address is not one of this host.
     """
     context = zmq.asyncio.Context(io_threads=1)
+    keys = frozenset({pair.public, *(one.public for one in others)})
     guard = zmq.auth.asyncio.AsyncioAuthenticator(context)
     guard.start()  # first: without it sockets would let everybody in
     guard.configure_curve_callback(domain=DOMAIN, credentials_provider=_Guard(keys))
