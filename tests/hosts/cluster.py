@@ -1,0 +1,183 @@
+"""Eight hosts with one gloo job across them, and an operator's host beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from hosts.network import Network
+
+NODES: Final = tuple(f"node{number}" for number in range(8))
+ALL: Final = "node[0-7]"
+OPERATOR: Final = "operator"
+CULPRIT: Final = 5
+"""The rank that hangs when it is told to; rank N is the one on nodeN."""
+AHEAD_S: Final = tuple(1000 * (number + 1) for number in range(8))
+"""Hosts were started at different times: their monotonic clocks have nothing in common."""
+FOLDER: Final = "/dev/shm/frtop"
+_HERE: Final = Path(__file__).parent
+_PROGRAM: Final = _HERE.parent / "jobs" / "told_to_hang.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an frtop on the operator's host said, and how long it took."""
+
+    status: int
+    output: str
+    errors: str
+    seconds: float
+
+    @property
+    def document(self) -> dict[str, Any]:
+        assert self.output.startswith("{"), self
+        found: dict[str, Any] = json.loads(self.output)
+        return found
+
+
+class Cluster:
+    """The job runs from `start` on; rank N on nodeN, each with an agent of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.key_file = folder / "key"
+        self.network = Network(folder, (*NODES, OPERATOR), (*AHEAD_S, 0))
+        self._job: subprocess.Popen[str] | None = None
+        self._watchers: list[Watcher] = []
+        self._hung_ns = 0
+        os.mkfifo(folder / "shard")
+        # Held open, so that a read of it waits for ever, and not already its opening.
+        self._shard = os.open(folder / "shard", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def start(self) -> None:
+        """Starts the job as a user does, and waits until every host has an agent."""
+        ranks = []
+        for rank, node in enumerate(NODES):
+            host = self.network.hosts[node]
+            environment = {
+                "RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(len(NODES)),
+                "MASTER_ADDR": NODES[0], "MASTER_PORT": "29500",
+                "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
+                "FRTOP_BIND": host.address,
+            }  # fmt: skip
+            ranks.append(
+                {"holder": host.pid, "environment": environment, "log": str(self.log(rank))}
+            )
+        plan = self.folder / "plan.json"
+        command = [str(_PROGRAM), str(self.folder), str(CULPRIT)]
+        plan.write_text(json.dumps({"command": command, "ranks": ranks}))
+        job = self._job = subprocess.Popen(
+            [sys.executable, "-m", "frtop_tui", "run", "--", sys.executable,
+             str(_HERE / "ranks.py"), str(plan)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.environment(),
+        )  # fmt: skip
+        self.until(
+            lambda: job.poll() is not None or all(map(self.agent, NODES)),
+            60,
+            "an agent on every host",
+        )
+        assert job.poll() is None, "the job ended before it began"
+
+    def environment(self) -> dict[str, str]:
+        """The same on all hosts, as where homes are shared."""
+        return {
+            **os.environ,
+            "FRTOP_DIR": FOLDER,
+            "FRTOP_KEY_FILE": str(self.key_file),
+            "FRTOP_AGENT_WITH": str(os.getpid()),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def log(self, rank: int) -> Path:
+        return self.folder / f"rank{rank}.log"
+
+    def agent(self, node: str) -> int:
+        """The pid of the agent on `node`, 0 when it has announced none."""
+        try:
+            card = json.loads(self.network.hosts[node].file(f"{FOLDER}/agent.json").read_text())
+        except FileNotFoundError:
+            return 0
+        return int(card["pid"])
+
+    def kill_agent(self, node: str) -> int:
+        """Ends the agent of `node` without a chance to say so; its pid."""
+        pid = self.agent(node)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def hang(self) -> int:
+        """The culprit hangs from its next step on; our monotonic clock when it was told so."""
+        if not self._hung_ns:
+            self._hung_ns = time.monotonic_ns()
+            (self.folder / "hang").touch()
+        return self._hung_ns
+
+    def frtop(self, *arguments: str, key: Path | None = None, node: str = OPERATOR) -> Said:
+        """Runs the program on the operator's host, or `node`, with our key or another."""
+        environment = {**self.environment(), "FRTOP_KEY_FILE": str(key or self.key_file)}
+        begin = time.monotonic()
+        done = subprocess.run(
+            self.network.hosts[node].inside(sys.executable, "-m", "frtop_tui", *arguments),
+            env=environment, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        return Said(done.returncode, done.stdout, done.stderr, time.monotonic() - begin)
+
+    def watch(self, *arguments: str) -> Watcher:
+        """An operator who goes on looking."""
+        command = (sys.executable, str(_HERE / "watcher.py"), *arguments)
+        inside = self.network.hosts[OPERATOR].inside(*command)
+        watcher = Watcher(inside, self.environment())
+        self._watchers.append(watcher)
+        return watcher
+
+    def until(self, condition: Callable[[], object], seconds: float, what: str) -> float:
+        """Waits for a condition; how many seconds that took."""
+        begin = time.monotonic()
+        while not condition():
+            if time.monotonic() - begin > seconds:
+                logs = "".join(self.log(n).read_text() for n in range(8) if self.log(n).exists())
+                pytest.fail(f"not within {seconds} s: {what}\n{logs[-3000:]}")
+            time.sleep(0.05)
+        return time.monotonic() - begin
+
+    def close(self) -> None:
+        """Ends the job, the agents, the operators, and the hosts."""
+        os.close(self._shard)
+        try:
+            for watcher in self._watchers:
+                watcher.close()
+            if self._job is not None:
+                self._job.communicate(timeout=10)
+        finally:
+            self.network.close()
+
+
+class Watcher:
+    """A running `watcher.py`."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def look(self) -> dict[str, Any]:
+        """What it sees now."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        seen: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return seen
+
+    def close(self) -> None:
+        self._process.communicate(timeout=20)

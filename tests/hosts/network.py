@@ -1,0 +1,191 @@
+"""Hosts on one machine: namespaces with a name, an address, a clock and a cable each.
+
+Every host is held by one small process in network, UTS, mount and time namespaces of its
+own, and a switch joins them. Nothing of this has a name outside: what ends the holders,
+be it only the end of the test's process, takes links, addresses and mounts with them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+TOOLS: Final = ("ip", "tc", "unshare", "nsenter", "mount", "hostname")
+CLOCKS: Final = Path("/proc/self/ns/time").exists()
+"""Whether hosts can have monotonic clocks of their own here."""
+_SETTLE: Final = """
+hostname "$1"
+mount --bind "$2" /etc/hosts
+mount -t tmpfs -o mode=1777,size=64m tmpfs /dev/shm
+ip link set lo up
+echo $$
+exec cat >/dev/null
+"""
+"""Makes the new namespaces a host, says who holds them, and holds them until stdin ends."""
+
+
+def obstacle() -> str:
+    """Why there can be no hosts here, "" if there can."""
+    if os.geteuid() != 0:
+        return "namespaces need root"
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    tried = subprocess.run(
+        ["unshare", "--net", "--uts", "--mount", "ip", "link", "add", "type", "bridge"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return f"no namespaces or bridges here: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """`pid` holds its namespaces; `net` is that of its network.
+
+    `ahead_s` is how far its monotonic clock is ahead of ours.
+    """
+
+    name: str
+    address: str
+    ahead_s: int
+    holder: subprocess.Popen[str] = field(repr=False)
+    pid: int
+    net: int
+
+    @classmethod
+    def held(cls, name: str, address: str, ahead_s: int, holder: subprocess.Popen[str]) -> Host:
+        """The host that `holder` makes, when it is there."""
+        assert holder.stdout is not None
+        said = holder.stdout.readline().strip()
+        assert said.isdecimal(), f"no host {name} could be made"
+        net = Path(f"/proc/{said}/ns/net").stat().st_ino
+        return cls(name, address, ahead_s, holder, int(said), net)
+
+    def inside(self, *command: str) -> list[str]:
+        """The command line that runs `command` on this host."""
+        clock = ("--time",) if self.ahead_s else ()
+        return [
+            "nsenter", "--target", str(self.pid), "--net", "--uts", "--mount", *clock, *command,
+        ]  # fmt: skip
+
+    def run(self, *command: str, given: str = "") -> str:
+        """Runs a command here; what it says."""
+        done = subprocess.run(
+            self.inside(*command), input=given, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (command, given, done.stderr)
+        return done.stdout
+
+    def file(self, path: str) -> Path:
+        """A file of this host, as seen from outside."""
+        return Path(f"/proc/{self.pid}/root{path}")
+
+    def processes(self) -> list[int]:
+        """Everything that runs here, the holder excepted."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal() and int(entry.name) != self.pid:
+                with suppress(OSError):
+                    if (entry / "ns" / "net").stat().st_ino == self.net:
+                        found.append(int(entry.name))
+        return found
+
+
+class Network:
+    """The hosts by name, and the switch between them."""
+
+    def __init__(self, folder: Path, names: tuple[str, ...], ahead_s: tuple[int, ...]) -> None:
+        """Starts the hosts and joins them.
+
+        Args:
+            folder: for the hosts file that they share.
+            names: of the hosts; they get addresses in this order.
+            ahead_s: how far each one's monotonic clock is ahead of ours.
+        """
+        self.hosts: dict[str, Host] = {}
+        self._switch: Host | None = None
+        addresses = {name: f"10.77.0.{number}" for number, name in enumerate(names, 10)}
+        known = folder / "hosts"
+        known.write_text(
+            "127.0.0.1 localhost\n" + "".join(f"{a} {name}\n" for name, a in addresses.items())
+        )
+        holders: list[subprocess.Popen[str]] = []
+        try:
+            clocks = (0, *(ahead_s if CLOCKS else (0,) * len(names)))
+            for name, ahead in zip(("switch", *names), clocks, strict=True):
+                holders.append(_hold(name, known, ahead))
+            for name, ahead, holder in zip(names, clocks[1:], holders[1:], strict=True):
+                self.hosts[name] = Host.held(name, addresses[name], ahead, holder)
+            self._switch = Host.held("switch", "", 0, holders[0])
+            self._join()
+        except BaseException:
+            for holder in holders:
+                _let_go(holder)
+            raise
+
+    @property
+    def switch(self) -> Host:
+        assert self._switch is not None
+        return self._switch
+
+    def _join(self) -> None:
+        lines = ["link add switch type bridge", "link set switch up"]
+        for name, host in self.hosts.items():
+            lines += [
+                f"link add {name} type veth peer name eth0 netns {host.pid}",
+                f"link set {name} master switch up",
+            ]
+        self.switch.run("ip", "-batch", "-", given="\n".join(lines))
+        for host in self.hosts.values():
+            host.run("ip", "-batch", "-", given=f"addr add {host.address}/24 dev eth0\n"
+                                                "link set eth0 up\n")  # fmt: skip
+
+    def cut(self, name: str) -> None:
+        """Pulls the host's cable at the switch."""
+        self.switch.run("ip", "link", "set", name, "down")
+
+    def restore(self, name: str) -> None:
+        self.switch.run("ip", "link", "set", name, "up")
+
+    def slow(self, name: str, rate: str) -> None:
+        """Lets so little through to and from the host, `64kbit` for example."""
+        shape = ("root", "tbf", "rate", rate, "burst", "4kb", "latency", "2s")
+        self.switch.run("tc", "qdisc", "replace", "dev", name, *shape)
+        self.hosts[name].run("tc", "qdisc", "replace", "dev", "eth0", *shape)
+
+    def fast(self, name: str) -> None:
+        self.switch.run("tc", "qdisc", "delete", "dev", name, "root")
+        self.hosts[name].run("tc", "qdisc", "delete", "dev", "eth0", "root")
+
+    def close(self) -> None:
+        """Ends everything that runs on the hosts, and the hosts."""
+        end = time.monotonic() + 10
+        hosts = list(self.hosts.values())
+        while left := [pid for host in hosts for pid in host.processes()]:
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            assert time.monotonic() < end, f"cannot be ended: {left}"
+            time.sleep(0.02)
+        for host in (*hosts, self.switch):
+            _let_go(host.holder)
+
+
+def _hold(name: str, known: Path, ahead_s: int) -> subprocess.Popen[str]:
+    clock = ("--time", "--monotonic", str(ahead_s), "--boottime", str(ahead_s)) if ahead_s else ()
+    return subprocess.Popen(
+        ["unshare", "--net", "--uts", "--mount", *clock, "sh", "-ec", _SETTLE, "host", name,
+         str(known)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def _let_go(holder: subprocess.Popen[str]) -> None:
+    holder.communicate(timeout=10)

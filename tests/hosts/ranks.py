@@ -1,0 +1,75 @@
+"""One rank on each host, forked from a process that has loaded torch already.
+
+Run as `frtop run -- python ranks.py PLAN`, it starts the plan's program once for each of
+the plan's hosts, inside the host, says the pids, and ends them when its stdin ends. Eight
+ranks that each load torch would take two cores a quarter of a minute.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import runpy
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch.distributed
+
+_NEW_MOUNT, _NEW_TIME, _NEW_UTS, _NEW_NET = 0x20000, 0x80, 0x4000000, 0x40000000
+_PR_SET_PDEATHSIG: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What becomes a rank: `holder` is a process on its host, `log` takes what it prints."""
+
+    holder: int
+    environment: dict[str, str]
+    log: str
+
+
+def main(plan: Path) -> None:
+    content = json.loads(plan.read_text())
+    assert torch.distributed.is_gloo_available()
+    pids: list[int] = []
+    for one in content["ranks"]:
+        pid = os.fork()
+        if not pid:
+            _become(Start(**one))
+            sys.argv = content["command"]
+            runpy.run_path(sys.argv[0], run_name="__main__")
+            return
+        pids.append(pid)
+    print(json.dumps(pids), flush=True)
+    sys.stdin.read()
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for pid in pids:
+        os.waitpid(pid, 0)
+
+
+def _become(start: Start) -> None:
+    """Moves this process, which has one thread, to the rank's host."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    here = _NEW_NET | _NEW_UTS | _NEW_MOUNT
+    clock = "time" if Path("/proc/self/ns/time").exists() else ""
+    if clock and not Path(f"/proc/{start.holder}/ns/time").samefile("/proc/self/ns/time"):
+        here |= _NEW_TIME
+    if libc.setns(os.pidfd_open(start.holder), here):
+        raise OSError(ctypes.get_errno(), "setns")
+    os.environ.update(start.environment)
+    log = os.open(start.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

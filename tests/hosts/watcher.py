@@ -1,0 +1,48 @@
+"""An operator who keeps looking: a live source that tells its frame for every line on stdin."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from frtop_tui.diagnosis.report import document
+from frtop_tui.job.model import Frame, RankView
+from frtop_tui.sources.live import LiveSource
+
+
+def main(specs: list[str]) -> None:
+    source = LiveSource(specs)
+    try:
+        for _ in sys.stdin:
+            print(json.dumps(_told(source.frame())), flush=True)
+    finally:
+        source.close()
+
+
+def _told(frame: Frame) -> dict[str, Any]:
+    return {
+        **document(frame),
+        "now_ns": frame.now_ns,
+        "hosts": {
+            host.name: {
+                "state": host.state,
+                "problem": host.problem,
+                "clock_error_ns": host.clock_error_ns,
+            }
+            for host in frame.hosts
+        },
+        "waits_s": {str(rank): _waits_s(view, frame) for rank, view in frame.ranks.items()},
+        "keys": {str(rank): view.key for rank, view in frame.ranks.items()},
+        "problem": frame.problem,
+    }
+
+
+def _waits_s(view: RankView, frame: Frame) -> float | None:
+    """How long the rank has been in the op it is blocked on."""
+    op = view.blocked_on
+    return None if op is None else view.age_s(op.issued_ns, frame.now_ns)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

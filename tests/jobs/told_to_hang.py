@@ -1,0 +1,31 @@
+"""Trains until a file says that one rank shall hang: it then reads a pipe nobody writes to.
+
+Truth: the rank named on the command line has not entered the next all_reduce, because it
+reads FOLDER/shard; the others wait for it.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+STEP_S = 0.1
+
+
+def main() -> None:
+    folder, culprit = Path(sys.argv[1]), int(sys.argv[2])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    gradient = torch.ones(1000)
+    while True:
+        time.sleep(STEP_S)
+        if dist.get_rank() == culprit and (folder / "hang").exists():
+            (folder / "shard").read_bytes()
+        dist.all_reduce(gradient)
+        gradient /= dist.get_world_size()
+
+
+if __name__ == "__main__":
+    main()
