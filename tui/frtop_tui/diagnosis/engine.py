@@ -65,7 +65,7 @@ class Engine:
             for rank in verdict.culprits
         }
         waits = [] if verdicts else lasting(case.points.all.values(), frame.now_ns)
-        health = _health(frame.health, verdicts, waiting=bool(waits))
+        health = health_of(frame.health, verdicts, waiting=bool(waits))
         judged = replace(
             frame,
             health=health,
@@ -94,7 +94,8 @@ class Engine:
         return frame.since_ns if health in _DATED else self._since_ns
 
 
-def _health(before: Health, verdicts: Sequence[Verdict], *, waiting: bool) -> Health:
+def health_of(before: Health, verdicts: Sequence[Verdict], *, waiting: bool) -> Health:
+    """The job's health by its first verdict, else as it was `before` anybody judged."""
     if not verdicts and waiting and before in ("healthy", "starting"):
         return "waiting"
     if not verdicts:

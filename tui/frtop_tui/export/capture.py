@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -43,6 +43,7 @@ class _Content(msgspec.Struct, omit_defaults=True):
     python: str = ""
     argv: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    job: wire.Job | None = None
 
 
 _frames: Final = msgspec.msgpack.Decoder(Frame)
@@ -80,8 +81,27 @@ def write(
         platform.python_version(),
         tuple(sys.argv),
         (*(told.notes if told is not None else ()), *missing),
+        frame.job,
     )
     return archive.write(path, KIND, _encoder.encode(content))
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a capture is about: enough to choose between several."""
+
+    wall_ns: int
+    job: wire.Job | None
+
+
+def head(path: Path) -> Head:
+    """What a capture is about, without its ranks.
+
+    Raises:
+        Unreadable: it is no capture, damaged, or in the words of a newer frtop.
+    """
+    content = _content(path)
+    return Head(content.wall_ns, content.job)
 
 
 def read(path: Path) -> Frame:
@@ -90,28 +110,37 @@ def read(path: Path) -> Frame:
     Raises:
         Unreadable: it is no capture, damaged, or in the words of a newer frtop.
     """
-    data = content_of(path, KIND)
+    content = _content(path)
     collecting = gc.isenabled()
     gc.disable()  # half a million values that all stay: nothing to be found by looking
     try:
-        content = _contents.decode(data)
-        if content.format > FORMAT:
-            raise newer(path, content.version)
         frame = _frames.decode(content.frame)
         told = {r: _histories.decode(raw) for r, raw in content.histories.items()}
+        ranks = {r: inflate(view, told.get(r), frame.now_ns) for r, view in frame.ranks.items()}
     except _BROKEN as error:
-        raise _broken(path, data, error) from error
+        raise _not_understood(path, content.version, error) from error
     finally:
         if collecting:
             gc.enable()
-    strange = any(rank != view.rank for rank, view in frame.ranks.items())
-    if strange or content.wall_ns < 0 or frame.wall_ns < 0:
+    if any(rank != view.rank for rank, view in ranks.items()) or frame.wall_ns < 0:
         raise damaged(path, "what it says makes no sense")
-    ranks = {r: inflate(view, told.get(r), frame.now_ns) for r, view in frame.ranks.items()}
     recorded = Recorded(
         "capture", str(path), content.wall_ns, content.by, content.version, content.missing
     )
     return replace(frame, ranks=ranks, recorded=recorded, read_only=GONE)
+
+
+def _content(path: Path) -> _Content:
+    data = content_of(path, KIND)
+    try:
+        content = _contents.decode(data)
+    except _BROKEN as error:
+        raise damaged(path, str(error)) from error
+    if content.format > FORMAT:
+        raise _newer(path, content.version)
+    if content.wall_ns < 0:
+        raise damaged(path, "what it says makes no sense")
+    return content
 
 
 def content_of(path: Path, kind: str) -> bytes:
@@ -148,24 +177,17 @@ def damaged(path: Path, why: str) -> Unreadable:
     )
 
 
-def newer(path: Path, version: str) -> Unreadable:
-    ours = metadata.version("frtop")
-    return Unreadable(
-        f"{path.name} was written by a newer frtop ({version or 'unknown'}; this is {ours})",
-        "pip install --upgrade frtop",
-    )
-
-
-def _broken(path: Path, data: bytes, error: Exception) -> Unreadable:
-    """Why a capture cannot be understood: words we do not know yet, or no sense at all."""
-    try:
-        version = msgspec.msgpack.decode(data, type=_Version).version
-    except _BROKEN:
-        version = ""
+def _not_understood(path: Path, version: str, error: Exception) -> Unreadable:
+    """Why a capture cannot be read: words we do not know yet, or no sense at all."""
     if version not in ("", metadata.version("frtop")):
-        return newer(path, version)
+        return _newer(path, version)
     return damaged(path, str(error))
 
 
-class _Version(msgspec.Struct):
-    version: str = ""
+def _newer(path: Path, version: str) -> Unreadable:
+    ours = metadata.version("frtop")
+    return Unreadable(
+        f"{path.name} was written by another frtop ({version or 'unknown'}; this is {ours}), and"
+        " says what this one does not know",
+        "pip install --upgrade frtop",
+    )

@@ -1,0 +1,224 @@
+"""Black boxes: the story of a job that nobody watched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from diagnosis.scenes import JOB, SECOND, Scene, only
+from export.boxes import Recorder, written
+from frtop_probe import wire
+from frtop_tui.diagnosis.report import exit_status, text
+from frtop_tui.errors import Unreadable
+from frtop_tui.export import blackbox
+
+TERM = 15
+
+
+def hung(hosts: int = 1, *, looked_at: bool = True) -> tuple[Scene, Recorder]:
+    """Rank 2 sleeps, the others wait for it; somebody looked twice."""
+    scene = Scene(4, hosts=hosts)
+    scene.waits([0, 1, 3], "all_reduce", for_s=60)
+    scene.sleeps(2)
+    recorder = Recorder(scene)
+    for _ in range(2):
+        if looked_at:
+            recorder.look(2, 0)
+        scene.pass_time(3)
+    return scene, recorder
+
+
+def ended(scene: Scene, recorder: Recorder, signal: int = TERM) -> None:
+    recorder.bad_death_follows()
+    scene.pass_time(0.4)
+    for rank in range(4):
+        scene.ends(rank, signal=signal, ago=0.2 - rank / 100)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_hang_that_its_launcher_ended_is_told_as_a_hang(tmp_path: Path, hosts: int) -> None:
+    scene, recorder = hung(hosts)
+    ended(scene, recorder)
+    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    verdict = only(frame)
+    assert (verdict.kind, verdict.culprits, verdict.confidence) == (
+        "not_entered",
+        (2,),
+        "confirmed",
+    )
+    assert verdict.headline == (
+        f"rank 2 ({scene.hosts[-1]} pid 1002) had not entered all_reduce #8 of default_pg;"
+        " ranks 0-1,3 waited; then ranks 0-3 were ended by SIGTERM"
+    )
+    assert verdict.why.cause == "sleeping"
+    assert frame.health == "hung"
+    assert exit_status(frame) == 3
+    assert {view.posture for view in frame.ranks.values()} == {"dead"}
+    assert frame.ranks[2].main_stack is not None
+    assert frame.recorded is not None
+    assert frame.recorded.kind == "black box"
+    assert any("clocks of 2 hosts" in note for note in frame.recorded.notes) == (hosts == 2)
+    lines = text(frame)
+    assert any("then ranks 0-3 were ended by SIGTERM" in line for line in lines)
+
+
+def test_without_any_look_it_is_still_told_who_was_waited_for(tmp_path: Path) -> None:
+    scene, recorder = hung(looked_at=False)
+    ended(scene, recorder)
+    verdict = only(blackbox.read(written(tmp_path, recorder.boxes())))
+    assert (verdict.kind, verdict.culprits, verdict.confidence) == ("not_entered", (2,), "suspect")
+    assert "then ranks 0-3 were ended by SIGTERM" in verdict.headline
+
+
+def test_a_hang_that_everybody_was_killed_in_is_a_hang(tmp_path: Path) -> None:
+    scene, recorder = hung()
+    ended(scene, recorder, signal=9)
+    verdict = only(blackbox.read(written(tmp_path, recorder.boxes())))
+    assert verdict.kind == "not_entered"
+    assert "then ranks 0-3 were ended by SIGKILL" in verdict.headline
+
+
+def test_a_hang_that_ran_into_its_timeout_keeps_its_cause(tmp_path: Path) -> None:
+    scene, recorder = hung()
+    recorder.bad_death_follows()
+    scene.pass_time(1)
+    for rank in (0, 1, 3):
+        scene.raises(rank, "RuntimeError", "Timed out waiting 60000ms for recv", ago=0.5)
+    scene.ends(2, signal=TERM, ago=0.2)
+    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    verdict = only(frame)
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), "sleeping")
+    assert "ranks 0-1,3 gave up waiting" in verdict.headline
+    assert "rank 2 was ended by SIGTERM" in verdict.headline
+
+
+def test_a_death_that_nothing_led_to_is_told_as_live(tmp_path: Path) -> None:
+    scene = Scene(4, hosts=2)
+    recorder = Recorder(scene)
+    recorder.bad_death_follows()
+    scene.pass_time(1)
+    scene.raises(2, "ValueError", "loss is nan", ago=0.8)
+    for rank in (0, 1, 3):
+        scene.ends(rank, signal=TERM, ago=0.3)
+    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    verdict = only(frame)
+    assert (verdict.kind, verdict.culprits) == ("dead", (2,))
+    assert verdict.why.text == "ValueError: loss is nan at train.py:51 (train)"
+    assert frame.health == "dead"
+    assert frame.coverage.complete
+
+
+def test_who_broke_after_it_had_kept_the_others_waiting_comes_first(tmp_path: Path) -> None:
+    scene, recorder = hung(looked_at=False)
+    recorder.bad_death_follows()
+    scene.pass_time(1)
+    scene.raises(2, "OSError", "no space left on device", ago=0.8)
+    for rank in (0, 1, 3):
+        scene.ends(rank, signal=TERM, ago=0.3)
+    verdicts = blackbox.read(written(tmp_path, recorder.boxes())).verdicts
+    assert [(v.kind, v.culprits) for v in verdicts] == [("dead", (2,)), ("not_entered", (2,))]
+    assert "ended by SIGTERM" in verdicts[1].headline
+
+
+def test_a_disagreement_that_killed_is_found_in_the_histories(tmp_path: Path) -> None:
+    scene = Scene(3)
+    recorder = Recorder(scene)
+    recorder.bad_death_follows()
+    scene.pass_time(1)
+    scene.waits([0, 2], "all_reduce", for_s=0.5)
+    scene.waits([1], "all_reduce", for_s=0.5, inputs=(wire.TensorSpec("float32", (1025,)),))
+    for rank in range(3):
+        scene.ends(rank, signal=6, ago=0.3)
+    verdict = blackbox.read(written(tmp_path, recorder.boxes())).verdicts[0]
+    assert (verdict.kind, verdict.culprits) == ("mismatch", (1,))
+
+
+def test_hosts_of_which_nothing_is_left_are_said_to_be_missing(tmp_path: Path) -> None:
+    scene, recorder = hung(hosts=2)
+    ended(scene, recorder)
+    frame = blackbox.read(written(tmp_path, recorder.boxes(0)))
+    assert frame.coverage.unheard == (2, 3)
+    assert any("no black box tells of ranks 2-3" in note for note in frame.coverage.notes)
+
+
+def test_a_box_that_was_written_in_a_hurry_leaves_its_ranks_unheard(tmp_path: Path) -> None:
+    scene, recorder = hung(hosts=2)
+    recorder.bad_death_follows()
+    scene.pass_time(0.2)
+    first = recorder.boxes(0, complete=False)
+    scene.pass_time(10)
+    scene.ends(2, signal=9, ago=10)
+    scene.ends(3, signal=TERM, ago=9)
+    frame = blackbox.read(written(tmp_path, [*first, *recorder.boxes(1)]))
+    assert [frame.ranks[rank].posture for rank in range(4)] == [
+        "unheard",
+        "unheard",
+        "dead",
+        "dead",
+    ]
+    assert frame.recorded is not None
+    assert any("node0" in note for note in frame.recorded.notes)
+
+
+def test_histories_are_in_the_ranks(tmp_path: Path) -> None:
+    scene, recorder = hung()
+    ended(scene, recorder)
+    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    look = frame.ranks[1].look
+    assert look is not None
+    assert [op.sequence for op in look.ops] == [1, 2]
+    assert look.ops[-1].pending
+
+
+def test_the_newest_of_several_jobs_is_shown_and_the_others_named(tmp_path: Path) -> None:
+    scene, recorder = hung()
+    ended(scene, recorder)
+    (old,) = recorder.boxes()
+    other = wire.Job("node0", 29501, 4, "other", 0, "n2", "pipe.py")
+    new = structs.replace(old, host="node9", job=other, wall_ns=old.wall_ns + SECOND)
+    paths = written(tmp_path, [old, new])
+    frame = blackbox.read(paths)
+    assert frame.job == other
+    assert frame.other_jobs == (scene.job,)
+    assert blackbox.read(paths, "run").job == scene.job
+    with pytest.raises(Unreadable, match=r"no job is called 'x'.*pipe\.py"):
+        blackbox.read(paths, "x")
+
+
+def test_broken_files_are_named_and_the_rest_speaks(tmp_path: Path) -> None:
+    scene, recorder = hung()
+    ended(scene, recorder)
+    paths = written(tmp_path, recorder.boxes())
+    broken = tmp_path / "broken.box"
+    broken.write_bytes(paths[0].read_bytes()[:200])
+    frame = blackbox.read([broken, *paths])
+    assert only(frame).kind == "not_entered"
+    assert frame.recorded is not None
+    assert any("broken.box is truncated" in note for note in frame.recorded.notes)
+    with pytest.raises(Unreadable, match=r"broken\.box is truncated"):
+        blackbox.read([broken])
+
+
+def test_of_two_agents_of_one_host_the_one_that_saw_the_end_speaks(tmp_path: Path) -> None:
+    scene, recorder = hung()
+    recorder.bad_death_follows()
+    early = structs.replace(recorder.boxes(complete=False)[0], instance="first")
+    ended(scene, recorder)
+    late = recorder.boxes()
+    (tmp_path / "a").mkdir()
+    paths = [*written(tmp_path / "a", [early]), *written(tmp_path, late)]
+    frame = blackbox.read(paths)
+    assert {view.posture for view in frame.ranks.values()} == {"dead"}
+    assert len(frame.ranks) == 4
+
+
+def test_ranks_without_the_nonce_belong_to_the_job_that_is_alike(tmp_path: Path) -> None:
+    scene, recorder = hung(hosts=2)
+    ended(scene, recorder)
+    first, second = recorder.boxes()
+    second = structs.replace(second, job=structs.replace(JOB, world_size=4, nonce=""))
+    frame = blackbox.read(written(tmp_path, [first, second]))
+    assert len(frame.ranks) == 4
+    assert frame.other_jobs == ()

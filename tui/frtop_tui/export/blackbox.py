@@ -1,0 +1,183 @@
+"""Black boxes of a job, one per host, as one frame: what was so, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from msgspec import structs
+
+from frtop_probe import wire
+from frtop_probe.ring.fold import MAX_RANKS
+from frtop_tui.errors import Unreadable
+from frtop_tui.export.capture import content_of, damaged
+from frtop_tui.export.histories import inflate
+from frtop_tui.export.replay import play
+from frtop_tui.export.story import story
+from frtop_tui.job.model import Coverage, Frame, Recorded
+from frtop_tui.job.naming import JobKey, folded, job_key, job_names, job_place, job_title, listed
+
+KIND: Final = "blackbox"
+SUFFIX: Final = ".box"
+OVER: Final = "this is a black box: the job has ended, there is nobody to ask"
+_LATEST_NS: Final = 2**63
+_MOST_SHIFT_NS: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One box and where it lay."""
+
+    path: Path
+    box: wire.Box
+
+
+def load(path: Path) -> Found:
+    """Reads one box.
+
+    Raises:
+        Unreadable: it is no black box, or damaged.
+    """
+    try:
+        box = wire.decode_box(content_of(path, KIND))
+    except wire.WireError as error:
+        raise damaged(path, str(error)) from error
+    moments = [box.wall_ns, box.monotonic_ns, box.after.monotonic_ns]
+    moments += [box.before.monotonic_ns] if box.before is not None else []
+    if not all(0 <= moment < _MOST_SHIFT_NS for moment in moments) or box.wall_ns >= _LATEST_NS:
+        raise damaged(path, "its times make no sense")
+    return Found(path, box)
+
+
+def read(paths: Sequence[Path], job: str | None = None) -> Frame:
+    """One job of these boxes: the newest, or the one that is called `job`.
+
+    Raises:
+        Unreadable: none of them can be read, or no such job is among them.
+    """
+    found, notes = [], []
+    for path in paths:
+        try:
+            found.append(load(path))
+        except Unreadable as error:
+            notes.append(error.text)
+    if not found:
+        raise Unreadable("; ".join(notes) or "there is no black box", "look at another folder")
+    jobs = list(jobs_of(found).values())
+    mine = next((one for one in jobs if job is None or job in names(one)), None)
+    if mine is None:
+        there = [job_place(one[0].box.job) for one in jobs]
+        raise Unreadable(
+            f"no job is called {job!r}: there is {listed(there)}",
+            f"--job {job_title(jobs[0][0].box.job)}",
+        )
+    frame = frame_of(mine, paths[0] if len(paths) == 1 else paths[0].parent, notes)
+    others = tuple(one[0].box.job for one in jobs if one is not mine)
+    return replace(frame, other_jobs=others)
+
+
+def names(found: Sequence[Found]) -> set[str]:
+    return {name for one in found for name in job_names(one.box.job)}
+
+
+def jobs_of(found: Sequence[Found]) -> dict[JobKey, list[Found]]:
+    """Boxes by job, the one that was written last first.
+
+    A box of ranks that never reached their first group has no nonce: it belongs to the
+    job that is alike in everything else, if there is but one.
+    """
+    jobs: dict[JobKey, list[Found]] = {}
+    for one in found:
+        jobs.setdefault(job_key(one.box.job), []).append(one)
+    for key in [key for key in jobs if not key[-1]]:
+        known = [other for other in jobs if other[:-1] == key[:-1] and other[-1]]
+        if len(known) == 1:
+            jobs[known[0]] += jobs.pop(key)
+    ordered = sorted(jobs.items(), key=lambda item: -max(one.box.wall_ns for one in item[1]))
+    return dict(ordered)
+
+
+def frame_of(found: Sequence[Found], path: Path, notes: Sequence[str] = ()) -> Frame:
+    """One job's boxes, judged; `notes` say what else there is to know of the files."""
+    job = next((one.box.job for one in found if one.box.job.nonce), found[0].box.job)
+    boxes = {name: _of_one_job(box, job) for name, box in _by_host(found).items()}
+    frame = story(play(boxes))
+    histories = {
+        (name, answer.key): answer.history
+        for name, box in boxes.items()
+        for answer in box.histories
+    }
+    ranks = {
+        rank: inflate(view, histories.get((view.host, view.key)), frame.now_ns)
+        for rank, view in frame.ranks.items()
+    }
+    newest = max(boxes.values(), key=lambda box: box.wall_ns)
+    told = (*_about(boxes), *notes)
+    return replace(
+        frame,
+        ranks=ranks,
+        coverage=_coverage(frame.coverage, frame),
+        recorded=Recorded("black box", str(path), newest.wall_ns, "", newest.version, told),
+        read_only=OVER,
+    )
+
+
+def _by_host(found: Sequence[Found]) -> Mapping[str, wire.Box]:
+    """Boxes by the name to show; of two about the same ranks the one that knows more."""
+    hosts: dict[str, wire.Box] = {}
+    said: set[int] = set()
+    ordered = sorted(found, key=lambda one: (one.box.complete, one.box.wall_ns), reverse=True)
+    for box in (one.box for one in ordered):
+        ranks = {r.identity.rank for r in box.after.ranks if r.identity is not None}
+        if ranks and ranks <= said:
+            continue  # an earlier agent of the same host, or an earlier version of the file
+        said |= ranks
+        name = box.host or "unknown"
+        if name in hosts:
+            name = f"{name} ({sum(known.host == box.host for known in hosts.values()) + 1})"
+        hosts[name] = box
+    return dict(sorted(hosts.items()))
+
+
+def _of_one_job(box: wire.Box, job: wire.Job) -> wire.Box:
+    """All of its ranks as members of `job`: some had not heard its nonce when they died."""
+    before = _renamed(box.before, job) if box.before is not None else None
+    return structs.replace(box, before=before, after=_renamed(box.after, job))
+
+
+def _renamed(update: wire.Update, job: wire.Job) -> wire.Update:
+    world = job.world_size if 0 <= job.world_size <= MAX_RANKS else 0
+    same = structs.replace(job, world_size=world)
+    ranks = tuple(
+        structs.replace(rank, identity=structs.replace(rank.identity, job=same))
+        if rank.identity is not None
+        else rank
+        for rank in update.ranks
+    )
+    return structs.replace(update, ranks=ranks)
+
+
+def _about(boxes: Mapping[str, wire.Box]) -> list[str]:
+    """What a reader has to know about how this came together."""
+    notes = []
+    if len(boxes) > 1:
+        notes.append(
+            f"the clocks of {len(boxes)} hosts are taken as they were: times between hosts are"
+            " as right as these"
+        )
+    partial = [name for name, box in boxes.items() if not box.complete]
+    if partial:
+        notes.append(f"written before all ranks had ended: {', '.join(partial)}")
+    return notes
+
+
+def _coverage(coverage: Coverage, frame: Frame) -> Coverage:
+    """In the words of files: who is missing was not written down."""
+    never = [rank for rank in coverage.unheard if rank not in frame.ranks]
+    if not never:
+        return coverage
+    notes = [note for note in coverage.notes if " never heard of: " not in note]
+    gone = f"no black box tells of {folded(never)}: fetch those of their hosts, too"
+    return replace(coverage, notes=(gone, *notes), unheard=coverage.unheard)

@@ -1,0 +1,138 @@
+"""Black boxes played back: what the judge would have said then, had somebody been there.
+
+Every host's clock is put on one timeline, that of the wall, by the anchor in its box. On
+it the moment before the first bad death is judged, with the looks that led to it, and then
+the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Final
+
+from msgspec import structs
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.export.histories import ops_of
+from frtop_tui.job.model import Frame
+from frtop_tui.job.state import JobState
+
+MOST_MOMENTS: Final = 8
+AGREE_NS: Final = 2_500_000_000
+"""Two judgements so far apart confirm each other."""
+JUDGED_OPS: Final = 64
+"""The newest ops of a rank that died; a disagreement that killed it is among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """The moment before the first bad death, None when there was none, and the end."""
+
+    before: Frame | None
+    after: Frame
+
+
+def play(boxes: Mapping[str, wire.Box]) -> Played:
+    """Judges the boxes of one job, by host."""
+    return _Replay(boxes).play()
+
+
+class _Replay:
+    def __init__(self, boxes: Mapping[str, wire.Box]) -> None:
+        self._boxes = boxes
+        self._state = JobState()
+        self._engine = Engine()
+
+    def play(self) -> Played:
+        first = [at(box, box.before) for box in self._boxes.values() if box.before is not None]
+        looks = [
+            (at(box, answer), name, _telling(box, answer))
+            for name, box in self._boxes.items()
+            for answer in box.looks
+        ]
+        looks.sort(key=itemgetter(0))
+        before: Frame | None = None
+        if first:
+            until = min(first)
+            early = [look for look in looks if look[0] <= until]
+            looks = looks[len(early) :]
+            before = self._up_to(until, early)
+        end = max(at(box, box.after) for box in self._boxes.values())
+        for name, box in self._boxes.items():
+            self._state.apply(name, structs.replace(box.after, full=True), at(box, box.after))
+        for moment, name, answer in looks:
+            self._state.apply_look(name, answer, moment)
+        self._open_histories(end)
+        self._judge(end - AGREE_NS)
+        return Played(before, self._judge(end))
+
+    def _up_to(self, until: int, looks: list[tuple[int, str, wire.LookAnswer]]) -> Frame:
+        """The last judgement before the first bad death, led to by what was seen till then."""
+        seen = sorted({moment for moment, _, _ in looks})[-MOST_MOMENTS:]
+        for moment in sorted({*seen, until - AGREE_NS, until} - {0}):
+            for name, box in self._boxes.items():
+                update = box.before if box.before is not None else box.after
+                self._state.apply(name, _as_of(update, moment - offset(box)), moment)
+            for taken, name, answer in looks:
+                if taken == moment:
+                    self._state.apply_look(name, answer, moment)
+            frame = self._judge(moment)
+        return frame
+
+    def _open_histories(self, end: int) -> None:
+        """Gives ranks that nobody had looked at the last ops that their rings held."""
+        views = self._state.frame(end, end).ranks.values()
+        seen = {(v.host, v.key) for v in views if v.look is not None and v.look.ops}
+        for name, box in self._boxes.items():
+            looks = tuple(
+                wire.Look(answer.key, box.after.monotonic_ns, ops=ops_of(newest(answer.history)))
+                for answer in box.histories
+                if (name, answer.key) not in seen
+            )
+            self._state.apply_look(name, wire.LookAnswer(0, name, looks), end)
+
+    def _judge(self, moment: int) -> Frame:
+        return self._engine.judge(self._state.frame(moment, moment)).frame
+
+
+def offset(box: wire.Box) -> int:
+    """Added to the times of the box's host it gives the wall's."""
+    return box.wall_ns - box.monotonic_ns
+
+
+def at(box: wire.Box, said: wire.Update | wire.LookAnswer) -> int:
+    """When that was, by the wall."""
+    when = said.monotonic_ns
+    if not when and isinstance(said, wire.LookAnswer):
+        when = max((look.at_ns for look in said.looks), default=0)
+    return when + offset(box)
+
+
+def newest(history: wire.History) -> wire.History:
+    """The part of a history that is judged."""
+    return structs.replace(history, rows=history.rows[-JUDGED_OPS:])
+
+
+def _as_of(update: wire.Update, moment_ns: int) -> wire.Update:
+    """The same state at another moment of its host: beats go on as they did."""
+    shift = moment_ns - update.monotonic_ns
+    ranks = tuple(_beating(rank, shift) for rank in update.ranks)
+    return structs.replace(update, monotonic_ns=moment_ns, ranks=ranks, full=True)
+
+
+def _beating(rank: wire.RankUpdate, shift: int) -> wire.RankUpdate:
+    if rank.present is None or not rank.present.beat_ns:
+        return rank
+    present = structs.replace(rank.present, beat_ns=rank.present.beat_ns + shift)
+    return structs.replace(rank, present=present)
+
+
+def _telling(box: wire.Box, answer: wire.LookAnswer) -> wire.LookAnswer:
+    """Those looks that still hold: their rank has issued nothing since."""
+    known = (box.before if box.before is not None else box.after).ranks
+    acted = {rank.key: max((f.issued_ns for f in rank.fronts), default=0) for rank in known}
+    looks = tuple(look for look in answer.looks if look.at_ns >= acted.get(look.key, 0))
+    return structs.replace(answer, looks=looks)

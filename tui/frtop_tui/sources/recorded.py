@@ -1,0 +1,71 @@
+"""A job as it was: one frame that stays. Wishes for a live job are answered in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from frtop_tui.export import capture
+from frtop_tui.job.model import Frame, Writing
+from frtop_tui.job.naming import JobKey
+
+
+class RecordedSource:
+    """Shows a frame of a capture or of black boxes."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def frame(self) -> Frame:
+        return self._frame
+
+    def watch(self, ranks: Iterable[int]) -> None:
+        """Nothing to keep fresh."""
+
+    def dump(self, ranks: Iterable[int]) -> None:
+        """The stacks there are, are in the frame."""
+
+    def inspect(self, rank: int) -> None:
+        """What the rank answered when it was recorded, if it was asked, is in the frame."""
+
+    def save(self, rank: int, sequence: int, path: Path) -> None:  # noqa: ARG002
+        self._tell("tensors", path, problem=self._frame.read_only)
+
+    def capture(self, path: Path, *, automatic: bool = False) -> None:
+        """Writes it once more: the same file, or one capture of all black boxes."""
+        if automatic:
+            return
+        recorded = self._frame.recorded
+        try:
+            if recorded is not None and recorded.kind == "capture":
+                size = Path(shutil.copyfile(recorded.path, path)).stat().st_size
+            else:
+                size = capture.write(path, self._frame, {}, ())
+        except (OSError, shutil.SameFileError) as error:
+            said = getattr(error, "strerror", None) or str(error)
+            self._tell("capture", path, problem=f"{path} cannot be written: {said}")
+            return
+        self._tell("capture", path, size=size)
+
+    def choose(self, job: JobKey | None) -> None:
+        """One job was read; `--job` when opening shows another."""
+
+    def close(self) -> None:
+        """No thread, no socket."""
+
+    def _tell(
+        self, kind: Literal["capture", "tensors"], path: Path, *, problem: str = "", size: int = 0
+    ) -> None:
+        told = Writing(
+            kind,
+            "failed" if problem else "written",
+            str(path),
+            size=size,
+            problem=problem,
+            at_ns=self._frame.now_ns,
+        )
+        others = tuple(w for w in self._frame.writings if w.kind != kind)
+        self._frame = replace(self._frame, writings=(*others, told))
