@@ -23,21 +23,43 @@ def job_key(job: wire.Job) -> JobKey:
 
 
 def job_names(job: wire.Job) -> tuple[str, ...]:
-    """Everything a person may call this job on the command line."""
-    place = f"{job.master_addr}:{job.master_port}"
-    return tuple(filter(None, (job.name, job.run_id, job.nonce, place)))
+    """Everything a person may call this job on the command line.
+
+    `train.py#1` is its second attempt: they are counted from 0.
+    """
+    names = tuple(filter(None, (job.name, job.run_id, _address(job))))
+    attempts = (f"{name}#{job.attempt}" for name in names)
+    return (*names, *attempts, *filter(None, (job.nonce,)))
+
+
+def is_called(job: wire.Job, name: str) -> bool:
+    return name in job_names(job)
+
+
+def job_call(job: wire.Job, jobs: Iterable[wire.Job]) -> str:
+    """The first of its names that is no other job's: what to type for exactly this one."""
+    key = job_key(job)
+    taken = {name for other in jobs if job_key(other) != key for name in job_names(other)}
+    names = job_names(job)
+    return next((name for name in names if name not in taken), names[-1])
 
 
 def job_title(job: wire.Job) -> str:
     """The shortest text that says which job this is."""
-    return job.name or job.run_id or f"{job.master_addr}:{job.master_port}"
+    return job.name or job.run_id or _address(job)
 
 
 def job_place(job: wire.Job, *, ended: bool = False) -> str:
-    """`train.py (node0:29500)`: tells two jobs of one name apart; both parts are names."""
-    title, place = job_title(job), f"{job.master_addr}:{job.master_port}"
-    beside = [*([place] if place != title else []), *(["ended"] if ended else [])]
+    """`train.py (node0:29500, attempt 1)`: tells two jobs of one name apart."""
+    title = job_title(job)
+    beside = [_address(job)] if _address(job) != title else []
+    beside += [f"attempt {job.attempt}"] if job.attempt else []
+    beside += ["ended"] if ended else []
     return f"{title} ({', '.join(beside)})" if beside else title
+
+
+def _address(job: wire.Job) -> str:
+    return f"{job.master_addr}:{job.master_port}"
 
 
 def listed(texts: Sequence[str], most: int = 6) -> str:

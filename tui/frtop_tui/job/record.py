@@ -9,6 +9,7 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_probe.ring.layout import State
+from frtop_tui.job.clock import HostClock
 from frtop_tui.job.model import Posture, RankView
 
 SILENT_AFTER_NS = 1_500_000_000
@@ -16,52 +17,8 @@ SILENT_AFTER_NS = 1_500_000_000
 LOOKS_APART_NS = 2_000_000_000
 """Two looks closer than this say nothing about progress."""
 LOOKS_KEPT = 12
-CLOCK_WINDOW_NS = 5_000_000_000
-"""Some updates of these seconds came without much delay."""
 FRESH_NS = 1_000_000_000
 _TOO_CLOSE_NS = 400_000_000
-
-
-@dataclass(slots=True)
-class HostClock:
-    """What a rank needs to know of its host; shared by all ranks of the host.
-
-    `offset_ns` added to the host's times gives the operator's; the smallest difference
-    seen has the least network delay in it. Of late, not ever: clocks drift, and that of a
-    virtual machine stands still while it is moved. It moves in steps of a millisecond, so
-    that views need not be rebuilt for every microsecond.
-    """
-
-    offset_ns: int | None = None
-    last_ns: int = 0  # the host's own time of its last update
-    heard_ns: int = 0  # the operator's time of it
-    silent: bool = False
-    _least_ns: int = 0  # the smallest difference since `_window_ns`
-    _window_ns: int = 0
-
-    def hear(self, monotonic_ns: int, now_ns: int) -> None:
-        seen = now_ns - monotonic_ns
-        if self.offset_ns is None:
-            self.offset_ns = self._least_ns = seen
-            self._window_ns = now_ns
-        self._least_ns = min(self._least_ns, seen)
-        over = now_ns - self._window_ns >= CLOCK_WINDOW_NS
-        if over or self._least_ns < self.offset_ns:
-            if abs(self._least_ns - self.offset_ns) > 1_000_000:
-                self.offset_ns = self._least_ns
-            if over:
-                self._least_ns, self._window_ns = seen, now_ns
-        self.last_ns = max(self.last_ns, monotonic_ns)
-        self.heard_ns = max(self.heard_ns, now_ns)
-
-    def forget(self) -> None:
-        """Another agent instance may be another boot: nothing of the old clock holds."""
-        self.offset_ns = None
-        self.last_ns = 0
-
-    @property
-    def offset(self) -> int:
-        return self.offset_ns or 0
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +42,7 @@ class RankRecord:
     look: wire.Look | None = None
     prior_look: wire.Look | None = None
     stacks_ns: int = 0
+    tensors: wire.TensorsAnswer | None = None
     _looks: deque[wire.Look] = field(default_factory=lambda: deque(maxlen=LOOKS_KEPT))
     _view: RankView | None = None
     _posture_was: Posture | None = None
@@ -111,9 +69,15 @@ class RankRecord:
         self.notes = update.notes or self.notes
 
     def keep_looks_of(self, other: RankRecord) -> None:
-        """A full state replaces everything but what was seen in looks."""
+        """A full state replaces everything but what was asked for beside it."""
+        self.tensors = other.tensors
         self.look, self.prior_look = other.look, other.prior_look
         self.stacks_ns, self._looks = other.stacks_ns, other._looks
+
+    def take_tensors(self, answer: wire.TensorsAnswer) -> None:
+        """What the rank itself answered, or why it did not."""
+        self._view = None
+        self.tensors = answer
 
     def take_look(self, look: wire.Look) -> None:
         """The newest look, with the last stacks there are, and an older one to compare."""
@@ -165,6 +129,7 @@ class RankRecord:
             prior_look=self.prior_look,
             notes=self.notes,
             stacks_ns=self.stacks_ns,
+            tensors=self.tensors,
         )
         return self._view
 

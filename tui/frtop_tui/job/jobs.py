@@ -1,0 +1,192 @@
+"""Which ranks make up which job, and which of the jobs is shown.
+
+The rule for showing: the newest job that lives, and then that one for as long as it lives,
+whatever else is started meanwhile. One that was picked stays even after its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.job.model import HostView
+from frtop_tui.job.naming import (
+    JobKey,
+    duration,
+    is_called,
+    job_call,
+    job_key,
+    job_place,
+    listed,
+)
+from frtop_tui.job.record import RankRecord
+
+SETTLE_NS: Final = 3_000_000_000
+"""Hosts answer one after the other: so long a newer job may still take the first one's place."""
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_NO_RUN: Final = ("", "none")
+"""Run ids that tell nothing: torchrun's default is the word none."""
+
+
+@dataclass(slots=True)
+class JobRanks:
+    """All records of one job, and what they have in common."""
+
+    key: JobKey
+    records: list[RankRecord]
+    job: wire.Job = field(init=False)
+
+    def __post_init__(self) -> None:
+        jobs = [record.identity.job for record in self.records]
+        self.job = next((job for job in jobs if job.nonce), jobs[0])
+
+    @property
+    def lives(self) -> bool:
+        return any(record.ending is None for record in self.records)
+
+    @property
+    def started_ns(self) -> int:
+        return max(map(started, self.records))
+
+    def up_s(self, now_ns: int) -> float:
+        """Since its first rank began, until now or until its last one ended."""
+        ended = [r.ending.at_ns + r.clock.offset for r in self.records if r.ending is not None]
+        over = min(now_ns, max(ended)) if len(ended) == len(self.records) else now_ns
+        return max(0.0, (over - min(map(started, self.records))) / 1e9)
+
+
+def started(record: RankRecord) -> int:
+    """When its process began, on our clock."""
+    return record.identity.started_ns + record.clock.offset
+
+
+def by_job(records: Iterable[RankRecord]) -> tuple[list[JobRanks], list[RankRecord]]:
+    """Jobs, the living and the newest first, and records that do not know their rank yet."""
+    found: dict[JobKey, list[RankRecord]] = {}
+    keys: dict[wire.Job, JobKey] = {}
+    nameless: list[RankRecord] = []
+    for record in records:
+        job = record.identity.job
+        if record.identity.rank < 0:
+            nameless.append(record)
+            continue
+        key = keys.get(job)
+        if key is None:
+            key = keys[job] = job_key(job)
+        found.setdefault(key, []).append(record)
+    # A rank on its way into its first group does not know the job's nonce yet.
+    for key in [key for key in found if not key[-1]]:
+        early = found[key]
+        living = [
+            other
+            for other, records_ in found.items()
+            if other[:-1] == key[:-1] and other[-1] and _may_be_one(records_, early)
+        ]
+        if len(living) == 1:
+            found[living[0]] = found[living[0]] + found.pop(key)
+    jobs = [JobRanks(key, records_) for key, records_ in found.items()]
+    jobs.sort(key=lambda one: (one.lives, one.started_ns), reverse=True)
+    return jobs, nameless
+
+
+def _may_be_one(job: Sequence[RankRecord], early: Sequence[RankRecord]) -> bool:
+    """Whether ranks without a nonce may belong to a job of the same address.
+
+    `localhost` is another place on every host.
+    """
+    if all(record.ending is not None for record in job):
+        return False
+    if early[0].identity.job.master_addr not in _LOOPBACK:
+        return True
+    return {record.host for record in early} <= {record.host for record in job}
+
+
+def same_run(job: wire.Job, other: wire.Job) -> bool:
+    """Whether these are attempts of one run: the same program, started anew by its launcher."""
+    if job.name != other.name or job_key(job) == job_key(other):
+        return False
+    if job.run_id not in _NO_RUN:
+        return job.run_id == other.run_id
+    mine = (job.master_addr, job.master_port, job.world_size)
+    return job.attempt != other.attempt and mine == (
+        other.master_addr,
+        other.master_port,
+        other.world_size,
+    )
+
+
+class Picker:
+    """Remembers which job is shown, so that none takes its place under the eyes."""
+
+    def __init__(self) -> None:
+        self._shown: JobKey | None = None
+        self._since_ns = 0
+        self._before: wire.Job | None = None  # what was shown until it ended
+
+    def pick(
+        self, jobs: Sequence[JobRanks], wanted: str | JobKey | None, now_ns: int
+    ) -> JobRanks | None:
+        """The job to show.
+
+        Args:
+            jobs: as `by_job` orders them.
+            wanted: a name as people write it, a job's key, or None for the newest.
+            now_ns: our clock.
+        """
+        if isinstance(wanted, tuple):
+            chosen = next((one for one in jobs if _is(one, wanted)), None)
+        else:
+            fitting = [one for one in jobs if wanted is None or is_called(one.job, wanted)]
+            chosen = self._kept(fitting, now_ns) or next(iter(fitting), None)
+        if chosen is None:
+            return None
+        if self._shown is None or not _is(chosen, self._shown):
+            self._since_ns = now_ns
+            shown = next((one for one in jobs if self._shown and _is(one, self._shown)), None)
+            self._before = shown.job if shown is not None else None
+        self._shown = chosen.key
+        return chosen
+
+    def _kept(self, jobs: Sequence[JobRanks], now_ns: int) -> JobRanks | None:
+        """The shown one, while it lives or nobody else does."""
+        shown = next((one for one in jobs if self._shown and _is(one, self._shown)), None)
+        if shown is None or now_ns - self._since_ns < SETTLE_NS:
+            return None
+        return shown if shown.lives or not any(one.lives for one in jobs) else None
+
+    def notes(self, chosen: JobRanks, jobs: Sequence[JobRanks], now_ns: int) -> tuple[str, ...]:
+        """What to say of other attempts of the same run."""
+        attempts = [one for one in jobs if one is not chosen and same_run(one.job, chosen.job)]
+        newer = [one for one in attempts if one.started_ns > chosen.started_ns and one.lives]
+        if newer and not chosen.lives:
+            one = newer[0]
+            since = duration((now_ns - min(map(started, one.records))) / 1e9)
+            call = job_call(one.job, [other.job for other in jobs])
+            shown = f"shown is attempt {chosen.job.attempt}, which has ended"
+            return (f"{shown}; attempt {one.job.attempt} has lived for {since}: --job {call}",)
+        before = self._before
+        if before is not None and same_run(before, chosen.job) and chosen.lives:
+            call = job_call(before, [other.job for other in jobs])
+            shown = f"this is attempt {chosen.job.attempt}"
+            return (f"{shown}; attempt {before.attempt}, shown before, has ended: --job {call}",)
+        return ()
+
+
+def _is(one: JobRanks, key: JobKey) -> bool:
+    """Whether it is the job of that key, which may have been taken before its nonce was known."""
+    return one.key == key or (not key[-1] and one.key[:-1] == key[:-1])
+
+
+def nothing_to_show(
+    hosts: Sequence[HostView], wanted: str | JobKey | None, jobs: Sequence[JobRanks]
+) -> str:
+    """Why no job is shown, with the next step; "" when there is simply none yet."""
+    if wanted is not None and jobs:
+        there = [job_place(one.job, ended=not one.lives) for one in jobs]
+        step = f"--job {job_call(jobs[0].job, [one.job for one in jobs])}"
+        if isinstance(wanted, str):
+            return f"no job is called {wanted!r}: there is {listed(there)}; {step}"
+        return f"the job that was picked is not known any more: there is {listed(there)}; {step}"
+    return next((host.problem for host in hosts if host.problem), "")
