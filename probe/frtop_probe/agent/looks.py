@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from frtop_probe import wire
@@ -26,10 +26,20 @@ class Looker:
     def __init__(self) -> None:
         self._dumps = asyncio.Semaphore(DUMPS_AT_ONCE)
         self._source = SourceReader()
+        self.on_looks: Callable[[tuple[wire.Look, ...]], None] | None = None
 
     async def look(self, ask: wire.AskLook, ranks: Iterable[Rank]) -> tuple[wire.Look, ...]:
-        """One look per rank, all of them before the deadline."""
-        end = time.monotonic() + DEADLINE
+        """What an operator asks for: one look per rank, all of them before the deadline."""
+        looks = await self.take(ask, ranks, DEADLINE)
+        if self.on_looks is not None:
+            self.on_looks(looks)
+        return looks
+
+    async def take(
+        self, ask: wire.AskLook, ranks: Iterable[Rank], seconds: float
+    ) -> tuple[wire.Look, ...]:
+        """The same of our own accord, within `seconds`."""
+        end = time.monotonic() + seconds
         chosen = tuple(ranks)
         ops = max(0, min(ask.ops, MAX_OPS // max(1, len(chosen))))
         looks = []

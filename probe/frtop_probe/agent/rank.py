@@ -139,6 +139,52 @@ class Rank:
             notes=self._notes,
         )
 
+    def reread(self, now_ns: int) -> wire.RankUpdate:
+        """Everything as of now; what was told, and is to be told, stays as it is."""
+        if self.ending is not None:
+            return self.full()
+        apart = Rank(self.key, self.ring, self.lives, None, self.died_ns, self.exit)
+        apart._view = self._view
+        if not self.lives:
+            return apart.end(now_ns, 0)
+        apart.update(now_ns)
+        apart.update(now_ns)  # for the last ops of groups: see `end`
+        return apart.full()
+
+    @property
+    def ended_badly(self) -> bool:
+        """Whether a dead rank did not end as programs should, as far as is known by now."""
+        if self.raised_to_end:
+            return True
+        known = self.exit or Exit()
+        if known.signal is not None or known.code is not None:
+            return known != Exit(code=0)
+        return self.ring.cell(Cell.STATE) != State.STOPPED
+
+    @property
+    def raised_to_end(self) -> bool:
+        """Whether an exception has ended the program; its process may still be there."""
+        self.ring.refresh()
+        raised = self._view.raised()
+        return raised is not None and raised.main
+
+    @property
+    def record(self) -> str:
+        """Folder for the black box; "" when nobody wants one, or it is not known yet."""
+        return self._identity.record if self._identity is not None else ""
+
+    @property
+    def job(self) -> wire.Job | None:
+        """The job as of the last update."""
+        return self._identity.job if self._identity is not None else None
+
+    @property
+    def progress(self) -> tuple[int, int, tuple[int, ...]]:
+        """Differs when an op was issued or completed."""
+        cell = self.ring.cell
+        pending = tuple(op.sequence for op in self._pending)
+        return cell(Cell.HEAD), cell(Cell.OLDEST), pending
+
     def last_sign_ns(self) -> int:
         """When the ring was last written to, as far as it says so."""
         cell, newest = self.ring.cell, self.ring.event(self.ring.cell(Cell.HEAD))

@@ -57,6 +57,7 @@ class RingView:
             started_ns=birth.monotonic_ns,
             main_ident=birth.main_ident,
             recorder_tid=self.ring.recorder_tid,
+            record=_take(who, "record", str, ""),
         )
 
     def present(self) -> wire.Present:

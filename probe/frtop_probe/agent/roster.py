@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,10 +60,16 @@ class Roster:
         self._boot = uuid.UUID((proc.read("/proc/sys/kernel/random/boot_id") or "").strip()).bytes
         self._pid_namespace = Path("/proc/self/ns/pid").stat().st_ino
         self.ranks: dict[int, Rank] = {}
+        self.on_death: Callable[[Rank], None] | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
         return tuple(self._notes)
+
+    @property
+    def home(self) -> Path:
+        """The folder in which the agent lives."""
+        return self._folders[0]
 
     @property
     def busy(self) -> bool:
@@ -89,6 +95,10 @@ class Roster:
         forgotten, self._forgotten = tuple(self._forgotten), []
         notes, self._new_notes = (self.notes if self._new_notes else ()), False
         return News(tuple(updates), forgotten, notes)
+
+    def note(self, text: str) -> None:
+        """Tells operators something about the host, once."""
+        self._note(text)
 
     def look_for_living(self) -> bool:
         """Whether there is a living rank, also one that appeared after the last tick."""
@@ -128,6 +138,8 @@ class Roster:
         rank.lives = False
         rank.died_ns = time.monotonic_ns()
         rank.learn_exit()
+        if self.on_death is not None:
+            self.on_death(rank)
 
     def _unwatch(self, rank: Rank) -> None:
         if rank.pidfd is not None:

@@ -31,6 +31,7 @@ class Who:
     argv: tuple[str, ...] = field(default=())
     cwd: str = ""
     torch: str = ""
+    record: str = ""  # folder for the black box
 
     def payload(self) -> dict[str, Any]:
         return {
@@ -49,6 +50,7 @@ class Who:
             "cwd": self.cwd,
             "torch": self.torch,
             "python": platform.python_version(),
+            "record": self.record,
         }
 
 
@@ -66,6 +68,7 @@ def from_environment() -> Who:
         name=_program(),
         argv=tuple(argument[:MAX_ARGUMENT] for argument in sys.argv[:MAX_ARGUMENTS]),
         cwd=_cwd(),
+        record=_absolute(environment.get("FRTOP_RECORD", "")),
     )
 
 
@@ -128,3 +131,8 @@ def _cwd() -> str:
         return str(Path.cwd())
     except OSError:
         return ""
+
+
+def _absolute(path: str) -> str:
+    """The agent lives in another folder. "" stays "": nobody wants a black box."""
+    return os.path.normpath(Path(_cwd(), Path(path).expanduser())) if path else ""
