@@ -19,6 +19,7 @@ import zmq
 from frtop_probe import keys, wire
 from frtop_probe.agent import announcement
 from frtop_probe.agent.announcement import Announcement
+from frtop_probe.ring.folder import AgentFiles
 
 RANK_PROGRAM = Path(__file__).with_name("rank_program.py")
 DEADLINE = 20.0
@@ -133,6 +134,7 @@ class Host:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder / "frtop"
         self.folder.mkdir(mode=0o700)
+        self.files = AgentFiles.here(self.folder)
         self.key_file = folder / "key"
         self.port = 20_000 + 2 * random.randrange(6_000)
         self.environment = {
@@ -144,6 +146,7 @@ class Host:
         }
         monkeypatch.setenv("FRTOP_DIR", str(self.folder))
         monkeypatch.setenv("FRTOP_KEY_FILE", str(self.key_file))
+        keys.load(create=True)
         self.ranks: list[Rank] = []
         self.agents: list[subprocess.Popen[str]] = []
         self.operators: list[Operator] = []

@@ -57,19 +57,19 @@ def test_the_second_one_started_by_hand_gets_a_sentence(host: Host) -> None:
 
 def test_the_card_is_private_and_goes_with_the_agent(host: Host) -> None:
     host.agent()
-    path = host.folder / "agent.json"
+    path = host.files.card
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert set(json.loads(path.read_text())) == set(announcement.Announcement.__slots__)
     host.agents[-1].send_signal(signal.SIGINT)
     assert host.agents[-1].wait(DEADLINE) == 0
-    assert sorted(entry.name for entry in host.folder.iterdir()) == ["agent.lock"]
+    assert not list(host.folder.iterdir())
 
 
 def test_a_leftover_card_is_no_agent(host: Host) -> None:
     host.agent()
     host.agents[-1].kill()
     host.agents[-1].wait()
-    assert (host.folder / "agent.json").exists()
+    assert host.files.card.exists()
     assert announcement.read(host.folder) is None
     assert announcement.read(host.folder / "nowhere") is None
     assert host.agent().pid == host.agents[-1].pid
@@ -87,22 +87,22 @@ def test_a_folder_made_anew_belongs_to_the_next_agent(host: Host) -> None:
 
 
 def test_asking_for_the_lock_does_not_keep_an_agent_from_it(host: Host) -> None:
-    lock = Lock.take(host.folder)
+    lock = Lock.take(host.files)
     assert lock is not None
     assert agent_lives(host.folder)
-    assert Lock.take(host.folder) is None
+    assert Lock.take(host.files) is None
     lock.release()
     assert not agent_lives(host.folder)
-    again = Lock.take(host.folder)
+    again = Lock.take(host.files)
     assert again is not None
     again.release()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}', '{"pid": "x"}'])
 def test_a_card_nobody_can_read_is_no_agent(host: Host, content: str) -> None:
-    lock = Lock.take(host.folder)
+    lock = Lock.take(host.files)
     assert lock is not None
-    (host.folder / "agent.json").write_text(content)
+    host.files.card.write_text(content)
     assert announcement.read(host.folder) is None
     lock.release()
 

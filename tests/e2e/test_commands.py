@@ -18,7 +18,7 @@ def rings(home: Path) -> list[Path]:
 
 def test_run_then_diagnose_json(home: Path, torchrun: Launch) -> None:
     job = torchrun("orderly.py", "12")
-    eventually(lambda: (home / "agent.json").exists() and len(rings(home)) == 2, 60, "two rings")
+    eventually(lambda: any(home.glob("agent-*.json")) and len(rings(home)) == 2, 60, "two rings")
     said = frtop("diagnose", "--json")
     assert said.returncode == 0, said.stdout + said.stderr
     document = json.loads(said.stdout)
@@ -65,7 +65,7 @@ def test_a_job_whose_environment_has_no_frtop(home: Path, torchrun: Launch, tmp_
     )
     assert b"No module named 'frtop_probe'" in without.stderr
     job = torchrun("orderly.py", "8", python=str(python))
-    eventually(lambda: (home / "agent.json").exists() and len(rings(home)) == 2, 60, "two rings")
+    eventually(lambda: any(home.glob("agent-*.json")) and len(rings(home)) == 2, 60, "two rings")
     said = frtop("diagnose", "--json")
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 0, output

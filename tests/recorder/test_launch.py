@@ -12,14 +12,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frtop_probe.recorder import launch
-from frtop_probe.ring.folder import agent_lives
+from frtop_probe.recorder import attempts, launch
+from frtop_probe.ring.folder import AgentFiles, agent_lives
 
 # Stands in for the agent's interpreter: writes down what it was given.
 FAKE_AGENT = """#!{python}
 import fcntl, json, os, pathlib, sys, time
 folder = pathlib.Path(os.environ["FRTOP_DIR"])
-held = open(folder / "agent.lock", "w")
+held = open(os.environ["FRTOP_TEST_LOCK"], "w")
 fcntl.flock(held, fcntl.LOCK_EX)
 (folder / "seen.tmp").write_text(json.dumps(dict(
     argv=sys.argv[1:], environ=dict(os.environ), sid=os.getsid(0), pid=os.getpid(),
@@ -46,6 +46,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = tmp_path / "frtop"
     made.mkdir(mode=0o700)
     monkeypatch.setenv("FRTOP_DIR", str(made))
+    monkeypatch.setenv("FRTOP_TEST_LOCK", str(AgentFiles.here(made).lock))
+    monkeypatch.setattr(launch, "_attempts", {})
     return made
 
 
@@ -91,15 +93,20 @@ def test_nobody_starts_one_twice_within_its_patience(
 ) -> None:
     spawned: list[str] = []
     monkeypatch.setattr(launch, "_spawn", lambda python, *_, **__: spawned.append(python))
-    launch.ensure_agent(folder)
-    launch.ensure_agent(folder)
-    assert len(spawned) == 1
-    monkeypatch.setattr(launch, "PATIENCE_S", 0.0)
-    launch.ensure_agent(folder)
-    assert len(spawned) == 2
-    with (folder / launch.SPAWN_LOCK).open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+
+    def another_rank_looks() -> None:
+        launch._attempts.clear()
         assert launch.ensure_agent(folder) == ""
+
+    another_rank_looks()
+    another_rank_looks()
+    assert len(spawned) == 1
+    monkeypatch.setattr(attempts, "PATIENCE_S", 0.0)
+    another_rank_looks()
+    assert len(spawned) == 2
+    with AgentFiles.here(folder).spawn.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        another_rank_looks()
     assert len(spawned) == 2
 
 

@@ -1,7 +1,7 @@
-"""Where the agent of a folder can be reached: written by it, read by screens on its host.
+"""Where the agents of a folder can be reached: written by them, read by screens on the host.
 
 The lock tells a living agent from the leftovers of one that was killed: the kernel frees
-it whatever happens. Standard library only.
+it whatever happens, and answers across containers. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.ring.folder import AGENT_CARD, AGENT_LOCK, agent_lives
+from frtop_probe.ring.folder import AGENT_FILE, AgentFiles
+from frtop_probe.ring.space import Space
 
+MAX_AGENTS: Final = 256
+"""Of so many containers in one folder; a card costs a reader some microseconds."""
 _MAX_CARD: Final = 64 * 1024
 _LOCK_TRIES: Final = 10
 _LOCK_PAUSE: Final = 0.03
@@ -25,7 +28,10 @@ _LOCK_PAUSE: Final = 0.03
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """One agent. `address` is for this host; `public_key` is CURVE in z85."""
+    """One agent. `address` is for its own network; `public_key` is CURVE in z85.
+
+    `host` is what its container calls itself. The namespaces are inodes, 0 for unknown.
+    """
 
     pid: int
     host: str
@@ -36,14 +42,46 @@ class Announcement:
     instance: str
     version: str
     started_wall_ns: int
+    pid_namespace: int = 0
+    net_namespace: int = 0
+
+    @property
+    def in_reach(self) -> bool:
+        """Whether `address` leads to it from here: not into a network of its own."""
+        return self.net_namespace in (0, network())
+
+
+def network() -> int:
+    """The inode of this process's network namespace; 0 for unknown."""
+    try:
+        return Path("/proc/self/ns/net").stat().st_ino
+    except OSError:
+        return 0
+
+
+def living(folder: Path) -> tuple[Announcement, ...]:
+    """All agents that live in `folder`: that of this process's own space first, if any."""
+    with suppress(OSError):
+        here = Space.here().name
+        names = (AGENT_FILE.fullmatch(name) for name in os.listdir(folder))
+        spaces = {name[1] for name in names if name is not None}
+        ordered = sorted(spaces, key=lambda space: (space != here, space))
+        found = (of(AgentFiles(folder, space)) for space in ordered[:MAX_AGENTS])
+        return tuple(agent for agent in found if agent is not None)
+    return ()
 
 
 def read(folder: Path) -> Announcement | None:
-    """The agent that lives in `folder`; None when there is none, or not yet."""
-    if not agent_lives(folder):
+    """The nearest agent that lives in `folder`; None when there is none, or not yet."""
+    return next(iter(living(folder)), None)
+
+
+def of(files: AgentFiles) -> Announcement | None:
+    """The agent of one space; None when it does not live, or has not written its card."""
+    if not files.lives:
         return None
     try:
-        with (folder / AGENT_CARD).open(encoding="utf-8") as card:
+        with files.card.open(encoding="utf-8") as card:
             content = json.loads(card.read(_MAX_CARD))
         return Announcement(
             pid=int(content["pid"]),
@@ -55,58 +93,96 @@ def read(folder: Path) -> Announcement | None:
             instance=str(content["instance"]),
             version=str(content["version"]),
             started_wall_ns=int(content["started_wall_ns"]),
+            pid_namespace=int(content.get("pid_namespace", 0)),
+            net_namespace=int(content.get("net_namespace", 0)),
         )
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 
-def write(folder: Path, announcement: Announcement) -> None:
+def write(files: AgentFiles, announcement: Announcement) -> None:
     """Puts the card in place in one step, for the user's eyes only."""
-    draft = folder / f".{AGENT_CARD}.{secrets.token_hex(4)}"
+    draft = files.card.with_suffix(f".{secrets.token_hex(4)}.draft")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.write(descriptor, (json.dumps(asdict(announcement), indent=1) + "\n").encode())
+    except OSError:
+        draft.unlink()
+        raise
     finally:
         os.close(descriptor)
-    draft.replace(folder / AGENT_CARD)
+    draft.replace(files.card)
+    with suppress(OSError):
+        os.truncate(files.spawn, 0)  # attempts to start one have failed no longer
 
 
 class Lock:
-    """Held by the one agent of a folder, from before its sockets until after its last act."""
+    """Held by the one agent of a space, from before its sockets until after its last act.
 
-    def __init__(self, folder: Path, descriptor: int) -> None:
-        self._folder = folder
+    Whoever takes it looks whether what it took still lies in the folder; so its holder
+    may remove the file, and nobody is fooled by a folder that was cleared.
+    """
+
+    def __init__(self, files: AgentFiles, descriptor: int) -> None:
+        self.files = files
         self._descriptor = descriptor
 
     @classmethod
-    def take(cls, folder: Path) -> Lock | None:
+    def take(cls, files: AgentFiles, tries: int = _LOCK_TRIES) -> Lock | None:
         """The lock, or None when another agent lives there.
 
         Raises:
-            OSError: the lock file cannot be made.
+            OSError: the lock file cannot be made, or this file system has no locks.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(folder / AGENT_LOCK, flags, 0o600)
-        for _ in range(_LOCK_TRIES):
+        for turn in range(tries):
+            if turn:
+                time.sleep(_LOCK_PAUSE)  # perhaps only somebody who asks whether it is held
+            descriptor = os.open(files.lock, flags, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                time.sleep(_LOCK_PAUSE)  # perhaps only somebody who asks `agent_lives`
-            else:
-                return cls(folder, descriptor)
-        os.close(descriptor)
+                lock = cls(files, descriptor)
+                if lock.in_place:
+                    return lock
+                lock.let_go()  # removed by its last holder just now
+            except BlockingIOError:
+                os.close(descriptor)
+            except OSError as error:
+                os.close(descriptor)
+                error.filename = error.filename or str(files.lock)
+                raise
         return None
 
-    def remove_card(self) -> None:
-        """Takes away our card, or one left over.
+    @property
+    def in_place(self) -> bool:
+        """Whether the file that we hold is the one that others find."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self.files.lock.lstat())
+        except OSError:
+            return False
+
+    def clear(self) -> None:
+        """Takes away the card and what else was left, by us or by one that was killed.
 
         Not in a folder that was made anew: what lies there is of the agent that holds the
-        lock there.
+        lock there. What tells of failures stays, for whoever looks for their reason.
         """
+        if not self.in_place:
+            return
         with suppress(OSError):
-            if os.path.samestat(os.fstat(self._descriptor), (self._folder / AGENT_LOCK).lstat()):
-                (self._folder / AGENT_CARD).unlink()
+            self.files.card.unlink()
+        for path in (self.files.spawn, self.files.log):
+            with suppress(OSError):
+                if not path.lstat().st_size:
+                    path.unlink()
 
     def release(self) -> None:
-        """Lets the next one in. The file stays: removing it would let two hold it."""
+        """Lets the next one in, and leaves nothing behind."""
+        if self.in_place:
+            with suppress(OSError):
+                self.files.lock.unlink()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Lets the next one in; the file stays."""
         os.close(self._descriptor)

@@ -7,6 +7,7 @@ import os
 import resource
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,8 @@ from frtop_probe.agent.options import Options
 from frtop_probe.agent.roster import Roster
 from frtop_probe.agent.service import Leaving, Service
 from frtop_probe.keys import KeyPair, KeyProblem
-from frtop_probe.ring.folder import FolderError, candidates
+from frtop_probe.ring.folder import AgentFiles, FolderError, candidates
+from frtop_probe.ring.space import Space
 
 __all__ = ["Options", "serve"]
 
@@ -38,12 +40,13 @@ def serve(options: Options) -> int:
         pair = keys.load(create=True)
         admitted = keys.authorized(pair)
         _settle()
-        while (lock := Lock.take(folders[0])) is not None:
+        files = AgentFiles.here(folders[0])
+        while (lock := Lock.take(files)) is not None:
             try:
-                lock.remove_card()  # of one that was killed
-                leaving = asyncio.run(_live(options, folders, pair, admitted))
+                lock.clear()  # of what one left that was killed
+                leaving = asyncio.run(_live(options, folders, files, pair, admitted))
             finally:
-                lock.remove_card()
+                lock.clear()
                 lock.release()
             # A rank may have started, and found the lock taken, while we were leaving.
             if leaving is not Leaving.IDLE or not _needed(folders):
@@ -59,20 +62,28 @@ def serve(options: Options) -> int:
         )
         return 1
     if options.by_hand:
-        sys.stderr.write(_occupied(folders[0]))
+        sys.stderr.write(_occupied(files))
     return 0
 
 
 async def _live(
-    options: Options, folders: list[Path], pair: KeyPair, admitted: frozenset[bytes]
+    options: Options,
+    folders: list[Path],
+    files: AgentFiles,
+    pair: KeyPair,
+    admitted: frozenset[bytes],
 ) -> Leaving:
     roster = Roster(folders)
     door = open_door(options, pair, admitted)
     try:
         service = Service(options, roster, door, pair.public)
-        announcement.write(folders[0], service.card)
+        card = replace(
+            service.card,
+            pid_namespace=Space.here().pid_namespace,
+            net_namespace=announcement.network(),
+        )
+        announcement.write(files, card)
         if options.by_hand:
-            card = service.card
             sys.stdout.write(
                 f"frtop agent on {card.host}, ports {card.pub} and {card.ask}, "
                 f"rings in {folders[0]}; ctrl+c ends it\n"
@@ -96,12 +107,12 @@ def _needed(folders: list[Path]) -> bool:
     return asyncio.run(_find_living(folders))
 
 
-def _occupied(folder: Path) -> str:
-    card = announcement.read(folder)
+def _occupied(files: AgentFiles) -> str:
+    card = announcement.of(files)
     if card is None:
-        return f"another agent is starting in {folder}: nothing to do\n"
+        return f"another agent is starting in {files.folder}: nothing to do\n"
     return (
-        f"an agent (pid {card.pid}) serves {folder} already, on ports {card.pub} and "
+        f"an agent (pid {card.pid}) serves {files.folder} already, on ports {card.pub} and "
         f"{card.ask}: nothing to do\n"
     )
 

@@ -7,7 +7,6 @@ session, and lets go of its parent; then it becomes the agent.
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import os
 import signal
@@ -16,12 +15,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.ring.folder import agent_lives
+from frtop_probe.recorder.attempts import Attempt, Turn, tell_without_record
+from frtop_probe.ring.folder import AgentFiles
 
 NEEDED: Final = ("zmq", "msgspec", "psutil")
-SPAWN_LOCK: Final = "agent.spawn"
-PATIENCE_S: Final = 10.0
-"""How long a spawned agent gets to take its lock before another rank tries again."""
 KEPT: Final = frozenset(
     ("HOME", "USER", "LOGNAME", "PATH", "LANG", "TMPDIR", "TZ", "TERM", "LD_LIBRARY_PATH")
 )
@@ -29,6 +26,8 @@ KEPT_PREFIXES: Final = ("FRTOP_", "XDG_", "LC_")
 STUB_S: Final = 0.2
 """The stub leaves in milliseconds; one that does not is buried at a later look."""
 _unreaped: Final[list[int]] = []
+_attempts: Final[dict[AgentFiles, Attempt]] = {}
+"""Agents that this process started, and of which it does not know yet what became."""
 _STUB: Final = """
 import os, sys
 os.closerange(3, 1 << 20)
@@ -42,6 +41,8 @@ if hasattr(os, "sched_setaffinity"):
     except OSError:
         pass
 log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+if os.fstat(log).st_size > 65536:
+    os.ftruncate(log, 0)
 os.dup2(log, 1)
 os.dup2(log, 2)
 os.execvp(sys.argv[2], sys.argv[2:])
@@ -51,38 +52,51 @@ os.execvp(sys.argv[2], sys.argv[2:])
 def ensure_agent(folder: Path) -> str:
     """Starts an agent for `folder` unless one lives or was just started.
 
+    One rank per host says on stderr why that is not possible; it is the one that tried.
+
     Returns:
         "" if all is well, else a sentence for the user: why none could be started.
-
-    Raises:
-        OSError: the folder or the interpreter cannot be used.
     """
     reap()
-    if os.environ.get("FRTOP_AGENT") == "0" or agent_lives(folder):
+    if os.environ.get("FRTOP_AGENT") == "0":
         return ""
+    try:
+        files = AgentFiles.here(folder)
+        if files.lives:
+            _attempts.pop(files, None)
+            return ""
+        if files in _attempts:
+            return _outcome(files)
+        with Turn(files) as turn:
+            return _start(turn) if turn.ours else ""
+    except OSError as error:
+        return tell_without_record(f"{error.filename or folder}: {error.strerror}")
+
+
+def _outcome(files: AgentFiles) -> str:
+    why = _attempts[files].why()
+    if why is None:
+        return ""
+    with Turn(files) as turn:
+        if not turn.held:
+            return ""  # later
+        del _attempts[files]
+        return turn.tell(why)
+
+
+def _start(turn: Turn) -> str:
+    turn.begin()
     python = os.environ.get("FRTOP_AGENT_PYTHON")
     if not python:
         missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
         if missing:
-            return (
-                f"no agent could be started: {sys.executable} has no {', '.join(missing)}; "
-                "run `frtop agent` on this host"
-            )
-    descriptor = os.open(
-        folder / SPAWN_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-    )
+            return turn.tell(f"{sys.executable} has no {', '.join(missing)}")
+    attempt = Attempt(turn.files)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        last = os.pread(descriptor, 64, 0)
-        now = time.monotonic()
-        if last and abs(now - float(last)) < PATIENCE_S:
-            return ""
-        os.pwrite(descriptor, f"{now:<32.3f}".encode(), 0)
-        _spawn(python or sys.executable, folder, own=not python)
-    except (BlockingIOError, ValueError):
-        return ""  # another rank is at it
-    finally:
-        os.close(descriptor)
+        _spawn(python or sys.executable, turn.files, own=not python)
+    except OSError as error:
+        return turn.tell(f"{python or sys.executable}: {error.strerror}")
+    _attempts[turn.files] = attempt
     return ""
 
 
@@ -105,7 +119,7 @@ def clean_environment(own: bool) -> dict[str, str]:
     return kept
 
 
-def _spawn(python: str, folder: Path, *, own: bool) -> None:
+def _spawn(python: str, files: AgentFiles, *, own: bool) -> None:
     environment = clean_environment(own)
     null = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -115,7 +129,7 @@ def _spawn(python: str, folder: Path, *, own: bool) -> None:
     command = [python, "-m", "frtop_probe.agent"]
     pid = os.posix_spawnp(
         python,
-        [python, "-I", "-S", "-c", _STUB, str(folder / "agent.log"), *command],
+        [python, "-I", "-S", "-c", _STUB, str(files.log.absolute()), *command],
         environment,
         file_actions=null,
         setsigmask=[],

@@ -9,20 +9,86 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from frtop_probe.ring.space import Space
+
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder in it is made 0700
 TEMPORARY: Final = Path("/tmp")  # noqa: S108 - likewise
-AGENT_LOCK: Final = "agent.lock"
-"""The agent of a folder holds `flock` on this file while it lives."""
-AGENT_CARD: Final = "agent.json"
-"""Where the agent of a folder can be reached."""
+SOCKET_SUFFIX: Final = ".sock"
+"""A rank answers on a socket beside its ring, of the same name but for this."""
+AGENT_FILE: Final = re.compile(r"agent-(\d{1,20}-[0-9a-f]{8})\.(?:lock|json|spawn|log)")
+"""What belongs to the agent of a space, by name."""
 
 
 class FolderError(Exception):
     """No folder that is ours alone; the text says which, why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFiles:
+    """What the agent of one space keeps in a folder."""
+
+    folder: Path
+    space: str
+
+    @classmethod
+    def here(cls, folder: Path) -> AgentFiles:
+        """Of this process's own space."""
+        return cls(folder, Space.here().name)
+
+    @property
+    def lock(self) -> Path:
+        """The agent holds `flock` on it while it lives."""
+        return self._named("lock")
+
+    @property
+    def card(self) -> Path:
+        """Where the agent can be reached."""
+        return self._named("json")
+
+    @property
+    def spawn(self) -> Path:
+        """Who starts an agent holds `flock` on it; it tells of attempts that failed."""
+        return self._named("spawn")
+
+    @property
+    def log(self) -> Path:
+        """What an agent said that was started by a rank; empty as a rule."""
+        return self._named("log")
+
+    @property
+    def lives(self) -> bool:
+        """Whether the agent holds its lock.
+
+        Asking takes a shared lock for a moment, so that many may ask at once; whoever
+        wants the lock itself tries more than once.
+        """
+        try:
+            descriptor = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False  # a file system without such locks; whoever starts an agent says so
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _named(self, suffix: str) -> Path:
+        return self.folder / f"agent-{self.space}.{suffix}"
+
+
+def agent_lives(folder: Path) -> bool:
+    """Whether the agent of `folder` that can see this process lives."""
+    return AgentFiles.here(folder).lives
 
 
 def folder() -> Path:
@@ -39,43 +105,31 @@ def candidates() -> list[Path]:
     """`folder()` first, then where a ring may go when there is no room in it.
 
     Raises:
-        FolderError: as `folder` does; a second choice that is unfit is left out.
+        FolderError: none is fit; says what is wrong with the first.
     """
     named = os.environ.get("FRTOP_DIR")
     if named:
-        return [_own(Path(named))]
-    name = f"frtop-{os.getuid()}"
-    temporary = TEMPORARY / name
+        return [claim(Path(named))]
+    places = [SHARED_MEMORY, TEMPORARY]
     if not (SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK | os.X_OK)):
-        return [_own(temporary)]
-    found = [_own(SHARED_MEMORY / name)]
-    try:
-        found.append(_own(temporary))
-    except FolderError:
-        return found
+        places = [TEMPORARY]
+    found, problems = [], []
+    for place in places:
+        try:
+            found.append(claim(place / f"frtop-{os.getuid()}"))
+        except FolderError as problem:
+            problems.append(problem)
+    if not found:
+        raise problems[0]
     return found
 
 
-def agent_lives(folder: Path) -> bool:
-    """Whether an agent holds the lock of `folder`.
+def claim(path: Path) -> Path:
+    """`path`, made if it is missing, if it is a folder of ours alone.
 
-    Asking takes a shared lock for a moment, so that many may ask at once; whoever wants
-    the lock itself tries more than once.
+    Raises:
+        FolderError: it is not, or cannot be made.
     """
-    try:
-        descriptor = os.open(folder / AGENT_LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def _own(path: Path) -> Path:
     advice = "set FRTOP_DIR to a folder of your own"
     try:
         path.mkdir(mode=0o700, parents=False, exist_ok=False)

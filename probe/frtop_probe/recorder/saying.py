@@ -1,0 +1,13 @@
+"""The only way in which the recorder speaks to the terminal."""
+
+from __future__ import annotations
+
+import sys
+
+
+def say(text: str) -> None:
+    """One line on stderr."""
+    try:
+        sys.stderr.write(f"frtop: {text}\n")
+    except (OSError, ValueError, AttributeError):
+        return
