@@ -13,6 +13,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.report import exit_status, text
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import blackbox
+from frtop_tui.export.opening import open_paths
 
 TERM = 15
 
@@ -179,12 +180,12 @@ def test_the_newest_of_several_jobs_is_shown_and_the_others_named(tmp_path: Path
     other = wire.Job("node0", 29501, 4, "other", 0, "n2", "pipe.py")
     new = structs.replace(old, host="node9", job=other, wall_ns=old.wall_ns + SECOND)
     paths = written(tmp_path, [old, new])
-    frame = blackbox.read(paths)
+    frame = open_paths([tmp_path])
     assert frame.job == other
     assert frame.other_jobs == (scene.job,)
-    assert blackbox.read(paths, "run").job == scene.job
+    assert open_paths(paths, "run").job == scene.job
     with pytest.raises(Unreadable, match=r"no job is called 'x'.*pipe\.py"):
-        blackbox.read(paths, "x")
+        open_paths(paths, "x")
 
 
 def test_broken_files_are_named_and_the_rest_speaks(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""`frtop diagnose`: looks until it can say, then says it as text or JSON."""
+"""`frtop diagnose`: looks until it can say, then says it as text or JSON.
+
+With files it says what these tell, and needs neither a network nor torch.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
+from frtop_tui.cli.connecting import connect
 from frtop_tui.diagnosis.report import document, exit_status, text
-from frtop_tui.errors import NoAgent, Unreachable
+from frtop_tui.errors import NoAgent, Unreachable, UsageError
+from frtop_tui.export.opening import open_paths
 from frtop_tui.job.model import Frame
 from frtop_tui.sources.base import Source
-from frtop_tui.sources.live import LiveSource
 
 HEALTHY_S: Final = 3.0
 """How long a job must look healthy before it is called so: longer than the shortest wait
@@ -23,17 +28,29 @@ ABSENT_S: Final = 3.0
 
 
 def run(options: argparse.Namespace) -> int:
-    source = LiveSource(options.connect, options.job)
-    try:
-        frame = settle(source, options.wait, progress)
-    finally:
-        source.close()
-        progress("")
+    frame = _recorded(options) if options.paths else _live(options)
     if options.json:
         print(json.dumps(document(frame), indent=1))
     else:
         print("\n".join(text(frame)))
     return exit_status(frame)
+
+
+def _recorded(options: argparse.Namespace) -> Frame:
+    if options.connect != ["local"]:
+        raise UsageError(
+            "either files or hosts", "leave out --connect to read files, or the files to look live"
+        )
+    return open_paths([Path(path) for path in options.paths], options.job)
+
+
+def _live(options: argparse.Namespace) -> Frame:
+    source = connect(options)
+    try:
+        return settle(source, options.wait, progress)
+    finally:
+        source.close()
+        progress("")
 
 
 def settle(source: Source, wait_s: float, tell: Callable[[str], None]) -> Frame:
@@ -48,14 +65,7 @@ def settle(source: Source, wait_s: float, tell: Callable[[str], None]) -> Frame:
     while True:
         frame = source.frame()
         now = time.monotonic()
-        if frame.problem and not frame.ranks and now - begin > 0.5:
-            text_, _, next_step = frame.problem.partition("; ")
-            raise NoAgent(text_, next_step)
-        if frame.hosts and now - begin > ABSENT_S and not frame.ranks:
-            failed = [host for host in frame.hosts if host.state == "failed"]
-            if len(failed) == len(frame.hosts):
-                text_, _, next_step = failed[0].problem.partition("; ")
-                raise Unreachable(text_, next_step)
+        require_seen(frame, now - begin)
         pending = any(host.state == "connecting" for host in frame.hosts)
         if (
             frame.verdicts
@@ -75,6 +85,24 @@ def settle(source: Source, wait_s: float, tell: Callable[[str], None]) -> Frame:
             return frame
         tell(f"looking: {frame.health}, {frame.coverage.heard} of {frame.coverage.expected} ranks")
         time.sleep(0.05)
+
+
+def require_seen(frame: Frame, waited_s: float) -> None:
+    """Raises when nothing is seen after `waited_s`, and nothing will be.
+
+    Raises:
+        NoAgent: nothing to look at on this host.
+        Unreachable: none of the hosts can be looked at.
+    """
+    if frame.ranks:
+        return
+    if frame.problem and waited_s > 0.5:
+        text_, _, next_step = frame.problem.partition("; ")
+        raise NoAgent(text_, next_step)
+    failed = [host for host in frame.hosts if host.state == "failed"]
+    if failed and len(failed) == len(frame.hosts) and waited_s > ABSENT_S:
+        text_, _, next_step = failed[0].problem.partition("; ")
+        raise Unreachable(text_, next_step)
 
 
 def progress(line: str) -> None:

@@ -80,14 +80,22 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
         description="Shows a job as it was. Needs no network and no torch.",
     )
     _files(opened, "+", "captures, black boxes, or folders of them")
+    opened.add_argument("--job", metavar="NAME",
+                        help="name, run id or address:port (default: the one recorded last)"
+                        )  # fmt: skip
     opened.set_defaults(run=_command("open"))
 
     capture = verbs.add_parser(
-        "capture", help="everything that can be known now, in one file for `frtop open`"
+        "capture",
+        help="everything that can be known now, in one file for `frtop open`",
+        description="Looks until it can say what is wrong, then writes all of it into one file. "
+        "Exit status 0 when the file is written, whatever is wrong with the job: `frtop diagnose "
+        "FILE` tells, by its exit status, too.",
     )
     _connection(capture)
     capture.add_argument("-o", "--output", metavar="FILE",
-                         help="where to (default: frtop-JOB-TIME.cap here)")  # fmt: skip
+                         help="where to, in place of what is there (default: a new "
+                         "frtop-JOB-TIME.cap here)")  # fmt: skip
     capture.set_defaults(run=_command("capture"))
 
     tensors = verbs.add_parser(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from frtop_tui.cli.connecting import connect
 from frtop_tui.errors import UsageError
-from frtop_tui.sources.live import LiveSource
 
 
 def require_terminal(next_step: str) -> None:
@@ -19,4 +19,4 @@ def run(options: argparse.Namespace) -> int:
     require_terminal("without one: frtop diagnose; over ssh: ssh -t host frtop")
     from frtop_tui.app import run_app  # noqa: PLC0415 - Textual only when drawing
 
-    return run_app(LiveSource(options.connect, options.job))
+    return run_app(connect(options))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import Any, Final
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
 from frtop_tui.job.coverage import unheard_text
-from frtop_tui.job.model import Frame, GroupKey, Health, RankView, Verdict
-from frtop_tui.job.naming import duration, job_place, job_title, listed, shortened
+from frtop_tui.job.model import Frame, GroupKey, Health, HostView, RankView, Recorded, Verdict
+from frtop_tui.job.naming import duration, job_names, job_place, job_title, listed, shortened
 
 HUNG = frozenset({"dead", "mismatch", "cycle", "stuck"})
 ENOUGH = frozenset({"healthy", "ended", "starting"})
@@ -17,11 +20,19 @@ _QUIET: Final[dict[Health, str]] = {
     "unheard": "none of its ranks that may live is heard: this is the last known state",
 }
 """What may be said without a verdict, other than of a healthy job."""
+_UNHEARD: Final[dict[str, Any]] = {
+    "posture": "unheard",
+    "since_s": None,
+    "host": None,
+    "pid": None,
+    "step": None,
+    "blocked_on": None,
+}
 
 
 def text(frame: Frame) -> list[str]:
     """The verdict as lines for a terminal; also what the copy key copies."""
-    lines = [_title(frame)]
+    lines = [_title(frame), *recorded_lines(frame)]
     if frame.problem:
         lines.append(frame.problem)
     for verdict in frame.verdicts:
@@ -56,6 +67,19 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     return lines
 
 
+def recorded_lines(frame: Frame) -> list[str]:
+    """Where and when a frame was recorded, and what its files lack; nothing for a live one."""
+    told = frame.recorded
+    if told is None:
+        return []
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(told.wall_ns / 1e9))
+    by = f" by {told.by}" if told.by else ""
+    return [
+        f"{told.kind} of {when}{by}: {told.path}; all ages are as of then",
+        *(f"note  {note}" for note in told.notes),
+    ]
+
+
 def _title(frame: Frame) -> str:
     if frame.job is None:
         return f"frtop: {frame.health}"
@@ -88,7 +112,9 @@ def document(frame: Frame) -> dict[str, Any]:
     descriptions = {group.key: group.description for group in frame.groups}
     coverage = frame.coverage
     return {
-        "job": _job(frame.job),
+        "job": _job(frame),
+        "other_jobs": [_named(job, _jobs(frame)) for job in frame.other_jobs],
+        "recorded": _recorded(frame.recorded),
         "health": frame.health,
         "verdicts": [_verdict(verdict, descriptions) for verdict in frame.verdicts],
         "coverage": {
@@ -100,13 +126,20 @@ def document(frame: Frame) -> dict[str, Any]:
             "notes": list(coverage.notes),
         },
         "notes": list(frame.notes),
-        "ranks": {str(rank): _rank(view, frame.now_ns) for rank, view in frame.ranks.items()},
+        "hosts": [_host(host) for host in frame.hosts],
+        "ranks": _ranks(frame),
     }
 
 
-def _job(job: wire.Job | None) -> dict[str, Any] | None:
-    if job is None:
-        return None
+def _job(frame: Frame) -> dict[str, Any] | None:
+    return None if frame.job is None else _named(frame.job, _jobs(frame))
+
+
+def _jobs(frame: Frame) -> tuple[wire.Job, ...]:
+    return (*([frame.job] if frame.job is not None else []), *frame.other_jobs)
+
+
+def _named(job: wire.Job, among: Sequence[wire.Job]) -> dict[str, Any]:
     return {
         "name": job.name,
         "run_id": job.run_id,
@@ -114,7 +147,48 @@ def _job(job: wire.Job | None) -> dict[str, Any] | None:
         "world_size": job.world_size,
         "master": f"{job.master_addr}:{job.master_port}",
         "nonce": job.nonce,
+        "call": call_of(job, among),
     }
+
+
+def call_of(job: wire.Job, among: Sequence[wire.Job]) -> str:
+    """The shortest name that `--job` takes for this one of `among` alone, else its nonce."""
+    others = [set(job_names(other)) for other in among if other != job]
+    free = (name for name in job_names(job) if not any(name in known for known in others))
+    return next(free, job.nonce)
+
+
+def _recorded(recorded: Recorded | None) -> dict[str, Any] | None:
+    if recorded is None:
+        return None
+    at = datetime.fromtimestamp(recorded.wall_ns / 1e9, tz=timezone.utc)
+    return {
+        "kind": recorded.kind,
+        "path": recorded.path,
+        "at": at.isoformat(timespec="seconds"),
+        "by": recorded.by,
+        "version": recorded.version,
+        "notes": list(recorded.notes),
+    }
+
+
+def _host(host: HostView) -> dict[str, Any]:
+    error = host.clock_error_ns
+    return {
+        "name": host.name,
+        "state": host.state,
+        "problem": host.problem,
+        "lost_updates": host.lost_updates,
+        "clock_error_s": None if error is None else round(error / 1e9, 6),
+    }
+
+
+def _ranks(frame: Frame) -> dict[str, Any]:
+    """All ranks of the job in order; of those that nobody answers for we know that much."""
+    known = {rank: _rank(view, frame.now_ns) for rank, view in frame.ranks.items()}
+    if frame.job is not None:
+        known |= {r: dict(_UNHEARD) for r in frame.coverage.unheard if r not in known}
+    return {str(rank): known[rank] for rank in sorted(known)}
 
 
 def _verdict(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[str, Any]:

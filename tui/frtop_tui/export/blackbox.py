@@ -17,7 +17,7 @@ from frtop_tui.export.histories import inflate
 from frtop_tui.export.replay import play
 from frtop_tui.export.story import story
 from frtop_tui.job.model import Coverage, Frame, Recorded
-from frtop_tui.job.naming import JobKey, folded, job_key, job_names, job_place, job_title, listed
+from frtop_tui.job.naming import JobKey, folded, job_key, job_names
 
 KIND: Final = "blackbox"
 SUFFIX: Final = ".box"
@@ -51,31 +51,21 @@ def load(path: Path) -> Found:
     return Found(path, box)
 
 
-def read(paths: Sequence[Path], job: str | None = None) -> Frame:
-    """One job of these boxes: the newest, or the one that is called `job`.
+def read(paths: Sequence[Path]) -> Frame:
+    """The newest job of these boxes.
 
     Raises:
-        Unreadable: none of them can be read, or no such job is among them.
+        Unreadable: none of them can be read.
     """
-    found, notes = [], []
+    found, troubles = [], []
     for path in paths:
         try:
             found.append(load(path))
         except Unreadable as error:
-            notes.append(error.text)
+            troubles.append(error.text)
     if not found:
-        raise Unreadable("; ".join(notes) or "there is no black box", "look at another folder")
-    jobs = list(jobs_of(found).values())
-    mine = next((one for one in jobs if job is None or job in names(one)), None)
-    if mine is None:
-        there = [job_place(one[0].box.job) for one in jobs]
-        raise Unreadable(
-            f"no job is called {job!r}: there is {listed(there)}",
-            f"--job {job_title(jobs[0][0].box.job)}",
-        )
-    frame = frame_of(mine, paths[0] if len(paths) == 1 else paths[0].parent, notes)
-    others = tuple(one[0].box.job for one in jobs if one is not mine)
-    return replace(frame, other_jobs=others)
+        raise Unreadable("; ".join(troubles), "look at another folder")
+    return frame_of(next(iter(jobs_of(found).values())), troubles)
 
 
 def names(found: Sequence[Found]) -> set[str]:
@@ -99,8 +89,9 @@ def jobs_of(found: Sequence[Found]) -> dict[JobKey, list[Found]]:
     return dict(ordered)
 
 
-def frame_of(found: Sequence[Found], path: Path, notes: Sequence[str] = ()) -> Frame:
+def frame_of(found: Sequence[Found], notes: Sequence[str] = ()) -> Frame:
     """One job's boxes, judged; `notes` say what else there is to know of the files."""
+    path = found[0].path if len(found) == 1 else found[0].path.parent
     job = next((one.box.job for one in found if one.box.job.nonce), found[0].box.job)
     boxes = {name: _of_one_job(box, job) for name, box in _by_host(found).items()}
     frame = story(play(boxes))

@@ -49,11 +49,10 @@ def open_paths(paths: Sequence[Path], job: str | None = None) -> Frame:
             files.troubles.append(error.text)
     if not captures and not boxes:
         raise _nothing(paths, files.troubles)
-    return _chosen(paths[0], captures, boxes, job, files.troubles)
+    return _chosen(captures, boxes, job, files.troubles)
 
 
 def _chosen(
-    place: Path,
     captures: list[_Capture],
     boxes: list[blackbox.Found],
     job: str | None,
@@ -76,9 +75,8 @@ def _chosen(
         rest = [one.path.name for one in captures if one is not mine[0]]
         rest += [one.path.name for one in boxes]
     else:
-        found = jobs[called[0]]
-        frame = blackbox.frame_of(found, found[0].path if len(found) == 1 else found[0].path.parent)
-        other = tuple(jobs[key][0].box.job for key in jobs if key != called[0])
+        frame = blackbox.frame_of(jobs[called[0]])
+        other = tuple(found[0].box.job for key, found in jobs.items() if key != called[0])
         frame = replace(frame, other_jobs=other)
         rest = [one.path.name for one in captures]
     notes = [*troubles, *([f"also there: {listed(rest)}"] if rest else [])]

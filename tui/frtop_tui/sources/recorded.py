@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from frtop_probe import archive
+from frtop_tui.errors import Unreadable
 from frtop_tui.export import capture
 from frtop_tui.job.model import Frame, Writing
 from frtop_tui.job.naming import JobKey
@@ -41,11 +42,12 @@ class RecordedSource:
         recorded = self._frame.recorded
         try:
             if recorded is not None and recorded.kind == "capture":
-                size = Path(shutil.copyfile(recorded.path, path)).stat().st_size
+                content = capture.content_of(Path(recorded.path), capture.KIND)
+                size = archive.write(path, capture.KIND, content)
             else:
                 size = capture.write(path, self._frame, {}, ())
-        except (OSError, shutil.SameFileError) as error:
-            said = getattr(error, "strerror", None) or str(error)
+        except (OSError, Unreadable) as error:
+            said = error.text if isinstance(error, Unreadable) else error.strerror
             self._tell("capture", path, problem=f"{path} cannot be written: {said}")
             return
         self._tell("capture", path, size=size)

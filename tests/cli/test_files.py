@@ -1,0 +1,83 @@
+"""`frtop open` and `frtop diagnose` on what is left of a job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from frtop_tui.cli import main
+from frtop_tui.export import capture
+from screens.scenes import dead, healthy, hung
+
+
+@pytest.fixture
+def hang(tmp_path: Path) -> Path:
+    path = tmp_path / "hang.cap"
+    capture.write(path, hung(), {}, ("rank 5 did not answer",))
+    return path
+
+
+def test_the_text_says_what_was_wrong_and_when(
+    hang: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", str(hang)]) == 3
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("llama-70b: HUNG for 4m12s; 64 of 64 ranks heard")
+    assert said[1].startswith("capture of 20")
+    assert said[1].endswith(f": {hang}; all ages are as of then")
+    assert said[2] == "note  rank 5 did not answer"
+    assert any("/data/shard-0412" in line for line in said)
+
+
+def test_the_document_says_where_it_is_from(hang: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "--json", str(hang)]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["recorded"]["kind"] == "capture"
+    assert found["recorded"]["path"] == str(hang)
+    assert found["recorded"]["at"].startswith("20")
+    assert found["verdicts"][0]["culprits"] == [37]
+
+
+@pytest.mark.parametrize(("scene", "status"), [(hung, 3), (dead, 3), (healthy, 0)])
+def test_the_exit_status_is_that_of_a_live_look(
+    scene: object, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert callable(scene)
+    capture.write(tmp_path / "x.cap", scene(), {}, ())
+    assert main(["diagnose", str(tmp_path)]) == status
+    assert capsys.readouterr().out
+
+
+def test_files_and_hosts_do_not_go_together(hang: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", str(hang), "--connect", "node0"]) == 2
+    assert "either files or hosts" in capsys.readouterr().err
+
+
+def test_open_without_a_terminal_names_the_way_without_one(
+    hang: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["open", str(hang)]) == 2
+    assert f"frtop diagnose {hang}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["diagnose"])
+def test_what_cannot_be_read_gets_a_sentence_and_a_next_step(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.cap").write_text("hello")
+    assert main([verb, str(tmp_path / "notes.cap")]) == 1
+    said = capsys.readouterr().err
+    assert "neither a capture nor a black box" in said
+    assert "next:" in said
+
+
+def test_a_job_that_is_not_there_is_told_with_those_that_are(
+    hang: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", str(hang), "--job", "bert"]) == 1
+    said = capsys.readouterr().err
+    assert "no job is called 'bert': there is llama-70b" in said
+    assert "--job llama-70b" in said
+    assert main(["diagnose", str(hang), "--job", "r1"]) == 3

@@ -1,0 +1,230 @@
+"""Captures: what was known comes back, and nothing that is read can hurt."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from diagnosis.scenes import Scene
+from export.boxes import Recorder, written
+from frtop_probe import archive, wire
+from frtop_tui.diagnosis.report import document, text
+from frtop_tui.errors import Unreadable
+from frtop_tui.export import blackbox, capture
+from frtop_tui.export.histories import ops_of
+from frtop_tui.export.opening import open_paths
+from frtop_tui.job.model import Frame
+from screens.odd_scenes import SCENES as ODD
+from screens.scenes import SCENES, SITE, hung
+
+
+def rows(count: int, begin: int = 1) -> wire.HistoryAnswer:
+    signature = wire.Signature("all_reduce", reduce="sum")
+    made = tuple(
+        wire.Row(begin + n, 1, begin + n, 1, 1, 1000 * n, 0 if n == count - 1 else 500, 7, 1)
+        for n in range(count)
+    )
+    return wire.HistoryAnswer(1, "node0", 1, wire.History((signature,), (SITE,), made, 3))
+
+
+def plain(frame: Frame) -> Frame:
+    """Without what only says that it was recorded."""
+    return replace(frame, recorded=None, read_only="")
+
+
+@pytest.mark.parametrize("scene", [*SCENES.values(), *ODD.values()])
+def test_a_frame_comes_back_as_it_was(scene: Callable[[], Frame], tmp_path: Path) -> None:
+    frame = scene()
+    path = tmp_path / "x.cap"
+    assert capture.write(path, frame, {}, ()) == path.stat().st_size
+    assert plain(capture.read(path)) == replace(plain(frame), writings=())
+
+
+def test_a_judged_frame_says_the_same(tmp_path: Path) -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.sleeps(2)
+    frame = scene.settle()
+    capture.write(tmp_path / "x.cap", frame, {}, ())
+    found = capture.read(tmp_path / "x.cap")
+    assert plain(found) == plain(frame)
+    said = document(found)
+    assert said.pop("recorded") is not None
+    assert said == {k: v for k, v in document(frame).items() if k != "recorded"}
+    assert [line for line in text(found) if line not in text(frame)] == [text(found)[1]]
+
+
+def test_it_says_who_took_it_when_and_what_is_missing(tmp_path: Path) -> None:
+    capture.write(tmp_path / "x.cap", hung(), {}, ("rank 5 did not answer",))
+    found = capture.read(tmp_path / "x.cap")
+    assert found.recorded is not None
+    assert (found.recorded.kind, found.recorded.path) == ("capture", str(tmp_path / "x.cap"))
+    assert found.recorded.by.endswith(os.uname().nodename)
+    assert found.recorded.notes == ("rank 5 did not answer",)
+    assert found.recorded.wall_ns > 1_700_000_000 * 10**9
+    assert found.read_only
+
+
+def test_histories_come_back_with_shared_values_and_what_was_known_of_the_usual(
+    tmp_path: Path,
+) -> None:
+    frame = hung()
+    view = frame.ranks[0]
+    assert view.look is not None
+    last = msgspec.structs.replace(view.look.ops[-1], sequence=50, usual_ns=9, usual_count=4)
+    look = msgspec.structs.replace(view.look, ops=(last,))
+    frame = replace(frame, ranks={**frame.ranks, 0: replace(view, look=look)})
+    capture.write(tmp_path / "x.cap", frame, {0: rows(50), 5: rows(3)}, ())
+    found = capture.read(tmp_path / "x.cap").ranks
+    seen = found[0].look
+    assert seen is not None
+    assert [op.sequence for op in seen.ops] == list(range(1, 51))
+    assert seen.dumps == look.dumps
+    assert len({id(op.signature) for op in seen.ops}) == len({id(op.site) for op in seen.ops}) == 1
+    assert seen.ops[-1].pending
+    assert (seen.ops[-1].usual_ns, seen.ops[-1].usual_count) == (9, 4)
+    assert seen.ops[0].done_ns == seen.ops[0].issued_ns + 500
+    assert seen.ops_lost == 3
+    assert found[5].look is not None
+    assert len(found[5].look.ops) == 3
+    assert found[6].look == frame.ranks[6].look
+
+
+def test_numbers_that_are_in_no_table_are_unknown() -> None:
+    odd = (wire.Row(1, 1, 1, 9, -3, 0, -4, 0), wire.Row(2, 1, 2, -1, 77, 0, 0, 0, 7))
+    first, second = ops_of(wire.History((), (), odd))
+    assert (first.signature, first.site, first.done_ns) == (None, None, -4)
+    assert (second.sync, second.p2p, second.tracked) == (True, True, False)
+
+
+def test_a_capture_of_black_boxes_keeps_what_they_said(tmp_path: Path) -> None:
+    scene = Scene(4)
+    recorder = Recorder(scene)
+    recorder.bad_death_follows()
+    scene.pass_time(1)
+    scene.raises(2, "ValueError", "loss is nan", ago=0.8)
+    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    capture.write(tmp_path / "x.cap", frame, {}, ())
+    found = capture.read(tmp_path / "x.cap")
+    assert plain(found) == plain(frame)
+    assert found.recorded is not None
+    assert frame.recorded is not None
+    assert found.recorded.wall_ns == frame.recorded.wall_ns
+
+
+def content(path: Path) -> dict[str, object]:
+    found: dict[str, object] = msgspec.msgpack.decode(archive.read(path, "capture"))
+    return found
+
+
+def test_a_newer_format_is_said_to_be_newer(tmp_path: Path) -> None:
+    path = tmp_path / "x.cap"
+    capture.write(path, hung(), {}, ())
+    new = {**content(path), "format": 2, "version": "7.1", "frame": 12}
+    archive.write(path, "capture", msgspec.msgpack.encode(new))
+    with pytest.raises(Unreadable, match=r"another frtop \(7\.1"):
+        capture.read(path)
+
+
+def test_unknown_fields_are_left_out_and_unknown_words_are_blamed_on_the_version(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "x.cap"
+    capture.write(path, hung(), {}, ())
+    known = content(path)
+    frame = known["frame"]
+    assert isinstance(frame, dict)
+    newer = {**known, "mood": 1, "frame": {**frame, "weather": [1, 2], "version": "7.1"}}
+    archive.write(path, "capture", msgspec.msgpack.encode(newer))
+    assert plain(capture.read(path)) == plain(hung())
+    newer = {**known, "version": "7.1", "frame": {**frame, "health": "radiant"}}
+    archive.write(path, "capture", msgspec.msgpack.encode(newer))
+    with pytest.raises(Unreadable, match=r"another frtop \(7\.1"):
+        capture.read(path)
+
+
+@pytest.mark.parametrize("damage", [
+    lambda data: b"", lambda data: data[:10], lambda data: data[:500], lambda data: b"PK" + data,
+    lambda data: data[:16] + b"\0" * 50, lambda data: data.replace(b"capture ", b"blackbox"),
+    lambda data: data[:16] + zlib.compress(b"\xc1"),
+])  # fmt: skip
+def test_what_is_broken_gets_a_sentence(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    path = tmp_path / "x.cap"
+    capture.write(path, hung(), {}, ())
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(Unreadable, match=r"x\.cap"):
+        capture.read(path)
+    with pytest.raises(Unreadable, match=r"x\.cap"):
+        open_paths([path])
+
+
+def test_what_is_not_there_or_not_ours_gets_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="No such file"):
+        open_paths([tmp_path / "none.cap"])
+    with pytest.raises(Unreadable, match="no capture and no black box"):
+        open_paths([tmp_path])
+
+
+def test_the_newest_capture_of_a_folder_is_opened(tmp_path: Path) -> None:
+    for name in ("b.cap", "a.cap"):
+        capture.write(tmp_path / name, hung(), {}, ())
+    (tmp_path / "notes.txt").write_text("not ours")
+    (tmp_path / "broken.cap").write_text("oh")
+    found = open_paths([tmp_path]).recorded
+    assert found is not None
+    assert found.path == str(tmp_path / "a.cap")
+    assert any("b.cap" in note for note in found.notes)
+    assert any("broken.cap" in note for note in found.notes)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None,
+          max_examples=60)  # fmt: skip
+@given(data=st.binary(max_size=200), kind=st.sampled_from(["capture", "blackbox"]))
+def test_any_content_gets_a_sentence(data: bytes, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.cap"
+    archive.write(path, kind, data)
+    with pytest.raises(Unreadable):
+        open_paths([path])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None,
+          max_examples=60)  # fmt: skip
+@given(seed=st.integers(0, 2**32))
+def test_flipped_bytes_make_a_frame_or_a_sentence(seed: int, tmp_path: Path) -> None:
+    path = tmp_path / "x.cap"
+    chance = random.Random(seed)
+    if not path.exists():
+        frame = Scene(3).settle(0.5)
+        capture.write(path, frame, {0: rows(5)}, ())
+        (tmp_path / "kept").write_bytes(archive.read(path, "capture"))
+    data = bytearray((tmp_path / "kept").read_bytes())
+    for _ in range(chance.randrange(1, 6)):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    archive.write(path, "capture", bytes(data))
+    with suppress(Unreadable):
+        text(open_paths([path]))
+
+
+def test_a_claim_of_endless_content_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "x.cap"
+    capture.write(path, hung(), {}, ())
+    data = archive.read(path, "capture")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for claim in (b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff"):
+        for name in (b"\xa6verdicts"[1:], b"hosts", b"ranks", b"argv"):
+            at = data.index(name) + len(name)
+            archive.write(path, "capture", data[:at] + claim + data[at:])
+            with pytest.raises(Unreadable):
+                capture.read(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024

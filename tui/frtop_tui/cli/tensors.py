@@ -1,0 +1,206 @@
+"""`frtop tensors`: what is in the tensors of a rank's pending ops, asked of the rank itself."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import structs
+
+from frtop_probe import wire
+from frtop_tui.cli.connecting import connect
+from frtop_tui.cli.diagnose import progress, require_seen
+from frtop_tui.cli.writing import await_writing, require_folder
+from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.job.model import RankView
+from frtop_tui.sources.base import Source
+
+APPEAR_S: Final = 5.0
+"""How long a rank may take to be heard of at all."""
+ANSWER_S: Final = 10.0
+"""A rank answers, or its agent says why not, within two seconds; the rest is the network."""
+_COLUMNS: Final[tuple[str, ...]] = (
+    "op", "kind", "group", "role", "dtype", "shape", "min", "max", "mean", "norm", "nan", "inf",
+    "checksum", "first values",
+)  # fmt: skip
+_RIGHT: Final = frozenset({"op", "min", "max", "mean", "norm", "nan", "inf"})
+
+
+def run(options: argparse.Namespace) -> int:
+    path = Path(options.save) if options.save else None
+    if path is not None:
+        require_folder(path)
+    source = connect(options)
+    try:
+        view, answer = ask(source, options.rank)
+        ops = _chosen(answer.ops, options.op, options.rank)
+        print(_json(view, ops) if options.json else "\n".join(lines(view, ops)))
+        if path is not None:
+            _save(source, options.rank, ops, path)
+    finally:
+        source.close()
+        progress("")
+    return 0
+
+
+def ask(source: Source, rank: int) -> tuple[RankView, wire.TensorsAnswer]:
+    """The rank and its answer.
+
+    Raises:
+        FrtopError: nobody knows the rank, it may not be asked, or it cannot answer.
+    """
+    before = _await_rank(source, rank).tensors
+    if refusal := source.frame().read_only:
+        raise _sentence(refusal)
+    source.inspect(rank)
+    begin = time.monotonic()
+    while True:
+        frame = source.frame()
+        view = frame.ranks.get(rank)
+        if view is not None and view.tensors is not None and view.tensors is not before:
+            break
+        if refusal := frame.read_only:
+            raise _sentence(refusal)
+        if time.monotonic() - begin > ANSWER_S:
+            raise FrtopError(
+                f"no answer about rank {rank} in {ANSWER_S:.0f} s",
+                "its host may be silent: `frtop diagnose` says which are heard",
+            )
+        progress(f"asking rank {rank}")
+        time.sleep(0.05)
+    progress("")
+    if view.tensors.error:
+        raise _sentence(view.tensors.help or f"rank {rank} cannot answer: {view.tensors.error}")
+    return view, view.tensors
+
+
+def lines(view: RankView, ops: Sequence[wire.OpTensors]) -> list[str]:
+    """A table, one line per tensor; why something is missing stands under it."""
+    rows = [_COLUMNS]
+    troubles = []
+    for found in ops:
+        op = _op_of(view, found.sequence)
+        if found.error:
+            troubles.append(f"#{found.sequence} {_kind(op)}: {found.error}")
+        for tensor in found.tensors:
+            rows.append(_row(view, found.sequence, op, tensor))
+            if tensor.error:
+                troubles.append(f"#{found.sequence} {tensor.role}: {tensor.error}")
+            elif tensor.seen < tensor.elements:
+                troubles.append(
+                    f"#{found.sequence} {tensor.role}: {tensor.seen:,} of {tensor.elements:,}"
+                    " values were looked at"
+                )
+    widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
+    table = [
+        "  ".join(
+            cell.rjust(width) if name in _RIGHT else cell.ljust(width)
+            for name, cell, width in zip(_COLUMNS, row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+    return [*(table if len(rows) > 1 else []), *troubles]
+
+
+def _row(
+    view: RankView, sequence: int, op: wire.Op | None, tensor: wire.TensorSummary
+) -> tuple[str, ...]:
+    group = view.groups.get(op.group) if op is not None else None
+    seen = tensor.seen > 0
+    return (
+        str(sequence),
+        _kind(op),
+        (group.description or group.name) if group is not None else "",
+        tensor.role,
+        tensor.dtype,
+        "x".join(map(str, tensor.shape)) or "scalar",
+        *(_short(n) for n in (tensor.minimum, tensor.maximum, tensor.mean, tensor.norm)),
+        str(tensor.nans) if seen else "",
+        str(tensor.infinities) if seen else "",
+        tensor.checksum,
+        " ".join(tensor.first[:4]),
+    )
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _kind(op: wire.Op | None) -> str:
+    return op.signature.kind if op is not None and op.signature is not None else "op"
+
+
+def _op_of(view: RankView, sequence: int) -> wire.Op | None:
+    return next((op for op in view.pending if op.sequence == sequence), None)
+
+
+def _chosen(
+    ops: tuple[wire.OpTensors, ...], sequence: int, rank: int
+) -> tuple[wire.OpTensors, ...]:
+    if not ops:
+        raise FrtopError(f"rank {rank} has no op pending", "look again while it waits in one")
+    if not sequence:
+        return ops
+    found = tuple(one for one in ops if one.sequence == sequence)
+    if not found:
+        there = ", ".join(str(one.sequence) for one in ops)
+        raise FrtopError(f"op {sequence} of rank {rank} is not pending", f"pending: {there}")
+    return found
+
+
+def _save(source: Source, rank: int, ops: Sequence[wire.OpTensors], path: Path) -> None:
+    with_data = [one for one in ops if one.tensors]
+    if len(with_data) != 1:
+        there = ", ".join(str(one.sequence) for one in with_data) or "none with tensors"
+        raise UsageError("--save takes the data of one op", f"name it with --op: {there}")
+    size = sum(tensor.size for tensor in with_data[0].tensors)
+    print(f"writing {size:,} bytes to {path}", file=sys.stderr)
+    source.save(rank, with_data[0].sequence, path)
+    told = await_writing(source, "tensors", path, "bytes")
+    progress("")
+    print(f"{path}  {told.size:,} bytes", file=sys.stderr)
+    if told.problem:
+        print(f"missing: {told.problem}", file=sys.stderr)
+
+
+def _json(view: RankView, ops: Sequence[wire.OpTensors]) -> str:
+    told: list[dict[str, Any]] = []
+    for found in ops:
+        op = _op_of(view, found.sequence)
+        told.append(
+            {
+                "sequence": found.sequence,
+                "kind": _kind(op),
+                "number": op.number if op is not None else None,
+                "error": found.error,
+                "tensors": [structs.asdict(tensor) for tensor in found.tensors],
+            }
+        )
+    return json.dumps({"rank": view.rank, "host": view.host, "pid": view.identity.pid,
+                       "ops": told}, indent=1)  # fmt: skip
+
+
+def _await_rank(source: Source, rank: int) -> RankView:
+    begin = time.monotonic()
+    while True:
+        frame = source.frame()
+        view = frame.ranks.get(rank)
+        if view is not None:
+            return view
+        waited = time.monotonic() - begin
+        require_seen(frame, waited)
+        if waited > APPEAR_S:
+            there = f"there are {len(frame.ranks)}" if frame.ranks else "there are none"
+            raise FrtopError(f"rank {rank} is not heard of; {there}", "`frtop diagnose` lists them")
+        progress("connecting")
+        time.sleep(0.05)
+
+
+def _sentence(text: str) -> FrtopError:
+    said, _, step = text.partition("; ")
+    return FrtopError(said, step or "`frtop diagnose` says what is known without asking it")
