@@ -15,6 +15,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--bind", metavar="ADDR", help="address to listen on (default: all)")
     parser.add_argument("--with-pid", type=int, metavar="PID", help="leave when it ends")
     parser.add_argument("--linger", type=float, metavar="SECONDS", help="stay after the last rank")
+    parser.add_argument("--read-only", action="store_true", help="let nobody act")
     given = parser.parse_args(arguments)
     try:
         chosen = Options.from_environment(
@@ -23,6 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
             with_pid=given.with_pid,
             linger=given.linger,
             by_hand=sys.stderr.isatty(),
+            read_only=given.read_only,
         )
     except OptionProblem as problem:
         sys.stderr.write(f"frtop agent: {problem}\n")

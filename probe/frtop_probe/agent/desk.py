@@ -7,11 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import zmq
 
-from frtop_probe import wire
+from frtop_probe import keys, wire
 from frtop_probe.agent.door import Door
 from frtop_probe.agent.histories import history
 from frtop_probe.agent.looks import Looker
@@ -22,7 +23,17 @@ MAX_OWED: Final = 4
 """Unanswered requests per operator, of those that take time; more are refused, not queued."""
 MAX_OWED_TO_ALL: Final = 32
 
+Act = wire.AskTensors | wire.AskData
+"""What makes the rank work, or shows data; the rest is reading."""
 Slow = wire.AskLook | wire.AskHistory | wire.AskTensors | wire.AskData
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Who asks. `key` is what the handshake has proved; the id of a connection proves nothing."""
+
+    connection: bytes
+    key: bytes
 
 
 class Desk:
@@ -34,28 +45,34 @@ class Desk:
         self._host = host
         self._roster = roster
         self._door = door
+        self._admission = door.admission
         self._state = state
         self._looker = Looker()
-        self._owed: Counter[bytes] = Counter()
+        self._owed: Counter[Operator] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
         """Takes requests until it is cancelled."""
         while True:
             try:
-                frames = await self._door.asks.recv_multipart()
+                frames = await self._door.asks.recv_multipart(copy=False)
                 await asyncio.sleep(0)  # a flood of requests must not stop the ticks
             except zmq.ZMQError:
                 await asyncio.sleep(0.05)  # a message that could not be taken is lost
                 continue
-            if len(frames) != 3 or frames[1] != wire.PROTOCOL:
+            if len(frames) != 3 or frames[1].bytes != wire.PROTOCOL:
                 continue
             try:
-                ask = wire.decode_ask(frames[2])
+                # As the authenticator has put it: the public key in z85.
+                operator = Operator(frames[0].bytes, str(frames[2].get("User-Id")).encode())
+            except zmq.ZMQError:
+                continue  # of nobody who was let in
+            try:
+                ask = wire.decode_ask(frames[2].bytes)
             except wire.WireError:
-                await self._send(frames[0], wire.Refusal(0, _MISUNDERSTOOD, "words"))
+                await self._send(operator, wire.Refusal(0, _MISUNDERSTOOD, "words"))
                 continue
-            await self._take(frames[0], ask)
+            await self._take(operator, ask)
 
     async def close(self) -> None:
         """Gives up what is not answered yet."""
@@ -63,9 +80,17 @@ class Desk:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _take(self, operator: bytes, ask: wire.Ask) -> None:
+    async def _take(self, operator: Operator, ask: wire.Ask) -> None:
+        right = await self._admission.right(operator.key)
+        if isinstance(ask, wire.AskState) and ask.read_only:
+            self._admission.give_up_acting(operator.connection, operator.key)
+        barred = self._barred(operator, right)
+        if right is None or (barred and isinstance(ask, Act)):
+            await self._send(operator, wire.Refusal(ask.id, barred, "permission"))
+            return
         if isinstance(ask, wire.AskState):
-            await self._send(operator, wire.StateAnswer(ask.id, self._state()))
+            answer = wire.StateAnswer(ask.id, self._state(), may_act=not barred)
+            await self._send(operator, answer)
             return
         if isinstance(ask, wire.AskTime):
             await self._send(operator, wire.TimeAnswer(ask.id, time.monotonic_ns(), time.time_ns()))
@@ -79,7 +104,26 @@ class Desk:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _work(self, operator: bytes, ask: Slow) -> None:
+    def _barred(self, operator: Operator, right: keys.Right | None) -> str:
+        """Why this operator may not act, with the next step; "" when it may."""
+        typed = f"`frtop key admit {keys.shown(operator.key)}`"
+        if right is None:
+            return f"this agent does not admit your key any more; the jobs' owner can: {typed}"
+        if self._admission.read_only:
+            return (
+                f"the agent on {self._host} lets everybody look and nobody ask anything of the "
+                "ranks; that ends when it is started without --read-only and FRTOP_READ_ONLY"
+            )
+        if self._admission.gave_up_acting(operator.connection, operator.key):
+            return "this screen may only look: it was started with --read-only; start it without"
+        if right == "read":
+            return (
+                "your key may look, and ask nothing of the ranks; "
+                f"the jobs' owner can allow more: {typed}"
+            )
+        return ""
+
+    async def _work(self, operator: Operator, ask: Slow) -> None:
         answer: wire.Answer
         try:
             answer = await self._answer(ask)
@@ -109,9 +153,10 @@ class Desk:
             case wire.AskData():
                 return await data(ranks[0], ask)
 
-    async def _send(self, operator: bytes, answer: wire.Answer) -> None:
+    async def _send(self, operator: Operator, answer: wire.Answer) -> None:
         with suppress(zmq.ZMQError):  # it may have left meanwhile
-            await self._door.asks.send_multipart([operator, wire.PROTOCOL, wire.encode(answer)])
+            frames = [operator.connection, wire.PROTOCOL, wire.encode(answer)]
+            await self._door.asks.send_multipart(frames)
 
 
 _MISUNDERSTOOD: Final = (

@@ -10,8 +10,9 @@ import zmq
 import zmq.asyncio
 import zmq.auth.asyncio
 
+from frtop_probe.agent.admission import Admission
 from frtop_probe.agent.options import Options
-from frtop_probe.keys import AuthorizedKey, KeyPair
+from frtop_probe.keys import KeyPair
 
 DOMAIN: Final = "frtop"
 PAIRS: Final = 64
@@ -34,17 +35,18 @@ class PortProblem(Exception):
 class _Guard:
     """Called back by ZAP: which public keys may come in."""
 
-    def __init__(self, keys: frozenset[bytes]) -> None:
-        self._keys = keys
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
 
-    def callback(self, domain: str, key: bytes) -> bool:  # noqa: ARG002 - ZAP's signature
-        return key in self._keys
+    async def callback(self, domain: str, key: bytes) -> bool:  # noqa: ARG002 - ZAP's signature
+        return await self._admission.admits(key)
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
     """Open sockets. `address` reaches them from this host."""
 
+    admission: Admission
     context: zmq.asyncio.Context
     guard: zmq.auth.asyncio.AsyncioAuthenticator
     updates: zmq.asyncio.Socket
@@ -61,17 +63,17 @@ class Door:
         self.context.term()
 
 
-def open_door(options: Options, pair: KeyPair, others: tuple[AuthorizedKey, ...]) -> Door:
+def open_door(options: Options, pair: KeyPair) -> Door:
     """Binds both sockets. Needs a running event loop.
 
     Raises:
         PortProblem: the ports are taken, or the address is not one of this host.
     """
     context = zmq.asyncio.Context(io_threads=1)
-    keys = frozenset({pair.public, *(one.public for one in others)})
     guard = zmq.auth.asyncio.AsyncioAuthenticator(context)
+    admission = Admission(pair, read_only=options.read_only)
     guard.start()  # first: without it sockets would let everybody in
-    guard.configure_curve_callback(domain=DOMAIN, credentials_provider=_Guard(keys))
+    guard.configure_curve_callback(domain=DOMAIN, credentials_provider=_Guard(admission))
     last = options.port + (2 * PAIRS if options.any_port else 1)
     for port in range(options.port, min(last, 65535), 2):
         updates, asks = _sockets(context, pair, options.bind)
@@ -86,7 +88,8 @@ def open_door(options: Options, pair: KeyPair, others: tuple[AuthorizedKey, ...]
             guard.stop()
             context.term()
             raise _problem(error, options, port) from error
-        return Door(context, guard, updates, asks, _reachable(options.bind), port, port + 1)
+        address = _reachable(options.bind)
+        return Door(admission, context, guard, updates, asks, address, port, port + 1)
     guard.stop()
     context.term()
     raise _taken(options)
@@ -110,9 +113,9 @@ def _sockets(
         socket.linger = 0
     updates.sndhwm = MAX_UPDATES_QUEUED
     asks.sndhwm = asks.rcvhwm = MAX_ANSWERS_QUEUED
-    # A screen that comes back under its own name must not be locked out by the remains
-    # of its last connection. All who could take over a name may read everything anyway.
-    asks.router_handover = True
+    # Ids are ours to give: screens choose none. Whoever chose that of another operator
+    # would, with a handover, be sent what the other is owed.
+    asks.router_handover = False
     return updates, asks
 
 

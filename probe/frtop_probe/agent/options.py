@@ -10,6 +10,7 @@ BIND: Final = "FRTOP_BIND"
 PORT: Final = "FRTOP_PORT"
 WITH: Final = "FRTOP_AGENT_WITH"
 LINGER: Final = "FRTOP_AGENT_LINGER"
+READ_ONLY: Final = "FRTOP_READ_ONLY"
 DEFAULT_PORT: Final = 7677
 DEFAULT_LINGER: Final = 300.0
 
@@ -24,7 +25,8 @@ class Options:
 
     `any_port` allows the next free pair when `port` is taken. With `with_pid` the agent
     leaves when that process ends, else `linger` seconds after its last rank. `by_hand`
-    says that a person reads what it prints.
+    says that a person reads what it prints. With `read_only` nobody may ask anything of
+    the ranks, whatever their key.
     """
 
     bind: str = "*"
@@ -33,6 +35,7 @@ class Options:
     with_pid: int | None = None
     linger: float = DEFAULT_LINGER
     by_hand: bool = False
+    read_only: bool = False
 
     @classmethod
     def from_environment(
@@ -43,6 +46,7 @@ class Options:
         with_pid: int | None = None,
         linger: float | None = None,
         by_hand: bool = True,
+        read_only: bool = False,
     ) -> Options:
         """Options from what was given, the environment, and the defaults, in this order.
 
@@ -62,6 +66,8 @@ class Options:
             with_pid=int(companion) if companion is not None else None,
             linger=float(seconds) if seconds is not None else DEFAULT_LINGER,
             by_hand=by_hand,
+            # Anything but a plain no: a slip of the hand must not open what was to be shut.
+            read_only=read_only or os.environ.get(READ_ONLY, "") not in ("", "0"),
         )
 
 

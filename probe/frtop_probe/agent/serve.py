@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from frtop_probe import keys
 from frtop_probe.agent import announcement
 from frtop_probe.agent.announcement import Lock
 from frtop_probe.agent.door import PortProblem, open_door
 from frtop_probe.agent.options import Options
+from frtop_probe.agent.ownkey import own_key
 from frtop_probe.agent.roster import Roster
 from frtop_probe.agent.service import Leaving, Service
 from frtop_probe.keys import KeyPair, KeyProblem
@@ -37,14 +37,13 @@ def serve(options: Options) -> int:
     """
     try:
         folders = [folder.absolute() for folder in candidates()]
-        pair = keys.load(create=True)
-        admitted = keys.authorized(pair)
+        pair = own_key(folders, by_hand=options.by_hand)
         _settle()
         files = AgentFiles.here(folders[0])
         while (lock := Lock.take(files)) is not None:
             try:
                 lock.clear()  # of what one left that was killed
-                leaving = asyncio.run(_live(options, folders, files, pair, admitted))
+                leaving = asyncio.run(_live(options, folders, files, pair))
             finally:
                 lock.clear()
                 lock.release()
@@ -71,10 +70,9 @@ async def _live(
     folders: list[Path],
     files: AgentFiles,
     pair: KeyPair,
-    admitted: frozenset[bytes],
 ) -> Leaving:
     roster = Roster(folders)
-    door = open_door(options, pair, admitted)
+    door = open_door(options, pair)
     try:
         service = Service(options, roster, door, pair.public)
         card = replace(

@@ -92,7 +92,7 @@ class Service:
             wall_ns=time.time_ns(),
             ranks=news.ranks,
             forgotten=news.forgotten,
-            notes=news.notes,
+            notes=self._notes() if news.notes or self._door.admission.news() else (),
             version=self._version,
         )
         frames = [wire.PROTOCOL, self._host.encode(), wire.encode(update)]
@@ -129,6 +129,9 @@ class Service:
         asyncio.get_running_loop().add_reader(descriptor, self._leave, Leaving.ALONE)
         return descriptor
 
+    def _notes(self) -> tuple[str, ...]:
+        return (*self._roster.notes, *self._door.admission.notes)
+
     def _state(self) -> wire.Update:
         """Everything as of the last tick."""
         return wire.Update(
@@ -138,7 +141,7 @@ class Service:
             monotonic_ns=time.monotonic_ns(),
             wall_ns=time.time_ns(),
             ranks=tuple(rank.full() for rank in self._roster.ranks.values()),
-            notes=self._roster.notes,
+            notes=self._notes(),
             version=self._version,
             full=True,
         )

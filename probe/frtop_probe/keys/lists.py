@@ -53,7 +53,7 @@ def authorized(pair: KeyPair) -> tuple[AuthorizedKey, ...]:
     """
     found: dict[bytes, AuthorizedKey] = {}
     file = pair.path.with_name(AUTHORIZED)
-    for number, line in enumerate(text_of(file).splitlines(), 1):
+    for number, line in enumerate(lines_of(file), 1):
         one = authorized_line(line)
         if one is None:
             _nothing(file, number, line)
@@ -71,7 +71,7 @@ def trusted(pair: KeyPair) -> tuple[TrustedKey, ...]:
     """
     found: dict[bytes, TrustedKey] = {}
     file = pair.path.with_name(TRUSTED)
-    for number, line in enumerate(text_of(file).splitlines(), 1):
+    for number, line in enumerate(lines_of(file), 1):
         one = trusted_line(line)
         if one is None:
             _nothing(file, number, line)
@@ -106,8 +106,8 @@ def trusted_text(one: TrustedKey) -> str:
     return f"{shown(one.public)} {one.name}".rstrip()
 
 
-def text_of(file: Path) -> str:
-    """What a list holds, "" when there is none.
+def lines_of(file: Path) -> list[str]:
+    """The lines of a list, none when there is no such file; what is not UTF-8 is escaped.
 
     Raises:
         KeyProblem: it cannot be read, is too long, or others could have written it.
@@ -116,7 +116,7 @@ def text_of(file: Path) -> str:
         # A fifo in its place would wait for a writer for ever.
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
-        return ""
+        return []
     except OSError as error:
         raise KeyProblem(f"{file} cannot be read: {error.strerror}", f"look at {file}") from error
     try:
@@ -127,7 +127,8 @@ def text_of(file: Path) -> str:
         raise KeyProblem(f"{file} cannot be read: {error.strerror}", f"look at {file}") from error
     if len(content) > MAX_FILE:
         raise KeyProblem(f"{file} is longer than {MAX_FILE} bytes", "keep the lines that count")
-    return content.decode("utf-8", "replace")
+    text = content.decode("utf-8", "surrogateescape")
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _check_owner(file: Path, found: os.stat_result) -> None:

@@ -162,7 +162,7 @@ def _make(file: Path) -> None:
     draft = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write_new(draft, text)
+        write_new(draft, text)
         try:
             os.link(draft, file)
         except OSError as error:
@@ -170,7 +170,7 @@ def _make(file: Path) -> None:
                 raise
             # The name itself is taken then, by one again, and filled in one write. A
             # reader that comes in between waits for the rest (`_read_whole`).
-            _write_new(file, text)
+            write_new(file, text)
     except FileExistsError:
         return  # another was first
     except OSError as error:
@@ -183,7 +183,7 @@ def _make(file: Path) -> None:
             draft.unlink()
 
 
-def _write_new(file: Path, content: bytes) -> None:
+def write_new(file: Path, content: bytes) -> None:
     """Writes a file that must not exist yet; takes it away again when there is no room."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

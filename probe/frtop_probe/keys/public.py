@@ -33,6 +33,8 @@ def read(word: str) -> bytes | None:
     Takes what `shown` gives, and z85 as in key files. No z85 is taken for the other form:
     its alphabet has no underscore.
     """
+    if not word.isascii():
+        return None
     if word.startswith(PREFIX):
         return _read_shown(word)
     return word.encode() if is_z85(word.encode()) else None

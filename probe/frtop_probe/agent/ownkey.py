@@ -1,0 +1,117 @@
+"""Which agent may make the user's key: one per job, so that private homes get no second.
+
+Where homes are shared the key appears for all others too. Where they are not, an agent
+cannot know whether another host has made one already; so only that of rank 0 makes one,
+and all others say what has to be copied.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from frtop_probe import keys
+from frtop_probe.agent.announcement import Lock
+from frtop_probe.eyes import endings
+from frtop_probe.keys import KeyPair, KeyProblem, NoKey
+from frtop_probe.ring.folder import AgentFiles
+from frtop_probe.ring.layout import SUFFIX, Cell
+from frtop_probe.ring.reader import Ring, RingError
+from frtop_probe.ring.space import Space
+
+PATIENCE_S: Final = 60.0
+"""So long may a key take to be seen here that rank 0's host has made: file systems that
+are shared remember for up to a minute that a file was not there."""
+POLL_S: Final = 0.5
+
+
+def own_key(
+    folders: Iterable[Path],
+    *,
+    by_hand: bool,
+    patience_s: float = PATIENCE_S,
+) -> KeyPair:
+    """The user's pair; made by hand, or by the agent of a job's rank 0, else waited for.
+
+    Meanwhile this agent holds the lock of its space, so that no rank starts another.
+
+    Raises:
+        KeyProblem: it cannot be used or made, or did not come; or another agent waits.
+        OSError: the folder cannot be used.
+    """
+    try:
+        return keys.load(create=False)
+    except NoKey:
+        if by_hand:
+            return _made_by_hand()
+    looked_in = tuple(folders)
+    lock = Lock.take(AgentFiles.here(looked_in[0]))
+    if lock is None:
+        raise KeyProblem("another agent on this host waits for the key", "nothing to do")
+    try:
+        return _awaited(looked_in, time.monotonic() + patience_s)
+    finally:
+        lock.release()
+
+
+def _made_by_hand() -> KeyPair:
+    pair = keys.load(create=True)
+    sys.stderr.write(
+        f"frtop: made a key at {pair.path}\n"
+        "frtop: agents on hosts with another home need this very file: copy it there\n"
+    )
+    return pair
+
+
+def _awaited(folders: tuple[Path, ...], deadline: float) -> KeyPair:
+    while True:
+        try:
+            return keys.load(create=has_rank_0(folders))
+        except NoKey:
+            if time.monotonic() >= deadline:
+                raise _not_here() from None
+        time.sleep(POLL_S)
+
+
+def has_rank_0(folders: Iterable[Path]) -> bool:
+    """Whether a rank 0 lives here, in our own pid namespace: every job has exactly one."""
+    here = Space.here()
+    return any(_is_rank_0(path, here) for folder in folders for path in _rings(folder))
+
+
+def _rings(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == SUFFIX)
+    except OSError:
+        return []
+
+
+def _is_rank_0(path: Path, here: Space) -> bool:
+    try:
+        ring = Ring(path)
+    except (RingError, OSError):
+        return False  # not finished yet, or none
+    try:
+        birth = ring.birth
+        return (
+            ring.cell(Cell.RANK) == 0
+            and bool(ring.who)  # a ring whose rank has not introduced itself is all zeros
+            and Space(birth.boot, birth.pid_namespace) == here
+            and endings.lives(birth.pid, birth.start_ticks)
+        )
+    finally:
+        ring.close()
+
+
+def _not_here() -> KeyProblem:
+    file, host = keys.path(), socket.gethostname()
+    return KeyProblem(
+        f"no agent on {host}: this user's key is not here, and the job's rank 0, whose host "
+        "makes it, runs elsewhere",
+        f"homes are not shared, it seems: copy {file} from rank 0's host to {host} "
+        "(chmod 600), and the agent starts by itself",
+    )
