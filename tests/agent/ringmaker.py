@@ -77,8 +77,9 @@ class RingMaker:
                 "world_size": 8,
                 "master_addr": "localhost",
                 "master_port": 29500,
-                "run_id": "test",
+                "run_id": os.environ.get("TORCHELASTIC_RUN_ID", "test"),
                 "argv": ["train.py"],
+                "record": os.environ.get("FRTOP_RECORD", ""),
             },
         )
         self.beat()

@@ -159,7 +159,9 @@ class BlackBoxes:
         except Exception as error:  # noqa: BLE001 - what a look meets must not end the agent
             self._roster.note(f"a look for the black box of {case.job.name} failed: {error!r}")
             return
-        case.looks.add(occasion, looks, time.monotonic_ns())
+        # Those that ended meanwhile have nothing more to show.
+        seen = (look for look in looks if look.processes)
+        case.looks.add(occasion, seen, time.monotonic_ns())
         case.changed.set()
 
     def _asked(self, looks: tuple[wire.Look, ...]) -> None:
