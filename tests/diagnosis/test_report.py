@@ -161,6 +161,40 @@ def test_parties_are_lists_of_ranks() -> None:
     assert first["parties"] == [[0], [1]]
 
 
+def test_ranks_that_nobody_answers_for_are_unheard_in_the_document() -> None:
+    scene = Scene(4)
+    scene.gone(3)
+    ranks = document(scene.settle())["ranks"]
+    assert list(ranks) == ["0", "1", "2", "3"]
+    assert ranks["3"] == {**dict.fromkeys(ranks["0"]), "posture": "unheard"}
+
+
+@pytest.mark.parametrize(("other", "call"), [
+    ({}, "train.py"),
+    ({"name": "train.py"}, "run"),
+    ({"name": "train.py", "run_id": "run"}, "nonce"),
+    ({"name": "nonce", "run_id": "train.py"}, "run"),
+])  # fmt: skip
+def test_the_document_says_how_to_call_a_job_and_the_others(
+    other: dict[str, str], call: str
+) -> None:
+    known = Job("node0", 29500, 4, **{"nonce": "n2", "run_id": "r2", "name": "x.py", **other})
+    found = document(replace(Scene(4).settle(), other_jobs=(known,)))
+    assert found["job"]["call"] == call
+    assert [one["nonce"] for one in found["other_jobs"]] == ["n2"]
+    assert found["recorded"] is None
+
+
+def test_hosts_say_how_well_their_clocks_are_known() -> None:
+    base = Scene(2, hosts=2).settle()
+    first = replace(base.hosts[0], clock_error_ns=1_500_000)
+    hosts = document(replace(base, hosts=(first, *base.hosts[1:])))["hosts"]
+    assert [(host["name"], host["state"]) for host in hosts] == [
+        ("node0", "heard"), ("node1", "heard"),
+    ]  # fmt: skip
+    assert hosts[0]["clock_error_s"] == 0.0015
+
+
 def test_a_document_without_a_job_is_still_one() -> None:
     found = document(Frame(0, 0))
     assert found["job"] is None

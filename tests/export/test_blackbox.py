@@ -65,6 +65,29 @@ def test_a_hang_that_its_launcher_ended_is_told_as_a_hang(tmp_path: Path, hosts:
     assert any("then ranks 0-3 were ended by SIGTERM" in line for line in lines)
 
 
+def test_looks_of_many_hosts_at_moments_of_their_own_are_all_used(tmp_path: Path) -> None:
+    scene = Scene(48, hosts=24)
+    scene.waits([r for r in range(48) if r != 2], "all_reduce", for_s=60)
+    scene.sleeps(2)
+    recorder = Recorder(scene)
+    for _ in range(2):
+        for rank in range(0, 48, 2):
+            recorder.look(rank)
+            scene.pass_time(0.15)
+    recorder.bad_death_follows()
+    scene.pass_time(0.4)
+    for rank in range(48):
+        scene.ends(rank, signal=TERM, ago=0.2)
+    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    verdict = only(frame)
+    assert (verdict.culprits, verdict.why.cause, verdict.confidence) == (
+        (2,),
+        "sleeping",
+        "confirmed",
+    )
+    assert all(frame.ranks[rank].main_stack is not None for rank in range(0, 48, 2))
+
+
 def test_without_any_look_it_is_still_told_who_was_waited_for(tmp_path: Path) -> None:
     scene, recorder = hung(looked_at=False)
     ended(scene, recorder)

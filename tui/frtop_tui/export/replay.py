@@ -7,6 +7,7 @@ the end.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
@@ -20,7 +21,8 @@ from frtop_tui.export.histories import ops_of
 from frtop_tui.job.model import Frame
 from frtop_tui.job.state import JobState
 
-MOST_MOMENTS: Final = 8
+MOST_MOMENTS: Final = 16
+SECOND_NS: Final = 1_000_000_000
 AGREE_NS: Final = 2_500_000_000
 """Two judgements so far apart confirm each other."""
 JUDGED_OPS: Final = 64
@@ -70,17 +72,26 @@ class _Replay:
         return Played(before, self._judge(end))
 
     def _up_to(self, until: int, looks: list[tuple[int, str, wire.LookAnswer]]) -> Frame:
-        """The last judgement before the first bad death, led to by what was seen till then."""
-        seen = sorted({moment for moment, _, _ in looks})[-MOST_MOMENTS:]
-        for moment in sorted({*seen, until - AGREE_NS, until} - {0}):
-            for name, box in self._boxes.items():
-                update = box.before if box.before is not None else box.after
-                self._state.apply(name, _as_of(update, moment - offset(box)), moment)
-            for taken, name, answer in looks:
-                if taken == moment:
-                    self._state.apply_look(name, answer, moment)
-            frame = self._judge(moment)
+        """The last judgement before the first bad death, led to by what was seen till then.
+
+        Hosts look at moments of their own: those of one second are judged together.
+        """
+        seconds = {moment // SECOND_NS: moment for moment, _, _ in looks}
+        seen = sorted(seconds.values())
+        left = deque(looks)
+        for moment in sorted({*seen, until - AGREE_NS, until}):
+            self._all_as_of(moment)
+            while left and left[0][0] <= moment:
+                taken, name, answer = left.popleft()
+                self._state.apply_look(name, answer, taken)
+            if moment >= until - AGREE_NS or moment in seen[-MOST_MOMENTS:]:
+                frame = self._judge(moment)
         return frame
+
+    def _all_as_of(self, moment: int) -> None:
+        for name, box in self._boxes.items():
+            update = box.before if box.before is not None else box.after
+            self._state.apply(name, _as_of(update, moment - offset(box)), moment)
 
     def _open_histories(self, end: int) -> None:
         """Gives ranks that nobody had looked at the last ops that their rings held."""
