@@ -13,9 +13,11 @@ import pytest
 from agent.host import Host, until
 from agent.ringmaker import RingMaker
 from frtop_probe import keys
-from frtop_probe.agent import announcement
+from frtop_probe.agent import announcement, ownkey
 from frtop_probe.agent.ownkey import has_rank_0, own_key
 from frtop_probe.keys import KeyProblem
+from frtop_probe.recorder import launch
+from frtop_probe.recorder.attempts import Attempt
 from frtop_probe.ring.folder import agent_lives
 from frtop_probe.ring.layout import Cell
 
@@ -129,11 +131,25 @@ def test_a_person_makes_one_and_is_told_so(
     assert not capsys.readouterr().err
 
 
-def test_an_agent_that_waited_in_vain_says_what_to_copy(
-    keyless: Host, monkeypatch: pytest.MonkeyPatch
+def test_the_ranks_tell_what_an_agent_said_that_waited_in_vain(
+    keyless: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.delenv("FRTOP_AGENT", raising=False)
+    monkeypatch.setattr(launch, "_attempts", {keyless.files: Attempt(keyless.files)})
+    monkeypatch.setattr(ownkey, "POLL_S", 0.0)
+    meanwhile = iter(lambda: launch.ensure_agent(keyless.folder), "told too early")
+    monkeypatch.setattr(ownkey, "has_rank_0", lambda _: bool(next(meanwhile)))
+    with pytest.raises(KeyProblem) as problem:
+        own_key([keyless.folder], by_hand=False, patience_s=0.1)
+    keyless.files.log.write_text(f"frtop agent: {problem.value}\n")
+    told = launch.ensure_agent(keyless.folder)
+    assert f"copy {keyless.key_file} from rank 0's host" in told
+    assert told in capsys.readouterr().err
+
+
+def test_an_agent_that_waited_in_vain_makes_room_for_the_next(keyless: Host) -> None:
     begun = time.monotonic()
-    with pytest.raises(KeyProblem, match="this user's key is not here"):
+    with pytest.raises(KeyProblem, match="this user's key is not on"):
         own_key([keyless.folder], by_hand=False, patience_s=0.6)
     assert time.monotonic() - begun >= 0.6
     assert not agent_lives(keyless.folder)

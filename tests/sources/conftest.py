@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from frtop_probe import keys
 from frtop_probe.agent import announcement
 
 Start = Callable[[], announcement.Announcement]
@@ -34,6 +35,7 @@ def start_agent(folder: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> announcement.Announcement:
+        keys.load(create=True)  # only the agent beside a rank 0 makes one
         started.append(subprocess.Popen([sys.executable, "-m", "frtop_probe.agent"]))
         end = time.monotonic() + 20
         while (here := announcement.read(folder)) is None:

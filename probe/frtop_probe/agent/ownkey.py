@@ -110,8 +110,7 @@ def _is_rank_0(path: Path, here: Space) -> bool:
 def _not_here() -> KeyProblem:
     file, host = keys.path(), socket.gethostname()
     return KeyProblem(
-        f"no agent on {host}: this user's key is not here, and the job's rank 0, whose host "
-        "makes it, runs elsewhere",
-        f"homes are not shared, it seems: copy {file} from rank 0's host to {host} "
-        "(chmod 600), and the agent starts by itself",
+        f"this user's key is not on {host}, and the job's rank 0, beside which it is made, "
+        "runs elsewhere",
+        f"homes are not shared, it seems: copy {file} from rank 0's host to {host} (chmod 600)",
     )

@@ -63,7 +63,8 @@ def ensure_agent(folder: Path) -> str:
     try:
         files = AgentFiles.here(folder)
         if files.lives:
-            _attempts.pop(files, None)
+            if files.card.exists():  # else it waits for the key, perhaps in vain
+                _attempts.pop(files, None)
             return ""
         if files in _attempts:
             return _outcome(files)
