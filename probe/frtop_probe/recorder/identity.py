@@ -135,4 +135,4 @@ def _cwd() -> str:
 
 def _absolute(path: str) -> str:
     """The agent lives in another folder. "" stays "": nobody wants a black box."""
-    return os.path.normpath(Path(_cwd(), Path(path).expanduser())) if path else ""
+    return str(Path(_cwd(), Path(path).expanduser())) if path else ""

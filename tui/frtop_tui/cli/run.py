@@ -1,40 +1,110 @@
-"""`frtop run -- COMMAND`: becomes the command, with the recorder prepared."""
+"""`frtop run -- COMMAND`: runs the command with the recorder prepared.
+
+Unrecorded it becomes the command. Recorded it stays beside it, since in a container, or
+a step of a batch system, everything ends with it: the agent gets a moment for its boxes.
+"""
 
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import secrets
 import shutil
 import sys
+import threading
+import time
 from pathlib import Path
+from typing import Final
 
-from frtop_probe import keys
-from frtop_tui.errors import FrtopError, KeyTrouble, UsageError
+from frtop_probe.ring.folder import FolderError, candidates
+from frtop_probe.ring.recording import BOX_SUFFIX, RECORD, settle
+from frtop_tui.cli.parent import Child, end_like, execute
+from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.prepare import prepare
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
+PATIENCE: Final = 2.0
+"""Seconds that the agent gets for its black boxes once the command has ended."""
+_LIST: Final = 1.0
+"""Seconds for a record folder to say what is in it: it must not keep us for ever."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Replaces this process: signals, terminal and exit status are the command's own."""
+    """Signals, terminal and exit status are the command's own."""
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         raise UsageError("nothing to run", "frtop run -- torchrun --nproc-per-node 8 train.py")
     if shutil.which(command[0]) is None:
         raise _cannot_run(command[0])
+    record = None
+    if wanted := options.record or os.environ.get(RECORD):
+        record = _folder(wanted, "--record" if options.record else RECORD)
+    environment = prepare(os.environ, record)
     try:
-        keys.load(create=True)  # before any rank: they would all make it at once
-    except keys.KeyProblem as problem:
-        trouble = KeyTrouble(problem.text, problem.next)
-        print(f"frtop: {trouble}\nfrtop: the job runs; no agent will", file=sys.stderr)
-    os.execvpe(command[0], command, prepare(os.environ))  # noqa: S606 - that is the command
+        if record is None:
+            execute(command, environment)
+        began, known = time.time_ns(), _boxes(record)
+        child = Child(command, environment)
+    except OSError as error:
+        raise _cannot_run(command[0], error.strerror or "") from error
+    return end_like(child.wait(), lambda: _tell(record, known, began))
 
 
-def _cannot_run(command: str) -> FrtopError:
+def _tell(record: Path, known: frozenset[str], began_wall_ns: int) -> None:
+    """Waits for boxes that are under way, and says where new ones are."""
+    try:
+        settle(candidates(), began_wall_ns, PATIENCE)
+    except (FolderError, OSError):
+        return  # nowhere for an agent to live: no boxes either
+    if _boxes(record) - known:
+        print(
+            f"frtop: black box in {record}; look at it with: frtop open {record}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _boxes(record: Path) -> frozenset[str]:
+    """Names of the boxes in a folder; none when it does not answer."""
+    found: list[str] = []
+
+    def look() -> None:
+        try:
+            found.extend(path.name for path in record.glob(f"*{BOX_SUFFIX}"))
+        except OSError:
+            return
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(_LIST)
+    return frozenset(found)
+
+
+def _folder(wanted: str, named_by: str) -> Path:
+    """The folder, absolute, made if it is missing; that it can be written to has been tried."""
+    record = Path(wanted).expanduser().resolve()
+    probe = record / f".frtop-{secrets.token_hex(4)}"
+    try:
+        if not record.is_dir():
+            record.mkdir(mode=0o700, parents=True)
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        probe.unlink()
+    except OSError as error:
+        reason = "it is no folder" if error.errno == errno.EEXIST else error.strerror
+        raise FrtopError(
+            f"no black box can be left in {record}: {reason}",
+            f"name a folder that you may write to with {named_by}, or leave that out",
+        ) from error
+    return record
+
+
+def _cannot_run(command: str, reason: str = "") -> FrtopError:
     """The error, with the status that a shell would give."""
-    if Path(command).is_file():
-        error = FrtopError(f"{command} cannot be executed", f"chmod +x {command}")
+    if reason or Path(command).is_file():
+        why = f": {reason}" if reason else ""
+        error = FrtopError(f"{command} cannot be executed{why}", f"chmod +x {command}")
         error.exit_status = NOT_EXECUTABLE
     else:
         error = FrtopError(f"{command}: no such command", "check its name, or name its path")

@@ -1,0 +1,310 @@
+"""`frtop run`: whatever one does to it, it behaves as the command itself would."""
+
+from __future__ import annotations
+
+import os
+import pty
+import resource
+import select
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+FRTOP = [sys.executable, "-m", "frtop_tui", "run"]
+DEADLINE = 20.0
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "frtop"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("FRTOP_DIR", str(folder))
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "key"))
+    monkeypatch.delenv("FRTOP_RECORD", raising=False)
+    return folder
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "record"
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def frtop(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*FRTOP, *map(str, words)],
+        capture_output=True, text=True, timeout=DEADLINE, check=False, **more,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """A recorded command in a session of its own, which says "up" when it is."""
+    started: list[subprocess.Popen[str]] = []
+
+    def starting(record: Path, program: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*FRTOP, "--record", str(record), "--", sys.executable, "-u", "-c", program],
+            stdout=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        return process
+
+    yield starting
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_unrecorded_it_becomes_the_command_and_makes_no_key(home: Path) -> None:
+    said = frtop("--", sys.executable, "-c", "import os; print(os.getpid())")
+    assert said.returncode == 0
+    ours = subprocess.Popen([*FRTOP, "--", "true"])
+    assert ours.wait() == 0
+    assert not (home.parent / "key").exists()
+    ended = frtop("--", "sh", "-c", "kill -9 $$")
+    assert ended.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("words", [[], ["--record", "rec"]])
+def test_a_pipe_that_breaks_ends_the_command(words: list[str], tmp_path: Path) -> None:
+    """Python ignores SIGPIPE; what it starts must not."""
+    said = subprocess.run(
+        ["sh", "-c", f'{" ".join(FRTOP)} {" ".join(words)} -- yes | head -n 1'],
+        capture_output=True, text=True, timeout=DEADLINE, check=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert (said.stdout, said.stderr) == ("y\n", "")
+
+
+def test_the_folder_is_made_and_named_to_the_ranks(record: Path) -> None:
+    said = frtop("--record", os.path.relpath(record), "--", "sh", "-c", 'echo "$FRTOP_RECORD"')
+    assert (said.returncode, said.stdout, said.stderr) == (0, f"{record}\n", "")
+    assert stat.S_IMODE(record.stat().st_mode) == 0o700
+    assert not list(record.iterdir())
+
+
+def test_an_inherited_folder_does_the_same(record: Path) -> None:
+    environment = {**os.environ, "FRTOP_RECORD": os.path.relpath(record)}
+    said = frtop("--", "sh", "-c", 'echo "$FRTOP_RECORD"', env=environment)
+    assert (said.returncode, said.stdout) == (0, f"{record}\n")
+
+
+def test_a_folder_that_takes_nothing_is_refused_with_a_next_step(record: Path) -> None:
+    record.parent.mkdir()
+    record.touch()
+    said = frtop("--record", record, "--", "echo", "ran")
+    assert said.returncode == 1
+    assert said.stdout == ""
+    assert f"no black box can be left in {record}: it is no folder" in said.stderr
+    assert "--record" in said.stderr.split("next: ")[1]
+
+
+@pytest.mark.parametrize("words", [[], ["--record", "rec"]])
+def test_what_cannot_run_is_said_as_a_shell_would(words: list[str], tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_bytes(b"\x7fELF nonsense")
+    script.chmod(0o700)
+    said = frtop(*words, "--", script, cwd=tmp_path)
+    assert said.returncode == 126
+    assert "Exec format error" in said.stderr
+    assert frtop(*words, "--", "no-such-command", cwd=tmp_path).returncode == 127
+
+
+@pytest.mark.parametrize("end", ["exit 7", "kill -TERM $$", "kill -SEGV $$", "kill -KILL $$"])
+def test_the_status_is_the_commands_own(record: Path, end: str) -> None:
+    expected = subprocess.run(["sh", "-c", end], check=False).returncode
+    said = frtop("--record", record, "--", "sh", "-c", end)
+    assert said.returncode == expected
+    assert said.stderr == ""
+
+
+def test_stdin_goes_to_the_command(record: Path) -> None:
+    assert frtop("--record", record, "--", "cat", input="text").stdout == "text"
+
+
+COUNTING = """
+import signal, sys
+got = []
+for n in (15, 1, 2, 3, 10, 12):
+    signal.signal(n, lambda n, f: got.append(n))
+print("up")
+while len(got) < 6:
+    signal.pause()
+print(sorted(got))
+sys.exit(5)
+"""
+
+
+def test_what_is_sent_to_it_alone_is_passed_on(
+    record: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = start(record, COUNTING)
+    for number in (15, 1, 2, 3, 10, 12):
+        process.send_signal(number)
+    output, _ = process.communicate(timeout=DEADLINE)
+    assert output == "[1, 2, 3, 10, 12, 15]\n"
+    assert process.returncode == 5
+
+
+def test_when_it_is_killed_the_command_is_killed(
+    record: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = start(record, "import time; print('up'); time.sleep(600)")
+    (child,) = psutil.Process(process.pid).children()
+    process.kill()
+    process.wait()
+    until(lambda: not child.is_running() or child.status() == "zombie", "it dies, too")
+
+
+def test_the_command_is_in_our_group_and_no_zombie_is_left(
+    record: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = start(record, "import time; print('up'); time.sleep(600)")
+    (child,) = psutil.Process(process.pid).children()
+    assert os.getpgid(child.pid) == os.getpgid(process.pid)
+    child.terminate()
+    assert process.wait(DEADLINE) == -signal.SIGTERM
+    assert not psutil.pid_exists(child.pid)
+
+
+INTERRUPTED = """
+import signal, time
+got = []
+signal.signal(signal.SIGINT, lambda n, f: got.append(n))
+print("up", flush=True)
+while not got:
+    time.sleep(0.01)
+time.sleep(0.5)
+print("got", len(got), flush=True)
+"""
+
+
+class Terminal:
+    """A shell with job control in a terminal of its own."""
+
+    def __init__(self) -> None:
+        self.pid, self.descriptor = pty.fork()
+        if not self.pid:
+            os.environ["PS1"] = "$ "
+            os.execvp("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"])
+        self.heard = ""
+
+    def type(self, text: str) -> None:
+        os.write(self.descriptor, text.encode())
+
+    def expect(self, text: str) -> None:
+        end = time.monotonic() + DEADLINE
+        while text not in self.heard:
+            assert time.monotonic() < end, f"{text!r} in {self.heard!r}"
+            if select.select([self.descriptor], [], [], 0.1)[0]:
+                self.heard += os.read(self.descriptor, 65536).decode("utf-8", "replace")
+        self.heard = self.heard.partition(text)[2]
+
+    def close(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self.descriptor)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    found = Terminal()
+    yield found
+    found.close()
+
+
+def test_ctrl_c_comes_once(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(INTERRUPTED)
+    run = f"{' '.join(FRTOP)} --record {tmp_path}/record -- {sys.executable} {tmp_path}/program.py"
+    terminal.type(f"{run}; echo status=$?\n")
+    terminal.expect("up\r\n")
+    terminal.type("\x03")
+    terminal.expect("got 1\r\n")
+    terminal.expect("status=0\r\n")
+
+
+def test_ctrl_z_and_fg(terminal: Terminal, tmp_path: Path) -> None:
+    run = f"{' '.join(FRTOP)} --record {tmp_path}/record"
+    terminal.type(f"{run} -- sh -c 'echo u''p; read word; echo got-$word; exit 4'\n")
+    terminal.expect("up\r\n")
+    terminal.type("\x1a")
+    terminal.expect("Stopped")
+    terminal.expect("$ ")
+    terminal.type("fg\n")
+    terminal.type("back\n")
+    terminal.expect("got-back\r\n")
+    terminal.type("echo status=$?\n")
+    terminal.expect("status=4\r\n")
+
+
+def test_a_command_that_stops_itself_gives_the_terminal_back(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    run = f"{' '.join(FRTOP)} --record {tmp_path}/record"
+    terminal.type(f"{run} -- sh -c 'kill -STOP $$; echo wo''ken'\n")
+    terminal.expect("Stopped")
+    terminal.expect("$ ")
+    terminal.type("fg\n")
+    terminal.expect("woken\r\n")
+
+
+def test_in_a_group_without_job_control_it_goes_on(
+    record: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = start(record, "import os; print('up'); os.kill(os.getpid(), 19); print('on')")
+    (child,) = psutil.Process(process.pid).children()
+    until(lambda: child.status() == "stopped", "it stops")
+    child.send_signal(signal.SIGCONT)
+    assert process.communicate(timeout=DEADLINE)[0] == "on\n"
+    assert process.returncode == 0
+
+
+def test_no_core_is_left_twice(record: Path, tmp_path: Path) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    said = subprocess.run(
+        [*FRTOP, "--record", record, "--", "sh", "-c", "ulimit -c 0; kill -ABRT $$"],
+        cwd=tmp_path, check=False, capture_output=True, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)),
+    )  # fmt: skip
+    assert said.returncode == -signal.SIGABRT
+    assert not list(tmp_path.glob("core*"))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root for a pid namespace")
+def test_as_the_first_process_it_buries_orphans(record: Path) -> None:
+    program = """
+import os, time
+if not os.fork():
+    if not os.fork():
+        time.sleep(0.2)
+        os._exit(0)
+    os._exit(0)
+os.wait()
+time.sleep(0.6)
+states = [open(f"/proc/{p}/stat").read().split()[2] for p in os.listdir("/proc") if p.isdigit()]
+print("Z" in states, os.getppid())
+os.kill(os.getpid(), 15)
+"""
+    said = subprocess.run(
+        ["unshare", "--pid", "--fork", "--mount-proc", *FRTOP, "--record", str(record), "--",
+         sys.executable, "-c", program],
+        capture_output=True, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    assert said.stdout == "False 1\n", said.stderr
+    assert said.returncode == 128 + signal.SIGTERM
