@@ -40,14 +40,19 @@ class Desk:
     """Answers at the door's socket for requests. `state` gives everything that is known."""
 
     def __init__(
-        self, host: str, roster: Roster, door: Door, state: Callable[[], wire.Update]
+        self,
+        host: str,
+        roster: Roster,
+        door: Door,
+        state: Callable[[], wire.Update],
+        looker: Looker,
     ) -> None:
         self._host = host
         self._roster = roster
         self._door = door
         self._admission = door.admission
         self._state = state
-        self._looker = Looker()
+        self._looker = looker
         self._owed: Counter[Operator] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -15,12 +15,18 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.agent.announcement import Announcement
+from frtop_probe.agent.blackbox import BlackBoxes
 from frtop_probe.agent.desk import Desk
 from frtop_probe.agent.door import Door
+from frtop_probe.agent.looks import Looker
+from frtop_probe.agent.moment import Moment
 from frtop_probe.agent.options import Options
 from frtop_probe.agent.roster import Roster
+from frtop_probe.ring.recording import RecordingLock
 
 TICK: Final = 0.5
+FAREWELL: Final = 2.0
+"""Seconds that an agent stays at most for its black boxes once it should leave."""
 
 
 class Leaving(enum.Enum):
@@ -42,7 +48,8 @@ class Service:
         self._number = 0
         self._since_living = time.monotonic()
         self._host = socket.gethostname()
-        self._desk = Desk(self._host, roster, door, self._state)
+        looker = Looker()
+        self._desk = Desk(self._host, roster, door, self._state, looker)
         self._version = _version()
         self.card = Announcement(
             pid=os.getpid(),
@@ -55,6 +62,8 @@ class Service:
             version=self._version,
             started_wall_ns=time.time_ns(),
         )
+        self._ticked = Moment.now()
+        self._boxes = BlackBoxes(roster, looker, self._told, RecordingLock(roster.home))
 
     async def run(self) -> Leaving:
         """Works until it is told to leave, is alone, or has had nothing to do for long."""
@@ -72,6 +81,7 @@ class Service:
                 with suppress(asyncio.TimeoutError, TimeoutError):
                     await asyncio.wait_for(asyncio.shield(self._leaving), rest)
             self._tick()  # the last endings, for whoever still listens
+            await self._boxes.finish(self._tick, time.monotonic() + FAREWELL)
         finally:
             if companion is not None:
                 asyncio.get_running_loop().remove_reader(companion)
@@ -81,15 +91,17 @@ class Service:
         return self._leaving.result()
 
     def _tick(self) -> None:
-        now_ns = time.monotonic_ns()
+        self._ticked = Moment.now()
+        now_ns = self._ticked.monotonic_ns
         news = self._roster.tick(now_ns)
+        self._boxes.tick(now_ns)
         self._number += 1
         update = wire.Update(
             host=self._host,
             instance=self.card.instance,
             number=self._number,
             monotonic_ns=now_ns,
-            wall_ns=time.time_ns(),
+            wall_ns=self._ticked.wall_ns,
             ranks=news.ranks,
             forgotten=news.forgotten,
             notes=self._notes() if news.notes or self._door.admission.news() else (),
@@ -134,13 +146,19 @@ class Service:
 
     def _state(self) -> wire.Update:
         """Everything as of the last tick."""
+        ranks = tuple(rank.full() for rank in self._roster.ranks.values())
+        return self._told(ranks, Moment.now())
+
+    def _told(self, ranks: tuple[wire.RankUpdate, ...], at: Moment | None = None) -> wire.Update:
+        """All there is to know of some ranks, as of `at` or the last tick."""
+        at = at or self._ticked
         return wire.Update(
             host=self._host,
             instance=self.card.instance,
             number=self._number,
-            monotonic_ns=time.monotonic_ns(),
-            wall_ns=time.time_ns(),
-            ranks=tuple(rank.full() for rank in self._roster.ranks.values()),
+            monotonic_ns=at.monotonic_ns,
+            wall_ns=at.wall_ns,
+            ranks=ranks,
             notes=self._notes(),
             version=self._version,
             full=True,
