@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 
+from frtop_probe.agent import announcement
 from hosts.network import Network
 
 NODES: Final = tuple(f"node{number}" for number in range(8))
@@ -54,6 +55,7 @@ class Cluster:
         self.network = Network(folder, (*NODES, OPERATOR), (*AHEAD_S, 0))
         self._job: subprocess.Popen[str] | None = None
         self._watchers: list[Watcher] = []
+        self._started = 0.0
         self._hung_ns = 0
         os.mkfifo(folder / "shard")
         # Held open, so that a read of it waits for ever, and not already its opening.
@@ -87,6 +89,7 @@ class Cluster:
             "an agent on every host",
         )
         assert job.poll() is None, "the job ended before it began"
+        self._started = time.monotonic()
 
     def environment(self) -> dict[str, str]:
         """The same on all hosts, as where homes are shared."""
@@ -102,12 +105,9 @@ class Cluster:
         return self.folder / f"rank{rank}.log"
 
     def agent(self, node: str) -> int:
-        """The pid of the agent on `node`, 0 when it has announced none."""
-        try:
-            card = json.loads(self.network.hosts[node].file(f"{FOLDER}/agent.json").read_text())
-        except FileNotFoundError:
-            return 0
-        return int(card["pid"])
+        """The pid of the agent on `node`, 0 when none lives there."""
+        card = announcement.read(self.network.hosts[node].file(FOLDER))
+        return 0 if card is None else card.pid
 
     def kill_agent(self, node: str) -> int:
         """Ends the agent of `node` without a chance to say so; its pid."""
@@ -116,8 +116,12 @@ class Cluster:
         return pid
 
     def hang(self) -> int:
-        """The culprit hangs from its next step on; our monotonic clock when it was told so."""
+        """The culprit hangs from its next step on; our monotonic clock when it was told so.
+
+        Not before the job has a history: what is a usual wait there is known by then.
+        """
         if not self._hung_ns:
+            time.sleep(max(0.0, self._started + 4.0 - time.monotonic()))
             self._hung_ns = time.monotonic_ns()
             (self.folder / "hang").touch()
         return self._hung_ns

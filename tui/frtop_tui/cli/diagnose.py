@@ -67,11 +67,9 @@ def settle(source: Source, wait_s: float, tell: Callable[[str], None]) -> Frame:
         now = time.monotonic()
         require_seen(frame, now - begin)
         pending = any(host.state == "connecting" for host in frame.hosts)
-        if (
-            frame.verdicts
-            and not pending
-            and all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
-        ):
+        sure = all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
+        # What is known for sure does not wait for a host that may never answer.
+        if frame.verdicts and sure and (not pending or now - begin > ABSENT_S):
             return frame
         if frame.health == "ended" and not frame.verdicts and not pending:
             return frame

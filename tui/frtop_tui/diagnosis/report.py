@@ -15,6 +15,8 @@ from frtop_tui.job.naming import duration, job_names, job_place, job_title, list
 
 HUNG = frozenset({"dead", "mismatch", "cycle", "stuck"})
 ENOUGH = frozenset({"healthy", "ended", "starting"})
+MOST_HOSTS: Final = 4
+"""So many hosts that are not heard are told with their reasons."""
 _QUIET: Final[dict[Health, str]] = {
     "ended": "its ranks have ended, and nobody waits for any of them",
     "unheard": "none of its ranks that may live is heard: this is the last known state",
@@ -43,11 +45,25 @@ def text(frame: Frame) -> list[str]:
         notes = [*frame.coverage.notes]
     elif not frame.verdicts and frame.ranks:
         lines.append(_QUIET.get(frame.health, "nobody is waited for out of the ordinary"))
+    if frame.ranks:  # else `problem` has said it
+        notes += _absent_hosts(frame)
     tail = [f"note  {note}" for note in notes]
     if frame.job is not None and frame.running_jobs:
         others = listed([job_place(job) for job in frame.running_jobs])
         tail.append(f"also running here: {others}; --job NAME")
     return [*lines, *([""] if tail else []), *tail]
+
+
+def _absent_hosts(frame: Frame) -> list[str]:
+    """Which hosts are not heard, and why; the first few of them."""
+    absent = [host for host in frame.hosts if host.state != "heard"]
+    told = [
+        host.problem
+        or (f"{host.name} is silent" if host.state == "silent" else f"{host.name}: no answer yet")
+        for host in absent[:MOST_HOSTS]
+    ]
+    more = len(absent) - len(told)
+    return [*told, f"{more} more hosts are not heard"] if more > 0 else told
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
