@@ -106,7 +106,7 @@ def test_a_taken_port_that_was_asked_for_is_an_error_with_a_next_step(host: Host
     assert agent.returncode == 1
     assert f"port {host.port} or {host.port + 1} is taken" in complaint
     assert "ss -ltnp" in complaint
-    assert not (host.folder / "agent.json").exists()
+    assert not host.files.card.exists()
 
 
 def test_an_address_of_another_host_is_an_error_with_a_next_step(host: Host) -> None:

@@ -43,6 +43,7 @@ class Admission:
         self._others: dict[bytes, Right] = {}
         self._given_up: dict[bytes, dict[bytes, None]] = {}
         self._reading: asyncio.Future[Reading] | None = None
+        self._overdue = False
         self._problem = ""
         self._untold = False
         self.notes: tuple[str, ...] = ()
@@ -58,9 +59,10 @@ class Admission:
         """What this key may do by the lists, as of now; None: it may not come in."""
         if key == self._pair.public:
             return "act"
-        patience = 0.0 if self._problem and self._reading is not None else PATIENCE_S
+        patience = 0.0 if self._overdue else PATIENCE_S
         done, _ = await asyncio.wait({self._begin()}, timeout=patience)
-        if not done and not self._problem:
+        if not done and not self._overdue:
+            self._overdue = True
             self._complain(f"{self._pair.path.with_name(keys.AUTHORIZED)} does not answer")
         return self._others.get(key)
 
@@ -111,7 +113,7 @@ class Admission:
             return KeyProblem(f"the list of keys cannot be read: {error!r}", "please report this")
 
     def _take(self, reading: asyncio.Future[Reading]) -> None:
-        self._reading = None
+        self._reading, self._overdue = None, False
         found = reading.result()
         if isinstance(found, KeyProblem):
             self._complain(f"{found.text}; {found.next}")

@@ -175,7 +175,7 @@ def _key(verbs: argparse._SubParsersAction[_Parser]) -> None:
     acts = key.add_subparsers(metavar="ACT", parser_class=_Parser)
     show = acts.add_parser("show", help="our public key, whom we admit, whom we trust")
     show.set_defaults(act="show")
-    make = acts.add_parser("make", help="make our key now (else the job's first rank does)")
+    make = acts.add_parser("make", help="make our key now (else the agent beside rank 0 does)")
     make.set_defaults(act="make")
     admit = acts.add_parser("admit", help="let another user look at our jobs, by their public key")
     admit.add_argument("public", metavar="PUBLIC", help="what `frtop key` shows them")

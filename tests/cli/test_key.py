@@ -1,0 +1,194 @@
+"""`frtop key`: what it says, and what then stands in the files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+import zmq
+
+from frtop_probe import keys
+from frtop_probe.keys import editing
+from frtop_tui.cli import main
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "ann" / "key"))
+    return tmp_path / "ann" / "key"
+
+
+@pytest.fixture
+def ours() -> keys.KeyPair:
+    return keys.load(create=True)
+
+
+@pytest.fixture
+def theirs() -> str:
+    return keys.shown(zmq.curve_keypair()[0])
+
+
+def test_without_a_key_it_says_how_to_make_one(file: Path, capsys: Captured) -> None:
+    for words in ([], ["show"], ["admit", "x"], ["trust", "x"], ["remove", "x"]):
+        assert main(["key", *words]) == 1
+        said = capsys.readouterr().err
+        assert f"there is no key at {file}" in said
+        assert "frtop key make" in said
+    assert not file.exists()
+
+
+def test_make_makes_one_and_never_a_second(file: Path, capsys: Captured) -> None:
+    assert main(["key", "make"]) == 0
+    shown = keys.load(create=False).shown
+    assert f"frtop key admit {shown}" in capsys.readouterr().out
+    before = file.read_bytes()
+    assert main(["key", "make"]) == 0
+    assert "there is a key already" in capsys.readouterr().out
+    assert file.read_bytes() == before
+
+
+def test_two_users_type_what_they_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """The owner and the one on call, each by what the other's command printed."""
+    owner = keys.load(create=True)
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "bob" / "key"))
+    main(["key", "make"])
+    (for_owner,) = _commands(capsys, "frtop key admit")
+    bob = keys.load(create=False)
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(owner.path))
+    assert main([*for_owner, "--read", "--name", "bob"]) == 0
+    (for_bob,) = _commands(capsys, "frtop key trust")
+    assert [(one.public, one.right, one.name) for one in keys.authorized(owner)] == [
+        (bob.public, "read", "bob")
+    ]
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(bob.path))
+    assert main(for_bob) == 0
+    assert [one.public for one in keys.trusted(bob)] == [owner.public]
+    for pair, name in ((owner, keys.AUTHORIZED), (bob, keys.TRUSTED)):
+        assert stat.S_IMODE(pair.path.with_name(name).stat().st_mode) == 0o600
+
+
+def _commands(capsys: Captured, begin: str) -> list[list[str]]:
+    said = capsys.readouterr().out
+    return [line.split()[1:] for line in said.splitlines() if line.strip().startswith(begin)]
+
+
+def test_show_lists_everybody(ours: keys.KeyPair, theirs: str, capsys: Captured) -> None:
+    main(["key"])
+    assert "nobody else" in capsys.readouterr().out
+    main(["key", "admit", theirs, "--read", "--name", "bob on call"])
+    main(["key", "trust", theirs, "--name", "carol"])
+    capsys.readouterr()
+    assert main(["key", "show"]) == 0
+    said = capsys.readouterr().out
+    assert ours.shown in said
+    assert str(ours.path) in said
+    assert f"read  {theirs}  bob on call" in said
+    assert f"{theirs}  carol" in said
+    assert "nobody else" not in said
+    assert ours.secret.decode() not in said
+
+
+def test_admitting_again_changes_the_right_and_keeps_the_name(
+    ours: keys.KeyPair, theirs: str
+) -> None:
+    main(["key", "admit", theirs, "--read", "--name", "bob"])
+    main(["key", "admit", keys.read(theirs).decode()])  # type: ignore[union-attr]
+    (one,) = keys.authorized(ours)
+    assert (one.right, one.name) == ("act", "bob")
+
+
+@pytest.mark.parametrize("act", ["admit", "trust"])
+def test_our_own_key_is_said_to_be_ours(ours: keys.KeyPair, act: str, capsys: Captured) -> None:
+    assert main(["key", act, ours.shown]) == 0
+    assert "our own key" in capsys.readouterr().out
+    assert list(ours.path.parent.iterdir()) == [ours.path]
+
+
+@pytest.mark.parametrize("act", ["admit", "trust"])
+def test_nonsense_is_not_repeated(ours: keys.KeyPair, act: str, capsys: Captured) -> None:
+    for word, says in (
+        ("nonsense", "not all of it"),
+        (ours.shown[:-1], "not all of it"),
+        ("\udcff", "not all of it"),
+        (ours.secret.decode(), "our secret"),
+        (keys.shown(ours.secret), "our secret"),
+    ):
+        assert main(["key", act, "--", word]) == 2
+        said = capsys.readouterr().err
+        assert says in said
+        assert "next: " in said
+        assert word not in said
+    assert list(ours.path.parent.iterdir()) == [ours.path]
+
+
+@pytest.mark.parametrize("name", ["x" * 81, "a#b", "a\x1b[2J"])
+def test_a_name_that_would_break_the_list_is_refused(
+    ours: keys.KeyPair, theirs: str, name: str, capsys: Captured
+) -> None:
+    assert main(["key", "admit", theirs, "--name", name]) == 2
+    assert "a name is" in capsys.readouterr().err
+    assert keys.authorized(ours) == ()
+
+
+def test_remove_takes_a_key_or_a_name(ours: keys.KeyPair, theirs: str, capsys: Captured) -> None:
+    main(["key", "admit", theirs, "--name", "bob"])
+    main(["key", "trust", theirs, "--name", "bob"])
+    assert main(["key", "remove", "bob"]) == 0
+    assert "from authorized_keys and trusted_keys" in capsys.readouterr().out
+    assert (keys.authorized(ours), keys.trusted(ours)) == ((), ())
+    main(["key", "admit", theirs])
+    assert main(["key", "remove", theirs]) == 0
+    assert keys.authorized(ours) == ()
+    for word in (theirs, "bob", ours.secret.decode()):
+        assert main(["key", "remove", "--", word]) == 2
+        said = capsys.readouterr().err
+        assert "`frtop key` lists them all" in said
+        assert ours.secret.decode() not in said
+
+
+def test_a_name_that_two_have_removes_neither(ours: keys.KeyPair, capsys: Captured) -> None:
+    both = [keys.shown(zmq.curve_keypair()[0]) for _ in range(2)]
+    for word in both:
+        main(["key", "admit", word, "--name", "bob"])
+    assert main(["key", "remove", "bob"]) == 2
+    said = capsys.readouterr().err
+    assert all(word in said for word in both)
+    assert len(keys.authorized(ours)) == 2
+
+
+def test_a_broken_list_is_said_after_what_could_be_done(
+    ours: keys.KeyPair, theirs: str, capsys: Captured
+) -> None:
+    listed = ours.path.with_name(keys.AUTHORIZED)
+    listed.write_text("who is this?\n")
+    assert main(["key", "admit", theirs]) == 1
+    said = capsys.readouterr()
+    assert "admitted" in said.out
+    assert "line 1: not a public key" in said.err
+    assert listed.read_text().startswith("who is this?\nfrtop_")
+    assert main(["key"]) == 1
+    said = capsys.readouterr()
+    assert ours.shown in said.out
+    assert "we look at jobs of" in said.out
+    assert "line 1: not a public key" in said.err
+
+
+def test_a_home_that_is_read_only_gets_a_sentence(
+    ours: keys.KeyPair, theirs: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(editing, "write_new", read_only)
+    assert main(["key", "admit", theirs]) == 1
+    said = capsys.readouterr().err
+    assert "cannot be changed: Read-only file system" in said
+    assert keys.authorized(ours) == ()
+    assert "next: " in said
