@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from frtop_probe.recorder.carried import carrier, weakly
 from frtop_probe.recorder.groups import Group, Groups
 from frtop_probe.recorder.operations import Operation, operations
 from frtop_probe.recorder.pending import Entry, Pending
@@ -172,6 +173,7 @@ def _kernel(  # noqa: C901, PLR0915
     take_waited = waiting.pop
     untrack, advance, probe = core.pending.untrack, core.pending.advance, core.pending.prober()
     loose, weaken, mute = core.pending.loose, core.pending.weaken, operation.mute
+    carry, carry_far = carrier(operation), core.pending.far.append
     decode_later = core.reduces.append
     next_sequence, clock, thread_ident = (
         writer.next_sequence,
@@ -260,25 +262,33 @@ def _kernel(  # noqa: C901, PLR0915
             result = redispatch(keyset & below, *args)
         except BaseException:
             if sequence:
-                _fail_quietly(finish, (None, sequence, now, site, group_id, True), clock())
+                failed = (None, sequence, now, site, group_id, True, None, None)
+                _fail_quietly(finish, failed, clock())
             raise
         if sequence:
             try:
                 if result is None:
-                    finish((None, sequence, now, site, group_id, True), clock())
+                    finish((None, sequence, now, site, group_id, True, None, None), clock())
                 elif on_cpu:
                     work = result[-1] if type(result) is tuple else result
                     sync = flags & sync_flag != 0
                     if sync:
                         mute_since = clock() if mute else 0
-                        waiting[thread] = [work, sequence, now, site, group_id, mute_since]
-                    elif mute:
-                        entry = (unbox_work(work), sequence, now, site, group_id, False)
-                        loose.append((entry, clock(), thread))
+                        waiting[thread] = [
+                            work, sequence, now, site, group_id, mute_since, carry(args), operation,
+                        ]  # fmt: skip
                     else:
-                        queue.append((unbox_work(work), sequence, now, site, group_id, False))
+                        entry = (
+                            unbox_work(work), sequence, now, site, group_id, False,
+                            carry(args), operation,
+                        )  # fmt: skip
+                        if mute:
+                            loose.append((entry, clock(), thread))
+                        else:
+                            queue.append(entry)
                 else:
                     untrack(sequence)
+                    carry_far((sequence, operation, weakly(carry(args))))
             except Exception as error:  # noqa: BLE001 - as above
                 fail(error)
         return result

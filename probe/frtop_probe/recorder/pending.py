@@ -20,6 +20,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from frtop_probe.recorder.carried import Carried, unpack, weakly
+from frtop_probe.recorder.operations import Operation
 from frtop_probe.recorder.writer import Writer
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Cell, Flag
@@ -30,10 +32,12 @@ SUSPICIOUS_NS: Final = 10_000_000
 """Ops that took longer are asked whether they failed: a broken connection takes a while
 to be noticed, and asking costs two microseconds."""
 MAX_UNMEASURED: Final = 4096
+MAX_FAR: Final = 256
+"""Ops on devices whose tensors are remembered: the newest ones, whether complete or not."""
 
-Entry = tuple[Any, int, int, int, int, bool]
+Entry = tuple[Any, int, int, int, int, bool, Any, "Operation | None"]
 """A handle, then of its op: sequence number, issued ns, site, group, whether its caller
-waits in the call itself."""
+waits in the call itself, its tensors (see `carried`), and which op it is."""
 Loose = tuple[Entry, int, int]
 """An entry that will be held weakly, when its call returned, and the thread's ident."""
 
@@ -48,9 +52,12 @@ class Pending:
         self.queue: deque[Entry] = deque()
         self.waiting: dict[int, list[Any]] = {}
         """By thread: the op whose call waits for it, as an `Entry` with its handle boxed,
-        and at the end when it was returned if that handle will never say anything."""
+        and when it was returned, if that handle will never say anything, where an `Entry`
+        says whether its caller waits."""
         self.unbox: Callable[[Any], Any] = lambda boxed: boxed
         self.loose: deque[Loose] = deque()
+        self.far: deque[tuple[int, Operation, Any]] = deque(maxlen=MAX_FAR)
+        """Ops on devices: their tensors, weakly, since nobody here knows when they end."""
         self._weak: dict[int, tuple[weakref.ref[Any], Entry]] = {}
         self._moved: dict[int, int] = {}
         self._free = list(range(writer.shape.leftovers))
@@ -97,7 +104,7 @@ class Pending:
 
         def finish(entry: Entry, now: int, failed: bool = False) -> None:
             """Writes down that an op is complete; without a handle: that it has returned."""
-            work, sequence, issued, site, _, _ = entry
+            work, sequence, issued, site, _, _, _, _ = entry
             if close(sequence, None) is None:
                 return
             if now - issued > SUSPICIOUS_NS and work is not None and _failed(work):
@@ -125,13 +132,14 @@ class Pending:
             That spares the handle, unless the op took long. This is `finish` without all
             that the usual case has no need of.
             """
-            boxed, sequence, issued, site, group, _ = entry
+            boxed, sequence, issued, site, group, _, _, _ = entry
             if boxed is None:
                 return
-            entry[0] = None
+            entry[0] = entry[6] = None
             wait = now - issued
             if wait > SUSPICIOUS_NS or moved:
-                finish((self.unbox(boxed), sequence, issued, site, group, True), now)
+                work = self.unbox(boxed)
+                finish((work, sequence, issued, site, group, True, None, None), now)
             elif close(sequence, None) is not None:
                 at = first + sequence % slots * width
                 if words[at] == sequence:
@@ -166,12 +174,12 @@ class Pending:
             boxed = waited[0]
             if boxed is None:
                 continue
-            entry = (self.unbox(boxed), *waited[1:5], True)
+            entry = (self.unbox(boxed), *waited[1:5], True, *waited[6:])
             if entry[0].is_completed():
-                waited[0] = None
+                waited[0] = waited[6] = None
                 self.finish(entry, now)
             elif waited[5] and now - waited[5] > HANDED_OVER_NS:
-                waited[0] = None
+                waited[0] = waited[6] = None
                 self._weaken(entry, now)
 
     def weaken(self, thread: int, now: int) -> None:
@@ -192,7 +200,7 @@ class Pending:
                 self.loose.append(loose)
 
     def _weaken(self, entry: Entry, now: int) -> None:
-        work, rest = entry[0], (None, *entry[1:])
+        work, rest = entry[0], (None, *entry[1:6], weakly(entry[6]), entry[7])
         sequence, weak = entry[1], self._weak
         if work.is_completed():
             self.finish(entry, now)
@@ -227,6 +235,27 @@ class Pending:
                     writer.shape.sites_offset + site * layout.SITE_ROW.size,
                     *(self._writes, *self._waits[site], self._writes),
                 )
+
+    def carried(self) -> dict[int, Carried]:
+        """The tensors of all ops that are pending, oldest first, and of those on devices.
+
+        One whose handle another thread just looks at may be missing: ask again.
+        """
+        found: dict[int, tuple[Operation | None, Any]] = {
+            sequence: (operation, carried) for sequence, operation, carried in list(self.far)
+        }
+        # Copies of a deque and of a dict's values are one step each.
+        entries = [*list(self.queue), *(loose[0] for loose in list(self.loose))]
+        entries += [entry for _, entry in list(self._weak.values())]
+        for entry in (*entries, *list(self.waiting.values())):
+            carried = entry[6]  # taken once: the hook may clear it meanwhile
+            if entry[1] in self.open and carried is not None:
+                found[entry[1]] = entry[7], carried
+        return {
+            sequence: unpack(sequence, operation, carried)
+            for sequence, (operation, carried) in sorted(found.items())
+            if operation is not None
+        }
 
     def untrack(self, sequence: int, ended_ns: int = 0) -> None:
         """From here on nobody will know when this op completes.
@@ -264,7 +293,7 @@ class Pending:
         self.loose.extend(kept)
         for waited in list(self.waiting.values()):
             if waited[0] is not None and (group is None or waited[4] == group):
-                waited[0] = None
+                waited[0] = waited[6] = None
                 self.untrack(waited[1])
 
     def advance(self) -> None:

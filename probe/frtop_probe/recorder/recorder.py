@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -19,10 +19,12 @@ from frtop_probe.recorder.exceptions import Exceptions
 from frtop_probe.recorder.groups import Groups
 from frtop_probe.recorder.hook import Hook, Signatures, TorchTooOldError, hide_from_dynamo
 from frtop_probe.recorder.pending import Pending
+from frtop_probe.recorder.responder import Responder
 from frtop_probe.recorder.sites import Sites
+from frtop_probe.recorder.tensors import Reply, Tensors
 from frtop_probe.recorder.thread import Thread
 from frtop_probe.recorder.writer import Writer
-from frtop_probe.ring import layout
+from frtop_probe.ring import contact, layout
 from frtop_probe.ring.folder import FolderError, folder
 from frtop_probe.ring.layout import Cell, Event, Flag, Side, State
 
@@ -57,6 +59,7 @@ class Recorder:
         self.groups: Groups
         self.sites: Sites
         self.hook: Hook | None = None
+        self.tensors: Tensors | None = None
         self.who = identity.from_environment()
         self._site: Callable[..., int] | None = None
         self._pseudo_numbers: dict[str, itertools.count[int]] = {}
@@ -70,8 +73,15 @@ class Recorder:
     def begin(self) -> None:
         self.writer.cells[Cell.STATE] = State.ON if self.hook else State.STARTING
         self.writer.cells[Cell.BEAT_NS] = time.monotonic_ns()
-        thread = Thread(self._tick, self.fail)
-        thread.start()  # may fail, where processes are counted; then there is none to join
+        responder = self._responder()
+        thread = Thread(self._tick, self.fail, responder)
+        try:
+            thread.start()
+        except BaseException:  # where processes are counted; then there is none to join
+            if responder is not None:
+                responder.close()
+                responder.remove()
+            raise
         self._thread = thread
 
     def attach(self, torch: ModuleType, c10d: ModuleType, parents: Recorder | None = None) -> None:
@@ -96,6 +106,7 @@ class Recorder:
         for function in (self._site, self.sites.intern, self.pending.finish):
             hide_from_dynamo(torch, getattr(function, "__func__", function))
         self.groups.adopt_existing()
+        self.tensors = Tensors(self.pending, torch)
         self.switch[0] = True
         self.writer.cells[Cell.STATE] = State.ON
 
@@ -123,7 +134,11 @@ class Recorder:
         """In a forked child: the ring is the parent's, the thread is not here."""
         self.switch[0] = False
         self.exceptions.writer = None
-        self._thread = None
+        if self.tensors is not None:
+            self.tensors.close()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.cut_off()
 
     @property
     def running(self) -> bool:
@@ -152,10 +167,16 @@ class Recorder:
     def turn_off(self, why: str) -> None:
         self.switch[0] = False
         self.writer.cells[Cell.STATE] = State.OFF
-        if why not in self._spoken:
-            self._spoken.add(why)
-            self.writer.note(why)
+        if self._note_once(why):
             say(why)
+
+    def _note_once(self, text: str) -> bool:
+        """Whether this is the first time that it is said."""
+        if text in self._spoken:
+            return False
+        self._spoken.add(text)
+        self.writer.note(text)
+        return True
 
     # -- what happens beside ops
 
@@ -183,7 +204,7 @@ class Recorder:
         return sequence
 
     def end_pseudo(self, sequence: int, failed: bool) -> None:
-        entry = (None, sequence, 0, 0, layout.NO_GROUP, False)
+        entry = (None, sequence, 0, 0, layout.NO_GROUP, False, None, None)
         self.pending.finish(entry, time.monotonic_ns(), failed)
 
     def default_group_made(self, c10d: ModuleType) -> None:
@@ -246,6 +267,23 @@ class Recorder:
             trouble = launch.ensure_agent(folder())
         except (OSError, FolderError) as error:
             trouble = f"no agent could be started: {error}; run `frtop agent` on this host"
-        if trouble and trouble not in self._spoken:
-            self._spoken.add(trouble)
-            self.writer.note(trouble)
+        if trouble:
+            self._note_once(trouble)
+
+    # -- answering
+
+    def _responder(self) -> Responder | None:
+        try:
+            return Responder(contact.socket_of(self.writer.path), self._answer)
+        except OSError as error:
+            folder = self.writer.path.parent
+            self._note_once(
+                f"tensors cannot be looked into: no socket in {folder} ({error.strerror}); "
+                "set FRTOP_DIR to another folder"
+            )
+            return None
+
+    def _answer(self, request: Mapping[str, Any], go_on: Callable[[], bool]) -> Reply:
+        if self.tensors is None:  # no process group yet, so no ops
+            return {"error": "none"}, b""
+        return self.tensors.answer(request, go_on)

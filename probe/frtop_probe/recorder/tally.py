@@ -1,0 +1,113 @@
+"""Statistics of a tensor, gathered from its bytes piece by piece.
+
+Works on copies, never on the program's memory, and on pieces so small that torch does not
+split them over threads: a pool would be started for ours alone.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any, Final
+
+MAX_VALUES: Final = 16_384
+"""Values in a piece: half of what torch begins to share out between threads."""
+FIRST: Final = 8
+
+
+class Tally:
+    """What is told of the values of one tensor.
+
+    In double precision whatever the dtype. Of complex values it is the magnitude; a value
+    with a NaN in either part counts as NaN, else with an Inf in either as Inf.
+
+    The checksum is a CRC: it always sees a difference within one stretch of 32 bits, so
+    one value gone wrong never hides. It is over the bytes as they lie in memory.
+    """
+
+    def __init__(self, torch: Any, dtype: Any) -> None:
+        self._torch = torch
+        self._dtype = dtype
+        self._parts = 2 if dtype.is_complex else 1
+        self.piece: int = MAX_VALUES // self._parts * dtype.itemsize
+        """Bytes of a piece."""
+        self.nans = self.infinities = 0
+        self.first: tuple[str, ...] = ()
+        self.error = ""
+        self._crc = 0
+        self._finite = 0
+        self._sum = self._norm = 0.0
+        self._least, self._most = math.inf, -math.inf
+
+    def add(self, piece: bytearray | memoryview, *, begins: bool = False) -> None:
+        """Takes in the next piece; `begins` says that it is the tensor's first."""
+        self._crc = zlib.crc32(piece, self._crc)
+        if self.error:
+            return
+        try:
+            if begins:
+                self.first = self._texts(piece)
+            self._count(self._doubles(piece))
+        except (RuntimeError, NotImplementedError, TypeError) as error:
+            # Packed and other odd dtypes: torch can carry them, but not calculate.
+            why = str(error).partition("\n")[0][:120]
+            self.error = f"torch does not calculate with {self._dtype}, so bytes only ({why})"
+
+    @property
+    def checksum(self) -> str:
+        return f"{self._crc:08x}"
+
+    @property
+    def statistics(self) -> tuple[float | None, ...]:
+        """Minimum, maximum, mean and norm of the finite values; None where there is none."""
+        if not self._finite:
+            return None, None, None, None
+        values = (self._least, self._most, self._sum / self._finite, self._norm)
+        # The sum of squares of huge doubles may have no double.
+        return tuple(value if math.isfinite(value) else None for value in values)
+
+    def _doubles(self, piece: bytearray | memoryview) -> Any:
+        torch, dtype = self._torch, self._dtype
+        if not dtype.is_complex:
+            return self._values(piece).to(torch.float64)
+        values = torch.frombuffer(piece, dtype=dtype.to_real()).to(torch.float64)
+        pairs = values.view(-1, 2)
+        magnitudes = torch.hypot(pairs[:, 0], pairs[:, 1])  # of (NaN, Inf) that is Inf
+        return torch.where(torch.isnan(pairs).any(1), math.nan, magnitudes)
+
+    def _count(self, values: Any) -> None:
+        torch = self._torch
+        total = float(values.sum())
+        if not math.isfinite(total):
+            nans, infinities = int(values.isnan().sum()), int(values.isinf().sum())
+            self.nans += nans
+            self.infinities += infinities
+            if nans or infinities:
+                values = values[values.isfinite()]
+                total = float(values.sum())
+        if not values.numel():
+            return
+        least, most = torch.aminmax(values)
+        self._least, self._most = min(self._least, float(least)), max(self._most, float(most))
+        self._finite += values.numel()
+        self._sum += total
+        self._norm = math.hypot(self._norm, float(torch.linalg.vector_norm(values)))
+
+    def _values(self, piece: bytearray | memoryview) -> Any:
+        torch = self._torch
+        if self._dtype == torch.bool:
+            # A byte other than 0 or 1 in there must not be undefined behaviour here.
+            return torch.frombuffer(piece, dtype=torch.uint8) != 0
+        return torch.frombuffer(piece, dtype=self._dtype)
+
+    def _texts(self, piece: bytearray | memoryview) -> tuple[str, ...]:
+        dtype = self._dtype
+        values = self._values(piece[: FIRST * dtype.itemsize]).tolist()
+        if dtype.is_floating_point or dtype.is_complex:
+            digits = _DIGITS.get(dtype.itemsize // self._parts, 17)
+            return tuple(f"{value:.{digits}g}" for value in values)
+        return tuple(str(value) for value in values)
+
+
+_DIGITS: Final = {1: 4, 2: 5, 4: 9}
+"""Digits that tell any two values apart, by bytes of a real value; a double needs 17."""
