@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from diagnosis.scenes import Scene
 from frtop_probe.wire import Job
@@ -178,7 +179,8 @@ def test_ranks_that_nobody_answers_for_are_unheard_in_the_document() -> None:
 def test_the_document_says_how_to_call_a_job_and_the_others(
     other: dict[str, str], call: str
 ) -> None:
-    known = Job("node0", 29500, 4, **{"nonce": "n2", "run_id": "r2", "name": "x.py", **other})
+    known = Job("node0", 29500, 4, "r2", 0, "n2", "x.py")
+    known = structs.replace(known, **other)
     found = document(replace(Scene(4).settle(), other_jobs=(known,)))
     assert found["job"]["call"] == call
     assert [one["nonce"] for one in found["other_jobs"]] == ["n2"]

@@ -54,6 +54,7 @@ def test_a_hang_that_its_launcher_ended_is_told_as_a_hang(tmp_path: Path, hosts:
         " ranks 0-1,3 waited; then ranks 0-3 were ended by SIGTERM"
     )
     assert verdict.why.cause == "sleeping"
+    assert "py-spy" not in verdict.next or "when it happens again" in verdict.next
     assert frame.health == "hung"
     assert exit_status(frame) == 3
     assert {view.posture for view in frame.ranks.values()} == {"dead"}
@@ -63,6 +64,8 @@ def test_a_hang_that_its_launcher_ended_is_told_as_a_hang(tmp_path: Path, hosts:
     assert any("clocks of 2 hosts" in note for note in frame.recorded.notes) == (hosts == 2)
     lines = text(frame)
     assert any("then ranks 0-3 were ended by SIGTERM" in line for line in lines)
+    assert not any("killed by its own timeout in" in line for line in lines)
+    assert any("its own timeout would have come 28m54s later" in line for line in lines)
 
 
 def test_looks_of_many_hosts_at_moments_of_their_own_are_all_used(tmp_path: Path) -> None:

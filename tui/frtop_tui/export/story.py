@@ -15,7 +15,7 @@ from frtop_tui.diagnosis.deaths import Death, Deaths, deaths_of
 from frtop_tui.diagnosis.engine import health_of
 from frtop_tui.export.replay import Played
 from frtop_tui.job.model import Frame, Verdict
-from frtop_tui.job.naming import folded
+from frtop_tui.job.naming import duration, folded
 
 MOST_ENDINGS: Final = 3
 _PAST: Final = (
@@ -23,6 +23,8 @@ _PAST: Final = (
     (re.compile(r"\bdoes not finish\b"), "did not finish"),
     (re.compile(r"\bwaits?\b"), "waited"),
 )
+_LIVE_STEP: Final = re.compile(r"/proc/\d|\bkill\b|\bpy-spy\b|\bgdb\b|--pid")
+"""A next step that only a living process can be taken at."""
 
 
 def story(played: Played) -> Frame:
@@ -105,8 +107,14 @@ def _in_the_past(verdict: Verdict, ends: Sequence[str]) -> Verdict:
     for pattern, words in _PAST:
         headline = pattern.sub(words, headline)
     then = f"; then {', '.join(ends)}" if ends else ""
+    evidence = [*verdict.evidence, *(f"then {text}" for text in ends)]
+    left_s = verdict.left_s
+    if ends and left_s is not None:
+        evidence.append(f"its own timeout would have come {duration(left_s)} later")
+        left_s = None
+    step = verdict.next
+    if ends and _LIVE_STEP.search(step):
+        step = f"its process is gone; when it happens again: {step}"
     return replace(
-        verdict,
-        headline=headline + then,
-        evidence=(*verdict.evidence, *(f"then {e}" for e in ends)),
+        verdict, headline=headline + then, evidence=tuple(evidence), left_s=left_s, next=step
     )
