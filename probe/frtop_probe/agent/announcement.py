@@ -63,7 +63,7 @@ def living(folder: Path) -> tuple[Announcement, ...]:
     """All agents that live in `folder`: that of this process's own space first, if any."""
     with suppress(OSError):
         here = Space.here().name
-        names = (AGENT_FILE.fullmatch(name) for name in os.listdir(folder))
+        names = (AGENT_FILE.fullmatch(path.name) for path in folder.iterdir())
         spaces = {name[1] for name in names if name is not None}
         ordered = sorted(spaces, key=lambda space: (space != here, space))
         found = (of(AgentFiles(folder, space)) for space in ordered[:MAX_AGENTS])
@@ -160,6 +160,19 @@ class Lock:
             return os.path.samestat(os.fstat(self._descriptor), self.files.lock.lstat())
         except OSError:
             return False
+
+    def retake(self) -> bool:
+        """Takes the lock anew in a folder that was made anew; False if another one has it.
+
+        Raises:
+            OSError: as `take`.
+        """
+        fresh = self.take(self.files, tries=1)
+        if fresh is None:
+            return False
+        os.close(self._descriptor)
+        self._descriptor = fresh._descriptor  # noqa: SLF001 - one of us
+        return True
 
     def clear(self) -> None:
         """Takes away the card and what else was left, by us or by one that was killed.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from frtop_probe.agent.rank import Rank
 from frtop_probe.eyes import endings, proc
 from frtop_probe.ring.layout import SUFFIX
 from frtop_probe.ring.reader import Ring, RingError
+from frtop_probe.ring.space import Space
 
 MAX_RANKS: Final = 512
 MAX_ENDED: Final = 32
@@ -57,9 +57,10 @@ class Roster:
         self._forgotten: list[int] = []
         self._next_key = 1
         self._oom: dict[str, tuple[int, int]] = {}
-        self._boot = uuid.UUID((proc.read("/proc/sys/kernel/random/boot_id") or "").strip()).bytes
-        self._pid_namespace = Path("/proc/self/ns/pid").stat().st_ino
+        self._space = Space.here()
         self.ranks: dict[int, Rank] = {}
+        self.closed = False
+        """No more rings are adopted: they are another agent's, who has our folder now."""
         self.on_death: Callable[[Rank], None] | None = None
 
     @property
@@ -86,7 +87,7 @@ class Roster:
             try:
                 update = self._follow(rank, now_ns)
             except Exception as error:  # noqa: BLE001 - one damaged ring must not silence the host
-                self._note(f"{rank.ring.path.name} is damaged ({error!r}): rank not shown")
+                self.note(f"{rank.ring.path.name} is damaged ({error!r}): rank not shown")
                 self._forget(rank)
                 continue
             if update is not None:
@@ -98,7 +99,9 @@ class Roster:
 
     def note(self, text: str) -> None:
         """Tells operators something about the host, once."""
-        self._note(text)
+        if text not in self._notes and len(self._notes) < 64:
+            self._notes[text] = None
+            self._new_notes = True
 
     def look_for_living(self) -> bool:
         """Whether there is a living rank, also one that appeared after the last tick."""
@@ -109,8 +112,7 @@ class Roster:
         """Removes the rings of ended ranks, and lets go of all others."""
         for rank in list(self.ranks.values()):
             if rank.ending is not None:
-                with suppress(OSError):
-                    rank.ring.path.unlink()
+                rank.ring.remove()
             self._forget(rank)
 
     def _follow(self, rank: Rank, now_ns: int) -> wire.RankUpdate | None:
@@ -146,14 +148,18 @@ class Roster:
             asyncio.get_running_loop().remove_reader(rank.pidfd)
 
     def _scan(self) -> None:
+        if self.closed:
+            return
         for folder in self._folders:
             try:
                 with os.scandir(folder) as entries:
                     for entry in entries:
                         if entry.name.endswith(SUFFIX):
                             self._meet(Path(entry.path), entry.inode(), entry)
+            except FileNotFoundError:
+                continue  # cleared, and soon made anew
             except OSError as error:
-                self._note(f"{folder} cannot be read: {error.strerror}")
+                self.note(f"{folder} cannot be read: {error.strerror}")
 
     def _meet(self, path: Path, inode: int, entry: os.DirEntry[str]) -> None:
         known = self._files.get(path)
@@ -174,7 +180,7 @@ class Roster:
             known.tries += 1
             if known.tries >= _PATIENCE:
                 known.settled = True
-                self._note(f"a ring cannot be read: {error}")
+                self.note(f"a ring cannot be read: {error}")
             return
         known.settled = True
         if not self._ours(ring):
@@ -184,18 +190,10 @@ class Roster:
         else:
             ring.close()
             known.settled = False  # there may be room later
-            self._note(f"more than {MAX_RANKS} ranks: {path.name} and others are not shown")
+            self.note(f"more than {MAX_RANKS} ranks: {path.name} and others are not shown")
 
     def _ours(self, ring: Ring) -> bool:
-        if ring.birth.boot != self._boot:
-            return False
-        if ring.birth.pid_namespace != self._pid_namespace:
-            self._note(
-                "a rank of another container shares this folder: only an agent inside that "
-                "container can look at it (`frtop agent` there)"
-            )
-            return False
-        return True
+        return Space(ring.birth.boot, ring.birth.pid_namespace) == self._space
 
     def _adopt(self, ring: Ring) -> int:
         pid, start_ticks = ring.birth.pid, ring.birth.start_ticks
@@ -221,8 +219,7 @@ class Roster:
         if len(self.ranks) < MAX_RANKS and len(ended) < MAX_ENDED:
             return True
         if ended:
-            with suppress(OSError):
-                ended[0].ring.path.unlink()
+            ended[0].ring.remove()
             self._forget(ended[0])
         return len(self.ranks) < MAX_RANKS
 
@@ -233,11 +230,6 @@ class Roster:
             rank.ring.close()
         self.ranks.pop(rank.key, None)
         self._forgotten.append(rank.key)
-
-    def _note(self, text: str) -> None:
-        if text not in self._notes and len(self._notes) < 64:
-            self._notes[text] = None
-            self._new_notes = True
 
     def _sample_oom(self) -> None:
         for file, (_, newest) in self._oom.items():

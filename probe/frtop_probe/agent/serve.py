@@ -17,7 +17,9 @@ from frtop_probe.agent.door import PortProblem, open_door
 from frtop_probe.agent.options import Options
 from frtop_probe.agent.ownkey import own_key
 from frtop_probe.agent.roster import Roster
+from frtop_probe.agent.seat import Seat
 from frtop_probe.agent.service import Leaving, Service
+from frtop_probe.agent.strays import Strays
 from frtop_probe.keys import KeyPair, KeyProblem
 from frtop_probe.ring.folder import AgentFiles, FolderError, candidates
 from frtop_probe.ring.space import Space
@@ -43,7 +45,7 @@ def serve(options: Options) -> int:
         while (lock := Lock.take(files)) is not None:
             try:
                 lock.clear()  # of what one left that was killed
-                leaving = asyncio.run(_live(options, folders, files, pair))
+                leaving = asyncio.run(_live(options, folders, lock, pair))
             finally:
                 lock.clear()
                 lock.release()
@@ -68,26 +70,32 @@ def serve(options: Options) -> int:
 async def _live(
     options: Options,
     folders: list[Path],
-    files: AgentFiles,
+    lock: Lock,
     pair: KeyPair,
 ) -> Leaving:
-    roster = Roster(folders)
+    roster, here = Roster(folders), Space.here()
     door = open_door(options, pair)
     try:
         service = Service(options, roster, door, pair.public)
         card = replace(
             service.card,
-            pid_namespace=Space.here().pid_namespace,
+            pid_namespace=here.pid_namespace,
             net_namespace=announcement.network(),
         )
-        announcement.write(files, card)
+        announcement.write(lock.files, card)
+        seat = Seat(lock, card, roster, Strays(folders, here, options.linger))
         if options.by_hand:
             sys.stdout.write(
                 f"frtop agent on {card.host}, ports {card.pub} and {card.ask}, "
                 f"rings in {folders[0]}; ctrl+c ends it\n"
             )
             sys.stdout.flush()
-        return await service.run()
+        keeping = asyncio.create_task(seat.keep())
+        try:
+            return await service.run()
+        finally:
+            keeping.cancel()
+            seat.sweep()
     finally:
         roster.clear()
         door.close()

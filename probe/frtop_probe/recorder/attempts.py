@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from types import TracebackType
 from typing import Final
 
 from frtop_probe.recorder.saying import say
@@ -30,7 +29,8 @@ _spoken: Final[set[str]] = set()
 class Turn:
     """One rank's turn to start an agent.
 
-    Without `held` another rank is at it this moment, without `ours` one was a while ago. The file holds when the last attempt was, how many there were, and which launcher's
+    Without `held` another rank is at it this moment, without `ours` one was a while ago.
+    The file holds when the last attempt was, how many there were, and which launcher's
     ranks have told of it. An agent that is up empties it.
     """
 
@@ -58,15 +58,8 @@ class Turn:
         patience = min(PATIENCE_S * 2 ** min(self._tries - 1, 9), MAX_PATIENCE_S)
         self.ours = not self._tries or abs(time.monotonic() - self._at) >= patience
 
-    def __enter__(self) -> Turn:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """The next one's turn."""
         os.close(self._descriptor)
 
     def begin(self) -> None:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -68,7 +69,7 @@ def ensure_agent(folder: Path) -> str:
             return ""
         if files in _attempts:
             return _outcome(files)
-        with Turn(files) as turn:
+        with closing(Turn(files)) as turn:
             return _start(turn) if turn.ours else ""
     except OSError as error:
         return tell_without_record(f"{error.filename or folder}: {error.strerror}")
@@ -78,7 +79,7 @@ def _outcome(files: AgentFiles) -> str:
     why = _attempts[files].why()
     if why is None:
         return ""
-    with Turn(files) as turn:
+    with closing(Turn(files)) as turn:
         if not turn.held:
             return ""  # later
         del _attempts[files]

@@ -15,12 +15,12 @@ import os
 import struct
 import threading
 import time
-import uuid
 from pathlib import Path
 from typing import Any, Final
 
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Cell, Event, Shape, Side
+from frtop_probe.ring.space import Space
 
 KEPT: Final = frozenset({Side.SIGNATURE, Side.SITE})
 """Kinds that must leave the end of the side table to the others."""
@@ -29,7 +29,7 @@ _TID_OFFSET: Final = struct.calcsize("=8s2I2Q16s2qI")
 
 
 class NoRoom(Exception):
-    """No folder has room for even a small ring; the text says which and why."""
+    """No folder takes even a small ring; the text says which, why, and what to do."""
 
 
 class Writer:
@@ -51,13 +51,13 @@ class Writer:
 
     def open_for_readers(self) -> None:
         """Writes the identity, its magic last: before that the file is no ring."""
-        shape = self.shape
+        shape, space = self.shape, Space.here()
         values = (
             layout.VERSION,
             shape.size,
             start_ticks(),
-            Path("/proc/self/ns/pid").stat().st_ino,
-            _boot(),
+            space.pid_namespace,
+            space.boot,
             time.monotonic_ns(),
             time.time_ns(),
             os.getpid(),
@@ -138,14 +138,17 @@ def create(folders: list[Path]) -> Writer:
         NoRoom: none has.
     """
     reasons = []
+    # Containers that start together have the same pids, in the same hundredth of a second.
+    name = f"{os.getpid()}-{start_ticks()}-{Space.here().pid_namespace}{layout.SUFFIX}"
     for folder in folders:
-        path = folder / f"{os.getpid()}-{start_ticks()}{layout.SUFFIX}"
+        path = folder / name
         for shape in (layout.FULL, layout.SMALL):
             try:
                 return _create(path, shape)
             except OSError as error:
                 reasons.append(f"{folder}: {error.strerror}")
-    raise NoRoom("; ".join(dict.fromkeys(reasons)))
+    advice = "set FRTOP_DIR to another folder on this host"
+    raise NoRoom("; ".join(dict.fromkeys([*reasons, advice])))
 
 
 def _create(path: Path, shape: Shape) -> Writer:
@@ -170,10 +173,3 @@ def start_ticks() -> int:
     """When this process started, in clock ticks since boot: with the pid, its name."""
     stat = Path("/proc/self/stat").read_bytes()
     return int(stat[stat.rindex(b")") + 2 :].split()[19])
-
-
-def _boot() -> bytes:
-    try:
-        return uuid.UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip()).bytes
-    except (OSError, ValueError):
-        return bytes(16)

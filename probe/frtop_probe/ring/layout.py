@@ -34,7 +34,7 @@ from typing import Final
 MAGIC: Final = b"FRTOPRG1"
 VERSION: Final = 1
 SUFFIX: Final = ".ring"
-"""Ring files are `<FRTOP_DIR>/<pid>-<start ticks>.ring`."""
+"""Ring files are `<FRTOP_DIR>/<pid>-<start ticks>-<pid namespace>.ring`."""
 
 IDENTITY: Final = struct.Struct("=8s2I2Q16s2q2I4Q6I")
 """magic, version, size of the file, start ticks of the process, inode of its pid

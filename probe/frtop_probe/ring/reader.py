@@ -12,11 +12,12 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from frtop_probe.ring import layout
+from frtop_probe.ring import contact, layout
 from frtop_probe.ring.layout import Cell, Event, Flag, Shape, Side
 
 MAX_SIZE: Final = 8 * 1024 * 1024
@@ -82,6 +83,38 @@ class EventRow:
         return open_ended and self.done_ns == 0 and Flag.UNTRACKED not in self.flags
 
 
+@dataclass(frozen=True, slots=True)
+class Glimpse:
+    """A ring by its header alone. `last_sign_wall_ns` is in ns since the epoch."""
+
+    birth: Birth
+    inode: int
+    last_sign_wall_ns: int
+    writer_lives: bool
+
+
+def glimpse(path: Path) -> Glimpse:
+    """Whose ring it is and whether that process lives; maps nothing, and cheap.
+
+    Raises:
+        RingError: not a ring, of another version, or damaged.
+        OSError: the file cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(descriptor)
+        header = os.pread(descriptor, layout.GROUPS_OFFSET, 0)
+        if len(header) < layout.GROUPS_OFFSET:
+            raise RingError(f"{path.name}: {len(header)} bytes is no ring")
+        birth, _ = _identity(header, status.st_size, path)
+        cells = memoryview(header)[layout.CELLS_OFFSET :].cast("q")
+        last = max(cells[Cell.BEAT_NS], cells[Cell.EXCEPTION_NS], birth.monotonic_ns)
+        sign = birth.wall_ns + last - birth.monotonic_ns
+        return Glimpse(birth, status.st_ino, sign, _locked(descriptor))
+    finally:
+        os.close(descriptor)
+
+
 class Ring:
     """A mapped ring. Not thread-safe: one reader, one thread."""
 
@@ -95,14 +128,15 @@ class Ring:
         self.path = path
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            size = os.fstat(descriptor).st_size
+            status = os.fstat(descriptor)
+            self._inode, size = status.st_ino, status.st_size
             if not layout.IDENTITY_SIZE <= size <= MAX_SIZE:
                 raise RingError(f"{path.name}: {size} bytes is no ring")
             self._map = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
         finally:
             os.close(descriptor)
         try:
-            self.birth, self.shape = self._read_identity(size)
+            self.birth, self.shape = _identity(self._map, size, path)
         except RingError:
             self._map.close()
             raise
@@ -118,40 +152,16 @@ class Ring:
         self.notes: dict[int, str] = {}
         self.refresh()
 
-    def _read_identity(self, size: int) -> tuple[Birth, Shape]:
-        (
-            magic,
-            version,
-            declared,
-            start_ticks,
-            pid_namespace,
-            boot,
-            monotonic_ns,
-            wall_ns,
-            pid,
-            recorder_tid,
-            main_ident,
-            *_,
-        ) = fields = layout.IDENTITY.unpack_from(self._map, 0)
-        if magic != layout.MAGIC:
-            raise RingError(f"{self.path.name}: not a ring, or not finished yet")
-        if version != layout.VERSION:
-            raise RingError(
-                f"{self.path.name}: ring version {version}, this frtop reads {layout.VERSION}"
-            )
-        groups, sites, leftovers, slots, side = fields[-6:-1]
-        shape = Shape(groups, sites, leftovers, slots, side)
-        if declared != size or shape.size != size or not slots:
-            raise RingError(f"{self.path.name}: section sizes do not add up")
-        birth = Birth(
-            pid, start_ticks, pid_namespace, boot, monotonic_ns, wall_ns, recorder_tid, main_ident
-        )
-        return birth, shape
-
     def close(self) -> None:
         self._cells.release()
         self._slot_words.release()
         self._map.close()
+
+    def remove(self) -> None:
+        """Takes the file away, and what lies beside it, unless another one has its name."""
+        with suppress(OSError):
+            if self.path.lstat().st_ino == self._inode:
+                contact.remove(self.path)
 
     def cell(self, cell: Cell) -> int:
         return self._cells[cell]
@@ -163,21 +173,30 @@ class Ring:
         return tid
 
     def writer_lives(self) -> bool:
-        """Whether the rank still holds its record lock; freed at its death by the kernel.
+        """Whether the rank still holds its record lock; freed at its death by the kernel."""
+        return locked(self.path)
 
-        The file is opened anew each time: closing any descriptor of a file drops the
-        locks that the *closing* process holds on it, and the agent holds none.
+    def check(self) -> None:
+        """Looks whether the file still is as large as it was mapped.
+
+        Reading beyond the end of a file that somebody has cut off would end this process
+        (SIGBUS). One that was removed, or replaced, is whole under its mapping.
+
+        Raises:
+            RingError: it was cut off.
         """
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-            answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, query)
-            return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
-        finally:
-            os.close(descriptor)
+        with suppress(OSError):
+            status = self.path.lstat()
+            if status.st_ino == self._inode and status.st_size < self.shape.size:
+                raise RingError(f"{self.path.name} was cut off at {status.st_size} bytes")
 
     def refresh(self) -> None:
-        """Takes in what was added to the side table since the last call."""
+        """Takes in what was added to the side table since the last call.
+
+        Raises:
+            RingError: the file was cut off.
+        """
+        self.check()
         used = min(self._cells[Cell.SIDE_USED], self.shape.side)
         header = layout.SIDE_ENTRY
         while self._side_read + header.size <= used:
@@ -307,3 +326,54 @@ class Ring:
         values = row.unpack_from(self._map, at)
         head = self._map[at : at + 8]
         return values if tail == head else None
+
+
+def locked(path: Path) -> bool:
+    """Whether a process holds a record lock on the file, in whatever container.
+
+    The file is opened anew each time: closing any descriptor of a file drops the
+    locks that the *closing* process holds on it, and the agent holds none.
+
+    Raises:
+        OSError: the file cannot be opened, or has no such locks.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        return _locked(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, query)
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
+def _identity(header: bytes | mmap.mmap, size: int, path: Path) -> tuple[Birth, Shape]:
+    (
+        magic,
+        version,
+        declared,
+        start_ticks,
+        pid_namespace,
+        boot,
+        monotonic_ns,
+        wall_ns,
+        pid,
+        recorder_tid,
+        main_ident,
+        *_,
+    ) = fields = layout.IDENTITY.unpack_from(header, 0)
+    if magic != layout.MAGIC:
+        raise RingError(f"{path.name}: not a ring, or not finished yet")
+    if version != layout.VERSION:
+        raise RingError(f"{path.name}: ring version {version}, this frtop reads {layout.VERSION}")
+    groups, sites, leftovers, slots, side = fields[-6:-1]
+    shape = Shape(groups, sites, leftovers, slots, side)
+    if declared != size or shape.size != size or not slots:
+        raise RingError(f"{path.name}: section sizes do not add up")
+    birth = Birth(
+        pid, start_ticks, pid_namespace, boot, monotonic_ns, wall_ns, recorder_tid, main_ident
+    )
+    return birth, shape
