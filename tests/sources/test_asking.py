@@ -71,7 +71,7 @@ def test_a_host_that_owes_an_answer_is_asked_after_it(ears: Ears, asking: Asking
     asking.want([Wanted("n", 2, (), True)])
     asking.turn(frame_of(), 2 * S)
     assert not ears.asked
-    asking.settle("n", wire.LookAnswer(first[1].id, "n", ()))
+    asking.settle("n", wire.LookAnswer(first[1].id, "n", ()), 2 * S)
     asking.turn(frame_of(), 2 * S)
     assert ears.looks() == [("n", (2,), True)]
 
@@ -104,7 +104,7 @@ def test_what_is_watched_is_asked_for_again_and_again(ears: Ears, asking: Asking
     for turn in range(4):
         asking.turn(frame, S + turn * WATCH_NS)
         for place, question in ears.asked:
-            asking.settle(place, wire.LookAnswer(question.id, place, ()))
+            asking.settle(place, wire.LookAnswer(question.id, place, ()), S)
         kinds += [stacks for _, _, stacks in ears.looks()]
     assert kinds == [True, False, True, False]
 

@@ -41,6 +41,9 @@ def test_no_agent_then_one_appears(source: LiveSource, start_agent: Start) -> No
     start_agent()
     frame = frame_with(source, lambda f: f.health == "empty")
     assert not frame.problem
+    (host,) = frame_with(source, lambda f: f.hosts[0].clock_error_ns is not None).hosts
+    assert abs(host.clock_ns) <= (host.clock_error_ns or 0) + 5_000_000  # it is the same clock
+    assert host.address.startswith("127.0.0.1:")
 
 
 def test_an_agent_started_anew_is_followed(source: LiveSource, start_agent: Start) -> None:
@@ -58,10 +61,26 @@ def test_an_agent_with_another_key_is_named(
 ) -> None:
     start_agent()
     monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "other"))
+    ours = keys.load(create=True)
     source = LiveSource()
     try:
         frame = frame_with(source, lambda f: f.hosts and f.hosts[0].problem)
         assert "FRTOP_KEY_FILE" in frame.hosts[0].problem
+        assert f"frtop key admit {ours.shown}" in frame.hosts[0].problem
+    finally:
+        source.close()
+
+
+def test_a_key_that_is_elsewhere_is_missed_not_made(
+    folder: Path, start_agent: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_agent()
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "other"))
+    source = LiveSource()
+    try:
+        frame = frame_with(source, lambda f: "there is no key" in f.problem)
+        assert str(tmp_path / "other") in frame.problem
+        assert not keys.path().exists()
     finally:
         source.close()
 
@@ -99,6 +118,7 @@ def test_a_failure_of_our_own_is_said_and_claims_nothing(
         raise LookupError("of our own making")
 
     monkeypatch.setattr(Engine, "judge", broken)
+    keys.load(create=True)
     source = LiveSource()
     try:
         frame = frame_with(source, lambda f: "frtop itself failed" in f.problem)

@@ -60,7 +60,7 @@ class Inquiry:
             if now_ns - self._asked.get(rank, now_ns - again) < again:
                 continue
             self._asked[rank] = now_ns
-            found.append(Wanted(view.host, view.key, _children(view), stacks=True))
+            found.append(Wanted(view.host, view.key, children_in_question(view), stacks=True))
             if len(found) == MOST:
                 break
         if len(self._asked) > MOST_REMEMBERED:
@@ -97,7 +97,7 @@ def in_question(
     return list(order)
 
 
-def _children(view: RankView) -> tuple[int, ...]:
+def children_in_question(view: RankView) -> tuple[int, ...]:
     """The worker that is waited for, else children that are plainly stuck."""
     fetch = view.present.fetch if view.present is not None else None
     if fetch is not None and is_fetching(view) and fetch.worker_pid:

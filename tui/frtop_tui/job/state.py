@@ -48,6 +48,12 @@ class JobState:
         host = self._host(name)
         host.view = replace(host.view, may_act=may_act)
 
+    def refused(self, name: str, problem: str) -> None:
+        """Its agent does not tell us its state; it may be heard all the same for a while."""
+        host = self._host(name)
+        state: HostState = "heard" if host.view.state == "heard" else "failed"
+        host.view = replace(host.view, state=state, problem=problem)
+
     def forget_host(self, name: str) -> None:
         """Another name for an agent that is known already."""
         self._hosts.pop(name, None)

@@ -3,24 +3,38 @@
 One SUB for updates. One ROUTER for requests that addresses each agent by an id of ours
 (`ZMQ_CONNECT_ROUTING_ID`), which it keeps over reconnects. Its monitor tells
 apart who is not there, who refuses our key, and who is no agent at all.
+
+An agent proves with its own key that it is one of ours, or of somebody we trust; which of
+them is known only by trying. libzmq takes the key at `connect`, so for the next one the
+connection is made anew.
 """
 
 from __future__ import annotations
 
 import enum
 import itertools
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from frtop_probe import wire
 from frtop_probe.keys import KeyPair
-from frtop_tui.errors import FrtopError, Unreachable, WrongKey
+from frtop_tui.errors import FrtopError
 from frtop_tui.sources.places import Place
+from frtop_tui.sources.refused import absent, foreign, gone, no_key_fits, not_admitted, stranger
+from frtop_tui.sources.servers import Servers
 
-_FAILED_HANDSHAKES = (
+PAUSE_S: Final = 0.1
+"""Between two keys: what the old connection still has to say must not be taken for news."""
+ROUND_S: Final = 2.0
+"""When no key was right: until all are tried again, as somebody may put it right meanwhile."""
+TURN_S: Final = 0.2
+"""So long one turn takes in what has come; then wishes and the frame have theirs."""
+_FAILED_HANDSHAKES: Final = (
     zmq.Event.HANDSHAKE_FAILED_AUTH
     | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
     | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
@@ -67,14 +81,28 @@ class _Phase(enum.Enum):
     TOLD = enum.auto()  # it failed in a way that was told; silent retries follow
 
 
+@dataclass(slots=True)
+class _Link:
+    """A place, and how far we are with it. `untried` are keys it may still have."""
+
+    place: Place
+    untried: list[bytes]
+    server: bytes = b""
+    phase: _Phase = _Phase.TRYING
+    route: bytes = b""  # how the ROUTER addresses it
+    due: float = 0.0  # not connected now: when to try again
+
+
 class Line:
     """Owned by one thread."""
 
-    def __init__(self, keys: KeyPair) -> None:
+    def __init__(self, pair: KeyPair) -> None:
+        self._pair = pair
+        self._servers = Servers(pair)
         self._context = zmq.Context()
-        self._sub = self._socket(zmq.SUB, keys)
+        self._sub = self._socket(zmq.SUB, pair)
         self._sub.setsockopt(zmq.SUBSCRIBE, b"")
-        self._router = self._socket(zmq.ROUTER, keys)
+        self._router = self._socket(zmq.ROUTER, pair)
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # tell when nobody is there
         self._monitor = self._router.get_monitor_socket(
             zmq.Event.CONNECTED
@@ -86,54 +114,86 @@ class Line:
         self._poller = zmq.Poller()
         for one in (self._sub, self._router, self._monitor):
             self._poller.register(one, zmq.POLLIN)
-        self._places: dict[str, Place] = {}  # by the endpoint of its requests
-        self._phases: dict[str, _Phase] = {}
+        self._links: dict[str, _Link] = {}  # by the name of the place
+        self._connected: dict[str, _Link] = {}  # by the endpoint of its requests
+        self._resting: list[_Link] = []
         self._connections = itertools.count(1)
-        self._routes: dict[str, bytes] = {}  # place -> how the ROUTER addresses it
 
-    def _socket(self, kind: int, keys: KeyPair) -> zmq.Socket[bytes]:
+    def _socket(self, kind: int, pair: KeyPair) -> zmq.Socket[bytes]:
         one = self._context.socket(kind)
         one.setsockopt(zmq.LINGER, 0)
         one.setsockopt(zmq.MAXMSGSIZE, wire.MAX_MESSAGE)
         one.setsockopt(zmq.RCVHWM, 10_000)
         one.setsockopt(zmq.RECONNECT_IVL, 200)
         one.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
+        # Without it the kernel tries for two minutes, at last once in half a minute: a cable
+        # that is back would not be noticed.
+        one.setsockopt(zmq.CONNECT_TIMEOUT, 3_000)
         one.setsockopt(zmq.HANDSHAKE_IVL, 3_000)  # something that takes calls and says nothing
-        one.setsockopt(zmq.HEARTBEAT_IVL, 2_000)  # a host cut off without a word is noticed
-        one.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6_000)
-        one.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
-        one.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
-        one.setsockopt(zmq.CURVE_SERVERKEY, keys.public)  # agents of a user share its pair
+        # A host cut off without a word is noticed. Only whole messages count as signs of
+        # life: on a slow link a large answer must fit into the time.
+        one.setsockopt(zmq.HEARTBEAT_IVL, 2_000)
+        one.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10_000)
+        one.setsockopt(zmq.CURVE_PUBLICKEY, pair.public)
+        one.setsockopt(zmq.CURVE_SECRETKEY, pair.secret)
         return one
 
     def connect(self, place: Place) -> None:
-        self._places[place.requests] = place
-        self._phases[place.name] = _Phase.TRYING
+        link = self._links[place.name] = _Link(place, self._servers.of(place))
+        self._open(link)
+
+    def _open(self, link: _Link) -> None:
+        """Connects with the next key."""
+        place, link.server, link.phase = link.place, link.untried.pop(0), _Phase.TRYING
+        self._connected[place.requests] = link
         for one in (self._router, self._sub):
             # With it, events of reconnects to IPv4 name another endpoint: [::ffff:...].
             one.setsockopt(zmq.IPV6, ":" in place.address)
+            one.setsockopt(zmq.CURVE_SERVERKEY, link.server)
         # Never the same twice: libzmq aborts the process when a connection that is still
         # being taken down has the id of a new one.
-        route = f"{next(self._connections)} {place.name}".encode()
-        self._routes[place.name] = route
-        self._router.setsockopt(zmq.CONNECT_ROUTING_ID, route)
+        link.route = f"{next(self._connections)} {place.name}".encode()
+        self._router.setsockopt(zmq.CONNECT_ROUTING_ID, link.route)
         self._router.connect(place.requests)
         self._sub.connect(place.updates)
 
     def disconnect(self, place: Place) -> None:
-        self._places.pop(place.requests, None)
-        self._phases.pop(place.name, None)
-        self._routes.pop(place.name, None)
-        self._router.disconnect(place.requests)
-        self._sub.disconnect(place.updates)
+        link = self._links.pop(place.name)
+        if link in self._resting:
+            self._resting.remove(link)
+        else:
+            self._close(link)
+
+    def _close(self, link: _Link) -> None:
+        link.route = b""
+        self._connected.pop(link.place.requests, None)
+        self._router.disconnect(link.place.requests)
+        self._sub.disconnect(link.place.updates)
+
+    def _another_key(self, link: _Link) -> Iterator[Happening]:
+        """This was not its key; or it was, and it hangs: libzmq does not tell which."""
+        self._close(link)
+        link.phase = _Phase.TRYING
+        link.due = time.monotonic() + (PAUSE_S if link.untried else ROUND_S)
+        self._resting.append(link)
+        if not link.untried:
+            yield Down(link.place.name, no_key_fits(link.place, self._servers))
+            link.untried = self._servers.of(link.place)
+
+    def _open_rested(self) -> None:
+        now = time.monotonic()
+        for link in [link for link in self._resting if link.due <= now]:
+            self._resting.remove(link)
+            self._open(link)
 
     def ask(self, place: str, question: wire.Ask) -> bool:
         """Sends a request; False when it cannot leave just now."""
-        if self._phases.get(place) is not _Phase.UP:
+        link = self._links.get(place)
+        if link is None or link.phase is not _Phase.UP:
             return False
         try:
             self._router.send_multipart(
-                [self._routes[place], wire.PROTOCOL, wire.encode(question)], zmq.NOBLOCK
+                [link.route, wire.PROTOCOL, wire.encode(question)], zmq.NOBLOCK
             )
         except zmq.ZMQError:
             return False
@@ -142,50 +202,60 @@ class Line:
     def wait(self, milliseconds: int) -> Iterator[Happening]:
         """What has happened; waits up to `milliseconds` for the first of it."""
         ready = dict(self._poller.poll(milliseconds))
+        self._open_rested()
         if self._monitor in ready:
             yield from self._socket_events()
+        until = time.monotonic() + TURN_S
         if self._router in ready:
-            yield from self._answers()
+            yield from self._answers(until)
         if self._sub in ready:
-            yield from self._updates()
+            yield from self._updates(until + TURN_S)
 
     def _socket_events(self) -> Iterator[Happening]:
         while self._monitor.poll(0):
             event = recv_monitor_message(self._monitor)
-            place = self._places.get(event["endpoint"].decode())
-            if place is None:
-                continue
-            kind = zmq.Event(event["event"])
-            before, self._phases[place.name] = self._phases[place.name], _Phase.TRYING
-            if kind == zmq.Event.HANDSHAKE_SUCCEEDED:
-                self._phases[place.name] = _Phase.UP
-                yield Up(place.name)
-            elif kind == zmq.Event.CONNECTED:
-                self._phases[place.name] = _Phase.CONNECTED
-            elif kind & _FAILED_HANDSHAKES:
-                self._phases[place.name] = _Phase.TOLD
-                yield Down(place.name, _refused(place, kind))
-            elif kind == zmq.Event.DISCONNECTED and before in (_Phase.UP, _Phase.CONNECTED):
-                self._phases[place.name] = _Phase.TOLD
-                up = before is _Phase.UP
-                yield Down(place.name, _gone(place) if up else _stranger(place))
-            elif before is _Phase.TRYING:
-                yield Down(place.name, _absent(place))
-            else:  # a retry after what has been told already, in better words
-                self._phases[place.name] = before
+            link = self._connected.get(event["endpoint"].decode())
+            if link is not None:
+                yield from self._moved(link, zmq.Event(event["event"]))
 
-    def _answers(self) -> Iterator[Happening]:
-        for frames in _drain(self._router):
+    def _moved(self, link: _Link, event: zmq.Event) -> Iterator[Happening]:
+        place = link.place
+        before, link.phase = link.phase, _Phase.TRYING
+        if event == zmq.Event.HANDSHAKE_SUCCEEDED:
+            link.phase = _Phase.UP
+            self._servers.proved(place, link.server)
+            yield Up(place.name)
+        elif event == zmq.Event.CONNECTED:
+            link.phase = _Phase.CONNECTED
+        elif event == zmq.Event.HANDSHAKE_FAILED_AUTH:
+            link.phase = _Phase.TOLD
+            yield Down(place.name, not_admitted(place, self._pair))
+        elif event == zmq.Event.HANDSHAKE_FAILED_PROTOCOL:
+            link.phase = _Phase.TOLD
+            yield Down(place.name, stranger(place))
+        elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL:
+            yield from self._another_key(link)
+        elif event == zmq.Event.DISCONNECTED and before in (_Phase.UP, _Phase.CONNECTED):
+            link.phase = _Phase.TOLD
+            yield Down(place.name, gone(place) if before is _Phase.UP else stranger(place))
+        elif before is _Phase.TRYING:
+            yield Down(place.name, absent(place))
+        else:  # a retry after what has been told already, in better words
+            link.phase = before
+
+    def _answers(self, until: float) -> Iterator[Happening]:
+        for frames in _drain(self._router, until):
             place = frames[0].partition(b" ")[2].decode()
-            current = self._routes.get(place) == frames[0]
+            link = self._links.get(place)
+            current = link is not None and link.route == frames[0]
             if current and len(frames) == 3 and frames[1] == wire.PROTOCOL:
                 try:
                     yield Answered(place, wire.decode_answer(frames[2]))
                 except wire.WireError:
-                    yield Down(place, _foreign(place))
+                    yield Down(place, foreign(place))
 
-    def _updates(self) -> Iterator[Happening]:
-        for frames in _drain(self._sub):
+    def _updates(self, until: float) -> Iterator[Happening]:
+        for frames in _drain(self._sub, until):
             if frames[0] == wire.PROTOCOL:
                 try:
                     yield Heard(wire.decode_update(frames[-1]))
@@ -197,55 +267,10 @@ class Line:
         self._context.destroy(linger=0)
 
 
-def _drain(one: zmq.Socket[bytes], limit: int = 10_000) -> Iterator[list[bytes]]:
-    for _ in range(limit):
+def _drain(one: zmq.Socket[bytes], until: float) -> Iterator[list[bytes]]:
+    """What has come; what is left at `until` stays for the next turn."""
+    while time.monotonic() < until:
         try:
             yield one.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return
-
-
-def _refused(place: Place, kind: zmq.Event) -> FrtopError:
-    if kind == zmq.Event.HANDSHAKE_FAILED_AUTH:
-        return WrongKey(
-            f"the agent on {place.name} does not admit our key",
-            "use the key of the job's owner (FRTOP_KEY_FILE), or have ours added to its "
-            "authorized_keys",
-        )
-    if kind == zmq.Event.HANDSHAKE_FAILED_PROTOCOL:
-        return _stranger(place)
-    # It hangs up, or is too busy for the handshake: libzmq does not tell which.
-    return WrongKey(
-        f"the agent on {place.name} hangs up: it uses another key than ours, or it hangs",
-        "use the key of the job's owner: FRTOP_KEY_FILE, or copy its frtop/key here; "
-        "if it is the same, start that agent anew",
-    )
-
-
-def _stranger(place: Place) -> FrtopError:
-    return Unreachable(
-        f"what listens at {place.address}:{place.ask} ({place.name}) is no frtop agent",
-        "name its port: --connect host:port; on that host, `frtop agent` prints it",
-    )
-
-
-def _foreign(place: str) -> FrtopError:
-    return Unreachable(
-        f"the agent on {place} answers in words that this frtop does not know",
-        "install the same version of frtop on both sides",
-    )
-
-
-def _gone(place: Place) -> FrtopError:
-    return Unreachable(
-        f"the agent on {place.name} went away",
-        "shown is what was last known; it is taken up again when it comes back",
-    )
-
-
-def _absent(place: Place) -> FrtopError:
-    return Unreachable(
-        f"nobody answers on {place.name} ({place.address}, ports {place.pub} and {place.ask})",
-        "an agent runs there when the job was started with `frtop run`; "
-        "else start it there: `frtop agent`",
-    )

@@ -6,6 +6,7 @@ import queue
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,17 +18,23 @@ from frtop_tui.errors import FrtopError, UnknownHost, UsageError
 
 LOCAL: Final = "local"
 AT_ONCE: Final = 16
-"""Names that are resolved side by side."""
+"""Names that are resolved side by side, and workers that come to help slow ones."""
+MOST_WORKERS: Final = 256
+SLOW_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an agent should be. `address` is numeric, so that socket events name it."""
+    """Where an agent should be. `address` is numeric, so that socket events name it.
+
+    `key` is the public key it announced in our own folder, b"" for one elsewhere.
+    """
 
     name: str
     address: str
     pub: int
     ask: int
+    key: bytes = b""
 
     @property
     def updates(self) -> str:
@@ -36,6 +43,11 @@ class Place:
     @property
     def requests(self) -> str:
         return f"tcp://{self._bracketed}:{self.ask}"
+
+    @property
+    def address_and_port(self) -> str:
+        """As it would be named: `--connect 10.0.0.3:7677`."""
+        return f"{self._bracketed}:{self.pub}"
 
     @property
     def _bracketed(self) -> str:
@@ -91,19 +103,42 @@ def resolve(name: str) -> Place:
 class Resolver:
     """Resolves names side by side, and never keeps its owner, or the exit, waiting."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str] = ()) -> None:
         self._todo: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._found: queue.SimpleQueue[tuple[str, Place | FrtopError]] = queue.SimpleQueue()
+        self._owed: set[str] = set()
+        self._workers: list[threading.Thread] = []
+        self._hired_at = 0.0
         for name in names:
-            self._todo.put(name)
-        for _ in range(min(len(names), AT_ONCE)):
-            # Daemons: the resolver's own timeouts are minutes, and `q` must not wait.
-            threading.Thread(target=self._work, name="frtop resolver", daemon=True).start()
+            self.resolve(name)
+
+    def resolve(self, name: str) -> None:
+        """Looks a name up, again perhaps: its address may have changed."""
+        if name in self._owed:
+            return
+        self._owed.add(name)
+        self._todo.put(name)
+        self._hire()
 
     def found(self) -> Iterator[tuple[str, Place | FrtopError]]:
         """What has been resolved since the last call."""
+        if not self._todo.empty() and time.monotonic() - self._hired_at > SLOW_S:
+            # All of them hang in names that take long: others need not.
+            self._hire(AT_ONCE)
         while not self._found.empty():
-            yield self._found.get()
+            name, found = self._found.get()
+            self._owed.discard(name)
+            yield name, found
+
+    def _hire(self, more: int = 0) -> None:
+        self._workers = [worker for worker in self._workers if worker.is_alive()]
+        most = min(len(self._owed), MOST_WORKERS, max(AT_ONCE, len(self._workers) + more))
+        while len(self._workers) < most:
+            # Daemons: the resolver's own timeouts are minutes, and `q` must not wait.
+            worker = threading.Thread(target=self._work, name="frtop resolver", daemon=True)
+            self._workers.append(worker)
+            worker.start()
+            self._hired_at = time.monotonic()
 
     def _work(self) -> None:
         while True:
