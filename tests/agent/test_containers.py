@@ -96,7 +96,7 @@ def its_rank(operator: Operator) -> int:
 def agents(host: Host, number: int) -> dict[int, Announcement]:
     """By pid namespace, once so many live."""
     found = until(
-        lambda: len(cards := announcement.living(host.folder)) == number and cards,
+        lambda: cards if len(cards := announcement.living(host.folder)) == number else None,
         f"{number} agents live",
         3 * DEADLINE,
     )

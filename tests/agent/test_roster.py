@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 from agent.host import until
 from agent.ringmaker import RingMaker
 from frtop_probe import wire
+from frtop_probe.agent import roster
 from frtop_probe.agent.roster import Roster
 from frtop_probe.eyes import endings, proc
 from frtop_probe.ring import layout
@@ -213,6 +215,36 @@ async def test_deaths_are_found_by_looking_where_there_are_no_pidfds(
     assert update.ending is not None
     assert (update.ending.signal, update.ending.oom_kills) == (9, oom)
     assert clock.tick() == ()
+
+
+@pytest.mark.parametrize("size", [0, 4096])
+async def test_a_ring_that_somebody_cuts_off_ends_nobody(
+    tmp_path: Path, sleeper: Sleeper, size: int
+) -> None:
+    """Reading what is mapped beyond the end of a file is a SIGBUS."""
+    whole, cut = (RingMaker(tmp_path, pid=sleeper().pid, rank=rank) for rank in (0, 1))
+    clock = Clock(tmp_path)
+    assert len(clock.tick()) == 2
+    os.truncate(cut.path, size)
+    clock.tick()
+    (left,) = clock.roster.ranks.values()
+    assert left.ring.path == whole.path
+    assert f"was cut off at {size} bytes" in clock.roster.notes[0]
+
+
+async def test_a_folder_full_of_the_dead_has_room_for_the_living(
+    tmp_path: Path, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roster, "MAX_RANKS", 8)
+    for number in range(12):
+        RingMaker(tmp_path, start_ticks=number + 1)
+    process = sleeper()
+    RingMaker(tmp_path, pid=process.pid)
+    clock = Clock(tmp_path)
+    for _ in range(3):
+        clock.tick()
+    assert [rank.pid for rank in clock.roster.ranks.values() if rank.lives] == [process.pid]
+    assert len(clock.roster.ranks) == 8
 
 
 async def test_a_busy_host_stays_within_its_traffic(tmp_path: Path, sleeper: Sleeper) -> None:

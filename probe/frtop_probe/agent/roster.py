@@ -116,6 +116,7 @@ class Roster:
             self._forget(rank)
 
     def _follow(self, rank: Rank, now_ns: int) -> wire.RankUpdate | None:
+        rank.ring.check()
         birth = rank.ring.birth
         if rank.lives and rank.pidfd is None and not endings.lives(rank.pid, birth.start_ticks):
             self._died(rank)
