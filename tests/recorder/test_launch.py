@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import itertools
 import json
 import os
 import sys
@@ -48,6 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FRTOP_DIR", str(made))
     monkeypatch.setenv("FRTOP_TEST_LOCK", str(AgentFiles.here(made).lock))
     monkeypatch.setattr(launch, "_attempts", {})
+    monkeypatch.setattr(attempts, "_spoken", set())
     return made
 
 
@@ -110,10 +113,101 @@ def test_nobody_starts_one_twice_within_its_patience(
     assert len(spawned) == 2
 
 
-def test_what_is_missing_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_said_by_one_rank(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.delenv("FRTOP_AGENT_PYTHON")
     monkeypatch.setattr(launch, "NEEDED", ("json", "no_such_module"))
     text = launch.ensure_agent(folder)
     assert "has no no_such_module; run `frtop agent` on this host" in text
+    assert capsys.readouterr().err == f"frtop: {text}\n"
+    assert launch.ensure_agent(folder) == ""  # another rank, a moment later
+    monkeypatch.setattr(attempts, "PATIENCE_S", 0.0)
+    assert launch.ensure_agent(folder) == text  # and much later: for its own ring
     monkeypatch.setenv("FRTOP_AGENT", "0")
     assert launch.ensure_agent(folder) == ""
+    assert capsys.readouterr().err == ""
+
+
+def test_the_ranks_of_the_next_job_are_told_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("FRTOP_AGENT_PYTHON")
+    monkeypatch.setattr(launch, "NEEDED", ("no_such_module",))
+    monkeypatch.setattr(attempts, "PATIENCE_S", 0.0)
+    for launcher in (7, 7, 8):
+        monkeypatch.setattr(os, "getppid", lambda launcher=launcher: launcher)
+        launch.ensure_agent(folder)
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_what_an_agent_says_before_it_gives_up_is_passed_on_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = AgentFiles.here(folder)
+    files.log.write_text("frtop agent: long ago\n")
+
+    def gives_up(*_: object, **__: object) -> None:
+        with files.log.open("a") as log:
+            log.write("Warning: bla\nfrtop agent: no key here\n  copy\x1b it\n")
+
+    monkeypatch.setattr(launch, "_spawn", gives_up)
+    assert launch.ensure_agent(folder) == ""
+    text = launch.ensure_agent(folder)
+    assert text.startswith("no agent could be started: no key here; copy it; run ")
+    assert launch.ensure_agent(folder) == ""
+    assert capsys.readouterr().err == f"frtop: {text}\n"
+
+
+def test_an_agent_that_never_comes_up_is_said_after_some_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "_spawn", lambda *_, **__: None)
+    assert launch.ensure_agent(folder) == ""
+    assert launch.ensure_agent(folder) == ""
+    monkeypatch.setattr(attempts, "PATIENCE_S", 0.0)
+    assert "never came up" in launch.ensure_agent(folder)
+
+
+def test_in_vain_it_is_tried_ever_more_seldom(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[float] = []
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(launch, "_spawn", lambda *_, **__: tried.append(now))
+    for _ in range(400):
+        launch._attempts.clear()
+        launch.ensure_agent(folder)
+        now += 5
+    pauses = [int(later - sooner) for sooner, later in itertools.pairwise(tried)]
+    assert pauses == [10, 20, 40, 80, 160, 320, 320, 320, 320, 320]
+    os.truncate(AgentFiles.here(folder).spawn, 0)  # as an agent does that is up
+    launch.ensure_agent(folder)
+    assert tried[-1] == now
+
+
+@pytest.mark.parametrize(("rank", "aloud"), [("0", 1), ("3", 0)])
+def test_a_folder_without_locks_is_said_by_the_first_rank(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rank: str,
+    aloud: int,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setenv("LOCAL_RANK", rank)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    for _ in range(2):
+        assert "agent-" in (text := launch.ensure_agent(folder))
+        assert "Operation not supported" in text
+    assert len(capsys.readouterr().err.splitlines()) == aloud
+
+
+def test_an_interpreter_that_is_not_there_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRTOP_AGENT_PYTHON", "/no/such/python")
+    assert "/no/such/python: No such file" in launch.ensure_agent(folder)

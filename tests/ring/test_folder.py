@@ -32,6 +32,21 @@ def test_by_default_shared_memory_comes_first(
     assert folder() == tmp_path / "tmp" / name
 
 
+def test_the_second_choice_is_taken_when_the_first_is_not_ours_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody can make a folder of this name in shared memory."""
+    monkeypatch.delenv("FRTOP_DIR", raising=False)
+    monkeypatch.setattr(module, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(module, "TEMPORARY", tmp_path / "tmp")
+    name = f"frtop-{os.getuid()}"
+    (tmp_path / name).symlink_to(tmp_path)
+    with pytest.raises(FolderError, match=rf"{tmp_path}/{name} is a link"):
+        candidates()
+    (tmp_path / "tmp").mkdir()
+    assert candidates() == [tmp_path / "tmp" / name]
+
+
 def test_what_others_can_touch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "place"
     monkeypatch.setenv("FRTOP_DIR", str(place))
