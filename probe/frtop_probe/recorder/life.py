@@ -17,7 +17,8 @@ from typing import Any, Final
 from frtop_probe.recorder import fetches, membership, steps
 from frtop_probe.recorder.arrival import when_imported
 from frtop_probe.recorder.boundary import shield
-from frtop_probe.recorder.recorder import Recorder, say
+from frtop_probe.recorder.recorder import Recorder
+from frtop_probe.recorder.saying import say
 from frtop_probe.recorder.writer import NoRoom, create
 from frtop_probe.ring.folder import FolderError, candidates
 

@@ -20,6 +20,7 @@ from frtop_probe.recorder.groups import Groups
 from frtop_probe.recorder.hook import Hook, Signatures, TorchTooOldError, hide_from_dynamo
 from frtop_probe.recorder.pending import Pending
 from frtop_probe.recorder.responder import Responder
+from frtop_probe.recorder.saying import say
 from frtop_probe.recorder.sites import Sites
 from frtop_probe.recorder.tensors import Reply, Tensors
 from frtop_probe.recorder.thread import Thread
@@ -33,14 +34,6 @@ MAX_DECODED: Final = 64
 """Reduce ops decoded in one tick of the thread."""
 PREMUL: Final = 9
 """Torch numbers reduce ops from 0 (sum) to 8 (premul_sum), a slot from 1."""
-
-
-def say(text: str) -> None:
-    """One line on stderr: the only way in which the recorder speaks to the terminal."""
-    try:
-        sys.stderr.write(f"frtop: {text}\n")
-    except (OSError, ValueError, AttributeError):
-        return
 
 
 class Recorder:
