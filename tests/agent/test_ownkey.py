@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from agent.host import Host, until
 from agent.ringmaker import RingMaker
 from frtop_probe import keys
 from frtop_probe.agent import announcement, ownkey
-from frtop_probe.agent.ownkey import has_rank_0, own_key
+from frtop_probe.agent.ownkey import living_ranks, own_key
 from frtop_probe.keys import KeyProblem
 from frtop_probe.recorder import launch
 from frtop_probe.recorder.attempts import Attempt
@@ -83,11 +85,11 @@ def _nonsense(folder: Path) -> None:
 def test_no_other_agent_makes_one(keyless: Host, beside: object) -> None:
     assert callable(beside)
     beside(keyless.folder)
-    assert not has_rank_0([keyless.folder])
+    assert 0 not in living_ranks([keyless.folder])
     with pytest.raises(KeyProblem) as problem:
         own_key([keyless.folder], by_hand=False, patience_s=0)
     assert not keyless.key_file.exists()
-    assert f"copy {keyless.key_file} from rank 0's host" in problem.value.next
+    assert "copy" in problem.value.next
 
 
 def test_an_agent_elsewhere_waits_for_the_key_and_keeps_others_from_starting(
@@ -120,9 +122,26 @@ def test_a_rank_that_learns_its_number_late_counts_from_then_on(keyless: Host) -
     assert own_key([keyless.folder], by_hand=False) == keys.load(create=False)
 
 
+def test_an_agent_does_not_wait_for_longer_than_its_ranks(keyless: Host) -> None:
+    rank = keyless.rank("wait", rank=1)
+    waiting = keyless.spawn()
+    until(lambda: agent_lives(keyless.folder), "the agent waits")
+    rank.kill()
+    _, said = waiting.communicate(timeout=20)
+    assert waiting.returncode == 1
+    assert f"there is no key at {keyless.key_file}" in said
+
+
+def test_a_script_makes_none(keyless: Host) -> None:
+    with pytest.raises(KeyProblem, match="there is no key"):
+        own_key([keyless.folder], by_hand=True)
+    assert not keyless.key_file.exists()
+
+
 def test_a_person_makes_one_and_is_told_so(
-    keyless: Host, capsys: pytest.CaptureFixture[str]
+    keyless: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     pair = own_key([keyless.folder], by_hand=True)
     said = capsys.readouterr().err
     assert str(pair.path) in said
@@ -136,9 +155,15 @@ def test_the_ranks_tell_what_an_agent_said_that_waited_in_vain(
 ) -> None:
     monkeypatch.delenv("FRTOP_AGENT", raising=False)
     monkeypatch.setattr(launch, "_attempts", {keyless.files: Attempt(keyless.files)})
+    RingMaker(keyless.folder, rank=1)
     monkeypatch.setattr(ownkey, "POLL_S", 0.0)
-    meanwhile = iter(lambda: launch.ensure_agent(keyless.folder), "told too early")
-    monkeypatch.setattr(ownkey, "has_rank_0", lambda _: bool(next(meanwhile)))
+    living = ownkey.living_ranks
+
+    def meanwhile(folders: Iterable[Path]) -> frozenset[int]:
+        assert launch.ensure_agent(keyless.folder) == ""
+        return living(folders)
+
+    monkeypatch.setattr(ownkey, "living_ranks", meanwhile)
     with pytest.raises(KeyProblem) as problem:
         own_key([keyless.folder], by_hand=False, patience_s=0.1)
     keyless.files.log.write_text(f"frtop agent: {problem.value}\n")
@@ -148,6 +173,7 @@ def test_the_ranks_tell_what_an_agent_said_that_waited_in_vain(
 
 
 def test_an_agent_that_waited_in_vain_makes_room_for_the_next(keyless: Host) -> None:
+    RingMaker(keyless.folder, rank=1)
     begun = time.monotonic()
     with pytest.raises(KeyProblem, match="this user's key is not on"):
         own_key([keyless.folder], by_hand=False, patience_s=0.6)

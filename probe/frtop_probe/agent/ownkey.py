@@ -37,7 +37,8 @@ def own_key(
 ) -> KeyPair:
     """The user's pair; made by hand, or by the agent of a job's rank 0, else waited for.
 
-    Meanwhile this agent holds the lock of its space, so that no rank starts another.
+    Meanwhile this agent holds the lock of its space, so that no rank starts another. It
+    waits for as long as a rank lives here.
 
     Raises:
         KeyProblem: it cannot be used or made, or did not come; or another agent waits.
@@ -46,7 +47,7 @@ def own_key(
     try:
         return keys.load(create=False)
     except NoKey:
-        if by_hand:
+        if by_hand and sys.stderr.isatty():  # a script might do so on a hundred hosts
             return _made_by_hand()
     looked_in = tuple(folders)
     lock = Lock.take(AgentFiles.here(looked_in[0]))
@@ -69,18 +70,22 @@ def _made_by_hand() -> KeyPair:
 
 def _awaited(folders: tuple[Path, ...], deadline: float) -> KeyPair:
     while True:
+        ranks = living_ranks(folders)
         try:
-            return keys.load(create=has_rank_0(folders))
+            return keys.load(create=0 in ranks)  # every job has exactly one
         except NoKey:
+            if not ranks:
+                raise
             if time.monotonic() >= deadline:
                 raise _not_here() from None
         time.sleep(POLL_S)
 
 
-def has_rank_0(folders: Iterable[Path]) -> bool:
-    """Whether a rank 0 lives here, in our own pid namespace: every job has exactly one."""
+def living_ranks(folders: Iterable[Path]) -> frozenset[int]:
+    """The ranks that live here, in our own pid namespace; -1 for those that do not know yet."""
     here = Space.here()
-    return any(_is_rank_0(path, here) for folder in folders for path in _rings(folder))
+    found = (_living_rank(path, here) for folder in folders for path in _rings(folder))
+    return frozenset(rank for rank in found if rank is not None)
 
 
 def _rings(folder: Path) -> list[Path]:
@@ -90,19 +95,18 @@ def _rings(folder: Path) -> list[Path]:
         return []
 
 
-def _is_rank_0(path: Path, here: Space) -> bool:
+def _living_rank(path: Path, here: Space) -> int | None:
     try:
         ring = Ring(path)
     except (RingError, OSError):
-        return False  # not finished yet, or none
+        return None  # not finished yet, or none
     try:
         birth = ring.birth
-        return (
-            ring.cell(Cell.RANK) == 0
-            and bool(ring.who)  # a ring whose rank has not introduced itself is all zeros
-            and Space(birth.boot, birth.pid_namespace) == here
-            and endings.lives(birth.pid, birth.start_ticks)
-        )
+        if Space(birth.boot, birth.pid_namespace) != here:
+            return None
+        if not endings.lives(birth.pid, birth.start_ticks):
+            return None
+        return ring.cell(Cell.RANK) if ring.who else -1  # not introduced yet: all zeros
     finally:
         ring.close()
 
