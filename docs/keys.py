@@ -10,11 +10,17 @@ from textual.dom import DOMNode
 
 from frtop_tui.app import FrtopApp
 from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.hosts import HostsScreen
+from frtop_tui.screens.jobs import JobsScreen
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.stacks import StacksScreen
+from frtop_tui.screens.tensors import TensorsScreen
+from frtop_tui.widgets.hosts import HostTable
+from frtop_tui.widgets.jobs import JobTable
 from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.question import Question
 from frtop_tui.widgets.rank_grid import RankGrid
 from frtop_tui.widgets.rank_table import RankTable
 from frtop_tui.widgets.stack_tree import StackTree
@@ -27,6 +33,9 @@ PLACES: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("overview", (Overview, RankGrid)),
     ("ranks", (RanksScreen, RankTable)),
     ("one rank", (RankScreen,)),
+    ("tensors", (TensorsScreen, Question)),
+    ("hosts", (HostsScreen, HostTable)),
+    ("jobs", (JobsScreen, JobTable)),
     ("stacks", (StacksScreen, StackTree)),
 )
 SPELLED: Final = {
@@ -35,6 +44,7 @@ SPELLED: Final = {
     "less_than_sign": "<",
     "greater_than_sign": ">",
     "escape": "esc",
+    "plus": "+",
 }
 
 

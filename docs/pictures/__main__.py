@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE.parents[1] / "tests"))
 from frtop_tui.app import FrtopApp, run_app  # noqa: E402
 from frtop_tui.sources.scripted import ScriptedSource  # noqa: E402
 from frtop_tui.terminal import end  # noqa: E402
-from screens.odd_scenes import SCENES  # noqa: E402
+from screens.asked_scenes import SCENES  # noqa: E402
 
 PICTURES = {
     "overview": ("hung", (100, 28), ()),
@@ -27,6 +27,11 @@ PICTURES = {
     "rank-80x24": ("hung", (80, 24), ("enter",)),
     "ranks": ("hung", (120, 28), ("2",)),
     "stacks": ("all_stacks", (100, 20), ("4",)),
+    "tensors": ("hung", (100, 24), ("slash", *"rank:12", "enter", "t")),
+    "hosts": ("hosts", (120, 28), ("3",)),
+    "jobs": ("jobs", (100, 16), ("J",)),
+    "captured": ("captured", (100, 28), ()),
+    "recorded": ("recorded", (100, 28), ()),
     "help": ("hung", (100, 36), ("question_mark",)),
     "healthy": ("healthy", (100, 24), ()),
     "dead": ("dead", (100, 28), ()),
@@ -35,16 +40,22 @@ PICTURES = {
     "no-agent": ("no_agent", (80, 24), ()),
 }
 """Name of the picture: scene, columns and rows, keys pressed."""
+THEN = {"tensors": "tensors"}
+"""The scene that follows when the keys were pressed."""
 
 
-async def draw(scene: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
+async def draw(scene: str, size: tuple[int, int], keys: tuple[str, ...], then: str = "") -> str:
     """One picture as SVG."""
-    app = FrtopApp(ScriptedSource([SCENES[scene]()]))
+    source = ScriptedSource([SCENES[scene]()])
+    app = FrtopApp(source, auto_capture=False)
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         for key in keys:
             await pilot.press(key)
             await pilot.pause()
+        if then:
+            source.give(SCENES[then]())
+            app.deliver()
         await pilot.pause(0.3)
         return app.export_screenshot(title=f"frtop {size[0]}x{size[1]}", simplify=True)
 
@@ -55,9 +66,9 @@ def main() -> int:
     parser.add_argument("only", nargs="*", metavar="NAME", help="draw these only")
     options = parser.parse_args()
     if options.live:
-        return end(run_app(ScriptedSource([SCENES[options.live]()])))
+        return end(run_app(ScriptedSource([SCENES[options.live]()]), auto_capture=False))
     for name in options.only or PICTURES:
-        drawn = asyncio.run(draw(*PICTURES[name]))
+        drawn = asyncio.run(draw(*PICTURES[name], THEN.get(name, "")))
         # Rich makes its ids up anew: a picture changes only when the program does.
         drawn = re.sub(r"terminal-\d+", f"frtop-{name}", drawn)
         (HERE / f"{name}.svg").write_text(drawn, encoding="utf-8")

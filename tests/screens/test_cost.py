@@ -38,7 +38,7 @@ async def test_a_changed_rank_is_one_cell_of_the_grid() -> None:
 
 async def test_a_frame_like_the_one_before_paints_nothing() -> None:
     async with driven(scenes.hung(), size=(200, 60)) as app:
-        for key in ("1", "2", "4", "1", "enter"):
+        for key in ("1", "2", "3", "4", "1", "t", "1", "enter"):
             await app.press(key)
             await app.sees("64/64 heard")
             views = list(app.screen.query(LineView))

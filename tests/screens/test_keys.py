@@ -9,6 +9,7 @@ import pytest
 
 from frtop_tui.app import FrtopApp, run_app
 from frtop_tui.screens.help import HelpScreen
+from frtop_tui.screens.hosts import HostsScreen
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
@@ -66,7 +67,9 @@ async def test_a_moved_cursor_stays_where_it_is_when_frames_come() -> None:
         assert app.app.screen.query_one(RankGrid).chosen == 38
 
 
-@pytest.mark.parametrize("keys", [(), ("enter",), ("2",), ("4",), ("question_mark",)])
+@pytest.mark.parametrize(
+    "keys", [(), ("enter",), ("2",), ("3",), ("4",), ("J",), ("t",), ("question_mark",)]
+)
 async def test_the_way_out_and_to_help_are_in_sight_in_a_small_terminal(
     keys: tuple[str, ...],
 ) -> None:
@@ -81,7 +84,7 @@ async def test_the_way_out_and_to_help_are_in_sight_in_a_small_terminal(
 
 async def test_keys_stand_in_the_order_of_need() -> None:
     async with driven(scenes.hung()) as app:
-        await app.sees(" enter look  b stacks  ? help  q quit  / filter  space mark  2 ranks")
+        await app.sees(" enter look  b stacks  t tensors  ? help  q quit  e capture  / filter")
 
 
 async def test_ones_own_frame_is_in_sight_of_the_innermost_one() -> None:
@@ -110,7 +113,8 @@ async def test_classes_out_of_sight_are_counted() -> None:
 
 async def test_numbers_switch_between_views() -> None:
     async with driven(scenes.hung()) as app:
-        for key, kind in (("2", RanksScreen), ("4", StacksScreen), ("1", Overview)):
+        views = (("2", RanksScreen), ("3", HostsScreen), ("4", StacksScreen), ("1", Overview))
+        for key, kind in views:
             await app.press(key)
             assert type(app.screen) is kind
         assert len(app.app.screen_stack) == 1
@@ -208,7 +212,7 @@ async def test_pause_keeps_the_moment_and_says_so() -> None:
 
 
 async def test_help_lists_the_keys_of_the_screen_it_was_opened_on() -> None:
-    async with driven(scenes.hung(), size=(100, 60)) as app:
+    async with driven(scenes.hung(), size=(100, 76)) as app:
         await app.press("question_mark")
         await app.sees(
             "help: keys of job", "look: queue, stack", "others wait for it", "host:node[0-3]"
@@ -227,8 +231,8 @@ async def test_help_shows_no_key_that_does_nothing() -> None:
         screen = app.screen
         assert isinstance(screen, HelpScreen)
         names = {name for keys, _ in screen.keys for name in keys.split()}
-        assert not names & {"e", "t", "3", "5", "6", "7", ":"}
-        assert {"?", "q", "Z", "y", "b", "/", "1", "2", "4", "enter", "space"} <= names
+        assert not names & {"5", "6", "7", ":"}
+        assert {"?", "q", "Z", "y", "b", "t", "e", "J", "/", "1", "2", "3", "4"} <= names
 
 
 async def test_copying_gives_the_verdict_or_says_that_there_is_none() -> None:

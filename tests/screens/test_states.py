@@ -9,7 +9,7 @@ import pytest
 from frtop_tui.job.model import Frame
 from frtop_tui.screens.rank import RankScreen
 
-from . import odd_scenes, scenes
+from . import asked_scenes, odd_scenes, scenes
 from .driving import driven
 
 
@@ -45,15 +45,15 @@ async def test_a_refused_connection_is_said_once() -> None:
 
 async def test_a_job_of_another_name_is_answered_with_the_names_there_are() -> None:
     async with driven(odd_scenes.another_job()) as app:
-        await app.sees("NO JOB · no job is called 'gpt'", "+1 job", "agents answer")
-        await app.sees("llama-70b, 64 ranks; to see it: frtop --job llama-70b")
+        await app.sees("NO JOB · no job is called 'gpt'", "+1 job (J)", "agents answer")
+        await app.sees("llama-70b, 64 ranks; to see it: J, or frtop --job llama-70b")
         assert "nothing heard" not in app.text()
 
 
 async def test_other_jobs_are_announced_with_the_way_to_them() -> None:
     async with driven(odd_scenes.pipeline(), size=(100, 60)) as app:
-        await app.sees("llama-70b · +1 other job · 64 ranks")
-        await app.sees("other job  llama 13b, 16 ranks; to see it: frtop --job 'llama 13b'")
+        await app.sees("llama-70b · +1 other job (J) · 64 ranks")
+        await app.sees("other job  llama 13b, 16 ranks; to see it: J, or frtop --job 'llama 13b'")
         await app.press("question_mark")
         await app.sees("+1 other job")
 
@@ -84,13 +84,13 @@ async def test_an_empty_frame_can_be_walked_through() -> None:
         assert app.source.dumped == []
 
 
-@pytest.mark.parametrize("scene", sorted(odd_scenes.SCENES))
+@pytest.mark.parametrize("scene", sorted(asked_scenes.SCENES))
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 60)])
 async def test_every_scene_is_drawn_on_every_screen(scene: str, size: tuple[int, int]) -> None:
     if scene == "many":
         pytest.skip("has its own test of cost")
-    async with driven(odd_scenes.SCENES[scene](), size=size) as app:
-        for key in ("enter", "escape", "2", "4", "question_mark", "1"):
+    async with driven(asked_scenes.SCENES[scene](), size=size) as app:
+        for key in ("enter", "t", "escape", "2", "3", "4", "J", "question_mark", "1"):
             await app.press(key)
             await app.sees("?")
 

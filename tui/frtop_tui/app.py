@@ -15,20 +15,37 @@ from typing import ClassVar, Final
 
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
-from frtop_tui.job.model import Frame
-from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, TakeStacks
+from frtop_tui.export.naming import default_path
+from frtop_tui.job.model import Frame, Writing
+from frtop_tui.job.naming import JobKey, job_key
+from frtop_tui.screens.automatic import due
+from frtop_tui.screens.base import (
+    ChooseJob,
+    FrameScreen,
+    InspectRank,
+    OpenRank,
+    OpenRanks,
+    OpenTensors,
+    SaveTensors,
+    TakeStacks,
+)
 from frtop_tui.screens.help import HelpScreen, key_rows
+from frtop_tui.screens.hosts import HostsScreen
+from frtop_tui.screens.jobs import JobsScreen
 from frtop_tui.screens.keyboard import OrderedKeys
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.painting import FrugalApp
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.stacks import StacksScreen
+from frtop_tui.screens.tensors import TensorsScreen
 from frtop_tui.sources.base import Source
 from frtop_tui.terminal import TerminalGone, is_there, watched
 from frtop_tui.widgets.wording import age, job_name
+from frtop_tui.widgets.writings import UNDER_WAY, sentence
 
 TICK_S: Final = 0.25
 LOST: Final = 128 + signal.SIGHUP
@@ -46,6 +63,9 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         "screens/rank.tcss",
         "screens/ranks.tcss",
         "screens/stacks.tcss",
+        "screens/tensors.tcss",
+        "screens/hosts.tcss",
+        "screens/jobs.tcss",
         "screens/help.tcss",
         "app.tcss",
     ]
@@ -54,8 +74,17 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         Binding("1", "view('job')", "job", show=False, tooltip="verdict and ranks", id="view.job"),
         Binding("2", "view('ranks')", "ranks", tooltip="all ranks as a table", id="view.ranks"),
         Binding(
+            "3",
+            "view('hosts')",
+            "hosts",
+            tooltip="who is heard, and what is wrong",
+            id="view.hosts",
+        ),
+        Binding(
             "4", "view('stacks')", "stacks", show=False, tooltip="merged stacks", id="view.stacks"
         ),
+        Binding("J", "jobs", "jobs", tooltip="choose among all jobs heard", id="jobs"),
+        Binding("e", "capture", "capture", tooltip="write all that is known", id="capture"),
         Binding("Z", "pause", "pause", tooltip="keep this moment on the screen", id="pause"),
         Binding("y", "copy", "copy", tooltip="copy the verdict", id="copy"),
         Binding("q", "quit", "quit", id="quit"),
@@ -65,14 +94,18 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         Binding("ctrl+p", "command_palette", "commands", show=False, id="palette"),
     ]
 
-    def __init__(self, source: Source, title: str = "frtop") -> None:
+    def __init__(self, source: Source, title: str = "frtop", *, auto_capture: bool = True) -> None:
         super().__init__()
         self.source = source
+        self.auto_capture = auto_capture
         self.title = title
         self.marked: set[int] = set()
         self.kept: Frame | None = None
         """The frame of the moment of the pause."""
         self._watching: tuple[int, ...] = ()
+        self._captured: set[JobKey] = set()
+        """Jobs that were captured by themselves: once each."""
+        self._writings: tuple[Writing, ...] = ()
         self._home_loop: asyncio.AbstractEventLoop | None = None
 
     def get_default_screen(self) -> Screen[None]:
@@ -85,10 +118,11 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
 
     def deliver(self) -> None:
         """Gives the newest frame, or the kept one, to the screen in sight."""
+        newest = self.source.frame()
+        self._keep(newest)
         screen = self.screen
         if not isinstance(screen, FrameScreen):
             return
-        newest = self.source.frame()
         badge = ""
         if self.kept is not None:
             behind = age(max(0, newest.now_ns - self.kept.now_ns) / 1e9)
@@ -97,6 +131,27 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         if screen.watches != self._watching:
             self._watching = screen.watches
             self.source.watch(self._watching)
+
+    def _keep(self, frame: Frame) -> None:
+        """What goes on whatever is in sight, and also in a pause: files."""
+        key = due(frame, self._captured) if self.auto_capture else None
+        if key is not None:
+            self._captured.add(key)
+            self._capture(frame, automatic=True)
+        if frame.writings == self._writings:
+            return
+        for writing in frame.writings:
+            if writing.state in UNDER_WAY or writing in self._writings:
+                continue
+            # Where a pane has a line for it, that is enough; elsewhere it would pass unseen.
+            told = isinstance(self.screen, Overview) or (
+                writing.kind == "tensors" and isinstance(self.screen, TensorsScreen)
+            )
+            if not told:
+                failed = writing.state == "failed"
+                severity: SeverityLevel = "warning" if failed else "information"
+                self.notify(sentence(writing), timeout=8, severity=severity)
+        self._writings = frame.writings
 
     def leave(self, status: int) -> None:
         """Ends from outside the loop: a signal, or a terminal that is gone."""
@@ -126,6 +181,8 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
             await self.pop_screen()
         if name == "ranks":
             await self.open(RanksScreen(self.marked))
+        elif name == "hosts":
+            await self.open(HostsScreen(self.marked))
         elif name == "stacks":
             await self.open(StacksScreen(self.marked))
         self.deliver()
@@ -136,7 +193,7 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         if isinstance(screen, HelpScreen):
             await self.pop_screen()
         elif isinstance(screen, FrameScreen):
-            keys = key_rows(screen.active_bindings.values())
+            keys = key_rows(screen.active_bindings.values(), screen.barred)
             await self.open(HelpScreen(self.marked, keys, screen.crumb))
 
     async def on_open_rank(self, event: OpenRank) -> None:
@@ -148,11 +205,47 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
     async def on_open_stacks(self) -> None:
         await self.open(StacksScreen(self.marked))
 
+    async def on_open_tensors(self, event: OpenTensors) -> None:
+        await self.open(TensorsScreen(self.marked, event.rank))
+
+    async def action_jobs(self) -> None:
+        """The jobs to choose from, over whatever is in sight."""
+        if not isinstance(self.screen, JobsScreen):
+            await self.open(JobsScreen(self.marked))
+
+    async def on_choose_job(self, event: ChooseJob) -> None:
+        """On to another job, from its first screen on; marks were of the old one's ranks."""
+        self.marked.clear()
+        self.source.choose(job_key(event.job))
+        await self.action_view("job")
+
+    def on_inspect_rank(self, event: InspectRank) -> None:
+        self.source.inspect(event.rank)
+
+    def on_save_tensors(self, event: SaveTensors) -> None:
+        self.source.save(event.rank, event.sequence, event.path)
+
+    def action_capture(self) -> None:
+        """Everything that is known, in one file in this folder."""
+        screen = self.screen
+        if isinstance(screen, FrameScreen) and screen.may("capture"):
+            self._capture(self.source.frame())
+
+    def _capture(self, frame: Frame, *, automatic: bool = False) -> None:
+        try:
+            path = default_path(frame, frame.wall_ns)
+        except OSError as error:  # the current folder was taken away
+            self.notify(f"Nothing can be captured here ({error.strerror}); start frtop elsewhere.")
+        else:
+            self.source.capture(path, automatic=automatic)
+
     def on_take_stacks(self, event: TakeStacks) -> None:
         self.source.dump(event.ranks)
 
     def action_pause(self) -> None:
         """Keeps the frame in sight; once more goes on with the newest."""
+        if isinstance(self.screen, FrameScreen) and not self.screen.may("pause"):
+            return
         self.kept = self.source.frame() if self.kept is None else None
         self.deliver()
 
@@ -177,12 +270,13 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
                 yield SystemCommand(binding.description, binding.tooltip, run)
 
 
-def run_app(source: Source, title: str = "frtop") -> int:
+def run_app(source: Source, title: str = "frtop", *, auto_capture: bool = True) -> int:
     """Shows a source until the user leaves, or the terminal does. Returns an exit status.
 
+    With `auto_capture` a confirmed hang is written to the current folder by itself, once.
     Threads of the terminal may outlive it: `terminal.end` is for the end of the process.
     """
-    app = FrtopApp(source, title)
+    app = FrtopApp(source, title, auto_capture=auto_capture)
     try:
         with watched(app.leave):
             app.run()

@@ -47,7 +47,8 @@ def _screen(job: DemoJob, source: LiveSource) -> int:
     from frtop_tui.app import run_app  # noqa: PLC0415 - Textual only when drawing
 
     _await_ranks(job, source)
-    return run_app(source)
+    # What it would write is of a job that is made to hang; `e` writes it all the same.
+    return run_app(source, auto_capture=False)
 
 
 def _headless(job: DemoJob, source: LiveSource) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import ClassVar
 
 from textual import events
@@ -12,7 +13,9 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Static
 
+from frtop_probe import wire
 from frtop_tui.job.model import Frame
+from frtop_tui.screens.barred import barred
 from frtop_tui.widgets.headline import Headline
 from frtop_tui.widgets.keyline import KeyLine
 from frtop_tui.widgets.spans import Line, plain
@@ -48,6 +51,30 @@ class TakeStacks(Message):
     def __init__(self, ranks: Iterable[int]) -> None:
         super().__init__()
         self.ranks = tuple(ranks)
+
+
+class OpenTensors(OpenRank):
+    """Somebody wants to look into the tensors of one rank."""
+
+
+class InspectRank(OpenRank):
+    """Somebody wants a rank asked what is in its tensors."""
+
+
+class SaveTensors(Message):
+    """Somebody wants the tensors of one pending op written."""
+
+    def __init__(self, rank: int, sequence: int, path: Path) -> None:
+        super().__init__()
+        self.rank, self.sequence, self.path = rank, sequence, path
+
+
+class ChooseJob(Message):
+    """Somebody wants another job on the screen."""
+
+    def __init__(self, job: wire.Job) -> None:
+        super().__init__()
+        self.job = job
 
 
 class FrameScreen(Screen[None]):
@@ -94,6 +121,23 @@ class FrameScreen(Screen[None]):
         """Ranks whose details this screen shows."""
         return ()
 
+    @property
+    def host(self) -> str:
+        """Where the rank is that this screen is about, if it is about one."""
+        return ""
+
+    def barred(self, action: str) -> str:
+        """Why this action can do nothing now, "" when it can."""
+        return "" if self.frame is None else barred(action, self.frame, self.host)
+
+    def may(self, action: str) -> bool:
+        """Whether an action can do something; if not, the user is told why."""
+        reason = self.barred(action)
+        if reason:
+            self.app.clear_notifications()  # pressed again, it is said once
+            self.app.notify(reason, timeout=8)
+        return not reason
+
     def crumbs(self) -> Line:
         """The path to here; empty where the job's own line stands instead."""
         names = [s.crumb for s in self.app.screen_stack if isinstance(s, FrameScreen) and s.crumb]
@@ -114,7 +158,9 @@ class FrameScreen(Screen[None]):
         headline = self.query_one(Headline)
         headline.frame, headline.crumbs = self.frame, self.crumbs()
         headline.badge = plain(f" {self.badge} ", "key") if self.badge else ()
+        headline.set_class(self.frame.recorded is not None, "-recorded")
         headline.redraw()
+        self.query_one(KeyLine).bar(self.barred)
 
     def on_mount(self) -> None:
         self.draw_all()

@@ -3,7 +3,7 @@
 Words are joined by "and"; `!` before a word turns it around. Pure.
 
     rank:0-7,64      these ranks; a bare list of numbers means the same
-    host:node[0-3]   hosts as ClusterShell writes them; without brackets, part of a name
+    host:node[0-3]   hosts as ClusterShell writes them; without brackets, a name or part of one
     group:tp         members of groups whose description or name begins so
     late             a posture, or its letter's word; several postures: `late,dead`
     marked           ranks marked with space
@@ -59,7 +59,7 @@ def _test(word: str, frame: Frame, marked: Collection[int]) -> Test:
     if field == "rank":
         return _in(_ranks(value))
     if field == "host":
-        return _host(value)
+        return _host(value, frame)
     return _in(
         member
         for group in frame.groups
@@ -91,8 +91,10 @@ def _in(ranks: Iterable[int]) -> Test:
     return lambda rank: rank.rank in wanted
 
 
-def _host(value: str) -> Test:
+def _host(value: str, frame: Frame) -> Test:
     if "[" not in value and "," not in value:
+        if any(rank.host == value for rank in frame.ranks.values()):
+            return lambda rank: rank.host == value  # node1 is not node10
         return lambda rank: value in rank.host
     from ClusterShell.NodeSet import (  # noqa: PLC0415  # a tenth of a second, only when used
         RESOLVER_NOGROUP,

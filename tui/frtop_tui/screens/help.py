@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -23,7 +23,11 @@ WORDS = {
     "pending": "issued and not complete; `blocked`: a thread cannot go on without it",
     "beat": "the recorder's sign of life, several a second",
     "heard": "ranks whose agent speaks; what is not heard is never called healthy",
-    "+1 other job": "one more job is heard; `frtop --job NAME` shows it",
+    "+1 other job": "one more job is heard; J chooses, `frtop --job NAME` starts with it",
+    "capture": "one file with all that is known, for `frtop open`; a confirmed hang makes its own",
+    "checksum": "equal where ranks hold the same data; of what is reduced, inputs may well differ",
+    "(t tensors)": "a key in brackets can do nothing now; pressed, it says why",
+    "may ask": "of a host: whether our key may ask its ranks (t, T), or only look",
     "idle": "of a thread: it waits; a hung main thread reads idle",
     "yours": "the innermost frame outside torch, the standard library and packages",
 }
@@ -33,8 +37,13 @@ FILTER = (
 )
 
 
-def key_rows(bindings: Iterable[ActiveBinding]) -> list[tuple[str, str]]:
-    """(keys, what they do), one row per action. Keys without an id are Textual's own."""
+def key_rows(
+    bindings: Iterable[ActiveBinding], barred: Callable[[str], str] = lambda _: ""
+) -> list[tuple[str, str]]:
+    """(keys, what they do), one row per action. Keys without an id are Textual's own.
+
+    Of an action that is barred, why is said in place of what it would do.
+    """
     rows: dict[str, tuple[list[str], str]] = {}
     ours = [binding for _, binding, enabled, _ in bindings if enabled and binding.id]
     # What the last line advertises comes first; moving about is what one knows already.
@@ -42,6 +51,9 @@ def key_rows(bindings: Iterable[ActiveBinding]) -> list[tuple[str, str]]:
         words = binding.description
         if binding.tooltip and binding.tooltip != words:
             words = f"{words}: {binding.tooltip}"
+        reason = barred(binding.action)
+        if reason:
+            words = f"({words}) not now: {reason}"
         rows.setdefault(binding.action, ([], words))[0].append(key_name(binding.key))
     return [(" ".join(keys), words) for keys, words in rows.values()]
 
@@ -58,7 +70,9 @@ class HelpLines(LineView):
         rows: list[Line] = []
         keys = 18
         for names, words in self.keys:
-            rows += wrap(words, width, "", (fit(names, keys) + " ", "key"))
+            barred = words.startswith("(")
+            name = (fit(names, keys) + " ", "dim" if barred else "key")
+            rows += wrap(words, width, "dim" if barred else "", name)
         rows += [(), plain("letters of the rank grid", "strong")]
         for posture, meaning in MEANINGS.items():
             label = f"{LETTERS[posture]} {posture}"

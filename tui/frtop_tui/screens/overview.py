@@ -11,7 +11,7 @@ from textual.containers import Container
 
 from frtop_probe.ring.fold import fold
 from frtop_tui.job.model import Frame
-from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, OpenStacks
+from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, OpenStacks, OpenTensors
 from frtop_tui.widgets.doing import causes, doing_at
 from frtop_tui.widgets.groups import GroupPanel
 from frtop_tui.widgets.lines import LineView
@@ -59,12 +59,13 @@ class Overview(FrameScreen):
     crumb = "job"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
+        Binding("t", "tensors", "tensors", tooltip="look into what is being reduced", id="tensors"),
         Binding("slash", "filter", "filter", tooltip="search ranks", id="filter"),
     ]
 
     def __init__(self, marked: set[int]) -> None:
         super().__init__(marked)
-        self._led_to: tuple[int, ...] = ()
+        self._led_to: tuple[object, ...] = ()
 
     def panes(self) -> ComposeResult:
         yield VerdictPanel()
@@ -83,10 +84,10 @@ class Overview(FrameScreen):
         grid = self.query_one(RankGrid)
         grid.show(frame)
         culprits = frame.verdicts[0].culprits if frame.verdicts else ()
-        if culprits and culprits != self._led_to:
+        if culprits and (frame.job, culprits) != self._led_to:
             # Once per verdict: `enter` leads to the culprit, but a moved cursor stays.
             grid.choose(culprits[0])
-            self._led_to = culprits
+            self._led_to = (frame.job, culprits)
         table = self.query_one(RankTable)
         if table.display:
             table.entitle("ranks to look at first")
@@ -115,6 +116,14 @@ class Overview(FrameScreen):
 
     def action_stacks(self) -> None:
         self.post_message(OpenStacks())
+
+    def action_tensors(self) -> None:
+        """Of the rank under the cursor, of the grid unless the list has the focus."""
+        table = self.query_one(RankTable)
+        row = table.chosen if table.has_focus else None
+        rank = row.rank if row is not None else self.query_one(RankGrid).chosen
+        if rank is not None and self.may("tensors"):
+            self.post_message(OpenTensors(rank))
 
     def action_filter(self) -> None:
         self.post_message(OpenRanks(editing=True))

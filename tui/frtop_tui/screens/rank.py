@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.job.model import Frame, RankView
-from frtop_tui.screens.base import FrameScreen, TakeStacks
+from frtop_tui.screens.base import FrameScreen, OpenTensors, TakeStacks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.others import OthersPane
 from frtop_tui.widgets.process_pane import ProcessPane
@@ -80,6 +80,7 @@ class RankScreen(FrameScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "back", tooltip="to where one came from", id="back"),
         Binding("b", "take", "stacks", tooltip="take its stacks now", id="stacks.take"),
+        Binding("t", "tensors", "tensors", tooltip="look into what is being reduced", id="tensors"),
         Binding("n", "neighbour(1)", "next rank", id="rank.next"),
         Binding("p", "neighbour(-1)", "previous", tooltip="previous rank", id="rank.previous"),
         Binding("F", "follow", "follow", tooltip="queue: back to the newest op", id="follow"),
@@ -97,6 +98,10 @@ class RankScreen(FrameScreen):
     @property
     def watches(self) -> tuple[int, ...]:
         return (self.rank,)
+
+    @property
+    def host(self) -> str:
+        return self.known.host if self.known is not None else ""
 
     def panes(self) -> ComposeResult:
         yield Banner(self.rank)
@@ -145,7 +150,12 @@ class RankScreen(FrameScreen):
         self.query_one(OthersPane).show(frame, self.known)
 
     def action_take(self) -> None:
-        self.post_message(TakeStacks((self.rank,)))
+        if self.may("take"):
+            self.post_message(TakeStacks((self.rank,)))
+
+    def action_tensors(self) -> None:
+        if self.may("tensors"):
+            self.post_message(OpenTensors(self.rank))
 
     def action_follow(self) -> None:
         self.query_one(QueuePane).follow()

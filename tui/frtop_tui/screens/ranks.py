@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
 from frtop_tui.job.model import Frame
-from frtop_tui.screens.base import FrameScreen, OpenRank, OpenStacks
+from frtop_tui.screens.base import FrameScreen, OpenRank, OpenStacks, OpenTensors
 from frtop_tui.screens.filter import FilterError, matching
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_table import RankTable
@@ -34,6 +34,7 @@ class RanksScreen(FrameScreen):
         ),
         Binding("I", "reverse", "reverse", tooltip="turn the order around", id="sort.reverse"),
         Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
+        Binding("t", "tensors", "tensors", tooltip="look into what is being reduced", id="tensors"),
     ]
 
     def __init__(self, marked: set[int], filter_text: str = "", *, editing: bool = False) -> None:
@@ -130,6 +131,11 @@ class RanksScreen(FrameScreen):
 
     def action_stacks(self) -> None:
         self.post_message(OpenStacks())
+
+    def action_tensors(self) -> None:
+        row = self.query_one(RankTable).chosen
+        if row is not None and self.may("tensors"):
+            self.post_message(OpenTensors(row.rank))
 
     def on_line_view_chosen(self, event: LineView.Chosen) -> None:
         table = self.query_one(RankTable)

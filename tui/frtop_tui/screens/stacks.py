@@ -43,7 +43,8 @@ class StacksScreen(FrameScreen):
         ranks = self.chosen(frame)
         if not self._asked and ranks:
             self._asked = True
-            self.action_take()
+            if not self.barred("take"):
+                self.action_take()
         tree = self.query_one(StackTree)
         tree.show(frame, ranks)
         whose = "of marked ranks" if self.only else "of all ranks"
@@ -54,7 +55,7 @@ class StacksScreen(FrameScreen):
             tree.entitle(f"stacks {whose}: {seen}{old}")
 
     def action_take(self) -> None:
-        if self.frame is not None:
+        if self.frame is not None and self.may("take"):
             ranks = [n for n in self.chosen(self.frame) if n in self.frame.ranks]
             if ranks:
                 self.post_message(TakeStacks(ranks))

@@ -7,8 +7,10 @@ from functools import lru_cache
 
 from frtop_tui.job.model import Frame
 from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.origin import origin_line
 from frtop_tui.widgets.spans import Line, clip, join, plain, spread
 from frtop_tui.widgets.wording import HEALTH_TONE, age, job_name, ranks_word
+from frtop_tui.widgets.writings import progress
 
 NOT_KILLED = ("healthy", "starting", "ended", "connecting", "empty")
 
@@ -47,7 +49,7 @@ def other_jobs(frame: Frame) -> str:
     """That there is more to see than this job; the panel below says how."""
     count = len(frame.other_jobs)
     word = "other job" if frame.job else "job"
-    return f"+{count} {word}{'s' * (count > 1)}" if count else ""
+    return f"+{count} {word}{'s' * (count > 1)} (J)" if count else ""
 
 
 def health_line(frame: Frame) -> Line:
@@ -60,6 +62,8 @@ def health_line(frame: Frame) -> Line:
     if left and frame.health not in NOT_KILLED:
         nearest = min(left)
         limit = f"times out in {age(nearest)}" if nearest > 0 else "its timeout has passed"
+        if frame.recorded is not None and nearest > 0:
+            limit = f"{age(nearest)} were left"
     if frame.health == "empty" and frame.problem:
         limit = frame.problem
     partial = frame.health == "healthy" and not frame.coverage.complete
@@ -103,8 +107,12 @@ class Headline(LineView, can_focus=False):
                 *self.crumbs,
             )
         )
-        right = join((self.badge, heard(self.frame)))
+        frame = self.frame
+        look = "read-only" if frame.read_only and frame.recorded is None else ""
+        right = join((self.badge, plain(progress(frame), "strong"), plain(look), heard(frame)))
+        above = () if frame.recorded is None else (origin_line(frame.recorded, width),)
         return (
+            *above,
             clip(first, width),
             spread((*plain(" "), *health_line(self.frame)), (*right, *plain(" ")), width),
         )

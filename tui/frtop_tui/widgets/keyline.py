@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from textual.binding import Binding
 
@@ -17,11 +17,19 @@ KEY_NAMES = {
     "left_square_bracket": "[",
     "right_square_bracket": "]",
     "escape": "esc",
+    "plus": "+",
 }
 
 
-FIRST = ("open", "back", "take", "help", "quit", "filter", "mark", "view")
+FIRST = (
+    *("open", "back", "take", "tensors", "help", "quit"),
+    *("capture", "filter", "mark", "next", "view"),
+)
 """Last or first parts of the ids of bindings, in the order of a tired person's needs."""
+
+
+Key = tuple[str, str, str]
+"""Key, what it does in a word, and its action."""
 
 
 def need(binding: Binding) -> int:
@@ -40,16 +48,25 @@ class KeyLine(LineView, can_focus=False):
 
     def __init__(self) -> None:
         super().__init__(id="keys")
-        self.keys: tuple[tuple[str, str], ...] = ()
+        self.keys: tuple[Key, ...] = ()
+        self.barred: Callable[[str], str] = lambda _: ""
 
     def content(self, width: int) -> Sequence[Line]:
         spans: list[Span] = [(" ", "")]
-        for key, words in self.keys:
+        for key, words, action in self.keys:
             added: Line = ((key_name(key), "key"), (f" {words}  ", "dim"))
+            if self.barred(action):
+                # In brackets as well: not every terminal shows what is dim.
+                added = ((f"({key_name(key)} {words})  ", "dim"),)
             if width_of((*spans, *added)) > width + 2:
                 break
             spans.extend(added)
         return (tuple(spans),)
+
+    def bar(self, barred: Callable[[str], str]) -> None:
+        """Takes over which actions can do nothing now; they are shown as such."""
+        self.barred = barred
+        self.redraw()
 
     def on_mount(self) -> None:
         self.watch(self.screen, "focused", self.follow)
@@ -64,5 +81,5 @@ class KeyLine(LineView, can_focus=False):
             if binding.show and enabled and binding.action not in found:
                 found[binding.action] = binding
         ordered = sorted(found.values(), key=need)
-        self.keys = tuple((b.key_display or b.key, b.description) for b in ordered)
+        self.keys = tuple((b.key_display or b.key, b.description, b.action) for b in ordered)
         self.redraw()

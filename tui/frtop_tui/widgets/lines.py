@@ -150,10 +150,14 @@ class LineView(ScrollView, can_focus=True):
 
     def on_mount(self) -> None:
         self.redraw()
+        # A scrollbar takes room; lines that do not change would stay cut off under it.
+        self.watch(self, "show_vertical_scrollbar", self.redraw, init=False)
 
     def on_resize(self) -> None:
         self._shown = {}
         self.redraw()
+        if self.has_cursor:
+            self.move_to(self.cursor)
         self.refresh()
 
     def on_focus(self) -> None:

@@ -117,6 +117,24 @@ def join(parts: Iterable[Line], between: str = " · ", tone: str = "dim") -> Lin
     return tuple(spans)
 
 
+def flow(parts: Iterable[Line], width: int, indent: str = "", between: str = "   ") -> list[Line]:
+    """Parts side by side in as many lines as they need; none is torn in two."""
+    rows: list[list[Line]] = []
+    used = 0
+    for part in parts:
+        length = width_of(part)
+        if not length:
+            continue
+        if rows and used + len(between) + length <= width:
+            rows[-1].append(part)
+            used += len(between) + length
+        else:
+            rows.append([part])
+            used = len(indent) + length
+    lead: Line = ((indent, ""),) if indent else ()
+    return [clip((*lead, *join(row, between, "")), width) for row in rows]
+
+
 def changed_columns(old: Line, new: Line) -> Sequence[tuple[int, int]]:
     """Where two lines differ, as (column, width); a cell that kept its place is skipped."""
     found: list[tuple[int, int]] = []

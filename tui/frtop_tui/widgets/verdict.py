@@ -11,6 +11,7 @@ from frtop_tui.job.naming import job_title
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 from frtop_tui.widgets.wording import URGENCY, age, ranks_word
+from frtop_tui.widgets.writings import writing_lines
 
 KINDS = {
     "dead": "died",
@@ -94,11 +95,16 @@ def panel_lines(frame: Frame, width: int) -> list[Line]:
             head = f"{index + 1} of {len(frame.verdicts)}  {status(verdict, frame.now_ns)}"
             rows.append(plain(head, "dim"))
         rows += verdict_lines(verdict, width)
+    if frame.verdicts:
+        # Before the evidence: where the file is must be in sight in a small terminal.
+        rows += writing_lines(frame, width)
     for index, verdict in enumerate(frame.verdicts):
         # After all verdicts: the second cause matters more than the evidence of the first.
         rows += evidence_lines(verdict, width, f" {index + 1}" if several else "")
     if not frame.verdicts and not frame.problem:
         rows += wrap(no_verdict(frame), width, "good" if frame.health == "healthy" else "")
+    if not frame.verdicts:
+        rows += writing_lines(frame, width)
     return rows + note_lines(frame, width)
 
 
@@ -113,7 +119,8 @@ def note_lines(frame: Frame, width: int) -> list[Line]:
             rows += wrap("connecting", width, "dim", (label, "strong"))
         for note in host.notes:
             rows += wrap(note, width, "dim", (label, "dim"))
-    for note in (*frame.notes, *frame.coverage.notes):
+    origin = frame.recorded.notes if frame.recorded is not None else ()
+    for note in (*origin, *frame.notes, *frame.coverage.notes):
         rows += wrap(note, width, "dim", ("note  ", "dim"))
     for rank in frame.ranks.values():
         for note in rank.notes:
@@ -121,7 +128,7 @@ def note_lines(frame: Frame, width: int) -> list[Line]:
     for job in frame.other_jobs:
         name = job_title(job)
         size = f", {ranks_word(job.world_size)}" if job.world_size else ""
-        words = f"{name}{size}; to see it: frtop --job {quote(name)}"
+        words = f"{name}{size}; to see it: J, or frtop --job {quote(name)}"
         rows += wrap(words, width, "", ("other job  ", "dim"))
     return rows
 

@@ -1,0 +1,204 @@
+"""`e`, captures nobody asked for, and frames that were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from frtop_tui.app import FrtopApp
+from frtop_tui.job.model import Frame, Writing
+from frtop_tui.job.naming import job_key
+from frtop_tui.screens.automatic import due
+from frtop_tui.screens.tensors import TensorsScreen
+from frtop_tui.sources.scripted import ScriptedSource
+from frtop_tui.widgets.origin import moment
+from frtop_tui.widgets.writings import file_size, sentence
+
+from . import asked_scenes, scenes
+from .driving import driven
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    assert not list(tmp_path.iterdir())
+
+
+def suspect(frame: Frame) -> Frame:
+    return replace(frame, verdicts=(replace(frame.verdicts[0], confidence="suspect"),))
+
+
+@pytest.mark.parametrize("health", ["hung", "dead", "diverged"])
+def test_what_is_confirmed_and_bad_is_due_once(health: str) -> None:
+    frame = replace(scenes.hung(), health=health)  # type: ignore[arg-type]
+    assert due(frame, ()) == job_key(scenes.JOB)
+    assert due(frame, {job_key(scenes.JOB)}) is None
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        suspect(scenes.hung()),
+        replace(scenes.hung(), health="held up"),
+        replace(scenes.hung(), health="unheard"),
+        replace(scenes.hung(), verdicts=()),
+        replace(scenes.hung(), job=None),
+        asked_scenes.recorded(),
+        scenes.healthy(),
+    ],
+    ids=["suspect", "held up", "unheard", "no verdict", "no job", "recorded", "healthy"],
+)
+def test_nothing_else_is_due(frame: Frame) -> None:
+    assert due(frame, ()) is None
+
+
+async def test_a_confirmed_hang_is_captured_by_itself_once_a_job(folder: Path) -> None:
+    async with driven(suspect(scenes.hung())) as app:
+        assert app.source.captured == []
+        await app.give(scenes.hung())
+        await app.give(scenes.dead())
+        ((path, automatic),) = app.source.captured
+        assert automatic
+        assert path.parent == folder
+        assert path.name.startswith("frtop-llama-70b-")
+        again = structs.replace(scenes.JOB, attempt=1)
+        await app.give(replace(scenes.hung(), job=again))
+        assert [automatic for _, automatic in app.source.captured] == [True, True]
+
+
+async def test_a_hang_is_captured_also_in_a_pause_and_behind_the_palette() -> None:
+    async with driven(scenes.healthy()) as app:
+        await app.press("Z", "ctrl+p")
+        await app.give(scenes.hung())
+        await app.until(lambda: len(app.source.captured) == 1)
+
+
+async def test_nothing_captures_itself_where_that_is_switched_off() -> None:
+    source = ScriptedSource([scenes.hung()])
+    async with FrtopApp(source, auto_capture=False).run_test() as pilot:
+        await pilot.pause()
+        await pilot.press("e")
+        await pilot.pause()
+    assert [automatic for _, automatic in source.captured] == [False]
+
+
+async def test_e_captures_and_says_how_far_it_is_and_where() -> None:
+    async with driven(scenes.healthy(), size=(100, 30)) as app:
+        await app.press("enter", "e")
+        ((path, automatic),) = app.source.captured
+        assert not automatic
+        writing = Writing("capture", "collecting", str(path), 23, 64)
+        await app.give(replace(scenes.healthy(), writings=(writing,)))
+        await app.sees("capturing 23/64 ranks", "(e capture)")
+        await app.press("e")
+        await app.sees("A capture is under way")
+        assert len(app.source.captured) == 1
+        done = replace(writing, state="written", size=3_250_000)
+        await app.give(replace(scenes.healthy(), writings=(done,)))
+        # Where there is no verdict's panel, it is called out.
+        await app.sees(f"captured: {path.name}, 3.1 MB")
+        await app.press("1")
+        await app.sees(f"file  captured: {path.name}, 3.1 MB", "captured · 64/64 heard")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (200, 60)])
+async def test_where_the_capture_is_stays_at_the_verdict(size: tuple[int, int]) -> None:
+    async with driven(asked_scenes.captured(), size=size) as app:
+        await app.sees("captured by itself: frtop-llama-70b-0302.cap, 3.1 MB")
+
+
+async def test_a_capture_that_fails_is_a_sentence() -> None:
+    failed = Writing("capture", "failed", "x.cap", problem="/full cannot be written: cd elsewhere")
+    async with driven(scenes.hung()) as app:
+        await app.press("2")
+        await app.give(replace(scenes.hung(), writings=(failed,)))
+        await app.sees("the capture failed: /full cannot be")
+        await app.press("1")
+        await app.sees("the capture failed: /full cannot be written: cd elsewhere")
+
+
+def test_what_is_missing_in_a_file_stands_behind_it() -> None:
+    writing = Writing("capture", "written", "/elsewhere/a.cap", size=812, problem="node7 is silent")
+    assert sentence(writing) == "captured: /elsewhere/a.cap, 812 B; node7 is silent"
+    assert file_size(3_250_000) == "3.1 MB"
+
+
+async def test_without_a_job_there_is_nothing_to_capture() -> None:
+    async with driven(scenes.no_agent()) as app:
+        await app.press("e")
+        await app.sees("There is no job to capture.")
+        assert app.source.captured == []
+
+
+async def test_a_folder_that_was_taken_away_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> Path:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr("frtop_tui.app.default_path", gone)
+    async with driven(scenes.hung()) as app:
+        await app.sees("Nothing can be captured here")
+        await app.press("e", "2")
+        await app.sees("ranks 64")
+
+
+@pytest.mark.parametrize("keys", [(), ("enter",), ("2",), ("3",), ("4",), ("J",), ("t",)])
+async def test_what_was_recorded_is_never_taken_for_live(keys: tuple[str, ...]) -> None:
+    async with driven(asked_scenes.recorded(), size=(100, 30)) as app:
+        await app.press(*keys)
+        await app.sees(f"CAPTURE of {moment(scenes.WALL)} by alice@laptop · not live")
+        await app.sees("5m48s were left")
+        assert "times out in" not in app.text()
+        assert "read-only" not in app.text()
+        assert app.source.captured == []
+
+
+async def test_keys_that_need_a_living_job_say_that_there_is_none() -> None:
+    async with driven(asked_scenes.recorded(), size=(100, 30)) as app:
+        await app.press("enter")
+        await app.sees("(b stacks)", "t tensors", "(e capture)", "threading.py")
+        await app.press("b")
+        await app.sees("There is no live job to take stacks of", "is a capture of 20")
+        await app.press("t", "t")
+        await app.sees("There is no live job to ask", "The capture holds no tensors of rank 37")
+        await app.press("e", "Z")
+        await app.sees("Nothing moves here")
+        assert "PAUSED" not in app.text()
+        await app.press("4", "b")
+        source = app.source
+        assert (source.dumped, source.inspected, source.captured) == ([], [], [])
+
+
+async def test_tensors_that_were_recorded_are_shown_and_cannot_be_saved() -> None:
+    async with driven(asked_scenes.recorded(), size=(100, 30)) as app:
+        await app.press("slash", "1", "2", "enter", "t")
+        assert isinstance(app.screen, TensorsScreen)
+        await app.sees("NaN 3", "as of 2s ago", "(t ask again)", "(T save)")
+        await app.press("T")
+        await app.sees("There is no live job to ask")
+        assert app.source.saved == []
+
+
+async def test_black_boxes_can_be_made_one_capture() -> None:
+    frame = asked_scenes.recorded()
+    assert frame.recorded is not None
+    boxes = replace(frame, recorded=replace(frame.recorded, kind="black box"))
+    async with driven(boxes) as app:
+        await app.sees("BLACK BOX of ")
+        await app.press("e")
+        assert [automatic for _, automatic in app.source.captured] == [False]
+
+
+async def test_help_says_why_a_key_does_nothing() -> None:
+    async with driven(asked_scenes.recorded(), size=(120, 60)) as app:
+        await app.press("enter", "question_mark")
+        await app.sees("(stacks: take its stacks now) not now: There is no live job")
+
+
+async def test_what_is_missing_in_the_file_is_shown() -> None:
+    async with driven(asked_scenes.recorded(), size=(100, 40)) as app:
+        await app.sees("the history of rank 7 could not be had")

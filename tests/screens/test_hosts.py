@@ -1,0 +1,136 @@
+"""The view of hosts: who is heard, what is wrong, what one may do there."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from frtop_tui.job.model import HostView
+from frtop_tui.screens.hosts import filter_of
+from frtop_tui.screens.ranks import RanksScreen
+from frtop_tui.widgets.clock import clock_sentence, offset
+from frtop_tui.widgets.hosts import HostRow, HostTable, rows_of
+
+from . import asked_scenes, scenes
+from .driving import driven
+
+MS = 1_000_000
+
+
+async def test_no_two_states_of_a_host_look_alike() -> None:
+    async with driven(asked_scenes.hosts(), size=(120, 30)) as app:
+        await app.press("3")
+        await app.sees("hosts 8: 1 failed, 1 silent, 1 connecting, 5 heard")
+        await app.sees("failed", "silent 41s", "connecting", "heard", "10.0.0.7:7677")
+        table = app.screen.query_one(HostTable)
+        assert [row.host.name for row in table.rows][:4] == ["node6", "node7", "node5", "node0"]
+        tones = {table.columns[1].cell(row) for row in table.rows}
+        assert len(tones) == len({tone for _, tone in tones}) == 4
+
+
+async def test_the_host_under_the_cursor_is_told_in_full() -> None:
+    async with driven(asked_scenes.hosts()) as app:
+        await app.press("3")
+        await app.sees("node6 refuses our key", "never heard")
+        await app.press("j")
+        await app.sees("node7 has not been heard for 41s", "last heard 41s ago", "3 updates from")
+        await app.press("j")
+        await app.sees("not heard yet")
+        await app.press("j", "j", "j", "j")
+        await app.sees("note    rank 29: no room for its ring", "we may look there")
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 60)])
+async def test_whether_one_may_ask_is_in_sight_at_every_size(size: tuple[int, int]) -> None:
+    async with driven(asked_scenes.hosts(), size=size) as app:
+        await app.press("3", "G", "k")
+        await app.sees("look only")
+        if size[0] >= 80:
+            await app.sees("+0.3 ms ±0.3")
+
+
+async def test_enter_leads_to_the_ranks_of_that_host_and_of_no_other() -> None:
+    frame = scenes.hung()
+    ranks = {n: replace(view, host=f"node{n // 8 + 1}") for n, view in frame.ranks.items()}
+    ranks[63] = replace(ranks[63], host="node10")
+    names = sorted({view.host for view in ranks.values()})
+    hosts = tuple(HostView(name, "heard", heard_ns=scenes.NOW) for name in names)
+    async with driven(replace(frame, ranks=ranks, hosts=hosts), size=(100, 30)) as app:
+        await app.press("3", "enter")
+        await app.sees("ranks 8 of 64, filter host:node1")
+        assert isinstance(app.screen, RanksScreen)
+        await app.press("escape", "escape")
+        await app.sees("job > hosts")
+
+
+def test_an_address_that_is_no_word_of_a_filter_is_told_by_its_ranks() -> None:
+    odd = HostRow(HostView("[fd00::1]:7677", "heard"), (3, 4, 5), 0.1)
+    assert filter_of(odd) == "rank:3-5"
+    assert filter_of(replace(odd, host=HostView("node1:7677", "heard"))) == "host:node1:7677"
+
+
+async def test_the_cursor_stays_on_its_host_when_another_fails() -> None:
+    frame = asked_scenes.many_hosts(20, silent=0)
+    async with driven(frame) as app:
+        await app.press("3", "j", "j")
+        table = app.screen.query_one(HostTable)
+        assert table.chosen is not None
+        assert table.chosen.host.name == "node2"
+        hosts = (*frame.hosts[:19], replace(frame.hosts[19], state="failed", problem="gone"))
+        await app.give(replace(frame, hosts=hosts))
+        assert table.chosen.host.name == "node2"
+        await app.sees("hosts 20: 1 failed, 19 heard")
+
+
+async def test_a_thousand_hosts_cost_little() -> None:
+    frame = asked_scenes.many_hosts()
+    async with driven(frame, size=(160, 50)) as app:
+        await app.press("3")
+        await app.sees("hosts 1,000: 3 silent, 997 heard")
+        table = app.screen.query_one(HostTable)
+        table.cells_repainted = 0
+        hosts = (*frame.hosts[:-1], replace(frame.hosts[-1], lost_updates=7))
+        begin = time.process_time()
+        await app.give(replace(frame, hosts=hosts))
+        print(f"1,000 hosts, 8,000 ranks: {(time.process_time() - begin) * 1e3:.1f} ms CPU a tick")
+        assert table.cells_repainted == 0
+        await app.press("G")
+        await app.sees("node999")
+        await app.give(replace(frame))
+        table.cells_repainted = 0
+        hosts = (*frame.hosts[:-1], replace(frame.hosts[-1], lost_updates=8))
+        await app.give(replace(frame, hosts=hosts))
+        assert table.cells_repainted == 1
+
+
+@pytest.mark.parametrize(
+    ("clock_ns", "error_ns", "shown"),
+    [
+        (-1_200_000, 250_000, "+1.2 ms ±0.3"),
+        (3 * MS, 20_000, "-3.0 ms ±0.1"),
+        (0, 40_000, "+0.0 ms ±0.1"),
+        (-90 * scenes.S, MS, "+90.0 s ±0.1"),
+        (5, None, ""),
+    ],
+)
+def test_clocks_say_how_far_they_are_and_never_promise_too_much(
+    clock_ns: int, error_ns: int | None, shown: str
+) -> None:
+    host = HostView("a", "heard", clock_ns=clock_ns, clock_error_ns=error_ns)
+    assert offset(host) == shown
+
+
+def test_the_clock_in_words() -> None:
+    host = HostView("a", "heard", clock_ns=-1_200_000, clock_error_ns=250_000)
+    assert clock_sentence(host).startswith("its clock is 1.2 ms ahead of ours, ±0.3")
+    assert "behind" in clock_sentence(replace(host, clock_ns=9 * MS))
+    assert "agrees" in clock_sentence(replace(host, clock_ns=200_000))
+    assert "not been compared" in clock_sentence(replace(host, clock_error_ns=None))
+
+
+def test_ranks_of_hosts_nobody_named_do_not_disturb() -> None:
+    frame = replace(scenes.hung(), hosts=scenes.hosts()[:1])
+    (row,) = rows_of(frame)
+    assert row.ranks == tuple(range(8))

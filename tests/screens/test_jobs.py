@@ -1,0 +1,86 @@
+"""`J`: the jobs there are, and on to another one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from frtop_probe import wire
+from frtop_tui.job.naming import job_key
+from frtop_tui.screens.overview import Overview
+from frtop_tui.widgets.jobs import rows_of
+from frtop_tui.widgets.rank_grid import RankGrid
+
+from . import asked_scenes, odd_scenes, scenes
+from .driving import driven
+
+
+async def test_jobs_are_told_apart_and_the_one_on_the_screen_is_marked() -> None:
+    async with driven(asked_scenes.jobs(), size=(120, 24)) as app:
+        await app.sees("+2 other jobs (J)")
+        await app.press("J")
+        await app.sees("jobs 3", "> llama-70b", "live, shown", "llama 13b", "node1:29511", "ended")
+        assert [
+            (row.job.attempt, row.lives, row.shown) for row in rows_of(asked_scenes.jobs())
+        ] == [
+            (1, True, True),
+            (0, True, False),
+            (0, False, False),
+        ]
+
+
+async def test_enter_chooses_a_job_and_leads_to_its_first_screen() -> None:
+    frame = asked_scenes.jobs()
+    async with driven(frame) as app:
+        await app.press("space", "2", "J", "j", "enter")
+        assert app.source.chosen == [job_key(frame.other_jobs[1])]
+        assert isinstance(app.screen, Overview)
+        assert len(app.app.screen_stack) == 1
+        # Marks were of ranks of the job before.
+        assert app.app.marked == set()
+
+
+async def test_where_no_job_is_shown_those_there_are_can_be_chosen() -> None:
+    async with driven(odd_scenes.another_job()) as app:
+        await app.sees("+1 job (J)", "to see it: J")
+        await app.press("J", "enter")
+        assert app.source.chosen == [job_key(scenes.JOB)]
+
+
+async def test_without_any_job_the_picker_says_what_to_do() -> None:
+    async with driven(scenes.connecting()) as app:
+        await app.press("J")
+        await app.sees("no job is known yet: `frtop run -- torchrun ...` starts one")
+        await app.press("enter", "escape")
+        assert isinstance(app.screen, Overview)
+        assert app.source.chosen == []
+
+
+@pytest.mark.parametrize("how", ["ended", "dead"])
+def test_a_job_whose_ranks_are_all_gone_is_not_live(how: str) -> None:
+    frame = odd_scenes.over() if how == "dead" else replace(scenes.healthy(), health="ended")
+    assert not rows_of(frame)[0].lives
+
+
+async def test_the_cursor_stays_on_its_job() -> None:
+    frame = asked_scenes.jobs()
+    async with driven(frame) as app:
+        await app.press("J", "j")
+        new = wire.Job("node9", 29500, 8, name="new")
+        await app.give(
+            replace(
+                frame, other_jobs=(new, *frame.other_jobs), running_jobs=(new, *frame.running_jobs)
+            )
+        )
+        await app.press("enter")
+        assert app.source.chosen == [job_key(frame.other_jobs[1])]
+
+
+async def test_the_culprit_of_the_next_job_is_led_to_again() -> None:
+    async with driven(scenes.hung()) as app:
+        grid = app.screen.query_one(RankGrid)
+        await app.press("l")
+        assert grid.chosen == 38
+        await app.give(replace(scenes.hung(), job=wire.Job("node0", 29501, 64)))
+        assert grid.chosen == scenes.CULPRIT
