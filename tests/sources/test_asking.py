@@ -11,26 +11,9 @@ from frtop_tui.diagnosis.engine import Wanted
 from frtop_tui.job.model import Frame, RankView
 from frtop_tui.sources.asking import ANSWER_NS, WATCH_NS, Asking
 from frtop_tui.sources.line import Line
+from sources.seam import Ears
 
 S = 1_000_000_000
-
-
-class Ears:
-    """Stands where the sockets are: keeps what was asked, or refuses to send."""
-
-    def __init__(self) -> None:
-        self.open = True
-        self.asked: list[tuple[str, wire.Ask]] = []
-
-    def ask(self, place: str, question: wire.Ask) -> bool:
-        if self.open:
-            self.asked.append((place, question))
-        return self.open
-
-    def looks(self) -> list[tuple[str, tuple[int, ...], bool]]:
-        found = [(p, q.keys, q.stacks) for p, q in self.asked if isinstance(q, wire.AskLook)]
-        self.asked.clear()
-        return found
 
 
 @pytest.fixture
@@ -124,3 +107,24 @@ def test_a_state_that_is_owed_is_not_asked_for_twice(ears: Ears, asking: Asking)
     assert len(ears.asked) == 2
     asking.turn(None, S + ANSWER_NS)
     assert len(ears.asked) == 3
+
+
+def test_a_slow_host_is_not_buried_under_the_same_question(ears: Ears, asking: Asking) -> None:
+    asking.state("n", 0)
+    for half_second in range(1, 121):
+        asking.turn(None, half_second * S // 2)
+    states = [question for _, question in ears.asked if isinstance(question, wire.AskState)]
+    assert len(states) == 5  # at 0, 3, 9, 21 and 51 s
+
+
+def test_a_host_that_takes_long_is_given_the_time_for_looks_too(ears: Ears, asking: Asking) -> None:
+    asking.state("n", 0)
+    asking.settle("n", wire.StateAnswer(1, wire.Update("n", "i", 1, 0, 0)), 5 * S)
+    asking.want([Wanted("n", 1, (), True)])
+    asking.turn(frame_of(), 5 * S)
+    ears.asked.clear()
+    asking.want([Wanted("n", 1, (), True)])
+    asking.turn(frame_of(), 14 * S)
+    assert not ears.asked
+    asking.turn(frame_of(), 15 * S)
+    assert ears.looks() == [("n", (1,), True)]

@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import zmq
 
 from frtop_probe import keys, wire
 from frtop_probe.agent import announcement
 from frtop_tui.errors import Unreachable, WrongKey
+from frtop_tui.sources import line as line_module
+from frtop_tui.sources import servers
 from frtop_tui.sources.line import Answered, Down, Happening, Heard, Line, Up
 from frtop_tui.sources.places import Place
 from sources.conftest import Start
@@ -57,11 +60,19 @@ def test_state_is_asked_and_updates_follow(here: Place, line: Line) -> None:
     assert heard.update.number > answered.answer.update.number
 
 
-def test_another_key_is_told_from_absence(
+@pytest.fixture
+def stranger(
     here: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "other"))
-    line = Line(keys.load(create=True))
+) -> Iterator[keys.KeyPair]:
+    """Somebody else's pair, of whom the agent has never heard."""
+    owner = keys.load(create=False)
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "elsewhere" / "key"))
+    yield keys.load(create=True)
+    assert owner.public != keys.load(create=False).public
+
+
+def test_another_key_is_told_from_absence(here: Place, stranger: keys.KeyPair) -> None:
+    line = Line(stranger)
     try:
         line.connect(here)
         down = until(line, lambda h: isinstance(h, Down))
@@ -70,6 +81,72 @@ def test_another_key_is_told_from_absence(
     assert isinstance(down, Down)
     assert isinstance(down.error, WrongKey)
     assert "FRTOP_KEY_FILE" in down.error.next_step
+    assert "frtop key trust" in down.error.next_step
+
+
+def trust(pair: keys.KeyPair, *others: bytes) -> None:
+    lines = [keys.shown(other) for other in others]
+    file = pair.path.with_name(keys.TRUSTED)
+    file.write_text("\n".join(lines))
+    file.chmod(0o600)
+
+
+def test_one_whom_we_trust_and_who_does_not_admit_us_is_told_from_a_stranger(
+    here: Place, stranger: keys.KeyPair, tmp_path: Path
+) -> None:
+    trust(stranger, announced(tmp_path).encode())
+    line = Line(stranger)
+    try:
+        line.connect(here)
+        down = until(line, lambda h: isinstance(h, Down))
+    finally:
+        line.close()
+    assert isinstance(down, Down)
+    assert "does not admit our key" in down.error.text
+    assert f"frtop key admit {stranger.shown}" in down.error.next_step
+
+
+def announced(tmp_path: Path) -> str:
+    card = announcement.read(tmp_path / "frtop")
+    assert card is not None
+    return card.public_key
+
+
+def test_trusted_keys_are_tried_one_after_the_other(
+    here: Place, stranger: keys.KeyPair, tmp_path: Path
+) -> None:
+    owners = announced(tmp_path).encode()
+    admitted = tmp_path / keys.AUTHORIZED  # beside the owner's key file
+    admitted.write_text(f"{keys.shown(stranger.public)} read\n")
+    admitted.chmod(0o600)
+    trust(stranger, zmq.curve_keypair()[0], owners)
+    line = Line(stranger)
+    try:
+        line.connect(here)
+        until(line, lambda h: h == Up("node0"))
+        assert line.ask("node0", wire.AskState(1))
+        answered = until(line, lambda h: isinstance(h, Answered))
+        assert isinstance(answered, Answered)
+        assert isinstance(answered.answer, wire.StateAnswer)
+        assert not answered.answer.may_act
+        until(line, lambda h: isinstance(h, Heard))  # updates come by the same key
+    finally:
+        line.close()
+
+
+def test_a_key_that_is_trusted_later_is_taken_up(
+    here: Place, stranger: keys.KeyPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "FRESH_S", 0.0)
+    monkeypatch.setattr(line_module, "ROUND_S", 0.2)
+    line = Line(stranger)
+    try:
+        line.connect(here)
+        until(line, lambda h: isinstance(h, Down))
+        trust(stranger, announced(tmp_path).encode())
+        until(line, lambda h: isinstance(h, Down) and "does not admit" in h.error.text)
+    finally:
+        line.close()
 
 
 def test_nobody_there(line: Line) -> None:

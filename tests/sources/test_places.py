@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from frtop_tui.errors import FrtopError, UnknownHost, UsageError
+from frtop_tui.sources import places
 from frtop_tui.sources.places import Place, Resolver, expand, resolve
 
 
@@ -91,3 +92,45 @@ def test_a_name_that_takes_long_keeps_no_other_waiting(monkeypatch: pytest.Monke
         assert [name for name, _ in found] == [expected]
         found = []
         release.set()
+
+
+def test_very_many_slow_names_keep_a_quick_one_waiting_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    release = threading.Event()
+
+    def slow(host: str, *rest: object, **more: object) -> list[object]:
+        if host != "quick":
+            release.wait(20)
+            raise OSError("timed out")
+        return [(None, None, None, "", ("10.0.0.1", 1))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    monkeypatch.setattr(places, "SLOW_S", 0.05)
+    resolver = Resolver([*(f"slow{n}" for n in range(40)), "quick"])
+    found: list[tuple[str, Place | FrtopError]] = []
+    end = time.monotonic() + 10
+    while not found and time.monotonic() < end:
+        found = list(resolver.found())
+    release.set()
+    assert [name for name, _ in found] == ["quick"]
+
+
+def test_a_name_can_be_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = iter(["10.0.0.1", "10.0.0.2"])
+
+    def moving(*_: object, **__: object) -> list[object]:
+        return [(None, None, None, "", (next(addresses, "10.0.0.3"), 1))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", moving)
+    resolver = Resolver(["moving"])
+    seen = []
+    for _ in range(2):
+        end = time.monotonic() + 10
+        while not (found := list(resolver.found())) and time.monotonic() < end:
+            time.sleep(0.01)
+        ((_, place),) = found
+        assert isinstance(place, Place)
+        seen.append(place.address)
+        resolver.resolve("moving")
+    assert seen == ["10.0.0.1", "10.0.0.2"]

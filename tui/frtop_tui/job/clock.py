@@ -41,7 +41,7 @@ class Bounds:
 
     def error(self, now_ns: int) -> int:
         """Half of what was between question and answer, and the drift since."""
-        return (self.high - self.low) // 2 + self.slack(now_ns)
+        return (self.high - self.low + 1) // 2 + self.slack(now_ns)
 
     def contradicts(self, other: Bounds) -> bool:
         """Whether no drift explains `other`, which is newer."""

@@ -81,7 +81,7 @@ class _Phase(enum.Enum):
     TOLD = enum.auto()  # it failed in a way that was told; silent retries follow
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Link:
     """A place, and how far we are with it. `untried` are keys it may still have."""
 
@@ -178,12 +178,12 @@ class Line:
         self._resting.append(link)
         if not link.untried:
             yield Down(link.place.name, no_key_fits(link.place, self._servers))
-            link.untried = self._servers.of(link.place)
 
     def _open_rested(self) -> None:
         now = time.monotonic()
         for link in [link for link in self._resting if link.due <= now]:
             self._resting.remove(link)
+            link.untried = link.untried or self._servers.of(link.place)
             self._open(link)
 
     def ask(self, place: str, question: wire.Ask) -> bool:

@@ -1,0 +1,268 @@
+"""Jobs told apart, and which of them is shown."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from frtop_probe import wire
+from frtop_tui.job.clock import HostClock
+from frtop_tui.job.jobs import SETTLE_NS, JobRanks, Picker, by_job
+from frtop_tui.job.naming import job_call, job_key, job_names, job_place
+from frtop_tui.job.record import RankRecord
+from frtop_tui.job.state import JobState
+
+S = 1_000_000_000
+NOW = 1000 * S
+FIRST = wire.Job("node0", 29500, 2, "none", 0, "n1", "train.py")
+SECOND = structs.replace(FIRST, attempt=1)  # an elastic restart keeps its store, and the nonce
+OTHER = wire.Job("node0", 29501, 2, "none", 0, "n2", "other.py")
+ENDED = wire.Ending(NOW - 5 * S, 1)
+
+
+def record(
+    job: wire.Job, rank: int = 0, *, host: str = "h", at: int = 0, ended: bool = False
+) -> RankRecord:
+    identity = wire.Identity(100 + rank, 1, rank, rank, job, started_ns=NOW + (at - 60) * S)
+    one = RankRecord(host, HostClock(), rank, identity)
+    one.ending = ENDED if ended else None
+    return one
+
+
+def jobs_of(*records: RankRecord) -> list[JobRanks]:
+    return by_job(records)[0]
+
+
+def shown(picker: Picker, now: int, *records: RankRecord) -> wire.Job | None:
+    chosen = picker.pick(jobs_of(*records), None, now)
+    return chosen.job if chosen is not None else None
+
+
+# what is one job
+
+
+def test_the_dead_of_an_earlier_attempt_are_not_of_the_new_one() -> None:
+    jobs = jobs_of(
+        record(FIRST, 0, ended=True), record(FIRST, 1, ended=True),
+        record(SECOND, 0, at=30), record(SECOND, 1, at=30),
+    )  # fmt: skip
+    assert [(job.job.attempt, len(job.records), job.lives) for job in jobs] == [
+        (1, 2, True), (0, 2, False),
+    ]  # fmt: skip
+
+
+def test_a_port_that_is_used_again_is_another_job() -> None:
+    again = structs.replace(FIRST, nonce="n9")
+    jobs = jobs_of(record(FIRST, ended=True), record(again, at=30))
+    assert [job.job.nonce for job in jobs] == ["n9", "n1"]
+
+
+def test_ranks_that_begin_on_a_port_of_the_dead_are_not_theirs() -> None:
+    early = structs.replace(FIRST, nonce="")
+    jobs = jobs_of(record(FIRST, 0, ended=True), record(early, 0, at=30))
+    assert [(job.job.nonce, len(job.records)) for job in jobs] == [("", 1), ("n1", 1)]
+
+
+@pytest.mark.parametrize(("address", "host", "jobs"), [
+    ("node0", "elsewhere", 1),
+    ("localhost", "h", 1),
+    ("localhost", "elsewhere", 2),  # that is another localhost
+    ("127.0.0.1", "elsewhere", 2),
+])  # fmt: skip
+def test_where_a_rank_without_a_nonce_belongs(address: str, host: str, jobs: int) -> None:
+    job = structs.replace(FIRST, master_addr=address)
+    early = structs.replace(job, nonce="")
+    assert len(jobs_of(record(job, 0), record(early, 1, host=host))) == jobs
+
+
+def test_two_jobs_at_once_on_one_host() -> None:
+    jobs = jobs_of(record(FIRST, 0), record(OTHER, 0, at=1), record(FIRST, 1))
+    assert [(job.job.name, len(job.records)) for job in jobs] == [("other.py", 1), ("train.py", 2)]
+
+
+# names
+
+
+def test_attempts_have_names_of_their_own() -> None:
+    assert "train.py#1" in job_names(SECOND)
+    assert "node0:29500#1" in job_names(SECOND)
+    assert "train.py#1" not in job_names(FIRST)
+    assert "attempt 1" in job_place(SECOND)
+
+
+@pytest.mark.parametrize(("job", "others", "call"), [
+    (FIRST, [OTHER], "train.py"),
+    (FIRST, [SECOND], "train.py#0"),
+    (structs.replace(FIRST, run_id="r7"), [structs.replace(FIRST, run_id="r8")], "r7"),
+    (FIRST, [structs.replace(FIRST, master_port=29501)], "node0:29500"),
+    (FIRST, [structs.replace(FIRST, nonce="n9")], "n1"),
+])  # fmt: skip
+def test_what_to_type_for_exactly_this_job(
+    job: wire.Job, others: list[wire.Job], call: str
+) -> None:
+    found = job_call(job, [job, *others])
+    assert found == call
+    assert not any(found in job_names(other) for other in others)
+
+
+# which is shown
+
+
+def test_a_job_that_is_looked_at_keeps_its_place_when_another_starts() -> None:
+    picker = Picker()
+    assert shown(picker, NOW, record(FIRST)) == FIRST
+    late = NOW + SETTLE_NS
+    assert shown(picker, late, record(FIRST), record(OTHER, at=30)) == FIRST
+
+
+def test_at_first_the_newest_wins_in_whatever_order_hosts_answer() -> None:
+    picker = Picker()
+    assert shown(picker, NOW, record(FIRST)) == FIRST
+    assert shown(picker, NOW + S, record(FIRST), record(OTHER, at=30)) == OTHER
+
+
+def test_after_its_end_the_newest_that_lives_is_shown() -> None:
+    picker = Picker()
+    shown(picker, NOW, record(FIRST))
+    late = NOW + 60 * S
+    assert shown(picker, late, record(FIRST, ended=True), record(OTHER, at=30)) == OTHER
+
+
+def test_after_its_end_it_stays_while_nobody_lives() -> None:
+    picker = Picker()
+    shown(picker, NOW, record(FIRST))
+    late = NOW + 60 * S
+    both = record(FIRST, ended=True), record(OTHER, at=30, ended=True)
+    assert shown(picker, late, *both) == FIRST
+
+
+def test_one_that_was_picked_stays_whatever_happens() -> None:
+    picker = Picker()
+    for ended in (False, True):
+        jobs = jobs_of(record(FIRST, ended=ended), record(OTHER, at=30))
+        chosen = picker.pick(jobs, job_key(FIRST), NOW + 60 * S)
+        assert chosen is not None
+        assert chosen.job == FIRST
+
+
+def test_one_that_was_picked_before_its_nonce_was_known() -> None:
+    early = structs.replace(FIRST, nonce="")
+    chosen = Picker().pick(jobs_of(record(FIRST)), job_key(early), NOW)
+    assert chosen is not None
+
+
+def test_a_picked_job_that_is_forgotten_is_a_problem_with_a_next_step() -> None:
+    state = heard(FIRST)
+    frame = state.frame(NOW, 0, job_key(OTHER))
+    assert frame.job is None
+    assert frame.problem == (
+        "the job that was picked is not known any more: there is train.py (node0:29500); "
+        "--job train.py"
+    )
+
+
+def heard(*jobs: wire.Job) -> JobState:
+    state = JobState()
+    ranks = tuple(
+        wire.RankUpdate(n + 1, wire.Identity(1, 1, 0, 0, job, started_ns=NOW + (n - 60) * S))
+        for n, job in enumerate(jobs)
+    )
+    update = wire.Update("h", "i", 1, NOW, 0, ranks, full=True)
+    assert state.apply("h", update, NOW)
+    return state
+
+
+# what is said of other attempts
+
+
+def notes(picker: Picker, wanted: str | None, now: int, *records: RankRecord) -> tuple[str, ...]:
+    jobs = jobs_of(*records)
+    chosen = picker.pick(jobs, wanted, now)
+    assert chosen is not None
+    return picker.notes(chosen, jobs, now)
+
+
+def test_a_newer_attempt_of_what_was_picked_is_told() -> None:
+    (note,) = notes(Picker(), "train.py#0", NOW, record(FIRST, ended=True), record(SECOND, at=30))
+    assert note == (
+        "shown is attempt 0, which has ended; attempt 1 has lived for 30s: --job train.py#1"
+    )
+
+
+def test_a_follower_is_told_that_the_attempt_before_has_ended() -> None:
+    picker = Picker()
+    assert not notes(picker, None, NOW, record(FIRST))
+    late = NOW + 60 * S
+    (note,) = notes(picker, None, late, record(FIRST, ended=True), record(SECOND, at=30))
+    assert note == "this is attempt 1; attempt 0, shown before, has ended: --job train.py#0"
+
+
+def test_another_job_is_no_attempt() -> None:
+    picker = Picker()
+    notes(picker, None, NOW, record(FIRST))
+    assert not notes(picker, None, NOW + 60 * S, record(FIRST, ended=True), record(OTHER, at=30))
+
+
+# what may be asked
+
+
+@pytest.mark.parametrize(("rights", "read_only"), [
+    ([True, True], ""),
+    ([True, False], ""),  # told by host: some ranks may be asked
+    ([False, False], "our key may only read on g, h"),
+])  # fmt: skip
+def test_why_nothing_may_be_asked(rights: list[bool], read_only: str) -> None:
+    state = JobState()
+    for rank, (host, may_act) in enumerate(zip("gh", rights, strict=True)):
+        identity = wire.Identity(1, 1, rank, rank, FIRST, started_ns=NOW)
+        update = wire.Update(host, host, 1, NOW, 0, (wire.RankUpdate(1, identity),), full=True)
+        state.apply(host, update, NOW)
+        state.permit(host, may_act=may_act)
+    frame = state.frame(NOW, 0)
+    assert frame.read_only == read_only
+    assert [host.may_act for host in frame.hosts] == rights
+
+
+def test_giving_up_acting_is_the_first_reason() -> None:
+    assert JobState("started with --read-only").frame(NOW, 0).read_only
+
+
+# hosts
+
+
+def test_a_host_that_comes_and_goes_shows_its_last_problem() -> None:
+    state = heard(FIRST)
+    for second in (1, 5):
+        state.set_host("h", "failed", "it went away", NOW + second * S)
+        state.set_host("h", "heard")
+    (host,) = state.frame(NOW + 15 * S, 0).hosts
+    assert host.notes == ("lost 2 times in the last 10 minutes, 10s ago at last: it went away",)
+    (later,) = state.frame(NOW + 3600 * S, 0).hosts
+    assert not later.notes
+
+
+def test_a_measured_clock_is_shown_with_its_error() -> None:
+    state = heard(FIRST)
+    assert state.frame(NOW, 0).hosts[0].clock_error_ns is None
+    host_ns = NOW - 7 * S
+    state.time("h", NOW - 10, NOW + 10, wire.TimeAnswer(1, host_ns, NOW - 2 * S))
+    frame = state.frame(NOW + 10, NOW)  # our wall clock is what our monotonic one shows
+    (host,) = frame.hosts
+    assert host.clock_error_ns == 10
+    assert host.clock_ns == 2 * S - 10
+    assert frame.ranks[0].clock_ns == 7 * S
+
+
+def test_tensors_are_kept_with_their_rank() -> None:
+    state = heard(FIRST)
+    answer = wire.TensorsAnswer(1, "h", 1, 5, error="silent", help="it holds the GIL")
+    state.apply_tensors("h", answer)
+    state.apply_tensors("h", structs.replace(answer, key=99))
+    assert state.frame(NOW, 0).ranks[0].tensors == answer
+    full = wire.Update("h", "i", 2, NOW, 0, (wire.RankUpdate(1, identity_of(FIRST)),), full=True)
+    state.apply("h", full, NOW)
+    assert state.frame(NOW, 0).ranks[0].tensors == answer
+
+
+def identity_of(job: wire.Job) -> wire.Identity:
+    return wire.Identity(1, 1, 0, 0, job, started_ns=NOW)

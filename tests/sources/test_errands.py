@@ -1,0 +1,96 @@
+"""Questions that somebody waits for: each ends once, with an answer or with a reason."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from frtop_probe import wire
+from frtop_tui.sources.errands import BUSY_AGAIN_NS, PATIENCE_NS, Errands
+from sources.seam import Ears, S
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.ears = Ears()
+        self.errands = Errands(self.ears.line, itertools.count(1))
+        self.told: list[wire.Answer] = []
+
+    def ask(self) -> int:
+        question = wire.AskHistory(0, 7)
+        return self.errands.ask("n", question, lambda answer, _: self.told.append(answer), S)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_the_answer_is_told_once(scene: Scene) -> None:
+    number = scene.ask()
+    answer = wire.HistoryAnswer(number, "n", 7, wire.History())
+    for _ in range(2):
+        scene.errands.settle("n", answer, 2 * S)
+    scene.errands.turn(99 * S)
+    assert scene.told == [answer]
+
+
+def test_a_refusal_is_an_answer(scene: Scene) -> None:
+    refusal = wire.Refusal(scene.ask(), "no such rank", "gone")
+    scene.errands.settle("n", refusal, 2 * S)
+    assert scene.told == [refusal]
+
+
+def test_an_agent_that_is_busy_is_asked_again(scene: Scene) -> None:
+    number = scene.ask()
+    scene.errands.settle("n", wire.Refusal(number, "busy", "busy"), 2 * S)
+    scene.errands.turn(2 * S + BUSY_AGAIN_NS)
+    assert [question.id for _, question in scene.ears.asked] == [number, number]
+    assert not scene.told
+
+
+def test_what_a_lost_connection_took_along_is_asked_again(scene: Scene) -> None:
+    scene.ask()
+    scene.errands.forget("n")
+    scene.ears.open = False
+    scene.errands.turn(2 * S)
+    scene.ears.open = True
+    scene.errands.turn(3 * S)
+    scene.errands.turn(4 * S)
+    assert len(scene.ears.asked) == 2
+
+
+@pytest.mark.parametrize(("open_", "words"), [(True, "no answer from n in 8 s"),
+                                              (False, "n cannot be reached")])  # fmt: skip
+def test_silence_ends_too(scene: Scene, open_: bool, words: str) -> None:
+    scene.ears.open = open_
+    scene.ask()
+    scene.errands.turn(S + PATIENCE_NS - 1)
+    assert not scene.told
+    scene.errands.turn(S + PATIENCE_NS)
+    (answer,) = scene.told
+    assert isinstance(answer, wire.Refusal)
+    assert answer.reason == "deadline"
+    assert words in answer.text
+
+
+def test_an_agent_that_does_not_know_the_words(scene: Scene) -> None:
+    scene.ask()
+    refusal = wire.Refusal(0, "older than the screen", "words")
+    scene.errands.settle("other", refusal, S)
+    assert not scene.told
+    scene.errands.settle("n", refusal, S)
+    assert scene.told == [refusal]
+
+
+def test_an_answer_from_elsewhere_is_none(scene: Scene) -> None:
+    number = scene.ask()
+    scene.errands.settle("m", wire.HistoryAnswer(number, "m", 7, wire.History()), 2 * S)
+    assert not scene.told
+
+
+def test_what_is_dropped_is_not_told(scene: Scene) -> None:
+    scene.errands.drop(scene.ask())
+    scene.errands.turn(99 * S)
+    assert not scene.told
