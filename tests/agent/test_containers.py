@@ -227,3 +227,20 @@ def test_without_ranks_a_cleared_folder_is_left_alone(shared: Host) -> None:
     assert shared.agents[-1].wait(DEADLINE) == 0
     assert not shared.folder.exists()
     shared.folder.mkdir(mode=0o700)  # for the fixture
+
+
+def test_another_agent_that_took_the_cleared_folder_is_not_fought(host: Host) -> None:
+    old = host.rank("wait")
+    card = host.agent()
+    first, operator = host.agents[0], host.operator(card)
+    until(lambda: shown(operator) == {old.pid}, "it shows the rank")
+    first.send_signal(signal.SIGSTOP)
+    shutil.rmtree(host.folder)
+    host.folder.mkdir(mode=0o700)
+    second = host.agent()
+    first.send_signal(signal.SIGCONT)
+    new = host.rank("wait", rank=1)
+    other = host.operator(second)
+    until(lambda: shown(other) == {new.pid}, "the other agent has the new rank")
+    assert shown(operator) == {old.pid}
+    assert announcement.living(host.folder) == (second,)

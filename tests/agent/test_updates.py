@@ -155,7 +155,6 @@ def test_only_rings_of_this_namespace_and_boot_are_adopted(host: Host) -> None:
     RingMaker(host.folder, start_ticks=2, boot_id=bytes(16))
     state = host.operator(host.agent()).state()
     assert state.ranks == ()
-    assert any("container" in note for note in state.notes)
 
 
 def test_a_ring_that_cannot_be_read_is_one_note(host: Host) -> None:

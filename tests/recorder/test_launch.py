@@ -169,6 +169,18 @@ def test_an_agent_that_never_comes_up_is_said_after_some_time(
     assert "never came up" in launch.ensure_agent(folder)
 
 
+def test_one_that_was_up_and_is_gone_is_followed_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(launch, "_spawn", lambda python, *_, **__: tried.append(python))
+    assert launch.ensure_agent(folder) == launch.ensure_agent(folder) == ""
+    assert len(tried) == 1
+    os.truncate(AgentFiles.here(folder).spawn, 0)  # as an agent does that is up
+    assert launch.ensure_agent(folder) == ""
+    assert len(tried) == 2
+
+
 def test_in_vain_it_is_tried_ever_more_seldom(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

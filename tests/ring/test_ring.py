@@ -76,7 +76,8 @@ def test_the_birth_is_read_back(writer: Writer) -> None:
     writer.name_thread(4711)
     ring = Ring(writer.path)
     assert ring.birth.pid == os.getpid()
-    assert f"{ring.birth.pid}-{ring.birth.start_ticks}.ring" == writer.path.name
+    birth = ring.birth
+    assert f"{birth.pid}-{birth.start_ticks}-{birth.pid_namespace}.ring" == writer.path.name
     assert ring.birth.main_ident == threading.main_thread().ident
     assert ring.recorder_tid == 4711
     assert ring.birth.pid_namespace == Path("/proc/self/ns/pid").stat().st_ino
@@ -124,7 +125,7 @@ def test_pending_ops_are_found_however_far_the_history_has_moved_on(
             pending.advance()
         elif pending.open:
             sequence = list(pending.open)[len(pending.open) // 2]
-            entry = (None, sequence, time.monotonic_ns(), 0, 1, True)
+            entry = (None, sequence, time.monotonic_ns(), 0, 1, True, None, None)
             pending.finish(entry, time.monotonic_ns(), act == "fail")
         assert [row.sequence for row in ring.pending()] == sorted(pending.open)
     issued = writer.cells[Cell.HEAD]

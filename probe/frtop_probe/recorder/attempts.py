@@ -56,11 +56,16 @@ class Turn:
             raise
         self.held = True
         patience = min(PATIENCE_S * 2 ** min(self._tries - 1, 9), MAX_PATIENCE_S)
-        self.ours = not self._tries or abs(time.monotonic() - self._at) >= patience
+        self.ours = self.fresh or abs(time.monotonic() - self._at) >= patience
 
     def close(self) -> None:
         """The next one's turn."""
         os.close(self._descriptor)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nobody has tried since an agent was up, or at all."""
+        return not self._tries
 
     def begin(self) -> None:
         """Counts an attempt, before it is made.
@@ -105,13 +110,10 @@ class Attempt:
         self._begun = time.monotonic()
         self._log_size = self._size()
 
-    def why(self) -> str | None:
-        """Why there is no agent, once that can be known."""
-        said = self._said()
-        if said:
-            return said
+    def overdue(self) -> str:
+        """What to say of one that has been silent for too long; "" before that."""
         if time.monotonic() - self._begun < PATIENCE_S:
-            return None
+            return ""
         return f"it was started, but never came up in {self._files.folder}"
 
     def _size(self) -> int:
@@ -120,8 +122,8 @@ class Attempt:
         except OSError:
             return 0
 
-    def _said(self) -> str:
-        """Its last sentence in the log, with the next step, on one line."""
+    def said(self) -> str:
+        """Why it gave up: its last sentence in the log, with the next step, on one line."""
         try:
             descriptor = os.open(self._files.log, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:

@@ -67,23 +67,24 @@ def ensure_agent(folder: Path) -> str:
             if files.card.exists():  # else it waits for the key, perhaps in vain
                 _attempts.pop(files, None)
             return ""
-        if files in _attempts:
-            return _outcome(files)
         with closing(Turn(files)) as turn:
+            if not turn.held:
+                return ""
+            if files in _attempts:
+                return _outcome(turn)
             return _start(turn) if turn.ours else ""
     except OSError as error:
         return tell_without_record(f"{error.filename or folder}: {error.strerror}")
 
 
-def _outcome(files: AgentFiles) -> str:
-    why = _attempts[files].why()
-    if why is None:
-        return ""
-    with closing(Turn(files)) as turn:
-        if not turn.held:
-            return ""  # later
-        del _attempts[files]
+def _outcome(turn: Turn) -> str:
+    attempt = _attempts[turn.files]
+    why = attempt.said() or ("" if turn.fresh else attempt.overdue())
+    if why:
+        del _attempts[turn.files]
         return turn.tell(why)
+    # One that was up, and has gone since we looked last, is followed at once.
+    return _start(turn) if turn.fresh else ""
 
 
 def _start(turn: Turn) -> str:
