@@ -28,8 +28,9 @@ class Tally:
     def __init__(self, torch: Any, dtype: Any) -> None:
         self._torch = torch
         self._dtype = dtype
-        self._parts = 2 if dtype.is_complex else 1
-        self.piece: int = MAX_VALUES // self._parts * dtype.itemsize
+        self._complex: bool = dtype.is_complex
+        self._real = dtype.to_real() if dtype.is_complex else dtype
+        self.piece: int = MAX_VALUES * self._real.itemsize
         """Bytes of a piece."""
         self.nans = self.infinities = 0
         self.first: tuple[str, ...] = ()
@@ -67,10 +68,9 @@ class Tally:
         return tuple(value if math.isfinite(value) else None for value in values)
 
     def _doubles(self, piece: bytearray | memoryview) -> Any:
-        torch, dtype = self._torch, self._dtype
-        if not dtype.is_complex:
-            return self._values(piece).to(torch.float64)
-        values = torch.frombuffer(piece, dtype=dtype.to_real()).to(torch.float64)
+        torch, values = self._torch, self._values(piece).to(self._torch.float64)
+        if not self._complex:
+            return values
         pairs = values.view(-1, 2)
         magnitudes = torch.hypot(pairs[:, 0], pairs[:, 1])  # of (NaN, Inf) that is Inf
         return torch.where(torch.isnan(pairs).any(1), math.nan, magnitudes)
@@ -94,20 +94,28 @@ class Tally:
         self._norm = math.hypot(self._norm, float(torch.linalg.vector_norm(values)))
 
     def _values(self, piece: bytearray | memoryview) -> Any:
+        """Of complex ones the parts in turn: torch warns of its own smallest complex type."""
         torch = self._torch
         if self._dtype == torch.bool:
             # A byte other than 0 or 1 in there must not be undefined behaviour here.
             return torch.frombuffer(piece, dtype=torch.uint8) != 0
-        return torch.frombuffer(piece, dtype=self._dtype)
+        return torch.frombuffer(piece, dtype=self._real)
 
     def _texts(self, piece: bytearray | memoryview) -> tuple[str, ...]:
-        dtype = self._dtype
-        values = self._values(piece[: FIRST * dtype.itemsize]).tolist()
-        if dtype.is_floating_point or dtype.is_complex:
-            digits = _DIGITS.get(dtype.itemsize // self._parts, 17)
-            return tuple(f"{value:.{digits}g}" for value in values)
-        return tuple(str(value) for value in values)
+        values = self._values(piece[: FIRST * self._dtype.itemsize]).tolist()
+        if not self._real.is_floating_point:
+            return tuple(map(str, values))
+        texts = [_shortest(value, _DIGITS[self._real.itemsize]) for value in values]
+        if not self._complex:
+            return tuple(texts)
+        parts = zip(texts[::2], texts[1::2], strict=True)
+        return tuple(f"{a}{b if b[0] == '-' else '+' + b}j" for a, b in parts)
 
 
-_DIGITS: Final = {1: 4, 2: 5, 4: 9}
-"""Digits that tell any two values apart, by bytes of a real value; a double needs 17."""
+def _shortest(value: float, digits: int) -> str:
+    text = f"{value:.{digits - 1}g}"
+    return text if float(text) == value else f"{value:.{digits}g}"
+
+
+_DIGITS: Final = {1: 4, 2: 5, 4: 9, 8: 17}
+"""Digits that tell any two values apart, by bytes of a value."""
