@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -21,6 +22,7 @@ from zmq.utils import z85
 
 from frtop_probe import keys
 from frtop_probe.keys import AuthorizedKey, KeyProblem, editing
+from frtop_probe.keys.pair import _breaks_off
 
 
 @pytest.fixture(autouse=True)
@@ -120,14 +122,25 @@ def test_a_key_of_somebody_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         keys.load(create=True)
 
 
-def test_a_key_file_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
+def test_a_key_file_that_is_being_written_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("frtop_probe.keys.pair._UNFINISHED_S", 20.0)
     whole = keys.load(create=True)
     text = whole.path.read_bytes()
-    os.truncate(whole.path, 30)
-    writer = threading.Timer(0.1, whole.path.write_bytes, [text])
-    writer.start()
-    assert keys.load(create=False) == whole
-    writer.join()
+    for cut in (0, 1, 30, text.index(b'"secret"')):
+        os.truncate(whole.path, cut)
+        writer = threading.Timer(0.05, whole.path.write_bytes, [text])
+        writer.start()
+        assert keys.load(create=False) == whole
+        writer.join()
+
+
+def test_no_piece_of_a_key_file_is_taken_for_all_of_it() -> None:
+    content = {"public": OTHER.decode()[:-2] + "}}", "secret": "{}" * 20}
+    text = json.dumps(content, indent=1)
+    assert not _breaks_off(text)
+    assert all(_breaks_off(text[:cut]) for cut in range(len(text)))
 
 
 def test_a_disk_that_is_full_leaves_no_half_key(

@@ -95,10 +95,20 @@ def _read_whole(file: Path) -> str:
     patience = time.monotonic() + _UNFINISHED_S
     while True:
         text = _read_private(file)
-        breaks_off = not text or (text.startswith("{") and "}" not in text)
-        if not breaks_off or time.monotonic() > patience:
+        if not _breaks_off(text) or time.monotonic() > patience:
             return text
         time.sleep(0.02)
+
+
+def _breaks_off(text: str) -> bool:
+    """Whether more may follow. Braces tell nothing: keys in z85 hold them, too."""
+    if not text.startswith("{"):
+        return not text
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def _read_private(file: Path) -> str:
