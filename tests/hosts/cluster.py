@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import re
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +33,7 @@ CULPRIT: Final = 5
 AHEAD_S: Final = tuple(1000 * (number + 1) for number in range(8))
 """Hosts were started at different times: their monotonic clocks have nothing in common."""
 FOLDER: Final = "/dev/shm/frtop"
+_MOVES: Final = re.compile(r"\x1b(?:\[[0-9;?<>=]*[A-Za-z~]|\][^\x07]*\x07|[()][A-Z0-9]|.)")
 _HERE: Final = Path(__file__).parent
 _PROGRAM: Final = _HERE.parent / "jobs" / "told_to_hang.py"
 
@@ -101,6 +109,9 @@ class Cluster:
             "OMP_NUM_THREADS": "1",
         }
 
+    def _with(self, key: Path | None) -> dict[str, str]:
+        return {**self.environment(), "FRTOP_KEY_FILE": str(key or self.key_file)}
+
     def log(self, rank: int) -> Path:
         return self.folder / f"rank{rank}.log"
 
@@ -128,19 +139,23 @@ class Cluster:
 
     def frtop(self, *arguments: str, key: Path | None = None, node: str = OPERATOR) -> Said:
         """Runs the program on the operator's host, or `node`, with our key or another."""
-        environment = {**self.environment(), "FRTOP_KEY_FILE": str(key or self.key_file)}
-        begin = time.monotonic()
-        done = subprocess.run(
-            self.network.hosts[node].inside(sys.executable, "-m", "frtop_tui", *arguments),
-            env=environment, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-        return Said(done.returncode, done.stdout, done.stderr, time.monotonic() - begin)
+        command = (sys.executable, "-m", "frtop_tui", *arguments)
+        return _said(self.network.hosts[node].inside(*command), self._with(key))
 
-    def watch(self, *arguments: str) -> Watcher:
+    def elsewhere(self, *arguments: str) -> Said:
+        """Runs the program where there is no network, and nothing of the job's."""
+        return _said(["unshare", "--net", sys.executable, "-m", "frtop_tui", *arguments], {})
+
+    def screen(self) -> Screen:
+        """Opens the screen on the operator's host."""
+        command = (sys.executable, "-m", "frtop_tui", "--connect", ALL)
+        return Screen(self.network.hosts[OPERATOR].inside(*command), self.environment())
+
+    def watch(self, *arguments: str, key: Path | None = None) -> Watcher:
         """An operator who goes on looking."""
         command = (sys.executable, str(_HERE / "watcher.py"), *arguments)
         inside = self.network.hosts[OPERATOR].inside(*command)
-        watcher = Watcher(inside, self.environment())
+        watcher = Watcher(inside, self._with(key))
         self._watchers.append(watcher)
         return watcher
 
@@ -164,6 +179,55 @@ class Cluster:
                 self._job.communicate(timeout=10)
         finally:
             self.network.close()
+
+
+def _said(command: list[str], environment: dict[str, str]) -> Said:
+    begin = time.monotonic()
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    return Said(done.returncode, done.stdout, done.stderr, time.monotonic() - begin)
+
+
+class Screen:
+    """A running screen, on a terminal of 120 columns that keeps all that was written."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self._terminal, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self._begin = time.monotonic()
+        self._process = subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs,
+            env={**environment, "TERM": "xterm-256color"}, start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs)
+        self._written = b""
+
+    def shows(self, text: str, seconds: float) -> float:
+        """Waits until `text` was drawn in one piece; seconds since the screen was started."""
+        end = time.monotonic() + seconds
+        while text not in self.written:
+            assert time.monotonic() < end, f"not within {seconds} s: {text}\n{self.written[-3000:]}"
+            if select.select([self._terminal], [], [], 0.1)[0]:
+                self._written += os.read(self._terminal, 65536)
+        return time.monotonic() - self._begin
+
+    @property
+    def written(self) -> str:
+        """What was drawn so far, without colours and moves."""
+        return _MOVES.sub("", self._written.decode(errors="replace"))
+
+    def quit(self) -> int:
+        """Types `q`; the exit status."""
+        os.write(self._terminal, b"q")
+        end = time.monotonic() + 10
+        while self._process.poll() is None and time.monotonic() < end:
+            with suppress(OSError):  # its side is closed when it has ended
+                if select.select([self._terminal], [], [], 0.1)[0]:
+                    os.read(self._terminal, 65536)
+        os.close(self._terminal)
+        return self._process.wait(5)
 
 
 class Watcher:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from frtop_probe import keys
 from hosts.cluster import ALL, CULPRIT, NODES, Cluster, Said, Watcher
 from hosts.network import CLOCKS
 
@@ -23,8 +25,8 @@ def is_found(document: dict[str, Any]) -> bool:
     )
 
 
-def diagnosed(cluster: Cluster, *arguments: str) -> Said:
-    said = cluster.frtop("diagnose", "--json", "--connect", ALL, *arguments)
+def diagnosed(cluster: Cluster, *arguments: str, key: Path | None = None) -> Said:
+    said = cluster.frtop("diagnose", "--json", "--connect", ALL, *arguments, key=key)
     print(f"frtop diagnose {' '.join(arguments)}: {said.seconds:.1f} s")
     return said
 
@@ -42,11 +44,22 @@ def hung(cluster: Cluster) -> int:
 
 
 @pytest.fixture
-def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def stranger(cluster: Cluster, tmp_path: Path) -> Path:
     """The key file of somebody else."""
-    with monkeypatch.context() as patch:
-        patch.setenv(keys.FILE_VARIABLE, str(tmp_path / "key"))
-        return keys.load(create=True).path
+    file = tmp_path / "key"
+    assert cluster.frtop("key", "make", key=file).status == 0
+    return file
+
+
+def public(cluster: Cluster, key: Path | None = None) -> str:
+    """What `frtop key` shows to hand on."""
+    found = re.search(r"\bfrtop_\S+", cluster.frtop("key", key=key).output)
+    assert found is not None
+    return found[0]
+
+
+def tensors(cluster: Cluster, *arguments: str, key: Path | None = None) -> Said:
+    return cluster.frtop("tensors", "--connect", ALL, "--rank", "1", *arguments, key=key)
 
 
 def test_a_healthy_job_is_seen_whole(cluster: Cluster, watcher: Watcher) -> None:
@@ -55,6 +68,21 @@ def test_a_healthy_job_is_seen_whole(cluster: Cluster, watcher: Watcher) -> None
     assert said.document["coverage"]["heard"] == 8
     assert watcher.look()["coverage"]["heard"] == 8
     assert [said.document["ranks"][str(n)]["host"] for n in range(8)] == list(NODES)
+
+
+def test_a_host_that_vanishes_from_a_running_job_is_not_called_guilty(
+    cluster: Cluster, watcher: Watcher
+) -> None:
+    cluster.network.cut("node3")
+    told = cluster.until(lambda: watcher.look()["verdicts"], 20, "that nothing goes on")
+    (verdict,) = watcher.look()["verdicts"]
+    assert verdict["kind"] == "undecided", verdict
+    assert verdict["culprits"] == []
+    assert "rank 3" in verdict["headline"]
+    cluster.network.restore("node3")
+    back = cluster.until(lambda: watcher.look()["health"] == "healthy", 30, "it goes on")
+    assert watcher.look()["coverage"]["heard"] == 8
+    print(f"told after {told:.1f} s; healthy {back:.1f} s after the cable was back")
 
 
 def test_the_hang_is_found_on_its_host(cluster: Cluster, watcher: Watcher, hung: int) -> None:
@@ -138,8 +166,92 @@ def test_a_slow_link_keeps_nobody_waiting(cluster: Cluster, hung: int) -> None:
 
 def test_a_stranger_is_told_so(cluster: Cluster, stranger: Path, hung: int) -> None:
     said = cluster.frtop("diagnose", "--connect", ALL, key=stranger)
-    print(f"refused after {said.seconds:.1f} s: {said.errors}")
     assert said.status == 1, said
     assert "key" in said.errors
-    assert "authorized_keys" in said.errors or "FRTOP_KEY_FILE" in said.errors
+    assert "next: " in said.errors
     assert "Traceback" not in said.errors
+    seen = cluster.watch(ALL, key=stranger)
+    cluster.until(
+        lambda: {host["state"] for host in seen.look()["hosts"].values()} == {"failed"},
+        10,
+        "every host refuses",
+    )
+    assert all("key" in host["problem"] for host in seen.look()["hosts"].values())
+    assert seen.look()["ranks"] == {}
+
+
+def test_another_user_may_look_and_only_look(cluster: Cluster, stranger: Path, hung: int) -> None:
+    theirs = public(cluster, stranger)
+    assert cluster.frtop("key", "trust", public(cluster), key=stranger).status == 0
+    seen = cluster.watch(ALL, key=stranger)
+
+    def problems() -> list[str]:
+        return [host["problem"] for host in seen.look()["hosts"].values()]
+
+    cluster.until(lambda: all("does not admit our key" in p for p in problems()), 10, "no entry")
+    assert cluster.frtop("key", "admit", theirs, "--read", "--name", "ann").status == 0
+    admitted = cluster.until(lambda: is_found(seen.look()), 20, "all is seen as by its owner")
+    assert seen.look()["coverage"]["heard"] == 8
+    said = tensors(cluster, key=stranger)
+    assert said.status == 1, said
+    assert "read" in said.errors
+    print(f"saw all {admitted:.1f} s after it was admitted; {said.errors}")
+
+    assert cluster.frtop("key", "admit", theirs, "--name", "ann").status == 0
+    said = tensors(cluster, key=stranger)
+    assert said.status == 0, said
+
+    assert cluster.frtop("key", "remove", "ann").status == 0
+    said = tensors(cluster, key=stranger)
+    assert said.status == 1, said
+    print(said.errors)
+
+
+def test_who_promises_only_to_look_is_held_to_it(cluster: Cluster, hung: int) -> None:
+    said = tensors(cluster)
+    assert said.status == 0, said
+    assert "1000" in said.output
+    said = tensors(cluster, "--read-only")
+    assert said.status == 1, said
+    assert "read" in said.errors
+    print(said.errors)
+
+
+def test_the_screen_shows_the_hang(cluster: Cluster, hung: int) -> None:
+    screen = cluster.screen()
+    try:
+        first = screen.shows("node7", 20)
+        found = screen.shows("rank 5 (node5", 20)
+    finally:
+        status = screen.quit()
+    assert status == 0
+    print(f"the screen: all hosts after {first:.1f} s, the culprit after {found:.1f} s")
+
+
+def test_a_capture_says_the_same_without_a_network(
+    cluster: Cluster, tmp_path: Path, hung: int
+) -> None:
+    file = tmp_path / "job.cap"
+    said = cluster.frtop("capture", "--connect", ALL, "-o", str(file))
+    assert said.status == 0, said
+    assert "node5" in said.output
+    again = cluster.elsewhere("diagnose", "--json", str(file))
+    assert again.status == 3, again
+    assert is_found(again.document)
+    assert again.document["coverage"]["heard"] == 8
+    assert [again.document["ranks"][str(n)]["host"] for n in range(8)] == list(NODES)
+    print(f"captured in {said.seconds:.1f} s, {file.stat().st_size} bytes")
+
+
+def test_the_first_to_die_is_named_though_no_two_clocks_agree(
+    cluster: Cluster, watcher: Watcher, hung: int
+) -> None:
+    os.kill(watcher.look()["ranks"]["2"]["pid"], signal.SIGKILL)
+
+    def dead() -> set[str]:
+        ranks = watcher.look()["ranks"]
+        return {rank for rank in ranks if ranks[rank]["posture"] == "dead"}
+
+    cluster.until(lambda: {"2"} < dead(), 20, "another dies of it")
+    blamed = [v["culprits"] for v in watcher.look()["verdicts"] if v["kind"] == "dead"]
+    assert blamed == [[2]], watcher.look()["verdicts"]
