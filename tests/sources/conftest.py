@@ -14,7 +14,7 @@ import pytest
 from frtop_probe import keys
 from frtop_probe.agent import announcement
 
-Start = Callable[[], announcement.Announcement]
+Start = Callable[..., announcement.Announcement]
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def start_agent(folder: Path) -> Iterator[Start]:
-    """Starts an agent in `folder`, and gives its card when it can be reached."""
+    """Starts an agent in `folder` or another one; gives its card when it can be reached."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start() -> announcement.Announcement:
+    def start(where: Path = folder) -> announcement.Announcement:
         keys.load(create=True)  # only the agent beside a rank 0 makes one
         started.append(subprocess.Popen([sys.executable, "-m", "frtop_probe.agent"]))
         end = time.monotonic() + 20
-        while (here := announcement.read(folder)) is None:
+        while (here := announcement.read(where)) is None:
             assert time.monotonic() < end, "no agent announced itself"
             time.sleep(0.02)
         return here

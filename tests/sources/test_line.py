@@ -112,13 +112,17 @@ def announced(tmp_path: Path) -> str:
     return card.public_key
 
 
+def admit(tmp_path: Path, somebody: keys.KeyPair) -> None:
+    admitted = tmp_path / keys.AUTHORIZED  # beside the owner's key file
+    admitted.write_text(f"{keys.shown(somebody.public)} read\n")
+    admitted.chmod(0o600)
+
+
 def test_trusted_keys_are_tried_one_after_the_other(
     here: Place, stranger: keys.KeyPair, tmp_path: Path
 ) -> None:
     owners = announced(tmp_path).encode()
-    admitted = tmp_path / keys.AUTHORIZED  # beside the owner's key file
-    admitted.write_text(f"{keys.shown(stranger.public)} read\n")
-    admitted.chmod(0o600)
+    admit(tmp_path, stranger)
     trust(stranger, zmq.curve_keypair()[0], owners)
     line = Line(stranger)
     try:
@@ -134,7 +138,7 @@ def test_trusted_keys_are_tried_one_after_the_other(
         line.close()
 
 
-def test_a_key_that_is_trusted_later_is_taken_up(
+def test_keys_that_are_trusted_and_admitted_later_are_taken_up(
     here: Place, stranger: keys.KeyPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(servers, "FRESH_S", 0.0)
@@ -145,6 +149,9 @@ def test_a_key_that_is_trusted_later_is_taken_up(
         until(line, lambda h: isinstance(h, Down))
         trust(stranger, announced(tmp_path).encode())
         until(line, lambda h: isinstance(h, Down) and "does not admit" in h.error.text)
+        admit(tmp_path, stranger)
+        until(line, lambda h: h == Up("node0"))
+        until(line, lambda h: isinstance(h, Heard))
     finally:
         line.close()
 
@@ -160,16 +167,28 @@ def test_nobody_there(line: Line) -> None:
     assert "frtop agent" in down.error.next_step
 
 
-def test_something_else_listens_there(line: Line) -> None:
+def test_something_else_listens_there_and_then_an_agent(
+    line: Line,
+    start_agent: Start,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(line_module, "ROUND_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        line.connect(Place("node9", "127.0.0.1", port, port))
+        line.connect(Place("node9", "127.0.0.1", port - 1, port))
         accepted, _ = other.accept()
         accepted.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n" * 3)
         down = until(line, lambda h: isinstance(h, Down))
         accepted.close()
     assert isinstance(down, Down)
     assert "is no frtop agent" in str(down.error)
+    second = tmp_path / "second"
+    second.mkdir(mode=0o700)
+    monkeypatch.setenv("FRTOP_DIR", str(second))
+    monkeypatch.setenv("FRTOP_PORT", str(port - 1))
+    start_agent(second)
+    until(line, lambda h: h == Up("node9"))
 
 
 def test_an_agent_that_comes_back_is_taken_up_again(

@@ -111,8 +111,12 @@ class Line:
             | zmq.Event.DISCONNECTED
             | _FAILED_HANDSHAKES
         )
+        # Let in for requests a moment after it was refused for updates: else heard never.
+        self._sub_monitor = self._sub.get_monitor_socket(
+            zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+        )
         self._poller = zmq.Poller()
-        for one in (self._sub, self._router, self._monitor):
+        for one in (self._sub, self._router, self._monitor, self._sub_monitor):
             self._poller.register(one, zmq.POLLIN)
         self._links: dict[str, _Link] = {}  # by the name of the place
         self._connected: dict[str, _Link] = {}  # by the endpoint of its requests
@@ -144,7 +148,7 @@ class Line:
 
     def _open(self, link: _Link) -> None:
         """Connects with the next key."""
-        place, link.server, link.phase = link.place, link.untried.pop(0), _Phase.TRYING
+        place, link.server = link.place, link.untried.pop(0)
         self._connected[place.requests] = link
         for one in (self._router, self._sub):
             # With it, events of reconnects to IPv4 name another endpoint: [::ffff:...].
@@ -172,12 +176,19 @@ class Line:
 
     def _another_key(self, link: _Link) -> Iterator[Happening]:
         """This was not its key; or it was, and it hangs: libzmq does not tell which."""
+        if link.untried:
+            self._rest(link, PAUSE_S)
+            link.phase = _Phase.TRYING
+            return
+        self._rest(link, ROUND_S)
+        yield Down(link.place.name, no_key_fits(link.place, self._servers))
+
+    def _rest(self, link: _Link, seconds: float) -> None:
+        """Connects anew later: after a refusal or strange words libzmq never does by itself."""
         self._close(link)
-        link.phase = _Phase.TRYING
-        link.due = time.monotonic() + (PAUSE_S if link.untried else ROUND_S)
+        link.phase = _Phase.TOLD
+        link.due = time.monotonic() + seconds
         self._resting.append(link)
-        if not link.untried:
-            yield Down(link.place.name, no_key_fits(link.place, self._servers))
 
     def _open_rested(self) -> None:
         now = time.monotonic()
@@ -205,6 +216,8 @@ class Line:
         self._open_rested()
         if self._monitor in ready:
             yield from self._socket_events()
+        if self._sub_monitor in ready:
+            yield from self._refused_updates()
         until = time.monotonic() + TURN_S
         if self._router in ready:
             yield from self._answers(until)
@@ -218,6 +231,17 @@ class Line:
             if link is not None:
                 yield from self._moved(link, zmq.Event(event["event"]))
 
+    def _refused_updates(self) -> Iterator[Happening]:
+        """Updates alone were refused: what the requests' socket met tells itself."""
+        while self._sub_monitor.poll(0):
+            endpoint = recv_monitor_message(self._sub_monitor)["endpoint"].decode()
+            links = (one for one in self._connected.values() if one.place.updates == endpoint)
+            link = next(links, None)
+            if link is not None and link.phase is _Phase.UP:
+                link.untried = [link.server]
+                self._rest(link, PAUSE_S)
+                yield Down(link.place.name, not_admitted(link.place, self._pair))
+
     def _moved(self, link: _Link, event: zmq.Event) -> Iterator[Happening]:
         place = link.place
         before, link.phase = link.phase, _Phase.TRYING
@@ -228,15 +252,17 @@ class Line:
         elif event == zmq.Event.CONNECTED:
             link.phase = _Phase.CONNECTED
         elif event == zmq.Event.HANDSHAKE_FAILED_AUTH:
-            link.phase = _Phase.TOLD
+            link.untried = [link.server]  # it is that one's, and may let us in later
+            self._rest(link, ROUND_S)
             yield Down(place.name, not_admitted(place, self._pair))
         elif event == zmq.Event.HANDSHAKE_FAILED_PROTOCOL:
-            link.phase = _Phase.TOLD
+            self._rest(link, ROUND_S)
             yield Down(place.name, stranger(place))
         elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL:
             yield from self._another_key(link)
         elif event == zmq.Event.DISCONNECTED and before in (_Phase.UP, _Phase.CONNECTED):
-            link.phase = _Phase.TOLD
+            link.untried = [link.server] if before is _Phase.UP else []
+            self._rest(link, PAUSE_S if before is _Phase.UP else ROUND_S)
             yield Down(place.name, gone(place) if before is _Phase.UP else stranger(place))
         elif before is _Phase.TRYING:
             yield Down(place.name, absent(place))
@@ -264,6 +290,7 @@ class Line:
 
     def close(self) -> None:
         self._router.disable_monitor()
+        self._sub.disable_monitor()
         self._context.destroy(linger=0)
 
 
