@@ -88,7 +88,7 @@ def test_a_capture_says_where_it_is_what_is_missing_and_what_is_wrong(
     path = tmp_path / "x.cap"
     assert capture_command.run(options(output=str(path))) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith(f"{path}  0.0 MB")
+    assert said[0] == f"{path}  {path.stat().st_size / 1e3:.0f} KB"
     assert said[1] == "missing: rank 5 did not answer"
     assert said[2].startswith("rank 37 (node4) has not entered all_reduce")
     assert capture.read(path).verdicts == hung().verdicts

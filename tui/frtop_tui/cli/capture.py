@@ -45,7 +45,8 @@ def take(source: Source, path: Path | None, settle_s: float = SETTLE_S) -> int:
     source.capture(path)
     told = await_writing(source, "capture", path, "ranks")
     progress("")
-    print(f"{path}  {told.size / 1e6:.1f} MB")
+    size = f"{told.size / 1e6:.1f} MB" if told.size >= 1e6 else f"{told.size / 1e3:.0f} KB"
+    print(f"{path}  {size}")
     if told.problem:
         print(f"missing: {told.problem}")
     print(_headline(source.frame()))

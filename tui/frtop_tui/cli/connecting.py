@@ -11,4 +11,4 @@ def connect(options: argparse.Namespace) -> Source:
     """Raises what `LiveSource` does."""
     from frtop_tui.sources.live import LiveSource  # noqa: PLC0415
 
-    return LiveSource(options.connect, options.job)
+    return LiveSource(options.connect, options.job, read_only=options.read_only)
