@@ -95,7 +95,6 @@ def test_the_first_bad_death_is_written_down_at_once(host: Host, record: Path) -
     assert (ending.signal, ending.clean) == (signal.SIGKILL, False)
     assert after[0].ending is None
     told = {history.key: history.history for history in found.histories}
-    assert set(told) == {rank.key for rank in found.after.ranks}
     assert [(row.number, row.took_ns > 0) for row in told[after[1].key].rows] == [
         (1, True),
         (2, False),
@@ -106,6 +105,7 @@ def test_the_first_bad_death_is_written_down_at_once(host: Host, record: Path) -
         return again if again is not None and again.looks else None
 
     seen = until(looked, "the stacks of those that live")
+    assert {history.key for history in seen.histories} == {rank.key for rank in after.values()}
     assert {look.key for look in seen.looks[0].looks} == {after[0].key, after[2].key}
     assert all(look.dumps[0].threads for look in seen.looks[0].looks)
     for rank in (first, third):
@@ -328,3 +328,31 @@ def test_last_looks_are_few_and_bounded() -> None:
     looks.add("death", [wire.Look(1, 32)], 32)
     looks.forget(33)
     assert looks.told() == ()
+
+
+def test_a_job_that_stands_still_is_told_by_an_agent_that_must_leave_first(
+    host: Host, record: Path
+) -> None:
+    """A batch system ends all processes of a job alike; ranks may take longer than we do."""
+    host.rank("wait")
+    agent = subprocess.Popen(
+        [sys.executable, "-c", IMPATIENT],
+        env=host.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    host.agents.append(agent)
+    until(lambda: not free(host), "the agent knows it")
+    time.sleep(2)  # it stands still
+    agent.terminate()
+    found = until(lambda: box(record), "a box", 1.5)
+    assert (found.complete, found.before) == (False, None)
+    assert found.looks
+    host.ranks[0].kill()
+    last = complete(record)
+    assert ranks(last.before)[0].ending is None
+    ending = ranks(last.after)[0].ending
+    assert ending is not None
+    assert ending.signal == signal.SIGKILL
+    assert agent.wait(5) == 0

@@ -69,6 +69,8 @@ def torchrun(home: Path) -> Iterator[Launch]:
         return process
 
     yield launch
+    for rank in family(home):  # those that are left would keep the pipe open
+        rank.kill()
     for process in started:
         process.kill()
         process.communicate()

@@ -120,7 +120,7 @@ class BlackBoxes:
         for rank in list(case.ranks.values()):
             if rank.key not in self._roster.ranks and rank.ending is None:
                 case.leave(rank)  # it has made itself a new ring
-            elif case.mourn(rank) or (rank.lives and not case.wanted):
+            elif case.mourn(rank) or (rank.lives and not case.failed):
                 self._weigh(case, rank)
         living = case.living
         if case.over:
@@ -136,9 +136,9 @@ class BlackBoxes:
 
     def _weigh(self, case: Case, rank: Rank) -> None:
         """Whether this is the first bad end: a death, or an exception while it still lives."""
-        if case.wanted:
-            case.changed.set()
-        elif rank.raised_to_end or (not rank.lives and rank.ended_badly):
+        case.changed.set()
+        if not case.failed and (rank.raised_to_end or (not rank.lives and rank.ended_badly)):
+            case.failed = True
             if case.watched:
                 told = (rank.full() for rank in case.ranks.values())
                 case.before = self._told(tuple(r for r in told if r.identity), None)
@@ -146,8 +146,9 @@ class BlackBoxes:
             self._start(self._look(case, "death", AFTER_DEATH))
 
     def _want(self, case: Case) -> None:
-        case.wanted = True
-        self._start(self._keep(case))
+        if not case.wanted:
+            case.wanted = True
+            self._start(self._keep(case))
 
     async def _look(self, case: Case, occasion: Occasion, seconds: float) -> None:
         living = case.living[:MAX_LOOKED_AT]
@@ -160,7 +161,7 @@ class BlackBoxes:
             self._roster.note(f"a look for the black box of {case.job.name} failed: {error!r}")
             return
         # Those that ended meanwhile have nothing more to show.
-        seen = (look for look in looks if look.processes)
+        seen = (look for look in looks if any(dump.error != "gone" for dump in look.dumps))
         case.looks.add(occasion, seen, time.monotonic_ns())
         case.changed.set()
 
@@ -174,19 +175,22 @@ class BlackBoxes:
     async def _keep(self, case: Case) -> None:
         """Writes a box again and again until all is in it, one at a time."""
         path = self._path(case)
+        # To begin with, without what takes long: the rings of those that still live.
+        most: int | None = max(1, len(case.ranks) - len(case.living))
         with self._guarded(case):
             while not case.closed:
                 case.changed.clear()
                 complete = case.over
-                content = await self._content(case, complete)
+                content = await self._content(case, complete, None if complete else most)
                 await self._write(case, path, content)
                 if complete:
                     self._close(case)
-                else:
+                elif most is None:
                     await case.changed.wait()
+                most = None
 
-    async def _content(self, case: Case, complete: bool) -> wire.Box:
-        histories = await case.histories()
+    async def _content(self, case: Case, complete: bool, most: int | None) -> wire.Box:
+        histories = await case.histories(most)
         now = Moment.now()
         after = self._told(case.ranks_now(now.monotonic_ns), now)
         return wire.Box(

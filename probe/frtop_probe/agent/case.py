@@ -22,16 +22,22 @@ FORGOTTEN_NS: Final = 60_000_000_000
 """How long after a standstill its looks may still explain a death."""
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_PART: Final = 48
+_NEVER: Final = 2**63
 
 
 class Case:
-    """What is remembered of one job. A box is `wanted` from its first bad death on."""
+    """What is remembered of one job.
+
+    It has `failed` from its first bad end on. A box is `wanted` from then on, or when the
+    agent must leave while the job stands still.
+    """
 
     def __init__(self, host: str, record: str, job: wire.Job) -> None:
         self.record = record
         self.job = job
         self.ranks: dict[int, Rank] = {}
         self.before: wire.Update | None = None
+        self.failed = False
         self.wanted = False
         self.changed = asyncio.Event()
         self.closed = False
@@ -41,7 +47,7 @@ class Case:
         self._host = host
         self._dead: set[int] = set()
         self._ended: dict[int, wire.RankUpdate] = {}
-        self._histories: dict[int, wire.HistoryAnswer] = {}
+        self._histories: dict[int, tuple[str, bytes]] = {}
 
     @property
     def over(self) -> bool:
@@ -112,25 +118,30 @@ class Case:
             self._ended.get(rank.key) or rank.reread(now_ns) for rank in self.ranks.values()
         )
 
-    async def histories(self) -> tuple[wire.HistoryAnswer, ...]:
-        """The ops of all ranks, encoded already: fit only for being written.
+    async def histories(self, most: int | None = None) -> tuple[wire.HistoryAnswer, ...]:
+        """The ops of all ranks, or of the `most` that died first.
 
-        Those of the dead are read once: they do not change, but may have to make room.
+        They are encoded already, fit only for being written: those of a rank that has died,
+        or does nothing, need not be read again, and what is dead may have to make room.
         """
         limit = MAX_ROWS // max(1, len(self.ranks))
-        found: dict[int, wire.HistoryAnswer] = {}
-        for rank in sorted(self.ranks.values(), key=lambda rank: (rank.lives, rank.key)):
-            key, lived = rank.key, rank.lives
-            if key not in self._histories:
-                try:
-                    answer = wire.HistoryAnswer(0, self._host, key, await history(rank, limit))
-                except ValueError:
-                    continue  # its ring had to make room meanwhile
-                found[key] = cast("wire.HistoryAnswer", msgspec.Raw(wire.encode(answer)))
-                if not lived:
-                    self._histories[key] = found[key]
-        found |= self._histories
-        return tuple(found[key] for key in sorted(found))
+        order = sorted(self.ranks.values(), key=lambda rank: (rank.died_ns or _NEVER, rank.key))
+        found: list[wire.HistoryAnswer] = []
+        for rank in order[:most]:
+            stamp = "dead"
+            known = self._histories.get(rank.key)
+            try:
+                if rank.lives:
+                    stamp = repr(rank.progress)
+                if known is None or known[0] != stamp:
+                    told = await history(rank, limit)
+                    data = wire.encode(wire.HistoryAnswer(0, self._host, rank.key, told))
+                    known = self._histories[rank.key] = (stamp, data)
+            except ValueError:
+                pass  # its ring had to make room meanwhile
+            if known is not None:
+                found.append(cast("wire.HistoryAnswer", msgspec.Raw(known[1])))
+        return tuple(found)
 
     def close(self) -> None:
         """Lets go of all but the ranks: their job is over, its box written or not wanted."""

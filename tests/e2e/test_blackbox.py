@@ -1,0 +1,66 @@
+"""A job that its launcher ended while it hung: what is left tells who and why."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from e2e.conftest import Launch, eventually, frtop
+from frtop_probe.ring.layout import Cell
+from frtop_probe.ring.reader import Ring
+from frtop_probe.ring.recording import under_way
+
+IMPATIENT = f"""#!{sys.executable}
+import os, sys
+if sys.argv[1] != "-m":  # the stub that starts it
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+from frtop_probe.agent import standstill
+standstill.QUIET_NS, standstill.PAIR_NS = 1_500_000_000, 2_100_000_000
+from frtop_probe.agent.__main__ import main
+sys.exit(main([]))
+"""
+"""An agent that takes a job for standing still after a second and a half."""
+
+
+def heads(home: Path) -> list[int]:
+    """How many events the ranks have written down."""
+    found = []
+    for path in home.glob("*.ring"):
+        ring = Ring(path)
+        found.append(ring.cell(Cell.HEAD))
+        ring.close()
+    return found
+
+
+def test_a_hung_job_that_was_ended_from_outside_tells_why(
+    home: Path, torchrun: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, agent, shard = tmp_path / "record", tmp_path / "agent", tmp_path / "shard"
+    agent.write_text(IMPATIENT)
+    agent.chmod(0o700)
+    os.mkfifo(shard)
+    monkeypatch.setenv("FRTOP_AGENT_PYTHON", str(agent))
+    monkeypatch.setenv("FRTOP_RECORD", str(record))
+    job = torchrun("told_to_hang.py", str(tmp_path), "1", ranks=3)
+    eventually(lambda: len(heads(home)) == 3 and min(heads(home)) > 12, 60, "it trains")
+    (tmp_path / "hang").touch()
+    eventually(lambda: len(set(heads(home))) == 2, 10, "it hangs")
+    time.sleep(6)  # nothing shows from outside that the agent has looked, twice
+    assert under_way([home], 0)
+    assert not list(record.iterdir())
+    job.send_signal(signal.SIGTERM)  # as a batch system does, to `frtop run` alone
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 1, output  # torchrun's own
+    assert f"frtop: black box in {record}; look at it with: frtop open {record}" in output
+    assert not under_way([home], 0)
+    said = frtop("diagnose", "--json", str(record))
+    assert said.returncode == 3, said.stdout + said.stderr
+    first = json.loads(said.stdout)["verdicts"][0]
+    assert (first["kind"], first["culprits"]) == ("not_entered", [1])
+    assert "openat at told_to_hang.py" in first["why"]["text"]
