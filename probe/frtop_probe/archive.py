@@ -20,6 +20,10 @@ from typing import Final
 MAGIC: Final = b"FRTOPAR1"
 MAX_CONTENT: Final = 2 * 1024**3
 """Bytes of decompressed content; 16,384 ranks with their histories are below it."""
+FREE: Final = 64 * 1024 * 1024
+RATIO: Final = 50
+"""What unpacks to more than `FREE` bytes must be more than a 50th of that as a file: ours
+shrink to a half or a tenth."""
 _KIND: Final = 8
 _HEAD: Final = len(MAGIC) + _KIND
 _LEVEL: Final = 1
@@ -79,13 +83,14 @@ def read(path: Path, kind: str) -> bytes:
     parts: list[bytes] = []
     size = 0
     with path.open("rb") as file:
+        most = min(MAX_CONTENT, max(FREE, RATIO * os.fstat(file.fileno()).st_size))
         file.seek(_HEAD)
         try:
             while data := stream.unconsumed_tail or file.read(_READ):
                 parts.append(stream.decompress(data, _READ * 16))
                 size += len(parts[-1])
-                if size > MAX_CONTENT:
-                    raise ArchiveError(f"{path.name} unpacks to more than {MAX_CONTENT} bytes")
+                if size > most:
+                    raise ArchiveError(f"{path.name} unpacks to more than {most} bytes")
         except zlib.error as error:
             raise ArchiveError(f"{path.name} is damaged ({error})") from error
     if not stream.eof:

@@ -1,0 +1,41 @@
+"""What is in an archive comes out of it, and no more of it than a file of ours can hold."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pytest
+
+from frtop_probe import archive
+
+
+def test_content_comes_back_whole(tmp_path: Path) -> None:
+    file = tmp_path / "a.cap"
+    content = bytes(range(256)) * 100_000
+    size = archive.write(file, "capture", content)
+    assert size == file.stat().st_size
+    assert archive.read(file, "capture") == content
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [one.name for one in tmp_path.iterdir()] == ["a.cap"]
+
+
+def test_what_unpacks_to_much_more_than_itself_is_refused_early(tmp_path: Path) -> None:
+    file = tmp_path / "bomb.cap"
+    bomb = zlib.compressobj(9)
+    packed = b"".join(bomb.compress(bytes(1024**2)) for _ in range(200)) + bomb.flush()
+    file.write_bytes(archive.MAGIC + b"capture ".ljust(8) + packed)
+    assert file.stat().st_size < 1024**2
+    with pytest.raises(archive.ArchiveError, match="unpacks to more"):
+        archive.read(file, "capture")
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "a.cap"
+    with pytest.raises(FileNotFoundError):
+        archive.write(file, "capture", b"new")
+    file.parent.mkdir()
+    file.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        archive.write(file, "capture", b"new")
+    assert [one.name for one in file.parent.iterdir()] == ["a.cap"]
