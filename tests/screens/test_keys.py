@@ -68,7 +68,7 @@ async def test_a_moved_cursor_stays_where_it_is_when_frames_come() -> None:
 
 
 @pytest.mark.parametrize(
-    "keys", [(), ("enter",), ("2",), ("3",), ("4",), ("J",), ("t",), ("question_mark",)]
+    "keys", [(), ("enter",), ("2",), ("4",), ("J",), ("t",), ("question_mark",)]
 )
 async def test_the_way_out_and_to_help_are_in_sight_in_a_small_terminal(
     keys: tuple[str, ...],

@@ -90,7 +90,7 @@ class TensorsScreen(FrameScreen):
         if frame.recorded is not None:
             return (
                 f"The {frame.recorded.kind} holds no tensors of rank {self.rank}:"
-                " only of ranks that were looked into (t) before it was written."
+                " it was not asked before that was written, or did not answer."
             )
         return self.barred("inspect")
 

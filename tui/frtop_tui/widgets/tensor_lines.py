@@ -78,7 +78,7 @@ def summary_lines(
     if summary.error:
         return rows + wrap(summary.error, width, "warn", (INDENT, ""))
     if summary.seen < summary.elements:
-        few = f"of the first {summary.seen:,} of {summary.elements:,} values only"
+        few = f"only the first {summary.seen:,} of {summary.elements:,} values were looked at"
         rows += wrap(few, width, "warn", (INDENT, ""))
     empty = summary.minimum is None
     stats = [_count("NaN", summary.nans), _count("Inf", summary.infinities)]
