@@ -16,19 +16,37 @@ import pytest
 
 from agent.host import Host, Rank, until
 from frtop_probe import archive, wire
+from frtop_probe.agent import announcement
 from frtop_probe.agent.lastlooks import KEPT, MAX_BYTES, LastLooks
 from frtop_probe.agent.standstill import PAIR_NS, QUIET_NS, SELDOM_NS, Standstill
 from frtop_probe.ring.recording import BOX_KIND, lock_file, settle, under_way
 
 S = 1_000_000_000
 IMPATIENT = """
-import sys
-from frtop_probe.agent import standstill
+import os, sys
+from frtop_probe.agent import looks, standstill
 standstill.QUIET_NS, standstill.PAIR_NS = 1_000_000_000, 300_000_000
+take = looks.Looker.take
+async def taking(*words):
+    found = await take(*words)
+    with open(os.environ["FRTOP_DIR"] + "/../looks", "a") as file:
+        file.write("x")
+    return found
+looks.Looker.take = taking
 from frtop_probe.agent.__main__ import main
 sys.exit(main())
 """
-"""An agent that takes a job for standing still after a second."""
+"""An agent that takes a job for standing still after a second, and counts its looks."""
+WITHOUT_STORAGE = """
+import sys, time
+from frtop_probe import archive
+from frtop_probe.agent import blackbox
+archive.write = lambda *_: time.sleep(600)
+blackbox.SLOW = 0.3
+from frtop_probe.agent.__main__ import main
+sys.exit(main())
+"""
+"""An agent whose record folder does not answer."""
 
 
 @pytest.fixture
@@ -80,6 +98,24 @@ def waiting(host: Host, count: int) -> tuple[list[Rank], list[int]]:
     return started, until(known, "all pending ops are told")
 
 
+def looks_taken(host: Host) -> int:
+    path = host.folder.parent / "looks"
+    return path.stat().st_size if path.exists() else 0
+
+
+def changed_agent(host: Host, program: str) -> subprocess.Popen[str]:
+    host.agents.append(
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=host.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    )
+    return host.agents[-1]
+
+
 def test_the_first_bad_death_is_written_down_at_once(host: Host, record: Path) -> None:
     (first, second, third), _ = waiting(host, 3)
     assert not list(record.iterdir())
@@ -122,17 +158,8 @@ def test_a_job_that_hung_and_was_ended_as_a_whole_still_tells_where(
     fifo = tmp_path / "shard"
     os.mkfifo(fifo)
     started = [host.rank("read", str(fifo), rank=0), host.rank("wait", rank=1)]
-    agent = subprocess.Popen(
-        [sys.executable, "-c", IMPATIENT],
-        env=host.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    host.agents.append(agent)
-
-    until(lambda: not free(host), "the agent knows them")
-    time.sleep(2.5)  # nothing shows from outside that it has looked, twice
+    changed_agent(host, IMPATIENT)
+    until(lambda: looks_taken(host) >= 2, "it has looked, twice")
     assert not list(record.iterdir())
     for rank in started:
         rank.process.send_signal(signal.SIGTERM)
@@ -335,16 +362,9 @@ def test_a_job_that_stands_still_is_told_by_an_agent_that_must_leave_first(
 ) -> None:
     """A batch system ends all processes of a job alike; ranks may take longer than we do."""
     host.rank("wait")
-    agent = subprocess.Popen(
-        [sys.executable, "-c", IMPATIENT],
-        env=host.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    host.agents.append(agent)
-    until(lambda: not free(host), "the agent knows it")
-    time.sleep(2)  # it stands still
+    agent = changed_agent(host, IMPATIENT)
+    until(lambda: looks_taken(host), "it stands still")
+    assert not list(record.iterdir())
     agent.terminate()
     found = until(lambda: box(record), "a box", 1.5)
     assert (found.complete, found.before) == (False, None)
@@ -356,3 +376,23 @@ def test_a_job_that_stands_still_is_told_by_an_agent_that_must_leave_first(
     assert ending is not None
     assert ending.signal == signal.SIGKILL
     assert agent.wait(5) == 0
+
+
+def test_a_folder_that_does_not_answer_stops_nothing(host: Host, record: Path) -> None:
+    rank = host.rank("wait")
+    agent = changed_agent(host, WITHOUT_STORAGE)
+    card = until(lambda: announcement.read(host.folder), "the agent announces itself")
+    until(lambda: not free(host), "the agent knows it")
+    rank.kill()
+    operator = host.operator(card)
+    notes = until(lambda: operator.state().notes, "a note")
+    assert "has not answered" in notes[0]
+    first = operator.update()
+    second = operator.update()
+    assert second.number == first.number + 1
+    assert second.monotonic_ns - first.monotonic_ns < 2 * S
+    assert not free(host)
+    begun = time.monotonic()
+    agent.terminate()
+    assert agent.wait(10) == 0
+    assert time.monotonic() - begun < 5
