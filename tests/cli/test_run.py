@@ -115,6 +115,14 @@ def test_a_folder_that_takes_nothing_is_refused_with_a_next_step(record: Path) -
     assert "--record" in said.stderr.split("next: ")[1]
 
 
+def test_an_inherited_folder_that_takes_nothing_is_told_and_the_job_runs(record: Path) -> None:
+    record.parent.mkdir()
+    record.touch()
+    said = frtop("--", "echo", "ran", env={**os.environ, "FRTOP_RECORD": str(record)})
+    assert (said.returncode, said.stdout) == (0, "ran\n")
+    assert f"no black box can be left in {record}" in said.stderr
+
+
 @pytest.mark.parametrize("words", [[], ["--record", "rec"]])
 def test_what_cannot_run_is_said_as_a_shell_would(words: list[str], tmp_path: Path) -> None:
     script = tmp_path / "script"

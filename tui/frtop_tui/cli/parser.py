@@ -6,7 +6,6 @@ import argparse
 import difflib
 import importlib
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import Final, NoReturn
 
 from frtop_tui.demo.faults import FAULTS
@@ -31,6 +30,18 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message, f"`{self.prog} --help` lists what there is")
 
 
+class _Version(argparse.Action):
+    """Looks the version up when it is asked for: that takes longer than all other parsing."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib import metadata  # noqa: PLC0415
+
+        parser.exit(message=f"frtop {metadata.version('frtop')}\n")
+
+
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
     """The `run` of a command's module, imported when it is called."""
 
@@ -49,7 +60,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
         description="Who, what and why, when a distributed PyTorch job hangs.",
         epilog="Without a command: the screen, on this host's newest job.",
     )
-    top.add_argument("--version", action="version", version=f"frtop {metadata.version('frtop')}")
+    top.add_argument("--version", action=_Version, help="show program's version number and exit")
     verbs = top.add_subparsers(metavar="COMMAND", parser_class=_Parser)
 
     screen = verbs.add_parser(SCREEN, help="the live screen (also without the word `screen`)")

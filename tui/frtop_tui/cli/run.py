@@ -38,9 +38,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("nothing to run", "frtop run -- torchrun --nproc-per-node 8 train.py")
     if shutil.which(command[0]) is None:
         raise _cannot_run(command[0])
-    record = None
-    if wanted := options.record or os.environ.get(RECORD):
-        record = _folder(wanted, "--record" if options.record else RECORD)
+    record = _record(options.record)
     environment = prepare(os.environ, record)
     try:
         if record is None:
@@ -50,6 +48,24 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise _cannot_run(command[0], error.strerror or "") from error
     return end_like(child.wait(), lambda: _tell(record, known, began))
+
+
+def _record(named: str | None) -> Path | None:
+    """The folder for black boxes, None for none.
+
+    What a person has typed must work; what a site has set for all its jobs must not keep
+    this one from running.
+    """
+    wanted = named or os.environ.get(RECORD)
+    if not wanted:
+        return None
+    try:
+        return _folder(wanted, "--record" if named else RECORD)
+    except FrtopError as error:
+        if named:
+            raise
+        print(f"frtop: {error}\nfrtop: the job runs all the same", file=sys.stderr, flush=True)
+        return None
 
 
 def _tell(record: Path, known: frozenset[str], began_wall_ns: int) -> None:
