@@ -49,13 +49,15 @@ class KeyLine(LineView, can_focus=False):
     def __init__(self) -> None:
         super().__init__(id="keys")
         self.keys: tuple[Key, ...] = ()
-        self.barred: Callable[[str], str] = lambda _: ""
+        self._why_barred: Callable[[str], str] = lambda _: ""
+        self.barred: frozenset[str] = frozenset()
+        """Actions that can do nothing now; they are shown as such."""
 
     def content(self, width: int) -> Sequence[Line]:
         spans: list[Span] = [(" ", "")]
         for key, words, action in self.keys:
             added: Line = ((key_name(key), "key"), (f" {words}  ", "dim"))
-            if self.barred(action):
+            if action in self.barred:
                 # In brackets as well: not every terminal shows what is dim.
                 added = ((f"({key_name(key)} {words})  ", "dim"),)
             if width_of((*spans, *added)) > width + 2:
@@ -64,9 +66,12 @@ class KeyLine(LineView, can_focus=False):
         return (tuple(spans),)
 
     def bar(self, barred: Callable[[str], str]) -> None:
-        """Takes over which actions can do nothing now; they are shown as such."""
-        self.barred = barred
-        self.redraw()
+        """Takes over how to tell which actions can do nothing now."""
+        self._why_barred = barred
+        found = frozenset(action for _, _, action in self.keys if barred(action))
+        if found != self.barred:
+            self.barred = found
+            self.redraw()
 
     def on_mount(self) -> None:
         self.watch(self.screen, "focused", self.follow)
@@ -82,4 +87,5 @@ class KeyLine(LineView, can_focus=False):
                 found[binding.action] = binding
         ordered = sorted(found.values(), key=need)
         self.keys = tuple((b.key_display or b.key, b.description, b.action) for b in ordered)
+        self.bar(self._why_barred)
         self.redraw()
