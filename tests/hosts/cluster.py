@@ -172,13 +172,11 @@ class Cluster:
     def close(self) -> None:
         """Ends the job, the agents, the operators, and the hosts."""
         os.close(self._shard)
-        try:
-            for watcher in self._watchers:
-                watcher.close()
-            if self._job is not None:
-                self._job.communicate(timeout=10)
-        finally:
-            self.network.close()
+        self.network.close()
+        for watcher in self._watchers:
+            watcher.close()
+        if self._job is not None:
+            self._job.communicate(timeout=10)
 
 
 def _said(command: list[str], environment: dict[str, str]) -> Said:

@@ -103,9 +103,12 @@ def test_ages_are_right_though_no_two_clocks_agree(
         pytest.skip("this kernel has no time namespaces")
     cluster.until(lambda: is_found(watcher.look()), 20, "the verdict")
     seen = watcher.look()
+    age = (seen["now_ns"] - hung) / 1e9
     for rank in set(range(8)) - {CULPRIT}:
-        waits = seen["waits_s"][str(rank)]
-        assert waits == pytest.approx((seen["now_ns"] - hung) / 1e9, abs=0.5), (rank, seen)
+        wrong = seen["hosts"][NODES[rank]]["clock_error_ns"]
+        assert wrong is not None
+        assert wrong < 100_000_000
+        assert seen["waits_s"][str(rank)] == pytest.approx(age, abs=1 + wrong / 1e9), (rank, seen)
 
 
 def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hung: int) -> None:
@@ -154,7 +157,7 @@ def test_an_agent_that_was_killed_is_followed(
 
 
 def test_a_slow_link_keeps_nobody_waiting(cluster: Cluster, hung: int) -> None:
-    cluster.network.slow("node6", "64kbit")
+    cluster.network.slow("node6", "16kbit")
     try:
         said = diagnosed(cluster)
     finally:
