@@ -39,7 +39,8 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib import metadata  # noqa: PLC0415
 
-        parser.exit(message=f"frtop {metadata.version('frtop')}\n")
+        print(f"frtop {metadata.version('frtop')}")
+        parser.exit()
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
