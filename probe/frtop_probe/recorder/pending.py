@@ -200,16 +200,17 @@ class Pending:
                 self.loose.append(loose)
 
     def _weaken(self, entry: Entry, now: int) -> None:
-        work, rest = entry[0], (None, *entry[1:6], weakly(entry[6]), entry[7])
-        sequence, weak = entry[1], self._weak
+        work, sequence, issued, site, group, sync, carried, operation = entry
         if work.is_completed():
             self.finish(entry, now)
             return
+        rest = (None, sequence, issued, site, group, sync, weakly(carried), operation)
+        weak = self._weak
 
         def ended(_: object) -> None:
             if weak.pop(sequence, None) is None:
                 return
-            if rest[5]:
+            if sync:
                 self.finish(rest, time.monotonic_ns())  # the call that waited is over
             else:
                 self.untrack(sequence, time.monotonic_ns())
