@@ -147,7 +147,8 @@ def test_a_large_tensor_stays_within_the_budget_and_the_beat_goes_on(pair: Pair)
     took = time.monotonic() - begin
     assert 1.0 < took < 5
     assert rank.ring.cell(Cell.BEATS) >= beats + 2
-    assert 0 < seen["seen"] < seen["elements"]
+    assert MAX_VALUES < seen["seen"] < seen["elements"]
+    assert seen["seen"] & (seen["seen"] - 1) == 0  # other ranks end there, too, mostly
     assert (seen["mean"], seen["norm"]) == pytest.approx((1.0, seen["seen"] ** 0.5))
     rank.do("tally.Tally.add = kept['add']")
     assert one(rank)["seen"] == 25_000_000
@@ -233,6 +234,28 @@ def test_raw_bytes_are_those_of_the_tensor(pair: Pair) -> None:
     for wrong in ({"size": 1 << 40}, {"index": 3, "size": 1}, {"size": -1}, {"offset": "x"}):
         assert rank.ask(**ask, **wrong)[0]["error"] == "failed"
     assert rank.ask(ask="data", sequence=0, size=4)[0]["error"] == "gone"
+
+
+def test_an_op_on_a_device_has_a_shape_and_the_reason_why_no_more(pair: Pair) -> None:
+    """Remembered as the hook does it, since there is no device here."""
+    rank = pair[0]
+    rank.do(
+        "from frtop_probe.recorder.carried import carrier, weakly\n"
+        "from frtop_probe.recorder.operations import operations\n"
+        "found = operations(torch._C._jit_get_all_schemas())\n"
+        "gather = next(one for one in found if one.name == '_allgather_base_')\n"
+        "kept['far'] = torch.ones(6, device='meta'), torch.ones(3, device='meta')\n"
+        "life.recorder.pending.far.append((10**9, gather, weakly(carrier(gather)(kept['far']))))"
+    )
+    told_of, remark = rank.tensors(10**9)[10**9]
+    assert remark == "whether it is still pending is not known here"
+    assert [(one["role"], one["shape"], one["device"]) for one in told_of] == [
+        ("input", [3], "meta"),
+        ("output", [6], "meta"),
+    ]
+    assert all(one["error"].startswith("in the memory of a device") for one in told_of)
+    rank.do("del kept['far']")
+    assert "dropped" in rank.tensors(10**9)[10**9][0][0]["error"]
 
 
 def test_garbage_and_dawdlers_do_not_stop_the_beat(pair: Pair) -> None:

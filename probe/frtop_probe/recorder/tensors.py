@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, Final
 
 from frtop_probe.recorder.carried import Carried, Held
@@ -101,17 +102,16 @@ class Tensors:
                 elements,
             ]
             del tensor
-            tally = Tally(self._torch, kind)
-            seen = _tell(reader, op, held, tally, until) // kind.itemsize
+            seen, tally = _tell(reader, op, held, Tally(self._torch, kind), until)
         except Unread as why:
             error = str(why)
         except Exception as failure:  # noqa: BLE001 - a kind of tensor that nobody foresaw
             error = f"could not be read: {type(failure).__name__}: {failure}"[:MAX_TEXT]
         else:
             return [
-                held.role, *known, seen, *tally.statistics, tally.nans, tally.infinities,
-                tally.first, tally.checksum, tally.error,
-            ]  # fmt: skip
+                *(held.role, *known, seen // kind.itemsize, *tally.statistics),
+                *(tally.nans, tally.infinities, tally.first, tally.checksum, tally.error),
+            ]
         return [held.role, *known, 0, None, None, None, None, 0, 0, [], "", error]
 
     def _data(self, reader: Reader, sequence: int, index: int, offset: int, size: int) -> Reply:
@@ -163,17 +163,24 @@ class Tensors:
         return f"{more} further tensors are not told" if more > 0 else ""
 
 
-def _tell(reader: Reader, op: Carried, held: Held, tally: Tally, until: float) -> int:
-    """Reads a tensor into its tally until the time is over; gives the bytes seen."""
+def _tell(reader: Reader, op: Carried, held: Held, tally: Tally, until: float) -> tuple[int, Tally]:
+    """Reads a tensor until the time is over; gives the bytes seen, and what they hold.
+
+    Of one that was not read to its end, as of the last power of two: ranks that ran out of
+    time at different places can be compared then, mostly.
+    """
     at = reader.place(held)
     piece = memoryview(bytearray(min(tally.piece, at.size)))
-    seen = 0
+    told, pieces, seen = (0, tally), 0, 0
     while seen < at.size:
         this = piece[: at.size - seen]
         reader.read(op, held, at, seen, this)
         tally.add(this, begins=seen == 0)
+        pieces += 1
         seen += len(this)
+        if seen == at.size or not pieces & (pieces - 1):
+            told = seen, copy(tally)
         if not reader.go_on() or time.monotonic() > until:
             break
     reader.confirm(op)
-    return seen
+    return told
