@@ -111,6 +111,7 @@ class Identity(Struct, frozen=True, array_like=True):
     main_ident: int = 0
     recorder_tid: int = 0
     record: str = ""  # folder for the black box, "" when nobody wants one
+    settings: tuple[tuple[str, str], ...] = ()  # of torch and transports, from the environment
 
 
 class Fetch(Struct, frozen=True, array_like=True):

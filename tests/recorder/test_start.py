@@ -218,3 +218,19 @@ def test_running_through_the_module_looks_like_running_the_program(tmp_path: Pat
     done = python(tmp_path / "again", "-m", "frtop_probe", "-m", "neighbour", "x", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert python(tmp_path / "none", "-m", "frtop_probe").returncode == 1
+
+
+def test_settings_of_torch_and_transports_are_told_and_no_secret(tmp_path: Path) -> None:
+    program = """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import frtop_probe
+        frtop_probe.start()
+        frtop_probe.stop()
+    """
+    hush = {"TORCH_API_TOKEN": "hush", "WANDB_API_KEY": "hush"}
+    told = {"NCCL_ALGO": "Ring"}
+    python(tmp_path / "rings", *code(program), str(PROBE), prepared=False, cwd=None, **told, **hush)
+    ring = the_ring(tmp_path / "rings")
+    assert dict(ring.who["settings"]).items() >= told.items()
+    assert "hush" not in str(ring.who)

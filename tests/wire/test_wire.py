@@ -24,6 +24,8 @@ def strategy(kind: Any) -> st.SearchStrategy[Any]:
     arguments = typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return st.one_of(*(strategy(argument) for argument in arguments))
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return st.tuples(*(strategy(argument) for argument in arguments))
     if origin is tuple:
         return st.lists(strategy(arguments[0]), max_size=2).map(tuple)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):

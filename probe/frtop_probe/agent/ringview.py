@@ -58,6 +58,7 @@ class RingView:
             main_ident=birth.main_ident,
             recorder_tid=self.ring.recorder_tid,
             record=_take(who, "record", str, ""),
+            settings=_take(who, "settings", tuple[tuple[str, str], ...], ()),
         )
 
     def present(self) -> wire.Present:

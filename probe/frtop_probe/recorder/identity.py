@@ -13,6 +13,13 @@ from typing import Any
 MAX_ARGUMENTS = 64
 MAX_ARGUMENT = 500
 NONCE_KEY = "frtop/nonce"
+TELLING = (
+    "CUDA_", "FI_", "GLOO_", "HCCL_", "HIP_", "HSA_", "NCCL_", "OMP_NUM_THREADS", "PYTORCH_",
+    "RCCL_", "ROCR_", "SLURM_", "TORCH_", "TORCHINDUCTOR_", "UCX_",
+)  # fmt: skip
+"""Settings by which ranks behave as they do, by the beginning of their names."""
+SECRETIVE = ("AUTH", "CREDENTIAL", "KEY", "PASS", "SECRET", "TOKEN")
+MAX_SETTINGS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,7 @@ class Who:
     cwd: str = ""
     torch: str = ""
     record: str = ""  # folder for the black box
+    settings: tuple[tuple[str, str], ...] = ()
 
     def payload(self) -> dict[str, Any]:
         return {
@@ -51,6 +59,7 @@ class Who:
             "torch": self.torch,
             "python": platform.python_version(),
             "record": self.record,
+            "settings": [list(setting) for setting in self.settings],
         }
 
 
@@ -69,6 +78,7 @@ def from_environment() -> Who:
         argv=tuple(argument[:MAX_ARGUMENT] for argument in sys.argv[:MAX_ARGUMENTS]),
         cwd=_cwd(),
         record=_absolute(environment.get("FRTOP_RECORD", "")),
+        settings=_settings(),
     )
 
 
@@ -111,6 +121,16 @@ def _nonce(c10d: Any) -> str:
     except (AttributeError, RuntimeError, NotImplementedError, ValueError):
         return ""
     return agreed.decode(errors="replace") if isinstance(agreed, bytes) else str(agreed or "")
+
+
+def _settings() -> tuple[tuple[str, str], ...]:
+    """What the environment sets of torch and the transports below it; no secrets."""
+    chosen = sorted(
+        (name, value[:MAX_ARGUMENT])
+        for name, value in os.environ.items()
+        if name.startswith(TELLING) and not any(word in name for word in SECRETIVE)
+    )
+    return tuple(chosen[:MAX_SETTINGS])
 
 
 def _program() -> str:

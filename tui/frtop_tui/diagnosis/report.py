@@ -10,6 +10,7 @@ from typing import Any, Final
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
 from frtop_tui.job.coverage import unheard_text
+from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.model import Frame, GroupKey, Health, HostView, RankView, Recorded, Verdict
 from frtop_tui.job.naming import duration, job_names, job_place, job_title, listed, shortened
 
@@ -46,7 +47,7 @@ def text(frame: Frame) -> list[str]:
     elif not frame.verdicts and frame.ranks:
         lines.append(_QUIET.get(frame.health, "nobody is waited for out of the ordinary"))
     if frame.ranks:  # else `problem` has said it
-        notes += _absent_hosts(frame)
+        notes += [*_absent_hosts(frame), *differing(environment(frame.ranks.values()))]
     tail = [f"note  {note}" for note in notes]
     if frame.job is not None and frame.running_jobs:
         others = listed([job_place(job) for job in frame.running_jobs])
@@ -142,8 +143,17 @@ def document(frame: Frame) -> dict[str, Any]:
             "notes": list(coverage.notes),
         },
         "notes": list(frame.notes),
+        "environment": _environment(frame),
         "hosts": [_host(host) for host in frame.hosts],
         "ranks": _ranks(frame),
+    }
+
+
+def _environment(frame: Frame) -> dict[str, Any]:
+    found = environment(frame.ranks.values())
+    return {
+        "common": dict(found.common),
+        "different": {n: dict(v) for n, v in found.different.items()},
     }
 
 

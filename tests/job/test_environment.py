@@ -1,0 +1,57 @@
+"""What the ranks run with: alike is told once, unlike by rank."""
+
+from __future__ import annotations
+
+import pytest
+
+from frtop_probe import wire
+from frtop_tui.job.environment import differing, environment
+from frtop_tui.job.model import RankView
+
+JOB = wire.Job("node0", 29500, 4)
+
+
+def rank(number: int, torch: str = "2.13.0", **settings: str) -> RankView:
+    identity = wire.Identity(
+        number + 1, 1, number, number, JOB, torch=torch, python="3.11.7",
+        settings=tuple(settings.items()),
+    )  # fmt: skip
+    return RankView(number, "node0", number, identity, "moving", 0, 0, 0)
+
+
+def test_what_all_share_is_common() -> None:
+    found = environment(rank(n, NCCL_ALGO="Ring") for n in range(4))
+    assert found.common == {"NCCL_ALGO": "Ring", "torch": "2.13.0", "python": "3.11.7"}
+    assert not found.different
+    assert differing(found) == []
+
+
+@pytest.mark.parametrize(
+    ("views", "sentence"),
+    [
+        (
+            [*(rank(n, NCCL_ALGO="Ring") for n in range(3)), rank(3, NCCL_ALGO="Tree")],
+            "NCCL_ALGO differs: Ring on ranks 0-2, Tree on rank 3",
+        ),
+        (
+            [rank(0), *(rank(n, NCCL_PROTO="LL") for n in range(1, 4))],
+            "NCCL_PROTO differs: LL on ranks 1-3, not set on rank 0",
+        ),
+        ([rank(0), rank(1, torch="2.15.0")], "torch differs: 2.13.0 on rank 0, 2.15.0 on rank 1"),
+    ],
+)
+def test_what_differs_is_told_by_rank(views: list[RankView], sentence: str) -> None:
+    assert differing(environment(views)) == [sentence]
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        [rank(n, CUDA_VISIBLE_DEVICES=str(n)) for n in range(4)],  # the launcher's own doing
+        [rank(n, SLURM_PROCID=str(n)) for n in range(4)],
+        [rank(0), rank(1, torch="")],  # on its way into torch
+        [],
+    ],
+)
+def test_what_has_to_differ_is_no_note(views: list[RankView]) -> None:
+    assert differing(environment(views)) == []

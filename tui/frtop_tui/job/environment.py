@@ -1,0 +1,67 @@
+"""What the ranks of a job run with: versions and settings, and where they differ.
+
+A setting that one rank does not share is a cause that no stack shows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_tui.job.model import RankView
+from frtop_tui.job.naming import folded, shortened
+
+OWN: Final = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"})
+"""Settings that launchers give each rank a value of its own."""
+OWN_PREFIX: Final = "SLURM_"
+UNSET: Final = "not set"
+VERSIONS: Final = frozenset({"torch", "python"})
+"""Of these no rank has none: one that has not said yet is no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """By name: one value for all ranks, or folded ranks by value where they differ."""
+
+    common: Mapping[str, str]
+    different: Mapping[str, Mapping[str, str]]
+
+
+def environment(views: Iterable[RankView]) -> Environment:
+    """Compares all ranks; `torch` and `python` stand among the settings."""
+    values: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    ranks: list[int] = []
+    known: dict[tuple[object, ...], dict[str, str]] = {}  # most ranks are alike: told once
+    for view in views:
+        who = view.identity
+        ranks.append(view.rank)
+        key = (who.torch, who.python, who.settings)
+        for name, value in known.setdefault(key, _named(view)).items():
+            values[name][value].append(view.rank)
+    common: dict[str, str] = {}
+    different: dict[str, dict[str, str]] = {}
+    for name, by_value in sorted(values.items()):
+        unset = set() if name in VERSIONS else set(ranks).difference(*by_value.values())
+        if len(by_value) == 1 and not unset:
+            common[name] = next(iter(by_value))
+            continue
+        told = {value: folded(members) for value, members in by_value.items()}
+        different[name] = told | ({UNSET: folded(unset)} if unset else {})
+    return Environment(common, different)
+
+
+def differing(found: Environment) -> list[str]:
+    """Sentences on settings that should be alike and are not."""
+    return [
+        f"{name} differs: " + ", ".join(f"{shortened(v)} on {on}" for v, on in by_value.items())
+        for name, by_value in found.different.items()
+        if name not in OWN and not name.startswith(OWN_PREFIX)
+    ]
+
+
+def _named(view: RankView) -> dict[str, str]:
+    who = view.identity
+    versions = {"torch": who.torch, "python": who.python}
+    return {name: value for name, value in versions.items() if value} | dict(who.settings)
