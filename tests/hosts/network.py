@@ -12,7 +12,8 @@ import shutil
 import signal
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -151,22 +152,27 @@ class Network:
             own = f"addr add {host.address}/24 dev eth0\nlink set eth0 up\n"
             host.run("ip", "-batch", "-", given=own + neighbours)
 
-    def cut(self, name: str) -> None:
-        """Pulls the host's cable at the switch."""
+    @contextmanager
+    def cut(self, name: str) -> Iterator[None]:
+        """Pulls the host's cable at the switch, and plugs it in again."""
         self.switch.run("ip", "link", "set", name, "down")
+        try:
+            yield
+        finally:
+            self.switch.run("ip", "link", "set", name, "up")
 
-    def restore(self, name: str) -> None:
-        self.switch.run("ip", "link", "set", name, "up")
-
-    def slow(self, name: str, rate: str) -> None:
+    @contextmanager
+    def slow(self, name: str, rate: str) -> Iterator[None]:
         """Lets so little through to and from the host, `64kbit` for example."""
+        ends = ((self.switch, name), (self.hosts[name], "eth0"))
         shape = ("root", "tbf", "rate", rate, "burst", "4kb", "latency", "2s")
-        self.switch.run("tc", "qdisc", "replace", "dev", name, *shape)
-        self.hosts[name].run("tc", "qdisc", "replace", "dev", "eth0", *shape)
-
-    def fast(self, name: str) -> None:
-        self.switch.run("tc", "qdisc", "delete", "dev", name, "root")
-        self.hosts[name].run("tc", "qdisc", "delete", "dev", "eth0", "root")
+        for host, device in ends:
+            host.run("tc", "qdisc", "replace", "dev", device, *shape)
+        try:
+            yield
+        finally:
+            for host, device in ends:
+                host.run("tc", "qdisc", "delete", "dev", device, "root")
 
     def close(self) -> None:
         """Ends everything that runs on the hosts, and the hosts."""
