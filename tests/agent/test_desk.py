@@ -122,6 +122,26 @@ def test_who_is_removed_is_refused_at_the_next_request(users: Users) -> None:
     assert may_act(users.operator(card, users.owner))
 
 
+def test_a_reader_on_many_connections_does_not_shut_the_owner_out(users: Users) -> None:
+    users.admit("read")
+    users.host.rank("wait")
+    card = users.host.agent()
+    owner = users.operator(card, users.owner)
+    known = until(lambda: owner.state().ranks, "the agent found the rank")
+    greedy = [users.operator(card, users.colleague) for _ in range(12)]
+    for one in greedy:
+        one.state()
+    look = wire.encode(wire.AskLook(90, (known[0].key,)))
+    for _ in range(4):
+        for one in greedy:
+            one.dealer.send_multipart([wire.PROTOCOL, look])
+    answer = owner.ask(wire.AskHistory(91, known[0].key))
+    assert isinstance(answer, wire.HistoryAnswer), answer
+    answers = [wire.decode_answer(one.dealer.recv_multipart()[1]) for one in greedy * 4]
+    refused = [one for one in answers if isinstance(one, wire.Refusal)]
+    assert {one.reason for one in refused} == {"busy"}
+
+
 @pytest.mark.parametrize("how", ["option", "variable"])
 def test_a_read_only_agent_lets_nobody_act(users: Users, how: str) -> None:
     users.admit("act")

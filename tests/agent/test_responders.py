@@ -137,6 +137,7 @@ def test_a_rank_without_a_socket_cannot_be_asked(tmp_path: Path) -> None:
         (struct.pack("!II", 2000, 0) + b"[" * 2000, "failed"),
         (struct.pack("!II", 18, 0) + b'{"error":"silent"}', "failed"),
         (struct.pack("!II", 15, 0) + b'{"ops":[["x"]]}', "failed"),
+        (struct.pack("!II", 36, 0) + b'{"ops":[[%d,[]]]}' % 10**20, "failed"),
         (struct.pack("!II", 43, 0) + b'{"error":"failed","help":"a\\u001b[31m\\nb"}   ', "failed"),
     ],
 )

@@ -48,16 +48,20 @@ class Admission:
         self._untold = False
         self.notes: tuple[str, ...] = ()
 
+    def is_owner(self, key: bytes) -> bool:
+        """Whether it is our own: that of the jobs' owner."""
+        return key == self._pair.public
+
     async def admits(self, key: bytes) -> bool:
         """Whether this key may come in, as of now."""
-        if key == self._pair.public:
+        if self.is_owner(key):
             self._begin()  # for its complaints: the owner comes in whatever they are
             return True
         return await self.right(key) is not None
 
     async def right(self, key: bytes) -> Right | None:
         """What this key may do by the lists, as of now; None: it may not come in."""
-        if key == self._pair.public:
+        if self.is_owner(key):
             return "act"
         patience = 0.0 if self._overdue else PATIENCE_S
         done, _ = await asyncio.wait({self._begin()}, timeout=patience)

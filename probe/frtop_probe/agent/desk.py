@@ -22,6 +22,11 @@ from frtop_probe.agent.roster import Roster
 MAX_OWED: Final = 4
 """Unanswered requests per operator, of those that take time; more are refused, not queued."""
 MAX_OWED_TO_ALL: Final = 32
+MAX_OWED_TO_OTHERS: Final = 16
+"""Of these, to all who are not the owner: whoever was admitted must not shut the owner out
+by knocking on many connections."""
+MAX_OWED_TO_KEY: Final = 8
+"""Of those, to one key: nor somebody else who was admitted."""
 
 Act = wire.AskTensors | wire.AskData
 """What makes the rank work, or shows data; the rest is reading."""
@@ -100,7 +105,7 @@ class Desk:
         if isinstance(ask, wire.AskTime):
             await self._send(operator, wire.TimeAnswer(ask.id, time.monotonic_ns(), time.time_ns()))
             return
-        if self._owed[operator] >= MAX_OWED or self._owed.total() >= MAX_OWED_TO_ALL:
+        if self._full(operator):
             text = "the agent is busy with earlier requests: wait for their answers"
             await self._send(operator, wire.Refusal(ask.id, text, "busy"))
             return
@@ -108,6 +113,18 @@ class Desk:
         task = asyncio.create_task(self._work(operator, ask))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _full(self, operator: Operator) -> bool:
+        """Whether this operator has to wait for answers, its own or those of others."""
+        if self._owed[operator] >= MAX_OWED or self._owed.total() >= MAX_OWED_TO_ALL:
+            return True
+        if self._admission.is_owner(operator.key):
+            return False
+        others: Counter[bytes] = Counter()
+        for one, owed in self._owed.items():
+            if not self._admission.is_owner(one.key):
+                others[one.key] += owed
+        return others.total() >= MAX_OWED_TO_OTHERS or others[operator.key] >= MAX_OWED_TO_KEY
 
     def _barred(self, operator: Operator, right: keys.Right | None) -> str:
         """Why this operator may not act, with the next step; "" when it may."""
@@ -138,7 +155,11 @@ class Desk:
             self._owed[operator] -= 1
             if not self._owed[operator]:
                 del self._owed[operator]
-        await self._send(operator, answer)
+        try:
+            await self._send(operator, answer)
+        except Exception as error:  # noqa: BLE001 - likewise: what the wire has no word for
+            text = f"the answer cannot be told: {error!r}"
+            await self._send(operator, wire.Refusal(ask.id, text, "failed"))
 
     async def _answer(self, ask: Slow) -> wire.Answer:
         keys = dict.fromkeys(ask.keys if isinstance(ask, wire.AskLook) else (ask.key,))

@@ -93,6 +93,7 @@ async def _ask(rank: Rank, request: dict[str, Any]) -> tuple[_Said, bytes]:
         exchange = _exchange(connection, json.dumps(request).encode() + b"\n")
         header, found = await asyncio.wait_for(exchange, DEADLINE_S)
         said = _said.decode(header)
+        msgspec.msgpack.encode(said)  # raises for numbers that JSON has and the wire has not
     except (asyncio.TimeoutError, TimeoutError):
         raise _why_silent(rank) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):
