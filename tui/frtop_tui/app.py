@@ -21,6 +21,7 @@ from textual.screen import Screen
 from frtop_tui.export.naming import default_path
 from frtop_tui.job.model import Frame, Writing
 from frtop_tui.job.naming import JobKey, job_key
+from frtop_tui.job.printable import printable
 from frtop_tui.screens.automatic import due
 from frtop_tui.screens.base import (
     ChooseJob,
@@ -150,7 +151,8 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
             if not told:
                 failed = writing.state == "failed"
                 severity: SeverityLevel = "warning" if failed else "information"
-                self.notify(sentence(writing), timeout=8, severity=severity)
+                text = printable(sentence(writing))
+                self.notify(text, timeout=8, severity=severity, markup=False)
         self._writings = frame.writings
 
     def leave(self, status: int) -> None:
@@ -235,7 +237,8 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         try:
             path = default_path(frame, frame.wall_ns)
         except OSError as error:  # the current folder was taken away
-            self.notify(f"Nothing can be captured here ({error.strerror}); start frtop elsewhere.")
+            text = f"Nothing can be captured here ({error.strerror}); start frtop elsewhere."
+            self.notify(text, markup=False)
         else:
             self.source.capture(path, automatic=automatic)
 
@@ -259,7 +262,7 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         for verdict in frame.verdicts:
             rows += [verdict.headline, f"why: {verdict.why.text}", f"next: {verdict.next}"]
             rows += [f"seen: {seen}" for seen in verdict.evidence]
-        self.copy_to_clipboard("\n".join(rows))
+        self.copy_to_clipboard("\n".join(map(printable, rows)))
         self.notify("Verdict sent to your terminal's clipboard.", timeout=4)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:

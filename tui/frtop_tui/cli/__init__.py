@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from frtop_tui.cli.parser import parse
 from frtop_tui.errors import FrtopError
+from frtop_tui.job.printable import printable
 
 INTERRUPTED = 130
 
@@ -19,7 +20,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = options.run(options)
         sys.stdout.flush()
     except FrtopError as error:
-        print(f"frtop: {error}", file=sys.stderr)
+        said = "\n".join(map(printable, str(error).split("\n")))
+        print(f"frtop: {said}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
         return INTERRUPTED

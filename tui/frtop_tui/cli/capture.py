@@ -13,6 +13,7 @@ from frtop_tui.cli.writing import await_writing, require_folder
 from frtop_tui.errors import FrtopError
 from frtop_tui.export.naming import default_path
 from frtop_tui.job.model import Frame
+from frtop_tui.job.printable import printable
 from frtop_tui.sources.base import Source
 
 SETTLE_S: Final = 10.0
@@ -48,7 +49,7 @@ def take(source: Source, path: Path | None, settle_s: float = SETTLE_S) -> int:
     size = f"{told.size / 1e6:.1f} MB" if told.size >= 1e6 else f"{told.size / 1e3:.0f} KB"
     print(f"{path}  {size}")
     if told.problem:
-        print(f"missing: {told.problem}")
+        print(f"missing: {printable(told.problem)}")
     print(_headline(source.frame()))
     return 0
 
@@ -56,4 +57,4 @@ def take(source: Source, path: Path | None, settle_s: float = SETTLE_S) -> int:
 def _headline(frame: Frame) -> str:
     if not frame.verdicts:
         return f"{frame.health}: nobody is blamed"
-    return "\n".join(verdict.headline for verdict in frame.verdicts)
+    return "\n".join(printable(verdict.headline) for verdict in frame.verdicts)

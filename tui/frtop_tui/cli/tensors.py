@@ -18,6 +18,7 @@ from frtop_tui.cli.diagnose import progress, require_seen
 from frtop_tui.cli.writing import await_writing, require_folder
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.model import RankView
+from frtop_tui.job.printable import printable
 from frtop_tui.sources.base import Source
 
 APPEAR_S: Final = 5.0
@@ -104,7 +105,7 @@ def lines(view: RankView, ops: Sequence[wire.OpTensors]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
-    return [*(table if len(rows) > 1 else []), *troubles]
+    return [printable(line) for line in (*(table if len(rows) > 1 else []), *troubles)]
 
 
 def _row(
@@ -165,7 +166,7 @@ def _save(source: Source, rank: int, ops: Sequence[wire.OpTensors], path: Path) 
     progress("")
     print(f"{path}  {told.size:,} bytes", file=sys.stderr)
     if told.problem:
-        print(f"missing: {told.problem}", file=sys.stderr)
+        print(f"missing: {printable(told.problem)}", file=sys.stderr)
 
 
 def _json(view: RankView, ops: Sequence[wire.OpTensors]) -> str:

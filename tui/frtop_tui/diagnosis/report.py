@@ -13,6 +13,7 @@ from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.model import Frame, GroupKey, Health, HostView, RankView, Recorded, Verdict
 from frtop_tui.job.naming import duration, job_names, job_place, job_title, listed, shortened
+from frtop_tui.job.printable import printable
 
 HUNG = frozenset({"dead", "mismatch", "cycle", "stuck"})
 ENOUGH = frozenset({"healthy", "ended", "starting"})
@@ -52,7 +53,7 @@ def text(frame: Frame) -> list[str]:
     if frame.job is not None and frame.running_jobs:
         others = listed([job_place(job) for job in frame.running_jobs])
         tail.append(f"also running here: {others}; --job NAME")
-    return [*lines, *([""] if tail else []), *tail]
+    return [printable(line) for line in (*lines, *([""] if tail else []), *tail)]
 
 
 def _absent_hosts(frame: Frame) -> list[str]:

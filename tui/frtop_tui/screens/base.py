@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from frtop_probe import wire
 from frtop_tui.job.model import Frame
+from frtop_tui.job.printable import printable
 from frtop_tui.screens.barred import barred
 from frtop_tui.widgets.headline import Headline
 from frtop_tui.widgets.keyline import KeyLine
@@ -135,7 +136,7 @@ class FrameScreen(Screen[None]):
         reason = self.barred(action)
         if reason:
             self.app.clear_notifications()  # pressed again, it is said once
-            self.app.notify(reason, timeout=8)
+            self.app.notify(printable(reason), timeout=8, markup=False)
         return not reason
 
     def crumbs(self) -> Line:

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.job.model import Frame, RankView
+from frtop_tui.job.printable import printable
 from frtop_tui.screens.base import FrameScreen, InspectRank, SaveTensors
 from frtop_tui.screens.saving import free_path, question, size_of
 from frtop_tui.widgets.question import Question
@@ -113,7 +114,8 @@ class TensorsScreen(FrameScreen):
             return
         running = under_way(frame, "tensors")
         if running is not None:
-            self.app.notify(f"One file at a time: {running.path} is still being written.")
+            text = f"One file at a time: {printable(running.path)} is still being written."
+            self.app.notify(text, markup=False)
             return
         try:
             path = free_path(frame, rank, op.sequence, Path.cwd())

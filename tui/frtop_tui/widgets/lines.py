@@ -20,6 +20,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from frtop_tui.job.printable import printable
 from frtop_tui.widgets.spans import TONES, Line, changed_columns
 
 NO_LINE: Line = ()
@@ -99,7 +100,7 @@ class LineView(ScrollView, can_focus=True):
         """Sets the title in the border, which repaints the widget: only when it differs."""
         if title != self._title:
             self._title = title
-            self.border_title = escape(f" {title} ")
+            self.border_title = escape(f" {printable(title)} ")
 
     def _measure(self) -> None:
         """Tells Textual the number of lines, which costs a layout: only when it matters."""
@@ -135,7 +136,7 @@ class LineView(ScrollView, can_focus=True):
             # The chosen line keeps its tones on another ground.
             ground = Style(bgcolor=self.tone("line").bgcolor, bold=True) if chosen else Style.null()
             looks.update({name: self.tone(name) + ground for name in ("", *TONES)})
-        segments = [Segment(text, looks[tone]) for text, tone in line]
+        segments = [Segment(printable(text), looks[tone]) for text, tone in line]
         # Equal neighbours become one: every segment costs a colour sequence to the terminal.
         return Strip(segments).adjust_cell_length(width, looks[""]).simplify()
 

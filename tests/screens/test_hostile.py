@@ -1,0 +1,96 @@
+"""Texts of programs, hosts and files that do not mean well reach no terminal as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, get_type_hints
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from frtop_probe import wire
+from frtop_tui.cli import main, tensors
+from frtop_tui.diagnosis.report import text
+from frtop_tui.errors import Unreadable
+from frtop_tui.job.model import Frame, Writing
+from frtop_tui.job.printable import UNFIT, printable
+
+from . import asked_scenes, scenes
+from .driving import driven
+
+EVIL = "\x1b]0;own\x07\x9b31m\u202e\udcff[/b][@click=app.quit]"
+
+
+def poisoned(value: Any, hint: Any = None) -> Any:
+    """Every text in a value that is free to be anything, with something evil at its end."""
+    if isinstance(value, str):
+        return value + EVIL if hint is str else value
+    if isinstance(value, tuple):
+        within = str if hint == tuple[str, ...] else None
+        return tuple(poisoned(one, within) for one in value)
+    if isinstance(value, dict):
+        return {key: poisoned(one) for key, one in value.items()}
+    hints = get_type_hints(type(value)) if is_dataclass(value) or _is_struct(value) else {}
+    if _is_struct(value):
+        names = value.__struct_fields__
+        return structs.replace(value, **{n: poisoned(getattr(value, n), hints[n]) for n in names})
+    if is_dataclass(value) and not isinstance(value, type):
+        told = [one.name for one in fields(value) if one.init]
+        return replace(value, **{n: poisoned(getattr(value, n), hints[n]) for n in told})
+    return value
+
+
+def _is_struct(value: Any) -> bool:
+    return isinstance(value, msgspec.Struct)
+
+
+def harmless(shown: str) -> bool:
+    return shown.isprintable()
+
+
+@pytest.mark.parametrize("scene", [scenes.hung, asked_scenes.recorded])
+async def test_no_screen_passes_on_what_steers_terminals(scene: Callable[[], Frame]) -> None:
+    frame = poisoned(scene())
+    frame = replace(frame, writings=(Writing("capture", "written", f"a{EVIL}", problem=EVIL),))
+    async with driven(frame, size=(160, 50)) as app:
+        for key in ("1", "2", "enter", "escape", "3", "4", "5", "6", "7", "8", "question_mark"):
+            await app.press(key)
+            shown = app.text()
+            assert all(map(harmless, shown.split("\n"))), (key, shown)
+        await app.press("escape", "1")
+        await app.sees(UNFIT)
+        app.app.action_copy()
+        assert all(map(harmless, app.app.clipboard.split("\n")))
+
+
+async def test_a_file_that_failed_with_brackets_in_its_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with driven(scenes.healthy(), size=(120, 40)) as app:
+        await app.press("2")
+        failed = Writing("capture", "failed", "a.cap", problem=f"[Errno 5] {EVIL}")
+        await app.give(replace(scenes.healthy(), writings=(failed,)))
+        await app.sees("[Errno 5]")
+
+
+def test_no_command_prints_what_steers_terminals(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = poisoned(scenes.hung())
+    assert all(map(harmless, text(frame)))
+    answer = wire.OpTensors(1, (wire.TensorSummary(EVIL, EVIL, (1,), "cpu", 1, 1),), EVIL)
+    assert all(map(harmless, tensors.lines(next(iter(frame.ranks.values())), (answer,))))
+
+    def fail(_: object) -> int:
+        raise Unreadable(f"no{EVIL}", f"try\n{EVIL}")
+
+    monkeypatch.setattr("frtop_tui.cli.diagnose.run", fail)
+    main(["diagnose"])
+    assert all(map(harmless, capsys.readouterr().err.split("\n")))
+
+
+def test_what_is_harmless_stays() -> None:
+    assert printable("prüfe_日本 rank 3 ✓") == "prüfe_日本 rank 3 ✓"
+    assert printable("a\tb\nc\x1b[31m") == f"a b c{UNFIT}[31m"
