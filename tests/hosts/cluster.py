@@ -137,10 +137,10 @@ class Cluster:
             (self.folder / "hang").touch()
         return self._hung_ns
 
-    def frtop(self, *arguments: str, key: Path | None = None, node: str = OPERATOR) -> Said:
-        """Runs the program on the operator's host, or `node`, with our key or another."""
+    def frtop(self, *arguments: str, key: Path | None = None) -> Said:
+        """Runs the program on the operator's host, with our key or another."""
         command = (sys.executable, "-m", "frtop_tui", *arguments)
-        return _said(self.network.hosts[node].inside(*command), self._with(key))
+        return _said(self.network.hosts[OPERATOR].inside(*command), self._with(key))
 
     def elsewhere(self, *arguments: str) -> Said:
         """Runs the program where there is no network, and nothing of the job's."""

@@ -33,8 +33,6 @@ def _told(frame: Frame) -> dict[str, Any]:
             for host in frame.hosts
         },
         "waits_s": {str(rank): _waits_s(view, frame) for rank, view in frame.ranks.items()},
-        "keys": {str(rank): view.key for rank, view in frame.ranks.items()},
-        "problem": frame.problem,
     }
 
 
