@@ -10,6 +10,7 @@ a small file may claim to be endless.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import zlib
@@ -30,16 +31,20 @@ _LEVEL: Final = 1
 """What repeats here repeats within a few hundred bytes: higher levels cost ten times the
 time for a tenth of the size."""
 _READ: Final = 1024 * 1024
+_NO_LINKS: Final = frozenset(
+    (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES)
+)
 
 
 class ArchiveError(Exception):
     """The file is none of ours, or damaged; the text says which."""
 
 
-def write(path: Path, kind: str, content: bytes) -> int:
+def write(path: Path, kind: str, content: bytes, *, over: bool = True) -> int:
     """Puts the file in place in one step, readable by this user only; gives its size.
 
     Raises:
+        FileExistsError: there is one already, and it is not to be replaced (`over`).
         OSError: it cannot be written; whatever was at `path` is untouched then.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -50,11 +55,32 @@ def write(path: Path, kind: str, content: bytes) -> int:
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-        draft.replace(path)
+        put(draft, path, over=over)
     finally:
         with suppress(OSError):
             draft.unlink()
     return len(data)
+
+
+def put(draft: Path, path: Path, *, over: bool) -> None:
+    """Gives a finished file its name, in one step; with `over` in place of what is there.
+
+    Raises:
+        FileExistsError: without `over`, when there is anything, be it a link to nowhere.
+        OSError: it cannot be done; `draft` is still there then.
+    """
+    if not over:
+        try:
+            os.link(draft, path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            if os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+        else:
+            draft.unlink()
+            return
+    draft.replace(path)
 
 
 def kind_of(path: Path) -> str:
@@ -86,7 +112,8 @@ def read(path: Path, kind: str) -> bytes:
         most = min(MAX_CONTENT, max(FREE, RATIO * os.fstat(file.fileno()).st_size))
         file.seek(_HEAD)
         try:
-            while data := stream.unconsumed_tail or file.read(_READ):
+            # What follows the end is nobody's, and would be kept in memory.
+            while not stream.eof and (data := stream.unconsumed_tail or file.read(_READ)):
                 parts.append(stream.decompress(data, _READ * 16))
                 size += len(parts[-1])
                 if size > most:

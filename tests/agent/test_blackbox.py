@@ -41,7 +41,7 @@ WITHOUT_STORAGE = """
 import sys, time
 from frtop_probe import archive
 from frtop_probe.agent import blackbox
-archive.write = lambda *_: time.sleep(600)
+archive.write = lambda *_, **__: time.sleep(600)
 blackbox.SLOW = 0.3
 from frtop_probe.agent.__main__ import main
 sys.exit(main())

@@ -145,6 +145,8 @@ def test_default_names_are_safe_and_never_taken(
     path = tmp_path / "a.cap"
     path.touch()
     assert unused(path) == tmp_path / "a-2.cap"
+    (tmp_path / "b.cap").symlink_to(tmp_path / "nowhere")
+    assert unused(tmp_path / "b.cap") == tmp_path / "b-2.cap"
 
 
 def test_a_folder_that_may_not_be_written_gives_way_to_the_temporary_one(

@@ -39,3 +39,26 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
         archive.write(file, "capture", b"new")
     assert [one.name for one in file.parent.iterdir()] == ["a.cap"]
+
+
+def test_what_follows_the_end_is_not_taken_in(tmp_path: Path) -> None:
+    file = tmp_path / "long.cap"
+    archive.write(file, "capture", b"whole")
+    with file.open("ab") as more:
+        more.truncate(20 * 1024**3)
+    assert archive.read(file, "capture") == b"whole"
+
+
+@pytest.mark.parametrize("there", ["file", "link"])
+def test_a_file_is_replaced_only_on_demand(tmp_path: Path, there: str) -> None:
+    file = tmp_path / "a.cap"
+    if there == "link":
+        file.symlink_to(tmp_path / "nowhere")
+    else:
+        file.write_text("old")
+    with pytest.raises(FileExistsError):
+        archive.write(file, "capture", b"new", over=False)
+    assert [one.name for one in tmp_path.iterdir()] == ["a.cap"]
+    archive.write(file, "capture", b"new")
+    assert archive.read(file, "capture") == b"new"
+    assert [one.name for one in tmp_path.iterdir()] == ["a.cap"]

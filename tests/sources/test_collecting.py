@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from frtop_probe import wire
+from frtop_tui.export import capture
 from frtop_tui.job.model import Frame, HostView, RankView
 from frtop_tui.sources import collecting
 from frtop_tui.sources.collecting import DEADLINE_NS, HOSTS_AT_ONCE, Collecting
@@ -50,7 +51,10 @@ class Scene:
         frame: Frame,
         histories: Mapping[int, wire.HistoryAnswer],
         missing: Sequence[str],
+        *,
+        over: bool,
     ) -> int:
+        assert not over
         self.written.append((frame, sorted(histories), missing))
         return 4321
 
@@ -196,7 +200,7 @@ def test_nothing_to_capture_is_said(scene: Scene) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_said(scene: Scene) -> None:
-    def full(*_: object) -> int:
+    def full(*_: object, **__: object) -> int:
         raise OSError(28, "No space left on device", "x.cap")
 
     frame = frame_of(*ranks(["a"], 1))
@@ -207,3 +211,48 @@ def test_a_file_that_cannot_be_written_is_said(scene: Scene) -> None:
     assert (one.writing.state, one.writing.problem.partition(";")[0]) == (
         "failed", "x.cap: No space left on device",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_what_appears_meanwhile_stays_what_was_there_is_replaced(
+    scene: Scene, tmp_path: Path, before: bool
+) -> None:
+    path = tmp_path / "hang.cap"
+    begun: list[Path] = []
+    if before:
+        path.write_text("named by a person")
+
+    def write(there: Path, *content: Any, over: bool) -> int:
+        if not before and not begun:
+            path.write_text("another screen's")
+        begun.append(there)
+        return capture.write(there, *content, over=over)
+
+    frame = frame_of(*ranks(["a"], 1))
+    one = Collecting(
+        scene.errands, scene.scribe, frame, path=path, automatic=False, now=S, write=write
+    )
+    scene.go_on(one, frame)
+    assert one.writing.path == str(path if before else tmp_path / "hang-2.cap")
+    assert capture.read(Path(one.writing.path)).ranks
+    assert before or path.read_text() == "another screen's"
+
+
+def test_more_than_was_asked_for_is_not_kept(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "ROWS", 1)
+    ordinary = agent
+    endless = wire.History(rows=(wire.Row(1, 1, 1, 0, 0, 1, 1, 1),) * 100)
+
+    def generous(place: str, question: wire.Ask) -> wire.Answer | None:
+        answer = ordinary(place, question)
+        if isinstance(answer, wire.HistoryAnswer):
+            return wire.HistoryAnswer(answer.id, place, answer.key, endless)
+        return answer
+
+    frame = frame_of(*ranks(["a"], 1))
+    one = scene.begin(frame)
+    monkeypatch.setitem(globals(), "agent", generous)
+    scene.go_on(one, frame)
+    _, histories, missing = scene.written[0]
+    assert not histories
+    assert "no history of rank 0: more was told than asked for" in missing

@@ -228,3 +228,29 @@ def test_giving_up_leaves_nothing(scene: Scene) -> None:
 def test_an_unknown_rank_is_said(scene: Scene) -> None:
     view: RankView = rank_view(0, "n")
     assert "rank 3 is not known" in scene.begin(frame_of(view)).writing.problem
+
+
+def test_giving_up_before_anything_has_come_leaves_nothing(scene: Scene) -> None:
+    told = wire.TensorsAnswer(1, "n", 4, 1, (wire.OpTensors(9, scene.agent.tensors),))
+    saving = scene.begin(scene.frame(tensors=told))
+    saving.give_up("frtop was closed", 2 * S)
+    assert scene.left_over() == []
+
+
+def test_what_appears_meanwhile_stays(scene: Scene) -> None:
+    scene.agent.most = 50_000
+    saving = scene.begin()
+    scene.go_on(lambda: saving.writing.done > 0)
+    scene.path.write_text("another screen's")
+    scene.go_on(lambda: saving.over)
+    assert saving.writing.path == str(scene.path.with_name("op-2.safetensors"))
+    assert scene.left_over() == ["op-2.safetensors", "op.safetensors"]
+    assert scene.path.read_text() == "another screen's"
+
+
+@pytest.mark.parametrize("shape", [(-2, -125_000), (2**62, 2**62)])
+def test_shapes_that_cannot_be_leave_no_file(scene: Scene, shape: tuple[int, ...]) -> None:
+    size = 1_000_000 if shape[0] < 0 else 4 * 2**124
+    scene.agent.tensors = (summary("input", "float32", shape, size),)
+    assert scene.save().writing.state == "failed"
+    assert scene.left_over() == []

@@ -47,7 +47,7 @@ def take(source: Source, path: Path | None, settle_s: float = SETTLE_S) -> int:
     told = await_writing(source, "capture", path, "ranks")
     progress("")
     size = f"{told.size / 1e6:.1f} MB" if told.size >= 1e6 else f"{told.size / 1e3:.0f} KB"
-    print(f"{path}  {size}")
+    print(f"{told.path}  {size}")
     if told.problem:
         print(f"missing: {printable(told.problem)}")
     print(_headline(source.frame()))

@@ -164,7 +164,7 @@ def _save(source: Source, rank: int, ops: Sequence[wire.OpTensors], path: Path) 
     source.save(rank, with_data[0].sequence, path)
     told = await_writing(source, "tensors", path, "bytes")
     progress("")
-    print(f"{path}  {told.size:,} bytes", file=sys.stderr)
+    print(f"{told.path}  {told.size:,} bytes", file=sys.stderr)
     if told.problem:
         print(f"missing: {printable(told.problem)}", file=sys.stderr)
 

@@ -30,7 +30,7 @@ def require_folder(path: Path) -> None:
 def await_writing(
     source: Source, kind: Literal["capture", "tensors"], path: Path, unit: str
 ) -> Writing:
-    """The writing of `path`, when it is done.
+    """The writing of `path`, when it is done; by then it may have another name.
 
     Raises:
         FrtopError: it failed, or has got nowhere for long.
@@ -39,7 +39,7 @@ def await_writing(
     moved = time.monotonic()
     while True:
         frame = source.frame()
-        told = next((w for w in frame.writings if w.kind == kind and w.path == str(path)), None)
+        told = next((w for w in frame.writings if w.kind == kind), None)
         if told is not None and told.state == "written":
             return told
         if told is not None and told.state == "failed":

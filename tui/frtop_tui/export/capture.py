@@ -58,16 +58,20 @@ def write(
     frame: Frame,
     histories: Mapping[int, wire.HistoryAnswer],
     missing: Sequence[str],
+    *,
+    over: bool = True,
 ) -> int:
     """Puts a capture in place in one step; gives its size on disk in bytes.
 
     Args:
-        path: where to; what is there is replaced.
+        path: where to.
         frame: the judged moment.
         histories: by rank, of as many ranks as could be asked.
         missing: what could not be had, in sentences.
+        over: whether what is at `path` is replaced.
 
     Raises:
+        FileExistsError: there is something, and it is not to be replaced.
         OSError: it cannot be written; whatever was at `path` is untouched then.
     """
     told = frame.recorded  # of what was recorded before: its time and author, not ours
@@ -83,7 +87,7 @@ def write(
         (*(told.notes if told is not None else ()), *missing),
         frame.job,
     )
-    return archive.write(path, KIND, _encoder.encode(content))
+    return archive.write(path, KIND, _encoder.encode(content), over=over)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,16 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from frtop_tui.job.model import Frame
 from frtop_tui.job.naming import job_title
 
 MOST_NAME: Final = 40
+TRIES: Final = 100
+Result = TypeVar("Result")
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -29,9 +32,28 @@ def default_path(frame: Frame, wall_ns: int) -> Path:
 
 
 def unused(path: Path) -> Path:
-    """`path`, or with `-2`, `-3`, ... before its suffix if there is such a file already."""
+    """`path`, or with `-2`, `-3`, ... before its suffix if there is such a file already.
+
+    A link to nowhere is one, too: others may leave it in a folder for temporary files.
+    """
     found, count = path, 1
-    while found.exists():
+    while os.path.lexists(found):
         count += 1
         found = path.with_stem(f"{path.stem}-{count}")
     return found
+
+
+def placed(path: Path, put: Callable[[Path], Result]) -> tuple[Path, Result]:
+    """What `put` gives for `path`, and where: beside it if somebody was there first.
+
+    Two screens in one folder find the same hang in the same minute, and the same name.
+
+    Raises:
+        OSError: what `put` raises.
+    """
+    for _ in range(TRIES):
+        try:
+            return path, put(path)
+        except FileExistsError:
+            path = unused(path)
+    return path, put(path)

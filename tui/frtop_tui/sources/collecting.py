@@ -8,6 +8,7 @@ once. What did not come in time is named.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.inquiry import children_in_question
 from frtop_tui.export import capture
+from frtop_tui.export.naming import placed
 from frtop_tui.job.model import Frame, RankView, Writing
 from frtop_tui.job.naming import folded, job_key
 from frtop_tui.sources.errands import Errands
@@ -63,6 +65,7 @@ class Collecting:
         self._scribe = scribe
         self._write = write
         self._path = path
+        self._over = False
         self._job = frame.job
         self._until = now + DEADLINE_NS
         self._histories: dict[int, wire.HistoryAnswer] = {}
@@ -83,6 +86,7 @@ class Collecting:
         if not frame.ranks:
             self._fail("no rank of a job is known yet: there is nothing to capture", now)
             return
+        scribe.do(self._look, _nothing, _nothing)
         self._plan(frame)
 
     @property
@@ -113,6 +117,10 @@ class Collecting:
         self._gathered_ns = self._gathered_ns or now
         if frame.now_ns >= self._gathered_ns:
             self._finish(frame, now)
+
+    def _look(self) -> None:
+        """In the scribe's thread: what is there now is replaced, what appears later is not."""
+        self._over = os.path.lexists(self._path)
 
     def _plan(self, frame: Frame) -> None:
         hosts: dict[str, list[RankView]] = defaultdict(list)
@@ -164,7 +172,10 @@ class Collecting:
         """Looks and tensors are in the job's state already; histories are kept here."""
         self._under_way.pop(host, None)
         if isinstance(answer, wire.HistoryAnswer):
-            self._histories[step.ranks[0]] = answer
+            if len(answer.history.rows) > self._limit:
+                self._missing["history", "more was told than asked for"].add(step.ranks[0])
+            else:
+                self._histories[step.ranks[0]] = answer
             if len(answer.history.rows) >= self._limit:
                 few = f"only the newest {self._limit:,} ops of each were asked for"
                 self._missing["whole history", few].add(step.ranks[0])
@@ -204,16 +215,29 @@ class Collecting:
         ]
         total = self.writing.total
         self.writing = replace(self.writing, state="writing", done=total, at_ns=now)
-        write = partial(self._write, self._path, frame, self._histories, missing)
-        self._scribe.do(write, partial(self._written, "; ".join(missing)), self._fail)
+        histories = self._histories
 
-    def _written(self, problem: str, size: int, now: int) -> None:
+        def write(path: Path) -> int:
+            over = self._over and path == self._path
+            return self._write(path, frame, histories, missing, over=over)
+
+        task = partial(placed, self._path, write)
+        self._scribe.do(task, partial(self._written, "; ".join(missing)), self._fail)
+
+    def _written(self, problem: str, put: tuple[Path, int], now: int) -> None:
         self._histories = {}
-        self.writing = replace(self.writing, state="written", size=size, problem=problem, at_ns=now)
+        path, size = put
+        self.writing = replace(
+            self.writing, state="written", path=str(path), size=size, problem=problem, at_ns=now
+        )
 
     def _fail(self, problem: str, now: int) -> None:
         self._histories = {}
         self.writing = replace(self.writing, state="failed", problem=problem, at_ns=now)
+
+
+def _nothing(_result: object, _now: int) -> None:
+    """Nobody needs to know."""
 
 
 def _same(job: wire.Job | None, other: wire.Job | None) -> bool:

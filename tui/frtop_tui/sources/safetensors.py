@@ -10,6 +10,7 @@ every few releases; it reads what is written here (see the tests).
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Final
+
+from frtop_probe import archive
 
 DTYPES: Final[Mapping[str, tuple[str, int]]] = {
     "bool": ("BOOL", 1),
@@ -67,7 +70,7 @@ class Entry:
         known = DTYPES.get(self.dtype.removeprefix("torch."))
         if known is None:
             raise NoSuchDtype(self.dtype)
-        return prod(self.shape) * known[1]
+        return prod(max(0, count) for count in self.shape) * known[1]
 
 
 def header(entries: Sequence[Entry], texts: Mapping[str, str]) -> bytes:
@@ -94,12 +97,12 @@ class Draft:
     """A file under another name until it is whole; readable by this user only."""
 
     def __init__(self, path: Path, head: bytes, size: int) -> None:
-        """Reserves the room for `head` and `size` bytes of data.
+        """Reserves, beside `path`, the room for `head` and `size` bytes of data.
 
         Raises:
             OSError: it cannot be made, or there is no room.
         """
-        self._path = path
+        self._path, self._over = path, os.path.lexists(path)
         self._draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         self._start = len(head)
         self.size = len(head) + size
@@ -108,6 +111,9 @@ class Draft:
         try:
             os.posix_fallocate(self._descriptor, 0, self.size)
             _write(self._descriptor, head, 0)
+        except OverflowError as error:  # what an agent calls a shape
+            self.discard()
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path)) from error
         except OSError:
             self.discard()
             raise
@@ -116,12 +122,18 @@ class Draft:
         """Puts `data` at place `at` of the data."""
         _write(self._descriptor, data, self._start + at)
 
-    def finish(self) -> int:
-        """Puts the file in its place in one step; gives its size."""
-        os.fsync(self._descriptor)
-        os.close(self._descriptor)
-        self._descriptor = -1
-        self._draft.replace(self._path)
+    def finish(self, path: Path) -> int:
+        """Puts the file in its place in one step; gives its size.
+
+        Raises:
+            FileExistsError: there is one that was not there when this was begun.
+            OSError: it cannot be done.
+        """
+        if self._descriptor >= 0:
+            os.fsync(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+        archive.put(self._draft, path, over=self._over and path == self._path)
         return self.size
 
     def discard(self) -> None:

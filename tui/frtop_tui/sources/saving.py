@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.export.naming import placed
 from frtop_tui.job.model import Frame, RankView, Writing
 from frtop_tui.job.naming import group_label, job_place
 from frtop_tui.sources.errands import Errands
@@ -65,6 +66,8 @@ class Saving:
         self._path = path
         self._sequence = sequence
         self._draft: Draft | None = None
+        self._made: list[Draft] = []
+        """The same, in the scribe's hands: made, perhaps, when nobody wants it any more."""
         self._todo: deque[_Piece] = deque()  # whole tensors; pieces are cut from the first
         self._under_way: set[int] = set()
         self._unwritten = 0
@@ -132,14 +135,17 @@ class Saving:
                 self._todo.append(_Piece(index, 0, size, total))
             total += size
         self.writing = replace(self.writing, total=total)
-        make = partial(Draft, self._path, header(entries, self._texts), total)
+        head, made = header(entries, self._texts), self._made
+
+        def make() -> Draft:
+            made.append(Draft(self._path, head, total))
+            return made[0]
+
         self._scribe.do(make, self._drafted, self._fail)
 
     def _drafted(self, draft: Draft, now: int) -> None:
-        self._draft = draft
-        if self.over:
-            self._discard()
-        else:
+        if not self.over:
+            self._draft = draft
             self._more(now)
 
     def _more(self, now: int) -> None:
@@ -157,7 +163,8 @@ class Saving:
         if not self._todo and not self._under_way and not self._unwritten:
             assert self._draft is not None
             self.writing = replace(self.writing, state="writing", at_ns=now)
-            self._scribe.do(self._draft.finish, self._finished, self._fail)
+            finish = partial(placed, self._path, self._draft.finish)
+            self._scribe.do(finish, self._finished, self._fail)
 
     def _got(self, piece: _Piece, asked_ns: int, answer: wire.Answer, now: int) -> None:
         self._under_way.discard(answer.id)
@@ -167,7 +174,8 @@ class Saving:
             self._fail(f"{self._name}: {_why(answer)}; nothing was written", now)
             return
         got = len(answer.data)
-        as_asked = (piece.index, piece.offset) == (answer.index, answer.offset)
+        asked = self._key, self._sequence, piece.index, piece.offset
+        as_asked = asked == (answer.key, answer.sequence, answer.index, answer.offset)
         if not as_asked or not 0 < got <= piece.size:
             self._fail(f"{self._name}: other data came than asked for; nothing was written", now)
             return
@@ -187,9 +195,11 @@ class Saving:
             self.writing = replace(self.writing, done=self.writing.done + size)
             self._more(now)
 
-    def _finished(self, size: int, now: int) -> None:
-        self._draft = None
-        self.writing = replace(self.writing, state="written", size=size, problem="", at_ns=now)
+    def _finished(self, put: tuple[Path, int], now: int) -> None:
+        path, size = put
+        self.writing = replace(
+            self.writing, state="written", path=str(path), size=size, problem="", at_ns=now
+        )
 
     def _fail(self, problem: str, now: int) -> None:
         """Ends without a file."""
@@ -198,12 +208,13 @@ class Saving:
         self.writing = replace(self.writing, state="failed", problem=problem, at_ns=now)
         for number in self._under_way:
             self._errands.drop(number)
-        self._discard()
+        self._draft = None
+        self._scribe.do(partial(_discard, self._made), _nothing, _nothing)
 
-    def _discard(self) -> None:
-        if self._draft is not None:
-            draft, self._draft = self._draft, None
-            self._scribe.do(draft.discard, _nothing, _nothing)
+
+def _discard(made: list[Draft]) -> None:
+    for draft in made:
+        draft.discard()
 
 
 def _named(op: wire.Op | None, rank: int, sequence: int) -> str:
