@@ -21,6 +21,7 @@ from frtop_probe import wire
 from frtop_probe.agent import announcement
 from frtop_probe.agent.announcement import Lock
 from frtop_probe.agent.roster import MAX_RANKS
+from frtop_probe.agent.serve import MEMORY
 from frtop_probe.ring.folder import agent_lives
 
 
@@ -175,6 +176,8 @@ def test_it_frees_itself_from_what_it_inherited(host: Host) -> None:
     assert (place / "cwd").readlink() == Path("/")
     assert os.sched_getaffinity(agent.pid) >= os.sched_getaffinity(0)
     assert os.getpriority(os.PRIO_PROCESS, agent.pid) > os.getpriority(os.PRIO_PROCESS, 0)
+    # Whoever makes it grow ends the agent, and no rank beside it.
+    assert 0 < resource.prlimit(agent.pid, resource.RLIMIT_DATA)[0] <= MEMORY
 
 
 def test_it_may_open_enough_files_for_all_its_ranks(host: Host) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -280,3 +281,29 @@ def test_asking_where_the_agent_is_costs_no_imports() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert said.stdout == "\n"
+
+
+async def test_an_agent_without_descriptors_calls_nobody_dead(
+    tmp_path: Path, sleeper: Sleeper
+) -> None:
+    """As when strangers hold all of them, by connections that say nothing."""
+    process = sleeper()
+    ticks = proc.stat(process.pid)
+    assert ticks is not None
+    RingMaker(tmp_path, pid=process.pid).usual()
+    clock = Clock(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = {int(one.name) for one in Path("/proc/self/fd").iterdir()}
+    least = next(number for number in range(len(used) + 1) if number not in used)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least, hard))
+        lives = endings.lives(process.pid, ticks.start_ticks)
+        for _ in range(6):
+            clock.tick()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert lives
+    (update,) = clock.tick()
+    assert update.ending is None
+    assert clock.roster.busy
+    clock.roster.clear()

@@ -20,7 +20,8 @@ PAIRS: Final = 64
 MAX_ASK: Final = 64 * 1024
 MAX_UPDATES_QUEUED: Final = 64
 """Per operator: half a minute of updates; one that is further behind asks anew anyway."""
-MAX_ANSWERS_QUEUED: Final = 32
+MAX_ANSWERS_QUEUED: Final = 16
+"""Per connection, kept for operators that do not read: four times what is owed to one."""
 
 
 class PortProblem(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -23,6 +24,7 @@ MAX_ENDED: Final = 32
 """Ended ranks beyond these make room for new ones: each keeps 1.5 MB of shared memory."""
 _PATIENCE: Final = 4
 """Ticks after which a ring that cannot be read is no longer just unfinished."""
+_SCARCE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 _STATUS_WAIT_NS: Final = 2_000_000_000
 """How long a parent may take to reap before the ending is told without a status."""
 
@@ -175,13 +177,8 @@ class Roster:
         if not entry.is_file(follow_symlinks=False):
             known.settled = True
             return
-        try:
-            ring = Ring(path)
-        except (RingError, OSError) as error:
-            known.tries += 1
-            if known.tries >= _PATIENCE:
-                known.settled = True
-                self.note(f"a ring cannot be read: {error}")
+        ring = self._open(path, known)
+        if ring is None:
             return
         known.settled = True
         if not self._ours(ring):
@@ -192,6 +189,18 @@ class Roster:
             ring.close()
             known.settled = False  # there may be room later
             self.note(f"more than {MAX_RANKS} ranks: {path.name} and others are not shown")
+
+    def _open(self, path: Path, known: _File) -> Ring | None:
+        try:
+            return Ring(path)
+        except (RingError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in _SCARCE:
+                return None  # our own want, not the ring's fault: there may be some later
+            known.tries += 1
+            if known.tries >= _PATIENCE:
+                known.settled = True
+                self.note(f"a ring cannot be read: {error}")
+            return None
 
     def _ours(self, ring: Ring) -> bool:
         return Space(ring.birth.boot, ring.birth.pid_namespace) == self._space

@@ -26,6 +26,11 @@ from frtop_probe.ring.space import Space
 
 __all__ = ["Options", "serve"]
 
+MEMORY: Final = 2 * 1024**3
+"""Bytes of data at most, twenty times what a large host takes. An operator that leaves
+answers unread on many connections ends the agent then, and never a rank that shares a
+container's memory with it."""
+
 _NICER: Final = 5
 _DESCRIPTORS: Final = 4096
 """Two for each rank, some for sockets and looks. Without any left, /proc cannot be read,
@@ -137,5 +142,9 @@ def _settle() -> None:
     with suppress(OSError, ValueError):
         most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    known = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (min([MEMORY, *known]), hard))
     os.umask(0o077)
     os.chdir("/")

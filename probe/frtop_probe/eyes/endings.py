@@ -51,9 +51,26 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def lives(pid: int, start_ticks: int) -> bool:
-    """Whether the very process that started then is still there, and no zombie."""
+    """Whether the very process that started then is still there, and no zombie.
+
+    Without a descriptor left to read that with (strangers may hold them all for a while),
+    a process of ours of that number is taken for it: nobody is called dead unseen.
+    """
     found = proc.stat(pid)
-    return found is not None and found.start_ticks == start_ticks and found.state not in "ZX"
+    if found is None:
+        return _ours(pid)
+    return found.start_ticks == start_ticks and found.state not in "ZX"
+
+
+def _ours(pid: int) -> bool:
+    """Whether there is such a process that we might signal; needs no descriptor."""
+    if pid <= 0:  # groups of processes, to kill(2)
+        return False
+    try:
+        os.kill(pid, 0)
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def learn(pidfd: int | None, pid: int, start_ticks: int) -> Exit | None:
