@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import Any
 
 import psutil
 import pytest
+
+from frtop_tui.cli import run
 
 FRTOP = [sys.executable, "-m", "frtop_tui", "run"]
 DEADLINE = 20.0
@@ -113,6 +116,32 @@ def test_a_folder_that_takes_nothing_is_refused_with_a_next_step(record: Path) -
     assert said.stdout == ""
     assert f"no black box can be left in {record}: it is no folder" in said.stderr
     assert "--record" in said.stderr.split("next: ")[1]
+
+
+@pytest.mark.parametrize("folder", ["~nobody-of-that-name/x", "circle/x"])
+def test_a_folder_that_is_nowhere_is_said_and_inherited_the_job_runs(
+    folder: str, tmp_path: Path
+) -> None:
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    typed = frtop("--record", folder, "--", "echo", "ran", cwd=tmp_path)
+    assert (typed.returncode, typed.stdout) == (1, "")
+    assert "next: name a folder" in typed.stderr
+    inherited = {**os.environ, "FRTOP_RECORD": folder}
+    said = frtop("--", "echo", "ran", cwd=tmp_path, env=inherited)
+    assert (said.returncode, said.stdout) == (0, "ran\n")
+    assert "the job runs all the same" in said.stderr
+
+
+def test_an_inherited_folder_that_does_not_answer_does_not_keep_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dead = threading.Event()
+    monkeypatch.setattr(run, "_TRY", 0.1)
+    monkeypatch.setattr(run, "_tried", lambda wanted: dead.wait(60) and wanted)
+    monkeypatch.setenv("FRTOP_RECORD", str(tmp_path))
+    assert run._record(None) is None
+    dead.set()
+    assert "does not answer within" in capsys.readouterr().err
 
 
 def test_an_inherited_folder_that_takes_nothing_is_told_and_the_job_runs(record: Path) -> None:

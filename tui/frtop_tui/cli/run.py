@@ -14,8 +14,9 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from frtop_probe.ring.folder import FolderError, candidates
 from frtop_probe.ring.recording import BOX_SUFFIX, RECORD, settle
@@ -29,6 +30,9 @@ PATIENCE: Final = 2.0
 """Seconds that the agent gets for its black boxes once the command has ended."""
 _LIST: Final = 1.0
 """Seconds for a record folder to say what is in it: it must not keep us for ever."""
+_TRY: Final = 10.0
+"""Seconds for it to take a file, before the command starts: an automounter takes some."""
+Result = TypeVar("Result")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -84,36 +88,60 @@ def _tell(record: Path, known: frozenset[str], began_wall_ns: int) -> None:
 
 def _boxes(record: Path) -> frozenset[str]:
     """Names of the boxes in a folder; none when it does not answer."""
-    found: list[str] = []
-
-    def look() -> None:
-        try:
-            found.extend(path.name for path in record.glob(f"*{BOX_SUFFIX}"))
-        except OSError:
-            return
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    thread.join(_LIST)
+    try:
+        found = _within(_LIST, lambda: [path.name for path in record.glob(f"*{BOX_SUFFIX}")])
+    except OSError:
+        return frozenset()
     return frozenset(found)
 
 
 def _folder(wanted: str, named_by: str) -> Path:
     """The folder, absolute, made if it is missing; that it can be written to has been tried."""
-    record = Path(wanted).expanduser().resolve()
-    probe = record / f".frtop-{secrets.token_hex(4)}"
     try:
-        if not record.is_dir():
-            record.mkdir(mode=0o700, parents=True)
-        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        probe.unlink()
-    except OSError as error:
-        reason = "it is no folder" if error.errno == errno.EEXIST else error.strerror
+        return _within(_TRY, lambda: _tried(Path(wanted)))
+    except (OSError, RuntimeError) as error:  # the latter: no such home, links in a circle
+        reason = str(error) if isinstance(error, RuntimeError) else error.strerror
+        if isinstance(error, FileExistsError):
+            reason = "it is no folder"
         raise FrtopError(
-            f"no black box can be left in {record}: {reason}",
+            f"no black box can be left in {Path(wanted).absolute()}: {reason}",
             f"name a folder that you may write to with {named_by}, or leave that out",
         ) from error
+
+
+def _tried(wanted: Path) -> Path:
+    record = wanted.expanduser().resolve()
+    probe = record / f".frtop-{secrets.token_hex(4)}"
+    if not record.is_dir():
+        record.mkdir(mode=0o700, parents=True)
+    os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    probe.unlink()
     return record
+
+
+def _within(seconds: float, work: Callable[[], Result]) -> Result:
+    """What `work` gives or raises, of files that may never answer.
+
+    Raises:
+        TimeoutError: it has not answered.
+    """
+    results: list[Result] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    for failure in failures:
+        raise failure
+    if not results:
+        raise TimeoutError(errno.ETIMEDOUT, f"it does not answer within {seconds:.0f} s")
+    return results[0]
 
 
 def _cannot_run(command: str, reason: str = "") -> FrtopError:
