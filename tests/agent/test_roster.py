@@ -16,10 +16,13 @@ from agent.host import until
 from agent.ringmaker import RingMaker
 from frtop_probe import wire
 from frtop_probe.agent import roster
+from frtop_probe.agent.histories import history_now
+from frtop_probe.agent.ringview import RingView
 from frtop_probe.agent.roster import Roster
 from frtop_probe.eyes import endings, proc
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Cell, Side
+from frtop_probe.ring.reader import Ring
 
 Sleeper = Callable[[], subprocess.Popen[bytes]]
 
@@ -307,3 +310,15 @@ async def test_an_agent_without_descriptors_calls_nobody_dead(
     assert update.ending is None
     assert clock.roster.busy
     clock.roster.clear()
+
+
+def test_times_that_make_no_sense_can_be_told(tmp_path: Path) -> None:
+    maker = RingMaker(tmp_path)
+    maker.usual()
+    maker.op()
+    at = maker._slot(maker.sequence)
+    maker.map[at + 8 : at + 24] = (-(2**63)).to_bytes(8, sys.byteorder, signed=True) * 2
+    ring = Ring(maker.path)
+    told = wire.HistoryAnswer(1, "h", 1, history_now(RingView(ring)))
+    ring.close()
+    assert wire.decode_answer(wire.encode(told)) == told

@@ -322,6 +322,16 @@ def test_an_ops_own_timeout_counts_before_the_groups() -> None:
     assert only(scene.settle(0)).left_s == pytest.approx(1790)
 
 
+@pytest.mark.parametrize("timeout_s", [float("nan"), float("inf"), 1e300, -1.0])
+def test_a_timeout_that_makes_no_sense_is_none(timeout_s: float) -> None:
+    scene = Scene(4, timeout_s=timeout_s)
+    scene.waits([0, 1, 3], "all_reduce", for_s=60)
+    scene.sleeps(2)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (2,)
+    assert verdict.left_s is None
+
+
 def test_refused_stacks_are_said_to_be_missing() -> None:
     verdict = only(absent(sleeps_unseen).settle())
     assert verdict.missing == ("stacks of rank 2: ptrace is refused",)

@@ -11,6 +11,8 @@ from frtop_probe.agent.ringview import RingView
 from frtop_probe.ring.layout import Event
 from frtop_probe.ring.reader import EventRow
 
+_LONGEST_NS: Final = 2**62
+"""Times out of a ring may be anything; the difference of two must fit the wire."""
 _AT_ONCE: Final = 512
 """Rows between which the tick, and other operators, get their turn."""
 
@@ -54,7 +56,8 @@ class Gathering:
             return
         took = 0
         if row.done_ns:
-            took = max(1, abs(row.done_ns) - row.issued_ns) * (1 if row.done_ns > 0 else -1)
+            took = min(max(1, abs(row.done_ns) - row.issued_ns), _LONGEST_NS)
+            took *= 1 if row.done_ns > 0 else -1
         self._rows.append(
             wire.Row(
                 row.sequence,

@@ -20,6 +20,8 @@ AT_LEAST_NS: Final = 3_000_000_000
 WITHOUT_HISTORY_NS: Final = 30_000_000_000
 """Start-up, the first use of a group and compilation take their time once."""
 HISTORY: Final = 3
+LONGEST_S: Final = 1e9
+"""Of a timeout; what is longer is none."""
 _NOT_WAITING: Final = frozenset({"dead", "done", "stopped", "unheard"})
 """What an unheard rank waited in when it was last heard may be over long since."""
 
@@ -55,7 +57,9 @@ def timeout_ns(op: wire.Op, group: wire.Group | None) -> int:
     """After how long torch itself gives up, 0 if not known."""
     if op.timeout_ms:
         return op.timeout_ms * 1_000_000
-    return int(group.timeout_s * 1e9) if group is not None else 0
+    # Out of a rank's ring or a file, where also NaN may stand.
+    known = group is not None and 0 < group.timeout_s < LONGEST_S
+    return int(group.timeout_s * 1e9) if group is not None and known else 0
 
 
 def is_fetching(view: RankView) -> bool:

@@ -46,6 +46,9 @@ class RecordedSource:
                 size = archive.write(path, capture.KIND, content)
             else:
                 size = capture.write(path, self._frame, {}, ())
+        except OverflowError:  # a box may tell of times beyond all numbers
+            self._tell("capture", path, problem="what was recorded makes no sense: copy the files")
+            return
         except (OSError, Unreadable) as error:
             said = error.text if isinstance(error, Unreadable) else error.strerror
             self._tell("capture", path, problem=f"{path} cannot be written: {said}")
