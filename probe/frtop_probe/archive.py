@@ -13,10 +13,11 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 MAGIC: Final = b"FRTOPAR1"
 MAX_CONTENT: Final = 2 * 1024**3
@@ -89,11 +90,21 @@ def kind_of(path: Path) -> str:
     Raises:
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
+    with _opened(path) as file:
+        head = file.read(_HEAD) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     if len(head) != _HEAD or not head.startswith(MAGIC):
         return ""
     return head[len(MAGIC) :].decode("ascii", "replace").rstrip()
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A fifo in its place, left by others in a folder of all, must not keep us waiting."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return os.fdopen(descriptor, "rb")
+    except OSError:  # a folder
+        os.close(descriptor)
+        raise
 
 
 def read(path: Path, kind: str) -> bytes:
@@ -108,7 +119,7 @@ def read(path: Path, kind: str) -> bytes:
     stream = zlib.decompressobj()
     parts: list[bytes] = []
     size = 0
-    with path.open("rb") as file:
+    with _opened(path) as file:
         most = min(MAX_CONTENT, max(FREE, RATIO * os.fstat(file.fileno()).st_size))
         file.seek(_HEAD)
         try:

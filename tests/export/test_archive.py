@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from pathlib import Path
 
@@ -62,3 +63,10 @@ def test_a_file_is_replaced_only_on_demand(tmp_path: Path, there: str) -> None:
     archive.write(file, "capture", b"new")
     assert archive.read(file, "capture") == b"new"
     assert [one.name for one in tmp_path.iterdir()] == ["a.cap"]
+
+
+def test_a_fifo_is_none_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.cap")
+    assert archive.kind_of(tmp_path / "a.cap") == ""
+    with pytest.raises(IsADirectoryError):
+        archive.kind_of(tmp_path)
