@@ -1,7 +1,9 @@
 """Every message between agent and operator, in one home.
 
-msgpack arrays, one per struct, typed and checked while decoding (msgspec). The first
-frame of every ZeroMQ message is `PROTOCOL`; another value there is another protocol.
+msgpack arrays, one per struct, typed and checked while decoding (msgspec). Every ZeroMQ
+message is one frame that begins with `PROTOCOL`; another beginning is another protocol.
+One frame: libzmq aborts the process when a connection goes between two frames of a message
+that is being received (`!_more`, fq.cpp).
 
 Evolution: fields are only appended and have defaults; types never change; unknown
 trailing fields are ignored. So an old screen reads a new agent, and the other way round.
@@ -546,6 +548,18 @@ _boxes = msgspec.msgpack.Decoder(Box)
 
 def encode(message: Update | Ask | Answer | Box) -> bytes:
     return _encoder.encode(message)
+
+
+def packed(message: Update | Ask | Answer) -> bytes:
+    """A message as it is sent: one frame."""
+    return PROTOCOL + _encoder.encode(message)
+
+
+def unpacked(frame: bytes) -> bytes:
+    """What was encoded into a frame. Raises `WireError` for one of another protocol."""
+    if not frame.startswith(PROTOCOL):
+        raise WireError("no message of frtop")
+    return frame[len(PROTOCOL) :]
 
 
 def decode_update(data: bytes) -> Update:

@@ -88,11 +88,9 @@ class Operator:
         return socket
 
     def ask(self, question: wire.Ask) -> wire.Answer:
-        self.dealer.send_multipart([wire.PROTOCOL, wire.encode(question)])
+        self.dealer.send(wire.packed(question))
         while True:
-            frames = self.dealer.recv_multipart()
-            assert frames[0] == wire.PROTOCOL
-            answer = wire.decode_answer(frames[1])
+            answer = wire.decode_answer(wire.unpacked(self.dealer.recv()))
             if answer.id == question.id:
                 return answer
 
@@ -109,11 +107,9 @@ class Operator:
         return answer.looks
 
     def update(self) -> wire.Update:
-        frames = self.subscriber.recv_multipart()
-        assert frames[0] == wire.PROTOCOL
-        update = wire.decode_update(frames[2])
-        assert frames[1] == update.host.encode()
-        return update
+        frame = self.subscriber.recv()
+        assert not self.subscriber.rcvmore  # see wire: several frames can end the receiver
+        return wire.decode_update(wire.unpacked(frame))
 
     def rank_updates(self, key: int) -> Iterator[wire.RankUpdate]:
         end = time.monotonic() + DEADLINE

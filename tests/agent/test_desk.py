@@ -131,13 +131,13 @@ def test_a_reader_on_many_connections_does_not_shut_the_owner_out(users: Users) 
     greedy = [users.operator(card, users.colleague) for _ in range(12)]
     for one in greedy:
         one.state()
-    look = wire.encode(wire.AskLook(90, (known[0].key,)))
+    look = wire.packed(wire.AskLook(90, (known[0].key,)))
     for _ in range(4):
         for one in greedy:
-            one.dealer.send_multipart([wire.PROTOCOL, look])
+            one.dealer.send(look)
     answer = owner.ask(wire.AskHistory(91, known[0].key))
     assert isinstance(answer, wire.HistoryAnswer), answer
-    answers = [wire.decode_answer(one.dealer.recv_multipart()[1]) for one in greedy * 4]
+    answers = [wire.decode_answer(wire.unpacked(one.dealer.recv())) for one in greedy * 4]
     refused = [one for one in answers if isinstance(one, wire.Refusal)]
     assert {one.reason for one in refused} == {"busy"}
 

@@ -79,9 +79,9 @@ def test_a_stranger_gets_no_answer_and_no_update(host: Host) -> None:
             if kind == zmq.SUB:
                 one.subscribe(b"")
             else:
-                one.send_multipart([wire.PROTOCOL, wire.encode(wire.AskState(1))])
+                one.send(wire.packed(wire.AskState(1)))
             with pytest.raises(zmq.Again):
-                one.recv_multipart()
+                one.recv()
             one.close()
     finally:
         context.destroy(linger=0)

@@ -138,8 +138,8 @@ def test_a_dead_rank_is_gone_but_its_ops_remain(scene: Scene) -> None:
 def test_more_looks_than_allowed_at_once_are_refused(scene: Scene) -> None:
     for number in range(12):
         ask = wire.AskLook(5000 + number, tuple(scene.keys.values()))
-        scene.operator.dealer.send_multipart([wire.PROTOCOL, wire.encode(ask)])
-    answers = [wire.decode_answer(scene.operator.dealer.recv_multipart()[1]) for _ in range(12)]
+        scene.operator.dealer.send(wire.packed(ask))
+    answers = [wire.decode_answer(wire.unpacked(scene.operator.dealer.recv())) for _ in range(12)]
     refused = [answer for answer in answers if isinstance(answer, wire.Refusal)]
     assert refused
     assert len(refused) < 12

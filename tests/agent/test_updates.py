@@ -229,13 +229,13 @@ def test_nonsense_from_a_friend_does_not_end_the_agent(busy_agent: Host) -> None
     card = announcement.read(busy_agent.folder)
     assert card is not None
     operator = busy_agent.operator(card)
-    known = wire.encode(wire.AskLook(1, (1,), ops=3))
+    known = wire.packed(wire.AskLook(1, (1,), ops=3))
     frames = st.one_of(
         st.just(wire.PROTOCOL),
         st.binary(max_size=200),
         st.integers(0, len(known)).map(lambda n: known[:n]),
         st.builds(
-            lambda tag, *rest: msgspec.msgpack.encode([tag, *rest]),
+            lambda tag, *rest: wire.PROTOCOL + msgspec.msgpack.encode([tag, *rest]),
             st.sampled_from(["state", "look", "x"]),
             st.integers(-(2**63), 2**64 - 1),
             st.one_of(st.integers(), st.lists(st.integers(-5, 2**64 - 1))).filter(
@@ -260,7 +260,7 @@ def test_a_request_that_is_not_understood_is_answered_with_a_sentence(busy_agent
     card = announcement.read(busy_agent.folder)
     assert card is not None
     operator = busy_agent.operator(card)
-    operator.dealer.send_multipart([wire.PROTOCOL, b"\x93\xa4what\x01\x02"])
-    answer = wire.decode_answer(operator.dealer.recv_multipart()[1])
+    operator.dealer.send(wire.PROTOCOL + b"\x93\xa4what\x01\x02")
+    answer = wire.decode_answer(wire.unpacked(operator.dealer.recv()))
     assert isinstance(answer, wire.Refusal)
     assert "version" in answer.text

@@ -70,15 +70,15 @@ class Desk:
             except zmq.ZMQError:
                 await asyncio.sleep(0.05)  # a message that could not be taken is lost
                 continue
-            if len(frames) != 3 or frames[1].bytes != wire.PROTOCOL:
+            if len(frames) != 2:
                 continue
             try:
                 # As the authenticator has put it: the public key in z85.
-                operator = Operator(frames[0].bytes, str(frames[2].get("User-Id")).encode())
+                operator = Operator(frames[0].bytes, str(frames[1].get("User-Id")).encode())
             except zmq.ZMQError:
                 continue  # of nobody who was let in
             try:
-                ask = wire.decode_ask(frames[2].bytes)
+                ask = wire.decode_ask(wire.unpacked(frames[1].bytes))
             except wire.WireError:
                 await self._send(operator, wire.Refusal(0, _MISUNDERSTOOD, "words"))
                 continue
@@ -181,8 +181,7 @@ class Desk:
 
     async def _send(self, operator: Operator, answer: wire.Answer) -> None:
         with suppress(zmq.ZMQError):  # it may have left meanwhile
-            frames = [operator.connection, wire.PROTOCOL, wire.encode(answer)]
-            await self._door.asks.send_multipart(frames)
+            await self._door.asks.send_multipart([operator.connection, wire.packed(answer)])
 
 
 _MISUNDERSTOOD: Final = (

@@ -107,9 +107,8 @@ class Service:
             notes=self._notes() if news.notes or self._door.admission.news() else (),
             version=self._version,
         )
-        frames = [wire.PROTOCOL, self._host.encode(), wire.encode(update)]
         # PUB drops instead of blocking, so that this completes at once.
-        self._door.updates.send_multipart(frames)
+        self._door.updates.send(wire.packed(update))
 
     def _leave_when_idle(self) -> None:
         if self._roster.busy:

@@ -203,9 +203,7 @@ class Line:
         if link is None or link.phase is not _Phase.UP:
             return False
         try:
-            self._router.send_multipart(
-                [link.route, wire.PROTOCOL, wire.encode(question)], zmq.NOBLOCK
-            )
+            self._router.send_multipart([link.route, wire.packed(question)], zmq.NOBLOCK)
         except zmq.ZMQError:
             return False
         return True
@@ -274,19 +272,18 @@ class Line:
             place = frames[0].partition(b" ")[2].decode()
             link = self._links.get(place)
             current = link is not None and link.route == frames[0]
-            if current and len(frames) == 3 and frames[1] == wire.PROTOCOL:
+            if current and len(frames) == 2:
                 try:
-                    yield Answered(place, wire.decode_answer(frames[2]))
+                    yield Answered(place, wire.decode_answer(wire.unpacked(frames[1])))
                 except wire.WireError:
                     yield Down(place, foreign(place))
 
     def _updates(self, until: float) -> Iterator[Happening]:
         for frames in _drain(self._sub, until):
-            if frames[0] == wire.PROTOCOL:
-                try:
-                    yield Heard(wire.decode_update(frames[-1]))
-                except wire.WireError:
-                    continue  # shows as a gap in the numbers
+            try:
+                yield Heard(wire.decode_update(wire.unpacked(frames[0])))
+            except wire.WireError:
+                continue  # shows as a gap in the numbers
 
     def close(self) -> None:
         self._router.disable_monitor()
