@@ -322,6 +322,11 @@ def test_an_ops_own_timeout_counts_before_the_groups() -> None:
     assert only(scene.settle(0)).left_s == pytest.approx(1790)
 
 
+def test_a_path_that_is_a_command_is_quoted_where_it_is_to_be_typed() -> None:
+    scene = absent(lambda scene: scene.kernel(2, "D", "read", "nfs_wait", "/x;rm -rf ~"))
+    assert "stat -f '/x;rm -rf ~';" in only(scene.settle()).next
+
+
 @pytest.mark.parametrize("timeout_s", [float("nan"), float("inf"), 1e300, -1.0])
 def test_a_timeout_that_makes_no_sense_is_none(timeout_s: float) -> None:
     scene = Scene(4, timeout_s=timeout_s)

@@ -12,7 +12,7 @@ from frtop_tui.diagnosis.places import Place
 from frtop_tui.diagnosis.waiting import is_fetching, main_place
 from frtop_tui.job.frames import short_file
 from frtop_tui.job.model import Layer, RankView, Why
-from frtop_tui.job.naming import duration, folded
+from frtop_tui.job.naming import duration, folded, typed
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +194,12 @@ def _file_step(process: wire.Process | None) -> str:
     if process is None or kind not in places.FILES:
         return ""
     named = process.file.startswith("/")
+    file = typed(process.file)  # to be typed: a path may hold more than a path
     if kind == "file_lock":
-        holder = f"lslocks | grep {process.file}; fuser {process.file}"
+        holder = f"lslocks | grep {file}; fuser {file}"
         return f"who holds it: {holder if named else 'lslocks, or cat /proc/locks'}"
     if named:
-        return f"timeout 5 stat -f {process.file}; check the file system it lies on"
+        return f"timeout 5 stat -f {file}; check the file system it lies on"
     return f"ls -l /proc/{process.pid}/fd; cat /proc/{process.pid}/stack"
 
 

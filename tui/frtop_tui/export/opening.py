@@ -11,7 +11,7 @@ from frtop_probe import archive
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import blackbox, capture
 from frtop_tui.job.model import Frame
-from frtop_tui.job.naming import job_names, job_place, job_title, listed
+from frtop_tui.job.naming import job_names, job_place, job_title, listed, typed
 
 SUFFIXES: Final = (".cap", blackbox.SUFFIX)
 MOST_FILES: Final = 4096
@@ -67,7 +67,7 @@ def _chosen(
         known = list(dict.fromkeys(there))
         raise Unreadable(
             f"no job is called {job!r}: there is {listed(list(map(job_place, known)))}",
-            f"--job {job_title(known[0])}" if known else "leave out --job",
+            f"--job {typed(job_title(known[0]))}" if known else "leave out --job",
         )
     last_box = max((one.box.wall_ns for one in jobs[called[0]]), default=0) if called else -1
     if mine and mine[0].head.wall_ns > last_box:

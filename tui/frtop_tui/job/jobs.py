@@ -20,6 +20,7 @@ from frtop_tui.job.naming import (
     job_key,
     job_place,
     listed,
+    typed,
 )
 from frtop_tui.job.record import RankRecord
 
@@ -165,12 +166,16 @@ class Picker:
             since = duration((now_ns - min(map(started, one.records))) / 1e9)
             call = job_call(one.job, [other.job for other in jobs])
             shown = f"shown is attempt {chosen.job.attempt}, which has ended"
-            return (f"{shown}; attempt {one.job.attempt} has lived for {since}: --job {call}",)
+            return (
+                f"{shown}; attempt {one.job.attempt} has lived for {since}: --job {typed(call)}",
+            )
         before = self._before
         if before is not None and same_run(before, chosen.job) and chosen.lives:
             call = job_call(before, [other.job for other in jobs])
             shown = f"this is attempt {chosen.job.attempt}"
-            return (f"{shown}; attempt {before.attempt}, shown before, has ended: --job {call}",)
+            return (
+                f"{shown}; attempt {before.attempt}, shown before, has ended: --job {typed(call)}",
+            )
         return ()
 
 
@@ -185,7 +190,7 @@ def nothing_to_show(
     """Why no job is shown, with the next step; "" when there is simply none yet."""
     if wanted is not None and jobs:
         there = [job_place(one.job, ended=not one.lives) for one in jobs]
-        step = f"--job {job_call(jobs[0].job, [one.job for one in jobs])}"
+        step = f"--job {typed(job_call(jobs[0].job, [one.job for one in jobs]))}"
         if isinstance(wanted, str):
             return f"no job is called {wanted!r}: there is {listed(there)}; {step}"
         return f"the job that was picked is not known any more: there is {listed(there)}; {step}"

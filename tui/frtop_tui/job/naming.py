@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from shlex import quote
+from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
 
 JobKey = tuple[str, int, int, str, int, str]
 """A `wire.Job` without its name, which is for people and may differ between ranks."""
+_PLAIN: Final = re.compile(r"[\w@%+=:,./-][\w@%+=:,./#-]*", re.ASCII)
 
 
 def job_key(job: wire.Job) -> JobKey:
@@ -42,6 +46,11 @@ def job_call(job: wire.Job, jobs: Iterable[wire.Job]) -> str:
     taken = {name for other in jobs if job_key(other) != key for name in job_names(other)}
     names = job_names(job)
     return next((name for name in names if name not in taken), names[-1])
+
+
+def typed(text: str) -> str:
+    """A word that a person is told to type: to a shell it is that word, whatever is in it."""
+    return text if _PLAIN.fullmatch(text) else quote(text)
 
 
 def job_title(job: wire.Job) -> str:
