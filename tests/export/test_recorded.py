@@ -50,6 +50,8 @@ def test_a_capture_is_copied_whole_and_only_when_asked(hang: Frame, tmp_path: Pa
     assert (told.state, told.size) == ("written", copy.stat().st_size)
     assert copy.stat().st_mode & 0o777 == 0o600
     assert open_paths([copy]).verdicts == hang.verdicts
+    source.capture(copy)  # taken by now: never over another
+    assert [one.path for one in source.frame().writings] == [str(tmp_path / "y-2.cap")]
     source.capture(tmp_path / "none" / "y.cap")
     (told,) = source.frame().writings
     assert told.state == "failed"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from frtop_probe import archive
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import capture
+from frtop_tui.export.naming import placed
 from frtop_tui.job.model import Frame, Writing
 from frtop_tui.job.naming import JobKey
 
@@ -43,9 +45,12 @@ class RecordedSource:
         try:
             if recorded is not None and recorded.kind == "capture":
                 content = capture.content_of(Path(recorded.path), capture.KIND)
-                size = archive.write(path, capture.KIND, content)
+                write = partial(archive.write, kind=capture.KIND, content=content, over=False)
             else:
-                size = capture.write(path, self._frame, {}, ())
+                write = partial(
+                    capture.write, frame=self._frame, histories={}, missing=(), over=False
+                )
+            path, size = placed(path, write)
         except OverflowError:  # a box may tell of times beyond all numbers
             self._tell("capture", path, problem="what was recorded makes no sense: copy the files")
             return
