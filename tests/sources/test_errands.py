@@ -53,6 +53,7 @@ def test_an_agent_that_is_busy_is_asked_again(scene: Scene) -> None:
 def test_what_a_lost_connection_took_along_is_asked_again(scene: Scene) -> None:
     scene.ask()
     scene.errands.forget("n")
+    scene.errands.met("n", same=True)
     scene.ears.open = False
     scene.errands.turn(2 * S)
     scene.ears.open = True
@@ -94,3 +95,26 @@ def test_what_is_dropped_is_not_told(scene: Scene) -> None:
     scene.errands.drop(scene.ask())
     scene.errands.turn(99 * S)
     assert not scene.told
+
+
+def test_another_agent_is_not_asked_what_was_meant_for_the_former(scene: Scene) -> None:
+    scene.ask()
+    scene.ears.asked.clear()
+    scene.errands.forget("n")
+    scene.errands.turn(2 * S)
+    assert not scene.ears.asked  # who it is has not been said yet
+    scene.errands.met("n", same=False)
+    scene.errands.turn(3 * S)
+    (answer,) = scene.told
+    assert isinstance(answer, wire.Refusal)
+    assert (answer.reason, scene.ears.asked) == ("gone", [])
+
+    def then(answer: wire.Answer, _: int) -> None:
+        scene.told.append(answer)
+
+    scene.errands.ask("n", wire.AskHistory(0, 7), then, 3 * S, agent=0)  # keys of the former
+    scene.errands.turn(4 * S)
+    assert [type(answer) for answer in scene.told] == [wire.Refusal] * 2
+    now = scene.errands.agent("n")
+    scene.errands.ask("n", wire.AskHistory(0, 7), then, 3 * S, agent=now)
+    assert len(scene.ears.asked) == 1

@@ -68,6 +68,10 @@ class Asking:
         if self._line.ask(place, wire.AskState(number, self._read_only)):
             self._states[place] = number, now
 
+    def state_later(self, place: str, now: int) -> None:
+        """As if it had been asked for now, and the answer lost: for one that made no sense."""
+        self._states.setdefault(place, (next(self._ids), now))
+
     def is_state(self, place: str, number: int) -> bool:
         """Whether this answer is about a request for a state."""
         return place in self._states and self._states[place][0] == number

@@ -71,6 +71,7 @@ class Collecting:
         self._histories: dict[int, wire.HistoryAnswer] = {}
         self._missing: dict[tuple[Kind, str], set[int]] = defaultdict(set)
         self._steps: dict[str, deque[_Step]] = {}  # by host
+        self._agents: dict[str, int] = {}  # by host
         self._left = dict.fromkeys(frame.ranks, 0)  # rank -> its steps that are still to come
         self._under_way: dict[str, tuple[int, _Step]] = {}
         self._limit = 0
@@ -139,6 +140,7 @@ class Collecting:
                 why = frame.read_only or f"our key may only read on {name}"
                 self._missing["tensors", why] |= pending
             self._steps[name] = deque(steps)
+            self._agents[name] = self._errands.agent(name)
             for step in steps:
                 for rank in step.ranks:
                     self._left[rank] += 1
@@ -165,7 +167,9 @@ class Collecting:
                 del self._steps[host]
             then = partial(self._answered, host, step)
             patience = max(1, self._until - now)
-            number = self._errands.ask(host, step.question, then, now, patience)
+            number = self._errands.ask(
+                host, step.question, then, now, patience, agent=self._agents[host]
+            )
             self._under_way[host] = number, step
 
     def _answered(self, host: str, step: _Step, answer: wire.Answer, _now: int) -> None:

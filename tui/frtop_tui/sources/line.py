@@ -197,6 +197,11 @@ class Line:
             link.untried = link.untried or self._servers.of(link.place)
             self._open(link)
 
+    def is_up(self, place: str) -> bool:
+        """Whether the agent there can be asked."""
+        link = self._links.get(place)
+        return link is not None and link.phase is _Phase.UP
+
     def ask(self, place: str, question: wire.Ask) -> bool:
         """Sends a request; False when it cannot leave just now."""
         link = self._links.get(place)

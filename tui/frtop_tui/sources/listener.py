@@ -55,6 +55,7 @@ class Listener:
         self._places: dict[str, Place] = {}
         self._endpoints: set[str] = set()
         self._instances: dict[str, str] = {}  # an agent's instance -> its place
+        self._agents: dict[str, str] = {}  # a place -> the instance that it had last
         self._up: set[str] = set()
         self._doubles: set[str] = set()
         """Names that turned out to be other names of agents that are known."""
@@ -133,6 +134,8 @@ class Listener:
                 self._up.discard(place)
                 self.asking.forget(place)
                 self._state.set_host(place, "failed", error.sentence, now)
+                if self._line.is_up(place):  # it spoke, in words that we do not know
+                    self.asking.state_later(place, now)
             case Heard(update):
                 place = self._instances.get(update.instance, "")
                 if place in self._places and not self._state.apply(place, update, now):
@@ -170,6 +173,9 @@ class Listener:
             self._doubles.add(known)
             self._state.forget_host(known)
         self._instances[update.instance] = place
+        before = self._agents.get(place, update.instance)
+        self._agents[place] = update.instance
+        self.asking.errands.met(place, same=before == update.instance)
         self._state.set_host(place, "heard")
         self._state.permit(place, may_act=may_act)
         self._state.apply(place, update, now)

@@ -17,7 +17,7 @@ from frtop_probe import wire
 from frtop_tui.export.naming import placed
 from frtop_tui.job.model import Frame, RankView, Writing
 from frtop_tui.job.naming import group_label, job_place
-from frtop_tui.sources.errands import Errands
+from frtop_tui.sources.errands import Errands, Then
 from frtop_tui.sources.safetensors import Draft, Entry, NoSuchDtype, header
 from frtop_tui.sources.scribe import Scribe
 
@@ -79,6 +79,7 @@ class Saving:
             self._fail(f"rank {rank} is not known; wait until it is heard", now)
             return
         self._host, self._key = view.host, view.key
+        self._agent = errands.agent(view.host)
         op = next((op for op in view.pending if op.sequence == sequence), None)
         self._name = _named(op, rank, sequence)
         self._texts = _texts(frame, view, op, sequence)
@@ -86,7 +87,7 @@ class Saving:
             self._prepare(view.tensors, now)
         else:
             question = wire.AskTensors(0, view.key, sequence)
-            self._under_way.add(errands.ask(view.host, question, self._told, now))
+            self._under_way.add(self._ask(question, self._told, now))
 
     @property
     def over(self) -> bool:
@@ -100,6 +101,9 @@ class Saving:
         """Nobody waits for it any more."""
         if not self.over:
             self._fail(why, now)
+
+    def _ask(self, question: wire.Ask, then: Then, now: int) -> int:
+        return self._errands.ask(self._host, question, then, now, agent=self._agent)
 
     def _told(self, answer: wire.Answer, now: int) -> None:
         """What the op's tensors are; from the rank itself."""
@@ -159,7 +163,7 @@ class Saving:
                 0, self._key, self._sequence, piece.index, piece.offset, piece.size
             )
             then = partial(self._got, piece, now)
-            self._under_way.add(self._errands.ask(self._host, question, then, now))
+            self._under_way.add(self._ask(question, then, now))
         if not self._todo and not self._under_way and not self._unwritten:
             assert self._draft is not None
             self.writing = replace(self.writing, state="writing", at_ns=now)
