@@ -46,6 +46,14 @@ def test_the_ring_of_rank_0_may_lie_in_the_second_folder(keyless: Host, tmp_path
     assert own_key([keyless.folder, tmp_path], by_hand=False) == keys.load(create=False)
 
 
+def test_a_rank_0_that_has_just_died_has_a_key_made_too(keyless: Host) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    RingMaker(keyless.folder, pid=gone.pid, start_ticks=1, rank=0)
+    assert not living_ranks([keyless.folder])
+    assert own_key([keyless.folder], by_hand=False) == keys.load(create=False)
+
+
 def _unknown(folder: Path) -> None:
     RingMaker(folder, rank=-1)
 
@@ -62,7 +70,8 @@ def _not_introduced(folder: Path) -> None:
 def _dead(folder: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    RingMaker(folder, pid=gone.pid, start_ticks=1, rank=0)
+    maker = RingMaker(folder, pid=gone.pid, start_ticks=1, rank=0)
+    maker.cells[Cell.BEAT_NS] -= int(2 * ownkey.LATELY_S * 1e9)
 
 
 def _another_container(folder: Path) -> None:
@@ -159,9 +168,9 @@ def test_the_ranks_tell_what_an_agent_said_that_waited_in_vain(
     monkeypatch.setattr(ownkey, "POLL_S", 0.0)
     living = ownkey.living_ranks
 
-    def meanwhile(folders: Iterable[Path]) -> frozenset[int]:
+    def meanwhile(folders: Iterable[Path], lately_s: float = 0.0) -> frozenset[int]:
         assert launch.ensure_agent(keyless.folder) == ""
-        return living(folders)
+        return living(folders, lately_s)
 
     monkeypatch.setattr(ownkey, "living_ranks", meanwhile)
     with pytest.raises(KeyProblem) as problem:

@@ -27,6 +27,9 @@ PATIENCE_S: Final = 60.0
 """So long may a key take to be seen here that rank 0's host has made: file systems that
 are shared remember for up to a minute that a file was not there."""
 POLL_S: Final = 0.5
+LATELY_S: Final = 60.0
+"""A rank 0 that has died since then has one made, too: a job that fails in its first second
+ends before its agent is up, and is the one that somebody will ask about."""
 
 
 def own_key(
@@ -72,7 +75,8 @@ def _awaited(folders: tuple[Path, ...], deadline: float) -> KeyPair:
     while True:
         ranks = living_ranks(folders)
         try:
-            return keys.load(create=0 in ranks)  # every job has exactly one
+            # Every job has exactly one.
+            return keys.load(create=0 in ranks or 0 in living_ranks(folders, LATELY_S))
         except NoKey:
             if not ranks:
                 raise
@@ -81,10 +85,13 @@ def _awaited(folders: tuple[Path, ...], deadline: float) -> KeyPair:
         time.sleep(POLL_S)
 
 
-def living_ranks(folders: Iterable[Path]) -> frozenset[int]:
-    """The ranks that live here, in our own pid namespace; -1 for those that do not know yet."""
-    here = Space.here()
-    found = (_living_rank(path, here) for folder in folders for path in _rings(folder))
+def living_ranks(folders: Iterable[Path], lately_s: float = 0.0) -> frozenset[int]:
+    """The ranks that live here, in our own pid namespace; -1 for those that do not know yet.
+
+    With `lately_s` also those that were alive so many seconds ago.
+    """
+    here, since_ns = Space.here(), time.monotonic_ns() - int(lately_s * 1e9)
+    found = (_living_rank(path, here, since_ns) for folder in folders for path in _rings(folder))
     return frozenset(rank for rank in found if rank is not None)
 
 
@@ -95,7 +102,7 @@ def _rings(folder: Path) -> list[Path]:
         return []
 
 
-def _living_rank(path: Path, here: Space) -> int | None:
+def _living_rank(path: Path, here: Space, since_ns: int) -> int | None:
     try:
         ring = Ring(path)
     except (RingError, OSError):
@@ -105,7 +112,8 @@ def _living_rank(path: Path, here: Space) -> int | None:
         if Space(birth.boot, birth.pid_namespace) != here:
             return None
         if not endings.lives(birth.pid, birth.start_ticks):
-            return None
+            lately = ring.cell(Cell.BEAT_NS) >= since_ns
+            return ring.cell(Cell.RANK) if ring.who and lately else None
         return ring.cell(Cell.RANK) if ring.who else -1  # not introduced yet: all zeros
     finally:
         ring.close()
