@@ -164,12 +164,12 @@ def test_tensors_are_a_table(
     live(source)
     assert tensors_command.run(options()) == 0
     head, row, trouble = capsys.readouterr().out.splitlines()
-    assert head.split()[:5] == ["op", "kind", "group", "role", "dtype"]
+    assert head.split()[:5] == ["op", "kind", "number", "group", "role"]
     assert row.split() == [
-        "30000", "all_reduce", "dp:0", "input", "float32", "4x1024", "-1.5", "2.5", "0.25", "64",
+        "30000", "all_reduce", "#8812", "dp:0", "input", "float32", "4x1024", "-1.5", "2.5", "0.25", "64",
         "3", "1", "9a3f01c2", "0.5", "nan", "-1.5",
     ]  # fmt: skip
-    assert trouble == "#30001 op: freed"
+    assert trouble == "op 30001 op: freed"
     assert source.inspected == [0]
     assert source.closed
 

@@ -31,7 +31,7 @@ PROGRAM = """
     dist.all_to_all_single(t(4), t(4), [1, 3] if rank else [3, 1], [3, 1] if rank == 0 else [1, 3])
     dist.barrier()
     if rank == 0:
-        time.sleep(0.6)
+        time.sleep(1.2)
     from frtop_probe.recorder.life import life
     from frtop_probe.ring.layout import Cell
     beats = life.recorder.writer.cells[Cell.BEATS]

@@ -19,8 +19,6 @@ from frtop_probe.ring.space import Space
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder in it is made 0700
 TEMPORARY: Final = Path("/tmp")  # noqa: S108 - likewise
-SOCKET_SUFFIX: Final = ".sock"
-"""A rank answers on a socket beside its ring, of the same name but for this."""
 AGENT_FILE: Final = re.compile(r"agent-(\d{1,20}-[0-9a-f]{8})\.(?:lock|json|spawn|log)")
 """What belongs to the agent of a space, by name."""
 

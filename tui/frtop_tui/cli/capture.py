@@ -12,6 +12,7 @@ from frtop_tui.cli.diagnose import progress, settle
 from frtop_tui.cli.writing import await_writing, require_folder
 from frtop_tui.errors import FrtopError
 from frtop_tui.export.naming import default_path
+from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.model import Frame
 from frtop_tui.job.printable import printable
 from frtop_tui.sources.base import Source
@@ -50,7 +51,10 @@ def take(source: Source, path: Path | None, settle_s: float = SETTLE_S) -> int:
     print(f"{told.path}  {size}")
     if told.problem:
         print(f"missing: {printable(told.problem)}")
-    print(_headline(source.frame()))
+    frame = source.frame()
+    if not frame.coverage.complete:
+        print(unheard_text(frame.coverage))
+    print(_headline(frame))
     return 0
 
 

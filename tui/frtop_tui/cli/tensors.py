@@ -26,10 +26,10 @@ APPEAR_S: Final = 5.0
 ANSWER_S: Final = 10.0
 """A rank answers, or its agent says why not, within two seconds; the rest is the network."""
 _COLUMNS: Final[tuple[str, ...]] = (
-    "op", "kind", "group", "role", "dtype", "shape", "min", "max", "mean", "norm", "nan", "inf",
-    "checksum", "first values",
+    "op", "kind", "number", "group", "role", "dtype", "shape", "min", "max", "mean", "norm",
+    "nan", "inf", "checksum", "first values",
 )  # fmt: skip
-_RIGHT: Final = frozenset({"op", "min", "max", "mean", "norm", "nan", "inf"})
+_RIGHT: Final = frozenset({"op", "number", "min", "max", "mean", "norm", "nan", "inf"})
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,14 +87,14 @@ def lines(view: RankView, ops: Sequence[wire.OpTensors]) -> list[str]:
     for found in ops:
         op = _op_of(view, found.sequence)
         if found.error:
-            troubles.append(f"#{found.sequence} {_kind(op)}: {found.error}")
+            troubles.append(f"op {found.sequence} {_kind(op)}: {found.error}")
         for tensor in found.tensors:
             rows.append(_row(view, found.sequence, op, tensor))
             if tensor.error:
-                troubles.append(f"#{found.sequence} {tensor.role}: {tensor.error}")
+                troubles.append(f"op {found.sequence} {tensor.role}: {tensor.error}")
             elif tensor.seen < tensor.elements:
                 troubles.append(
-                    f"#{found.sequence} {tensor.role}: {tensor.seen:,} of {tensor.elements:,}"
+                    f"op {found.sequence} {tensor.role}: {tensor.seen:,} of {tensor.elements:,}"
                     " values were looked at"
                 )
     widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
@@ -116,6 +116,7 @@ def _row(
     return (
         str(sequence),
         _kind(op),
+        f"#{op.number}" if op is not None else "",
         (group.description or group.name) if group is not None else "",
         tensor.role,
         tensor.dtype,
@@ -197,7 +198,11 @@ def _await_rank(source: Source, rank: int) -> RankView:
         require_seen(frame, waited)
         if waited > APPEAR_S:
             there = f"there are {len(frame.ranks)}" if frame.ranks else "there are none"
-            raise FrtopError(f"rank {rank} is not heard of; {there}", "`frtop diagnose` lists them")
+            reasons = [host.problem for host in frame.hosts if host.problem]
+            raise FrtopError(
+                f"rank {rank} is not heard of; {there}",
+                reasons[0] if reasons else "`frtop diagnose` lists them",
+            )
         progress("connecting")
         time.sleep(0.05)
 

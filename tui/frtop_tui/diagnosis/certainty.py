@@ -9,10 +9,16 @@ from frtop_tui.diagnosis.absence import stacks_step
 from frtop_tui.diagnosis.points import Point
 from frtop_tui.diagnosis.waiting import main_place
 from frtop_tui.job.model import RankView
-from frtop_tui.job.naming import folded
+from frtop_tui.job.naming import folded, listed
 
-REACH: Final = "reach the hosts that are silent: are they up, is the agent running?"
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def reach(views: Mapping[int, RankView]) -> str:
+    """What to do about ranks that cannot be seen."""
+    silent = list(dict.fromkeys(v.host for v in views.values() if v.posture == "unheard"))
+    hosts = listed(silent) if silent else "the hosts that are missing"
+    return f"reach {hosts}: up, and is the agent there running?"
 
 
 def members_known(point: Point) -> bool:
@@ -48,7 +54,7 @@ def doubt(views: Mapping[int, RankView], point: Point) -> tuple[str, str] | None
         text = "its peer has issued the other half, or which peer is not known"
         return text, stacks_step(waiter)
     if unheard:
-        return f"{folded(unheard)} had entered it, too, and cannot be seen any more", REACH
+        return f"{folded(unheard)} had entered it, too, and cannot be seen any more", reach(views)
     if not point.op.tracked and not any(_inside(views[rank]) for rank in point.waiting):
         text = "all have issued it; whether devices still work on it, or on what came"
         return f"{text} after it, cannot be seen", stacks_step(waiter, native=True)

@@ -15,7 +15,7 @@ from frtop_tui.diagnosis import verdict as words
 from frtop_tui.diagnosis.absence import absence_of, never_joined
 from frtop_tui.diagnosis.behind import behind_of
 from frtop_tui.diagnosis.blame import Blame, Culprits, blame
-from frtop_tui.diagnosis.certainty import REACH, belong_to_heard_hosts, doubt, members_known
+from frtop_tui.diagnosis.certainty import belong_to_heard_hosts, doubt, members_known, reach
 from frtop_tui.diagnosis.deaths import Death, deaths_of
 from frtop_tui.diagnosis.inquiry import SUSPECTS_PER_POINT
 from frtop_tui.diagnosis.memory import Found, Suspicions, look_stamp
@@ -350,7 +350,7 @@ class Case:
             self.frame,
             point,
             f"{folded(point.unseen)} cannot be seen, so it may be any of them, or none",
-            REACH,
+            reach(self._views),
         )
         return self._confirmed(made, ("unseen", point.id), self._now)
 
