@@ -166,8 +166,8 @@ def test_tensors_are_a_table(
     head, row, trouble = capsys.readouterr().out.splitlines()
     assert head.split()[:5] == ["op", "kind", "number", "group", "role"]
     assert row.split() == [
-        "30000", "all_reduce", "#8812", "dp:0", "input", "float32", "4x1024", "-1.5", "2.5", "0.25", "64",
-        "3", "1", "9a3f01c2", "0.5", "nan", "-1.5",
+        "30000", "all_reduce", "#8812", "dp:0", "input", "float32", "4x1024", "-1.5", "2.5",
+        "0.25", "64", "3", "1", "9a3f01c2", "0.5", "nan", "-1.5",
     ]  # fmt: skip
     assert trouble == "op 30001 op: freed"
     assert source.inspected == [0]
