@@ -52,7 +52,7 @@ def _child(mode: str) -> Blocks:
         Path(folder).chmod(0o700)
         environment = {**os.environ, "FRTOP_DIR": folder, "FRTOP_AGENT": "0"}
         done = subprocess.run(
-            [sys.executable, "-m", "bench.recorder_cost", mode],
+            [sys.executable, "-W", "ignore", "-m", "bench.recorder_cost", mode],
             env=environment,
             stdout=subprocess.PIPE,
             check=True,

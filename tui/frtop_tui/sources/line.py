@@ -1,8 +1,8 @@
 """The sockets to all agents: two of them, however many hosts there are.
 
 One SUB for updates. One ROUTER for requests that addresses each agent by an id of ours
-(`ZMQ_CONNECT_ROUTING_ID`), which it keeps over reconnects. Its monitor tells
-apart who is not there, who refuses our key, and who is no agent at all.
+(`ZMQ_CONNECT_ROUTING_ID`). Its monitor tells apart who is not there, who refuses our key,
+and who is no agent at all.
 
 An agent proves with its own key that it is one of ours, or of somebody we trust; which of
 them is known only by trying. libzmq takes the key at `connect`, so for the next one the
