@@ -22,7 +22,7 @@ def summary(checksum: str, *, nans: int = 0, role: str = "input") -> wire.Tensor
         role,
         "bfloat16",
         (26214400,),
-        "cuda:4",
+        "cpu",
         52_428_800,
         26_214_400,
         12_000_000,
@@ -57,10 +57,10 @@ def tensors() -> Frame:
     return with_answers(
         frame,
         {
-            ASKED: answer(ranks[ASKED], summary("9f86d081884c7d65", nans=3)),
-            13: answer(ranks[13], summary("9f86d081884c7d65", nans=3)),
-            14: answer(ranks[14], summary("60303ae22b998861")),
-            15: answer(ranks[15], replace_seen(summary("60303ae22b998861"))),
+            ASKED: answer(ranks[ASKED], summary("9f86d081", nans=3)),
+            13: answer(ranks[13], summary("9f86d081", nans=3)),
+            14: answer(ranks[14], summary("60303ae2")),
+            15: answer(ranks[15], replace_seen(summary("60303ae2"))),
         },
     )
 

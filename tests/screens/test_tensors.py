@@ -62,10 +62,10 @@ async def test_the_answer_tells_all_and_what_is_wrong_in_it() -> None:
     async with driven(scenes.hung()) as app:
         await asked(app)
         await app.sees("all_reduce #8812 dp:0 avg   pending 4m12s   waits in it   train.py:231")
-        await app.sees("input bf16[26214400]   cuda:4   50 M", "as of 2s ago")
+        await app.sees("input bf16[26214400]   cpu   50 M", "as of 2s ago")
         await app.sees("only the first 12,000,000 of 26,214,400 values were looked at")
         await app.sees("NaN 3   Inf 0   min -3.17188   max 2.98438   mean 1.52588e-05   norm 412.5")
-        await app.sees("first values 0.0014 -0.0312 nan 0.0007 ...", "checksum 9f86d081884c7d65")
+        await app.sees("first values 0.0014 -0.0312 nan 0.0007 ...", "checksum 9f86d081")
         assert "waiting" not in app.text()
         tones = {span for row in app.screen.query_one(TensorsPane)._lines for span in row}
         assert ("NaN 3", "bad") in tones
