@@ -7,6 +7,7 @@ is handed on exactly once, its exception passes untouched, and none of ours ever
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from frtop_probe.recorder.boundary import of_handler
 from frtop_probe.recorder.carried import carrier, weakly
 from frtop_probe.recorder.groups import Group, Groups
 from frtop_probe.recorder.operations import Operation, operations
@@ -51,8 +53,9 @@ class Signatures:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._lock = threading.Lock()
-        self._count = 0
+        # A signal handler that makes or ends groups may come while its thread is in here.
+        self._lock = threading.RLock()
+        self._numbers = itertools.count(1)
         self._pseudo: dict[str, int] = {}
 
     def intern(
@@ -79,9 +82,9 @@ class Signatures:
         return number
 
     def _enter(self, signature: dict[str, Any]) -> int:
-        if self._writer.enter(Side.SIGNATURE, self._count + 1, signature):
-            self._count += 1
-            return self._count
+        number = next(self._numbers)
+        if self._writer.enter(Side.SIGNATURE, number, signature):
+            return number
         self._writer.cells[Cell.SIDE_LOST] += 1
         return 0
 
@@ -170,7 +173,7 @@ def _kernel(  # noqa: C901, PLR0915
     known_groups, adopt = core.groups.known, core.groups.adopt
     pending, queue, finish = core.pending.open, core.pending.queue, core.pending.finish
     waiting, returned = core.pending.waiting, core.pending.returned
-    take_waited = waiting.pop
+    find_waited = waiting.get
     untrack, advance, probe = core.pending.untrack, core.pending.advance, core.pending.prober()
     loose, weaken, mute = core.pending.loose, core.pending.weaken, operation.mute
     carry, carry_far = carrier(operation), core.pending.far.append
@@ -195,7 +198,7 @@ def _kernel(  # noqa: C901, PLR0915
         try:
             now = clock()
             thread = thread_ident()
-            waited = take_waited(thread, None)
+            waited = find_waited(thread)
             if waited is not None:
                 returned(waited, now)
             if queue:
@@ -255,8 +258,12 @@ def _kernel(  # noqa: C901, PLR0915
                 advance()
         except Phantom:
             pass
-        except Exception as error:  # noqa: BLE001 - nothing of ours may reach training code
-            sequence = 0
+        except BaseException as error:
+            if not isinstance(error, Exception) or of_handler(error):
+                if sequence:  # the op will not be
+                    _fail_quietly(finish, (None, sequence, now, 0, 0, True, None, None), now)
+                raise
+            sequence = 0  # nothing of ours may reach training code
             fail(error)
         try:
             result = redispatch(keyset & below, *args)
@@ -289,7 +296,10 @@ def _kernel(  # noqa: C901, PLR0915
                 else:
                     untrack(sequence)
                     carry_far((sequence, operation, weakly(carry(args))))
-            except Exception as error:  # noqa: BLE001 - as above
+            except BaseException as error:
+                if not isinstance(error, Exception) or of_handler(error):
+                    untrack(sequence, clock())  # nobody has its handle
+                    raise
                 fail(error)
         return result
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from frtop_probe.recorder import fetches, membership, steps
 from frtop_probe.recorder.arrival import when_imported
-from frtop_probe.recorder.boundary import shield
+from frtop_probe.recorder.boundary import of_handler, shield
 from frtop_probe.recorder.recorder import Recorder
 from frtop_probe.recorder.saying import say
 from frtop_probe.recorder.writer import NoRoom, create
@@ -93,7 +93,9 @@ class Life:
     def begin(self, kind: str) -> int:
         try:
             return self._recorder.begin_pseudo(kind) if self._on() else 0
-        except Exception as error:  # noqa: BLE001 - the boundary
+        except Exception as error:
+            if of_handler(error):
+                raise
             self._failed(error)
             return 0
 

@@ -135,7 +135,6 @@ class Pending:
             boxed, sequence, issued, site, group, _, _, _ = entry
             if boxed is None:
                 return
-            entry[0] = entry[6] = None
             wait = now - issued
             if wait > SUSPICIOUS_NS or moved:
                 work = self.unbox(boxed)
@@ -145,6 +144,8 @@ class Pending:
                 if words[at] == sequence:
                     words[at + done_word] = now
                 measured((site, wait))
+            # Last of all: a signal handler that raises in here must not lose the op.
+            entry[0] = entry[6] = None
 
         return returned
 
@@ -176,8 +177,8 @@ class Pending:
                 continue
             entry = (self.unbox(boxed), *waited[1:5], True, *waited[6:])
             if entry[0].is_completed():
-                waited[0] = waited[6] = None
                 self.finish(entry, now)
+                waited[0] = waited[6] = None
             elif waited[5] and now - waited[5] > HANDED_OVER_NS:
                 waited[0] = waited[6] = None
                 self._weaken(entry, now)

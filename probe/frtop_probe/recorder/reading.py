@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from frtop_probe.recorder.carried import Carried, Held
+from frtop_probe.recorder.owned import Owned
 from frtop_probe.recorder.pending import Pending
 from frtop_probe.recorder.placement import GONE, Place, Unread, own, place
 
@@ -31,14 +32,15 @@ class Reader:
         self._pending = pending
         self.go_on = go_on
         try:
-            self._memory = os.open(OWN_MEMORY, os.O_RDONLY | os.O_CLOEXEC)
+            memory = Owned(os.open(OWN_MEMORY, os.O_RDONLY | os.O_CLOEXEC))
         except OSError:
-            self._memory = -1
+            memory = None
+        self._memory = memory
 
     def close(self) -> None:
-        memory, self._memory = self._memory, -1
-        if memory >= 0:
-            os.close(memory)
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            memory.close()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -60,12 +62,13 @@ class Reader:
         Raises:
             Unread: what was copied need not be the tensor's, or no more what is pending.
         """
-        if self._memory < 0:
+        memory = self._memory
+        if memory is None or not memory.held:
             raise Unread("the kernel does not let this process read its own memory")
         if not self._same(op, held, at):
             raise Unread(GONE)
         try:
-            whole = os.preadv(self._memory, [into], at.address + offset) == len(into)
+            whole = os.preadv(memory.number, [into], at.address + offset) == len(into)
         except (OSError, OverflowError):
             whole = False
         if not (whole and self._same(op, held, at)):

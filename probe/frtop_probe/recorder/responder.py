@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from frtop_probe.recorder.owned import OwnedSocket
 from frtop_probe.ring.contact import address
 
 HEAD: Final = struct.Struct("!II")
@@ -42,7 +43,7 @@ class _Asker:
 
     __slots__ = ("connection", "heard", "owed", "until")
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: OwnedSocket) -> None:
         self.connection = connection
         self.until = time.monotonic() + PATIENCE_S
         self.heard = b""
@@ -58,17 +59,15 @@ class Responder:
         self._answer = answer
         self._asker: _Asker | None = None
         self._taken = 0
-        self._woken, self._waker = socket.socketpair()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._woken, self._waker = map(OwnedSocket, socket.socketpair())
+        self._listener = OwnedSocket(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         try:
-            for one in (self._woken, self._waker, self._listener):
-                one.setblocking(False)
             # A program that replaced itself (exec) has its old name, so its old socket.
             path.unlink(missing_ok=True)
             with address(path) as place:
-                self._listener.bind(place)
+                self._listener.socket.bind(place)
             path.chmod(0o600)
-            self._listener.listen(8)
+            self._listener.socket.listen(8)
         except BaseException:
             self.close()
             self.remove()
@@ -78,8 +77,7 @@ class Responder:
         """Closes everything, also in a forked child; the file stays."""
         self._drop()
         for one in (self._listener, self._woken, self._waker):
-            with suppress(OSError):
-                one.close()
+            one.close()
 
     def remove(self) -> None:
         with suppress(OSError):
@@ -89,7 +87,8 @@ class Responder:
         """Ends a `wait` in another thread."""
         with suppress(OSError):
             # Python ignores SIGPIPE, but a program may have taken that back.
-            self._waker.send(b"!", socket.MSG_NOSIGNAL)
+            if self._waker.held:
+                self._waker.socket.send(b"!", socket.MSG_NOSIGNAL)
 
     def wait(self, seconds: float, keep_time: Callable[[], bool]) -> None:
         """Waits until something happens, and serves that; at most for so long.
@@ -97,22 +96,28 @@ class Responder:
         Args:
             seconds: the longest wait.
             keep_time: called now and then during longer work; false ends that.
+
+        Raises:
+            ConnectionError: the program has closed what we wait at.
         """
+        if not (self._woken.held and self._listener.held):
+            raise ConnectionError("closed by the program")
         asker = self._asker
         poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
+        poll.register(self._woken.socket, select.POLLIN)
         if asker is not None:
-            poll.register(asker.connection, select.POLLOUT if asker.owed else select.POLLIN)
+            event = select.POLLOUT if asker.owed else select.POLLIN
+            poll.register(asker.connection.socket, event)
             seconds = min(seconds, asker.until - time.monotonic())
         elif self._taken < MAX_ASKERS:
-            poll.register(self._listener, select.POLLIN)
+            poll.register(self._listener.socket, select.POLLIN)
         ready = {descriptor for descriptor, _ in poll.poll(max(0.0, seconds) * 1000)}
         if not ready:
             self._taken = 0
         if asker is None:
-            if self._listener.fileno() in ready:
+            if self._listener.socket.fileno() in ready and self._listener.held:
                 self._take()
-        elif asker.connection.fileno() in ready:
+        elif asker.connection.socket.fileno() in ready:
             try:
                 self._serve(asker, keep_time)
             except OSError:
@@ -123,11 +128,12 @@ class Responder:
     def _take(self) -> None:
         self._taken += 1
         try:
-            connection, _ = self._listener.accept()
+            connection = OwnedSocket(self._listener.socket.accept()[0])
         except OSError:  # gone again, or no descriptors left
             return
-        connection.setblocking(False)
-        given = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        given = connection.socket.getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+        )
         _, uid, _ = _CREDENTIALS.unpack(given)
         if uid in (os.geteuid(), 0):
             self._asker = _Asker(connection)
@@ -139,7 +145,8 @@ class Responder:
             if asker.owed is None:
                 self._hear(asker, keep_time)
             while asker.owed:
-                sent = asker.connection.send(asker.owed[:_SEND], socket.MSG_NOSIGNAL)
+                piece = asker.owed[:_SEND]
+                sent = _still(asker.connection).send(piece, socket.MSG_NOSIGNAL)
                 asker.owed = asker.owed[sent:]
         except BlockingIOError:
             return
@@ -147,7 +154,7 @@ class Responder:
             self._drop()
 
     def _hear(self, asker: _Asker, keep_time: Callable[[], bool]) -> None:
-        heard = asker.connection.recv(MAX_REQUEST)
+        heard = _still(asker.connection).recv(MAX_REQUEST)
         asker.heard += heard
         line, end, _ = asker.heard.partition(b"\n")
         if not end:
@@ -155,7 +162,7 @@ class Responder:
                 raise ConnectionError("no request")
             return
         hangup = select.poll()
-        hangup.register(asker.connection, select.POLLHUP)
+        hangup.register(asker.connection.socket, select.POLLHUP)
 
         def go_on() -> bool:
             return keep_time() and not hangup.poll(0)
@@ -182,5 +189,10 @@ class Responder:
     def _drop(self) -> None:
         asker, self._asker = self._asker, None
         if asker is not None:
-            with suppress(OSError):
-                asker.connection.close()
+            asker.connection.close()
+
+
+def _still(connection: OwnedSocket) -> socket.socket:
+    if not connection.held:
+        raise ConnectionError("closed by the program")
+    return connection.socket

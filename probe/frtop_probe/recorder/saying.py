@@ -9,5 +9,5 @@ def say(text: str) -> None:
     """One line on stderr."""
     try:
         sys.stderr.write(f"frtop: {text}\n")
-    except (OSError, ValueError, AttributeError):
+    except Exception:  # noqa: BLE001 - the program may have put anything in its place
         return

@@ -5,6 +5,7 @@ It must be gone before the interpreter is: a `Work` dropped during finalization 
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,11 @@ BEAT_S: Final = 0.25
 """The pause between two beats. Each takes the GIL and fills the caches with other things, and
 nobody who reads needs them closer together."""
 JOIN_S: Final = 2.0
+_FAULTS: Final = frozenset({
+    signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP,
+    signal.SIGSYS, signal.SIGABRT,
+})  # fmt: skip
+"""What a thread does to itself: blocked, it would end the process past its handlers."""
 
 
 class Thread:
@@ -56,6 +62,8 @@ class Thread:
             self._responder.close()
 
     def _run(self) -> None:
+        # What the program keeps for a `sigwait` of its own would come here, and end it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
         self.native_id = threading.get_native_id()
         try:
             while self._keep_time():
