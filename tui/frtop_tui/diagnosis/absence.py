@@ -27,6 +27,8 @@ class Absence:
 
 def absence_of(view: RankView, now_ns: int) -> Absence:
     """Why `view`, which is alive and not blocked in an op, is not there."""
+    if view.dumped:
+        return _by_dump(view)
     for explain in _EXPLANATIONS:
         found = explain(view, now_ns)
         if found is not None:
@@ -42,6 +44,11 @@ def absence_of(view: RankView, now_ns: int) -> Absence:
 def stacks_step(view: RankView, pid: int = 0, *, native: bool = False) -> str:
     """How to see the stacks of `view` or its child `pid`; first what to change, if refused."""
     pid = pid or view.identity.pid
+    if not pid:
+        return (
+            f"read the end of rank {view.rank}'s output; if it still lives:"
+            " py-spy dump --pid PID on its host"
+        )
     dumps = view.look.dumps if view.look is not None else ()
     refused = next((dump for dump in dumps if dump.error in ("refused", "missing")), None)
     if refused is None or view.threads:
@@ -49,6 +56,20 @@ def stacks_step(view: RankView, pid: int = 0, *, native: bool = False) -> str:
     if refused.help:
         return f"to see its stacks: {refused.help}"
     return f"grep -H . /proc/{pid}/status /proc/{pid}/wchan"
+
+
+def _by_dump(view: RankView) -> Absence:
+    """A dump tells what a rank has issued, not what it does instead of the next op."""
+    text = (
+        "nothing of what it issued is unfinished"
+        if not view.pending
+        else ("what it issued keeps it from nothing")
+    )
+    return Absence(
+        Why("unknown", "unknown", f"{text}; what it does instead is in no dump"),
+        stacks_step(view),
+        missing=("its stack and its process",),
+    )
 
 
 def _stopped(view: RankView, now_ns: int) -> Absence | None:

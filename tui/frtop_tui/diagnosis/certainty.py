@@ -16,6 +16,8 @@ _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 def reach(views: Mapping[int, RankView]) -> str:
     """What to do about ranks that cannot be seen."""
+    if any(view.dumped for view in views.values()):
+        return "fetch the dumps of these ranks, too; where there are none, their output"
     silent = list(dict.fromkeys(v.host for v in views.values() if v.posture == "unheard"))
     hosts = listed(silent) if silent else "the hosts that are missing"
     return f"reach {hosts}: up, and is the agent there running?"
@@ -53,6 +55,9 @@ def doubt(views: Mapping[int, RankView], point: Point) -> tuple[str, str] | None
     if point.op.p2p:
         text = "its peer has issued the other half, or which peer is not known"
         return text, stacks_step(waiter)
+    if all(wait.undated for wait in point.waits):
+        text = "all have issued it; that it does not finish, a single dump does not tell"
+        return text, "dump again some seconds later: what is unfinished in both does not move"
     if unheard:
         return f"{folded(unheard)} had entered it, too, and cannot be seen any more", reach(views)
     if not point.op.tracked and not any(_inside(views[rank]) for rank in point.waiting):

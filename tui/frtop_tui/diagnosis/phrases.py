@@ -43,7 +43,7 @@ def op_text(point: Point) -> str:
 
 def who(views: Mapping[int, RankView], ranks: Sequence[int]) -> str:
     """`rank 2 (node4 pid 90077)`; several ranks without their places."""
-    if len(ranks) == 1 and (view := views.get(ranks[0])) is not None:
+    if len(ranks) == 1 and (view := views.get(ranks[0])) is not None and not view.dumped:
         host = "" if view.host in ("", "local") else f"{view.host} "
         return f"rank {view.rank} ({host}pid {view.identity.pid})"
     return folded(ranks)
@@ -79,8 +79,11 @@ def usual_text(op: wire.Op) -> str:
 
 def wait_evidence(point: Point, now_ns: int) -> list[str]:
     oldest = min(point.waits, key=lambda wait: wait.since_ns)
-    text = f"rank {oldest.rank} waits in {op_text(point)} for"
-    text += f" {duration((now_ns - oldest.since_ns) / 1e9)}"
+    text = f"rank {oldest.rank} waits in {op_text(point)}"
+    if oldest.undated:
+        text += ", its dump does not tell for how long"
+    else:
+        text += f" for {duration((now_ns - oldest.since_ns) / 1e9)}"
     if oldest.op.usual_count:
         text += f" (there usually {usual_text(oldest.op)})"
     text += at_line(oldest.op)

@@ -59,7 +59,7 @@ class Point:
         left = [
             (wait.since_ns + limit - now_ns) / 1e9
             for wait in self.waits
-            if (limit := timeout_ns(wait.op, self.group))
+            if not wait.undated and (limit := timeout_ns(wait.op, self.group))
         ]
         return max(0.0, min(left)) if left else None
 
@@ -80,16 +80,19 @@ class Points:
         found = [
             point
             for point in self.all.values()
-            if any(now_ns - w.since_ns > patience_ns(w.op, point.group) for w in point.waits)
+            if any(
+                w.undated or now_ns - w.since_ns > patience_ns(w.op, point.group)
+                for w in point.waits
+            )
         ]
-        return sorted(self._follow(found, now_ns), key=lambda point: point.since_ns)
+        return sorted(self._follow(found, now_ns), key=_order)
 
     def settled(self, now_ns: int) -> list[Point]:
         """Points at which ranks surely sit for some seconds: enough to see a circle."""
         found = [
             point
             for point in self.all.values()
-            if any(w.sure and now_ns - w.since_ns > AT_LEAST_NS for w in point.waits)
+            if any(w.undated or (w.sure and now_ns - w.since_ns > AT_LEAST_NS) for w in point.waits)
         ]
         return self._follow(found, now_ns)
 
@@ -150,7 +153,9 @@ class Points:
             else:
                 wait = self._waits.get(rank)
                 onward = self._point_of(wait) if wait is not None and not wait.side else None
-                settled = wait is not None and now_ns - wait.since_ns >= SETTLED_NS
+                settled = wait is not None and (
+                    wait.undated or now_ns - wait.since_ns >= SETTLED_NS
+                )
                 if onward is not None and settled and onward != point.id:
                     point.onward[rank] = onward
                 else:
@@ -231,6 +236,12 @@ class Points:
             known = ([number for number, _ in pairs], [rank for _, rank in pairs], never)
             self._fronts[key] = known
         return known
+
+
+def _order(point: Point) -> tuple[int, int]:
+    """The oldest first; where nobody knows how old they are, those with the most waiting."""
+    undated = all(wait.undated for wait in point.waits)
+    return (-len(point.waits) if undated else 0, point.since_ns)
 
 
 def circles(points: Iterable[Point]) -> list[list[Point]]:

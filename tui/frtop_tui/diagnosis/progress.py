@@ -18,6 +18,8 @@ def progress_of(view: RankView, now_ns: int) -> tuple[Progress, str]:
         return "none", "its process ended"
     if view.posture == "stopped":
         return "none", "its process is stopped"
+    if view.dumped:
+        return "unknown", "a single dump does not tell whether it moves"
     active = last_activity_ns(view)
     if active and now_ns - view.clock_ns - active < RECENT_NS:
         return "active", "it still issues ops"

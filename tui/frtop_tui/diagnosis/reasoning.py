@@ -139,7 +139,10 @@ class Case:
             victims = {rank for point in points for rank in point.waiting}
             fatal = {death.rank for death in self._caused_by(one)}
             victims |= fatal
-            made.append(words.mismatch(one, self.frame, victims, fatal=bool(fatal)))
+            verdict = words.mismatch(one, self.frame, victims, fatal=bool(fatal))
+            if any(self._views[party.ranks[0]].dumped for party in one.parties):
+                verdict = replace(verdict, confidence="suspect")
+            made.append(verdict)
         return made
 
     def _caused_by(self, found: Disagreement) -> list[Death]:

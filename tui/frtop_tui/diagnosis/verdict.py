@@ -63,8 +63,15 @@ def not_entered(
         since_ns=point.since_ns,
         left_s=point.left_s(frame.now_ns),
         evidence=tuple(evidence),
-        missing=absence.missing,
+        missing=(*absence.missing, *_not_seen(point)),
     )
+
+
+def _not_seen(point: Point) -> tuple[str, ...]:
+    """Members that may be absent as well, for all that is known."""
+    if not point.unseen:
+        return ()
+    return (f"{folded(point.unseen)} cannot be seen: not there either, perhaps",)
 
 
 def doubted(verdict: Verdict, point: Point) -> Verdict:

@@ -31,6 +31,7 @@ class Wait:
     """One rank blocked in one op, since when (operator's clock), and how sure that is.
 
     `side` means that another thread than the main one waits: the rank itself goes on.
+    `undated` means that nothing tells for how long: out of a dump, say, of unknown age.
     """
 
     rank: int
@@ -39,6 +40,7 @@ class Wait:
     sure: bool = True
     side: bool = False
     line: str = ""
+    undated: bool = False
 
 
 def has_history(op: wire.Op) -> bool:
@@ -93,6 +95,8 @@ def wait_of(view: RankView) -> Wait | None:
     """The op that this rank's main thread, or else another one, is blocked in."""
     if view.posture in _NOT_WAITING:
         return None
+    if view.dumped:
+        return _dumped_wait(view)
     if not any(op.tracked for op in view.pending):
         return _untracked_wait(view)
     sitting = _sitting_in(view)
@@ -103,6 +107,17 @@ def wait_of(view: RankView) -> Wait | None:
         # The main thread waits for another one, a checkpoint's say, that sits in an op.
         return replace(sitting, side=False, sure=False)
     return _asynchronous_wait(view, place) or sitting
+
+
+def _dumped_wait(view: RankView) -> Wait | None:
+    """The wait that a dump tells of; how long it lasts, only what came after it can tell."""
+    op = view.blocked_on
+    if op is None:
+        return None
+    patience = patience_ns(op, view.groups.get(op.group))
+    aged = bool(op.issued_ns) and last_activity_ns(view) - op.issued_ns > patience
+    since = op.issued_ns + view.clock_ns
+    return Wait(view.rank, op, since, line=site_line(op.site), undated=not aged)
 
 
 def _asynchronous_wait(view: RankView, place: Place | None) -> Wait | None:

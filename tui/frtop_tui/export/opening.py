@@ -1,4 +1,4 @@
-"""What a person names, opened: captures, black boxes, folders of both."""
+"""What a person names, opened: captures, black boxes, what others dumped, folders of these."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from typing import Final
 from frtop_probe import archive
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import blackbox, capture
+from frtop_tui.export.flightrecorder import gathering, reading
 from frtop_tui.job.model import Frame
 from frtop_tui.job.naming import job_names, job_place, job_title, listed, typed
 
 SUFFIXES: Final = (".cap", blackbox.SUFFIX)
 MOST_FILES: Final = 4096
-_NEXT: Final = "frtop open takes what `frtop capture` wrote, or a folder of `frtop run --record`"
+_NEXT: Final = (
+    "frtop open takes what `frtop capture` wrote, a folder of `frtop run --record`, or one of"
+    " Flight Recorder dumps"
+)
 
 
 @dataclass(slots=True)
 class _Files:
     captures: list[Path] = field(default_factory=list)
     boxes: list[Path] = field(default_factory=list)
+    dumps: list[Path] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
 
 
@@ -47,9 +52,25 @@ def open_paths(paths: Sequence[Path], job: str | None = None) -> Frame:
             boxes.append(blackbox.load(path))
         except Unreadable as error:
             files.troubles.append(error.text)
+    if not captures and not boxes and files.dumps:
+        return _dumped(files, job)
     if not captures and not boxes:
         raise _nothing(paths, files.troubles)
+    if files.dumps:
+        few = listed([path.name for path in files.dumps], 3)
+        files.troubles.append(f"not shown, open them by themselves: {few}")
     return _chosen(captures, boxes, job, files.troubles)
+
+
+def _dumped(files: _Files, job: str | None) -> Frame:
+    """The one job that dumps tell of, which is called as their folder is."""
+    frame = gathering.gathered(files.dumps, files.troubles)
+    if job is not None and frame.job is not None and job not in job_names(frame.job):
+        title = job_title(frame.job)
+        raise Unreadable(f"no job is called {job!r}: there is {title}", f"--job {typed(title)}")
+    assert frame.recorded is not None
+    told = replace(frame.recorded, notes=(*frame.recorded.notes, *files.troubles))
+    return replace(frame, recorded=told)
 
 
 def _chosen(
@@ -93,7 +114,9 @@ def _files(paths: Iterable[Path]) -> list[Path]:
             found[path] = None
             continue
         inside = [p for pattern in ("*", "*/*") for p in path.glob(pattern)]
-        ours = sorted(p for p in inside if p.suffix in SUFFIXES and p.is_file())
+        ours = sorted(
+            p for p in inside if (p.suffix in SUFFIXES or gathering.is_usual(p)) and p.is_file()
+        )
         found.update(dict.fromkeys(ours))
     return list(found)[:MOST_FILES]
 
@@ -103,6 +126,7 @@ def _sorted(paths: Iterable[Path]) -> _Files:
     for path in paths:
         try:
             kind = archive.kind_of(path)
+            dump = not kind and path.suffix not in SUFFIXES and reading.looks_like(path)
         except OSError as error:
             files.troubles.append(f"{path} cannot be read: {error.strerror}")
             continue
@@ -110,8 +134,12 @@ def _sorted(paths: Iterable[Path]) -> _Files:
             files.captures.append(path)
         elif kind == blackbox.KIND:
             files.boxes.append(path)
+        elif dump:
+            files.dumps.append(path)
         else:
-            files.troubles.append(f"{path} is neither a capture nor a black box of frtop")
+            files.troubles.append(
+                f"{path} is neither a capture nor a black box nor a dump that is known"
+            )
     return files
 
 
@@ -133,4 +161,4 @@ def _nothing(paths: Sequence[Path], troubles: Sequence[str]) -> Unreadable:
     if troubles:
         return Unreadable(listed(troubles), _NEXT)
     named = listed([str(path) for path in paths])
-    return Unreadable(f"there is no capture and no black box in {named}", _NEXT)
+    return Unreadable(f"there is no capture and no black box, nor a dump, in {named}", _NEXT)

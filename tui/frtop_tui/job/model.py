@@ -73,7 +73,7 @@ class RankView:
     fronts: Mapping[int, wire.Front] = field(default_factory=dict)
     pending: tuple[wire.Op, ...] = ()
     pending_more: int = 0
-    blocked_on: wire.Op | None = None
+    blocked_on: wire.Op | None = None  # told beforehand where there is only a dump
     process: wire.Process | None = None
     raised: wire.Raised | None = None
     ending: wire.Ending | None = None
@@ -113,6 +113,11 @@ class RankView:
             self.stacks_ns,
             self.tensors,
         )
+
+    @property
+    def dumped(self) -> bool:
+        """Known from what others wrote about its ops: nothing is known of its process."""
+        return not self.identity.pid
 
     @property
     def main_stack(self) -> wire.ThreadStack | None:

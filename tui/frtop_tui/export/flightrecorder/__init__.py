@@ -1,0 +1,1 @@
+"""Flight Recorder dumps: what torch itself wrote of a job's last ops, one file per rank."""

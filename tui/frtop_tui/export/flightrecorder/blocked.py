@@ -1,0 +1,124 @@
+"""Which of its unfinished ops keeps a rank: dumps have no stacks that would tell.
+
+Devices work through what was issued in order, in each group for itself. So of a group's
+unfinished ops the oldest counts, and of those the first that somebody has not come to;
+only if all have come to all of them, simply the oldest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.points import front_number
+from frtop_tui.diagnosis.waiting import AT_LEAST_NS
+from frtop_tui.export.flightrecorder.ops import Ops
+from frtop_tui.job.model import RankView
+
+_SKEW_NS: Final = 60_000_000_000
+"""A file that is older than what it tells by more than a clock may be wrong says nothing."""
+
+
+def blocked_ops(
+    views: Mapping[int, RankView], ops: Ops, written: Mapping[int, int]
+) -> dict[int, wire.Op]:
+    """By rank; without those that have nothing unfinished, or only since a moment.
+
+    `written` is when each file was last changed: never before it was dumped, but copying
+    may have made it any time later.
+    """
+    fronts = _Fronts(views)
+    found: dict[int, wire.Op] = {}
+    for rank, view in views.items():
+        if view.posture == "unheard":
+            continue
+        heads = [op for op in _heads(view) if not _young(op, written.get(rank, 0))]
+        if not heads:
+            continue
+        kept = [op for op in heads if fronts.is_awaited(view, op, ops)]
+        found[rank] = min(kept or heads, key=_order)
+    return found
+
+
+def outdated(views: Mapping[int, RankView], completed: Mapping[int, int]) -> list[int]:
+    """Ranks that must have gone on since they were dumped.
+
+    Others have completed an op (the last one of each group) that they had not come to yet,
+    or not got through: what they waited for then is over.
+    """
+    found = []
+    for rank, view in views.items():
+        for number, group in view.groups.items():
+            done = completed.get(number, 0)
+            oldest = next((op for op in view.pending if op.group == number and not op.p2p), None)
+            front = front_number(view, group)
+            if 0 < front < done or (oldest is not None and 0 < oldest.number < done):
+                found.append(rank)
+                break
+    return found
+
+
+def _order(op: wire.Op) -> tuple[bool, bool, int]:
+    """Collectives first, then sends: a receive may have been posted long before its time."""
+    receives = op.p2p and op.signature is not None and "recv" in op.signature.kind
+    return receives, op.p2p, op.issued_ns
+
+
+def _heads(view: RankView) -> list[wire.Op]:
+    """The oldest unfinished op of each group, and with each peer."""
+    found: dict[tuple[int, int | None, str], wire.Op] = {}
+    for op in view.pending:
+        if op.p2p:
+            signature = op.signature
+            key = (op.group, signature.peer, signature.kind) if signature else (op.group, None, "")
+        else:
+            key = (op.group, -1, "")
+        found.setdefault(key, op)
+    return list(found.values())
+
+
+def _young(op: wire.Op, written_ns: int) -> bool:
+    """Issued just before it was written down: so may any op of a job that runs."""
+    return bool(op.issued_ns) and -_SKEW_NS < written_ns - op.issued_ns < AT_LEAST_NS
+
+
+class _Fronts:
+    """How far everybody is in every group."""
+
+    def __init__(self, views: Mapping[int, RankView]) -> None:
+        self._views = views
+        self._least: dict[int, int] = {}
+
+    def is_awaited(self, view: RankView, op: wire.Op, ops: Ops) -> bool:
+        """Whether somebody has not come to `op` of `view`."""
+        group = view.groups[op.group]
+        if not op.p2p:
+            return self._last(group, ops) < op.number
+        peer = op.signature.peer if op.signature is not None else None
+        other = self._views.get(peer) if peer is not None else None
+        if peer is None or other is None:
+            return peer is not None
+        mine = op.signature is not None and "recv" in op.signature.kind
+        return not any(
+            answer.p2p
+            and answer.signature is not None
+            and answer.signature.peer == view.rank
+            and ("recv" in answer.signature.kind) != mine
+            for answer in other.pending
+        )
+
+    def _last(self, group: wire.Group, ops: Ops) -> int:
+        """How far the last of its members is; those without a dump have not come at all."""
+        least = self._least.get(group.id)
+        if least is None:
+            members = ops.members(group.id)
+            least = min(
+                (
+                    front_number(self._views[rank], group) if rank in self._views else 0
+                    for rank in members
+                ),
+                default=0,
+            )
+            self._least[group.id] = least
+        return least

@@ -1,0 +1,110 @@
+"""One dump's file as plain values: the only place where anything is unpickled.
+
+A pickle is a program. Before it runs its opcodes are checked (`opcodes`), and what then
+runs refuses every global all the same. The size of the file bounds the rest.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import stat
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from frtop_tui.errors import Unreadable
+from frtop_tui.export.flightrecorder.opcodes import ForeignOpcode, check
+
+MAX_PICKLE: Final = 24 * 1024 * 1024
+"""A ring of 20,000 with stacks is a fifth of it. What is unpacked is up to 60 times as large."""
+MAX_JSON: Final = 48 * 1024 * 1024
+_NEXT: Final = "copy the file again from where it was written, or leave it out"
+_REFUSED: Final = (
+    pickle.UnpicklingError,
+    EOFError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
+)
+"""What the unpickler raises on what is no dump."""
+
+
+def values_of(path: Path) -> Any:
+    """What the file says, as plain values of unknown shape.
+
+    Raises:
+        Unreadable: it cannot be read, is too large, damaged, or no dump at all.
+    """
+    data = _bytes(path)
+    try:
+        if data[:1] == b"\x80":
+            return _unpickled(data)
+        if data.lstrip()[:1] in (b"{", b"["):
+            return msgspec.json.decode(data)
+    except ForeignOpcode as error:
+        raise Unreadable(f"{path} is a pickle, but no dump: {error}", _NEXT) from error
+    except _REFUSED as error:
+        raise Unreadable(f"{path} is damaged, or no dump ({_brief(error)})", _NEXT) from error
+    raise Unreadable(f"{path} is no dump: neither a pickle nor JSON", _NEXT)
+
+
+def looks_like(path: Path) -> bool:
+    """Whether a file begins as a dump may. Raises OSError when it cannot be read."""
+    with _opened(path) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return False
+        head = file.read(64)
+    return head[:1] == b"\x80" or head.lstrip()[:1] == b"{"
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with _opened(path) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise Unreadable(f"{path} is no file", _NEXT)
+            data = file.read(MAX_JSON + 1)
+    except OSError as error:
+        raise Unreadable(f"{path} cannot be read: {error.strerror}", _NEXT) from error
+    if not data:
+        raise Unreadable(f"{path} is empty", _NEXT)
+    most = MAX_PICKLE if data[:1] == b"\x80" else MAX_JSON
+    if len(data) > most:
+        raise Unreadable(f"{path} is larger than any dump ({most >> 20} MB)", _NEXT)
+    return data
+
+
+def _opened(path: Path) -> io.BufferedReader:
+    """A fifo in its place must not keep us waiting."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return io.BufferedReader(io.FileIO(descriptor, "r"))
+    except OSError:  # a folder
+        os.close(descriptor)
+        raise
+
+
+def _unpickled(data: bytes) -> Any:
+    check(data)
+    return _Unpickler(io.BytesIO(data)).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Names nothing: no class, no function, nothing kept elsewhere."""
+
+    def find_class(self, module: str, name: str, /) -> NoReturn:
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+    def persistent_load(self, pid: object, /) -> NoReturn:  # noqa: ARG002
+        raise pickle.UnpicklingError("it names what is kept elsewhere")
+
+
+def _brief(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text[:120] if text else type(error).__name__
