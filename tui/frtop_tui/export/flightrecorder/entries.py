@@ -21,6 +21,7 @@ Entry = Mapping[str, Any]
 MOST_ENTRIES: Final = 400_000
 MOST_PENDING: Final = 4096
 _LARGEST: Final = 2**62
+_LONGEST: Final = 1 << 20
 _NUMBERS: Final = re.compile(r"\d{1,7}", re.ASCII)
 _PROFILING: Final = re.compile(
     r"(?:(?P<backend>[^:\s]*):)?(?P<kind>\S+)(?:\s+(?P<own>\d+)\s*(?P<way>->|<-)\s*(?P<other>\d+))?",
@@ -202,7 +203,7 @@ def _ranks(told: object) -> tuple[int, ...]:
     """`"[0, 4]"`, or a list of numbers."""
     if isinstance(told, list):
         return tuple(r for r in told[:MAX_RANKS] if type(r) is int and 0 <= r < MAX_RANKS)
-    if not isinstance(told, str):
+    if not isinstance(told, str) or len(told) > _LONGEST:
         return ()
     known = _known_ranks.get(told)
     if known is None:

@@ -29,6 +29,7 @@ _KINDS: Final = {
 """What backends call in their own way."""
 _TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
 _MOST_SIZES: Final = 64
+_MOST_AXES: Final = 16
 _MOST_FRAMES: Final = 64
 _MOST_CACHED: Final = 65_536
 
@@ -60,8 +61,8 @@ class Ops:
             self._learn(rank, dump)
         self._groups: dict[_Key, wire.Group] = {}
         self._members: dict[int, tuple[int, ...]] = {}
-        self._signatures: dict[Any, wire.Signature | None] = {}
-        self._sites: dict[Any, wire.Site | None] = {}
+        self._signatures: dict[tuple[Any, ...], wire.Signature] = {}
+        self._sites: dict[tuple[str, int, str], wire.Site] = {}
 
     def of(self, dump: Dump) -> Part:
         """Groups, fronts and ops of one dump."""
@@ -140,7 +141,7 @@ class Ops:
         p2p = told.is_p2p(entry)
         number = told.number_of(entry)
         done = told.moment(entry, "discovered_completed")  # 0: when is not told
-        signature = self._signature(entry, group)
+        signature: wire.Signature | None = self._signature(entry, group)
         if not p2p and (told.group_of(entry)[0], number) in several:
             signature = None
         thread = told.whole(entry.get("thread_id"))
@@ -157,12 +158,20 @@ class Ops:
             timeout_ms=told.whole(entry.get("timeout_ms")),
         )
 
-    def _signature(self, entry: Entry, group: wire.Group) -> wire.Signature | None:
-        sizes = entry.get("input_sizes"), entry.get("output_sizes")
-        types = entry.get("input_dtypes"), entry.get("output_dtypes")
+    def _signature(self, entry: Entry, group: wire.Group) -> wire.Signature:
         name = entry.get("profiling_name")
-        key = (name if isinstance(name, str) else "", group.id, str(sizes), str(types))
-        known = self._signatures.get(key)
+        key = (
+            name if isinstance(name, str) else "",
+            group.id,
+            _shapes(entry.get("input_sizes")),
+            _shapes(entry.get("output_sizes")),
+            _texts(entry.get("input_dtypes")),
+            _texts(entry.get("output_dtypes")),
+        )
+        try:
+            known = self._signatures.get(key)
+        except TypeError:  # something else where numbers should be
+            return self._signed(entry, group)
         if known is None:
             if len(self._signatures) > _MOST_CACHED:
                 self._signatures.clear()
@@ -255,17 +264,26 @@ def _coalesced(entries: Iterable[Entry]) -> frozenset[tuple[str, int]]:
     return frozenset(key for key, count in counts.items() if count > 1)
 
 
-def _specs(sizes: object, types: object) -> tuple[wire.TensorSpec, ...] | None:
-    """Shapes with their types; None where they are not told."""
+def _shapes(sizes: object) -> tuple[Any, ...] | None:
+    """Of tensors, as far as they are lists; what is in them may still be anything."""
     if not isinstance(sizes, list):
         return None
-    kinds = [types] if isinstance(types, str) else types if isinstance(types, list) else []
+    return tuple([tuple(s[:_MOST_AXES]) if type(s) is list else None for s in sizes[:_MOST_SIZES]])
+
+
+def _texts(types: object) -> tuple[Any, ...] | None:
+    return tuple(types[:_MOST_SIZES]) if isinstance(types, list) else None
+
+
+def _specs(sizes: object, types: object) -> tuple[wire.TensorSpec, ...] | None:
+    """Shapes with their types; None where they are not told."""
+    shapes, kinds = _shapes(sizes), _texts(types) or ()
+    if shapes is None or None in shapes:
+        return None
     made = []
-    for index, shape in enumerate(sizes[:_MOST_SIZES]):
-        if not isinstance(shape, list):
-            return None
+    for index, shape in enumerate(shapes):
         kind = told.word(kinds[min(index, len(kinds) - 1)]) if kinds else ""
-        made.append(wire.TensorSpec(_TYPES.get(kind, kind), tuple(map(told.whole, shape[:16]))))
+        made.append(wire.TensorSpec(_TYPES.get(kind, kind), tuple(map(told.whole, shape))))
     return tuple(made)
 
 

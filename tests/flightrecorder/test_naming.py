@@ -1,0 +1,62 @@
+"""Whose dump a file is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from frtop_tui.export.flightrecorder.gathering import is_usual
+from frtop_tui.export.flightrecorder.naming import Claim, Named, named, ranks_of
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "host"),
+    [
+        ("nccl_trace_rank_0", 0, ""),
+        ("nccl_trace_rank_1023", 1023, ""),
+        ("comm_lib_trace_rank_12", 12, ""),
+        ("_dump_7", 7, ""),
+        ("nccl_trace_rank_3.json", 3, ""),
+        ("rank_4.pkl", 4, ""),
+        ("rank4.json", 4, ""),
+        ("gloo_trace_rank_4", 4, ""),
+        ("nccl_trace_rank_container-node02_5", 5, "container-node02"),
+        ("gpu-17_dump_3", 3, "gpu-17"),
+        ("rank3_trace", 3, ""),
+    ],
+)
+def test_what_a_name_tells(name: str, number: int, host: str) -> None:
+    assert named(Path(name)) == Named(number, host)
+    assert is_usual(Path(name)) or name == "rank3_trace"
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "model-00001-of-00002.safetensors", "README", "x.py"]
+)
+def test_what_lies_beside_is_left_alone(name: str) -> None:
+    assert not is_usual(Path(name))
+
+
+def claims(*told: tuple[str, set[int] | None]) -> list[Claim]:
+    return [
+        Claim(Path(name), named(Path(name)), frozenset(ranks) if ranks else None)
+        for name, ranks in told
+    ]
+
+
+def test_a_number_that_its_own_groups_do_not_have_is_none() -> None:
+    ranks, notes = ranks_of(claims(("trace_rank_0", {8}), ("trace_rank_1", {8, 9})))
+    assert ranks == [8, None]
+    assert "trace_rank_1" in notes[0]
+    assert "nccl_trace_rank_0" in notes[0]  # how to name it
+
+
+def test_the_same_number_on_two_hosts_is_no_rank() -> None:
+    ranks, _ = ranks_of(claims(("rank_a_0", None), ("rank_b_0", None), ("rank_b_1", None)))
+    assert ranks == [None, None, 1]
+
+
+def test_two_recorders_of_one_rank() -> None:
+    ranks, notes = ranks_of(claims(("nccl_trace_rank_0", None), ("gloo_trace_rank_0", None)))
+    assert (ranks, notes) == ([0, 0], [])

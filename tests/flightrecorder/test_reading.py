@@ -1,0 +1,207 @@
+"""Files of unknown origin: plain values or a sentence, and never more than was in them."""
+
+from __future__ import annotations
+
+import collections
+import io
+import json
+import os
+import pickle  # noqa: TID251 - to write what the restricted reader has to refuse
+import struct
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flightrecorder.writer import pickled, world
+from frtop_tui.errors import Unreadable
+from frtop_tui.export.flightrecorder import reading
+from frtop_tui.export.flightrecorder.entries import dump_of
+from frtop_tui.export.opening import open_paths
+
+SAMPLE = world(2)
+for _one in SAMPLE:
+    _one.ran("0", count=3, frames=[{"name": "f", "filename": "t.py", "line": 1}])
+    _one.waits("0")
+ORDINARY = settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+class Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, ("/tmp/frtop-was-here",))
+
+
+class Kept(pickle.Pickler):
+    def persistent_id(self, obj: object) -> str | None:
+        return "elsewhere" if obj == 7 else None
+
+
+def read(folder: Path, data: bytes) -> Any:
+    path = folder / "nccl_trace_rank_0"
+    path.write_bytes(data)
+    return reading.values_of(path)
+
+
+def refused(folder: Path, data: bytes) -> str:
+    with pytest.raises(Unreadable) as caught:
+        read(folder, data)
+    return caught.value.text
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_pickles_that_were_written_anew_are_read_too(tmp_path: Path, protocol: int) -> None:
+    values = SAMPLE[0].values()
+    assert read(tmp_path, pickle.dumps(values, protocol)) == values
+
+
+def test_what_torch_writes_is_read(tmp_path: Path) -> None:
+    values = {**SAMPLE[0].values(), "long": "x" * 5000, "many": [str(n) for n in range(600)]}
+    assert read(tmp_path, pickled(values)) == values
+
+
+@pytest.mark.parametrize(
+    "value", [Evil(), collections.OrderedDict(a=1), Path("/"), {1, 2}, bytearray(3), 1j, len]
+)
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_nothing_is_called_and_nothing_is_named(
+    tmp_path: Path, value: object, protocol: int
+) -> None:
+    data = pickle.dumps({"entries": [value]}, protocol)
+    assert "nccl_trace_rank_0" in refused(tmp_path, data)
+    assert not Path("/tmp/frtop-was-here").exists()
+
+
+def test_the_unpickler_itself_refuses_what_the_check_would_miss(tmp_path: Path) -> None:
+    for data in (pickle.dumps(Evil()), pickle.dumps(len, 2)):
+        with pytest.raises(pickle.UnpicklingError, match="names"):
+            reading._Unpickler(io.BytesIO(data)).load()
+    out = io.BytesIO()
+    Kept(out).dump([7])
+    assert "no dump" in refused(tmp_path, out.getvalue())
+    with pytest.raises(pickle.UnpicklingError, match="elsewhere"):
+        reading._Unpickler(io.BytesIO(out.getvalue())).load()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x02Nr\xff\xff\xff\x7f.",  # a memo of two thousand million places
+        b"\x80\x02Np2147483647\n.",
+        b"\x80\x02X\xff\xff\xff\x7fabc.",  # texts that are longer than the file
+        b"\x80\x04\x8d" + struct.pack("<Q", 2**62) + b"abc.",
+        b"\x80\x05\x96" + struct.pack("<Q", 2**40) + b"abc.",
+        b"\x80\x02\x8b\xff\xff\xff\x7fabc.",
+        b"\x80\x02}" + b"N\x85" * 1 + b"\x85" * 200_000 + b"Ns.",  # tuples without end as a key
+        b"\x80\x02}N" + b"\x85\x94h\x00h\x00\x86" * 40 + b"Ns.",
+        b"\x80\x02}N\x85" + b"2\x86" * 60 + b"Ns.",  # doubled sixty times
+        b"\x80\x02}](K\x01eK\x02s.",  # a key that cannot be one
+        b"\x80\x02}(K\x01u.",
+        b"\x80\x02e.",
+        b"\x80\x02h\x05.",
+        b"\x80\xff.",
+        b"\x80",
+        b"{" * 100_000,
+        b"[" * 100_000 + b"]" * 100_000,
+        b'{"entries": [',
+        b"\x00" * 100,
+        b"PK\x03\x04torch checkpoint",
+        b"",
+    ],
+)
+def test_what_is_made_to_hurt_is_a_sentence(tmp_path: Path, data: bytes) -> None:
+    tracemalloc.start()
+    try:
+        said = refused(tmp_path, data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert str(tmp_path) in said
+    assert peak < 64_000_000
+
+
+def test_lists_in_lists_do_no_harm(tmp_path: Path) -> None:
+    deep = b"\x80\x02}X\x07\x00\x00\x00entries" + b"](" * 200_000 + b"e" * 200_000 + b"s."
+    values = read(tmp_path, deep)
+    assert dump_of(tmp_path, values, 10).kept == []
+
+
+def test_lists_that_are_shared_a_thousand_million_times_do_no_harm(tmp_path: Path) -> None:
+    shared: list[Any] = [1]
+    for _ in range(40):
+        shared = [shared, shared]
+    values = SAMPLE[0].values()
+    odd = [{**entry, "input_sizes": shared, "frames": shared} for entry in values["entries"]]
+    opened(tmp_path, pickle.dumps({**values, "entries": odd}, 4))
+
+
+def test_larger_than_any_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_PICKLE", 1000)
+    assert "larger" in refused(tmp_path, pickled({"entries": ["x" * 2000]}))
+
+
+def test_a_fifo_or_a_folder_in_its_place_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "nccl_trace_rank_0")
+    (tmp_path / "nccl_trace_rank_1").mkdir()
+    for number in (0, 1):
+        with pytest.raises(Unreadable):
+            reading.values_of(tmp_path / f"nccl_trace_rank_{number}")
+    with pytest.raises(Unreadable):
+        open_paths([tmp_path])
+
+
+@ORDINARY
+@given(data=st.binary(max_size=300))
+def test_any_bytes(tmp_path: Path, data: bytes) -> None:
+    for start in (b"", b"\x80\x02", b"{"):
+        opened(tmp_path, start + data)
+
+
+@ORDINARY
+@given(st.data())
+def test_dumps_with_some_bytes_changed(tmp_path: Path, data: st.DataObject) -> None:
+    whole = data.draw(st.sampled_from([SAMPLE[0].pickle(), pickle.dumps(SAMPLE[0].values(), 4)]))
+    broken = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 4))):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    opened(tmp_path, bytes(broken[: data.draw(st.integers(0, len(broken)))]))
+    opened(tmp_path, bytes(broken))
+
+
+ODD = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["[0, 1]", "nccl:send 0->1", "nccl:recv 99<-7", "default_pg", "0"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=5,
+)
+
+
+@ORDINARY
+@given(st.data())
+def test_any_value_in_any_field(tmp_path: Path, data: st.DataObject) -> None:
+    values = json.loads(SAMPLE[0].json())
+    for entry in values["entries"]:
+        for name in data.draw(st.lists(st.sampled_from(sorted(entry)), max_size=4)):
+            entry[name] = data.draw(ODD)
+    for name in data.draw(st.lists(st.sampled_from(sorted(values)), max_size=2)):
+        values[name] = data.draw(ODD)
+    if data.draw(st.booleans()):
+        values["pg_config"] = {"0": data.draw(ODD), data.draw(st.text(max_size=3)): data.draw(ODD)}
+    opened(tmp_path, json.dumps(values).encode())
+
+
+def opened(folder: Path, data: bytes) -> None:
+    (folder / "nccl_trace_rank_0").write_bytes(data)
+    (folder / "nccl_trace_rank_1").write_bytes(SAMPLE[1].pickle())
+    frame = open_paths([folder])
+    assert frame.ranks.keys() >= {1}
