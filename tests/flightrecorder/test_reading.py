@@ -205,3 +205,51 @@ def opened(folder: Path, data: bytes) -> None:
     (folder / "nccl_trace_rank_1").write_bytes(SAMPLE[1].pickle())
     frame = open_paths([folder])
     assert frame.ranks.keys() >= {1}
+
+
+def long_dump(*, stacks: bool) -> bytes:
+    """One with everything that an excerpt has to find: it is read twice, in full and not."""
+    (one,) = world(1)
+    one.group("1", range(4), "other")
+    one.group("2", range(4), "seldom")
+    one.group("3", range(4), "both")
+    one.ran("2", count=3)
+    one.waits("2", "broadcast")
+    one.ran("3", count=5)
+    for index in range(1500):
+        one.ran("0", "all_gather" if index % 7 == 0 else "all_reduce")
+        one.ran("1", input_sizes=[[index, 3]])
+        if index % 10 == 0:
+            one.p2p("3", "send", 1, done=True)
+        if index == 700:
+            one.ran("1", "reduce_scatter", thread_name="a name that comes late")
+    one.waits("0")
+    one.ran("1", count=20)
+    if stacks:
+        for index, entry in enumerate(one.entries):
+            frames = [{"name": f"f{index % 5}", "filename": "/home/me/train.py", "line": index}]
+            one.entries[index] = {"frames": frames, **entry}
+    return one.pickle()
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+@pytest.mark.parametrize("keep", [1, 64, 5000])
+def test_an_excerpt_tells_what_the_whole_tells(tmp_path: Path, keep: int, stacks: bool) -> None:
+    path = tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(long_dump(stacks=stacks))
+    whole = dump_of(path, reading.values_of(path), keep)
+    part = reading.values_of(path, keep)
+    assert dump_of(path, part, keep) == whole
+    assert keep > 1000 or len(part["entries"]) < 2 * keep + 40
+
+
+@ORDINARY
+@given(st.data())
+def test_an_excerpt_of_a_damaged_dump(tmp_path: Path, data: st.DataObject) -> None:
+    broken = bytearray(LONG)
+    for _ in range(data.draw(st.integers(1, 30))):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    opened(tmp_path, bytes(broken))
+
+
+LONG = long_dump(stacks=False)[:60_000] + long_dump(stacks=False)[-60_000:]

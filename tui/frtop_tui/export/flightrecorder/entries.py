@@ -54,15 +54,14 @@ class Dump:
     """What one file tells.
 
     `kept` are the newest entries and those that are not done, oldest first; `lasts` the
-    newest collective of each group, by the process's own number for the group; `status`
-    how many ops were issued and completed there, as far as that is told.
+    newest collective of each group, or else send or receive, by the process's own number
+    for the group; `status` how many ops were issued and completed there, if that is told.
     """
 
     path: Path
     version: str
     groups: dict[str, Members]
     kept: list[Entry]
-    total: int
     pending: list[Entry]
     lasts: dict[int, Entry]
     status: dict[int, tuple[int, int]]
@@ -87,17 +86,16 @@ def dump_of(path: Path, values: Any, keep: int) -> Dump:
     try:
         pending, lasts = _sifted(entries)
     except (TypeError, AttributeError):
-        entries = [entry for entry in entries if isinstance(entry, dict)]
-        pending, lasts = _sifted([_orderly(entry) for entry in entries])
+        entries = [_orderly(entry) for entry in entries if isinstance(entry, dict)]
+        pending, lasts = _sifted(entries)
     version = values.get("version")
     dump = Dump(
         path=path,
         version=version if isinstance(version, str) else "",
         groups=_groups(values.get("pg_config")),
         kept=_kept(entries, pending[:MOST_PENDING], keep),
-        total=len(entries),
         pending=pending[:MOST_PENDING],
-        lasts={number: entry for (number, p2p), entry in lasts.items() if not p2p},
+        lasts={number: lasts[number, p2p] for number, p2p in sorted(lasts, reverse=True)},
         status=_status(values.get("pg_status")),
     )
     for (number, p2p), entry in lasts.items():

@@ -43,7 +43,7 @@ def gathered(paths: Sequence[Path], troubles: list[str]) -> Frame:
     with _no_collection():
         for path in paths:
             try:
-                dumps.append(dump_of(path, values_of(path), keep))
+                dumps.append(dump_of(path, values_of(path, keep), keep))
             except Unreadable as error:
                 troubles.append(error.text)
         if not dumps:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ _KINDS: Final = {
 }
 """What backends call in their own way."""
 _TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
+_MOST_BACKENDS: Final = 8
 _MOST_SIZES: Final = 64
 _MOST_AXES: Final = 16
 _MOST_FRAMES: Final = 64
@@ -67,15 +68,16 @@ class Ops:
     def of(self, dump: Dump) -> Part:
         """Groups, fronts and ops of one dump."""
         groups = {name: self._group(dump, name) for name in self._names(dump)}
-        kept = [entry for entry in dump.kept if told.group_of(entry)[0] in groups]
-        several = _coalesced(kept)
+        mine = {number: groups[name] for number, name in dump.names.items() if name in groups}
+        several = _coalesced(dump.kept)
         waiting = set(map(id, dump.pending))
-        recent = tuple(self._op(entry, groups[told.group_of(entry)[0]], several) for entry in kept)
-        pending = tuple(op for entry, op in zip(kept, recent, strict=True) if id(entry) in waiting)
-        latest = max((op.issued_ns for op in recent), default=0)
-        latest = max([latest, *(op.done_ns for op in recent)])
-        fronts = tuple(self._fronts(dump, groups, recent, several))
-        completed = _completed(kept, recent, waiting)
+        recent = tuple([self._op(entry, mine, several) for entry in dump.kept])
+        told_of = list(zip(dump.kept, recent, strict=True))
+        pending = tuple([op for entry, op in told_of if id(entry) in waiting])
+        latest = max([0, *(max(op.issued_ns, op.done_ns) for op in recent)])
+        lasts = [self._op(entry, mine, several) for entry in dump.lasts.values()]
+        fronts = tuple(self._fronts(dump, groups, lasts, recent))
+        completed = _completed(told_of, waiting)
         return Part(tuple(groups.values()), fronts, pending, recent, latest, completed)
 
     def members(self, group: int) -> tuple[int, ...]:
@@ -92,23 +94,19 @@ class Ops:
 
     def _learn(self, rank: int, dump: Dump) -> None:
         self._mixed |= dump.sends
-        for entry in (*dump.lasts.values(), *dump.kept):
-            name, _ = told.group_of(entry)
+        for number, entry in dump.lasts.items():
+            name = dump.names[number]
             self._seen.setdefault(name, set()).add(rank)
             backends = self._backends.setdefault(name, set())
-            if len(backends) < 8:
+            if len(backends) < _MOST_BACKENDS:
                 backends.add(told.called(entry).backend)
 
     def _names(self, dump: Dump) -> dict[str, None]:
-        names = dict.fromkeys(dump.groups)
-        for entry in (*dump.lasts.values(), *dump.kept):
-            names.setdefault(told.group_of(entry)[0], None)
-        return names
+        return dict.fromkeys([*dump.groups, *(dump.names[number] for number in dump.lasts)])
 
     def _group(self, dump: Dump, name: str) -> wire.Group:
         configured = dump.groups.get(name)
-        last = next((e for e in dump.kept if told.group_of(e)[0] == name), None)
-        last = last or next((e for e in dump.lasts.values() if told.group_of(e)[0] == name), None)
+        last = next((e for n, e in dump.lasts.items() if dump.names[n] == name), None)
         description = told.group_of(last)[1] if last is not None else ""
         members: tuple[int, ...] = configured.ranks if configured is not None else ()
         if configured is not None and configured.description:
@@ -134,15 +132,17 @@ class Ops:
     def _op(
         self,
         entry: Entry,
-        group: wire.Group,
-        several: frozenset[tuple[str, int]],
+        groups: Mapping[int, wire.Group],
+        several: frozenset[tuple[int, int]],
     ) -> wire.Op:
+        place = entry.get("pg_id", 0)
+        group = groups[place]
         issued = told.moment(entry, "created")
         p2p = told.is_p2p(entry)
         number = told.number_of(entry)
         done = told.moment(entry, "discovered_completed")  # 0: when is not told
         signature: wire.Signature | None = self._signature(entry, group)
-        if not p2p and (told.group_of(entry)[0], number) in several:
+        if not p2p and (place, number) in several:
             signature = None
         thread = told.whole(entry.get("thread_id"))
         return wire.Op(
@@ -213,38 +213,30 @@ class Ops:
     def _fronts(
         self,
         dump: Dump,
-        groups: dict[str, wire.Group],
-        recent: tuple[wire.Op, ...],
-        several: frozenset[tuple[str, int]],
+        groups: Mapping[str, wire.Group],
+        lasts: Sequence[wire.Op],
+        recent: Sequence[wire.Op],
     ) -> Iterator[wire.Front]:
         """How far the rank has come; where entries are gone, as far as the status tells."""
-        collectives = {op.group: op for op in recent if not op.p2p}
+        collectives = {op.group: op for op in lasts if not op.p2p}
         sends = Counter(op.group for op in recent if op.p2p)
-        last = {told.group_of(entry)[0]: entry for entry in dump.lasts.values()}
         issued = {dump.names.get(number): counts[0] for number, counts in dump.status.items()}
-        newest: dict[int, int] = {}
-        for one in recent:
-            newest[one.group] = max(newest.get(one.group, 0), one.issued_ns)
+        newest = {op.group: op.issued_ns for op in (*lasts, *recent)}
         for name, group in groups.items():
-            op: wire.Op | None = collectives.get(group.id)
-            if op is None and name in last:
-                op = self._op(last[name], group, several)
+            op = collectives.get(group.id)
             number = op.number if op is not None else 0
             counted = issued.get(name, 0)
             # Where there are sends the status counts these, too, and gloo's always does.
             if name not in self._mixed and group.backend != _GLOO and counted > number:
                 number, op = counted, None
             if number or group.id in sends:
-                at = max(newest.get(group.id, 0), op.issued_ns if op is not None else 0)
-                yield wire.Front(group.id, number, sends[group.id], at, op)
+                yield wire.Front(group.id, number, sends[group.id], newest.get(group.id, 0), op)
 
 
-def _completed(
-    kept: Iterable[Entry], ops: Iterable[wire.Op], waiting: set[int]
-) -> Mapping[int, int]:
+def _completed(told_of: Iterable[tuple[Entry, wire.Op]], waiting: set[int]) -> Mapping[int, int]:
     """By group, the last op that is done and that nobody can be done with alone."""
     found: dict[int, int] = {}
-    for entry, op in zip(kept, ops, strict=True):
+    for entry, op in told_of:
         if op.p2p or op.signature is None or id(entry) in waiting:
             continue
         if op.signature.kind.startswith(_TOGETHER):
@@ -254,13 +246,9 @@ def _completed(
     return found
 
 
-def _coalesced(entries: Iterable[Entry]) -> frozenset[tuple[str, int]]:
+def _coalesced(kept: Iterable[Entry]) -> frozenset[tuple[int, int]]:
     """Numbers that several ops of one group share: which is which cannot be told."""
-    counts = Counter(
-        (told.group_of(entry)[0], told.number_of(entry))
-        for entry in entries
-        if not told.is_p2p(entry)
-    )
+    counts = Counter([(e.get("pg_id", 0), told.number_of(e)) for e in kept if not told.is_p2p(e)])
     return frozenset(key for key, count in counts.items() if count > 1)
 
 

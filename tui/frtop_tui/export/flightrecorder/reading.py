@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from frtop_tui.errors import Unreadable
+from frtop_tui.export.flightrecorder.excerpt import excerpt
 from frtop_tui.export.flightrecorder.opcodes import ForeignOpcode, check
 
 MAX_PICKLE: Final = 24 * 1024 * 1024
@@ -36,8 +37,11 @@ _REFUSED: Final = (
 """What the unpickler raises on what is no dump."""
 
 
-def values_of(path: Path) -> Any:
+def values_of(path: Path, keep: int | None = None) -> Any:
     """What the file says, as plain values of unknown shape.
+
+    Of a long dump no more than its newest `keep` entries and those that matter besides
+    (`excerpt`), where they can be found without reading it all.
 
     Raises:
         Unreadable: it cannot be read, is too large, damaged, or no dump at all.
@@ -45,7 +49,7 @@ def values_of(path: Path) -> Any:
     data = _bytes(path)
     try:
         if data[:1] == b"\x80":
-            return _unpickled(data)
+            return _unpickled(data, keep)
         if data.lstrip()[:1] in (b"{", b"["):
             return msgspec.json.decode(data)
     except ForeignOpcode as error:
@@ -90,7 +94,17 @@ def _opened(path: Path) -> io.BufferedReader:
         raise
 
 
-def _unpickled(data: bytes) -> Any:
+def _unpickled(data: bytes, keep: int | None) -> Any:
+    part = excerpt(data, keep) if keep is not None else None
+    if part is not None:
+        try:
+            return _plain(part)
+        except _REFUSED:
+            pass  # it lacks a text that was told elsewhere
+    return _plain(data)
+
+
+def _plain(data: bytes) -> Any:
     check(data)
     return _Unpickler(io.BytesIO(data)).load()
 
