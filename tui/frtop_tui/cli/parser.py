@@ -180,7 +180,7 @@ def _files(verb: argparse.ArgumentParser, count: str, help_text: str) -> None:
 def _key(verbs: argparse._SubParsersAction[_Parser]) -> None:
     key = verbs.add_parser(
         "key",
-        help="who may look at this user's jobs: show, make, admit, trust",
+        help="who may look at this user's jobs: show, make, admit, trust, remove",
         description="Without a word: shows our public key, whom we admit and whom we trust.",
     )
     key.set_defaults(run=_command("key"), act="show")
