@@ -55,7 +55,7 @@ def doubt(views: Mapping[int, RankView], point: Point) -> tuple[str, str] | None
     if point.op.p2p:
         text = "its peer has issued the other half, or which peer is not known"
         return text, stacks_step(waiter)
-    if all(wait.undated for wait in point.waits):
+    if point.undated:
         text = "all have issued it; that it does not finish, a single dump does not tell"
         return text, "dump again some seconds later: what is unfinished in both does not move"
     if unheard:

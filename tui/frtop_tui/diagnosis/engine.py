@@ -89,6 +89,8 @@ class Engine:
             self._since_ns = frame.now_ns
         if verdicts and verdicts[0].since_ns:
             return verdicts[0].since_ns
+        if all(view.dumped for view in frame.ranks.values()):
+            return 0  # first seen when the file was read
         if health == "waiting":
             return waits[0].since_ns
         return frame.since_ns if health in _DATED else self._since_ns

@@ -27,13 +27,14 @@ def judged_ranks(
 def _judged(view: RankView, wait: Wait | None, late: Mapping[int, int], now_ns: int) -> RankView:
     since_late = late.get(view.rank)
     if since_late is not None and view.posture in _REPLACED:
-        return view.judged("late", since_late, None)
-    if wait is None or wait.side or now_ns - wait.since_ns < SETTLED_NS:
+        return view.judged("late", since_late or view.posture_since_ns, None)
+    if wait is None or wait.side or not wait.has_lasted(SETTLED_NS, now_ns):
         return view
     # A rank in its first `init_process_group` is still starting, and says so.
     gives_way = view.posture in _REPLACED and not (wait.op.pseudo and not view.groups)
     posture: Posture = "blocked" if gives_way else view.posture
-    since = wait.since_ns if posture == "blocked" else view.posture_since_ns
+    dated = posture == "blocked" and not wait.undated
+    since = wait.since_ns if dated else view.posture_since_ns
     return view.judged(posture, since, wait.op)
 
 
@@ -47,7 +48,7 @@ def judged_groups(
     waiting: dict[Identifier, list[int]] = {}
     for wait in waits.values():
         group = ranks[wait.rank].groups.get(wait.op.group)
-        if group is not None and now_ns - wait.since_ns >= SETTLED_NS:
+        if group is not None and wait.has_lasted(SETTLED_NS, now_ns):
             key = (group.name, group.ranks, group.epoch)
             waiting.setdefault(key, []).append(wait.rank)
     return tuple(_judged_group(group, waiting) for group in groups)

@@ -47,6 +47,16 @@ class Point:
         return min(wait.since_ns for wait in self.waits)
 
     @property
+    def undated(self) -> bool:
+        """Nobody knows how long anybody has waited there."""
+        return all(wait.undated for wait in self.waits)
+
+    @property
+    def told_since_ns(self) -> int:
+        """Since when, as far as that is known; else 0."""
+        return 0 if self.undated else self.since_ns
+
+    @property
     def waiting(self) -> list[int]:
         return [wait.rank for wait in self.waits]
 
@@ -153,9 +163,7 @@ class Points:
             else:
                 wait = self._waits.get(rank)
                 onward = self._point_of(wait) if wait is not None and not wait.side else None
-                settled = wait is not None and (
-                    wait.undated or now_ns - wait.since_ns >= SETTLED_NS
-                )
+                settled = wait is not None and wait.has_lasted(SETTLED_NS, now_ns)
                 if onward is not None and settled and onward != point.id:
                     point.onward[rank] = onward
                 else:
@@ -240,8 +248,7 @@ class Points:
 
 def _order(point: Point) -> tuple[int, int]:
     """The oldest first; where nobody knows how old they are, those with the most waiting."""
-    undated = all(wait.undated for wait in point.waits)
-    return (-len(point.waits) if undated else 0, point.since_ns)
+    return (-len(point.waits) if point.undated else 0, point.since_ns)
 
 
 def circles(points: Iterable[Point]) -> list[list[Point]]:

@@ -42,6 +42,10 @@ class Wait:
     line: str = ""
     undated: bool = False
 
+    def has_lasted(self, least_ns: int, now_ns: int) -> bool:
+        """Whether it is at least so old; what is undated may be."""
+        return self.undated or now_ns - self.since_ns >= least_ns
+
 
 def has_history(op: wire.Op) -> bool:
     """Whether it is known how long a wait at this op's call site usually takes."""

@@ -44,7 +44,7 @@ class Legend(LineView, can_focus=False):
                 (
                     plain(f" rank {view.rank}", "strong"),
                     plain(view.host),
-                    plain(f"pid {view.identity.pid}", "dim"),
+                    plain(f"pid {view.identity.pid}" if view.identity.pid else "", "dim"),
                     plain(view.posture, view.posture),
                     plain(doing_at(view, frame.now_ns, causes(frame))),
                 )

@@ -129,7 +129,7 @@ class RankScreen(FrameScreen):
             *join(
                 (
                     plain(rank.host),
-                    plain(f"pid {rank.identity.pid}"),
+                    plain(f"pid {rank.identity.pid}" if rank.identity.pid else ""),
                     plain(rank.posture, rank.posture),
                     plain(beat),
                     plain(f"step {present.step}" if present is not None and present.step else ""),

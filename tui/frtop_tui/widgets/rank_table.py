@@ -119,7 +119,7 @@ def columns(marked: Collection[int], at: Moment) -> list[Column[RankView]]:
         Column(
             "pid",
             8,
-            lambda r: (str(r.identity.pid), "dim"),
+            lambda r: (str(r.identity.pid or ""), "dim"),
             lambda r: r.identity.pid,
             right=True,
             needs=100,

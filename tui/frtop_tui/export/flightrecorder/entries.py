@@ -110,10 +110,10 @@ def dump_of(path: Path, values: Any, keep: int) -> Dump:
 
 def whole(value: object) -> int:
     """A number that is not negative, also one that JSON has as text; 0 for anything else."""
+    if type(value) is int:
+        return value if 0 <= value < _LARGEST else 0
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST:
-        return value
+        return whole(int(value))
     return 0
 
 

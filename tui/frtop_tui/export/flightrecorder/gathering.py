@@ -18,9 +18,9 @@ from frtop_tui.export.flightrecorder.reading import values_of
 from frtop_tui.job.model import Frame
 from frtop_tui.job.naming import listed
 
-KEPT: Final = 65_536
+KEPT: Final = 16_384
 """Entries that are looked at closely, of all dumps together."""
-FEWEST: Final = 32
+FEWEST: Final = 48
 MOST: Final = 2048
 _USUAL: Final = re.compile(r"(?:trace|dump|rank|fr)[\w.@-]*\d(?:\.json|\.pkl|\.pickle)?$")
 _OTHERS: Final = (".pyspy.json",)

@@ -61,6 +61,7 @@ class Ops:
         for rank, dump in dumps:
             self._learn(rank, dump)
         self._groups: dict[_Key, wire.Group] = {}
+        self._folded: dict[tuple[int, ...], str] = {}
         self._members: dict[int, tuple[int, ...]] = {}
         self._signatures: dict[tuple[Any, ...], wire.Signature] = {}
         self._sites: dict[tuple[str, int, str], wire.Site] = {}
@@ -118,7 +119,9 @@ class Ops:
             self._unknown.add(name)
         backends = sorted(filter(None, self._backends.get(name, ())))
         backend = told.called(last).backend if last is not None else "".join(backends[:1])
-        ranks = fold(members)
+        ranks = self._folded.get(members)
+        if ranks is None:
+            ranks = self._folded[members] = fold(members)
         key = (name, ranks, backend)
         known = self._groups.get(key)
         if known is None:

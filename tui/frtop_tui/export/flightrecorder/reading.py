@@ -71,9 +71,10 @@ def looks_like(path: Path) -> bool:
 def _bytes(path: Path) -> bytes:
     try:
         with _opened(path) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 raise Unreadable(f"{path} is no file", _NEXT)
-            data = file.read(MAX_JSON + 1)
+            data = file.read(min(status.st_size, MAX_JSON) + 1)  # so much is set aside
     except OSError as error:
         raise Unreadable(f"{path} cannot be read: {error.strerror}", _NEXT) from error
     if not data:
