@@ -226,7 +226,7 @@ class Points:
         if view is None:
             return False
         number = local_number(view, group)
-        return any(op.group == number for op in view.pending)
+        return any(op.group == number and not op.p2p for op in view.pending)
 
     def _numbers(
         self, group: wire.Group, members: tuple[int, ...]

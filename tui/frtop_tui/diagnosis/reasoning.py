@@ -29,7 +29,8 @@ from frtop_tui.diagnosis.points import (
 )
 from frtop_tui.diagnosis.progress import progress_of
 from frtop_tui.diagnosis.signatures import Disagreement, disagreements
-from frtop_tui.diagnosis.waiting import Wait, patience_ns, wait_of
+from frtop_tui.diagnosis.unnoted import noted
+from frtop_tui.diagnosis.waiting import patience_ns
 from frtop_tui.job.model import Frame, Verdict
 from frtop_tui.job.naming import folded
 
@@ -50,14 +51,11 @@ class Case:
 
     def __init__(self, frame: Frame, suspicions: Suspicions, found: Found) -> None:
         self.frame = frame
-        self.waits: dict[int, Wait] = {
-            rank: wait for rank, view in frame.ranks.items() if (wait := wait_of(view)) is not None
-        }
         self._now = frame.now_ns
-        self._views = frame.ranks
+        self._views, self.waits = noted(frame.ranks)
         self._suspicions = suspicions
         self._deaths = deaths_of(frame.ranks)
-        self.points = Points(frame.ranks, self.waits)
+        self.points = Points(self._views, self.waits)
         self._ripe = self.points.ripe(frame.now_ns)
         self._found = found.keep(disagreements(frame.ranks))
         self._explained: set[int] = set()  # ids of points that need no verdict of their own
