@@ -8,11 +8,21 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace as replace_job
 
 from diagnosis.scenes import Scene
 from frtop_probe.wire import Job
 from frtop_tui.diagnosis.report import document, exit_status, text
-from frtop_tui.job.model import Coverage, Frame, Health, Verdict, VerdictKind, Why
+from frtop_tui.job.model import (
+    Coverage,
+    Frame,
+    Health,
+    JobPulse,
+    Recorded,
+    Verdict,
+    VerdictKind,
+    Why,
+)
 
 WHOLE = Coverage(4, 4)
 PARTIAL = Coverage(4, 3, (2,))
@@ -102,8 +112,32 @@ def test_what_was_not_seen_is_said_of_a_healthy_job_too() -> None:
 
 def test_other_jobs_that_live_are_mentioned_in_one_line() -> None:
     other = Job("node0", 29501, 4, name="pipe.py")
-    found = replace(Scene(4).settle(), running_jobs=(other,))
-    assert text(found)[-1] == "also running here: pipe.py (node0:29501); --job NAME"
+    found = Scene(4).settle()
+    assert found.job is not None
+    ended = replace_job(found.job, nonce="old"), replace_job(found.job, nonce="older")
+    found = replace(
+        found,
+        other_jobs=(other, *ended),
+        running_jobs=(other,),
+        pulses=(JobPulse(other, 300, quiet_s=252, waits_s=252),),
+    )
+    line = "other jobs: 1 live, 2 ended: pipe.py (node0:29501), waits 4m12s, --job pipe.py"
+    assert text(found)[-1] == line
+    told = document(found)["other_jobs"]
+    assert [(one["live"], one["quiet_s"]) for one in told] == [
+        (True, 252),
+        (False, None),
+        (False, None),
+    ]
+    kept = replace(found, recorded=Recorded("capture", "x.cap", found.wall_ns))
+    assert not any("--job" in line for line in text(kept))
+
+
+def test_a_second_attempt_is_called_so() -> None:
+    found = Scene(4).settle()
+    assert found.job is not None
+    again = replace(found, job=replace_job(found.job, attempt=2))
+    assert text(again)[0].startswith("train.py, attempt 2: HEALTHY")
 
 
 def test_a_job_that_ended_long_ago_is_said_to_have_ended_then() -> None:

@@ -9,6 +9,7 @@ from frtop_probe import wire
 from frtop_tui.job.clock import HostClock
 from frtop_tui.job.jobs import SETTLE_NS, JobRanks, Picker, by_job
 from frtop_tui.job.naming import job_call, job_key, job_names, job_place
+from frtop_tui.job.pulse import pulse_of, pulse_words
 from frtop_tui.job.record import RankRecord
 from frtop_tui.job.state import JobState
 
@@ -225,6 +226,43 @@ def test_why_nothing_may_be_asked(rights: list[bool], read_only: str) -> None:
 
 def test_giving_up_acting_is_the_first_reason() -> None:
     assert JobState("started with --read-only").frame(NOW, 0).read_only
+
+
+# how the others fare
+
+
+def test_the_pulse_of_a_job_that_is_not_shown() -> None:
+    one = record(FIRST, 0)
+    one.fronts = {1: wire.Front(1, 7, 0, NOW - 250 * S)}
+    one.pending = (wire.Op(9, 1, 7, None, None, NOW - 250 * S, sync=True),)
+    late = record(FIRST, 1)
+    late.fronts = {1: wire.Front(1, 6, 0, NOW - 260 * S)}
+    (job,) = jobs_of(one, late)
+    pulse = pulse_of(job, NOW)
+    assert (pulse.age_s, pulse.quiet_s, pulse.waits_s) == (60, 250, 250)
+    assert pulse_words(pulse) == "waits 4m10s"
+    busy = record(FIRST, 1)
+    busy.fronts = {1: wire.Front(1, 6, 0, NOW - S)}
+    assert pulse_words(pulse_of(jobs_of(one, busy)[0], NOW)) == "last op 1.0s ago"
+
+
+def test_of_hosts_that_are_silent_no_pulse_is_told() -> None:
+    one = record(FIRST, 0)
+    one.fronts = {1: wire.Front(1, 7, 0, NOW - 250 * S)}
+    one.clock.silent = True
+    assert pulse_words(pulse_of(jobs_of(one)[0], NOW)) == ""
+
+
+def test_a_name_that_means_several_living_jobs_is_no_silent_choice() -> None:
+    newer = structs.replace(FIRST, master_port=29501, nonce="n9")
+    jobs = jobs_of(record(FIRST), record(newer, at=30), record(OTHER, at=40))
+    picker = Picker()
+    chosen = picker.pick(jobs, "train.py", NOW)
+    assert chosen is not None
+    assert picker.notes(chosen, jobs, NOW, "train.py") == (
+        "2 jobs are called train.py: this is the newest; others: --job node0:29500",
+    )
+    assert not picker.notes(chosen, jobs, NOW, "n9")
 
 
 # hosts

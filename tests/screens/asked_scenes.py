@@ -7,7 +7,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, HostView, RankView, Recorded, Writing
+from frtop_tui.job.model import Frame, HostView, JobPulse, RankView, Recorded, Writing
 
 from .odd_scenes import SCENES as SELDOM
 from .scenes import HOST_NOW, NOW, WALL, S, healthy, hung, two_roots
@@ -118,7 +118,17 @@ def jobs() -> Frame:
     first = wire.Job("node0", 29500, 64, run_id="r1", name="llama-70b", nonce="a1")
     other = wire.Job("node1", 29511, 16, run_id="r2", name="llama 13b", nonce="b7")
     shown = wire.Job("node0", 29500, 64, run_id="r1", attempt=1, name="llama-70b", nonce="c3")
-    return replace(healthy(), job=shown, other_jobs=(first, other), running_jobs=(other,))
+    return replace(
+        healthy(),
+        job=shown,
+        other_jobs=(first, other),
+        running_jobs=(other,),
+        pulses=(
+            JobPulse(shown, 3600, quiet_s=0.4),
+            JobPulse(other, 7200, quiet_s=260, waits_s=252),
+            JobPulse(first, 9000),
+        ),
+    )
 
 
 def captured() -> Frame:

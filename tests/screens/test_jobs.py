@@ -8,6 +8,7 @@ import pytest
 
 from frtop_probe import wire
 from frtop_tui.job.naming import job_key
+from frtop_tui.job.pulse import others_line
 from frtop_tui.screens.overview import Overview
 from frtop_tui.widgets.jobs import rows_of
 from frtop_tui.widgets.rank_grid import RankGrid
@@ -43,7 +44,7 @@ async def test_enter_chooses_a_job_and_leads_to_its_first_screen() -> None:
 
 async def test_where_no_job_is_shown_those_there_are_can_be_chosen() -> None:
     async with driven(odd_scenes.another_job()) as app:
-        await app.sees("+1 job (J)", "to see it: J")
+        await app.sees("+1 job (J)", "J shows it")
         await app.press("J", "enter")
         assert app.source.chosen == [job_key(scenes.JOB)]
 
@@ -84,3 +85,24 @@ async def test_the_culprit_of_the_next_job_is_led_to_again() -> None:
         assert grid.chosen == 38
         await app.give(replace(scenes.hung(), job=wire.Job("node0", 29501, 64)))
         assert grid.chosen == scenes.CULPRIT
+
+
+async def test_many_other_jobs_take_one_line_with_the_word_that_means_one_of_them() -> None:
+    frame = asked_scenes.jobs()
+    old = tuple(wire.Job("node0", 29500, 64, name="llama 13b", nonce=f"o{n}") for n in range(9))
+    frame = replace(frame, other_jobs=(*frame.other_jobs, *old))
+    assert [len(line) for line in [others_line(frame).splitlines()]] == [1]
+    async with driven(frame, size=(120, 40)) as app:
+        await app.sees(
+            "other jobs  1 live (waits 4m12s), 10 ended; J shows them, or frtop --job r2"
+        )
+    kept = replace(asked_scenes.recorded(), other_jobs=frame.other_jobs)
+    async with driven(kept, size=(120, 40)) as app:
+        await app.sees("other jobs  11 ended; J lists them")
+        assert "--job" not in app.text()
+
+
+async def test_the_picker_says_how_long_nothing_moves_and_when_each_began() -> None:
+    async with driven(asked_scenes.jobs(), size=(80, 24)) as app:
+        await app.press("J")
+        await app.sees("age", "2h00m", "waits 4m12s", "0.4s ago", "node1:29511", "llama-70b#1")

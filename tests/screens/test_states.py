@@ -46,14 +46,14 @@ async def test_a_refused_connection_is_said_once() -> None:
 async def test_a_job_of_another_name_is_answered_with_the_names_there_are() -> None:
     async with driven(odd_scenes.another_job()) as app:
         await app.sees("NO JOB · no job is called 'gpt'", "+1 job (J)", "agents answer")
-        await app.sees("llama-70b, 64 ranks; to see it: J, or frtop --job llama-70b")
+        await app.sees("jobs  1 ended; J shows it")
         assert "nothing heard" not in app.text()
 
 
 async def test_other_jobs_are_announced_with_the_way_to_them() -> None:
     async with driven(odd_scenes.pipeline(), size=(100, 60)) as app:
         await app.sees("llama-70b · +1 other job (J) · 64 ranks")
-        await app.sees("other job  llama 13b, 16 ranks; to see it: J, or frtop --job 'llama 13b'")
+        await app.sees("other jobs  1 ended; J shows it")
         await app.press("question_mark")
         await app.sees("+1 other job")
 

@@ -12,8 +12,9 @@ from frtop_probe.ring.fold import fold
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.model import Frame, GroupKey, Health, HostView, RankView, Recorded, Verdict
-from frtop_tui.job.naming import duration, job_names, job_place, job_title, listed, shortened
+from frtop_tui.job.naming import duration, job_call, job_title, shortened
 from frtop_tui.job.printable import printable
+from frtop_tui.job.pulse import known_jobs, others_text, pulse_in
 
 HUNG = frozenset({"dead", "mismatch", "cycle", "stuck"})
 ENOUGH = frozenset({"healthy", "ended", "starting"})
@@ -50,9 +51,8 @@ def text(frame: Frame) -> list[str]:
     if frame.ranks:  # else `problem` has said it
         notes += [*_absent_hosts(frame), *differing(environment(frame.ranks.values()))]
     tail = [f"note  {note}" for note in notes]
-    if frame.job is not None and frame.running_jobs:
-        others = listed([job_place(job) for job in frame.running_jobs])
-        tail.append(f"also running here: {others}; --job NAME")
+    if frame.job is not None and (others := others_text(frame)):
+        tail.append(others)
     return [printable(line) for line in (*lines, *([""] if tail else []), *tail)]
 
 
@@ -103,8 +103,10 @@ def _title(frame: Frame) -> str:
         return f"frtop: {frame.health}"
     since = duration(max(0.0, (frame.now_ns - frame.since_ns) / 1e9)) if frame.since_ns else ""
     hosts = len({view.host for view in frame.ranks.values()})
+    attempt = f", attempt {frame.job.attempt}" if frame.job.attempt else ""
+    health = frame.health.upper() + (f" for {since}" if since else "")
     return (
-        f"{job_title(frame.job)}: {frame.health.upper()}{f' for {since}' if since else ''};"
+        f"{job_title(frame.job)}{attempt}: {health};"
         f" {unheard_text(frame.coverage)}, {hosts} host{'s' if hosts != 1 else ''}"
     )
 
@@ -131,7 +133,7 @@ def document(frame: Frame) -> dict[str, Any]:
     coverage = frame.coverage
     return {
         "job": _job(frame),
-        "other_jobs": [_named(job, _jobs(frame)) for job in frame.other_jobs],
+        "other_jobs": [_other(job, frame) for job in frame.other_jobs],
         "recorded": _recorded(frame.recorded),
         "health": frame.health,
         "verdicts": [_verdict(verdict, descriptions) for verdict in frame.verdicts],
@@ -159,11 +161,22 @@ def _environment(frame: Frame) -> dict[str, Any]:
 
 
 def _job(frame: Frame) -> dict[str, Any] | None:
-    return None if frame.job is None else _named(frame.job, _jobs(frame))
+    return None if frame.job is None else _named(frame.job, known_jobs(frame))
 
 
-def _jobs(frame: Frame) -> tuple[wire.Job, ...]:
-    return (*([frame.job] if frame.job is not None else []), *frame.other_jobs)
+def _other(job: wire.Job, frame: Frame) -> dict[str, Any]:
+    """A job that is not judged: whether it lives, and how long nothing has moved there."""
+    pulse = pulse_in(frame, job)
+    return _named(job, known_jobs(frame)) | {
+        "live": job in frame.running_jobs,
+        "age_s": _rounded(pulse.age_s if pulse is not None else None),
+        "quiet_s": _rounded(pulse.quiet_s if pulse is not None else None),
+        "waits_s": _rounded(pulse.waits_s if pulse is not None else None),
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
 
 
 def _named(job: wire.Job, among: Sequence[wire.Job]) -> dict[str, Any]:
@@ -174,15 +187,8 @@ def _named(job: wire.Job, among: Sequence[wire.Job]) -> dict[str, Any]:
         "world_size": job.world_size,
         "master": f"{job.master_addr}:{job.master_port}",
         "nonce": job.nonce,
-        "call": call_of(job, among),
+        "call": job_call(job, among),
     }
-
-
-def call_of(job: wire.Job, among: Sequence[wire.Job]) -> str:
-    """The shortest name that `--job` takes for this one of `among` alone, else its nonce."""
-    others = [set(job_names(other)) for other in among if other != job]
-    free = (name for name in job_names(job) if not any(name in known for known in others))
-    return next(free, job.nonce)
 
 
 def _recorded(recorded: Recorded | None) -> dict[str, Any] | None:

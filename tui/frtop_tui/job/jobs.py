@@ -51,6 +51,10 @@ class JobRanks:
     def started_ns(self) -> int:
         return max(map(started, self.records))
 
+    def age_s(self, now_ns: int) -> float:
+        """Since its first rank began."""
+        return max(0.0, (now_ns - min(map(started, self.records))) / 1e9)
+
     def up_s(self, now_ns: int) -> float:
         """Since its first rank began, until now or until its last one ended."""
         ended = [r.ending.at_ns + r.clock.offset for r in self.records if r.ending is not None]
@@ -157,8 +161,17 @@ class Picker:
             return None
         return shown if shown.lives or not any(one.lives for one in jobs) else None
 
-    def notes(self, chosen: JobRanks, jobs: Sequence[JobRanks], now_ns: int) -> tuple[str, ...]:
-        """What to say of other attempts of the same run."""
+    def notes(
+        self,
+        chosen: JobRanks,
+        jobs: Sequence[JobRanks],
+        now_ns: int,
+        wanted: str | JobKey | None = None,
+    ) -> tuple[str, ...]:
+        """What to say of others that were meant as well, and of attempts of the same run."""
+        return (*_namesakes(chosen, jobs, wanted), *self._attempts(chosen, jobs, now_ns))
+
+    def _attempts(self, chosen: JobRanks, jobs: Sequence[JobRanks], now_ns: int) -> tuple[str, ...]:
         attempts = [one for one in jobs if one is not chosen and same_run(one.job, chosen.job)]
         newer = [one for one in attempts if one.started_ns > chosen.started_ns and one.lives]
         if newer and not chosen.lives:
@@ -177,6 +190,22 @@ class Picker:
                 f"{shown}; attempt {before.attempt}, shown before, has ended: --job {typed(call)}",
             )
         return ()
+
+
+def _namesakes(
+    chosen: JobRanks, jobs: Sequence[JobRanks], wanted: str | JobKey | None
+) -> tuple[str, ...]:
+    """That a name means several living jobs, and what to type for the others."""
+    if not isinstance(wanted, str):
+        return ()
+    fitting = [one for one in jobs if one.lives and is_called(one.job, wanted)]
+    others = [one for one in fitting if one is not chosen]
+    if not others or not chosen.lives:
+        return ()
+    every = [one.job for one in jobs]
+    calls = listed([f"--job {typed(job_call(one.job, every))}" for one in others])
+    which = "this is the newest" if chosen is fitting[0] else "this is one of them"
+    return (f"{len(fitting)} jobs are called {wanted}: {which}; others: {calls}",)
 
 
 def _is(one: JobRanks, key: JobKey) -> bool:

@@ -253,6 +253,19 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
+class JobPulse:
+    """When a job began and when anything last moved in it: seen without judging it.
+
+    `quiet_s` and `waits_s` are None where nobody living is heard, or nothing is known.
+    """
+
+    job: wire.Job
+    age_s: float
+    quiet_s: float | None = None  # since anybody last issued an op or began a step
+    waits_s: float | None = None  # how long the oldest op that anybody waits in is pending
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """One moment of one job."""
 
@@ -275,3 +288,4 @@ class Frame:
     writings: tuple[Writing, ...] = ()  # the last of each kind
     recorded: Recorded | None = None  # None: live
     read_only: str = ""  # why nothing may be asked of the ranks, "" if it may
+    pulses: tuple[JobPulse, ...] = ()  # of `job` and `other_jobs`

@@ -71,10 +71,10 @@ def _address(job: wire.Job) -> str:
     return f"{job.master_addr}:{job.master_port}"
 
 
-def listed(texts: Sequence[str], most: int = 6) -> str:
+def listed(texts: Sequence[str], most: int = 6, joint: str = ", ") -> str:
     """`a, b and 3 more`."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return f"{', '.join(texts[:most])}{more}"
+    return f"{joint.join(texts[:most])}{more}"
 
 
 def group_label(name: str, description: str) -> str:

@@ -18,6 +18,7 @@ from frtop_tui.job.host import HostRecord
 from frtop_tui.job.jobs import Picker, by_job, nothing_to_show, started
 from frtop_tui.job.model import Frame, Health, HostState, HostView, RankView
 from frtop_tui.job.naming import JobKey, job_key, listed
+from frtop_tui.job.pulse import pulse_of
 from frtop_tui.job.record import RankRecord
 
 
@@ -133,6 +134,7 @@ class JobState:
         rest = [one for one in jobs if one is not chosen]
         others = tuple(one.job for one in rest)
         running = tuple(one.job for one in rest if one.lives)
+        pulses = tuple(pulse_of(one, now_ns) for one in jobs)
         if chosen is None:
             return Frame(
                 now_ns=now_ns,
@@ -143,6 +145,7 @@ class JobState:
                 problem=nothing_to_show(hosts, job, jobs),
                 running_jobs=running,
                 read_only=self._read_only,
+                pulses=pulses,
             )
         views: dict[int, RankView] = {}
         for record in sorted(chosen.records, key=_seniority):
@@ -162,9 +165,10 @@ class JobState:
             ranks=views,
             groups=group_views(views.values(), now_ns),
             coverage=coverage_of(views, chosen.job.world_size, missing, nameless),
-            notes=self._picker.notes(chosen, jobs, now_ns),
+            notes=self._picker.notes(chosen, jobs, now_ns, job),
             running_jobs=running,
             read_only=self._read_only or _may_only_read(hosts, views.values()),
+            pulses=pulses,
         )
 
     def _host(self, name: str) -> HostRecord:

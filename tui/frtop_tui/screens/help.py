@@ -24,6 +24,7 @@ WORDS = {
     "beat": "the recorder's sign of life, several a second",
     "heard": "ranks whose agent speaks; what is not heard is never called healthy",
     "+1 other job": "one more job is heard; J chooses, `frtop --job NAME` starts with it",
+    "last op": "of a job in the list: when anybody there last did anything; it is not judged",
     "capture": "one file with all that is known, for `frtop open`; a confirmed hang makes its own",
     "checksum": "equal where ranks hold the same data; of what is reduced, inputs may well differ",
     "(t tensors)": "a key in brackets can do nothing now; pressed, it says why",

@@ -37,6 +37,7 @@ def job_line(frame: Frame) -> Line:
     return join(
         (
             plain(job_name(frame), "strong"),
+            plain(f"attempt {frame.job.attempt}" if frame.job and frame.job.attempt else ""),
             plain(other_jobs(frame), "warn"),
             plain(ranks_word(world) if frame.job else ""),
             plain(folded_hosts(names or tuple(host.name for host in frame.hosts))),

@@ -8,10 +8,12 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame
+from frtop_tui.job.model import Frame, JobPulse
 from frtop_tui.job.naming import job_key, job_title
+from frtop_tui.job.pulse import pulse_in, pulse_words
 from frtop_tui.widgets.spans import Span
 from frtop_tui.widgets.table import Column, LineTable
+from frtop_tui.widgets.wording import age
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,11 @@ class JobRow:
     job: wire.Job
     lives: bool
     shown: bool
+    pulse: JobPulse | None = None
+
+    @property
+    def age_s(self) -> float:
+        return self.pulse.age_s if self.pulse is not None else 0.0
 
     @property
     def place(self) -> str:
@@ -30,16 +37,32 @@ class JobRow:
 def rows_of(frame: Frame) -> list[JobRow]:
     """The one on the screen first, then those that live, then the others."""
     running = {job_key(job) for job in frame.running_jobs}
-    rows = [JobRow(job, job_key(job) in running, False) for job in frame.other_jobs]
+    rows = [
+        JobRow(job, job_key(job) in running, False, pulse_in(frame, job))
+        for job in frame.other_jobs
+    ]
     rows.sort(key=lambda row: not row.lives)
     if frame.job is None:
         return rows
     over = frame.health == "ended" or all(r.ending is not None for r in frame.ranks.values())
-    return [JobRow(frame.job, bool(frame.ranks) and not over, True), *rows]
+    lives = bool(frame.ranks) and not over
+    return [JobRow(frame.job, lives, True, pulse_in(frame, frame.job)), *rows]
 
 
 def _title(row: JobRow) -> Span:
-    return (f"{'>' if row.shown else ' '} {job_title(row.job)}", "strong" if row.shown else "")
+    # As `--job` takes it; from 0 inside torch, people and launchers say "attempt 0" too.
+    attempt = f"#{row.job.attempt}" if row.job.attempt else ""
+    mark = ">" if row.shown else " "
+    return (f"{mark} {job_title(row.job)}{attempt}", "strong" if row.shown else "")
+
+
+def _pulse(row: JobRow) -> Span:
+    words = pulse_words(row.pulse) if row.lives else ""
+    return (words.removeprefix("last op "), "warn" if words.startswith("waits") else "dim")
+
+
+def _quiet_s(row: JobRow) -> float:
+    return row.pulse.quiet_s or 0.0 if row.pulse is not None else 0.0
 
 
 def _state(row: JobRow) -> Span:
@@ -49,18 +72,24 @@ def _state(row: JobRow) -> Span:
 
 COLUMNS: Final[tuple[Column[JobRow], ...]] = (
     Column("  job", 0, _title, lambda r: job_title(r.job)),
-    Column("state", 12, _state, lambda r: r.lives),
+    Column("state", 11, _state, lambda r: r.lives),
     Column(
         "ranks",
-        6,
+        5,
         lambda r: (str(r.job.world_size or ""), ""),
         lambda r: r.job.world_size,
         right=True,
     ),
-    # From 0 inside torch; people and launchers say "attempt 0" too.
-    Column("attempt", 7, lambda r: (str(r.job.attempt), ""), lambda r: r.job.attempt, right=True),
-    Column("run id", 12, lambda r: (r.job.run_id, "dim"), lambda r: r.job.run_id, wide=38),
-    Column("place", 20, lambda r: (r.place, "dim"), lambda r: r.place, wide=30),
+    Column(
+        "age",
+        6,
+        lambda r: (age(r.age_s) if r.pulse is not None else "", ""),
+        lambda r: r.age_s,
+        right=True,
+    ),
+    Column("last op", 12, _pulse, _quiet_s),
+    Column("run id", 20, lambda r: (r.job.run_id, "dim"), lambda r: r.job.run_id, needs=110),
+    Column("place", 16, lambda r: (r.place, "dim"), lambda r: r.place, wide=24),
     Column("nonce", 10, lambda r: (r.job.nonce, "dim"), lambda r: r.job.nonce, needs=130),
 )
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from shlex import quote
 
 from frtop_tui.job.model import Frame, Verdict
-from frtop_tui.job.naming import job_title
+from frtop_tui.job.pulse import others_line
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 from frtop_tui.widgets.wording import URGENCY, age, ranks_word
@@ -125,11 +124,9 @@ def note_lines(frame: Frame, width: int) -> list[Line]:
     for rank in frame.ranks.values():
         for note in rank.notes:
             rows += wrap(note, width, "dim", (f"rank {rank.rank}  ", "dim"))
-    for job in frame.other_jobs:
-        name = job_title(job)
-        size = f", {ranks_word(job.world_size)}" if job.world_size else ""
-        words = f"{name}{size}; to see it: J, or frtop --job {quote(name)}"
-        rows += wrap(words, width, "", ("other job  ", "dim"))
+    others = others_line(frame)
+    if others:
+        rows += wrap(others, width, "", ("other jobs  " if frame.job else "jobs  ", "dim"))
     return rows
 
 
