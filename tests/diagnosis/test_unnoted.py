@@ -49,6 +49,17 @@ def test_a_rank_that_holds_the_gil_after_an_op_has_not_entered_the_next(kind: st
     assert found.ranks[1].blocked_on is None
 
 
+def test_it_is_not_confirmed_before_it_is_known_whether_it_gets_anywhere() -> None:
+    scene = after_an_op()
+    held(scene, 1)
+    for _ in range(12):
+        judgement = scene.judge()
+        verdict = only(judgement.frame)
+        assert verdict.confidence == "suspect" or verdict.progress == "none"
+        scene.pass_time(0.5)
+    assert verdict.confidence == "confirmed"
+
+
 def test_without_stacks_that_the_others_have_completed_it_tells() -> None:
     scene = after_an_op()
     scene.silent(1, 11)

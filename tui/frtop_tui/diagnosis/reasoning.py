@@ -31,7 +31,7 @@ from frtop_tui.diagnosis.progress import progress_of
 from frtop_tui.diagnosis.signatures import Disagreement, disagreements
 from frtop_tui.diagnosis.unnoted import noted
 from frtop_tui.diagnosis.waiting import patience_ns
-from frtop_tui.job.model import Frame, Verdict
+from frtop_tui.job.model import Frame, RankView, Verdict
 from frtop_tui.job.naming import folded
 
 SKEW_NS = 1_000_000_000
@@ -316,7 +316,10 @@ class Case:
         stamp = look_stamp(views)
         if verdict.why.cause in _CERTAIN:
             stamp = self._now
-        return self._confirmed(verdict, key, stamp)
+        confirmed = self._confirmed(verdict, key, stamp)
+        if verdict.progress == "unknown" and _is_second_look_due(views):
+            return verdict  # that it is there is sure; whether it gets anywhere soon will be
+        return confirmed
 
     def _confirmed(self, verdict: Verdict, key: tuple[object, ...], stamp: int | None) -> Verdict:
         if stamp is not None and self._suspicions.confirms(key, stamp, self._now):
@@ -354,6 +357,10 @@ class Case:
             reach(self._views),
         )
         return self._confirmed(made, ("unseen", point.id), self._now)
+
+
+def _is_second_look_due(views: Sequence[RankView]) -> bool:
+    return any(view.look is not None and view.prior_look is None for view in views)
 
 
 def _follows(point: Point, found: Disagreement) -> bool:
