@@ -82,3 +82,74 @@ def test_views_nobody_has_to_say_anything_about_are_passed_on() -> None:
     frame = scene.frame()
     judged = scene.engine.judge(frame).frame
     assert all(judged.ranks[rank] is frame.ranks[rank] for rank in range(4))
+
+
+TIMED_OUT = "[/w/gloo/unbound_buffer.cc:78] Timed out waiting 60000ms for recv operation"
+
+
+def test_what_was_seen_of_a_hang_outlives_its_timeout() -> None:
+    scene = hung()
+    before = only(scene.settle())
+    for rank in (0, 1, 3):
+        scene.actors[rank].pending.clear()
+    scene.judge()  # the ops have failed, and it is not heard yet that the ranks raised
+    scene.pass_time(0.5)
+    for rank in (0, 1, 3):
+        scene.raises(rank, "RuntimeError", TIMED_OUT, ago=0.3)
+    for ended in (False, True):
+        if ended:
+            scene.ends(2, signal=15, ago=0.1)
+        after = only(scene.judge().frame)
+        assert (after.why, after.culprits, after.since_ns) == (
+            before.why,
+            before.culprits,
+            before.since_ns,
+        )
+        assert "in time; ranks 0-1,3 gave up waiting after 1m00s" in after.headline
+        assert after.headline.endswith("then rank 2 was ended by SIGTERM") == ended
+        assert ".cc" not in " ".join([after.headline, *after.evidence])
+        scene.pass_time(60)
+
+
+@pytest.mark.parametrize(("signal", "words"), [
+    (2, "were interrupted (ctrl+c)"), (15, "were ended by SIGTERM"),
+])  # fmt: skip
+def test_what_was_seen_of_a_hang_outlives_who_ended_it(signal: int, words: str) -> None:
+    scene = hung()
+    before = only(scene.settle())
+    scene.pass_time(0.5)
+    scene.ends(2, signal=signal, ago=0.4)
+    scene.judge()
+    for rank in (0, 1, 3):
+        scene.ends(rank, signal=signal, ago=0.2)
+    for _ in range(3):
+        frame = scene.judge().frame
+        after = only(frame)
+        assert (after.kind, after.culprits, after.why) == ("not_entered", (2,), before.why)
+        assert after.headline.endswith(f"then ranks 0-3 {words}")
+        assert (after.left_s, frame.health) == (None, "hung")
+        scene.pass_time(30)
+
+
+def test_a_hang_that_was_over_is_no_part_of_how_the_job_ended() -> None:
+    scene = hung()
+    scene.settle()
+    for rank in (0, 1, 3):
+        scene.actors[rank].pending.clear()
+    scene.pass_time(0.5)
+    scene.does([2], "all_reduce", ago=0.2)
+    scene.judge()
+    scene.pass_time(0.5)
+    for rank in range(4):
+        scene.ends(rank, signal=15, ago=0.2)
+    verdict = only(scene.judge().frame)
+    assert (verdict.kind, verdict.culprits) == ("dead", ())
+
+
+def test_a_wait_that_goes_on_after_a_death_is_told_as_it_is() -> None:
+    scene = hung()
+    scene.settle()
+    scene.raises(0, "RuntimeError", TIMED_OUT, ago=0.3)
+    after = only(scene.settle())
+    assert (after.kind, after.culprits) == ("not_entered", (2,))
+    assert "has not entered" in after.headline

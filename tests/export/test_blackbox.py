@@ -121,6 +121,92 @@ def test_a_hang_that_ran_into_its_timeout_keeps_its_cause(tmp_path: Path) -> Non
     assert "rank 2 was ended by SIGTERM" in verdict.headline
 
 
+TIMED_OUT = (
+    "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78]"
+    " Timed out waiting 60000ms for recv operation to complete"
+)
+
+
+def breaks_off(scene: Scene, rank: int, kind: str, text: str = "", *, ago: float) -> None:
+    """The op it waits in fails, it raises, and has yet to end."""
+    actor = scene.actors[rank]
+    scene.raises(rank, kind, text, ago=ago)
+    actor.ending = None
+    assert actor.raised is not None
+    for op in actor.pending:
+        failed = structs.replace(op, done_ns=-(actor.raised.at_ns - SECOND // 100))
+        actor.recent = [failed if known is op else known for known in actor.recent]
+        front = actor.fronts[op.group]
+        actor.fronts[op.group] = structs.replace(front, last=failed)
+    actor.pending = []
+
+
+def dies(scene: Scene, rank: int, *, signal: int | None = None, ago: float) -> None:
+    scene.ends(rank, signal=signal, exit_code=None if signal else 1, ago=ago)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_hang_whose_ops_had_failed_when_it_was_heard_of_keeps_its_cause(
+    tmp_path: Path, hosts: int
+) -> None:
+    scene, recorder = hung(hosts)
+    for rank in (0, 1, 3):
+        breaks_off(scene, rank, "RuntimeError", TIMED_OUT, ago=0.2 - rank / 100)
+    recorder.bad_death_follows()
+    scene.pass_time(1.5)
+    recorder.look(2)
+    for rank in (0, 1, 3):
+        dies(scene, rank, ago=0.4)
+    dies(scene, 2, signal=TERM, ago=0.2)
+    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    verdict = only(frame)
+    assert verdict.headline == (
+        f"rank 2 ({scene.hosts[-1]} pid 1002) had not entered all_reduce #8 of default_pg in time;"
+        " ranks 0-1,3 gave up waiting after 1m00s, then rank 2 was ended by SIGTERM"
+    )
+    assert (verdict.why.cause, verdict.confidence) == ("sleeping", "confirmed")
+    assert "train.py:33" in verdict.next
+    lines = text(frame)
+    assert "HUNG for 1m07s" in lines[0]
+    assert any(TIMED_OUT.partition("] ")[2] in line for line in lines)
+    assert not any(".cc:78" in line or "would have come" in line for line in lines)
+
+
+def test_a_hang_that_was_interrupted_is_told_as_a_hang(tmp_path: Path) -> None:
+    scene, recorder = hung()
+    breaks_off(scene, 2, "KeyboardInterrupt", ago=0.2)
+    recorder.bad_death_follows()
+    scene.pass_time(1)
+    for rank in (0, 1, 3):
+        breaks_off(scene, rank, "KeyboardInterrupt", ago=0.6)
+    scene.pass_time(1)
+    for rank in range(4):
+        dies(scene, rank, signal=2, ago=0.4)
+    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    verdict = only(frame)
+    assert verdict.headline == (
+        "rank 2 (node0 pid 1002) had not entered all_reduce #8 of default_pg; ranks 0-1,3 waited;"
+        " then ranks 0-3 were interrupted (ctrl+c)"
+    )
+    assert (verdict.why.cause, verdict.confidence, frame.health) == (
+        "sleeping",
+        "confirmed",
+        "hung",
+    )
+
+
+def test_an_interruption_of_a_job_that_moved_is_told_as_such(tmp_path: Path) -> None:
+    scene = Scene(4)
+    recorder = Recorder(scene)
+    breaks_off(scene, 2, "KeyboardInterrupt", ago=0.2)
+    recorder.bad_death_follows()
+    scene.pass_time(1)
+    for rank in range(4):
+        dies(scene, rank, signal=2, ago=0.4)
+    verdict = only(blackbox.read(written(tmp_path, recorder.boxes())))
+    assert (verdict.kind, verdict.why.cause) == ("dead", "interrupted")
+
+
 def test_a_death_that_nothing_led_to_is_told_as_live(tmp_path: Path) -> None:
     scene = Scene(4, hosts=2)
     recorder = Recorder(scene)

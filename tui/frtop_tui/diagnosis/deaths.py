@@ -37,6 +37,9 @@ _NETWORK_TEXT: Final = re.compile(
     re.IGNORECASE,
 )
 _TIMEOUT_TEXT: Final = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
+_WAITED_TEXT: Final = re.compile(r"(?:waiting |after )(\d{1,12}) ?ms\b")
+_SOURCE: Final = re.compile(r"^\[[^\]\s]*\.(?:cc|cpp|cu|h|hpp):\d+\]\s*")
+"""Where in torch's own C++ it was raised: nobody who runs a job looks there first."""
 INTERRUPTED: Final = "interrupted"
 _CRASHES: Final = frozenset({
     signals.SIGSEGV, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGABRT,
@@ -56,6 +59,7 @@ class Death:
     text: str
     killed: bool = False  # by SIGKILL
     crashed: bool = False  # by a signal that the process brings on itself
+    waited_s: float = 0.0  # how long it had waited when it gave up, 0.0 if it does not say
 
     @property
     def failed(self) -> bool:
@@ -74,6 +78,10 @@ class Deaths:
 
     roots: tuple[tuple[Death, ...], ...] = ()
     followers: tuple[Death, ...] = ()
+
+    @property
+    def some(self) -> bool:
+        return bool(self.roots or self.followers)
 
 
 def deaths_of(ranks: Mapping[int, RankView]) -> Deaths:
@@ -151,9 +159,22 @@ def _by_exception(view: RankView, raised: wire.Raised) -> Death:
     if kind == "KeyboardInterrupt":
         return _interrupted(view.rank, at_ns)
     where = f" at {place_line(own_frame(raised.frames))}" if raised.frames else ""
-    text = raised.text.strip().splitlines()[0][:200] if raised.text.strip() else ""
+    text = first_line(raised.text)[:200]
     said = f"{raised.kind}: {text}{where}" if text else f"{raised.kind}{where}"
-    return Death(view.rank, at_ns, _nature_of(kind, raised.text), "exception", said)
+    nature = _nature_of(kind, raised.text)
+    waited_s = _waited_s(raised.text) if nature == "timeout" else 0.0
+    return Death(view.rank, at_ns, nature, "exception", said, waited_s=waited_s)
+
+
+def first_line(text: str) -> str:
+    """What an exception says first, without the place in C++ that gloo puts before it."""
+    lines = text.strip().splitlines()
+    return _SOURCE.sub("", lines[0]) if lines else ""
+
+
+def _waited_s(text: str) -> float:
+    found = _WAITED_TEXT.search(text)
+    return int(found[1]) / 1000 if found is not None else 0.0
 
 
 def _is_signal(exit_code: int) -> bool:

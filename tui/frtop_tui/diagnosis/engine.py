@@ -1,7 +1,8 @@
 """The judge: from a frame to who is waited for, why, and whether it is hung.
 
 Reasons by cause: what follows from a named root is no verdict of its own. Pure apart from
-what has to be remembered between frames, which is who was suspected when.
+what has to be remembered between frames: who was suspected when, and what was so before
+somebody died.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from frtop_tui.diagnosis.deaths import deaths_of
 from frtop_tui.diagnosis.inquiry import Inquiry, Wanted, in_question
 from frtop_tui.diagnosis.lasting import lasting, lasting_texts
 from frtop_tui.diagnosis.light import judged_groups, judged_ranks
 from frtop_tui.diagnosis.memory import Found, Suspicions
 from frtop_tui.diagnosis.points import Point
 from frtop_tui.diagnosis.reasoning import Case
+from frtop_tui.diagnosis.story import Before, last_said, story
 from frtop_tui.job.model import Frame, Health, Verdict
 from frtop_tui.job.naming import JobKey, job_key
 
@@ -45,6 +48,7 @@ class Engine:
         self._suspicions = Suspicions()
         self._found = Found()
         self._inquiry = Inquiry()
+        self._before: Before | None = None
         self._health: Health | None = None
         self._since_ns = 0
 
@@ -56,15 +60,19 @@ class Engine:
         if not frame.ranks:
             return Judgement(frame)
         case = Case(frame, self._suspicions, self._found)
-        verdicts = tuple(case.verdicts()[:MOST_VERDICTS])
+        found = tuple(case.verdicts()[:MOST_VERDICTS])
         self._suspicions.forget(frame.now_ns)
         late = {
             rank: verdict.since_ns
-            for verdict in reversed(verdicts)
+            for verdict in reversed(found)
             if verdict.kind == "not_entered"
             for rank in verdict.culprits
         }
-        waits = [] if verdicts else lasting(case.points.all.values(), frame.now_ns)
+        waits = [] if found else lasting(case.points.all.values(), frame.now_ns)
+        deaths = deaths_of(frame.ranks)
+        verdicts, before = found, tuple[str, ...]()
+        if deaths.some and self._before is not None:
+            verdicts, before = story(self._before, found, deaths)
         health = health_of(frame.health, verdicts, waiting=bool(waits))
         judged = replace(
             frame,
@@ -73,10 +81,12 @@ class Engine:
             ranks=judged_ranks(frame.ranks, case.waits, late, frame.now_ns),
             groups=judged_groups(frame.groups, frame.ranks, case.waits, frame.now_ns),
             verdicts=verdicts,
-            notes=(*lasting_texts(waits, frame.now_ns), *case.notes(verdicts)),
+            notes=(*before, *lasting_texts(waits, frame.now_ns), *case.notes(found)),
         )
-        order = in_question(verdicts, case.suspicious(), case.uneven())
-        looks = self._inquiry.wanted(frame.ranks, order, verdicts, frame.now_ns)
+        if not deaths.some:
+            self._before = last_said(self._before, judged)
+        order = in_question(found, case.suspicious(), case.uneven())
+        looks = self._inquiry.wanted(frame.ranks, order, found, frame.now_ns)
         autopsies = self._inquiry.autopsies(frame.ranks, case.unopened(), frame.now_ns)
         return Judgement(judged, (*looks, *autopsies))
 

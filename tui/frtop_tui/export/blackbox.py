@@ -15,7 +15,6 @@ from frtop_tui.errors import Unreadable
 from frtop_tui.export.capture import content_of, damaged
 from frtop_tui.export.histories import inflate
 from frtop_tui.export.replay import play
-from frtop_tui.export.story import story
 from frtop_tui.job.model import Coverage, Frame, Recorded
 from frtop_tui.job.naming import JobKey, folded, job_key, job_names
 
@@ -94,7 +93,7 @@ def frame_of(found: Sequence[Found], notes: Sequence[str] = ()) -> Frame:
     path = found[0].path if len(found) == 1 else found[0].path.parent
     job = next((one.box.job for one in found if one.box.job.nonce), found[0].box.job)
     boxes = {name: _of_one_job(box, job) for name, box in _by_host(found).items()}
-    frame = story(play(boxes))
+    frame = play(boxes)
     histories = {
         (name, answer.key): answer.history
         for name, box in boxes.items()

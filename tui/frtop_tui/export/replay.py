@@ -2,14 +2,16 @@
 
 Every host's clock is put on one timeline, that of the wall, by the anchor in its box. On
 it the moment before the first bad death is judged, with the looks that led to it, and then
-the end.
+the end: the judge remembers the one when it tells of the other.
+
+An agent hears of a rank's exception after it was raised, when the op that the rank had
+waited in has failed already: states are taken back to the moment before that.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
 
@@ -25,19 +27,13 @@ MOST_MOMENTS: Final = 16
 SECOND_NS: Final = 1_000_000_000
 AGREE_NS: Final = 2_500_000_000
 """Two judgements so far apart confirm each other."""
+FAILS_NS: Final = 1_000_000_000
+"""An op fails up to so long before its rank raises, or is heard to have raised."""
 JUDGED_OPS: Final = 64
 """The newest ops of a rank that died; a disagreement that killed it is among them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
-    """The moment before the first bad death, None when there was none, and the end."""
-
-    before: Frame | None
-    after: Frame
-
-
-def play(boxes: Mapping[str, wire.Box]) -> Played:
+def play(boxes: Mapping[str, wire.Box]) -> Frame:
     """Judges the boxes of one job, by host."""
     return _Replay(boxes).play()
 
@@ -48,20 +44,19 @@ class _Replay:
         self._state = JobState()
         self._engine = Engine()
 
-    def play(self) -> Played:
-        first = [at(box, box.before) for box in self._boxes.values() if box.before is not None]
+    def play(self) -> Frame:
+        first = [_first_bad(box) for box in self._boxes.values() if box.before is not None]
         looks = [
             (at(box, answer), name, _telling(box, answer))
             for name, box in self._boxes.items()
             for answer in box.looks
         ]
         looks.sort(key=itemgetter(0))
-        before: Frame | None = None
         if first:
             until = min(first)
             early = [look for look in looks if look[0] <= until]
             looks = looks[len(early) :]
-            before = self._up_to(until, early)
+            self._up_to(until, early)
         end = max(at(box, box.after) for box in self._boxes.values())
         for name, box in self._boxes.items():
             self._state.apply(name, structs.replace(box.after, full=True), at(box, box.after))
@@ -69,29 +64,28 @@ class _Replay:
             self._state.apply_look(name, answer, moment)
         self._open_histories(end)
         self._judge(end - AGREE_NS)
-        return Played(before, self._judge(end))
+        return self._judge(end)
 
-    def _up_to(self, until: int, looks: list[tuple[int, str, wire.LookAnswer]]) -> Frame:
-        """The last judgement before the first bad death, led to by what was seen till then.
+    def _up_to(self, until: int, looks: list[tuple[int, str, wire.LookAnswer]]) -> None:
+        """Judges the moment before the first bad death, led to by what was seen till then.
 
         Hosts look at moments of their own: those of one second are judged together.
         """
         seconds = {moment // SECOND_NS: moment for moment, _, _ in looks}
         seen = sorted(seconds.values())
         left = deque(looks)
+        states = {name: _rewound(box, until - offset(box)) for name, box in self._boxes.items()}
         for moment in sorted({*seen, until - AGREE_NS, until}):
-            self._all_as_of(moment)
+            self._all_as_of(moment, states)
             while left and left[0][0] <= moment:
                 taken, name, answer = left.popleft()
                 self._state.apply_look(name, answer, taken)
             if moment >= until - AGREE_NS or moment in seen[-MOST_MOMENTS:]:
-                frame = self._judge(moment)
-        return frame
+                self._judge(moment)
 
-    def _all_as_of(self, moment: int) -> None:
+    def _all_as_of(self, moment: int, states: Mapping[str, wire.Update]) -> None:
         for name, box in self._boxes.items():
-            update = box.before if box.before is not None else box.after
-            self._state.apply(name, _as_of(update, moment - offset(box)), moment)
+            self._state.apply(name, _as_of(states[name], moment - offset(box)), moment)
 
     def _open_histories(self, end: int) -> None:
         """Gives ranks that nobody had looked at the last ops that their rings held."""
@@ -120,6 +114,42 @@ def at(box: wire.Box, said: wire.Update | wire.LookAnswer) -> int:
     if not when and isinstance(said, wire.LookAnswer):
         when = max((look.at_ns for look in said.looks), default=0)
     return when + offset(box)
+
+
+def _first_bad(box: wire.Box) -> int:
+    """When the first rank of a host ended badly, or raised what was to end it, by the wall."""
+    assert box.before is not None
+    raised = (rank.raised for rank in box.before.ranks)
+    times = (one.at_ns for one in raised if one is not None and one.main)
+    sane = [at_ns for at_ns in times if 0 < at_ns < box.before.monotonic_ns]
+    return min([*sane, box.before.monotonic_ns]) + offset(box)
+
+
+def _rewound(box: wire.Box, moment_ns: int) -> wire.Update:
+    """The host's state before the first bad death as it was at `moment_ns` of its clock."""
+    update = box.before if box.before is not None else box.after
+    histories = {answer.key: answer.history for answer in box.histories}
+    ranks = tuple(
+        structs.replace(
+            rank, raised=None, pending=_pending(rank, histories.get(rank.key), moment_ns)
+        )
+        for rank in update.ranks
+    )
+    return structs.replace(update, ranks=ranks)
+
+
+def _pending(
+    rank: wire.RankUpdate, history: wire.History | None, moment_ns: int
+) -> tuple[wire.Op, ...]:
+    """The ops that a rank had not completed then, as far as its history tells."""
+    known = {front.last.sequence: front.last for front in rank.fronts if front.last is not None}
+    ops = {op.sequence: op for op in (ops_of(newest(history)) if history is not None else ())}
+    open_then = {op.sequence: op for op in rank.pending or ()}
+    for op in {**ops, **known}.values():
+        failed_then = op.done_ns < 0 and -op.done_ns > moment_ns - FAILS_NS
+        if op.issued_ns <= moment_ns and (op.done_ns > moment_ns or failed_then):
+            open_then[op.sequence] = structs.replace(op, done_ns=0)
+    return tuple(open_then[sequence] for sequence in sorted(open_then))
 
 
 def newest(history: wire.History) -> wire.History:
