@@ -199,6 +199,22 @@ def test_what_is_sent_to_it_alone_is_passed_on(
     assert process.returncode == 5
 
 
+@pytest.mark.parametrize("number", [signal.SIGXCPU, signal.SIGALRM, signal.SIGRTMIN + 2])
+def test_what_a_batch_system_sends_to_all_does_not_end_a_command_that_bears_it(
+    record: Path, start: Callable[..., subprocess.Popen[str]], number: int
+) -> None:
+    """We would die of it, and the command be killed since we did."""
+    process = start(
+        record,
+        "import signal, sys\n"
+        f"signal.signal({int(number)}, lambda *_: sys.exit(5))\n"
+        "print('up', flush=True)\n"
+        "signal.pause()",
+    )
+    os.killpg(process.pid, number)
+    assert process.wait(DEADLINE) == 5
+
+
 def test_when_it_is_killed_the_command_is_killed(
     record: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:

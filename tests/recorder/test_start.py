@@ -228,7 +228,13 @@ def test_settings_of_torch_and_transports_are_told_and_no_secret(tmp_path: Path)
         frtop_probe.start()
         frtop_probe.stop()
     """
-    hush = {"TORCH_API_TOKEN": "hush", "WANDB_API_KEY": "hush"}
+    hush = {
+        "TORCH_API_TOKEN": "hush",
+        "WANDB_API_KEY": "hush",
+        "SLURM_JWT": "hush",
+        "TORCHINDUCTOR_REDIS_URL": "redis://me:hush@cache:6379",
+        "FRTOP_RECORD": "~nobody-of-that-name/boxes",
+    }
     told = {"NCCL_ALGO": "Ring"}
     python(tmp_path / "rings", *code(program), str(PROBE), prepared=False, cwd=None, **told, **hush)
     ring = the_ring(tmp_path / "rings")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import secrets
 import sys
 from dataclasses import dataclass, field, replace
@@ -18,8 +19,9 @@ TELLING = (
     "RCCL_", "ROCR_", "SLURM_", "TORCH_", "TORCHINDUCTOR_", "UCX_",
 )  # fmt: skip
 """Settings by which ranks behave as they do, by the beginning of their names."""
-SECRETIVE = ("AUTH", "CREDENTIAL", "KEY", "PASS", "SECRET", "TOKEN")
+SECRETIVE = ("AUTH", "CREDENTIAL", "JWT", "KEY", "PASS", "SECRET", "TOKEN")
 MAX_SETTINGS = 128
+_WITH_PASSWORD = re.compile(r"://[^/\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,9 @@ def _settings() -> tuple[tuple[str, str], ...]:
     chosen = sorted(
         (name, value[:MAX_ARGUMENT])
         for name, value in os.environ.items()
-        if name.startswith(TELLING) and not any(word in name for word in SECRETIVE)
+        if name.startswith(TELLING)
+        and not any(word in name.upper() for word in SECRETIVE)
+        and not _WITH_PASSWORD.search(value)
     )
     return tuple(chosen[:MAX_SETTINGS])
 
@@ -155,4 +159,7 @@ def _cwd() -> str:
 
 def _absolute(path: str) -> str:
     """The agent lives in another folder. "" stays "": nobody wants a black box."""
-    return str(Path(_cwd(), Path(path).expanduser())) if path else ""
+    try:
+        return str(Path(_cwd(), Path(path).expanduser())) if path else ""
+    except RuntimeError:  # no such home
+        return ""

@@ -16,12 +16,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, NoReturn
 
-PASSED_ON: Final = frozenset({
-    signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1,
-    signal.SIGUSR2, signal.SIGCONT,
-})  # fmt: skip
 RESTORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these; a command that inherited that would not end with its pipe."""
+_OWN: Final = frozenset({
+    signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD,
+    signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS,
+    *RESTORED,
+})  # fmt: skip
+"""What stops us, or tells of us and our children."""
+PASSED_ON: Final = frozenset(signal.valid_signals() - _OWN)
+"""All others: one that we died of would be the end of a command that bears it."""
 _BY_KERNEL: Final = 0x80
 """`si_code` of what a terminal sends; it sends it to the whole group."""
 _PR_SET_PDEATHSIG: Final = 1
