@@ -31,7 +31,10 @@ HANDED_OVER_NS: Final = 100_000_000
 SUSPICIOUS_NS: Final = 10_000_000
 """Ops that took longer are asked whether they failed: a broken connection takes a while
 to be noticed, and asking costs two microseconds."""
-MAX_UNMEASURED: Final = 4096
+MAX_UNMEASURED: Final = 1024
+"""Waits that are kept until the next beat; a power of two. In a list of that length from the
+beginning: what grows at an op takes a little memory between the program's tensors, and
+malloc cannot join the places where they were."""
 MAX_FAR: Final = 256
 """Ops on devices whose tensors are remembered: the newest ones, whether complete or not."""
 
@@ -62,7 +65,7 @@ class Pending:
         self._moved: dict[int, int] = {}
         self._free = list(range(writer.shape.leftovers))
         self._moving = threading.Lock()
-        self._measured: deque[tuple[int, int]] = deque(maxlen=MAX_UNMEASURED)
+        self._measured: list[tuple[int, int] | None] = [None] * MAX_UNMEASURED
         self._waits: dict[int, tuple[int, int]] = {}
         self._writes = 0
         self.finish = self._finisher()
@@ -100,7 +103,8 @@ class Pending:
         words, slots = writer.words, writer.shape.slots
         first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
         done_word = layout.SLOT_DONE // 8
-        moved, retire, measured = self._moved, self._retire, self._measured.append
+        moved, retire = self._moved, self._retire
+        measured, place = self._measured, MAX_UNMEASURED - 1
 
         def finish(entry: Entry, now: int, failed: bool = False) -> None:
             """Writes down that an op is complete; without a handle: that it has returned."""
@@ -115,7 +119,7 @@ class Pending:
             if sequence in moved:
                 retire(sequence)
             if not failed:
-                measured((site, now - issued))
+                measured[sequence & place] = site, now - issued
 
         return finish
 
@@ -124,7 +128,7 @@ class Pending:
         words, slots = writer.words, writer.shape.slots
         first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
         done_word = layout.SLOT_DONE // 8
-        moved, measured = self._moved, self._measured.append
+        moved, measured, place = self._moved, self._measured, MAX_UNMEASURED - 1
 
         def returned(entry: list[Any], now: int) -> None:
             """A thread that issues another op has come back from the one it waited for.
@@ -143,7 +147,7 @@ class Pending:
                 at = first + sequence % slots * width
                 if words[at] == sequence:
                     words[at + done_word] = now
-                measured((site, wait))
+                measured[sequence & place] = site, wait
             # Last of all: a signal handler that raises in here must not lose the op.
             entry[0] = entry[6] = None
 
@@ -222,8 +226,12 @@ class Pending:
         """Smooths how long ops from a call site take: an eighth of each new one."""
         writer = self._writer
         touched = set()
-        for _ in range(len(self._measured)):
-            site, wait_ns = self._measured.popleft()
+        measured = self._measured
+        for index, one in enumerate(measured):
+            if one is None:
+                continue
+            measured[index] = None
+            site, wait_ns = one
             if not site:
                 continue
             count, smooth = self._waits.get(site, (0, wait_ns))
