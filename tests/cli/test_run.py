@@ -171,6 +171,12 @@ def test_the_status_is_the_commands_own(record: Path, end: str) -> None:
     assert said.stderr == ""
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_descriptors_that_are_closed_do_not_change_the_status(record: Path, closed: str) -> None:
+    command = f"{' '.join(FRTOP)} --record {record} -- sh -c 'exit 3' {closed}"
+    assert subprocess.run(["sh", "-c", command], check=False).returncode == 3
+
+
 def test_stdin_goes_to_the_command(record: Path) -> None:
     assert frtop("--record", record, "--", "cat", input="text").stdout == "text"
 

@@ -18,7 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
         status: int = options.run(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed, as by a daemon
+            sys.stdout.flush()
     except FrtopError as error:
         said = "\n".join(map(printable, str(error).split("\n")))
         print(f"frtop: {said}", file=sys.stderr)
