@@ -37,7 +37,7 @@ def absence_of(view: RankView, now_ns: int) -> Absence:
         Why("unknown", "unknown", "nothing that could be seen tells what it is doing"),
         stacks_step(view),
         _process_evidence(view),
-        _missing(view),
+        missing_stacks(view),
     )
 
 
@@ -104,7 +104,9 @@ def _holds_gil(view: RankView, now_ns: int) -> Absence | None:
     else:
         text = f"no Python code runs in it{since}: some thread holds the GIL in C"
         step = stacks_step(view, native=True)
-    return Absence(Why("gil", "software", text), step, _process_evidence(view), _missing(view))
+    return Absence(
+        Why("gil", "software", text), step, _process_evidence(view), missing_stacks(view)
+    )
 
 
 def _fetches(view: RankView, now_ns: int) -> Absence | None:
@@ -126,7 +128,7 @@ def _fetches(view: RankView, now_ns: int) -> Absence | None:
             Why("dataloader", "data", text),
             _file_step(view.process) or stacks_step(view),
             _process_evidence(view),
-            _missing(view),
+            missing_stacks(view),
         )
     who = "a DataLoader worker"
     if fetch is not None and inside and fetch.worker >= 0:
@@ -140,7 +142,7 @@ def _fetches(view: RankView, now_ns: int) -> Absence | None:
     pid_there = worker.pid if worker is not None else fetch.worker_pid if fetch is not None else 0
     step = _file_step(worker) or stacks_step(view, pid_there)
     evidence = (*_process_evidence(view), *([_process_line(worker)] if worker else []))
-    return Absence(Why("dataloader", "data", text), step, evidence, _missing(view))
+    return Absence(Why("dataloader", "data", text), step, evidence, missing_stacks(view))
 
 
 def _worker(view: RankView, fetch: wire.Fetch | None) -> wire.Process | None:
@@ -185,7 +187,7 @@ def _at_place(view: RankView, now_ns: int) -> Absence | None:
         Why(cause, layer, text),
         _step(view, place),
         _process_evidence(view),
-        _missing(view),
+        missing_stacks(view),
     )
 
 
@@ -265,7 +267,7 @@ def _process_line(process: wire.Process) -> str:
     return ", ".join(parts)
 
 
-def _missing(view: RankView) -> tuple[str, ...]:
+def missing_stacks(view: RankView) -> tuple[str, ...]:
     """Why there are no stacks, if there are none."""
     if view.threads:
         return ()
@@ -326,7 +328,8 @@ def never_joined(ranks: Sequence[int]) -> Absence:
             "never_joined",
             "unknown",
             f"{folded(ranks)} never appeared: not started, died before the first group,"
-            " not prepared, or on a host that is not connected",
+            " not prepared, on a host that is not connected, or given another MASTER_ADDR or"
+            " MASTER_PORT",
         ),
         "look whether the processes of these ranks were started at all: squeue, ps, their output",
         (),

@@ -33,7 +33,8 @@ def _judged(view: RankView, wait: Wait | None, late: Mapping[int, int], now_ns: 
     # A rank in its first `init_process_group` is still starting, and says so.
     gives_way = view.posture in _REPLACED and not (wait.op.pseudo and not view.groups)
     posture: Posture = "blocked" if gives_way else view.posture
-    dated = posture == "blocked" and not wait.undated
+    # "moving" and "starting" are as old as our looking; the wait knows better.
+    dated = posture in ("blocked", "starting") and not wait.undated
     since = wait.since_ns if dated else view.posture_since_ns
     return view.judged(posture, since, wait.op)
 

@@ -18,6 +18,7 @@ from frtop_tui.diagnosis.blame import Blame, Culprits, blame
 from frtop_tui.diagnosis.certainty import belong_to_heard_hosts, doubt, members_known, reach
 from frtop_tui.diagnosis.deaths import Death, deaths_of
 from frtop_tui.diagnosis.inquiry import SUSPECTS_PER_POINT
+from frtop_tui.diagnosis.meeting import met_in_vain
 from frtop_tui.diagnosis.memory import Found, Suspicions, look_stamp
 from frtop_tui.diagnosis.points import (
     Point,
@@ -334,7 +335,10 @@ class Case:
         ]
         culprit = halted[0] if len(halted) == 1 else None
         absence = absence_of(culprit, self._now) if culprit is not None else None
-        made = words.stuck(self.frame, point, culprit, absence)
+        head = ""
+        if culprit is None and (meeting := met_in_vain(self._views, point)):
+            head, absence = meeting
+        made = words.stuck(self.frame, point, culprit, absence, head)
         if culprit is None and (why_not := doubt(self._views, point)):
             made = words.undecided(self.frame, point, *why_not)
         return self._confirmed(made, ("stuck", point.id), self._now)

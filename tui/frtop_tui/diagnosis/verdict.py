@@ -174,21 +174,22 @@ def cycle(frame: Frame, ring: Sequence[Point]) -> Verdict:
     )
 
 
-def stuck(frame: Frame, point: Point, culprit: RankView | None, absence: Absence | None) -> Verdict:
+def stuck(
+    frame: Frame, point: Point, culprit: RankView | None, absence: Absence | None, head: str = ""
+) -> Verdict:
     """All have entered, and it does not finish. `culprit` has, but is stopped since."""
     culprits: tuple[int, ...] = ()
-    if culprit is not None and absence is not None:
-        why, step, culprits = absence.why, absence.next, (culprit.rank,)
+    if culprit is not None:
+        culprits = (culprit.rank,)
         head = f"{who(frame.ranks, culprits)} entered {op_text(point)} and was then stopped"
-    else:
-        why = Why(
-            "transport",
-            "network",
+    if absence is None:
+        text = (
             "all have entered with what looks like the same op;"
-            " the device or the transport does not finish it",
+            " the device or the transport does not finish it"
         )
         step = "look at links and devices of these hosts: `ss -ti`, `ip -s link`, dmesg"
-        head = f"all have entered {op_text(point)}, and it does not finish"
+        absence = Absence(Why("transport", "network", text), step)
+    head = head or f"all have entered {op_text(point)}, and it does not finish"
     waiting = set(point.waiting) - set(culprits)
     return Verdict(
         kind="stuck",
@@ -196,14 +197,15 @@ def stuck(frame: Frame, point: Point, culprit: RankView | None, absence: Absence
         progress="none",
         culprits=culprits,
         headline=f"{head}; {wait_text(waiting)}",
-        why=why,
-        next=step,
+        why=absence.why,
+        next=absence.next,
         victims=fold(waiting),
         group=group_key(point.group),
         op=OpName(point.kind, point.number),
         since_ns=point.told_since_ns,
         left_s=point.left_s(frame.now_ns),
-        evidence=tuple(wait_evidence(point, frame.now_ns)),
+        evidence=(*wait_evidence(point, frame.now_ns), *absence.evidence),
+        missing=absence.missing,
     )
 
 

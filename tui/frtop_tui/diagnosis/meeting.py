@@ -1,0 +1,105 @@
+"""Where a job's first meeting fails although everybody came: at its store, or after it.
+
+`init_process_group` first finds the store at the job's address, and waits there for all
+ranks; then they connect to each other. Only stacks tell which of the two it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.absence import Absence, missing_stacks, stacks_step
+from frtop_tui.diagnosis.points import Point
+from frtop_tui.diagnosis.waiting import main_place
+from frtop_tui.job.model import RankView, Why
+from frtop_tui.job.naming import folded, typed
+
+_RENDEZVOUS: Final = "torch/distributed/rendezvous.py"
+
+
+def met_in_vain(views: Mapping[int, RankView], point: Point) -> tuple[str, Absence] | None:
+    """What to say first, and why it does not finish; None if `point` is no such meeting."""
+    if not point.op.pseudo or point.kind != "init_process_group":
+        return None
+    waiting = [views[rank] for rank in sorted(point.waiting)]
+    job = waiting[0].identity.job
+    seen = [view for view in waiting if main_place(view) is not None]
+    connecting = [view.rank for view in seen if _is_connecting(view)]
+    if connecting:
+        return _at_store(job, connecting)
+    head = "all have entered init_process_group, and it does not finish"
+    if seen:
+        return head, _after_store([view.rank for view in seen])
+    text = (
+        f"all have called it; whether {_store(job)} does not answer, or they cannot"
+        " connect to each other, only their stacks tell"
+    )
+    first = waiting[0]
+    return head, Absence(
+        Why("rendezvous", "unknown", text), stacks_step(first), missing=missing_stacks(first)
+    )
+
+
+def _at_store(job: wire.Job, ranks: list[int]) -> tuple[str, Absence]:
+    evidence = (f"{folded(ranks)}: inside the connecting to the store, by their stacks",)
+    address = _address(job)
+    if not address:
+        head = "all have entered init_process_group, and the job's store does not answer"
+        why = "they still connect to the store; at which address is not known"
+        step = "print MASTER_ADDR and MASTER_PORT, or the init_method, of all ranks: the same?"
+        return head, Absence(Why("rendezvous", "network", why), step, evidence)
+    head = f"all have entered init_process_group, and nobody answers at {address}"
+    if job.master_port == 0:
+        why = "the port of the job's store, MASTER_PORT, is 0: nobody can be reached there"
+        step = (
+            "give all ranks one and the same free port: MASTER_PORT, torchrun --master-port,"
+            " or the init_method"
+        )
+        return head, Absence(Why("rendezvous", "software", why), step, evidence)
+    why = (
+        f"they still connect to the job's store at {address}: nobody listens there, or not"
+        " all of them can reach it"
+    )
+    host, port = typed(job.master_addr), job.master_port
+    step = (
+        f"on {host}: ss -ltnp 'sport = :{port}': is it rank 0, or torchrun, that listens?"
+        f" from the other hosts: nc -vz {host} {port}: a firewall, or a wrong address?"
+    )
+    return head, Absence(Why("rendezvous", "network", why), step, evidence)
+
+
+def _after_store(ranks: list[int]) -> Absence:
+    why = "all have come; they have found the store, and do not get to each other from there"
+    step = (
+        "what each offers as its own address: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, hostname -I;"
+        " do firewalls let these hosts connect to each other on all ports?"
+    )
+    evidence = (f"{folded(ranks)}: past the connecting to the store, by their stacks",)
+    return Absence(Why("transport", "network", why), step, evidence)
+
+
+def _is_connecting(view: RankView) -> bool:
+    """Whether the main thread makes its client of the store: that waits for all the others."""
+    stack = view.main_stack
+    return stack is not None and any(
+        frame.file.endswith(_RENDEZVOUS) or frame.function == "_create_c10d_store"
+        for frame in stack.frames
+    )
+
+
+def _store(job: wire.Job) -> str:
+    address = _address(job)
+    if address and job.master_port == 0:
+        return f"the job's store at {address} (a port that nobody can listen at)"
+    return f"the job's store at {address}" if address else "the job's store"
+
+
+def _address(job: wire.Job) -> str:
+    """`node0:29500`; "" where the store is a file, or nothing was said."""
+    if not job.master_addr or "://" in job.master_addr:
+        return ""
+    bare_ipv6 = ":" in job.master_addr and not job.master_addr.startswith("[")
+    host = f"[{job.master_addr}]" if bare_ipv6 else job.master_addr
+    return f"{host}:{job.master_port}"
