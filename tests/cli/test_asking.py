@@ -190,7 +190,7 @@ def test_tensors_as_json(
     (Answering(hung(), wire.TensorsAnswer(1, "node0", 0, 5, (), "silent", "rank 0 holds the GIL; "
                                           "look at its stack")), {}, "holds the GIL\n  next: look"),
     (Answering(hung(), wire.TensorsAnswer(1, "node0", 0, 5)), {}, "no op pending"),
-    (Answering(hung()), {"op": 7}, "op 7 of rank 0 is not pending\n  next: pending: 30000, 30001"),
+    (Answering(hung()), {"op": 7}, "op 7 of rank 0 is not pending\n  next: pending: op 30000"),
     (Answering(replace(hung(), read_only="your key may only read there; ask its owner")), {},
      "may only read there\n  next: ask"),
     (Answering(no_agent()), {}, "nobody answers"),
@@ -202,6 +202,17 @@ def test_a_rank_that_cannot_be_asked_is_told_with_the_next_step(
     with pytest.raises(FrtopError, match=says) as caught:
         tensors_command.run(options(**wish))
     assert caught.value.exit_status == 1
+
+
+def test_an_op_goes_by_its_number_too(
+    live: Callable[[Source], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    live(Answering(hung()))
+    assert tensors_command.run(options(op=8812)) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[0] == "30000"
+    live(Answering(hung()))
+    with pytest.raises(FrtopError, match=r"pending: op 30000 \(#8812 all_reduce\), op 30001"):
+        tensors_command.run(options(op=7))
 
 
 def test_a_rank_that_is_not_there_is_told(
@@ -230,5 +241,5 @@ def test_saving_of_several_ops_wants_to_know_which(
 ) -> None:
     ops = (wire.OpTensors(30_000, (GRADIENT,)), wire.OpTensors(30_001, (GRADIENT,)))
     live(Answering(hung(), wire.TensorsAnswer(1, "node0", 0, 5, ops)))
-    with pytest.raises(UsageError, match="--op: 30000, 30001"):
+    with pytest.raises(UsageError, match=r"--op: op 30000 \(#8812 all_reduce\), op 30001"):
         tensors_command.run(options(save=str(tmp_path / "x")))

@@ -16,7 +16,7 @@ from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.tensors import TensorsScreen
 from frtop_tui.widgets.agreement import Agreement, agreement
 from frtop_tui.widgets.spans import text_of
-from frtop_tui.widgets.tensor_lines import error_lines
+from frtop_tui.widgets.tensor_lines import error_lines, op_lines
 from frtop_tui.widgets.tensors import TensorsPane
 
 from . import asked_scenes, scenes
@@ -75,7 +75,8 @@ async def test_the_answer_tells_all_and_what_is_wrong_in_it() -> None:
 async def test_checksums_are_compared_with_the_ranks_that_were_asked() -> None:
     async with driven(scenes.hung(), size=(120, 30)) as app:
         await asked(app)
-        await app.sees("same on rank 13; differs on rank 14; cannot be compared on rank 15;")
+        await app.sees("may be partly reduced already: values of ranks can differ")
+        await app.sees("same on rank 13; differs, as what is reduced does, on rank 14; cannot")
         await app.sees("60 ranks of its")
 
 
@@ -89,7 +90,38 @@ def test_ops_of_another_number_or_group_are_not_compared() -> None:
     frame = replace(frame, ranks={**frame.ranks, 13: moved})
     found = agreement(frame, rank, rank.blocked_on.sequence, 0)
     assert found.same == ()
-    assert 13 in found.unasked
+    assert 13 not in found.unasked
+    assert found.none == (13,)
+
+
+def test_what_is_not_reduced_differs_without_an_excuse() -> None:
+    frame = asked_scenes.tensors()
+    for number in (ASKED, 14):
+        rank = frame.ranks[number]
+        assert rank.blocked_on is not None
+        gathers = structs.replace(rank.blocked_on, signature=wire.Signature("all_gather"))
+        ranks = {**frame.ranks, number: replace(rank, blocked_on=gathers, pending=(gathers,))}
+        frame = replace(frame, ranks=ranks)
+    rank = frame.ranks[ASKED]
+    assert rank.tensors is not None
+    rows = op_lines(frame, rank, rank.tensors.ops[0], 200)
+    text = "\n".join("".join(word for word, _ in row) for row in rows)
+    assert "differs on rank 14" in text
+    assert "partly" not in text
+
+
+async def test_a_rank_that_others_wait_for_leads_to_the_first_that_waits() -> None:
+    frame = scenes.hung()
+    culprit = replace(frame.ranks[scenes.CULPRIT], pending=(), blocked_on=None)
+    frame = replace(frame, ranks={**frame.ranks, scenes.CULPRIT: culprit})
+    async with driven(frame) as app:
+        await app.press("t")
+        await app.sees("tensors of rank 0, which waits for rank 37")
+        await app.sees("rank 37  has nothing pending that has tensors; shown is rank 0")
+        assert app.source.inspected == [0]
+        await app.press("n")
+        await app.sees("tensors of the pending ops of rank 1")
+        assert "which waits for" not in app.text()
 
 
 def test_sends_have_nobody_to_be_compared_with() -> None:
@@ -137,7 +169,7 @@ async def test_an_answer_that_does_not_come_is_called_late() -> None:
 )
 def test_a_rank_that_cannot_answer_says_why(error: str, words: str) -> None:
     said = answer(scenes.hung().ranks[ASKED], error=error)
-    (line,) = error_lines(said, ASKED, 100)
+    (line,) = error_lines(said, ASKED, 200)
     assert text_of(line).startswith(f"rank 12  {words}")
 
 

@@ -208,7 +208,7 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         await self.open(StacksScreen(self.marked))
 
     async def on_open_tensors(self, event: OpenTensors) -> None:
-        await self.open(TensorsScreen(self.marked, event.rank))
+        await self.open(TensorsScreen(self.marked, event.rank, event.instead))
 
     async def action_jobs(self) -> None:
         """The jobs to choose from, over whatever is in sight."""

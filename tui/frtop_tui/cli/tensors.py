@@ -39,10 +39,10 @@ def run(options: argparse.Namespace) -> int:
     source = connect(options)
     try:
         view, answer = ask(source, options.rank)
-        ops = _chosen(answer.ops, options.op, options.rank)
+        ops = _chosen(view, answer.ops, options.op)
         print(_json(view, ops) if options.json else "\n".join(lines(view, ops)))
         if path is not None:
-            _save(source, options.rank, ops, path)
+            _save(source, view, ops, path)
     finally:
         source.close()
         progress("")
@@ -142,27 +142,47 @@ def _op_of(view: RankView, sequence: int) -> wire.Op | None:
 
 
 def _chosen(
-    ops: tuple[wire.OpTensors, ...], sequence: int, rank: int
+    view: RankView, ops: tuple[wire.OpTensors, ...], wanted: int
 ) -> tuple[wire.OpTensors, ...]:
+    """The op of that sequence, else the only one of that number: people see both."""
     if not ops:
-        raise FrtopError(f"rank {rank} has no op pending", "look again while it waits in one")
-    if not sequence:
+        raise FrtopError(f"rank {view.rank} has no op pending", "look again while it waits in one")
+    if not wanted:
         return ops
-    found = tuple(one for one in ops if one.sequence == sequence)
+    found = tuple(one for one in ops if one.sequence == wanted)
     if not found:
-        there = ", ".join(str(one.sequence) for one in ops)
-        raise FrtopError(f"op {sequence} of rank {rank} is not pending", f"pending: {there}")
+        found = tuple(one for one in ops if _number(view, one) == wanted)
+    if not found:
+        text = f"op {wanted} of rank {view.rank} is not pending"
+        raise FrtopError(text, f"pending: {_called(view, ops)}")
+    if len(found) > 1:
+        text = f"several ops of rank {view.rank} have the number {wanted}"
+        raise UsageError(text, f"name one with --op: {_called(view, found)}")
     return found
 
 
-def _save(source: Source, rank: int, ops: Sequence[wire.OpTensors], path: Path) -> None:
+def _number(view: RankView, found: wire.OpTensors) -> int | None:
+    op = _op_of(view, found.sequence)
+    return op.number if op is not None else None
+
+
+def _called(view: RankView, ops: Sequence[wire.OpTensors]) -> str:
+    """`op 22 (#21 all_reduce), op 23`."""
+    words = []
+    for one in ops:
+        op = _op_of(view, one.sequence)
+        words.append(f"op {one.sequence}" + (f" (#{op.number} {_kind(op)})" if op else ""))
+    return ", ".join(words)
+
+
+def _save(source: Source, view: RankView, ops: Sequence[wire.OpTensors], path: Path) -> None:
     with_data = [one for one in ops if one.tensors]
     if len(with_data) != 1:
-        there = ", ".join(str(one.sequence) for one in with_data) or "none with tensors"
+        there = _called(view, with_data) or "none with tensors"
         raise UsageError("--save takes the data of one op", f"name it with --op: {there}")
     size = sum(tensor.size for tensor in with_data[0].tensors)
     print(f"writing {size:,} bytes to {path}", file=sys.stderr)
-    source.save(rank, with_data[0].sequence, path)
+    source.save(view.rank, with_data[0].sequence, path)
     told = await_writing(source, "tensors", path, "bytes")
     progress("")
     print(f"{told.path}  {told.size:,} bytes", file=sys.stderr)

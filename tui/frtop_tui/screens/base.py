@@ -55,7 +55,11 @@ class TakeStacks(Message):
 
 
 class OpenTensors(OpenRank):
-    """Somebody wants to look into the tensors of one rank."""
+    """Somebody wants to look into the tensors of one rank, `instead` of those of another."""
+
+    def __init__(self, rank: int, instead: int | None = None) -> None:
+        super().__init__(rank)
+        self.instead = instead if instead != rank else None
 
 
 class InspectRank(OpenRank):

@@ -11,6 +11,7 @@ from textual.containers import Container
 
 from frtop_probe.ring.fold import fold
 from frtop_tui.job.model import Frame
+from frtop_tui.screens.asking import to_ask
 from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, OpenStacks, OpenTensors
 from frtop_tui.widgets.doing import causes, doing_at
 from frtop_tui.widgets.groups import GroupPanel
@@ -122,8 +123,8 @@ class Overview(FrameScreen):
         table = self.query_one(RankTable)
         row = table.chosen if table.has_focus else None
         rank = row.rank if row is not None else self.query_one(RankGrid).chosen
-        if rank is not None and self.may("tensors"):
-            self.post_message(OpenTensors(rank))
+        if rank is not None and self.frame is not None and self.may("tensors"):
+            self.post_message(OpenTensors(to_ask(self.frame, rank), rank))
 
     def action_filter(self) -> None:
         self.post_message(OpenRanks(editing=True))

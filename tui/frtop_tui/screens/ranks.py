@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
 from frtop_tui.job.model import Frame
+from frtop_tui.screens.asking import to_ask
 from frtop_tui.screens.base import FrameScreen, OpenRank, OpenStacks, OpenTensors
 from frtop_tui.screens.filter import FilterError, matching
 from frtop_tui.widgets.lines import LineView
@@ -134,8 +135,8 @@ class RanksScreen(FrameScreen):
 
     def action_tensors(self) -> None:
         row = self.query_one(RankTable).chosen
-        if row is not None and self.may("tensors"):
-            self.post_message(OpenTensors(row.rank))
+        if row is not None and self.frame is not None and self.may("tensors"):
+            self.post_message(OpenTensors(to_ask(self.frame, row.rank), row.rank))
 
     def on_line_view_chosen(self, event: LineView.Chosen) -> None:
         table = self.query_one(RankTable)

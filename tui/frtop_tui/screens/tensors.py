@@ -35,9 +35,11 @@ class TensorsScreen(FrameScreen):
         ),
     ]
 
-    def __init__(self, marked: set[int], rank: int) -> None:
+    def __init__(self, marked: set[int], rank: int, instead: int | None = None) -> None:
         super().__init__(marked)
         self.rank = rank
+        self.instead = instead
+        """The rank it waits for, which has nothing to look into."""
         self.known: RankView | None = None
         self._opened = False
         self._asked_ns: int | None = None
@@ -77,7 +79,9 @@ class TensorsScreen(FrameScreen):
         self.query_one(Question).show(frame)
         if self.known is not None:
             waiting = self._waiting_s(frame, self.known)
-            self.query_one(TensorsPane).show(frame, self.known, waiting, self._absent(frame))
+            pane = self.query_one(TensorsPane)
+            pane.instead = self.instead
+            pane.show(frame, self.known, waiting, self._absent(frame))
 
     def _waiting_s(self, frame: Frame, rank: RankView) -> float | None:
         if self._asked_ns is None:
@@ -141,6 +145,7 @@ class TensorsScreen(FrameScreen):
         self.rank = ranks[(index + by) % len(ranks)]
         self.known = self.frame.ranks[self.rank]
         self._asked_ns, self._opened = None, self.known.tensors is not None
+        self.instead = None
         pane = self.query_one(TensorsPane)
         pane.move_to(0)
         self.draw_all()

@@ -16,6 +16,8 @@ class Agreement:
     differ: tuple[int, ...] = ()
     other: tuple[int, ...] = ()  # another shape, or fewer values looked at: cannot be compared
     unasked: tuple[int, ...] = ()
+    none: tuple[int, ...] = ()  # asked, and this op is not pending there, or has no data
+    mute: tuple[int, ...] = ()  # asked, and could not say
 
 
 def known_op(rank: RankView, sequence: int) -> wire.Op | None:
@@ -45,13 +47,16 @@ def agreement(frame: Frame, rank: RankView, sequence: int, index: int) -> Agreem
     mine = _tensor(rank, sequence, index)
     if place is None or mine is None or not mine.checksum:
         return Agreement()
-    found: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
+    found: tuple[list[int], ...] = ([], [], [], [], [], [])
     for number in _members(frame, place):
         if number == rank.rank:
             continue
-        theirs = _same_op(frame.ranks.get(number), place, index)
-        if theirs is None or not theirs.checksum:
+        view = frame.ranks.get(number)
+        theirs = _same_op(view, place, index)
+        if view is None or view.tensors is None:
             found[3].append(number)
+        elif theirs is None or not theirs.checksum:
+            found[4 if view.tensors.error in ("", "none") else 5].append(number)
         elif (theirs.dtype, theirs.elements, theirs.seen) != (mine.dtype, mine.elements, mine.seen):
             found[2].append(number)
         else:

@@ -28,7 +28,8 @@ HELP: Final = {
     "stopped": "its process is stopped; `kill -CONT` lets it answer",
     "deadline": "it did not answer in time; + asks again",
     "none": "it has no pending op, so there are no tensors to look into",
-    "missing": "it answers nobody: its recorder is older, or could not start; see its notes",
+    "missing": "it answers nobody: its recorder is older, or could not start, or the file of its"
+    " socket was deleted; see its notes",
     "failed": "it could not say; + asks again",
 }
 """For an answer that brings no sentence of its own."""
@@ -65,7 +66,7 @@ def _count(word: str, count: int) -> Line:
 
 
 def summary_lines(
-    summary: wire.TensorSummary, label: str, agreed: Agreement, width: int
+    summary: wire.TensorSummary, label: str, agreed: Agreement, width: int, *, reduced: bool = False
 ) -> list[Line]:
     """One tensor. What is wrong in it comes before what is usual."""
     spec = tensors((wire.TensorSpec(summary.dtype, summary.shape),))
@@ -94,15 +95,26 @@ def summary_lines(
         first = " ".join(summary.first) + more
         rows += wrap(first, width, "dim", (f"{INDENT}first values ", "dim"))
     if summary.checksum:
-        rows += wrap(_compared(agreed), width, "", (f"{INDENT}checksum {summary.checksum}  ", ""))
+        rows += wrap(
+            _compared(agreed, reduced=reduced),
+            width,
+            "",
+            (f"{INDENT}checksum {summary.checksum}  ", ""),
+        )
     return rows
 
 
-def _compared(agreed: Agreement) -> str:
-    """Who has the same; that inputs differ from rank to rank is usual, so no alarm."""
+def reduces(op: wire.Op | None) -> bool:
+    """Whether the op computes what is in its tensors, so that its inputs differ by nature."""
+    told = op.signature if op is not None else None
+    return told is not None and (bool(told.reduce) or "reduce" in told.kind)
+
+
+def _compared(agreed: Agreement, *, reduced: bool) -> str:
+    """Who has the same; that what is reduced differs from rank to rank is usual: no alarm."""
     told = (
         ("same on", agreed.same),
-        ("differs on", agreed.differ),
+        ("differs, as what is reduced does, on" if reduced else "differs on", agreed.differ),
         ("cannot be compared on", agreed.other),
     )
     words = [
@@ -112,6 +124,12 @@ def _compared(agreed: Agreement) -> str:
     ]
     if agreed.unasked:
         words.append(f"{ranks_word(len(agreed.unasked))} of its group not asked")
+    if agreed.none:
+        words.append(
+            f"{len(agreed.none):,} {'has' if len(agreed.none) == 1 else 'have'} none pending"
+        )
+    if agreed.mute:
+        words.append(f"{len(agreed.mute):,} could not say")
     return "; ".join(words)
 
 
@@ -120,13 +138,17 @@ def op_lines(frame: Frame, rank: RankView, op: wire.OpTensors, width: int) -> It
     yield from op_head(rank, op.sequence, frame.now_ns, width)
     if op.error:
         yield from wrap(op.error, width, "warn", ("  ", ""))
+    reduced = reduces(known_op(rank, op.sequence))
+    if reduced and op.tensors:
+        words = "may be partly reduced already: values of ranks can differ"
+        yield from wrap(words, width, "dim", ("  ", ""))
     roles = [summary.role for summary in op.tensors]
     for index, summary in enumerate(op.tensors):
         role, count = summary.role, roles.count(summary.role)
         place = roles[: index + 1].count(role)
         label = role if count == 1 else f"{role} {place} of {count}"
         agreed = agreement(frame, rank, op.sequence, index)
-        yield from summary_lines(summary, label, agreed, width)
+        yield from summary_lines(summary, label, agreed, width, reduced=reduced)
 
 
 def error_lines(answer: wire.TensorsAnswer, rank: int, width: int) -> list[Line]:

@@ -37,6 +37,8 @@ class TensorsPane(LineView):
         self.waiting_s: float | None = None
         self.absent = ""
         """Why there is nothing to show and nothing to come."""
+        self.instead: int | None = None
+        """Who was meant, and has no tensors: this rank waits for it."""
         self._ops: list[wire.OpTensors | None] = []
 
     def show(self, frame: Frame, rank: RankView, waiting_s: float | None, absent: str) -> None:
@@ -44,6 +46,8 @@ class TensorsPane(LineView):
         self.frame, self.rank, self.waiting_s, self.absent = frame, rank, waiting_s, absent
         answer = rank.tensors
         title = f"tensors of the pending ops of rank {rank.rank}"
+        if self.instead is not None:
+            title = f"tensors of rank {rank.rank}, which waits for rank {self.instead}"
         if answer is not None and answer.ops:
             title += f", as of {calm(rank.age_s(answer.at_ns, frame.now_ns))} ago"
         self.entitle(title)
@@ -61,6 +65,11 @@ class TensorsPane(LineView):
             return ()
         rows: list[Line] = []
         answer = rank.tensors
+        if self.instead is not None:
+            words = f"has nothing pending that has tensors; shown is rank {rank.rank}, which waits"
+            rows += wrap(
+                f"{words} for it (n: the next)", width, "", (f"rank {self.instead}  ", "dim")
+            )
         if self.waiting_s is not None:
             rows += waiting_lines(rank.rank, self.waiting_s, width)
         elif answer is not None:
