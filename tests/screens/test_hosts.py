@@ -135,3 +135,11 @@ def test_ranks_of_hosts_nobody_named_do_not_disturb() -> None:
     frame = replace(scenes.hung(), hosts=scenes.hosts()[:1])
     (row,) = rows_of(frame)
     assert row.ranks == tuple(range(8))
+
+
+async def test_of_a_recorded_host_nothing_is_said_that_only_a_living_one_has() -> None:
+    async with driven(asked_scenes.recorded(), size=(120, 30)) as app:
+        await app.press("3")
+        await app.sees("which")
+        assert "not been compared" not in app.text()
+        assert "yes" not in app.text()

@@ -100,6 +100,9 @@ async def test_many_other_jobs_take_one_line_with_the_word_that_means_one_of_the
     async with driven(kept, size=(120, 40)) as app:
         await app.sees("other jobs  11 ended; J lists them")
         assert "--job" not in app.text()
+        await app.press("J", "j", "enter")
+        await app.sees("A capture holds one job")
+        assert app.source.chosen == []
 
 
 async def test_the_picker_says_how_long_nothing_moves_and_when_each_began() -> None:

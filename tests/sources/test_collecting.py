@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,9 @@ def agent(place: str, question: wire.Ask) -> wire.Answer | None:
         return wire.HistoryAnswer(question.id, place, question.key, wire.History())
     assert isinstance(question, wire.AskTensors)
     return wire.TensorsAnswer(question.id, place, question.key, 1)
+
+
+Answers = Callable[[str, wire.Ask], wire.Answer | None]
 
 
 class Scene:
@@ -64,14 +67,16 @@ class Scene:
             path=Path("x.cap"), automatic=True, now=self.now, write=self.write,
         )  # fmt: skip
 
-    def go_on(self, one: Collecting, frame: Frame, seconds: int = 60) -> None:
+    def go_on(
+        self, one: Collecting, frame: Frame, seconds: int = 60, answers: Answers = agent
+    ) -> None:
         for _ in range(20 * seconds):
             self.now += S // 20
             now_frame = Frame(self.now, self.now, job=frame.job, ranks=frame.ranks)
             one.turn(now_frame, self.now)
             self.at_once.append([place for place, _ in self.ears.asked])
             self.kinds += [type(question).__name__ for _, question in self.ears.asked]
-            self.ears.answer(self.errands.settle, agent, self.now)
+            self.ears.answer(self.errands.settle, answers, self.now)
             self.errands.turn(self.now)
             if one.writing.state == "writing":
                 break
@@ -240,19 +245,37 @@ def test_what_appears_meanwhile_stays_what_was_there_is_replaced(
 
 def test_more_than_was_asked_for_is_not_kept(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collecting, "ROWS", 1)
-    ordinary = agent
     endless = wire.History(rows=(wire.Row(1, 1, 1, 0, 0, 1, 1, 1),) * 100)
 
     def generous(place: str, question: wire.Ask) -> wire.Answer | None:
-        answer = ordinary(place, question)
+        answer = agent(place, question)
         if isinstance(answer, wire.HistoryAnswer):
             return wire.HistoryAnswer(answer.id, place, answer.key, endless)
         return answer
 
     frame = frame_of(*ranks(["a"], 1))
     one = scene.begin(frame)
-    monkeypatch.setitem(globals(), "agent", generous)
-    scene.go_on(one, frame)
+    scene.go_on(one, frame, answers=generous)
     _, histories, missing = scene.written[0]
     assert not histories
     assert "no history of rank 0: more was told than asked for" in missing
+
+
+@pytest.mark.parametrize(("error", "help_", "why"), [
+    ("none", "waits in no op that has tensors", "nothing pending that has tensors"),
+    ("missing", "", "they answer nobody: their recorder is older"),
+    ("failed", "out of memory", "out of memory"),
+])  # fmt: skip
+def test_why_there_are_no_tensors_is_a_sentence(
+    scene: Scene, error: str, help_: str, why: str
+) -> None:
+    def cannot(place: str, question: wire.Ask) -> wire.Answer | None:
+        if isinstance(question, wire.AskTensors):
+            return wire.TensorsAnswer(question.id, place, question.key, 1, (), error, help_)
+        return agent(place, question)
+
+    frame = frame_of(*ranks(["a"], 2, pending=(OP,)))
+    scene.go_on(scene.begin(frame), frame, answers=cannot)
+    ((_, _, missing),) = scene.written
+    (told,) = missing
+    assert told.startswith(f"no tensors of ranks 0-1: {why}")

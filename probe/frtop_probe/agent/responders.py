@@ -203,8 +203,9 @@ def _why_missing(rank: Rank) -> _NoAnswerError:
     else:
         text = (
             f"process {rank.pid} cannot be asked: its frtop is older than this agent's, or there "
-            f"was no room for a socket in {rank.ring.path.parent} (then its notes say so); start "
-            "the job anew with this frtop, or with another FRTOP_DIR"
+            f"was no room for a socket in {rank.ring.path.parent} (then its notes say so), or the "
+            "file of its socket was deleted; start the job anew with this frtop, or with another "
+            "FRTOP_DIR"
         )
     return _NoAnswerError("missing", text)
 

@@ -77,7 +77,7 @@ def _make() -> None:
         print(
             "hosts where this user has another home need this very file: copy it there "
             "(chmod 600)\nto look at somebody else's jobs: give them the key above, they type\n"
-            f"  frtop key admit {pair.shown}"
+            f"  frtop key admit {pair.shown} --read"
         )
 
 
@@ -108,7 +108,7 @@ def _trust(pair: KeyPair, options: argparse.Namespace) -> None:
         f"we look at jobs of {_who(one)}\n"
         f"  in {pair.path.with_name(keys.TRUSTED)}\n"
         f"\nthey must have admitted us; if not yet, they type:\n  frtop key admit {pair.shown}"
-        f"{_ours()}\nthen:\n  frtop --connect 'HOSTS OF THE JOB'",
+        f" --read{_ours()}\nthen:\n  frtop --connect 'HOSTS OF THE JOB'",
         flush=True,
     )
     keys.trusted(pair)

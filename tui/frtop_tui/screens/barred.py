@@ -41,6 +41,10 @@ def _of_then(name: str, frame: Frame) -> str:
         return f"There is no live job to {what}: this is a {kind} of {when}."
     if name == "capture" and kind == "capture":  # of black boxes it makes one file
         return f"This is a {kind} already: it was read from {place(frame.recorded.path)}."
+    if name == "choose_job":
+        if kind == "capture":
+            return "A capture holds one job: `frtop open` shows others from captures of theirs."
+        return "One job was read: `frtop open` with --job and the same files shows another."
     if name == "pause":
         return f"Nothing moves here: this is a {kind} of {when}."
     return ""

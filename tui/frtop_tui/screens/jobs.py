@@ -24,10 +24,14 @@ class JobsScreen(FrameScreen):
     def panes(self) -> ComposeResult:
         yield JobTable()
 
+    def barred(self, action: str) -> str:
+        """Elsewhere `enter` leads to ranks, which a recorded job has too."""
+        return super().barred("choose_job" if action == "choose" else action)
+
     def draw(self, frame: Frame) -> None:
         self.query_one(JobTable).show_jobs(frame)
 
     def on_line_view_chosen(self) -> None:
         row = self.query_one(JobTable).chosen
-        if row is not None:
+        if row is not None and (row.shown or self.may("choose_job")):
             self.post_message(ChooseJob(row.job))

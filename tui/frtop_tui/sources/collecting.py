@@ -47,6 +47,14 @@ class _Step:
     question: wire.Ask
 
 
+_SILENCE: Final = {
+    "none": "nothing pending that has tensors",
+    "missing": "they answer nobody: their recorder is older, or could not start, or the file of"
+    " their socket was deleted",
+}
+"""What a word of an answer means of several ranks at once."""
+
+
 class Collecting:
     """One capture, from the wish to the file. Belongs to the source's thread."""
 
@@ -102,7 +110,7 @@ class Collecting:
         """Asks what can be asked now; writes `frame` when it has everything in it."""
         if self.writing.state != "collecting":
             return
-        if not _same(frame.job, self._job):
+        if not same_job(frame.job, self._job):
             self._give_up("another job is shown")
             self._fail("another job is shown by now: choose the first one again and repeat", now)
             return
@@ -187,7 +195,8 @@ class Collecting:
             self._note_dumps(step, answer)
         elif isinstance(answer, wire.TensorsAnswer):
             if answer.error:
-                self._missing["tensors", answer.error].update(step.ranks)
+                why = _SILENCE.get(answer.error) or answer.help or answer.error
+                self._missing["tensors", why].update(step.ranks)
         else:
             why = answer.text if isinstance(answer, wire.Refusal) else "answered something else"
             self._missing[step.kind, why].update(step.ranks)
@@ -244,7 +253,7 @@ def _nothing(_result: object, _now: int) -> None:
     """Nobody needs to know."""
 
 
-def _same(job: wire.Job | None, other: wire.Job | None) -> bool:
+def same_job(job: wire.Job | None, other: wire.Job | None) -> bool:
     """Whether it is still the same job; its nonce may have become known meanwhile."""
     if job is None or other is None:
         return job is other

@@ -12,7 +12,7 @@ def not_admitted(place: Place, pair: KeyPair) -> FrtopError:
     """It is one whose key we know, and does not know ours."""
     return WrongKey(
         f"the agent on {place.name} does not admit our key",
-        f"its owner lets us in with `frtop key admit {pair.shown}`, or use the owner's key: "
+        f"its owner lets us in with `frtop key admit {pair.shown} --read`, or use the owner's key: "
         "FRTOP_KEY_FILE",
     )
 
@@ -24,7 +24,8 @@ def no_key_fits(place: Place, servers: Servers) -> FrtopError:
     others = f" and none of the {servers.trusted} we trust" if servers.trusted else ""
     return WrongKey(
         f"the agent on {place.name} hangs up: it uses another key than ours{others}, or it hangs",
-        "if the job is another user's, `frtop key trust` takes what `frtop key` shows there; "
+        "if the job is another user's, its owner admits us with `frtop key admit` and what "
+        "`frtop key` shows here, and we trust them with `frtop key trust` and what it shows there; "
         "if it is yours, copy its frtop/key here or name it with FRTOP_KEY_FILE",
     )
 

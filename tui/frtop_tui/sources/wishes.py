@@ -9,7 +9,7 @@ from frtop_probe import wire
 from frtop_tui.job.model import Frame, RankView, Writing
 from frtop_tui.job.state import JobState
 from frtop_tui.sources.asking import Asking
-from frtop_tui.sources.collecting import Collecting
+from frtop_tui.sources.collecting import Collecting, same_job
 from frtop_tui.sources.saving import Saving
 from frtop_tui.sources.scribe import Scribe
 
@@ -23,6 +23,7 @@ class Wishes:
         self._scribe = Scribe()
         self._saving: Saving | None = None
         self._collecting: Collecting | None = None
+        self._shown: wire.Job | None = None
         self._inspected: set[tuple[str, int]] = set()
         """Ranks that are being asked now, by host and key."""
 
@@ -89,8 +90,19 @@ class Wishes:
 
     def turn(self, frame: Frame | None, now: int) -> None:
         self._scribe.turn(now)
+        if frame is not None and frame.job is not None:
+            if self._shown is not None and not same_job(frame.job, self._shown):
+                self._forget()
+            self._shown = frame.job
         if self._collecting is not None and frame is not None:
             self._collecting.turn(frame, now)
+
+    def _forget(self) -> None:
+        """Another job is shown: that files of the former are there would seem to be of it."""
+        if self._saving is not None and self._saving.over:
+            self._saving = None
+        if self._collecting is not None and self._collecting.over:
+            self._collecting = None
 
     def close(self, now: int) -> None:
         """No half file is left; one that is being written may end."""

@@ -41,6 +41,8 @@ class HostRow:
     ranks: tuple[int, ...]
     silence_s: float | None
     """How long ago it was last heard, None: never."""
+    of_then: bool = False
+    """Recorded: nothing more will be asked of it, or compared with it."""
 
 
 def rows_of(frame: Frame) -> list[HostRow]:
@@ -49,7 +51,11 @@ def rows_of(frame: Frame) -> list[HostRow]:
     for number, rank in frame.ranks.items():
         ranks.setdefault(rank.host, []).append(number)
     hosts = sorted(frame.hosts, key=lambda host: (ORDER[host.state], natural(host.name)))
-    return [HostRow(host, tuple(ranks.get(host.name, ())), _silence(frame, host)) for host in hosts]
+    then = frame.recorded is not None
+    return [
+        HostRow(host, tuple(ranks.get(host.name, ())), _silence(frame, host), then)
+        for host in hosts
+    ]
 
 
 def _silence(frame: Frame, host: HostView) -> float | None:
@@ -79,6 +85,8 @@ def _lost(row: HostRow) -> Span:
 def _may(row: HostRow) -> Span:
     if row.silence_s is None:
         return ("", "")  # nobody has said yet
+    if row.of_then:
+        return ("", "")  # there is nobody to ask
     return ("yes", "dim") if row.host.may_act else ("look only", "warn")
 
 
@@ -148,8 +156,9 @@ def host_lines(row: HostRow, width: int) -> list[Line]:
     rows += flow(parts, width)
     who = f"{ranks_word(len(row.ranks))}: {fold(row.ranks)}" if row.ranks else "none known there"
     rows += wrap(who, width, "", ("ranks   ", "dim"))
-    rows += wrap(clock_sentence(host), width, "", ("clock   ", "dim"))
-    if not host.may_act:
+    if host.clock_error_ns is not None or not row.of_then:
+        rows += wrap(clock_sentence(host), width, "", ("clock   ", "dim"))
+    if not host.may_act and not row.of_then:
         look = "we may look there, and ask nothing of the ranks (t, T)"
         rows += wrap(look, width, "warn", ("rights  ", "dim"))
     if host.lost_updates:
