@@ -144,6 +144,49 @@ def test_those_the_launcher_ended_are_victims() -> None:
     assert verdict.victims == "0-4,6-7"
 
 
+@pytest.mark.parametrize("text", [RESET, CLOSED])
+def test_who_had_ended_before_the_launcher_ended_the_others_is_the_cause(text: str) -> None:
+    scene = Scene(3)
+    scene.raises(0, "torch.distributed.DistNetworkError", text, ago=0.9)
+    for rank in (1, 2):
+        scene.ends(rank, signal=15, ago=0.6)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.victims) == ("dead", (0,), "1-2")
+    assert "DistNetworkError" in verdict.headline
+
+
+def test_who_was_gone_before_the_launcher_ended_the_others_is_the_cause() -> None:
+    scene = Scene(3)
+    scene.ends(0, ago=0.9)
+    for rank in (1, 2):
+        scene.ends(rank, signal=15, ago=0.85)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.why.cause) == ((0,), "unknown")
+
+
+def test_whose_connection_broke_while_others_are_not_seen_is_not_blamed() -> None:
+    scene = Scene(4)
+    scene.gone(3)
+    scene.raises(0, "torch.distributed.DistNetworkError", RESET, ago=0.9)
+    for rank in (1, 2):
+        scene.ends(rank, signal=15, ago=0.6)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    assert "rank 0 ended" in verdict.headline
+
+
+def test_who_raised_when_one_rank_was_ended_is_its_victim() -> None:
+    scene = Scene(3)
+    scene.raises(0, "RuntimeError", CLOSED, ago=0.9)
+    scene.ends(1, signal=15, ago=0.87)
+    scene.ends(2, signal=15, ago=0.6)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.why.text.partition(";")[0]) == (
+        (1,),
+        "ended by signal 15 (SIGTERM)",
+    )
+
+
 def test_the_launchers_last_kill_is_no_cause() -> None:
     scene = Scene(4)
     scene.ends(2, exit_code=0, clean=True, ago=41)

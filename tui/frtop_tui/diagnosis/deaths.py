@@ -59,6 +59,7 @@ class Death:
     text: str
     killed: bool = False  # by SIGKILL
     crashed: bool = False  # by a signal that the process brings on itself
+    out_ns: int = 0  # when its process had ended, 0 while it has not
     waited_s: float = 0.0  # how long it had waited when it gave up, 0.0 if it does not say
 
     @property
@@ -104,7 +105,13 @@ def deaths_of(ranks: Mapping[int, RankView]) -> Deaths:
     unknown = [death for death in found if death.nature == "unknown"]
     # A gloo abort counts as own only when nothing better came at about the same time; an
     # end by SIGTERM, or one nobody knows anything about, only when there is nothing else.
-    candidates = own or aborts or _only_if_all(ended, found) or _only_if_all(unknown, found)
+    candidates = (
+        own
+        or aborts
+        or _out_before(ended, found, ranks)
+        or _only_if_all(ended, found)
+        or _only_if_all(unknown, found)
+    )
     if aborts and own and own[0].at_ns > aborts[0].at_ns + TOGETHER_NS:
         candidates = aborts
     if not candidates:
@@ -119,6 +126,24 @@ def deaths_of(ranks: Mapping[int, RankView]) -> Deaths:
     return Deaths(roots, tuple(death for death in found if death.rank not in named))
 
 
+def _out_before(
+    ended: list[Death], found: list[Death], ranks: Mapping[int, RankView]
+) -> list[Death]:
+    """Those whose processes were gone when the first of the others was ended.
+
+    A launcher ends the others because of them; who is a victim of a SIGTERM itself takes
+    longer to raise and to leave. A connection breaks of itself only if nobody else can have
+    closed it.
+    """
+    if not ended or any(death.cause == INTERRUPTED for death in ended):
+        return []
+    first = next(iter(ranks.values())).identity.job
+    alone = first is not None and len(ranks) >= first.world_size
+    alone = alone and all(view.posture != "done" for view in ranks.values())
+    natures = ("network", "unknown") if alone else ("unknown",)
+    return [d for d in found if d.nature in natures and 0 < d.out_ns < ended[0].at_ns]
+
+
 def _only_if_all(some: list[Death], found: list[Death]) -> list[Death]:
     """The first of `some`, unless others broke first: then nobody's own cause is known.
 
@@ -128,7 +153,10 @@ def _only_if_all(some: list[Death], found: list[Death]) -> list[Death]:
         return []
     some = [death for death in some if death.cause == INTERRUPTED] or some
     victims = [death for death in found if death.nature in ("network", "timeout")]
-    if victims and victims[0].at_ns < some[0].at_ns - TOGETHER_NS:
+    first = some[0].at_ns
+    if victims and victims[0].at_ns < first - TOGETHER_NS:
+        return []
+    if any(0 < victim.out_ns < first for victim in victims):
         return []
     if any(death.nature == "timeout" for death in victims):
         return []
@@ -150,7 +178,8 @@ def _death(view: RankView) -> Death | None:
         return _by_signal(view.rank, at_ns, number, ending.oom_kills)
     if code is not None:
         return Death(view.rank, at_ns, "own", "exit_status", f"exit status {code}")
-    return Death(view.rank, at_ns, "unknown", "unknown", "gone, cause unknown")
+    gone = "gone, cause unknown"
+    return Death(view.rank, at_ns, "unknown", "unknown", gone, out_ns=at_ns)
 
 
 def _by_exception(view: RankView, raised: wire.Raised) -> Death:
@@ -163,7 +192,8 @@ def _by_exception(view: RankView, raised: wire.Raised) -> Death:
     said = f"{raised.kind}: {text}{where}" if text else f"{raised.kind}{where}"
     nature = _nature_of(kind, raised.text)
     waited_s = _waited_s(raised.text) if nature == "timeout" else 0.0
-    return Death(view.rank, at_ns, nature, "exception", said, waited_s=waited_s)
+    out_ns = view.ending.at_ns + view.clock_ns if view.ending is not None else 0
+    return Death(view.rank, at_ns, nature, "exception", said, out_ns=out_ns, waited_s=waited_s)
 
 
 def first_line(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.deaths import INTERRUPTED, Death
@@ -32,6 +33,9 @@ from frtop_tui.job.model import (
     Why,
 )
 from frtop_tui.job.naming import duration, folded
+
+_UNSURE: Final = frozenset({"unknown", "abort", "network"})
+"""An abort may be a victim of other ranks' ops: their rings are read first."""
 
 
 def exited(
@@ -122,8 +126,7 @@ def dead(
         how = f"{'was' if len(ranks) == 1 else 'were'} {first.text}"
     return Verdict(
         kind="dead",
-        # An abort may be a victim of other ranks' ops: their rings are read first.
-        confidence="suspect" if first.nature in ("unknown", "abort") else "confirmed",
+        confidence="suspect" if first.nature in _UNSURE else "confirmed",
         progress="none",
         culprits=() if outside else ranks,
         headline=f"{who(frame.ranks, ranks)} {how}{then}",
@@ -187,13 +190,14 @@ def timed_out(
     """The others gave up after their own timeout; `behind` were the ones they waited for."""
     first = deaths[0]
     victims = {death.rank for death in deaths}
+    after = f" after {duration(first.waited_s)}" if first.waited_s else ""
     return Verdict(
         kind="not_entered",
         confidence="confirmed",
         progress="none",
         culprits=tuple(behind),
         headline=f"{who(frame.ranks, behind)} {has(behind)} not entered"
-        f" {missed.text} in time; {folded(victims)} gave up waiting",
+        f" {missed.text} in time; {folded(victims)} gave up waiting{after}",
         why=Why(
             "unknown",
             "unknown",
@@ -203,6 +207,6 @@ def timed_out(
         victims=fold(victims),
         group=group_key(missed.group),
         op=OpName(missed.kind, missed.number),
-        since_ns=first.at_ns,
+        since_ns=first.at_ns - int(first.waited_s * 1e9),
         evidence=tuple(f"rank {death.rank}: {death.text}" for death in deaths[:4]),
     )
