@@ -19,8 +19,8 @@ PAST_STORE = (
 )
 
 
-def meeting(address: str, port: int, *stack: wire.TraceFrame) -> Scene:
-    scene = Scene(2, begun=0, job=wire.Job(address, port, 2, "", 0, "", "train.py"))
+def meeting(address: str, port: int, *stack: wire.TraceFrame, hosts: int = 1) -> Scene:
+    scene = Scene(2, begun=0, hosts=hosts, job=wire.Job(address, port, 2, "", 0, "", "train.py"))
     for actor in scene.actors.values():
         actor.groups.clear()
     scene.in_pseudo([0, 1], "init_process_group", for_s=31)
@@ -45,6 +45,16 @@ def test_port_0_is_no_port() -> None:
     assert "nobody answers at 127.0.0.1:0" in verdict.headline
     assert (verdict.why.layer, "MASTER_PORT" in verdict.why.text) == ("software", True)
     assert "free port" in verdict.next
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
+def test_an_address_that_is_each_hosts_own_brings_no_two_together(address: str) -> None:
+    verdict = only(meeting(address, 29500, *CONNECTING, hosts=2).settle())
+    assert (verdict.why.cause, verdict.why.layer) == ("rendezvous", "software")
+    assert "is the host itself" in verdict.why.text
+    verdict = only(meeting(address, 29500, *CONNECTING).settle())
+    assert verdict.why.layer == "network"
+    assert "other hosts" not in verdict.next
 
 
 @pytest.mark.parametrize(("address", "shown"), [

@@ -11,7 +11,7 @@ from frtop_tui.diagnosis.waiting import main_place
 from frtop_tui.job.model import RankView
 from frtop_tui.job.naming import folded, listed
 
-_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def reach(views: Mapping[int, RankView]) -> str:
@@ -37,7 +37,7 @@ def belong_to_heard_hosts(views: Mapping[int, RankView], never: Sequence[int]) -
 
     Others may run where nobody has looked: then that they were never heard of means little.
     """
-    if all(view.identity.job.master_addr in _LOCAL for view in views.values()):
+    if all(view.identity.job.master_addr in LOOPBACK for view in views.values()):
         return True
     spans: dict[str, tuple[int, int]] = {}
     for rank, view in views.items():

@@ -11,6 +11,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.absence import Absence, missing_stacks, stacks_step
+from frtop_tui.diagnosis.certainty import LOOPBACK
 from frtop_tui.diagnosis.points import Point
 from frtop_tui.diagnosis.waiting import main_place
 from frtop_tui.job.model import RankView, Why
@@ -28,7 +29,8 @@ def met_in_vain(views: Mapping[int, RankView], point: Point) -> tuple[str, Absen
     seen = [view for view in waiting if main_place(view) is not None]
     connecting = [view.rank for view in seen if _is_connecting(view)]
     if connecting:
-        return _at_store(job, connecting)
+        hosts = {view.host for view in views.values()}
+        return _at_store(job, connecting, apart=len(hosts) > 1)
     head = "all have entered init_process_group, and it does not finish"
     if seen:
         return head, _after_store([view.rank for view in seen])
@@ -42,7 +44,8 @@ def met_in_vain(views: Mapping[int, RankView], point: Point) -> tuple[str, Absen
     )
 
 
-def _at_store(job: wire.Job, ranks: list[int]) -> tuple[str, Absence]:
+def _at_store(job: wire.Job, ranks: list[int], *, apart: bool) -> tuple[str, Absence]:
+    """`apart`: there are ranks on several hosts."""
     evidence = (f"{folded(ranks)}: inside the connecting to the store, by their stacks",)
     address = _address(job)
     if not address:
@@ -58,15 +61,18 @@ def _at_store(job: wire.Job, ranks: list[int]) -> tuple[str, Absence]:
             " or the init_method"
         )
         return head, Absence(Why("rendezvous", "software", why), step, evidence)
+    if apart and job.master_addr in LOOPBACK:
+        why = f"MASTER_ADDR is {job.master_addr}: on each host that is the host itself"
+        step = "give all ranks one and the same MASTER_ADDR, a name of rank 0's host that all know"
+        return head, Absence(Why("rendezvous", "software", why), step, evidence)
     why = (
         f"they still connect to the job's store at {address}: nobody listens there, or not"
         " all of them can reach it"
     )
     host, port = typed(job.master_addr), job.master_port
-    step = (
-        f"on {host}: ss -ltnp 'sport = :{port}': is it rank 0, or torchrun, that listens?"
-        f" from the other hosts: nc -vz {host} {port}: a firewall, or a wrong address?"
-    )
+    step = f"on {host}: ss -ltnp 'sport = :{port}': is it rank 0, or torchrun, that listens?"
+    if job.master_addr not in LOOPBACK:
+        step += f" from the other hosts: nc -vz {host} {port}: a firewall, or a wrong address?"
     return head, Absence(Why("rendezvous", "network", why), step, evidence)
 
 
