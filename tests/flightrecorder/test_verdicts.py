@@ -242,6 +242,22 @@ def test_what_was_issued_just_before_the_dump_is_no_wait(tmp_path: Path) -> None
     assert opened(tmp_path).verdicts == ()
 
 
+def test_gloo_and_nccl_in_one_job_count_for_themselves(tmp_path: Path) -> None:
+    for backend in ("nccl", "gloo"):
+        ranks = world(3, backend=backend)
+        for one in ranks:
+            one.ran("0", "barrier" if backend == "gloo" else "all_reduce", count=4)
+            if backend == "gloo" and one.rank != 1:
+                one.waits("0", "barrier")
+        written(tmp_path, ranks, f"{backend}_trace_rank_")
+    frame = opened(tmp_path)
+    (verdict,) = frame.verdicts
+    assert verdict.culprits == (1,)
+    assert verdict.op is not None
+    assert (verdict.op.kind, verdict.op.number) == ("barrier", 5)
+    assert [len(view.groups) for view in frame.ranks.values()] == [2, 2, 2]
+
+
 def test_a_job_that_is_through(tmp_path: Path) -> None:
     ranks = world(3)
     for one in ranks:

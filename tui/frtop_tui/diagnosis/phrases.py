@@ -81,9 +81,8 @@ def wait_evidence(point: Point, now_ns: int) -> list[str]:
     oldest = min(point.waits, key=lambda wait: wait.since_ns)
     text = f"rank {oldest.rank} waits in {op_text(point)}"
     if oldest.undated:
-        text += ", its dump does not tell for how long"
-    else:
-        text += f" for {duration((now_ns - oldest.since_ns) / 1e9)}"
+        return [f"{text}{at_line(oldest.op)}; its dump does not tell for how long"]
+    text += f" for {duration((now_ns - oldest.since_ns) / 1e9)}"
     if oldest.op.usual_count:
         text += f" (there usually {usual_text(oldest.op)})"
     text += at_line(oldest.op)

@@ -161,4 +161,7 @@ def _nothing(paths: Sequence[Path], troubles: Sequence[str]) -> Unreadable:
     if troubles:
         return Unreadable(listed(troubles), _NEXT)
     named = listed([str(path) for path in paths])
-    return Unreadable(f"there is no capture and no black box, nor a dump, in {named}", _NEXT)
+    text = f"there is no capture and no black box, nor a dump, in {named}"
+    if any(path.is_dir() for path in paths):
+        text += "; a recorded job of which no rank ends badly leaves no black box"
+    return Unreadable(text, _NEXT)

@@ -14,6 +14,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.export.flightrecorder import entries as told
 from frtop_tui.export.flightrecorder.blocked import blocked_ops, outdated
 from frtop_tui.export.flightrecorder.entries import Dump
 from frtop_tui.export.flightrecorder.ops import Ops, Part
@@ -48,7 +49,7 @@ def frame_of(
     completed: dict[int, int] = {}
     views: dict[int, RankView] = {}
     for one in sorted(ranks.values(), key=lambda r: r.rank):
-        parts = [ops.of(dump) for dump in one.dumps]
+        parts = [ops.of(dump) for dump in _each_once(one.dumps)]
         views[one.rank] = _view(one, job, parts)
         for group, number in (item for part in parts for item in part.completed.items()):
             completed[group] = max(number, completed.get(group, 0))
@@ -93,6 +94,22 @@ def _view(one: _Rank, job: wire.Job, mine: Sequence[Part]) -> RankView:
         pending=tuple(pending),
         look=look,
     )
+
+
+def _each_once(dumps: Sequence[Dump]) -> list[Dump]:
+    """One dump of each recorder: the newest, and of the same moment the one that tells more."""
+    chosen: dict[frozenset[str], Dump] = {}
+    for dump in dumps:
+        backends = frozenset(told.called(entry).backend for entry in dump.lasts.values())
+        other = chosen.get(backends)
+        if other is None or _worth(dump) > _worth(other):
+            chosen[backends] = dump
+    return list(chosen.values())
+
+
+def _worth(dump: Dump) -> tuple[int, bool]:
+    newest = dump.kept[-1] if dump.kept else {}
+    return told.whole(newest.get("record_id")), "frames" in newest
 
 
 def _world_of(dumps: Iterable[Dump], ranks: Mapping[int, object]) -> int:

@@ -12,7 +12,7 @@ from frtop_probe.ring.fold import fold
 from frtop_tui.export.flightrecorder import entries as told
 from frtop_tui.export.flightrecorder.entries import Dump, Entry
 from frtop_tui.job.frames import is_yours
-from frtop_tui.job.naming import listed
+from frtop_tui.job.naming import group_label, listed
 
 _DEFAULT: Final = "default_pg"
 _GLOO: Final = "gloo"
@@ -116,7 +116,7 @@ class Ops:
             members = self._world
         if not members:
             members = tuple(sorted(self._seen.get(name, ())))
-            self._unknown.add(name)
+            self._unknown.add(group_label(name, description))
         backends = sorted(filter(None, self._backends.get(name, ())))
         backend = told.called(last).backend if last is not None else "".join(backends[:1])
         ranks = self._folded.get(members)

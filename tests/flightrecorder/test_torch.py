@@ -1,0 +1,62 @@
+"""What the torch that is installed writes itself, of a real job."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from frtop_tui.diagnosis.report import text
+from frtop_tui.export.opening import open_paths
+
+PROGRAM = Path(__file__).parents[1] / "jobs" / "dumping.py"
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dumps")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    told = {
+        "WORLD_SIZE": "3",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(folder)],
+            env={**os.environ, **told, "RANK": str(rank)},
+        )
+        for rank in range(3)
+    ]
+    try:
+        assert [rank.wait(60) for rank in ranks] == [0, 0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    return folder
+
+
+@pytest.mark.parametrize("name", ["nccl_trace_rank_", "comm_lib_trace_rank_"])
+def test_the_rank_that_has_not_come_is_named(dumps: Path, name: str) -> None:
+    frame = open_paths(sorted(dumps.glob(f"{name}*")))
+    (verdict,) = frame.verdicts
+    assert (verdict.kind, verdict.culprits) == ("not_entered", (1,))
+    said = "\n".join(text(frame))
+    assert "all_reduce #5 of default_pg" in said
+    assert ("dumping.py:" in said) == (name == "nccl_trace_rank_")
+
+
+def test_both_of_a_rank_in_one_folder(dumps: Path) -> None:
+    frame = open_paths([dumps])
+    assert [verdict.culprits for verdict in frame.verdicts] == [(1,)]
+    look = frame.ranks[0].look
+    assert look is not None
+    assert len({op.sequence for op in look.ops}) == len(look.ops)

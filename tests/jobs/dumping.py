@@ -1,0 +1,51 @@
+"""A gloo job of three ranks, dumped while rank 1 does not come: `dumping.py FOLDER`."""
+
+import os
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+folder = Path(sys.argv[1])
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", timeout=timedelta(seconds=300))
+pair = dist.new_group([0, 2])
+tensor = torch.ones(8)
+
+
+def all_have(name: str) -> None:
+    """Says so by a file, and waits for those of the others."""
+    (folder / f"{name}.{rank}").touch()
+    while len(list(folder.glob(f"{name}.*"))) < 3:
+        time.sleep(0.05)
+
+
+def dump() -> None:
+    """What torch writes at a timeout; then this rank is over."""
+    all_have("waiting")
+    time.sleep(1.0)  # until the others are inside
+    (folder / f"nccl_trace_rank_{rank}").write_bytes(c10d._dump_fr_trace(True, True, False))
+    json = c10d._dump_fr_trace_json(True, False)
+    (folder / f"comm_lib_trace_rank_{rank}.json").write_bytes(json)
+    all_have("dumped")
+    os._exit(0)
+
+
+for _ in range(3):
+    dist.all_reduce(tensor)
+if rank != 1:
+    dist.broadcast(tensor, 0, group=pair)
+if rank == 0:
+    dist.send(tensor, 1)
+elif rank == 1:
+    dist.recv(tensor, 0)
+dist.barrier()
+threading.Thread(target=dump, daemon=True).start()
+if rank == 1:
+    time.sleep(300)
+dist.all_reduce(tensor)
