@@ -225,7 +225,7 @@ def test_when_it_is_killed_the_command_is_killed(
     record: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     process = start(record, "import time; print('up'); time.sleep(600)")
-    (child,) = psutil.Process(process.pid).children()
+    child = command_of(process)
     process.kill()
     process.wait()
     until(lambda: not child.is_running() or child.status() == "zombie", "it dies, too")
@@ -235,11 +235,33 @@ def test_the_command_is_in_our_group_and_no_zombie_is_left(
     record: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     process = start(record, "import time; print('up'); time.sleep(600)")
-    (child,) = psutil.Process(process.pid).children()
+    child = command_of(process)
     assert os.getpgid(child.pid) == os.getpgid(process.pid)
     child.terminate()
     assert process.wait(DEADLINE) == -signal.SIGTERM
     assert not psutil.pid_exists(child.pid)
+
+
+def command_of(process: subprocess.Popen[str]) -> psutil.Process:
+    """Not the process that keeps watch with it."""
+    children = psutil.Process(process.pid).children()
+    (child,) = (child for child in children if child.cmdline()[1:3] == ["-u", "-c"])
+    return child
+
+
+def test_what_a_whole_group_is_sent_comes_once(
+    record: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """As `timeout`, `srun` and systemd send it; twice, it may hit a program that is leaving."""
+    process = start(record, COUNTING)
+    for number in (15, 1, 2):
+        os.killpg(process.pid, number)
+    time.sleep(0.5)
+    for number in (3, 10, 12):
+        process.send_signal(number)
+    output, _ = process.communicate(timeout=DEADLINE)
+    assert output == "[1, 2, 3, 10, 12, 15]\n"
+    assert process.returncode == 5
 
 
 INTERRUPTED = """
@@ -327,7 +349,7 @@ def test_in_a_group_without_job_control_it_goes_on(
     record: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     process = start(record, "import os; print('up'); os.kill(os.getpid(), 19); print('on')")
-    (child,) = psutil.Process(process.pid).children()
+    child = command_of(process)
     until(lambda: child.status() == "stopped", "it stops")
     child.send_signal(signal.SIGCONT)
     assert process.communicate(timeout=DEADLINE)[0] == "on\n"

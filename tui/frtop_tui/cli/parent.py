@@ -30,6 +30,8 @@ _BY_KERNEL: Final = 0x80
 """`si_code` of what a terminal sends; it sends it to the whole group."""
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
+_ALL_SENT: Final = 0.05
+"""Seconds until a signal that is sent to many, one by one, has come to all of them."""
 _STILL_STOPPED: Final = 0.05
 """Seconds. `fg` wakes a group one by one: a child that is about to be woken is not stopped."""
 
@@ -43,6 +45,40 @@ def execute(command: list[str], environment: Mapping[str, str]) -> NoReturn:
     for number in RESTORED:
         signal.signal(number, signal.SIG_DFL)
     os.execvpe(command[0], command, environment)  # noqa: S606 - that is the command
+
+
+class Witness:
+    """A process of our group that keeps what it is sent: what it has, the command has, too."""
+
+    def __init__(self) -> None:
+        """Raises OSError when there is no room for another process."""
+        libc = ctypes.CDLL(None)
+        parent = os.getpid()
+        self.pid = os.fork()
+        if not self.pid:
+            try:
+                signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+                libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                os.closerange(0, 1 << 20)
+                while os.getppid() == parent:
+                    signal.pause()
+            finally:
+                os._exit(0)
+
+    def has(self) -> frozenset[int]:
+        """Signals that came to it."""
+        try:
+            with open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+                kept = next(line for line in file if line.startswith("ShdPnd:"))
+        except (OSError, StopIteration):
+            return frozenset()
+        bits = int(kept.split()[1], 16)
+        return frozenset(number for number in range(1, 65) if bits >> (number - 1) & 1)
+
+    def end(self) -> None:
+        with suppress(OSError):
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
 
 
 class Child:
@@ -81,12 +117,16 @@ class Child:
             os.waitpid(self.pid, 0)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             raise OSError(int(number), os.strerror(int(number)), command[0])
+        self._witness = _witness()
+        self._common: frozenset[int] = frozenset()
 
     def wait(self) -> int:
         """Passes signals on until the child has ended; gives its status as of waitpid(2)."""
         while True:
             status = self._reap()
             if status is not None:
+                if self._witness is not None:
+                    self._witness.end()
                 return status
             came = signal.sigwaitinfo(self._kept)
             if came.si_signo != signal.SIGCHLD and not self._got_it(came):
@@ -109,11 +149,20 @@ class Child:
             self._stop_too()
 
     def _got_it(self, came: signal.struct_siginfo) -> bool:
-        """Whether the child has the signal as well: the terminal's, or its own `kill 0`.
-
-        That somebody else meant the whole group cannot be told: then it comes twice.
-        """
-        return came.si_code >= _BY_KERNEL or came.si_pid == self.pid
+        """Whether the child has the signal as well: the terminal's, or sent to all of us."""
+        number, witness = came.si_signo, self._witness
+        if number in self._common:
+            self._common -= {number}
+            return True
+        common: frozenset[int] = frozenset()
+        if witness is not None:
+            time.sleep(_ALL_SENT)
+            common = witness.has()
+            if common:  # what it has, it keeps: another one takes its place
+                witness.end()
+                self._witness = _witness()
+                self._common = common - {number}
+        return number in common or came.si_code >= _BY_KERNEL or came.si_pid == self.pid
 
     def _stop_too(self) -> None:
         """Gives the terminal back to the shell, as the child has when it was stopped.
@@ -124,6 +173,13 @@ class Child:
         with suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as file:  # noqa: PTH123
             if file.read().rpartition(b") ")[2][:1] == b"T":
                 os.kill(os.getpid(), signal.SIGTSTP)
+
+
+def _witness() -> Witness | None:
+    try:
+        return Witness()
+    except OSError:
+        return None  # what a whole group is sent comes twice then
 
 
 def end_like(status: int, before: Callable[[], None]) -> int:
