@@ -335,3 +335,8 @@ def test_ranks_without_the_nonce_belong_to_the_job_that_is_alike(tmp_path: Path)
     frame = blackbox.read(written(tmp_path, [first, second]))
     assert len(frame.ranks) == 4
     assert frame.other_jobs == ()
+
+
+def test_of_an_empty_folder_it_is_said_that_good_ends_leave_nothing(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="no rank ends badly leaves no black box"):
+        open_paths([tmp_path])
