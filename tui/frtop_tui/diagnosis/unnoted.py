@@ -50,7 +50,7 @@ def _in_doubt(view: RankView, wait: Wait) -> bool:
     """Whether it may not be there any more: no sign of life, or its stack is elsewhere."""
     if view.posture == "silent":
         return True
-    if not wait.op.sync or wait.side:
+    if view.look is None or not wait.op.sync or wait.side:
         return False
     place = main_place(view)
     return place is not None and place.sure and place.kind not in places.WAITS | _VAGUE
