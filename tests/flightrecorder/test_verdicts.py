@@ -211,6 +211,27 @@ def test_all_have_issued_it_and_a_single_dump_does_not_tell_more(tmp_path: Path)
     assert exit_status(frame) == 4
 
 
+@pytest.mark.parametrize("aged", [True, False])
+def test_a_device_that_is_behind_what_all_have_issued(tmp_path: Path, *, aged: bool) -> None:
+    ranks = world(4)
+    for one in ranks:
+        one.group("1", range(4), "other")
+        one.ran("0", count=5)
+        if one.rank == 2:
+            one.waits("0")
+        else:
+            one.ran("0")
+        one.waits("0")
+        one.clock_ns += 500_000 * MS * aged
+        one.ran("1", "barrier")
+    frame = opened(written(tmp_path, ranks))
+    (verdict,) = frame.verdicts
+    assert verdict.kind == ("stuck" if aged else "undecided")
+    assert blamed(frame) == ({2} if aged else set())
+    assert "the device of rank 2 is behind: others have completed #6" in verdict.headline
+    assert verdict.victims == "0-1,3"
+
+
 def test_it_is_stuck_when_the_dumps_own_times_show_an_age(tmp_path: Path) -> None:
     ranks = world(3)
     for one in ranks:

@@ -17,6 +17,7 @@ from frtop_tui.diagnosis.behind import behind_of
 from frtop_tui.diagnosis.blame import Blame, Culprits, blame
 from frtop_tui.diagnosis.certainty import belong_to_heard_hosts, doubt, members_known, reach
 from frtop_tui.diagnosis.deaths import Death, deaths_of
+from frtop_tui.diagnosis.devices import behind
 from frtop_tui.diagnosis.inquiry import SUSPECTS_PER_POINT
 from frtop_tui.diagnosis.meeting import met_in_vain
 from frtop_tui.diagnosis.memory import Found, Suspicions, look_stamp
@@ -250,7 +251,7 @@ class Case:
         return made
 
     def _absent(self) -> list[Verdict]:
-        made: dict[tuple[int, ...], Verdict] = {}
+        made: dict[object, Verdict] = {}
         assigned: set[int] = set()
         early = self._kept_by_stopped()
         for point in [*self._ripe, *early]:
@@ -269,10 +270,10 @@ class Case:
                     made[verdict.culprits] = verdict
             elif point.entered_by_all:
                 verdict = self._stuck(point)
-                made[(-len(made) - 1,)] = verdict
+                made[verdict.headline] = verdict
             elif point.unseen and not point.sinks and not point.onward:
                 verdict = self._unseen(point)
-                made[(-len(made) - 1,)] = verdict
+                made[verdict.headline] = verdict
         return list(made.values())
 
     def _kept_by_stopped(self) -> list[Point]:
@@ -328,6 +329,9 @@ class Case:
         return verdict
 
     def _stuck(self, point: Point) -> Verdict:
+        late, number = behind(self._views, point)
+        if late:
+            return words.device_behind(self.frame, point, late, number)
         halted = [
             view
             for rank in point.members

@@ -209,6 +209,29 @@ def stuck(
     )
 
 
+def device_behind(frame: Frame, point: Point, late: Sequence[int], number: int) -> Verdict:
+    """All have issued it, and the devices of a few are not where those of the others are."""
+    label = group_label(point.group.name, point.group.description) if point.group else "its group"
+    head = f"the device of {folded(late)} is behind: others have completed #{number} of {label}"
+    text = f"all have issued {op_text(point)}; this device has not come through what was before it"
+    waiting = {rank for rank in point.members if rank not in late}
+    return Verdict(
+        kind="undecided" if point.undated else "stuck",
+        confidence="suspect",
+        progress="unknown",
+        culprits=() if point.undated else tuple(late),
+        headline=head + (", or its dump is the oldest" if point.undated else ""),
+        why=Why("device", "device", text),
+        next=f"look at the device of {folded(late)}: nvidia-smi, dmesg; what ran there before it?",
+        victims=fold(waiting),
+        group=group_key(point.group),
+        op=OpName(point.kind, number),
+        since_ns=point.told_since_ns,
+        left_s=point.left_s(frame.now_ns),
+        evidence=tuple(wait_evidence(point, frame.now_ns)),
+    )
+
+
 def undecided(frame: Frame, point: Point, reason: str, step: str) -> Verdict:
     """Somebody waits out of the ordinary, and who is to blame cannot be said."""
     return Verdict(
