@@ -19,7 +19,7 @@ from .driving import driven
 
 async def test_jobs_are_told_apart_and_the_one_on_the_screen_is_marked() -> None:
     async with driven(asked_scenes.jobs(), size=(120, 24)) as app:
-        await app.sees("+2 other jobs (J)")
+        await app.sees("llama-70b · attempt 1 · +2 other jobs (J)")
         await app.press("J")
         await app.sees("jobs 3", "> llama-70b", "live, shown", "llama 13b", "node1:29511", "ended")
         assert [

@@ -115,8 +115,9 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     )
     _connection(tensors)
     tensors.add_argument("--rank", type=_rank, required=True, metavar="N", help="global rank")
-    tensors.add_argument("--op", type=_number, default=0, metavar="SEQUENCE",
-                         help="only this pending op (default: all of them)")  # fmt: skip
+    tensors.add_argument("--op", type=_number, default=0, metavar="OP",
+                         help="only this pending op: what its column `op` says, or its number "
+                              "(default: all of them)")  # fmt: skip
     tensors.add_argument("--save", metavar="FILE",
                          help="write the data of one op, as safetensors")  # fmt: skip
     tensors.add_argument("--json", action="store_true", help="as a JSON document")

@@ -17,8 +17,14 @@ LONG_S: Final = 3.0
 """A shorter wait is what ranks do all the time."""
 
 
-def pulse_of(one: JobRanks, now_ns: int) -> JobPulse:
-    """When the job began, and when anything last moved in it as far as is heard."""
+def pulse_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobPulse:
+    """When the job began, and when anything last moved in it as far as is heard.
+
+    Of the one that is judged only when it began: its frame tells the rest, and going over
+    all groups of thousands of ranks once more costs.
+    """
+    if judged:
+        return JobPulse(one.job, one.age_s(now_ns))
     heard = [r for r in one.records if r.ending is None and not r.clock.silent]
     moved = max(map(_moved_ns, heard), default=0)
     waits = [since for record in heard if (since := _waits_ns(record))]

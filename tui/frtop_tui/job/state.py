@@ -134,7 +134,7 @@ class JobState:
         rest = [one for one in jobs if one is not chosen]
         others = tuple(one.job for one in rest)
         running = tuple(one.job for one in rest if one.lives)
-        pulses = tuple(pulse_of(one, now_ns) for one in jobs)
+        pulses = tuple(pulse_of(one, now_ns, judged=one is chosen) for one in jobs)
         if chosen is None:
             return Frame(
                 now_ns=now_ns,

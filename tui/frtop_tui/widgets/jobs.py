@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
@@ -46,7 +46,11 @@ def rows_of(frame: Frame) -> list[JobRow]:
         return rows
     over = frame.health == "ended" or all(r.ending is not None for r in frame.ranks.values())
     lives = bool(frame.ranks) and not over
-    return [JobRow(frame.job, lives, True, pulse_in(frame, frame.job)), *rows]
+    pulse = pulse_in(frame, frame.job)
+    idle = [group.idle_s for group in frame.groups if group.number]
+    if pulse is not None and pulse.quiet_s is None and idle:
+        pulse = replace(pulse, quiet_s=min(idle))
+    return [JobRow(frame.job, lives, True, pulse), *rows]
 
 
 def _title(row: JobRow) -> Span:
