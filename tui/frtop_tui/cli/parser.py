@@ -75,7 +75,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _connection(diagnose)
-    _files(diagnose, "*", "say what a capture or a black box tells, instead of looking live")
+    _files(diagnose, "*", "say what captures, black boxes or dumps tell, instead of looking live")
     diagnose.add_argument("--json", action="store_true", help="as a JSON document")
     diagnose.add_argument(
         "--wait",
@@ -88,10 +88,10 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
 
     opened = verbs.add_parser(
         "open",
-        help="the same screens on what was left: a capture, a folder of black boxes",
+        help="the same screens on what was left: a capture, a folder of black boxes or dumps",
         description="Shows a job as it was. Needs no network and no torch.",
     )
-    _files(opened, "+", "captures, black boxes, or folders of them")
+    _files(opened, "+", "captures, black boxes, Flight Recorder dumps, or folders of them")
     opened.add_argument("--job", metavar="NAME",
                         help="name, run id or address:port (default: the one recorded last)"
                         )  # fmt: skip
