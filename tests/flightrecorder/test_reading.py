@@ -213,6 +213,7 @@ def long_dump(*, stacks: bool) -> bytes:
     one.group("1", range(4), "other")
     one.group("2", range(4), "seldom")
     one.group("3", range(4), "both")
+    one.group("4", range(4), "pipeline")
     one.ran("2", count=3)
     one.waits("2", "broadcast")
     one.ran("3", count=5)
@@ -221,6 +222,8 @@ def long_dump(*, stacks: bool) -> bytes:
         one.ran("1", input_sizes=[[index, 3]])
         if index % 10 == 0:
             one.p2p("3", "send", 1, done=True)
+        if index < 1000:
+            one.p2p("4", "recv", 2, done=True)
         if index == 700:
             one.ran("1", "reduce_scatter", thread_name="a name that comes late")
     one.waits("0")

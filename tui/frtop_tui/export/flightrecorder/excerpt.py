@@ -15,7 +15,7 @@ from typing import Final
 SHORT: Final = 32 * 1024
 """Bytes; what is shorter is read as a whole."""
 _FEW: Final = 1024
-_TRIES: Final = 256
+_TRIES: Final = 4096
 _NUMBER: Final = rb"(?:K.|M..|J....)"
 _LIST: Final = re.compile(rb"X\x07\x00\x00\x00entries(?:q.|r....)\]\((?=\}\()", re.DOTALL)
 _TEXT: Final = re.compile(rb"X..\x00\x00", re.DOTALL)
@@ -41,10 +41,11 @@ def excerpt(data: bytes, keep: int) -> bytes | None:
     if tail <= start or len(unfinished) > _FEW:
         return None
     telling = [m.start() for m in _TEXT.finditer(data, start, tail)]
-    if len(telling) > 4 * _FEW:
-        return None
     wanted = {*telling, *(at for at in unfinished if at >= start)}
-    for sign in set(re.findall(re.escape(group) + _NUMBER, data[start:tail], re.DOTALL)):
+    signs = set(re.findall(re.escape(group) + _NUMBER, data[start:tail], re.DOTALL))
+    if len(signs) > _FEW or len(telling) > 4 * _FEW:
+        return None
+    for sign in signs:
         last = _last(data, sign, p2p + b"\x89", between, start)
         if last is None:
             return None

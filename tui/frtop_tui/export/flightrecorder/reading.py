@@ -21,7 +21,7 @@ from frtop_tui.export.flightrecorder.opcodes import ForeignOpcode, check
 
 MAX_PICKLE: Final = 24 * 1024 * 1024
 """A ring of 20,000 with stacks is a fifth of it. What is unpacked is up to 60 times as large."""
-MAX_JSON: Final = 48 * 1024 * 1024
+MAX_JSON: Final = 32 * 1024 * 1024
 _NEXT: Final = "copy the file again from where it was written, or leave it out"
 _REFUSED: Final = (
     pickle.UnpicklingError,
