@@ -14,7 +14,7 @@ from frtop_tui.job.model import Frame, Health, Posture
 from frtop_tui.widgets import spans, wording
 from frtop_tui.widgets.grid_layout import lay_out, natural, short_hosts
 from frtop_tui.widgets.groups import rows_of, state_of
-from frtop_tui.widgets.headline import folded_hosts
+from frtop_tui.widgets.headline import folded_hosts, health_line
 from frtop_tui.widgets.rank_table import cpu_share
 from frtop_tui.widgets.spans import (
     TONES,
@@ -240,3 +240,15 @@ def test_no_two_postures_share_a_letter() -> None:
 @pytest.mark.parametrize("health", get_args(Health))
 def test_every_health_has_a_tone(health: Health) -> None:
     assert wording.HEALTH_TONE[health] in TONES
+
+
+def test_a_wait_is_no_longer_than_those_who_waited() -> None:
+    frame = scenes.hung()
+    later = replace(frame, now_ns=frame.now_ns + 3600 * S)
+    gone = {
+        rank: replace(view, posture="dead", posture_since_ns=frame.now_ns)
+        for rank, view in frame.ranks.items()
+    }
+    over = replace(later, ranks=gone)
+    assert "HUNG 4m12s" in spans.text_of(health_line(over))
+    assert "HUNG 1h04m" in spans.text_of(health_line(later))

@@ -101,7 +101,7 @@ def recorded_lines(frame: Frame) -> list[str]:
 def _title(frame: Frame) -> str:
     if frame.job is None:
         return f"frtop: {frame.health}"
-    since = duration(max(0.0, (frame.now_ns - frame.since_ns) / 1e9)) if frame.since_ns else ""
+    since = duration(max(0.0, (frame.until_ns - frame.since_ns) / 1e9)) if frame.since_ns else ""
     hosts = len({view.host for view in frame.ranks.values()})
     attempt = f", attempt {frame.job.attempt}" if frame.job.attempt else ""
     health = frame.health.upper() + (f" for {since}" if since else "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from frtop_probe import wire
 
@@ -265,6 +265,10 @@ class JobPulse:
     waits_s: float | None = None  # how long the oldest op that anybody waits in is pending
 
 
+_SINCE_THE_END: Final = frozenset({"dead", "ended", "unheard"})
+"""Healths of which the age is that of the end itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One moment of one job."""
@@ -289,3 +293,15 @@ class Frame:
     recorded: Recorded | None = None  # None: live
     read_only: str = ""  # why nothing may be asked of the ranks, "" if it may
     pulses: tuple[JobPulse, ...] = ()  # of `job` and `other_jobs`
+
+    @property
+    def until_ns(self) -> int:
+        """Up to when what is said has lasted: now, for a wait not beyond its ranks' end."""
+        if self.health in _SINCE_THE_END or not self.ranks:
+            return self.now_ns
+        ends = 0
+        for view in self.ranks.values():
+            if view.posture not in ("dead", "done"):
+                return self.now_ns
+            ends = max(ends, view.posture_since_ns)
+        return min(self.now_ns, ends)

@@ -57,7 +57,7 @@ def health_line(frame: Frame) -> Line:
     """How the job fares and since when; with a wait in it, when that wait times out."""
     word = "NO JOB" if frame.health == "empty" else frame.health.upper()
     if frame.since_ns and frame.health not in ("connecting", "empty"):
-        word += f" {age((frame.now_ns - frame.since_ns) / 1e9)}"
+        word += f" {age(max(0, frame.until_ns - frame.since_ns) / 1e9)}"
     left = [verdict.left_s for verdict in frame.verdicts if verdict.left_s is not None]
     limit = ""
     if left and frame.health not in NOT_KILLED:

@@ -28,13 +28,18 @@ PROGRESS = {
 }
 
 
+def _until(verdict: Verdict, frame: Frame) -> int:
+    """A wait lasts no longer than those who waited; a death is ever longer ago."""
+    return frame.now_ns if verdict.kind == "dead" else frame.until_ns
+
+
 def status(verdict: Verdict, now_ns: int) -> str:
     """Kind, confidence and progress in words: `not entered · confirmed · no progress`."""
     parts = [KINDS[verdict.kind], verdict.confidence]
     if verdict.kind not in ("dead", "mismatch"):
         parts.append(PROGRESS[verdict.progress])
     if verdict.since_ns:
-        parts.append(f"for {age((now_ns - verdict.since_ns) / 1e9)}")
+        parts.append(f"for {age(max(0, now_ns - verdict.since_ns) / 1e9)}")
     return " · ".join(parts)
 
 
@@ -91,7 +96,9 @@ def panel_lines(frame: Frame, width: int) -> list[Line]:
     several = len(frame.verdicts) > 1
     for index, verdict in enumerate(frame.verdicts):
         if several:
-            head = f"{index + 1} of {len(frame.verdicts)}  {status(verdict, frame.now_ns)}"
+            head = (
+                f"{index + 1} of {len(frame.verdicts)}  {status(verdict, _until(verdict, frame))}"
+            )
             rows.append(plain(head, "dim"))
         rows += verdict_lines(verdict, width)
     if frame.verdicts:
@@ -142,7 +149,7 @@ class VerdictPanel(LineView):
         self.frame = frame
         verdicts = frame.verdicts
         if len(verdicts) == 1:
-            self.entitle(f"verdict: {status(verdicts[0], frame.now_ns)}")
+            self.entitle(f"verdict: {status(verdicts[0], _until(verdicts[0], frame))}")
         elif verdicts:
             self.entitle(f"{len(verdicts)} verdicts, root causes first")
         else:
