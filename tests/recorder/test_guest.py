@@ -55,6 +55,26 @@ def test_what_a_signal_handler_raises_is_the_programs(tmp_path: Path) -> None:
     assert not ring.pending()
 
 
+def test_a_folder_named_from_where_the_program_began_stays_there(tmp_path: Path) -> None:
+    program = (
+        FAKE
+        + """
+    import frtop_probe.recorder.recorder as recorder
+    recorder.AGENT_EVERY_S = 0.1
+    init()
+    os.chdir("elsewhere")
+    time.sleep(1)
+    dist.barrier()
+    """
+    )
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (ended,) = run(program, tmp_path / "rings", cwd=tmp_path, FRTOP_DIR="rings")
+    assert (ended.code, ended.err) == (0, "")
+    assert list(elsewhere.iterdir()) == []
+    assert [path.suffix for path in (tmp_path / "rings").iterdir()] == [".ring"]
+
+
 def test_our_thread_takes_no_signal_that_the_program_keeps_for_itself(tmp_path: Path) -> None:
     program = (
         FAKE

@@ -140,7 +140,10 @@ class Life:
                 self.recorder.resume()
                 return
             try:
-                self.recorder = Recorder(create(candidates()))
+                folders = candidates()
+                # An agent serves all folders of its user, and is looked for in the first,
+                # even when there was no room for the ring in it.
+                self.recorder = Recorder(create(folders), folders[0])
             except (FolderError, NoRoom) as error:
                 self._refused = True
                 say(f"recorder off: {error}. Training goes on")

@@ -26,7 +26,7 @@ from frtop_probe.recorder.tensors import Reply, Tensors
 from frtop_probe.recorder.thread import Thread
 from frtop_probe.recorder.writer import Writer
 from frtop_probe.ring import contact, layout
-from frtop_probe.ring.folder import FolderError, folder
+from frtop_probe.ring.folder import FolderError, claim
 from frtop_probe.ring.layout import Cell, Event, Flag, Side, State
 
 AGENT_EVERY_S: Final = 5.0
@@ -39,8 +39,9 @@ PREMUL: Final = 9
 class Recorder:
     """Begun with a ring of its own; `attach` adds torch once it is there."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, home: Path) -> None:
         self.writer = writer
+        self.home = home
         self.pid = os.getpid()
         self.switch = [False]
         self.reduces: deque[tuple[int, Any]] = deque(maxlen=MAX_DECODED)
@@ -255,9 +256,7 @@ class Recorder:
             return
         self._next_agent = now + AGENT_EVERY_S
         try:
-            # The user's folder even when there was no room for the ring in it: an agent
-            # serves all folders of its user, and a second one would not be looked for.
-            trouble = launch.ensure_agent(folder())
+            trouble = launch.ensure_agent(claim(self.home))
         except (OSError, FolderError) as error:
             trouble = f"no agent could be started: {error}; run `frtop agent` on this host"
         if trouble:

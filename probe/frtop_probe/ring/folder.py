@@ -107,7 +107,7 @@ def candidates() -> list[Path]:
     """
     named = os.environ.get("FRTOP_DIR")
     if named:
-        return [claim(Path(named))]
+        return [claim(Path(named).absolute())]  # the program may change its folder
     places = [SHARED_MEMORY, TEMPORARY]
     if not (SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK | os.X_OK)):
         places = [TEMPORARY]
