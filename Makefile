@@ -22,7 +22,7 @@ demo: venv  ## a real job that hangs, and frtop on it
 	$(BIN)/frtop demo
 
 test: venv  ## all tests, several files at a time
-	$(BIN)/pytest -n logical --dist loadfile
+	$(BIN)/pytest -n logical --dist loadfile --no-loadscope-reorder
 
 check: venv  ## formatting, lint, types, layering
 	$(BIN)/ruff format --check .
@@ -40,7 +40,7 @@ docs: venv  ## redraw the README's pictures and keys from the program
 # Another torch needs another environment: torch is the one thing that differs.
 test-torch:  ## recorder and end-to-end tests on another torch: make test-torch TORCH=2.15.0
 	$(MAKE) venv-torch VENV=.venv-torch-$(TORCH)
-	.venv-torch-$(TORCH)/bin/pytest -n logical --dist loadfile -m 'torch or job'
+	.venv-torch-$(TORCH)/bin/pytest -n logical --dist loadfile --no-loadscope-reorder -m 'torch or job'
 
 .PHONY: venv-torch
 venv-torch: $(VENV)/.installed-torch
