@@ -239,6 +239,7 @@ def test_another_agent_that_took_the_cleared_folder_is_not_fought(host: Host) ->
     host.folder.mkdir(mode=0o700)
     second = host.agent()
     first.send_signal(signal.SIGCONT)
+    until(lambda: operator.state().notes, "the first says that its folder was taken")
     new = host.rank("wait", rank=1)
     other = host.operator(second)
     until(lambda: shown(other) == {new.pid}, "the other agent has the new rank")

@@ -72,4 +72,9 @@ class Seat:
                 f"{self._lock.files.folder} was cleared by somebody: ranks that run since before "
                 "cannot be seen by an agent that starts later; set FRTOP_DIR to another folder"
             )
+        else:
+            self._roster.note(
+                f"{self._lock.files.folder} was cleared, and another agent is there now: it has "
+                "the ranks that started since, this one those of before"
+            )
         return taken
