@@ -9,6 +9,7 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Static
@@ -159,7 +160,12 @@ class FrameScreen(Screen[None]):
         """Draws the present frame again, for example after a key changed the view."""
         if self.frame is None or not self.query(Headline):
             return
-        self.draw(self.frame)
+        try:
+            self.draw(self.frame)
+        except NoMatches:
+            # Panes inside containers come a moment after the screen: with the next frame.
+            self.frame = None
+            return
         headline = self.query_one(Headline)
         headline.frame, headline.crumbs = self.frame, self.crumbs()
         headline.badge = plain(f" {self.badge} ", "key") if self.badge else ()
