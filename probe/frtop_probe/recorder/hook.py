@@ -53,32 +53,28 @@ class Signatures:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        # A signal handler that makes or ends groups may come while its thread is in here.
-        self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._pseudo: dict[str, int] = {}
 
     def intern(
         self, known: dict[Key, int], key: Key, operation: Operation, args: Any, group: Group
     ) -> int:
-        """The number of a signature; 0 when the table is full or another thread is in it."""
-        if not self._lock.acquire(blocking=False):
-            return 0
-        try:
-            number = self._enter(describe(operation, args, group.ranks))
-            # Without the group's members, a root cannot be told yet: look again later.
-            if len(known) < MAX_SIGNATURES and group.described:
-                known[key] = number
-        finally:
-            self._lock.release()
+        """The number of a signature; 0 when the table is full.
+
+        Two threads may number one signature twice: that costs less than a lock, which a
+        signal handler that raises at the wrong moment would leave locked.
+        """
+        number = self._enter(describe(operation, args, group.ranks))
+        # Without the group's members, a root cannot be told yet: look again later.
+        if len(known) < MAX_SIGNATURES and group.described:
+            known[key] = number
         return number
 
     def pseudo(self, kind: str) -> int:
         """The number of a signature that is only a name."""
         number = self._pseudo.get(kind, 0)
         if not number:
-            with self._lock:
-                number = self._pseudo[kind] = self._enter({"kind": kind})
+            number = self._pseudo[kind] = self._enter({"kind": kind})
         return number
 
     def _enter(self, signature: dict[str, Any]) -> int:
@@ -171,6 +167,7 @@ def _kernel(  # noqa: C901, PLR0915
     known: dict[Key, int] = {}
     intern, find_site = signatures.intern, core.sites.finder()
     known_groups, adopt = core.groups.known, core.groups.adopt
+    skipped = core.groups.loosen  # a number may be used up by an op that will not be
     pending, queue, finish = core.pending.open, core.pending.queue, core.pending.finish
     waiting, returned = core.pending.waiting, core.pending.returned
     find_waited = waiting.get
@@ -262,6 +259,7 @@ def _kernel(  # noqa: C901, PLR0915
             if not isinstance(error, Exception) or of_handler(error):
                 if sequence:  # the op will not be
                     _fail_quietly(finish, (None, sequence, now, 0, 0, True, None, None), now)
+                skipped()
                 raise
             sequence = 0  # nothing of ours may reach training code
             fail(error)

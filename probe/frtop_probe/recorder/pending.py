@@ -7,8 +7,12 @@ call itself needs no look when the same thread issues the next one.
 
 Some handles never say that they are complete. Those are held weakly as soon as their
 caller has them: Python sees the same object as we do, so its end is the sign that nobody
-waits any more. Every step is one atomic operation on a
-dict or deque: a lock would cost more than all the rest.
+waits any more.
+
+Every step is one atomic operation on a dict or deque: a lock would cost more than all the
+rest. And a signal handler may raise between any two of them, so an op is written down as
+complete before it is closed, and leaves its queue only after that: what is done twice does
+no harm.
 """
 
 from __future__ import annotations
@@ -74,32 +78,32 @@ class Pending:
     def prober(self) -> Callable[[int], None]:
         """A function of the time that looks at the two handles whose turn it is."""
         queue, finish = self.queue, self.finish
-        take, put = self.queue.popleft, self.queue.append
+        turn, drop = self.queue.rotate, self.queue.remove
 
         def probe(now: int) -> None:
-            if not queue:
-                return
             try:
-                entry = take()
+                entry = queue[0]
                 if entry[0].is_completed():
                     finish(entry, now)
+                    drop(entry)
                 else:
-                    put(entry)
+                    turn(-1)
                 if not queue:
                     return
-                entry = take()
+                entry = queue[0]
                 if entry[0].is_completed():
                     finish(entry, now)
+                    drop(entry)
                 else:
-                    put(entry)
-            except IndexError:  # another thread took it
+                    turn(-1)
+            except (IndexError, ValueError):  # another thread took it
                 return
 
         return probe
 
     def _finisher(self) -> Callable[..., None]:
         writer = self._writer
-        close = self.open.pop
+        is_open, close = self.open, self.open.pop
         words, slots = writer.words, writer.shape.slots
         first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
         done_word = layout.SLOT_DONE // 8
@@ -109,22 +113,24 @@ class Pending:
         def finish(entry: Entry, now: int, failed: bool = False) -> None:
             """Writes down that an op is complete; without a handle: that it has returned."""
             work, sequence, issued, site, _, _, _, _ = entry
-            if close(sequence, None) is None:
+            if sequence not in is_open:
                 return
             if now - issued > SUSPICIOUS_NS and work is not None and _failed(work):
                 failed = True
             at = first + sequence % slots * width
             if words[at] == sequence:
                 words[at + done_word] = -now if failed else now
-            if sequence in moved:
-                retire(sequence)
             if not failed:
                 measured[sequence & place] = site, now - issued
+            close(sequence, None)
+            if sequence in moved:
+                retire(sequence)
 
         return finish
 
     def _returner(self) -> Callable[[list[Any], int], None]:
-        writer, finish, close = self._writer, self.finish, self.open.pop
+        writer, finish = self._writer, self.finish
+        is_open, close = self.open, self.open.pop
         words, slots = writer.words, writer.shape.slots
         first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
         done_word = layout.SLOT_DONE // 8
@@ -143,12 +149,12 @@ class Pending:
             if wait > SUSPICIOUS_NS or moved:
                 work = self.unbox(boxed)
                 finish((work, sequence, issued, site, group, True, None, None), now)
-            elif close(sequence, None) is not None:
+            elif sequence in is_open:
                 at = first + sequence % slots * width
                 if words[at] == sequence:
                     words[at + done_word] = now
                 measured[sequence & place] = site, wait
-            # Last of all: a signal handler that raises in here must not lose the op.
+                close(sequence, None)
             entry[0] = entry[6] = None
 
         return returned
@@ -195,14 +201,15 @@ class Pending:
         """
         for _ in range(len(self.loose)):
             try:
-                loose = self.loose.popleft()
-            except IndexError:
+                loose = self.loose[0]
+                entry, returned_ns, caller = loose
+                if caller == thread or now - returned_ns > HANDED_OVER_NS:
+                    self._weaken(entry, now)
+                    self.loose.remove(loose)
+                else:
+                    self.loose.rotate(-1)
+            except (IndexError, ValueError):  # another thread took it
                 return
-            entry, returned_ns, caller = loose
-            if caller == thread or now - returned_ns > HANDED_OVER_NS:
-                self._weaken(entry, now)
-            else:
-                self.loose.append(loose)
 
     def _weaken(self, entry: Entry, now: int) -> None:
         work, sequence, issued, site, group, sync, carried, operation = entry
@@ -272,13 +279,14 @@ class Pending:
 
         With `ended_ns` its handle was dropped then, so at least nobody waits for it.
         """
-        if self.open.pop(sequence, None) is None:
+        if sequence not in self.open:
             return
         writer = self._writer
         at = writer.shape.slots_offset + sequence % writer.shape.slots * layout.SLOT_SIZE
         if writer.words[at // 8] == sequence:
             writer.map[at + layout.SLOT_FLAGS] |= Flag.UNTRACKED
             writer.words[(at + layout.SLOT_DONE) // 8] = ended_ns
+        self.open.pop(sequence, None)
         if sequence in self._moved:
             self._retire(sequence)
 
@@ -309,18 +317,19 @@ class Pending:
     def advance(self) -> None:
         """Saves old pending ops from being overwritten, and says where to start looking."""
         writer = self._writer
-        if not self._moving.acquire(blocking=False):
-            return
-        try:
+        if self._moving.locked():
+            return  # by another thread, or this one before a signal handler took over
+        with self._moving:
             head = writer.cells[Cell.HEAD]
             horizon = head - writer.shape.slots // 2
+            for sequence in list(self._moved):
+                if sequence not in self.open:  # whoever closed it was interrupted there
+                    self._retire(sequence)
             for sequence in list(self.open):
                 if sequence < horizon and sequence not in self._moved:
                     self._move(sequence)
             young = [sequence for sequence in list(self.open) if sequence not in self._moved]
             writer.cells[Cell.OLDEST] = min(min(young, default=head + 1), head + 1)
-        finally:
-            self._moving.release()
 
     def _move(self, sequence: int) -> None:
         writer, shape = self._writer, self._writer.shape

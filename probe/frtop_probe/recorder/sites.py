@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import itertools
 import sys
 import threading
 import warnings
@@ -41,7 +42,7 @@ class Sites:
         self._folders = (*_FOLDERS, torch_folder.rstrip("/") + "/")
         self._inside: dict[str, bool] = {}
         self._numbers: dict[tuple[str, int], int] = {}
-        self._lock = threading.Lock()
+        self._count = itertools.count(1)
 
     def finder(self) -> Callable[[FrameType | None], int]:
         """A function from the hook's caller to the number of the site, 0 for none."""
@@ -72,21 +73,14 @@ class Sites:
         """The number of a frame's line; 0 when the side table has no room for another."""
         key = (frame.f_code.co_filename, frame.f_lineno)
         writer = self._writer
-        # Not waiting for another thread, nor for ourselves: an op without a site is fine.
-        if not self._lock.acquire(blocking=False):
+        number = next(self._count)
+        code = frame.f_code
+        name: str = getattr(code, "co_qualname", code.co_name)
+        if not writer.enter(Side.SITE, number, [*key, name]):
+            writer.cells[Cell.SIDE_LOST] += 1
             return 0
-        try:
-            number = self._numbers.get(key)
-            if number is None:
-                number = len(self._numbers) + 1
-                code = frame.f_code
-                name: str = getattr(code, "co_qualname", code.co_name)
-                if not writer.enter(Side.SITE, number, [*key, name]):
-                    writer.cells[Cell.SIDE_LOST] += 1
-                    return 0
-                self._numbers[key] = number
-        finally:
-            self._lock.release()
+        # Two threads may number one line twice: a lock would cost more (see `Signatures`).
+        self._numbers[key] = number
         return number
 
 
