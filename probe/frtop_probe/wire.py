@@ -196,13 +196,17 @@ class Process(Struct, frozen=True, array_like=True):
 
 
 class TraceFrame(Struct, frozen=True, array_like=True):
-    """One frame, innermost first in its list. `source` is the text of the line, if read."""
+    """One frame, innermost first in its list. `source` is the text of the line, if read.
+
+    `variables` are names and values in words, where a dump was taken with them.
+    """
 
     function: str
     file: str
     line: int
     module: str = ""
     source: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 class ThreadStack(Struct, frozen=True, array_like=True):

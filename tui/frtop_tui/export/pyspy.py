@@ -1,0 +1,210 @@
+"""Dumps of stacks that others took: `py-spy dump --json`, one file per rank, and nothing else.
+
+What a rank does is all that they tell. Ops have no numbers there, groups no names; when it
+was, the file's time tells. With `--locals` they also tell peers and sizes.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from frtop_probe import wire
+from frtop_probe.ring.fold import MAX_RANKS
+from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.errors import Unreadable
+from frtop_tui.job.model import Coverage, Frame, RankView, Recorded
+from frtop_tui.job.naming import folded
+
+SUFFIX: Final = ".pyspy.json"
+KIND: Final = "stacks taken by py-spy"
+OVER: Final = "these are stacks that were written to files: there is nobody to ask"
+MAX_SIZE: Final = 16 * 1024 * 1024
+MAX_THREADS: Final = 512
+MAX_FRAMES: Final = 256
+MAX_VARIABLES: Final = 64
+MAX_TEXT: Final = 400
+_HEAD: Final = 4096
+_NEXT: Final = "take it again: py-spy dump --json --nonblocking --pid PID > rank_N.pyspy.json"
+
+Taken = tuple[str, tuple[wire.ThreadStack, ...], int]
+"""Host, threads, and when the file was written (ns, wall clock)."""
+_Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Variable(msgspec.Struct):
+    name: str
+    repr: str | None = None
+
+
+class _Frame(msgspec.Struct):
+    name: str
+    filename: str = ""
+    line: _Number = 0
+    module: str | None = None
+    variables: list[_Variable] | None = msgspec.field(default=None, name="locals")
+
+
+class _Thread(msgspec.Struct):
+    thread_id: int
+    active: bool
+    owns_gil: bool
+    frames: list[_Frame]
+    pid: _Number = 0
+    thread_name: str | None = None
+    os_thread_id: _Number | None = None
+
+
+_threads = msgspec.json.Decoder(list[_Thread])
+
+
+def is_pyspy(path: Path) -> bool:
+    """Whether a file is called as these are, or begins as they do.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if path.name.endswith(SUFFIX):
+        return True
+    with _opened(path) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return False
+        head = file.read(_HEAD)
+    begin = head.lstrip()[:1] == b"["
+    return begin and b'"thread_id"' in head and b'"pid"' in head
+
+
+def stacks_of(path: Path) -> tuple[wire.ThreadStack, ...]:
+    """The threads of a process, as its file tells them.
+
+    Raises:
+        Unreadable: it cannot be read, is too large, damaged, or something else.
+    """
+    try:
+        threads = _threads.decode(_bytes(path))
+    except (msgspec.DecodeError, RecursionError) as error:
+        text = f"{path} is damaged, or no dump of py-spy ({str(error)[:120]})"
+        raise Unreadable(text, _NEXT) from error
+    if not any(thread.frames for thread in threads):
+        raise Unreadable(f"{path} tells of no thread that runs Python", _NEXT)
+    return tuple(_stack(thread) for thread in threads[:MAX_THREADS])
+
+
+def _stack(thread: _Thread) -> wire.ThreadStack:
+    name = (thread.thread_name or "")[:MAX_TEXT]
+    # Before Python 3.11 threads do not know their native ids, if they are not stopped for it.
+    tid = thread.os_thread_id or (thread.pid if name == "MainThread" else 0)
+    ident = thread.thread_id & (2**64 - 1)
+    frames = tuple(_frame(frame) for frame in thread.frames[:MAX_FRAMES])
+    return wire.ThreadStack(ident, tid, name, thread.active, thread.owns_gil, frames)
+
+
+def _frame(frame: _Frame) -> wire.TraceFrame:
+    return wire.TraceFrame(
+        function=frame.name[:MAX_TEXT],
+        file=frame.filename[:MAX_TEXT],
+        line=frame.line,
+        module=(frame.module or "")[:MAX_TEXT],
+        variables=tuple(
+            (variable.name[:MAX_TEXT], (variable.repr or "")[:MAX_TEXT])
+            for variable in (frame.variables or ())[:MAX_VARIABLES]
+        ),
+    )
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with _opened(path) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise Unreadable(f"{path} is no file", _NEXT)
+            data = file.read(min(status.st_size, MAX_SIZE) + 1)
+    except OSError as error:
+        raise Unreadable(f"{path} cannot be read: {error.strerror}", _NEXT) from error
+    if not data.strip():
+        raise Unreadable(f"{path} is empty: py-spy could not look at that process", _NEXT)
+    if len(data) > MAX_SIZE:
+        raise Unreadable(f"{path} is larger than any dump of py-spy", _NEXT)
+    return data
+
+
+def _opened(path: Path) -> io.BufferedReader:
+    """A fifo in its place must not keep us waiting."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return io.BufferedReader(io.FileIO(descriptor, "r"))
+    except OSError:  # a folder
+        os.close(descriptor)
+        raise
+
+
+def frame_of(
+    folder: Path,
+    ranks: Mapping[int, Taken],
+    notes: Sequence[str] = (),
+    earlier: Mapping[int, Taken] | None = None,
+) -> Frame:
+    """The job that these stacks tell of, judged; `earlier` ones of the same ranks compared.
+
+    Ranks without a file are not heard, and may be the ones to blame.
+    """
+    known = {rank: taken for rank, taken in ranks.items() if 0 <= rank < MAX_RANKS}
+    world = max(known, default=-1) + 1
+    job = wire.Job("", 0, world, name=folder.name or str(folder))
+    before = earlier or {}
+    views = {rank: _view(rank, job, known[rank], before.get(rank)) for rank in sorted(known)}
+    now = max((written for _, _, written in known.values()), default=0)
+    frame = Frame(
+        now_ns=now,
+        wall_ns=now,
+        health="undecided",
+        job=job,
+        ranks=views,
+        coverage=_coverage(world, views),
+        recorded=Recorded(KIND, str(folder), now, notes=tuple(notes)),
+        read_only=OVER,
+    )
+    return replace(Engine().judge(frame).frame, since_ns=0)
+
+
+def _view(rank: int, job: wire.Job, taken: Taken, before: Taken | None) -> RankView:
+    host, threads, written = taken
+    main = next((t for t in threads if t.name == "MainThread"), threads[0] if threads else None)
+    pid = main.tid if main is not None else 0
+    ident = main.ident if main is not None else 0
+    return RankView(
+        rank=rank,
+        host=host,
+        key=rank + 1,
+        identity=wire.Identity(pid, 0, rank, -1, job, main_ident=ident),
+        posture="moving",
+        posture_since_ns=written,
+        heard_ns=written,
+        clock_ns=0,
+        look=_look(rank, pid, threads, written),
+        prior_look=_look(rank, pid, before[1], before[2]) if before is not None else None,
+        stacks_ns=written,
+    )
+
+
+def _look(rank: int, pid: int, threads: tuple[wire.ThreadStack, ...], at: int) -> wire.Look:
+    return wire.Look(rank + 1, at, dumps=(wire.Dump(pid, threads),))
+
+
+def _coverage(world: int, views: Mapping[int, RankView]) -> Coverage:
+    missing = tuple(rank for rank in range(world) if rank not in views)
+    notes = ["how many ranks there are is in no stack: those above the last one are not missed"]
+    if missing:
+        notes.insert(
+            0,
+            f"no stacks of {folded(missing)}: take those, too; a rank that could not be dumped"
+            " may be the one to blame",
+        )
+    return Coverage(world, len(views), missing, notes=tuple(notes))
