@@ -1,0 +1,103 @@
+"""What a program of the zoo begins with: its group, its folder, and how it waits.
+
+A program issues its ops itself, so that its own lines are the call sites:
+
+    job = join()
+    for _ in range(20):
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+TIMEOUT_S: Final = 600
+STEP_S: Final = 0.02
+
+
+@dataclass(slots=True)
+class Job:
+    """One rank of a running program. With `late`, ops are asynchronous and waited for late."""
+
+    rank: int
+    world: int
+    folder: Path
+    late: bool
+    _works: list[Any] = field(default_factory=list)
+
+    def keep(self, work: Any) -> None:
+        """Takes the handle of an op that was issued asynchronously; None of one that was not."""
+        if work is not None:
+            self._works.append(work)
+
+    def wait(self) -> None:
+        """The end of a step: for what was issued and not waited for."""
+        works, self._works = self._works, []
+        for work in works:
+            work.wait()
+
+    def frozen(self) -> None:
+        """From now on the job is doomed. The first rank that says so counts."""
+        with suppress(FileExistsError), (self.folder / "frozen").open("x") as file:
+            file.write(str(time.monotonic_ns()))
+
+    def pipe(self, name: str) -> Path:
+        """A pipe that somebody holds open and nobody writes to: a read of it never ends."""
+        path = self.folder / name
+        with suppress(FileExistsError):
+            os.mkfifo(path)
+        global _held  # noqa: PLW0603 - held open as long as this process lives
+        _held = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        return path
+
+    def all_have(self, name: str, ranks: int | None = None) -> None:
+        """Meets the others without any op: by files in the job's folder."""
+        (self.folder / f"{name}.{self.rank}").touch()
+        while len(list(self.folder.glob(f"{name}.*"))) < (ranks or self.world):
+            time.sleep(0.01)
+
+
+_held = -1
+
+
+def look_around() -> Job:
+    """The rank before it is in any group, for programs about joining."""
+    torch.set_num_threads(1)
+    return Job(
+        int(os.environ["RANK"]),
+        int(os.environ["WORLD_SIZE"]),
+        Path(os.environ["ZOO_FOLDER"]),
+        os.environ["ZOO_MODE"] == "late",
+    )
+
+
+def join(timeout_s: float = TIMEOUT_S) -> Job:
+    """Joins the others; a thread is ready to dump Flight Recorder when that is asked for."""
+    job = look_around()
+    dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
+    pipe = int(os.environ["ZOO_DUMP"])
+    threading.Thread(target=_dump, args=(job, pipe), daemon=True, name="dump").start()
+    return job
+
+
+def _dump(job: Job, pipe: int) -> None:
+    """Waits until the other end of the pipe is closed, then writes what torch would write."""
+    os.read(pipe, 1)
+    c10d: Any = import_module("torch._C._distributed_c10d")
+    folder = job.folder / "fr"
+    folder.mkdir(exist_ok=True)
+    part = folder / f".{job.rank}"
+    part.write_bytes(c10d._dump_fr_trace(True, False, False))
+    part.rename(folder / f"nccl_trace_rank_{job.rank}")
