@@ -8,8 +8,8 @@ import pytest
 
 from diagnosis.scenes import FLOATS, SECOND, Scene, frame, only
 from frtop_probe import wire
+from frtop_probe.agreement import difference
 from frtop_tui.diagnosis.report import exit_status
-from frtop_tui.diagnosis.signatures import difference
 
 MORE = (wire.TensorSpec("float32", (1025,)),)
 DOUBLES = (wire.TensorSpec("float64", (1024,)),)

@@ -1,26 +1,20 @@
 """Whether two ranks issued the same op at the same place: what differs, and what may.
 
-A field is compared only when both sides know it. Some fields legally differ; comparing
-them would call healthy programs diverged.
+Which fields have to agree is told by `frtop_probe.agreement`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.job.groups import Identifier
+from frtop_probe.agreement import SIZELESS, SPLIT, difference
+from frtop_tui.job.groups import Identifier, members_of
 from frtop_tui.job.model import RankView
 
-_ROOT_SIDED_OUTPUT: Final = frozenset({"gather"})
-_ROOT_SIDED_INPUT: Final = frozenset({"scatter"})
-_OWN_SIZES: Final = frozenset({"all_to_all", "all_to_all_single"})
-"""What a rank sends there is its own business; only pairs of splits have to agree."""
-_SIZELESS: Final = frozenset({"barrier", "monitored_barrier"})
-_UNEVEN_ON_NCCL: Final = frozenset({"all_gather", "reduce_scatter"})
-"""NCCL takes these apart into broadcasts or reductions when lists are uneven."""
+MOST_PAIRED = 256
+"""Members of a group whose splits are compared: each with each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,78 +122,28 @@ def _differ(one: wire.Op, other: wire.Op, group: wire.Group) -> str | None:
     return difference(one.signature, other.signature, group.backend)
 
 
-def difference(one: wire.Signature, other: wire.Signature, backend: str = "") -> str | None:
-    """Name of the first field that illegally differs; None if all known ones agree."""
-    if one.kind != other.kind:
-        return "kind"
-    if one.reduce is not None and other.reduce is not None and one.reduce != other.reduce:
-        return "reduce op"
-    if one.root is not None and other.root is not None and one.root != other.root:
-        return "root"
-    return _tensors(one, other, backend)
-
-
-def _tensors(one: wire.Signature, other: wire.Signature, backend: str) -> str | None:
-    """What differs in the tensors, on the sides where they have to be alike."""
-    kind = one.kind
-    if kind in _SIZELESS or "coalesced" in kind:
-        return None
-    found = None
-    if kind not in _ROOT_SIDED_INPUT:
-        found = _specs(one.inputs, other.inputs, sizes=_sizes_count(kind, backend))
-    if found is None and kind not in _ROOT_SIDED_OUTPUT:
-        found = _specs(one.outputs, other.outputs, sizes=_sizes_count(kind, backend))
-    return found
-
-
-def _sizes_count(kind: str, backend: str) -> bool:
-    return kind not in _OWN_SIZES and not (kind in _UNEVEN_ON_NCCL and "gloo" not in backend)
-
-
-def _specs(
-    one: tuple[wire.TensorSpec, ...] | None,
-    other: tuple[wire.TensorSpec, ...] | None,
-    *,
-    sizes: bool,
-) -> str | None:
-    """Compares types and numbers of elements: a reshaped tensor is the same on the wire."""
-    if not one or not other or one == other:
-        return None
-    if {spec.dtype for spec in one} != {spec.dtype for spec in other}:
-        return "dtype"
-    if sizes and sum(map(_elements, one)) != sum(map(_elements, other)):
-        return "size"
-    return None
-
-
-def _elements(spec: wire.TensorSpec) -> int:
-    total = spec.count
-    for length in spec.shape:
-        total *= length
-    return total
-
-
 def _split_disagreement(
     group: wire.Group, number: int, ops: Mapping[int, wire.Op]
 ) -> Disagreement | None:
     """all_to_all: what one sends to another is what that one expects from it."""
     # By position in the group; members are in group order when their order is ascending.
-    members = sorted(ops)
-    known = {
-        rank: op.signature
-        for rank, op in ops.items()
-        if op.signature is not None and op.signature.kind in _OWN_SIZES
-    }
-    if len(known) < 2 or len(known) > 256:
+    members = members_of(group.ranks)
+    known = [
+        (place, rank, op.signature)
+        for place, rank in enumerate(members)
+        if (op := ops.get(rank)) is not None
+        and op.signature is not None
+        and op.signature.kind in SPLIT
+    ]
+    if not 2 <= len(known) <= MOST_PAIRED:
         return None
-    size = next((len(s.in_splits) for s in known.values() if s.in_splits), 0)
-    if size != len(members):
-        return None
-    for i, sender in enumerate(members):
-        sends = known[sender].in_splits if sender in known else None
-        for j, receiver in enumerate(members):
-            takes = known[receiver].out_splits if receiver in known else None
-            if sends and takes and j < len(sends) and i < len(takes) and sends[j] != takes[i]:
+    for i, sender, sent in known:
+        sends = sent.in_splits or ()
+        if len(sends) != len(members):
+            continue
+        for j, receiver, taken in known:
+            takes = taken.out_splits or ()
+            if len(takes) == len(members) and sends[j] != takes[i]:
                 parties = (Party((sender,), ops[sender]), Party((receiver,), ops[receiver]))
                 return Disagreement(group, number, "splits", parties)
     return None
@@ -215,7 +159,7 @@ def wording(signature: wire.Signature | None) -> str:
     if signature.root is not None:
         parts.append(f"root {signature.root}")
     specs = signature.inputs or signature.outputs or ()
-    if specs and signature.kind not in _SIZELESS:
+    if specs and signature.kind not in SIZELESS:
         shown = [f"{s.dtype}[{','.join(map(str, s.shape))}]" for s in specs[:2]]
         parts.append(" ".join(shown) + (" …" if len(specs) > 2 else ""))
     if signature.in_splits or signature.out_splits:
