@@ -128,11 +128,11 @@ class Case:
         """Why `told` or `confirmed` is not so, in a line."""
         if not verdicts:
             return "nothing was said"
-        wrong = []
+        wrong: list[str] = []
         for truth in self.truths:
-            tries = [truth.amiss(verdict) for verdict in verdicts]
+            tries: list[list[str]] = [truth.amiss(verdict) for verdict in verdicts]
             if all(tries):
-                wrong += sorted(tries, key=len)[0]
+                wrong += min(tries, key=len)
         if len(verdicts) != len(self.truths):
             wrong.append(f"{len(verdicts)} verdicts, not {len(self.truths)}")
         if not wrong and not self.confirmed(verdicts):
