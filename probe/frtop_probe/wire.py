@@ -61,7 +61,8 @@ class Op(Struct, frozen=True, array_like=True):
 
     `done_ns` is 0 while pending and negative when it failed at that time. `thread` is
     the pthread ident that py-spy also reports. `usual_ns` is the smoothed wait of the
-    call site over `usual_count` ops. `timeout_ms` 0 means the group's.
+    call site over `usual_count` ops. `timeout_ms` 0 means the group's. `started_ns` is when
+    its device was seen to work on it; 0: not, or nobody looks.
     """
 
     sequence: int
@@ -79,6 +80,7 @@ class Op(Struct, frozen=True, array_like=True):
     timeout_ms: int = 0
     usual_ns: int = 0
     usual_count: int = 0
+    started_ns: int = 0
 
     @property
     def pending(self) -> bool:

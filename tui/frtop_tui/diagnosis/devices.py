@@ -3,27 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
 
+from frtop_probe import wire
 from frtop_tui.diagnosis.points import Point, front_number, local_number
 from frtop_tui.job.model import RankView
 
+_TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "barrier", "all_to_all")
+"""Ops that no device is through with before all have come."""
 
-def behind(views: Mapping[int, RankView], point: Point) -> tuple[tuple[int, ...], int]:
-    """Members whose devices are still at an op that those of most have completed; and which.
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Devices of `ranks` are still at op `number`, or before it where they have not `begun` it.
+
+    Those of the others have completed it, or at least begun.
+    """
+
+    ranks: tuple[int, ...]
+    number: int
+    begun: bool = True
+
+
+def behind(views: Mapping[int, RankView], point: Point) -> Behind | None:
+    """Members whose devices are where those of the others were before.
 
     Only of dumps, where all have issued the op of `point`; else nobody.
     """
     group = point.group
     if group is None or point.number is None:
-        return (), 0
-    oldest: dict[int, int] = {}
+        return None
+    oldest: dict[int, wire.Op | None] = {}
     for rank in point.members:
         view = views.get(rank)
         if view is None or not view.dumped or front_number(view, group) < point.number:
-            return (), 0
+            return None
         mine = local_number(view, group)
-        numbers = [op.number for op in view.pending if op.group == mine and not op.p2p]
-        oldest[rank] = min(numbers, default=front_number(view, group) + 1)
-    first = min(oldest.values(), default=0)
-    last = tuple(rank for rank, number in oldest.items() if number == first)
-    return (last, first) if 2 * len(last) < len(oldest) else ((), 0)
+        unfinished = (op for op in view.pending if op.group == mine and not op.p2p)
+        oldest[rank] = min(unfinished, key=lambda op: op.number, default=None)
+    first = min((op.number for op in oldest.values() if op is not None), default=0)
+    last = {rank: op for rank, op in oldest.items() if op is not None and op.number == first}
+    if len(last) < len(oldest):
+        return Behind(tuple(last), first) if _are_few(last, len(oldest)) else None
+    waiting = tuple(rank for rank, op in last.items() if not op.started_ns)
+    if len(waiting) == len(last) or 2 * len(waiting) > len(last):
+        return None
+    told = all(_tells_starts(views[rank]) for rank in waiting)
+    return Behind(waiting, first, begun=False) if waiting and told else None
+
+
+def _are_few(last: Mapping[int, wire.Op], members: int) -> bool:
+    """Whether it is these who are behind, and not the others who may be ahead."""
+    together = all(
+        op.signature is not None and op.signature.kind.startswith(_TOGETHER) for op in last.values()
+    )
+    return 2 * len(last) < members or (together and 2 * len(last) == members)
+
+
+def _tells_starts(view: RankView) -> bool:
+    """Whether its recorder notes starts: not if it has completed ops without any."""
+    ops = view.look.ops if view.look is not None else ()
+    return any(op.started_ns for op in ops) or not any(op.done_ns for op in ops)

@@ -19,13 +19,26 @@ def progress_of(view: RankView, now_ns: int) -> tuple[Progress, str]:
     if view.posture == "stopped":
         return "none", "its process is stopped"
     if view.dumped:
-        return "unknown", "a single dump does not tell whether it moves"
+        return _between_dumps(view)
     active = last_activity_ns(view)
     if active and now_ns - view.clock_ns - active < RECENT_NS:
         return "active", "it still issues ops"
     if view.look is None or view.prior_look is None:
         return "unknown", "not looked at twice yet"
     return _between(view, view.prior_look, view.look)
+
+
+def _between_dumps(view: RankView) -> tuple[Progress, str]:
+    """What has changed from one dump of a rank to another."""
+    new, old = view.look, view.prior_look
+    if new is None or old is None:
+        return "unknown", "a single dump does not tell whether it moves"
+    if new.present is not None and old.present is not None and _moved(old.present, new.present):
+        return "active", "it has issued or completed ops between two dumps"
+    seconds = (new.at_ns - old.at_ns) / 1e9
+    if seconds * 1e9 < RECENT_NS:
+        return "unknown", "that its dumps are some seconds apart is not known"
+    return "none", f"nothing issued, nothing completed in {seconds:.1f}s between two dumps"
 
 
 def _between(view: RankView, old: wire.Look, new: wire.Look) -> tuple[Progress, str]:

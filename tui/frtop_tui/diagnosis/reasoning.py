@@ -329,9 +329,12 @@ class Case:
         return verdict
 
     def _stuck(self, point: Point) -> Verdict:
-        late, number = behind(self._views, point)
-        if late:
-            return words.device_behind(self.frame, point, late, number)
+        late = behind(self._views, point)
+        if late is not None:
+            progress = progress_of(self._views[late.ranks[0]], self._now)[0]
+            made = words.device_behind(self.frame, point, late, progress)
+            key = ("device", point.id, late.ranks)
+            return self._confirmed(made, key, look_stamp([self._views[r] for r in late.ranks]))
         halted = [
             view
             for rank in point.members

@@ -16,7 +16,8 @@ from frtop_tui.job.naming import duration, job_call, job_title, shortened
 from frtop_tui.job.printable import printable
 from frtop_tui.job.pulse import known_jobs, others_text, pulse_in
 
-HUNG = frozenset({"dead", "mismatch", "cycle", "stuck"})
+HUNG = frozenset({"dead", "mismatch", "cycle"})
+MAY_MOVE = frozenset({"not_entered", "stuck"})
 ENOUGH = frozenset({"healthy", "ended", "starting"})
 MOST_HOSTS: Final = 4
 """So many hosts that are not heard are told with their reasons."""
@@ -118,9 +119,9 @@ def exit_status(frame: Frame) -> int:
     say, 5 held up or slow.
     """
     verdicts = frame.verdicts
-    if any(v.kind in HUNG or (v.kind == "not_entered" and v.progress == "none") for v in verdicts):
+    if any(v.kind in HUNG or (v.kind in MAY_MOVE and v.progress == "none") for v in verdicts):
         return 3
-    if any(v.kind in ("not_entered", "slow") for v in verdicts):
+    if any(v.kind in MAY_MOVE or v.kind == "slow" for v in verdicts):
         return 5
     if verdicts or not frame.coverage.complete or frame.health not in ENOUGH:
         return 4

@@ -11,6 +11,7 @@ from dataclasses import replace
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.absence import Absence
 from frtop_tui.diagnosis.blame import Blame, Culprits
+from frtop_tui.diagnosis.devices import Behind
 from frtop_tui.diagnosis.phrases import (
     at_line,
     group_key,
@@ -27,6 +28,7 @@ from frtop_tui.diagnosis.signatures import Disagreement, wording
 from frtop_tui.job.model import (
     Frame,
     OpName,
+    Progress,
     RankView,
     Verdict,
     Why,
@@ -209,23 +211,28 @@ def stuck(
     )
 
 
-def device_behind(frame: Frame, point: Point, late: Sequence[int], number: int) -> Verdict:
+def device_behind(frame: Frame, point: Point, late: Behind, progress: Progress) -> Verdict:
     """All have issued it, and the devices of a few are not where those of the others are."""
     label = group_label(point.group.name, point.group.description) if point.group else "its group"
-    head = f"the device of {folded(late)} is behind: others have completed #{number} of {label}"
-    text = f"all have issued {op_text(point)}; this device has not come through what was before it"
-    waiting = {rank for rank in point.members if rank not in late}
+    named = folded(late.ranks)
+    if late.begun:
+        head = f"the device of {named} is behind: others have completed #{late.number} of {label}"
+        text = f"all have issued {op_text(point)}; this device is not through with #{late.number}"
+    else:
+        head = f"the device of {named} has not begun #{late.number} of {label}: others are at it"
+        text = f"all have issued {op_text(point)}; what came before it keeps this device"
+    waiting = {rank for rank in point.members if rank not in late.ranks}
     return Verdict(
-        kind="undecided" if point.undated else "stuck",
+        kind="stuck",
         confidence="suspect",
-        progress="unknown",
-        culprits=() if point.undated else tuple(late),
+        progress=progress,
+        culprits=late.ranks,
         headline=head + (", or its dump is the oldest" if point.undated else ""),
         why=Why("device", "device", text),
-        next=f"look at the device of {folded(late)}: nvidia-smi, dmesg; what ran there before it?",
+        next=f"look at the device of {named}: nvidia-smi, dmesg; what ran there before it?",
         victims=fold(waiting),
         group=group_key(point.group),
-        op=OpName(point.kind, number),
+        op=OpName(point.kind, late.number),
         since_ns=point.told_since_ns,
         left_s=point.left_s(frame.now_ns),
         evidence=tuple(wait_evidence(point, frame.now_ns)),
