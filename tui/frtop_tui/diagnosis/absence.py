@@ -27,7 +27,7 @@ class Absence:
 
 def absence_of(view: RankView, now_ns: int) -> Absence:
     """Why `view`, which is alive and not blocked in an op, is not there."""
-    if view.dumped:
+    if view.dumped and not view.threads:
         return _by_dump(view)
     for explain in _EXPLANATIONS:
         found = explain(view, now_ns)
@@ -91,10 +91,12 @@ def _stopped(view: RankView, now_ns: int) -> Absence | None:
 
 
 def _holds_gil(view: RankView, now_ns: int) -> Absence | None:
-    if view.posture != "silent":
+    owner = next((thread for thread in view.threads if thread.owns_gil), None)
+    # Without a beat only a sleeper tells: who runs Python code has the GIL as well.
+    asleep = view.present is None and owner is not None and not owner.active
+    if view.posture != "silent" and not asleep:
         return None
     since = _beat_age(view, now_ns)
-    owner = next((thread for thread in view.threads if thread.owns_gil), None)
     if owner is not None and owner.frames:
         frame = next((f for f in owner.frames if "/torch/" not in f.file), owner.frames[0])
         source = f" `{frame.source}`" if frame.source else ""

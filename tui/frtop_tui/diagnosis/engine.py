@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from frtop_tui.diagnosis.camps import judged_by_stacks
 from frtop_tui.diagnosis.deaths import deaths_of
 from frtop_tui.diagnosis.inquiry import Inquiry, Wanted, in_question
 from frtop_tui.diagnosis.lasting import lasting, lasting_texts
@@ -59,6 +60,9 @@ class Engine:
             self._begin(job)
         if not frame.ranks:
             return Judgement(frame)
+        by_stacks = judged_by_stacks(frame)
+        if by_stacks is not None:
+            return Judgement(by_stacks)
         case = Case(frame, self._suspicions, self._found)
         found = tuple(case.verdicts()[:MOST_VERDICTS])
         self._suspicions.forget(frame.now_ns)

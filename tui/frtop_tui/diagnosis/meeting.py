@@ -27,7 +27,7 @@ def met_in_vain(views: Mapping[int, RankView], point: Point) -> tuple[str, Absen
     waiting = [views[rank] for rank in sorted(point.waiting)]
     job = waiting[0].identity.job
     seen = [view for view in waiting if main_place(view) is not None]
-    connecting = [view.rank for view in seen if _is_connecting(view)]
+    connecting = [view.rank for view in seen if is_connecting(view)]
     if connecting:
         hosts = {view.host for view in views.values()}
         return _at_store(job, connecting, apart=len(hosts) > 1)
@@ -86,7 +86,7 @@ def _after_store(ranks: list[int]) -> Absence:
     return Absence(Why("transport", "network", why), step, evidence)
 
 
-def _is_connecting(view: RankView) -> bool:
+def is_connecting(view: RankView) -> bool:
     """Whether the main thread makes its client of the store: that waits for all the others."""
     stack = view.main_stack
     return stack is not None and any(

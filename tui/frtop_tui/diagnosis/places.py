@@ -97,15 +97,22 @@ _FRAMES: Final[tuple[_Sign, ...]] = (
         r"torch/distributed/(distributed_c10d|c10d_logger|_functional_collectives|nn/functional)",
         "collective",
     ),
-    _frame(r"torch/distributed/(rendezvous|elastic)", "store"),
+    # Not all of elastic: programs that it starts have it outermost.
+    _frame(r"torch/distributed/(rendezvous\.py$|elastic/(rendezvous|utils)/)", "store"),
     _frame("", "backward", function="_engine_run_backward"),
     _frame(r"torch/(cuda|accelerator)", "device", function="^synchronize$"),
-    _frame(r"torch/_inductor", "compiling"),
+    # Not what only runs the compiled code.
+    _frame(r"torch/_inductor/(?!output_code|utils|cudagraph_trees|runtime/)", "compiling"),
     _frame(r"torch/_dynamo", "compiling", reach=3),
     _frame(r"^<frozen importlib", "importing", reach=3),
 )
 """How deep a frame may lie, its file, its function, and what it means."""
 _LEAVES: Final[tuple[_Sign, ...]] = (
+    _frame(
+        r"/(pathlib(/_local|/__init__)?|shutil|gzip|bz2|lzma|zipfile|tarfile|tempfile)\.py$",
+        "file_io",
+    ),
+    _frame(r"/(torch/serialization|numpy/lib/[_\w]*npyio[_\w]*)\.py$", "file_io"),
     _frame(r"/(threading|queue|multiprocessing/synchronize)\.py$", "lock"),
     _frame(r"/(socket|ssl|http/client|selectors)\.py$", "socket"),
 )
@@ -173,11 +180,16 @@ def place_line(frame: wire.TraceFrame) -> str:
     return f"{frame_line(frame)} ({frame.function})"
 
 
+def bare_name(frame: wire.TraceFrame) -> str:
+    """`accept` of `socket.accept`: newer Pythons give functions their full names."""
+    return frame.function.rpartition(".")[2]
+
+
 def _library_kind(frames: tuple[wire.TraceFrame, ...]) -> Kind | None:
     """What the frames of known libraries say, the innermost known one first."""
     for depth, frame in enumerate(frames):
         for reach, file, function, kind in _FRAMES:
-            if depth < reach and file.search(frame.file) and function.search(frame.function):
+            if depth < reach and file.search(frame.file) and function.search(bare_name(frame)):
                 rendezvous = kind == "collective" and _is_rendezvous(frames[: depth + 3])
                 return "store" if rendezvous else kind
     leaf = frames[0].file
@@ -185,7 +197,7 @@ def _library_kind(frames: tuple[wire.TraceFrame, ...]) -> Kind | None:
 
 
 def _is_rendezvous(frames: tuple[wire.TraceFrame, ...]) -> bool:
-    names = {frame.function for frame in frames}
+    names = {bare_name(frame) for frame in frames}
     return bool(names & {"init_process_group", "_store_based_barrier", "_new_process_group_helper"})
 
 
@@ -194,7 +206,7 @@ def _serves(frames: tuple[wire.TraceFrame, ...]) -> bool:
     leaf = frames[0]
     if leaf.file.endswith("/selectors.py"):
         return any(_SERVERS.search(frame.file) for frame in frames[1:3])
-    accepts = leaf.file.endswith("/socket.py") and leaf.function == "accept"
+    accepts = leaf.file.endswith("/socket.py") and bare_name(leaf) == "accept"
     return accepts or bool(_SERVERS.search(leaf.file))
 
 

@@ -10,7 +10,6 @@ import io
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -171,7 +170,7 @@ def frame_of(
         recorded=Recorded(KIND, str(folder), now, notes=tuple(notes)),
         read_only=OVER,
     )
-    return replace(Engine().judge(frame).frame, since_ns=0)
+    return Engine().judge(frame).frame
 
 
 def _view(rank: int, job: wire.Job, taken: Taken, before: Taken | None) -> RankView:

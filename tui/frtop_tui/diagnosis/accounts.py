@@ -1,0 +1,272 @@
+"""Verdicts from stacks alone, put into words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.absence import Absence, absence_of, stacks_step
+from frtop_tui.diagnosis.calls import DEFAULT_GROUP, Call, order_of
+from frtop_tui.diagnosis.meeting import is_connecting
+from frtop_tui.diagnosis.phrases import has, wait_text, who
+from frtop_tui.diagnosis.stands import Stand
+from frtop_tui.job.model import Frame, OpName, Verdict, Why
+from frtop_tui.job.naming import folded
+
+MOST_TOLD: Final = 4
+_AGAIN: Final = "take the stacks of all ranks again some seconds later, and open both"
+_ONCE: Final = "whether anything moves: stacks were taken once"
+
+
+@dataclass(frozen=True, slots=True)
+class Camp:
+    """Ranks that are in the same call at the same place."""
+
+    call: Call
+    stands: tuple[Stand, ...]
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(sorted(stand.rank for stand in self.stands))
+
+    @property
+    def text(self) -> str:
+        return f"{folded(self.ranks)} in {self.call.text}"
+
+
+def not_entered(
+    frame: Frame, camps: Sequence[Camp], blamed: Sequence[Stand], others: Sequence[Stand]
+) -> Verdict:
+    """`blamed` are away for one cause while `camps` wait; `others` are not there either."""
+    camp, culprits = camps[0], tuple(sorted(stand.rank for stand in blamed))
+    waiting = [rank for one in camps for rank in one.ranks]
+    absence = absence_of(blamed[0].view, frame.now_ns) if not _leaves(blamed[0]) else _gone()
+    evidence = [*map(_inside_text, camps[:MOST_TOLD])]
+    evidence += _position(blamed[0], camp)
+    evidence += [*absence.evidence, f"rank {blamed[0].rank}: {blamed[0].shown}"]
+    evidence += [f"rank {s.rank} is not there either: it {doing_text(s)}" for s in others[:3]]
+    return Verdict(
+        kind="not_entered",
+        confidence="suspect",
+        progress=blamed[0].progress,
+        culprits=culprits,
+        headline=_absent_text(frame, camp, culprits, waiting),
+        why=absence.why,
+        next=absence.next,
+        victims=fold(waiting),
+        op=OpName(camp.call.kind),
+        evidence=tuple(evidence),
+        missing=(*absence.missing, *_missing(frame, camps, blamed)),
+    )
+
+
+def undecided_outside(frame: Frame, camps: Sequence[Camp], outside: Sequence[Stand]) -> Verdict:
+    """Some are inside, some are not, and whether these are to blame the stacks do not tell."""
+    first = outside[0]
+    head = "; ".join(camp.text for camp in camps[:2])
+    named = ", ".join(f"rank {s.rank} {doing_text(s)}" for s in outside[:3])
+    more = f", {len(outside) - 3} more are outside, too" if len(outside) > MOST_TOLD - 1 else ""
+    if any(stand.left for stand in outside):
+        reason, step = "these have come out of a call between two dumps, so it moves", _AGAIN
+    elif all(stand.doing == "unclear" for stand in outside):
+        reason = "what such a line waits for no Python stack shows: an op, a lock, a sleep"
+        step = stacks_step(first.view, native=True)
+    else:
+        reason = "so many are outside that they may be on their way, or in another group"
+        step = _AGAIN
+    evidence = [*map(_inside_text, camps[:MOST_TOLD]), *_position(first, camps[0])]
+    return _undecided(
+        frame, camps, f"{head}; {named}{more}", reason, step, outside=outside, evidence=evidence
+    )
+
+
+def together(frame: Frame, camp: Camp) -> Verdict:
+    """All that were seen are in the same call at the same place."""
+    head = f"all that were seen are in the same call: {camp.text}"
+    connecting = [s.rank for s in camp.stands if is_connecting(s.view)]
+    if frame.coverage.unheard:
+        reason = f"{folded(frame.coverage.unheard)} may be the one that is missing, or none is"
+        step = f"take the stacks of {folded(frame.coverage.unheard)}, too; or read its output"
+    elif connecting:
+        reason = "they connect to the job's store, or wait there for ranks of which no stacks are"
+        step = "are there more ranks than these? print MASTER_ADDR and MASTER_PORT of all of them"
+    elif camp.call.role == "meeting":
+        reason = "a rank of which there are no stacks has not come, or they cannot connect"
+        step = "are there more ranks than these? if not: can these hosts reach each other?"
+    else:
+        reason = (
+            "either it has only begun, or the device or the transport does not finish it, or"
+            " they are not in the same one of its turns: stacks have no numbers"
+        )
+        step = f"{_AGAIN}; run it under `frtop run`: then ops have numbers"
+    return _undecided(frame, [camp], head, reason, step)
+
+
+def apart(frame: Frame, camps: Sequence[Camp]) -> Verdict:
+    """All are inside, but not of the same call: nobody can be blamed for being alone."""
+    main, other = camps[0], camps[1]
+    order, shown = order_of(other.stands[0].path, main.stands[0].path)
+    mine = folded(other.ranks)
+    plural = "are" if len(other.ranks) > 1 else "is"
+    head = f"{other.text}, {main.text}"
+    evidence = [*map(_inside_text, camps[:MOST_TOLD])]
+    alike = main.call.kind == other.call.kind
+    if order in ("further", "behind"):
+        ahead = order == "further"
+        head += f": {mine} {plural} {'further on' if ahead else 'behind'} by its lines"
+        front, back = (other, main) if ahead else (main, other)
+        evidence.append(f"by lines, if no loop leads back: {shown}")
+        reason = (
+            f"{folded(front.ranks)} may have left out what {folded(back.ranks)}"
+            f" {'wait' if len(back.ranks) > 1 else 'waits'} in, or gone on after it"
+        )
+    else:
+        reason = "which of these comes first in the program their stacks do not tell"
+    reason += "; or they are calls of different groups"
+    if alike:
+        reason += "; or one op, called from two places"
+    step = f"compare the calls of ranks {main.ranks[0]} and {other.ranks[0]} before these lines"
+    return _undecided(frame, camps, head, reason, step, evidence=evidence)
+
+
+def ring(frame: Frame, stands: Sequence[Stand]) -> Verdict:
+    """Sends and receives that wait for each other; if nothing moves, they will for ever."""
+    waits = [f"rank {s.rank} in {s.call.text}" for s in stands if s.call is not None]
+    still = all(stand.progress == "none" for stand in stands)
+    head = f"they wait for each other: {', '.join(waits[:MOST_TOLD])}"
+    text = "each needs the other first: sends and receives meet in the wrong order"
+    kind = stands[0].call.kind if stands[0].call is not None else ""
+    return Verdict(
+        kind="cycle" if still else "undecided",
+        confidence="suspect",
+        progress="none" if still else "unknown",
+        culprits=(),
+        headline=head,
+        why=Why(
+            "cycle" if still else "unknown",
+            "software",
+            text if still else f"{text}; or what was sent before, without waiting, is on its way",
+        ),
+        next="pair each send with a receive: on one of them the other first, or batch_isend_irecv"
+        if still
+        else _AGAIN,
+        victims=fold(stand.rank for stand in stands),
+        parties=tuple((stand.rank,) for stand in stands),
+        op=OpName(kind),
+        evidence=tuple(f"rank {s.rank}: {s.shown}" for s in stands[:MOST_TOLD]),
+        missing=_missing(frame, [], stands),
+    )
+
+
+def cause_of(stand: Stand, now_ns: int) -> str:
+    """The word for why a rank is not there."""
+    return "out_of_loop" if _leaves(stand) else absence_of(stand.view, now_ns).why.cause
+
+
+def doing_text(stand: Stand) -> str:
+    """`loads data at train.py:14 (main)`."""
+    at = f" at {stand.place.line}" if stand.place.line else ""
+    if stand.call is not None:
+        return f"is in {stand.call.text}"
+    if stand.doing == "unclear":
+        return f"sleeps in a C call{at}"
+    return f"{absence_of(stand.view, 0).why.text.removeprefix('MainThread ')}"
+
+
+def moving_text(inside: Sequence[Stand]) -> str:
+    """For a job that was seen to move."""
+    moved = [stand.rank for stand in inside if stand.progress == "active"]
+    still = [stand.rank for stand in inside if stand.progress != "active"]
+    text = f"{folded(moved)} in a collective that {'is' if len(moved) == 1 else 'are'} not where"
+    text += " an earlier dump had it" if len(moved) == 1 else " an earlier dump had them"
+    return f"{text}: the job moves" + (f"; {wait_text(still)} at the same place" if still else "")
+
+
+def _undecided(
+    frame: Frame,
+    camps: Sequence[Camp],
+    head: str,
+    reason: str,
+    step: str,
+    *,
+    outside: Sequence[Stand] = (),
+    evidence: Sequence[str] = (),
+) -> Verdict:
+    stands = [stand for camp in camps for stand in camp.stands]
+    parties = [camp.ranks for camp in camps]
+    if outside:
+        parties.append(tuple(sorted(stand.rank for stand in outside)))
+    return Verdict(
+        kind="undecided",
+        confidence="suspect",
+        progress="unknown",
+        culprits=(),
+        headline=head,
+        why=Why("unknown", "unknown", reason),
+        next=step,
+        victims=fold(stand.rank for stand in stands),
+        parties=tuple(parties) if len(parties) > 1 else (),
+        op=OpName(camps[0].call.kind),
+        evidence=tuple(evidence or map(_inside_text, camps[:MOST_TOLD])),
+        missing=_missing(frame, [], stands),
+    )
+
+
+def _absent_text(
+    frame: Frame, camp: Camp, culprits: tuple[int, ...], waiting: Sequence[int]
+) -> str:
+    named, call = who(frame.ranks, culprits), camp.call
+    rest = [rank for rank in waiting if rank not in camp.ranks]
+    more = f"; {wait_text(rest)} elsewhere" if rest else ""
+    if call.role == "implicit":
+        has_not = f"{named} {'is' if len(culprits) == 1 else 'are'} in no op"
+        return f"{has_not}; {wait_text(camp.ranks)} in {call.text}{more}"
+    if call.role == "p2p" and call.peer in culprits:
+        answered = "sent" if "recv" in call.kind else "received"
+        return (
+            f"{named} {has(culprits)} not {answered}; {wait_text(camp.ranks)} in {call.text}{more}"
+        )
+    return f"{named} {has(culprits)} not entered {call.text}; {wait_text(camp.ranks)}{more}"
+
+
+def _inside_text(camp: Camp) -> str:
+    thread = next((stand.thread for stand in camp.stands if stand.thread), "")
+    through = f", in thread {thread}, for which the main one waits" if thread else ""
+    return f"{camp.text}{through}"
+
+
+def _position(stand: Stand, camp: Camp) -> list[str]:
+    """Where in the program a rank is that is not inside, beside those who are."""
+    order, shown = order_of(stand.path, camp.stands[0].path)
+    if order == "further":
+        return [f"rank {stand.rank} is further on, if no loop leads back: {shown}"]
+    if order == "behind":
+        return [f"rank {stand.rank} is before that call, if no loop led back: {shown}"]
+    return []
+
+
+def _missing(frame: Frame, camps: Sequence[Camp], stands: Sequence[Stand]) -> tuple[str, ...]:
+    found = []
+    if camps and any(c.call.group != DEFAULT_GROUP and c.call.peer is None for c in camps):
+        found.append("the group: stacks name none, so that it may be one without those named")
+    if any(camp.call.role == "meeting" for camp in camps):
+        kind = camps[0].call.kind
+        if kind != "init_process_group":
+            found.append(f"who has to call {kind}: mostly every rank of the job")
+    if all(stand.view.prior_look is None for stand in stands):
+        found.append(_ONCE)
+    if frame.coverage.unheard:
+        found.append(f"{folded(frame.coverage.unheard)}: no stacks")
+    return tuple(found)
+
+
+def _leaves(stand: Stand) -> bool:
+    return stand.call is not None and stand.call.leaves
+
+
+def _gone() -> Absence:
+    text = "MainThread leaves: it is in destroy_process_group, and will issue nothing more"
+    step = "compare how many steps each rank makes: one has ended its loop before the others"
+    return Absence(Why("out_of_loop", "software", text), step)

@@ -1,0 +1,209 @@
+"""A verdict from stacks alone: who is inside which call, who is not, who is further on.
+
+Where nothing records ops there are no numbers and mostly no groups. So nothing here is ever
+more than a suspicion, and the odd one out is not blamed for being alone: it may be ahead.
+Blamed is who is in no call at all, while enough others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.diagnosis import accounts
+from frtop_tui.diagnosis.accounts import Camp
+from frtop_tui.diagnosis.calls import Call
+from frtop_tui.diagnosis.light import judged_ranks
+from frtop_tui.diagnosis.stands import Stand, stand_of
+from frtop_tui.diagnosis.waiting import Wait
+from frtop_tui.job.model import Frame, RankView, Verdict
+from frtop_tui.job.naming import folded
+
+PAIR: Final = 2
+_ANYBODY: Final = -1
+
+
+def judged_by_stacks(frame: Frame) -> Frame | None:
+    """The judged frame, where stacks are all that is known of the ranks; else None.
+
+    Nobody is called healthy by a stack: without a verdict it is undecided.
+    """
+    views = frame.ranks.values()
+    if any(_is_recorded(view) for view in views):
+        return None
+    found = (stand_of(view) for view in views)
+    stands = {stand.rank: stand for stand in found if stand is not None}
+    if not stands:
+        return None
+    inside = [stand for stand in stands.values() if stand.doing == "inside"]
+    verdicts, notes = tuple[Verdict, ...](), tuple[str, ...]()
+    if not inside:
+        notes = (f"{_where(stands.values())}; nobody is inside a collective",)
+    elif any(stand.progress == "active" for stand in inside):
+        notes = (accounts.moving_text(inside),)
+    else:
+        verdicts = _verdicts(frame, stands, inside)
+    late = {rank: 0 for verdict in verdicts for rank in verdict.culprits}
+    waits = {stand.rank: _wait(stand) for stand in inside if stand.progress != "active"}
+    decided = bool(verdicts) and verdicts[0].kind != "undecided"
+    return replace(
+        frame,
+        health="held up" if decided else "undecided",
+        since_ns=0,
+        ranks=judged_ranks(frame.ranks, waits, late, frame.now_ns),
+        verdicts=verdicts,
+        notes=notes,
+    )
+
+
+def _is_recorded(view: RankView) -> bool:
+    """Whether anything is known of a rank that its stacks do not tell."""
+    known = view.groups or view.pending or view.ending is not None
+    return bool(known) or view.present is not None
+
+
+def _verdicts(
+    frame: Frame, stands: Mapping[int, Stand], inside: Sequence[Stand]
+) -> tuple[Verdict, ...]:
+    camps = _camps(inside)
+    awaited = _awaited(stands)
+    outside = [s for s in stands.values() if s.doing != "inside" and awaited.get(s.rank)]
+    if not outside:
+        return (_all_inside(frame, stands, camps),)
+    blamed = _blamed(outside, camps, len(stands))
+    if not blamed:
+        return (accounts.undecided_outside(frame, camps, outside),)
+    causes: dict[str, list[Stand]] = {}
+    for stand in blamed:
+        causes.setdefault(accounts.cause_of(stand, frame.now_ns), []).append(stand)
+    return tuple(
+        accounts.not_entered(
+            frame,
+            _waiting_for(camps, {rank for one in mine for rank in awaited[one.rank]}),
+            mine,
+            [stand for stand in outside if stand not in mine],
+        )
+        for mine in causes.values()
+    )
+
+
+def _blamed(outside: Sequence[Stand], camps: Sequence[Camp], seen: int) -> list[Stand]:
+    """As few as can be justified; none where too many are outside, or may come any moment."""
+    if any(stand.left for stand in outside):
+        return []  # they went on meanwhile: so will the others
+    if 2 * len(outside) >= seen and seen != PAIR:
+        return []
+    candidates = [stand for stand in outside if stand.doing == "away"]
+    if not candidates and len(camps) == 1:
+        candidates = [stand for stand in outside if stand.doing == "running"]
+    for progress in ("none", "unknown", "active"):
+        chosen = [stand for stand in candidates if stand.progress == progress]
+        if chosen:
+            return chosen
+    return []
+
+
+def _all_inside(frame: Frame, stands: Mapping[int, Stand], camps: Sequence[Camp]) -> Verdict:
+    ring = _ring(stands)
+    if ring:
+        return accounts.ring(frame, ring)
+    if len(camps) == 1:
+        return accounts.together(frame, camps[0])
+    return accounts.apart(frame, camps)
+
+
+def _camps(inside: Iterable[Stand]) -> list[Camp]:
+    """Those in the same call at the same place, the largest camp first."""
+    found: dict[object, list[Stand]] = {}
+    for stand in inside:
+        assert stand.call is not None
+        call = stand.call
+        found.setdefault((call.kind, call.group, call.peer, call.path), []).append(stand)
+    camps = [Camp(stands[0].call, tuple(stands)) for stands in found.values() if stands[0].call]
+    return sorted(camps, key=lambda camp: (-len(camp.stands), camp.ranks))
+
+
+def _waiting_for(camps: Sequence[Camp], waiting: set[int]) -> list[Camp]:
+    """The camps without those that wait for somebody else."""
+    kept = [Camp(c.call, tuple(s for s in c.stands if s.rank in waiting)) for c in camps]
+    return [camp for camp in kept if camp.stands]
+
+
+def _awaited(stands: Mapping[int, Stand]) -> dict[int, set[int]]:
+    """Of each rank outside who may wait for it: a receive waits for its peer alone."""
+    outside = [rank for rank, stand in stands.items() if stand.doing != "inside"]
+    found: dict[int, set[int]] = {rank: set() for rank in outside}
+    for start, stand in stands.items():
+        if stand.doing != "inside":
+            continue
+        path: set[int] = set()
+        here = start
+        while here in stands and here not in path and stands[here].doing == "inside":
+            path.add(here)
+            here = _edge(stands[here])
+        for rank in outside if here == _ANYBODY else [here] if here in found else []:
+            found[rank].add(start)
+    return found
+
+
+def _edge(stand: Stand) -> int:
+    """The one rank that it waits for, or anybody."""
+    call = stand.call
+    known = call is not None and call.role == "p2p" and call.peer is not None
+    return call.peer if call is not None and known and call.peer is not None else _ANYBODY
+
+
+def _ring(stands: Mapping[int, Stand]) -> list[Stand]:
+    """Sends and receives that wait for each other in a circle."""
+    for start in stands:
+        path: list[int] = []
+        here = start
+        while here in stands and here not in path:
+            onward = _edge(stands[here])
+            if onward in stands and _answers(stands[here], stands[onward]):
+                break
+            path.append(here)
+            here = onward
+        if here in path:
+            return [stands[rank] for rank in path[path.index(here) :]]
+    return []
+
+
+def _answers(one: Stand, other: Stand) -> bool:
+    """Whether the other is in the half that belongs to this one's."""
+    mine, theirs = one.call, other.call
+    if mine is None or theirs is None or theirs.role != "p2p":
+        return False
+    receives = "recv" in mine.kind
+    return receives != ("recv" in theirs.kind) and theirs.peer in (one.rank, None)
+
+
+def _wait(stand: Stand) -> Wait:
+    call = stand.call
+    assert call is not None
+    op = wire.Op(
+        sequence=0,
+        group=0,
+        number=0,
+        signature=wire.Signature(call.kind, peer=call.peer),
+        site=wire.Site(call.own.file, call.own.line, call.own.function),
+        issued_ns=0,
+        sync=True,
+    )
+    at = stand.view.posture_since_ns
+    return Wait(stand.rank, op, at, _is_sure(call), line=call.line, undated=True)
+
+
+def _is_sure(call: Call) -> bool:
+    return call.role != "implicit"
+
+
+def _where(stands: Iterable[Stand]) -> str:
+    """`ranks 0-2 load data, rank 3 runs`: at most three of them."""
+    found: dict[str, list[int]] = {}
+    for stand in stands:
+        found.setdefault(accounts.doing_text(stand), []).append(stand.rank)
+    told = [f"{folded(ranks)} {text}" for text, ranks in list(found.items())[:3]]
+    return "; ".join(told) + ("; ..." if len(found) > len(told) else "")
