@@ -35,7 +35,10 @@ class TensorSpec(Struct, frozen=True, array_like=True):
 
 
 class Signature(Struct, frozen=True, array_like=True):
-    """What an op is, apart from when and where. `peer` and `root` are global ranks."""
+    """What an op is, apart from when and where. `peer` and `root` are global ranks.
+
+    `members` is only of calls that make groups: who has to make the call (folded).
+    """
 
     kind: str
     reduce: str | None = None
@@ -46,6 +49,7 @@ class Signature(Struct, frozen=True, array_like=True):
     outputs: tuple[TensorSpec, ...] | None = None
     in_splits: tuple[int, ...] | None = None
     out_splits: tuple[int, ...] | None = None
+    members: str | None = None
 
 
 class Site(Struct, frozen=True, array_like=True):
@@ -246,6 +250,21 @@ class Raised(Struct, frozen=True, array_like=True):
     frames: tuple[TraceFrame, ...] = ()
 
 
+class Blocks(Struct, frozen=True, array_like=True):
+    """Sums over consecutive blocks of `size` ops of a group, the first from op `first` on.
+
+    Four bytes for each block, see `sums`. `pairs` is empty where all of them are nothing.
+    Only sums of the same `rule` can be compared (`agreement.RULE`).
+    """
+
+    group: int
+    first: int
+    size: int
+    sums: bytes
+    pairs: bytes = b""
+    rule: int = 1
+
+
 class RankUpdate(Struct, frozen=True, array_like=True):
     """What is new about one rank; what is None or empty has not changed.
 
@@ -264,6 +283,7 @@ class RankUpdate(Struct, frozen=True, array_like=True):
     raised: Raised | None = None
     ending: Ending | None = None
     notes: tuple[str, ...] = ()
+    blocks: tuple[Blocks, ...] = ()  # in the full state: the last ones
 
 
 class Update(Struct, frozen=True, array_like=True):
@@ -317,11 +337,18 @@ class AskTime(Struct, frozen=True, array_like=True, tag="time"):
 
 
 class AskHistory(Struct, frozen=True, array_like=True, tag="history"):
-    """Asks for the ops of one rank that its ring still holds, the newest `limit` (0: all)."""
+    """Asks for the ops of one rank that its ring still holds, the newest `limit` (0: all).
+
+    With a `group` (the rank's own number for it) for those of its collectives that have the
+    numbers `first` to `last`.
+    """
 
     id: int
     key: int
     limit: int = 0
+    group: int = 0
+    first: int = 0
+    last: int = 0
 
 
 class AskTensors(Struct, frozen=True, array_like=True, tag="tensors"):

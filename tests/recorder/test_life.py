@@ -61,6 +61,25 @@ def test_groups_are_told_apart_by_name_members_and_epoch(tmp_path: Path) -> None
     ]  # fmt: skip
 
 
+def test_a_call_that_makes_a_group_tells_who_has_to_make_it(tmp_path: Path) -> None:
+    program = (
+        FAKE
+        + """
+    init()
+    dist.new_group([0, 2])
+    dist.new_group([0, 3], use_local_synchronization=True)
+    """
+    )
+    (ended,) = run(program, tmp_path / "rings")
+    assert ended.code == 0, ended.err
+    calls = [ended.ring.signatures[row.signature] for row in ops(ended.ring, Event.PSEUDO)]
+    assert [(call["kind"], call.get("members")) for call in calls] == [
+        ("init_process_group", None),
+        ("new_group", "0-7"),  # everybody, whoever will be in it
+        ("new_group", "0,3"),
+    ]
+
+
 def test_a_late_start_counts_relatively_and_a_stop_makes_it_so(tmp_path: Path) -> None:
     program = (
         FAKE

@@ -200,6 +200,9 @@ def test_before_the_first_group_there_are_pseudo_ops(rings: list[Ring]) -> None:
             "new_group",
         ]
         assert all(row.done_ns > row.issued_ns for row in rows)
+        # Everybody has to come to `new_group`, also those who will not be in it.
+        assert "members" not in ring.signatures[rows[0].signature]
+        assert ring.signatures[rows[1].signature]["members"] == "0-1"
 
 
 def test_no_tensor_is_kept_and_no_beat_is_lost(world: list[Ended], rings: list[Ring]) -> None:

@@ -127,7 +127,7 @@ class RingView:
             sequence=row.sequence,
             group=row.group,
             number=row.number,
-            signature=self._signature(row.signature, row.reduce),
+            signature=self.signature(row.signature, row.reduce),
             site=self._site(row.site),
             issued_ns=row.issued_ns,
             done_ns=row.done_ns,
@@ -152,7 +152,7 @@ class RingView:
             event = next((r for r in self.ring.pending() if r.sequence == row.sequence), None)
         if event is not None:
             return self.op(event)
-        signature = self._signature(row.signature, None)
+        signature = self.signature(row.signature, None)
         # A row does not say which of its two counts the op went into; its kind does.
         p2p = signature is not None and signature.kind.startswith(("send", "recv"))
         return wire.Op(
@@ -172,7 +172,8 @@ class RingView:
         kinds = (Event.OP, Event.PSEUDO)
         return tuple(self.op(row) for row in rows if row.event in kinds), lost
 
-    def _signature(self, number: int, reduce: str | None) -> wire.Signature | None:
+    def signature(self, number: int, reduce: str | None) -> wire.Signature | None:
+        """A signature by its number; None while it is not told, or when it makes no sense."""
         key = (number, reduce)
         if key not in self._signatures:
             entry = self.ring.signatures.get(number)
@@ -207,6 +208,7 @@ def signature(entry: Mapping[str, Any], reduce: str | None) -> wire.Signature | 
         outputs=_take(entry, "outputs", specs, None),
         in_splits=_take(entry, "in_splits", splits, None),
         out_splits=_take(entry, "out_splits", splits, None),
+        members=_take(entry, "members", str | None, None),
     )
 
 

@@ -54,7 +54,7 @@ class Signatures:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._numbers = itertools.count(1)
-        self._pseudo: dict[str, int] = {}
+        self._pseudo: dict[tuple[str, str], int] = {}
 
     def intern(
         self, known: dict[Key, int], key: Key, operation: Operation, args: Any, group: Group
@@ -70,11 +70,12 @@ class Signatures:
             known[key] = number
         return number
 
-    def pseudo(self, kind: str) -> int:
-        """The number of a signature that is only a name."""
-        number = self._pseudo.get(kind, 0)
+    def pseudo(self, kind: str, members: str = "") -> int:
+        """The number of a signature that is only a name, and who has to come if known."""
+        number = self._pseudo.get((kind, members), 0)
         if not number:
-            number = self._pseudo[kind] = self._enter({"kind": kind})
+            entry = {"kind": kind, "members": members} if members else {"kind": kind}
+            number = self._pseudo[kind, members] = self._enter(entry)
         return number
 
     def _enter(self, signature: dict[str, Any]) -> int:

@@ -90,9 +90,12 @@ class Life:
     def entering(self, arguments: dict[str, Any]) -> None:
         self._anyway(self._entering)(arguments)
 
-    def begin(self, kind: str) -> int:
+    def begin(self, kind: str, arguments: dict[str, Any]) -> int:
         try:
-            return self._recorder.begin_pseudo(kind) if self._on() else 0
+            if not self._on():
+                return 0
+            members = membership.awaited(kind, arguments, sys.modules[C10D])
+            return self._recorder.begin_pseudo(kind, members)
         except Exception as error:
             if of_handler(error):
                 raise

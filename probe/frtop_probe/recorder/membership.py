@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, Protocol
 
+from frtop_probe.ring.fold import fold
+
 ENTRY: Final = "init_process_group"
 CREATING: Final = ("new_group", "split_group", "shrink_group")
 ENDING: Final = "destroy_process_group"
@@ -24,8 +26,8 @@ class Listener(Protocol):
     def entering(self, arguments: dict[str, Any]) -> None:
         """`init_process_group` was called; the recorder may start now."""
 
-    def begin(self, kind: str) -> int:
-        """A pseudo-op begins; returns its token."""
+    def begin(self, kind: str, arguments: dict[str, Any]) -> int:
+        """A pseudo-op begins, called with `arguments`; returns its token."""
 
     def end(self, kind: str, token: int, failed: bool) -> None: ...
 
@@ -61,13 +63,14 @@ def _wrapped(name: str, original: Callable[..., Any], listener: Listener) -> Cal
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        arguments = _arguments(signature, args, kwargs)
         group = None
         if name == ENTRY:
-            listener.entering(_arguments(signature, args, kwargs))
+            listener.entering(arguments)
         elif name == ENDING:
-            group = args[0] if args else kwargs.get("group")
+            group = arguments.get("group")
             listener.ending(group)
-        token = listener.begin(name)
+        token = listener.begin(name, arguments)
         failed = True
         try:
             result = original(*args, **kwargs)
@@ -80,6 +83,28 @@ def _wrapped(name: str, original: Callable[..., Any], listener: Listener) -> Cal
 
     wrapper.__frtop__ = True  # type: ignore[attr-defined]
     return wrapper
+
+
+def awaited(name: str, arguments: dict[str, Any], c10d: Any) -> str:
+    """Which ranks have to make this call before it returns, folded; "" where not known.
+
+    The whole world has to come to `new_group`, unless only the members do by
+    `use_local_synchronization`; all members of the parent to `split_group`.
+    """
+    ranks = arguments.get("ranks")
+    try:
+        if name == "split_group":
+            parent = arguments.get("parent_pg") or c10d.GroupMember.WORLD
+            return fold(c10d.get_process_group_ranks(parent))
+        if name != "new_group":
+            return ""
+        if ranks is None or not arguments.get("use_local_synchronization"):
+            return f"0-{c10d.get_world_size() - 1}"
+    except (AttributeError, RuntimeError, ValueError):
+        return ""  # the call itself will say so
+    # What can be gone through only once is left to the call.
+    known = isinstance(ranks, (list, tuple, range)) and all(type(rank) is int for rank in ranks)
+    return fold(ranks) if known else ""
 
 
 def _registering(original: Callable[..., Any], listener: Listener) -> Callable[..., Any]:

@@ -179,12 +179,12 @@ class Recorder:
         self.writer.enter(Side.IDENTITY, 0, who.payload())
         self.writer.cells[Cell.RANK] = who.rank
 
-    def begin_pseudo(self, kind: str) -> int:
+    def begin_pseudo(self, kind: str, members: str = "") -> int:
         """A slot for something that is no op but that a rank can hang in."""
         writer = self.writer
         now = time.monotonic_ns()
         number = next(self._pseudo_numbers.setdefault(kind, itertools.count(1)))
-        signature = self.signatures.pseudo(kind)
+        signature = self.signatures.pseudo(kind, members)
         site = self._site(sys._getframe().f_back) if self._site else 0  # noqa: SLF001
         sequence = writer.next_sequence()
         self.pending.open[sequence] = layout.NO_GROUP
