@@ -11,6 +11,7 @@ from frtop_probe.wire import (
     AskState,
     AskTensors,
     AskTime,
+    Blocks,
     DataAnswer,
     Dump,
     Ending,
@@ -79,12 +80,20 @@ _UPDATE: Final = Update(
 )  # fmt: skip
 
 UPDATE: Final = _UPDATE
+UPDATES: Final = {
+    "update-blocks": Update(
+        "node4", "99e1cc05", 13, 10**12, 10**18,
+        (RankUpdate(1, blocks=(Blocks(2, 8769, 64, b"\x01\x02\x03\x04", b"\x05" * 4, 1),)),),
+    ),
+}  # fmt: skip
+"""What later versions add: bytes of their own, as those that are there stay as they are."""
 ASKS: Final = {
     "ask-state": AskState(7),
     "ask-look": AskLook(8, (1, 2), False, 200, (90112,)),
     "ask-state-reading": AskState(7, True),
     "ask-time": AskTime(10),
     "ask-history": AskHistory(11, 1, 500),
+    "ask-history-some": AskHistory(11, 1, 500, 2, 8769, 8832),
     "ask-tensors": AskTensors(12, 1, 41207),
     "ask-data": AskData(13, 1, 41207, 2, 4096, 65536),
 }

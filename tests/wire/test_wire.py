@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frtop_probe import wire
-from wire.messages import ANSWERS, ASKS, UPDATE
+from wire.messages import ANSWERS, ASKS, UPDATE, UPDATES
 
 BYTES = Path(__file__).parent / "bytes"
 
@@ -64,6 +64,8 @@ def test_answers_arrive_as_they_were_sent(answer: wire.Answer) -> None:
 def test_bytes_of_the_first_version_mean_the_same_for_ever() -> None:
     """Fails when a field moved, changed its type, or lost its default. Never rewrite them."""
     assert wire.decode_update((BYTES / "update.msgpack").read_bytes()) == UPDATE
+    for name, update in UPDATES.items():
+        assert wire.decode_update((BYTES / f"{name}.msgpack").read_bytes()) == update
     for name, ask in ASKS.items():
         assert wire.decode_ask((BYTES / f"{name}.msgpack").read_bytes()) == ask
     for name, answer in ANSWERS.items():
@@ -82,7 +84,8 @@ def lengthened(value: Any) -> Any:
 
 
 def test_fields_of_later_versions_are_ignored() -> None:
-    assert wire.decode_update(msgspec.msgpack.encode(lengthened(UPDATE))) == UPDATE
+    for update in (UPDATE, *UPDATES.values()):
+        assert wire.decode_update(msgspec.msgpack.encode(lengthened(update))) == update
     for ask in ASKS.values():
         assert wire.decode_ask(msgspec.msgpack.encode(lengthened(ask))) == ask
     for answer in ANSWERS.values():

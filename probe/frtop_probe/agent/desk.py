@@ -14,7 +14,7 @@ import zmq
 
 from frtop_probe import keys, wire
 from frtop_probe.agent.door import Door
-from frtop_probe.agent.histories import history
+from frtop_probe.agent.histories import excerpt, history
 from frtop_probe.agent.looks import Looker
 from frtop_probe.agent.responders import data, tensors
 from frtop_probe.agent.roster import Roster
@@ -171,6 +171,9 @@ class Desk:
             case wire.AskLook():
                 looks = await self._looker.look(ask, ranks)
                 return wire.LookAnswer(ask.id, self._host, looks, time.monotonic_ns())
+            case wire.AskHistory() if ask.group:
+                found = excerpt(ranks[0].view, ask.group, ask.first, ask.last)
+                return wire.HistoryAnswer(ask.id, self._host, ask.key, found)
             case wire.AskHistory():
                 found = await history(ranks[0], ask.limit)
                 return wire.HistoryAnswer(ask.id, self._host, ask.key, found)

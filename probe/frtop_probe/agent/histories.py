@@ -8,7 +8,8 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.agent.rank import Rank
 from frtop_probe.agent.ringview import RingView
-from frtop_probe.ring.layout import Event
+from frtop_probe.ring import columns
+from frtop_probe.ring.layout import Cell, Event
 from frtop_probe.ring.reader import EventRow
 
 _LONGEST_NS: Final = 2**62
@@ -27,6 +28,22 @@ async def history(rank: Rank, limit: int = 0) -> wire.History:
         if index % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)
     return gathered.told(lost)
+
+
+def excerpt(view: RingView, group: int, first: int, last: int) -> wire.History:
+    """The collectives of one group with these numbers, as far as the ring still holds them."""
+    ring = view.ring
+    ring.refresh()
+    gathered = Gathering(view)
+    head = ring.cell(Cell.HEAD)
+    oldest = max(1, head - ring.shape.slots + 1)
+    for index, slot in enumerate(columns.words(ring, oldest, head)):
+        _, _, number, what, state, _ = slot
+        if first <= number <= last and columns.pair_of(what)[0] == group:
+            row = ring.event(oldest + index) if columns.is_collective(state) else None
+            if row is not None and (row.group, row.number) == (group, number):
+                gathered.take(row)
+    return gathered.told(0)
 
 
 def history_now(view: RingView) -> wire.History:

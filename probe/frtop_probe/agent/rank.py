@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from frtop_probe import wire
+from frtop_probe.agent.blocks import Blocks
 from frtop_probe.agent.ringview import RingView
 from frtop_probe.eyes import endings, proc
 from frtop_probe.eyes.endings import Exit
@@ -55,6 +56,7 @@ class Rank:
     oom_file: str = ""
     ending: wire.Ending | None = None
     _view: RingView = field(init=False)
+    _blocks: Blocks | None = field(init=False)
     _identity: wire.Identity | None = None
     _present: wire.Present | None = None
     _groups: dict[int, wire.Group] = field(default_factory=dict)
@@ -72,6 +74,7 @@ class Rank:
 
     def __post_init__(self) -> None:
         self._view = RingView(self.ring)
+        self._blocks = Blocks(self._view)
 
     @property
     def pid(self) -> int:
@@ -100,6 +103,7 @@ class Rank:
             process=self._new_process(),
             raised=self._new_raised(),
             notes=self._new_notes(),
+            blocks=self._blocks.fresh(now_ns) if self._blocks is not None else (),
         )
         nothing = wire.RankUpdate(key=self.key, pending_more=self._pending_more)
         return None if fresh == nothing else fresh
@@ -137,6 +141,7 @@ class Rank:
             raised=self._raised,
             ending=self.ending,
             notes=self._notes,
+            blocks=self._blocks.last() if self._blocks is not None else (),
         )
 
     def reread(self, now_ns: int) -> wire.RankUpdate:
@@ -145,6 +150,7 @@ class Rank:
             return self.full()
         apart = Rank(self.key, self.ring, self.lives, None, self.died_ns, self.exit)
         apart._view = self._view
+        apart._blocks = None  # whoever rereads, reads the histories
         if not self.lives:
             return apart.end(now_ns, 0)
         apart.update(now_ns)

@@ -167,6 +167,11 @@ class Ring:
         return self._cells[cell]
 
     @property
+    def slot_words(self) -> memoryview:
+        """All slots, word by word; see `columns`."""
+        return self._slot_words
+
+    @property
     def recorder_tid(self) -> int:
         """Native id of the recorder's thread, 0 while it has not started."""
         tid: int = layout.IDENTITY.unpack_from(self._map, 0)[9]
