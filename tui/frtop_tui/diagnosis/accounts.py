@@ -35,6 +35,11 @@ class Camp:
     def text(self) -> str:
         return f"{folded(self.ranks)} in {self.call.text}"
 
+    @property
+    def thread(self) -> str:
+        """Which thread of theirs is in the call, "" for the main one."""
+        return next((stand.thread for stand in self.stands if stand.thread), "")
+
 
 def not_entered(
     frame: Frame, camps: Sequence[Camp], blamed: Sequence[Stand], others: Sequence[Stand]
@@ -43,9 +48,8 @@ def not_entered(
     camp, culprits = camps[0], tuple(sorted(stand.rank for stand in blamed))
     waiting = [rank for one in camps for rank in one.ranks]
     absence = absence_of(blamed[0].view, frame.now_ns) if not _leaves(blamed[0]) else _gone()
-    evidence = [*map(_inside_text, camps[:MOST_TOLD])]
-    evidence += _position(blamed[0], camp)
-    evidence += [*absence.evidence, f"rank {blamed[0].rank}: {blamed[0].shown}"]
+    evidence = [*_inside_texts(camps), *_position(blamed[0], camp)]
+    evidence += [*absence.evidence, *_shown(blamed[:1])]
     evidence += [f"rank {s.rank} is not there either: it {doing_text(s)}" for s in others[:3]]
     return Verdict(
         kind="not_entered",
@@ -76,7 +80,7 @@ def undecided_outside(frame: Frame, camps: Sequence[Camp], outside: Sequence[Sta
     else:
         reason = "so many are outside that they may be on their way, or in another group"
         step = _AGAIN
-    evidence = [*map(_inside_text, camps[:MOST_TOLD]), *_position(first, camps[0])]
+    evidence = [*_inside_texts(camps), *_position(first, camps[0])]
     return _undecided(
         frame, camps, f"{head}; {named}{more}", reason, step, outside=outside, evidence=evidence
     )
@@ -109,13 +113,12 @@ def apart(frame: Frame, camps: Sequence[Camp]) -> Verdict:
     main, other = camps[0], camps[1]
     order, shown = order_of(other.stands[0].path, main.stands[0].path)
     mine = folded(other.ranks)
-    plural = "are" if len(other.ranks) > 1 else "is"
     head = f"{other.text}, {main.text}"
-    evidence = [*map(_inside_text, camps[:MOST_TOLD])]
+    evidence = _inside_texts(camps)
     alike = main.call.kind == other.call.kind
     if order in ("further", "behind"):
         ahead = order == "further"
-        head += f": {mine} {plural} {'further on' if ahead else 'behind'} by its lines"
+        head += f": {mine} {_are(other.ranks)} {'further on' if ahead else 'behind'} by its lines"
         front, back = (other, main) if ahead else (main, other)
         evidence.append(f"by lines, if no loop leads back: {shown}")
         reason = (
@@ -155,7 +158,7 @@ def ring(frame: Frame, stands: Sequence[Stand]) -> Verdict:
         victims=fold(stand.rank for stand in stands),
         parties=tuple((stand.rank,) for stand in stands),
         op=OpName(kind),
-        evidence=tuple(f"rank {s.rank}: {s.shown}" for s in stands[:MOST_TOLD]),
+        evidence=tuple(_shown(stands[:MOST_TOLD])),
         missing=_missing(frame, [], stands),
     )
 
@@ -179,9 +182,9 @@ def moving_text(inside: Sequence[Stand]) -> str:
     """For a job that was seen to move."""
     moved = [stand.rank for stand in inside if stand.progress == "active"]
     still = [stand.rank for stand in inside if stand.progress != "active"]
-    text = f"{folded(moved)} in a collective that {'is' if len(moved) == 1 else 'are'} not where"
-    text += " an earlier dump had it" if len(moved) == 1 else " an earlier dump had them"
-    return f"{text}: the job moves" + (f"; {wait_text(still)} at the same place" if still else "")
+    them = "it" if len(moved) == 1 else "them"
+    text = f"{folded(moved)} {_are(moved)} not where an earlier dump had {them}: the job moves"
+    return f"{text}; {folded(still)} {_are(still)} in the same call" if still else text
 
 
 def _undecided(
@@ -209,7 +212,7 @@ def _undecided(
         victims=fold(stand.rank for stand in stands),
         parties=tuple(parties) if len(parties) > 1 else (),
         op=OpName(camps[0].call.kind),
-        evidence=tuple(evidence or map(_inside_text, camps[:MOST_TOLD])),
+        evidence=tuple(evidence or _inside_texts(camps)),
         missing=_missing(frame, [], stands),
     )
 
@@ -221,8 +224,7 @@ def _absent_text(
     rest = [rank for rank in waiting if rank not in camp.ranks]
     more = f"; {wait_text(rest)} elsewhere" if rest else ""
     if call.role == "implicit":
-        has_not = f"{named} {'is' if len(culprits) == 1 else 'are'} in no op"
-        return f"{has_not}; {wait_text(camp.ranks)} in {call.text}{more}"
+        return f"{folded(camp.ranks)} {_are(camp.ranks)} in {call.text}, {named} not{more}"
     if call.role == "p2p" and call.peer in culprits:
         answered = "sent" if "recv" in call.kind else "received"
         return (
@@ -231,10 +233,19 @@ def _absent_text(
     return f"{named} {has(culprits)} not entered {call.text}; {wait_text(camp.ranks)}{more}"
 
 
-def _inside_text(camp: Camp) -> str:
-    thread = next((stand.thread for stand in camp.stands if stand.thread), "")
-    through = f", in thread {thread}, for which the main one waits" if thread else ""
-    return f"{camp.text}{through}"
+def _inside_texts(camps: Sequence[Camp]) -> list[str]:
+    """What the headline leaves out: further camps, and which thread it is."""
+    if len(camps) == 1 and not camps[0].thread:
+        return []
+    return [
+        f"{c.text}, in thread {c.thread}, for which the main one waits" if c.thread else c.text
+        for c in camps[:MOST_TOLD]
+    ]
+
+
+def _shown(stands: Sequence[Stand]) -> list[str]:
+    """What two dumps of a rank tell; that there is only one is said once."""
+    return [f"rank {s.rank}: {s.shown}" for s in stands if s.view.prior_look is not None]
 
 
 def _position(stand: Stand, camp: Camp) -> list[str]:
@@ -260,6 +271,10 @@ def _missing(frame: Frame, camps: Sequence[Camp], stands: Sequence[Stand]) -> tu
     if frame.coverage.unheard:
         found.append(f"{folded(frame.coverage.unheard)}: no stacks")
     return tuple(found)
+
+
+def _are(ranks: Sequence[int]) -> str:
+    return "is" if len(ranks) == 1 else "are"
 
 
 def _leaves(stand: Stand) -> bool:

@@ -196,7 +196,7 @@ def _unnamed(stack: wire.ThreadStack) -> str:
     if kind_of_place == "backward":
         return "the backward pass"
     if kind_of_place == "device":
-        return "a wait for its device"
+        return "a wait for a device"
     if kind_of_place == "collective" or _OF_TORCH.search(leaf.file):
         return "a wait for an op"
     if _COMPILED.search(leaf.file):

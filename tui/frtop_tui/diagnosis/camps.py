@@ -22,6 +22,7 @@ from frtop_tui.job.model import Frame, RankView, Verdict
 from frtop_tui.job.naming import folded
 
 PAIR: Final = 2
+MOST_RINGS: Final = 4
 _ANYBODY: Final = -1
 
 
@@ -71,7 +72,7 @@ def _verdicts(
     awaited = _awaited(stands)
     outside = [s for s in stands.values() if s.doing != "inside" and awaited.get(s.rank)]
     if not outside:
-        return (_all_inside(frame, stands, camps),)
+        return _all_inside(frame, stands, camps)
     blamed = _blamed(outside, camps, len(stands))
     if not blamed:
         return (accounts.undecided_outside(frame, camps, outside),)
@@ -105,13 +106,15 @@ def _blamed(outside: Sequence[Stand], camps: Sequence[Camp], seen: int) -> list[
     return []
 
 
-def _all_inside(frame: Frame, stands: Mapping[int, Stand], camps: Sequence[Camp]) -> Verdict:
-    ring = _ring(stands)
-    if ring:
-        return accounts.ring(frame, ring)
+def _all_inside(
+    frame: Frame, stands: Mapping[int, Stand], camps: Sequence[Camp]
+) -> tuple[Verdict, ...]:
+    rings = _rings(stands)
+    if rings:
+        return tuple(accounts.ring(frame, ring) for ring in rings[:MOST_RINGS])
     if len(camps) == 1:
-        return accounts.together(frame, camps[0])
-    return accounts.apart(frame, camps)
+        return (accounts.together(frame, camps[0]),)
+    return (accounts.apart(frame, camps),)
 
 
 def _camps(inside: Iterable[Stand]) -> list[Camp]:
@@ -155,20 +158,23 @@ def _edge(stand: Stand) -> int:
     return call.peer if call is not None and known and call.peer is not None else _ANYBODY
 
 
-def _ring(stands: Mapping[int, Stand]) -> list[Stand]:
+def _rings(stands: Mapping[int, Stand]) -> list[list[Stand]]:
     """Sends and receives that wait for each other in a circle."""
+    found: dict[frozenset[int], list[Stand]] = {}
+    done: set[int] = set()
     for start in stands:
         path: list[int] = []
         here = start
-        while here in stands and here not in path:
-            onward = _edge(stands[here])
-            if onward in stands and _answers(stands[here], stands[onward]):
-                break
+        while here in stands and here not in done and here not in path:
             path.append(here)
-            here = onward
+            onward = _edge(stands[here])
+            met = onward in stands and _answers(stands[here], stands[onward])
+            here = _ANYBODY if met else onward
         if here in path:
-            return [stands[rank] for rank in path[path.index(here) :]]
-    return []
+            ring = path[path.index(here) :]
+            found[frozenset(ring)] = [stands[rank] for rank in ring]
+        done.update(path)
+    return list(found.values())
 
 
 def _answers(one: Stand, other: Stand) -> bool:
@@ -201,9 +207,9 @@ def _is_sure(call: Call) -> bool:
 
 
 def _where(stands: Iterable[Stand]) -> str:
-    """`ranks 0-2 load data, rank 3 runs`: at most three of them."""
+    """`ranks 0-2: loads data; rank 3: runs`: at most three of them."""
     found: dict[str, list[int]] = {}
     for stand in stands:
         found.setdefault(accounts.doing_text(stand), []).append(stand.rank)
-    told = [f"{folded(ranks)} {text}" for text, ranks in list(found.items())[:3]]
+    told = [f"{folded(ranks)}: {text}" for text, ranks in list(found.items())[:3]]
     return "; ".join(told) + ("; ..." if len(found) > len(told) else "")

@@ -9,6 +9,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis import places
 from frtop_tui.diagnosis.calls import Call, call_of, path_of
 from frtop_tui.diagnosis.places import Place
+from frtop_tui.job.frames import yours
 from frtop_tui.job.model import Progress, RankView
 
 Doing = Literal[
@@ -102,11 +103,22 @@ def _progress(view: RankView, main: wire.ThreadStack) -> tuple[Progress, str, bo
         return "unknown", "stacks were taken once: whether it moves they do not tell", False
     seconds = (new.at_ns - old.at_ns) / 1e9
     apart = f"in two dumps, {seconds:.1f}s apart"
-    if path_of(before.frames) != path_of(main.frames):
+    if _steps(before) != _steps(main):
         return "active", f"its stack is another one {apart}", call_of(before) is not None
     if new.at_ns - old.at_ns < APART_NS:
         return "unknown", f"its stack is the same {apart}: too near to say anything", False
+    if main.active:
+        return "active", f"it runs, at the same lines {apart}", False
     return "none", f"its stack is the same {apart}", False
+
+
+def _steps(main: wire.ThreadStack) -> tuple[tuple[str, str, int], ...]:
+    """What of a stack stays the same while nothing moves: meetings ask their store in turns."""
+    call = call_of(main)
+    if call is None or call.role != "meeting":
+        return path_of(main.frames)
+    own = yours(main.frames)
+    return path_of(main.frames[own or 0 :])
 
 
 def _earlier_main(view: RankView) -> wire.ThreadStack | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,6 +19,7 @@ from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.errors import Unreadable
+from frtop_tui.export.lines import texts_of, with_text
 from frtop_tui.job.model import Coverage, Frame, RankView, Recorded
 from frtop_tui.job.naming import folded
 
@@ -30,6 +31,7 @@ MAX_THREADS: Final = 512
 MAX_FRAMES: Final = 256
 MAX_VARIABLES: Final = 64
 MAX_TEXT: Final = 400
+MAX_DIGITS: Final = 8
 _HEAD: Final = 4096
 _NEXT: Final = "take it again: py-spy dump --json --nonblocking --pid PID > rank_N.pyspy.json"
 
@@ -93,16 +95,19 @@ def stacks_of(path: Path) -> tuple[wire.ThreadStack, ...]:
         raise Unreadable(text, _NEXT) from error
     if not any(thread.frames for thread in threads):
         raise Unreadable(f"{path} tells of no thread that runs Python", _NEXT)
-    return tuple(_stack(thread) for thread in threads[:MAX_THREADS])
+    # Before Python 3.11 threads do not know their native ids, if they are not stopped for it,
+    # and all are called active: then only who has the GIL surely runs.
+    blind = all(thread.os_thread_id is None for thread in threads)
+    return tuple(_stack(thread, blind=blind) for thread in threads[:MAX_THREADS])
 
 
-def _stack(thread: _Thread) -> wire.ThreadStack:
+def _stack(thread: _Thread, *, blind: bool) -> wire.ThreadStack:
     name = (thread.thread_name or "")[:MAX_TEXT]
-    # Before Python 3.11 threads do not know their native ids, if they are not stopped for it.
     tid = thread.os_thread_id or (thread.pid if name == "MainThread" else 0)
+    active = thread.owns_gil if blind else thread.active
     ident = thread.thread_id & (2**64 - 1)
     frames = tuple(_frame(frame) for frame in thread.frames[:MAX_FRAMES])
-    return wire.ThreadStack(ident, tid, name, thread.active, thread.owns_gil, frames)
+    return wire.ThreadStack(ident, tid, name, active, thread.owns_gil, frames)
 
 
 def _frame(frame: _Frame) -> wire.TraceFrame:
@@ -154,12 +159,12 @@ def frame_of(
 
     Ranks without a file are not heard, and may be the ones to blame.
     """
-    known = {rank: taken for rank, taken in ranks.items() if 0 <= rank < MAX_RANKS}
-    world = max(known, default=-1) + 1
+    known = {rank: _read(taken) for rank, taken in ranks.items() if 0 <= rank < MAX_RANKS}
+    world = max([*(rank + 1 for rank in known), *map(_world_told, known.values())], default=0)
     job = wire.Job("", 0, world, name=folder.name or str(folder))
     before = earlier or {}
     views = {rank: _view(rank, job, known[rank], before.get(rank)) for rank in sorted(known)}
-    now = max((written for _, _, written in known.values()), default=0)
+    now = max((taken[2] for taken in known.values()), default=0)
     frame = Frame(
         now_ns=now,
         wall_ns=now,
@@ -171,6 +176,41 @@ def frame_of(
         read_only=OVER,
     )
     return Engine().judge(frame).frame
+
+
+def split(found: Iterable[tuple[int, Taken]]) -> tuple[dict[int, Taken], dict[int, Taken]]:
+    """The newest stacks of each rank, and of those that were taken more than once the oldest.
+
+    For `frame_of`: `ranks, earlier = split(...)`.
+    """
+    newest: dict[int, Taken] = {}
+    oldest: dict[int, Taken] = {}
+    for rank, taken in found:
+        if rank not in newest or taken[2] >= newest[rank][2]:
+            newest[rank] = taken
+        if rank not in oldest or taken[2] < oldest[rank][2]:
+            oldest[rank] = taken
+    return newest, {rank: taken for rank, taken in oldest.items() if taken is not newest[rank]}
+
+
+def _read(taken: Taken) -> Taken:
+    """With the text of the innermost lines, as far as it can be had here."""
+    host, threads, written = taken
+    texts = texts_of(threads, written)
+    return host, tuple(with_text(thread, texts) for thread in threads), written
+
+
+def _world_told(taken: Taken) -> int:
+    """How many ranks there are, by what functions of torch were given; 0 if unknown."""
+    frames = [frame for thread in taken[1] for frame in thread.frames]
+    told = [
+        int(value)
+        for frame in frames
+        if frame.file.endswith("torch/distributed/distributed_c10d.py")
+        for name, value in frame.variables
+        if name == "world_size" and value.isdecimal() and len(value) < MAX_DIGITS
+    ]
+    return min(max(told, default=0), MAX_RANKS)
 
 
 def _view(rank: int, job: wire.Job, taken: Taken, before: Taken | None) -> RankView:

@@ -1,0 +1,176 @@
+"""Ways to hang that nothing records: `unrecorded.py FOLDER`, four ranks for each.
+
+Ranks are forked from here, where torch is imported once. Each hang has a function of its
+name; its docstring tells the truth. `FOLDER/<hang>.<rank>` holds the process id as soon as the
+rank is about to get there.
+"""
+
+import ctypes
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+FOLDER = Path(sys.argv[1])
+WORLD = 4
+FOREVER = 600
+
+
+class Stuck(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        time.sleep(FOREVER)
+
+
+def join(rank, name):
+    dist.init_process_group(
+        "gloo", init_method=f"file://{FOLDER}/{name}.store", rank=rank, world_size=WORLD
+    )
+
+
+def sleeping(rank, tensor):
+    """Rank 2 sleeps, the others wait for it."""
+    if rank == 2:
+        time.sleep(FOREVER)
+    dist.all_reduce(tensor)
+
+
+def reading(rank, tensor):
+    """Rank 1 reads a pipe that nobody writes to."""
+    if rank == 1:
+        (FOLDER / "pipe").read_bytes()
+    dist.all_gather_object([None] * WORLD, {"rank": rank})
+
+
+def loading(rank, tensor):
+    """A worker of rank 3's DataLoader is stuck."""
+    if rank == 3:
+        next(iter(DataLoader(Stuck(), num_workers=1)))
+    dist.all_gather([torch.empty_like(tensor) for _ in range(WORLD)], tensor)
+
+
+def locked(rank, tensor):
+    """Rank 0 waits for an event that nobody sets."""
+    if rank == 0:
+        threading.Event().wait()
+    dist.barrier()
+
+
+def holding(rank, tensor):
+    """Rank 1 sleeps in C with the GIL in its hands."""
+    if rank == 1:
+        ctypes.PyDLL(None).sleep(FOREVER)
+    dist.all_reduce(tensor)
+
+
+def computing(rank, tensor):
+    """Rank 2 computes for ever."""
+    while rank == 2:
+        tensor = tensor * 1.0
+    dist.all_reduce(tensor)
+
+
+def leaving(rank, tensor):
+    """Rank 3 has fewer batches, and waits at the end."""
+    epoch(tensor, 2 if rank == 3 else 3)
+    dist.barrier()
+
+
+def epoch(tensor, batches):
+    for _ in range(batches):
+        dist.all_reduce(tensor)
+
+
+def crossing(rank, tensor):
+    """0 and 1 receive from each other first, and so do 2 and 3."""
+    dist.recv(tensor, src=rank ^ 1)
+    dist.send(tensor, rank ^ 1)
+
+
+def backward(rank, tensor):
+    """Rank 2 sleeps, the others wait in the backward pass."""
+    model = DistributedDataParallel(torch.nn.Linear(8, 8))
+    loss = model(torch.ones(2, 8)).sum()
+    if rank == 2:
+        time.sleep(FOREVER)
+    loss.backward()
+
+
+def late(rank, tensor):
+    """Rank 0 sleeps, the others wait for what they have issued before."""
+    if rank == 0:
+        time.sleep(FOREVER)
+    work = dist.all_reduce(tensor, async_op=True)
+    work.wait()
+
+
+def grouping(rank, tensor):
+    """Rank 3 does not call new_group."""
+    if rank == 3:
+        time.sleep(FOREVER)
+    dist.new_group(list(range(WORLD)))
+
+
+def saving(rank, tensor):
+    """The others wait for threads of theirs, and these for rank 1, which sleeps."""
+    if rank == 1:
+        time.sleep(FOREVER)
+    thread = threading.Thread(target=save, args=(tensor,), name="saver")
+    thread.start()
+    thread.join()
+
+
+def save(tensor):
+    dist.all_reduce(tensor)
+
+
+def healthy(rank, tensor):
+    """Nobody waits for long."""
+    while True:
+        dist.all_reduce(tensor)
+        for _ in range(50):
+            tensor @ tensor
+        dist.broadcast(tensor, 0)
+        dist.barrier()
+
+
+HANGS = [
+    sleeping, reading, loading, locked, holding, computing, leaving, crossing, backward, late,
+    grouping, saving, healthy,
+]  # fmt: skip
+
+
+def be(rank, hang):
+    join(rank, hang.__name__)
+    tensor = torch.ones(100, 100)
+    if hang is not grouping:
+        dist.all_reduce(tensor)
+    path = FOLDER / f"{hang.__name__}.{rank}"
+    new = FOLDER / f"{rank}.{hang.__name__}.new"
+    new.write_text(str(os.getpid()))
+    new.rename(path)
+    hang(rank, tensor)
+    time.sleep(FOREVER)
+
+
+def main():
+    torch.set_num_threads(1)
+    os.mkfifo(FOLDER / "pipe")
+    for hang in HANGS:
+        for rank in range(WORLD):
+            if os.fork() == 0:
+                be(rank, hang)
+                os._exit(0)
+    time.sleep(FOREVER)
+
+
+if __name__ == "__main__":
+    main()
