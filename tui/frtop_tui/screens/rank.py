@@ -10,7 +10,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.job.model import Frame, RankView
-from frtop_tui.screens.base import FrameScreen, OpenTensors, TakeStacks
+from frtop_tui.screens.base import OpenTensors, TakeStacks
+from frtop_tui.screens.one_rank import OneRankScreen
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.others import OthersPane
 from frtop_tui.widgets.process_pane import ProcessPane
@@ -73,8 +74,8 @@ class Banner(LineView, can_focus=False):
         return [(*plain(" "), *row) for row in rows]
 
 
-class RankScreen(FrameScreen):
-    """Keeps its rank watched while it is open; goes to its neighbours by `n` and `p`."""
+class RankScreen(OneRankScreen):
+    """All of a rank: its queue, its stacks, its process, and who else is where it is."""
 
     AUTO_FOCUS = "#stack"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -86,22 +87,9 @@ class RankScreen(FrameScreen):
         Binding("F", "follow", "follow", tooltip="queue: back to the newest op", id="follow"),
     ]
 
-    def __init__(self, marked: set[int], rank: int) -> None:
-        super().__init__(marked)
-        self.rank = rank
-        self.known: RankView | None = None
-
     @property
     def crumb(self) -> str:  # type: ignore[override]  # follows the rank
         return f"rank {self.rank}"
-
-    @property
-    def watches(self) -> tuple[int, ...]:
-        return (self.rank,)
-
-    @property
-    def host(self) -> str:
-        return self.known.host if self.known is not None else ""
 
     def panes(self) -> ComposeResult:
         yield Banner(self.rank)
@@ -161,14 +149,6 @@ class RankScreen(FrameScreen):
         self.query_one(QueuePane).follow()
         self.draw_all()
 
-    def action_neighbour(self, by: int) -> None:
-        """To the rank beside this one, around the end."""
-        if self.frame is None or not self.frame.ranks:
-            return
-        ranks = sorted(self.frame.ranks)
-        index = ranks.index(self.rank) if self.rank in self.frame.ranks else 0
-        self.rank = ranks[(index + by) % len(ranks)]
-        self.known = None
+    def turned(self) -> None:
         for pane in self.query(LineView):
             pane.scroll_to(y=0, animate=False)
-        self.draw_all()

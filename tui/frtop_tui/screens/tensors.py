@@ -11,7 +11,8 @@ from textual.binding import Binding, BindingType
 from frtop_probe import wire
 from frtop_tui.job.model import Frame, RankView
 from frtop_tui.job.printable import printable
-from frtop_tui.screens.base import FrameScreen, InspectRank, SaveTensors
+from frtop_tui.screens.base import InspectRank, SaveTensors
+from frtop_tui.screens.one_rank import OneRankScreen
 from frtop_tui.screens.saving import free_path, question, size_of
 from frtop_tui.widgets.question import Question
 from frtop_tui.widgets.spans import Line, join, plain
@@ -19,7 +20,7 @@ from frtop_tui.widgets.tensors import TensorsPane
 from frtop_tui.widgets.writings import under_way
 
 
-class TensorsScreen(FrameScreen):
+class TensorsScreen(OneRankScreen):
     """Asks when it opens, and on `t`; goes to neighbours, whose checksums it compares."""
 
     AUTO_FOCUS = "#tensors"
@@ -36,11 +37,9 @@ class TensorsScreen(FrameScreen):
     ]
 
     def __init__(self, marked: set[int], rank: int, instead: int | None = None) -> None:
-        super().__init__(marked)
-        self.rank = rank
+        super().__init__(marked, rank)
         self.instead = instead
         """The rank it waits for, which has nothing to look into."""
-        self.known: RankView | None = None
         self._opened = False
         self._asked_ns: int | None = None
         self._before: wire.TensorsAnswer | None = None
@@ -50,14 +49,6 @@ class TensorsScreen(FrameScreen):
     @property
     def crumb(self) -> str:  # type: ignore[override]  # follows the rank
         return f"tensors of rank {self.rank}"
-
-    @property
-    def watches(self) -> tuple[int, ...]:
-        return (self.rank,)
-
-    @property
-    def host(self) -> str:
-        return self.known.host if self.known is not None else ""
 
     def panes(self) -> ComposeResult:
         yield TensorsPane()
@@ -136,16 +127,9 @@ class TensorsScreen(FrameScreen):
             self.post_message(SaveTensors(*wanted))
         self.draw_all()
 
-    def action_neighbour(self, by: int) -> None:
-        """To the rank beside this one; it is asked unless it has been before."""
-        if self.frame is None or not self.frame.ranks:
-            return
-        ranks = sorted(self.frame.ranks)
-        index = ranks.index(self.rank) if self.rank in self.frame.ranks else 0
-        self.rank = ranks[(index + by) % len(ranks)]
-        self.known = self.frame.ranks[self.rank]
-        self._asked_ns, self._opened = None, self.known.tensors is not None
+    def turned(self) -> None:
+        """It is asked unless it has been before."""
+        self._asked_ns = None
+        self._opened = self.known is not None and self.known.tensors is not None
         self.instead = None
-        pane = self.query_one(TensorsPane)
-        pane.move_to(0)
-        self.draw_all()
+        self.query_one(TensorsPane).move_to(0)
