@@ -30,27 +30,25 @@ def group(number: int, name: str, ranks: str, epoch: int = 0, exact: bool = True
 
 def test_ranks_may_number_the_same_group_differently() -> None:
     found = group_views(
-        [view(0, [group(1, "0", "0-1")], {1: 5}), view(1, [group(4, "0", "0-1")], {4: 6})], 0
+        [view(0, [group(1, "0", "0-1")], {1: 5}), view(1, [group(4, "0", "0-1")], {4: 6})]
     )
     assert len(found) == 1
     assert (found[0].number, found[0].late, found[0].members) == (6, (0,), (0, 1))
 
 
 def test_a_name_with_other_members_is_another_group() -> None:
-    found = group_views(
-        [view(0, [group(1, "1", "0-1")], {}), view(2, [group(1, "1", "2-3")], {})], 0
-    )
+    found = group_views([view(0, [group(1, "1", "0-1")], {}), view(2, [group(1, "1", "2-3")], {})])
     assert [one.key.ranks for one in found] == ["0-1", "2-3"]
 
 
 def test_an_epoch_is_another_group() -> None:
-    found = group_views([view(0, [group(1, "0", "0"), group(2, "0", "0", 1)], {})], 0)
+    found = group_views([view(0, [group(1, "0", "0"), group(2, "0", "0", 1)], {})])
     assert [one.key.epoch for one in found] == [0, 1]
 
 
 def test_a_member_without_an_op_there_is_at_zero() -> None:
     one = group(1, "0", "0-1")
-    assert group_views([view(0, [one], {1: 1}), view(1, [one], {})], 0)[0].late == (1,)
+    assert group_views([view(0, [one], {1: 1}), view(1, [one], {})])[0].late == (1,)
 
 
 def test_the_last_op_is_of_whoever_told_it_at_the_furthest_number() -> None:
@@ -61,9 +59,9 @@ def test_the_last_op_is_of_whoever_told_it_at_the_furthest_number() -> None:
     sent = wire.Op(9, 1, 6, wire.Signature("send"), None, SECOND, p2p=True)
     views[0].fronts[1] = wire.Front(1, 5, 0, SECOND, stale)  # type: ignore[index]
     views[1].fronts[1] = wire.Front(1, 6, 6, SECOND, sent)  # type: ignore[index]
-    assert group_views(views, 0)[0].last is None
+    assert group_views(views)[0].last is None
     views[2].fronts[1] = wire.Front(1, 6, 0, SECOND, told)  # type: ignore[index]
-    assert group_views(views, 0)[0].last == told
+    assert group_views(views)[0].last == told
 
 
 def test_numbers_of_a_relative_group_are_not_compared() -> None:
@@ -72,7 +70,6 @@ def test_numbers_of_a_relative_group_are_not_compared() -> None:
             view(0, [group(1, "0", "0-1", exact=False)], {1: 5}),
             view(1, [group(1, "0", "0-1")], {1: 9}),
         ],
-        0,
     )
     assert not found[0].exact
     assert found[0].late == ()
@@ -80,12 +77,12 @@ def test_numbers_of_a_relative_group_are_not_compared() -> None:
 
 def test_idle_is_counted_on_the_operators_clock() -> None:
     one = group(1, "0", "0-1")
-    found = group_views([view(0, [one], {1: 5}), view(1, [one], {1: 5})], 12 * SECOND)
-    assert found[0].idle_s == pytest.approx(3)
+    found = group_views([view(0, [one], {1: 5}), view(1, [one], {1: 5})])
+    assert found[0].idle_s(12 * SECOND) == pytest.approx(3)
 
 
 def test_large_groups_come_first() -> None:
-    found = group_views([view(0, [group(1, "7", "0"), group(2, "0", "0-3")], {})], 0)
+    found = group_views([view(0, [group(1, "7", "0"), group(2, "0", "0-3")], {})])
     assert [one.key.name for one in found] == ["0", "7"]
 
 

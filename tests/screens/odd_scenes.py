@@ -70,7 +70,10 @@ def pipeline() -> Frame:
     return replace(
         base,
         ranks=ranks,
-        groups=(*base.groups, GroupView(key, "pp:0", "nccl", (0, 1), 0, None, idle_s=0.1)),
+        groups=(
+            *base.groups,
+            GroupView(key, "pp:0", "nccl", (0, 1), 0, None, issued_ns=NOW - S // 10),
+        ),
         other_jobs=(wire.Job("node0", 29501, 16, run_id="r2", name="llama 13b"),),
     )
 

@@ -178,9 +178,10 @@ def rank_view(
 
 def groups(late: tuple[int, ...], waiting: tuple[int, ...], idle_s: float) -> tuple[GroupView, ...]:
     everyone = tuple(range(64))
+    issued_ns = NOW - int(idle_s * S)
     found = [
         GroupView(
-            DP_KEY, "dp:0", "nccl", everyone, 8812, op(1, 8812, 1), late, waiting, True, idle_s
+            DP_KEY, "dp:0", "nccl", everyone, 8812, op(1, 8812, 1), late, waiting, True, issued_ns
         )
     ]
     for base in range(0, 64, 8):
@@ -193,7 +194,7 @@ def groups(late: tuple[int, ...], waiting: tuple[int, ...], idle_s: float) -> tu
                 members,
                 41207,
                 op(2, 41207, 1, 1.1, group=TP, signature=GATHER),
-                idle_s=idle_s,
+                issued_ns=issued_ns,
             )
         )
     return tuple(found)

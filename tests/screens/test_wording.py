@@ -200,8 +200,8 @@ def test_cpu_is_known_only_from_two_looks() -> None:
 def test_quiet_groups_of_a_kind_fold_and_troubled_ones_stand_first() -> None:
     rows = rows_of(scenes.hung().groups)
     assert [row.label for row in rows] == ["dp:0", "tp:* x8"]
-    assert state_of(rows[0]) == ("1 late, 63 wait", "late")
-    assert state_of(rows_of(scenes.healthy().groups)[0]) == ("active", "moving")
+    assert state_of(rows[0], scenes.NOW) == ("1 late, 63 wait", "late")
+    assert state_of(rows_of(scenes.healthy().groups)[0], scenes.NOW) == ("active", "moving")
 
 
 def test_a_verdict_without_anything_but_a_headline_can_be_read() -> None:

@@ -104,7 +104,7 @@ class Case:
             last = group.last
             if not group.exact or not group.late or last is None or last.tracked:
                 continue
-            if group.idle_s * 1e9 > EARLY_NS:
+            if group.idle_s(self._now) * 1e9 > EARLY_NS:
                 late = set(group.late)
                 ahead = [rank for rank in group.members if rank not in late]
                 found += [*group.late[:4], *ahead[:4]]

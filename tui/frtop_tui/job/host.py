@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from frtop_tui.job.alarms import Alarms
 from frtop_tui.job.clock import HostClock
 from frtop_tui.job.model import HostState, HostView
 from frtop_tui.job.naming import duration
@@ -46,6 +47,23 @@ class HostRecord:
     whole: bool = False  # a full state was applied and no update is missing since
     missing: int = 0  # updates lost since the last full state
     records: dict[int, RankRecord] = field(default_factory=dict)
+    alarms: Alarms = field(default_factory=Alarms)
+    """By key, on the host's clock: when a record changes by time alone."""
+    _as_of: tuple[int, bool, int] = (0, False, 0)
+
+    def moved(self) -> list[RankRecord]:
+        """Records that may have changed by time alone since the last call."""
+        clock, was = self.clock, self._as_of
+        self._as_of = (clock.offset, clock.silent, clock.last_ns)
+        if self._as_of[:2] != was[:2] or clock.last_ns < was[2]:
+            return list(self.records.values())
+        rung = self.alarms.rung(clock.last_ns)
+        return [self.records[key] for key in rung if key in self.records]
+
+    def watch(self, record: RankRecord) -> None:
+        """Sets the alarm for a record that was just viewed."""
+        if at_ns := record.changes_ns():
+            self.alarms.set(record.key, at_ns)
 
     def shown(self, now_ns: int, wall_ns: int) -> HostView:
         """The host with what only the clock tells: its silence, and how far it is off."""

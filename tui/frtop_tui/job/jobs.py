@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.job.clock import HostClock
 from frtop_tui.job.model import HostView
 from frtop_tui.job.naming import (
     JobKey,
@@ -38,10 +39,17 @@ class JobRanks:
     key: JobKey
     records: list[RankRecord]
     job: wire.Job = field(init=False)
+    _spans: list[tuple[HostClock, int, int]] = field(init=False, repr=False)
+    """Per host, whose clock may move: when the first and the last of its ranks began."""
 
     def __post_init__(self) -> None:
         jobs = [record.identity.job for record in self.records]
         self.job = next((job for job in jobs if job.nonce), jobs[0])
+        begun: dict[int, tuple[HostClock, list[int]]] = {}
+        for record in self.records:
+            times = begun.setdefault(id(record.clock), (record.clock, []))[1]
+            times.append(record.identity.started_ns)
+        self._spans = [(clock, min(times), max(times)) for clock, times in begun.values()]
 
     @property
     def lives(self) -> bool:
@@ -49,17 +57,24 @@ class JobRanks:
 
     @property
     def started_ns(self) -> int:
-        return max(map(started, self.records))
+        """When its last rank began."""
+        return max(last + clock.offset for clock, _, last in self._spans)
+
+    @property
+    def begun_ns(self) -> int:
+        """When its first rank began."""
+        return min(first + clock.offset for clock, first, _ in self._spans)
 
     def age_s(self, now_ns: int) -> float:
         """Since its first rank began."""
-        return max(0.0, (now_ns - min(map(started, self.records))) / 1e9)
+        return max(0.0, (now_ns - self.begun_ns) / 1e9)
 
     def up_s(self, now_ns: int) -> float:
         """Since its first rank began, until now or until its last one ended."""
+        if self.lives:
+            return self.age_s(now_ns)
         ended = [r.ending.at_ns + r.clock.offset for r in self.records if r.ending is not None]
-        over = min(now_ns, max(ended)) if len(ended) == len(self.records) else now_ns
-        return max(0.0, (over - min(map(started, self.records))) / 1e9)
+        return self.age_s(min(now_ns, max(ended)))
 
 
 def started(record: RankRecord) -> int:
@@ -92,8 +107,12 @@ def by_job(records: Iterable[RankRecord]) -> tuple[list[JobRanks], list[RankReco
         if len(living) == 1:
             found[living[0]] = found[living[0]] + found.pop(key)
     jobs = [JobRanks(key, records_) for key, records_ in found.items()]
-    jobs.sort(key=lambda one: (one.lives, one.started_ns), reverse=True)
-    return jobs, nameless
+    return newest_first(jobs), nameless
+
+
+def newest_first(jobs: Iterable[JobRanks]) -> list[JobRanks]:
+    """The living ones before the others."""
+    return sorted(jobs, key=lambda one: (one.lives, one.started_ns), reverse=True)
 
 
 def _may_be_one(job: Sequence[RankRecord], early: Sequence[RankRecord]) -> bool:
@@ -176,7 +195,7 @@ class Picker:
         newer = [one for one in attempts if one.started_ns > chosen.started_ns and one.lives]
         if newer and not chosen.lives:
             one = newer[0]
-            since = duration((now_ns - min(map(started, one.records))) / 1e9)
+            since = duration(one.age_s(now_ns))
             call = job_call(one.job, [other.job for other in jobs])
             shown = f"shown is attempt {chosen.job.attempt}, which has ended"
             return (

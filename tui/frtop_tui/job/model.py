@@ -146,7 +146,11 @@ class GroupView:
     late: tuple[int, ...] = ()  # members that have not issued `number`
     waiting: tuple[int, ...] = ()  # members blocked in an op of this group
     exact: bool = True
-    idle_s: float = 0.0  # since the last op issued by anybody
+    issued_ns: int = 0  # operator's clock: the last op issued by anybody, 0 for none
+
+    def idle_s(self, now_ns: int) -> float:
+        """Seconds since the last op issued by anybody; 0.0 while there is none."""
+        return max(0.0, (now_ns - self.issued_ns) / 1e9) if self.issued_ns else 0.0
 
 
 @dataclass(frozen=True, slots=True)

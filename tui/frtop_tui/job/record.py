@@ -133,6 +133,15 @@ class RankRecord:
         )
         return self._view
 
+    def changes_ns(self) -> int:
+        """The host's time at which the view changes if nothing more is heard, 0 for never."""
+        last_ns, moments = self.clock.last_ns, []
+        if self.present is not None and self.present.beat_ns:
+            moments.append(self.present.beat_ns + SILENT_AFTER_NS + 1)
+        if self.look is not None:
+            moments.append(self.look.at_ns + FRESH_NS)
+        return min((moment for moment in moments if moment > last_ns), default=0)
+
     def _posture(self) -> tuple[Posture, int]:
         """What can be said without the others, and since when (0: since it was noticed)."""
         clock = self.clock

@@ -12,14 +12,13 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
-from frtop_tui.job.coverage import coverage_of
-from frtop_tui.job.groups import group_views
 from frtop_tui.job.host import HostRecord
-from frtop_tui.job.jobs import Picker, by_job, nothing_to_show, started
-from frtop_tui.job.model import Frame, Health, HostState, HostView, RankView
+from frtop_tui.job.jobs import JobRanks, Picker, by_job, newest_first, nothing_to_show
+from frtop_tui.job.model import Frame, HostState, HostView
 from frtop_tui.job.naming import JobKey, job_key, listed
 from frtop_tui.job.pulse import pulse_of
 from frtop_tui.job.record import RankRecord
+from frtop_tui.job.roll import Roll
 
 
 class JobState:
@@ -31,6 +30,11 @@ class JobState:
         self._picker = Picker()
         self._hosts: dict[str, HostRecord] = {}
         self._groups: dict[wire.Group, wire.Group] = {}
+        self._touched: set[RankRecord] = set()
+        """Records that took something in since the last frame."""
+        self._jobs: tuple[list[JobRanks], list[RankRecord]] | None = None
+        """Which records make up which job; None: to be found out anew."""
+        self._roll = Roll()
 
     def set_host(self, name: str, state: HostState, problem: str = "", now_ns: int = 0) -> None:
         """What the connection to an address is like; unknown names are added."""
@@ -58,6 +62,7 @@ class JobState:
     def forget_host(self, name: str) -> None:
         """Another name for an agent that is known already."""
         self._hosts.pop(name, None)
+        self._jobs = None
 
     def apply(self, host: str, update: wire.Update, now_ns: int) -> bool:
         """Takes in what the agent at `host` says.
@@ -91,8 +96,7 @@ class JobState:
         known.number = update.number
         for rank in update.ranks:
             self._take(known, rank, now_ns)
-        for key in update.forgotten:
-            known.records.pop(key, None)
+        self._forget(known, update.forgotten)
         if update.notes:
             known.view = replace(known.view, notes=update.notes)
         return True
@@ -104,6 +108,7 @@ class JobState:
             record = known.records.get(look.key)
             if record is not None:
                 record.take_look(look)
+                self._touched.add(record)
 
     def time(self, host: str, sent_ns: int, received_ns: int, answer: wire.TimeAnswer) -> None:
         """Takes in what clocks said that were asked at `sent_ns` and heard at `received_ns`."""
@@ -120,6 +125,7 @@ class JobState:
         record = self._host(host).records.get(answer.key)
         if record is not None:
             record.take_tensors(answer)
+            self._touched.add(record)
 
     def frame(self, now_ns: int, wall_ns: int, job: str | JobKey | None = None) -> Frame:
         """The moment `now_ns` of one job: `job` by key, name, run id, nonce or `address:port`.
@@ -128,8 +134,7 @@ class JobState:
         lives, else the newest that ended.
         """
         hosts = tuple(host.shown(now_ns, wall_ns) for host in self._hosts.values())
-        records = (record for host in self._hosts.values() for record in host.records.values())
-        jobs, strangers = by_job(records)
+        jobs, strangers = self._by_job()
         chosen = self._picker.pick(jobs, job, now_ns)
         rest = [one for one in jobs if one is not chosen]
         others = tuple(one.job for one in rest)
@@ -147,29 +152,45 @@ class JobState:
                 read_only=self._read_only,
                 pulses=pulses,
             )
-        views: dict[int, RankView] = {}
-        for record in sorted(chosen.records, key=_seniority):
-            views[record.identity.rank] = record.view(now_ns)
-        views = dict(sorted(views.items()))
+        self._turn(chosen, now_ns)
+        roll = self._roll
         missing = sum(host.missing for host in self._hosts.values() if not host.whole)
         nameless = _nameless(strangers, chosen.job)
         return Frame(
             now_ns=now_ns,
             wall_ns=wall_ns,
-            health=_health(views.values()),
-            since_ns=max(view.posture_since_ns for view in views.values()),
+            health=roll.health,
+            since_ns=roll.since_ns,
             job=chosen.job,
             other_jobs=others,
             up_s=chosen.up_s(now_ns),
             hosts=hosts,
-            ranks=views,
-            groups=group_views(views.values(), now_ns),
-            coverage=coverage_of(views, chosen.job.world_size, missing, nameless),
+            ranks=roll.views,
+            groups=roll.groups.views(),
+            coverage=roll.census.coverage(roll.views, chosen.job.world_size, missing, nameless),
             notes=self._picker.notes(chosen, jobs, now_ns, job),
             running_jobs=running,
-            read_only=self._read_only or _may_only_read(hosts, views.values()),
+            read_only=self._read_only or _may_only_read(hosts, chosen.records),
             pulses=pulses,
         )
+
+    def _by_job(self) -> tuple[list[JobRanks], list[RankRecord]]:
+        """As `by_job`, which goes over all records: only when one came, went, or is another."""
+        if self._jobs is None:
+            hosts = self._hosts.values()
+            self._jobs = by_job(record for host in hosts for record in host.records.values())
+        jobs, strangers = self._jobs
+        return newest_first(jobs), strangers
+
+    def _turn(self, chosen: JobRanks, now_ns: int) -> None:
+        """Brings the roll of the job that is shown to this moment."""
+        touched, self._touched = self._touched, set()
+        for host in self._hosts.values():
+            touched.update(host.moved())
+        for record in touched:
+            if record.host in self._hosts:
+                self._hosts[record.host].watch(record)
+        self._roll.turn(chosen, touched, now_ns)
 
     def _host(self, name: str) -> HostRecord:
         host = self._hosts.get(name)
@@ -184,12 +205,19 @@ class JobState:
         host.instance, host.number = update.instance, update.number
         host.whole, host.missing = True, 0
         host.records = {}
+        host.alarms.clear()
+        self._jobs = None
         for rank in update.ranks:
             self._take(host, rank, now_ns)
             record, old = host.records.get(rank.key), before.get(rank.key)
             if record is not None and old is not None:
                 record.keep_looks_of(old)
         host.view = replace(host.view, notes=update.notes, version=update.version)
+
+    def _forget(self, host: HostRecord, keys: Iterable[int]) -> None:
+        for key in keys:
+            host.records.pop(key, None)
+            self._jobs = None
 
     def _take(self, host: HostRecord, update: wire.RankUpdate, now_ns: int) -> None:
         identity = update.identity
@@ -203,21 +231,22 @@ class JobState:
                 return  # the agent has never said who this is: nothing to hang it on
             record = RankRecord(host.view.name, host.clock, update.key, update.identity)
             host.records[update.key] = record
+            self._jobs = None
+        if update.ending is not None or identity not in (None, record.identity):
+            self._jobs = None
         if update.groups:
             # Shared values: a group of a thousand ranks has one list of members, not 1,000.
             groups = tuple(self._groups.setdefault(group, group) for group in update.groups)
             update = structs.replace(update, groups=groups)
         record.take(update, now_ns)
+        self._touched.add(record)
 
 
-def _seniority(record: RankRecord) -> tuple[bool, int]:
-    """Two processes that claim one rank: the living one is shown, else the newer."""
-    return (record.ending is None, started(record))
-
-
-def _may_only_read(hosts: Iterable[HostView], views: Iterable[RankView]) -> str:
+def _may_only_read(hosts: Iterable[HostView], records: Iterable[RankRecord]) -> str:
     """Why nothing may be asked of any of these ranks."""
-    places = {view.host for view in views}
+    if all(host.may_act for host in hosts):
+        return ""
+    places = {record.host for record in records}
     barred = [host.name for host in hosts if host.name in places and not host.may_act]
     if len(barred) < len(places):
         return ""
@@ -228,15 +257,3 @@ def _nameless(strangers: list[RankRecord], job: wire.Job) -> int:
     """How many without a rank may matter: those that live, and those of `job` itself."""
     mine = job_key(job)[:-1]
     return sum(r.ending is None or job_key(r.identity.job)[:-1] == mine for r in strangers)
-
-
-def _health(views: Iterable[RankView]) -> Health:
-    """Before anybody has judged."""
-    postures = {view.posture for view in views}
-    if postures <= {"done"}:
-        return "ended"
-    if postures <= {"dead", "done"}:
-        return "dead"
-    if postures <= {"dead", "done", "unheard"}:
-        return "unheard"
-    return "starting" if postures <= {"starting"} else "healthy"

@@ -84,7 +84,7 @@ def _family(group: GroupView) -> str:
     return group_name(group).rstrip("0123456789").rstrip(":_-[]. ") or group_name(group)
 
 
-def state_of(row: Row) -> Span:
+def state_of(row: Row, now_ns: int) -> Span:
     """What its members do, late ones first."""
     group = row.first
     if group.late or group.waiting:
@@ -93,14 +93,14 @@ def state_of(row: Row) -> Span:
         return (", ".join(filter(None, (late, waiting))), "late" if group.late else "blocked")
     if row.over:
         return ("ended", "dim")
-    idle = min(member.idle_s for member in row.groups)
+    idle = min(member.idle_s(now_ns) for member in row.groups)
     return ("active", "moving") if idle < IDLE_S else (f"idle {age(idle)}", "dim")
 
 
-def row_line(row: Row, label_width: int, width: int) -> Line:
+def row_line(row: Row, label_width: int, width: int, now_ns: int) -> Line:
     """label, size, number and kind, state; the kind gives way in a narrow pane."""
     group = row.first
-    state = state_of(row)
+    state = state_of(row, now_ns)
     furthest = max(member.number for member in row.groups)
     if row.p2p:
         number, what = f"{row.p2p} p2p", "send/recv"
@@ -126,8 +126,10 @@ class GroupPanel(LineView):
         super().__init__(id="groups", classes="pane", has_cursor=True)
         self.entitle("groups")
         self.rows: list[Row] = []
+        self._now_ns = 0
 
     def show(self, frame: Frame) -> None:
+        self._now_ns = frame.now_ns
         self.rows = completed(rows_of(frame.groups), frame.ranks)
         self.entitle(f"groups {len(frame.groups)}" if frame.groups else "groups")
         self.redraw()
@@ -140,4 +142,4 @@ class GroupPanel(LineView):
         if not self.rows:
             return (plain("no group yet", "dim"),)
         label = min(16, max(len(row.label) for row in self.rows))
-        return [row_line(row, label, width) for row in self.rows]
+        return [row_line(row, label, width, self._now_ns) for row in self.rows]

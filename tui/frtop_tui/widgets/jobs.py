@@ -47,7 +47,7 @@ def rows_of(frame: Frame) -> list[JobRow]:
     over = frame.health == "ended" or all(r.ending is not None for r in frame.ranks.values())
     lives = bool(frame.ranks) and not over
     pulse = pulse_in(frame, frame.job)
-    idle = [group.idle_s for group in frame.groups if group.number]
+    idle = [group.idle_s(frame.now_ns) for group in frame.groups if group.number]
     if pulse is not None and pulse.quiet_s is None and idle:
         pulse = replace(pulse, quiet_s=min(idle))
     return [JobRow(frame.job, lives, True, pulse), *rows]

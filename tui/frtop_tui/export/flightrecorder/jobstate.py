@@ -1,23 +1,25 @@
 """Dumps of a job's ranks as one frame, judged: the same state that live ranks would give.
 
-What a dump cannot tell is left open: there is no process, no stack, no clock across hosts.
-Ranks without a dump are not heard, and may be the ones to blame.
+What a dump cannot tell is left open: there is no process, no clock across hosts, and a stack
+only where py-spy took one. Ranks of which there is nothing are not heard, and may be the ones
+to blame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
-from frtop_tui.export.flightrecorder import entries as told
 from frtop_tui.export.flightrecorder.blocked import blocked_ops, outdated
-from frtop_tui.export.flightrecorder.entries import Dump
+from frtop_tui.export.flightrecorder.moments import APART_NS, Moments, Told, moments_of, present_of
 from frtop_tui.export.flightrecorder.ops import Ops, Part
+from frtop_tui.export.flightrecorder.settling import settled
+from frtop_tui.export.stacks import Stacks
 from frtop_tui.job.groups import group_views
 from frtop_tui.job.model import Coverage, Frame, RankView, Recorded
 from frtop_tui.job.naming import folded, listed
@@ -27,64 +29,104 @@ OVER: Final = "these are dumps that torch wrote: there is nobody to ask"
 
 
 @dataclass(slots=True)
-class _Rank:
-    """One rank, of whose recorders there may be several: one for each backend."""
+class _State:
+    """The ranks at one moment."""
 
-    rank: int
-    host: str
-    dumps: list[Dump] = field(default_factory=list)
+    views: dict[int, RankView] = field(default_factory=dict)
+    completed: dict[int, int] = field(default_factory=dict)  # by group
+    written: dict[int, int] = field(default_factory=dict)
 
 
 def frame_of(
-    folder: Path, dumps: Sequence[tuple[int, str, Dump, int]], notes: Sequence[str]
+    folder: Path, dumps: Sequence[Told], notes: Sequence[str], stacks: Stacks | None = None
 ) -> Frame:
-    """One job's dumps, each with its rank, host and the time of its file."""
-    ranks: dict[int, _Rank] = {}
-    for rank, host, dump, _ in dumps:
-        ranks.setdefault(rank, _Rank(rank, host)).dumps.append(dump)
-    world = _world_of([dump for _, _, dump, _ in dumps], ranks)
+    """One job's dumps, and what is known of its ranks by their stacks."""
+    stacks = stacks or Stacks()
+    ranks: dict[int, list[Told]] = {}
+    for one in dumps:
+        ranks.setdefault(one.rank, []).append(one)
+    moments = {rank: moments_of(mine) for rank, mine in sorted(ranks.items())}
+    world = max(_world_of(dumps), max(stacks.last, default=-1) + 1)
     job = wire.Job("", 0, world, name=folder.name or str(folder))
-    ops = Ops(world, ((rank, dump) for rank, _, dump, _ in dumps))
-    written = {rank: at for rank, _, _, at in dumps}
-    completed: dict[int, int] = {}
-    views: dict[int, RankView] = {}
-    for one in sorted(ranks.values(), key=lambda r: r.rank):
-        parts = [ops.of(dump) for dump in _each_once(one.dumps)]
-        views[one.rank] = _view(one, job, parts)
-        for group, number in (item for part in parts for item in part.completed.items()):
-            completed[group] = max(number, completed.get(group, 0))
-    now = max((view.heard_ns for view in views.values()), default=0)
-    old = outdated(views, completed)
+    ops = Ops(world, ((one.rank, one.dump) for one in dumps))
+    gaps = {rank: _gap(told) for rank, told in moments.items() if told.before}
+    engine = Engine()
+    if gaps:
+        early = _State()
+        for rank, told in moments.items():
+            _add(early, job, ops, rank, told.before or told.last)
+        now = max((view.heard_ns for view in early.views.values()), default=0)
+        engine.judge(_frame(folder, job, ops, early, now - min(gaps.values())))
+        for rank, gap in gaps.items():
+            _look_earlier(early.views, rank, gap)
+    state = _State()
+    for rank, told in moments.items():
+        _add(state, job, ops, rank, told.last)
+    for rank in gaps:
+        view = state.views[rank]
+        state.views[rank] = replace(view, prior_look=early.views[rank].look)
+    stacks.join(state.views, job)
+    now = max((view.heard_ns for view in state.views.values() if view.dumped), default=0)
+    frame = _frame(folder, job, ops, state, now)
+    told_of = (*notes, *stacks.notes, *_about(moments))
+    versions = listed(sorted({one.dump.version for one in dumps if one.dump.version}), 3)
+    recorded = Recorded(KIND, str(folder), now, version=versions, notes=told_of)
+    return settled(replace(engine.judge(frame).frame, recorded=recorded))
+
+
+def _gap(told: Moments) -> int:
+    """Time between two moments of a rank, as far as the times of its files tell."""
+    last = min(one.written_ns for one in told.last)
+    before = max(one.written_ns for one in told.before)
+    gap = last - before
+    return gap if before and gap >= APART_NS else 0
+
+
+def _add(state: _State, job: wire.Job, ops: Ops, rank: int, dumps: Sequence[Told]) -> None:
+    parts = [ops.of(one.dump) for one in dumps]
+    state.views[rank] = _view(rank, dumps, job, parts)
+    state.written[rank] = min(one.written_ns for one in dumps)
+    for group, number in (item for part in parts for item in part.completed.items()):
+        state.completed[group] = max(number, state.completed.get(group, 0))
+
+
+def _look_earlier(views: dict[int, RankView], rank: int, gap: int) -> None:
+    view = views[rank]
+    assert view.look is not None
+    look = wire.Look(view.key, view.look.at_ns - gap, view.look.present, ops=view.look.ops)
+    views[rank] = replace(view, look=look)
+
+
+def _frame(folder: Path, job: wire.Job, ops: Ops, state: _State, now: int) -> Frame:
+    views = state.views
+    old = outdated(views, state.completed)
     for rank in old:
         views[rank] = views[rank].judged("unheard", views[rank].heard_ns, None)
-    for rank, op in blocked_ops(views, ops, written).items():
+    for rank, op in blocked_ops(views, ops, state.written).items():
         views[rank] = views[rank].judged("moving", views[rank].heard_ns, op)
-    missing = [rank for rank in range(world) if rank not in views]
-    frame = Frame(
+    return Frame(
         now_ns=now,
         wall_ns=now,
         health="healthy",
         since_ns=now,
         job=job,
         ranks=views,
-        groups=group_views(views.values(), now),
-        coverage=_coverage(world, views, missing, ops),
-        recorded=Recorded(KIND, str(folder), now, version=_version(dumps), notes=tuple(notes)),
+        groups=group_views(views.values()),
+        coverage=_coverage(job.world_size, views, old, ops),
+        recorded=Recorded(KIND, str(folder), now),
         read_only=OVER,
     )
-    return Engine().judge(frame).frame
 
 
-def _view(one: _Rank, job: wire.Job, mine: Sequence[Part]) -> RankView:
+def _view(rank: int, dumps: Sequence[Told], job: wire.Job, mine: Sequence[Part]) -> RankView:
     newest = max((part.latest_ns for part in mine), default=0)
     kept = sorted((op for part in mine for op in part.recent), key=lambda op: op.issued_ns)
     pending = sorted((op for part in mine for op in part.pending), key=lambda op: op.issued_ns)
-    look = wire.Look(one.rank + 1, newest, ops=tuple(kept))
     return RankView(
-        rank=one.rank,
-        host=one.host,
-        key=one.rank + 1,
-        identity=wire.Identity(0, 0, one.rank, -1, job),
+        rank=rank,
+        host=dumps[0].host,
+        key=rank + 1,
+        identity=wire.Identity(0, 0, rank, -1, job),
         posture="moving",
         posture_since_ns=newest,
         heard_ns=newest,
@@ -92,39 +134,22 @@ def _view(one: _Rank, job: wire.Job, mine: Sequence[Part]) -> RankView:
         groups={group.id: group for part in mine for group in part.groups},
         fronts={front.group: front for part in mine for front in part.fronts},
         pending=tuple(pending),
-        look=look,
+        look=wire.Look(rank + 1, newest, present_of(dumps), ops=tuple(kept)),
     )
 
 
-def _each_once(dumps: Sequence[Dump]) -> list[Dump]:
-    """One dump of each recorder: the newest, and of the same moment the one that tells more."""
-    chosen: dict[frozenset[str], Dump] = {}
-    for dump in dumps:
-        backends = frozenset(told.called(entry).backend for entry in dump.lasts.values())
-        other = chosen.get(backends)
-        if other is None or _worth(dump) > _worth(other):
-            chosen[backends] = dump
-    return list(chosen.values())
-
-
-def _worth(dump: Dump) -> tuple[int, bool]:
-    newest = dump.kept[-1] if dump.kept else {}
-    return told.whole(newest.get("record_id")), "frames" in newest
-
-
-def _world_of(dumps: Iterable[Dump], ranks: Mapping[int, object]) -> int:
+def _world_of(dumps: Sequence[Told]) -> int:
     """How many ranks there are: what the largest group says, at least those that dumped."""
-    largest = max(ranks, default=-1)
-    for dump in dumps:
-        for members in dump.groups.values():
+    largest = max((one.rank for one in dumps), default=-1)
+    for one in dumps:
+        for members in one.dump.groups.values():
             largest = max(largest, max(members.ranks, default=-1))
     return min(largest + 1, MAX_RANKS)
 
 
-def _coverage(
-    world: int, views: Mapping[int, RankView], missing: Sequence[int], ops: Ops
-) -> Coverage:
-    old = [rank for rank, view in views.items() if view.posture == "unheard"]
+def _coverage(world: int, views: Mapping[int, RankView], old: Sequence[int], ops: Ops) -> Coverage:
+    missing = [rank for rank in range(world) if rank not in views]
+    unheard = sorted(rank for rank, view in views.items() if view.posture == "unheard")
     notes = list(ops.notes())
     if missing:
         notes.insert(
@@ -136,9 +161,20 @@ def _coverage(
         notes.insert(
             0, f"{folded(old)} went on after the dump: what others have completed needed them"
         )
-    unheard = tuple(sorted([*missing, *old]))
-    return Coverage(world, len(views) - len(old), unheard, notes=tuple(notes))
+    heard = len(views) - len(unheard)
+    return Coverage(world, heard, tuple(sorted([*missing, *unheard])), notes=tuple(notes))
 
 
-def _version(dumps: Sequence[tuple[int, str, Dump, int]]) -> str:
-    return listed(sorted({dump.version for _, _, dump, _ in dumps if dump.version}), 3)
+def _about(moments: Mapping[int, Moments]) -> list[str]:
+    """What came of dumps of which there are several of one rank."""
+    compared = [rank for rank, told in moments.items() if told.before]
+    undated = [rank for rank, told in moments.items() if told.undated]
+    notes = []
+    if compared:
+        notes.append(f"{folded(compared)}: two dumps of each are compared")
+    if undated:
+        notes.append(
+            f"{folded(undated)}: several dumps tell the same; that some time passed between them"
+            " is not known, as copying has set the times of their files (cp -p keeps them)"
+        )
+    return notes

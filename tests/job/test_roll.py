@@ -1,0 +1,168 @@
+"""What is kept from frame to frame comes to the same as counting everything again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frtop_probe import wire
+from frtop_tui.job.jobs import by_job
+from frtop_tui.job.model import Frame
+from frtop_tui.job.roll import Roll
+from frtop_tui.job.state import JobState
+
+SECOND: Final = 1_000_000_000
+RANKS: Final = 6
+JOB: Final = wire.Job("node0", 29500, RANKS, "run-1", 0, "n1", "train.py")
+GROUPS: Final = (
+    wire.Group(1, "0", "default_pg", "gloo", "0-5"),
+    wire.Group(2, "1", "tp", "gloo", "0-1"),
+    wire.Group(2, "1", "tp", "gloo", "0-1", exact=False),
+    wire.Group(3, "1", "tp", "gloo", "0-1", epoch=1),
+)
+
+
+@st.composite
+def updates(draw: st.DrawFn) -> tuple[str, dict[str, object]]:
+    """One thing that an agent may say about one of its ranks, or time that passes."""
+    word = draw(st.sampled_from(
+        ["front", "front", "group", "beat", "cells", "process", "end", "raise", "look", "pass",
+         "pass", "clock", "forget", "whole", "again"]
+    ))  # fmt: skip
+    return word, {
+        "rank": draw(st.integers(0, RANKS - 1)),
+        "group": draw(st.integers(0, len(GROUPS) - 1)),
+        "number": draw(st.integers(0, 3)),
+        "lost": draw(st.integers(0, 1)),
+        "seconds": draw(st.sampled_from([0.2, 0.9, 2.0, 4.0])),
+    }
+
+
+class World:
+    """Two hosts of three ranks each, the second with a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now = 1000 * SECOND
+        self.skew = [0, 77 * SECOND]
+        self.number = [1, 1]
+        self.state = JobState()
+        self.keys = {rank: rank + 1 for rank in range(RANKS)}
+        for host in (0, 1):
+            self._say(host, *(self._whole(rank) for rank in self._ranks(host)), full=True)
+
+    def change(self, word: str, told: dict[str, object]) -> None:
+        rank, number = int(str(told["rank"])), int(str(told["number"]))
+        host, lost = rank * 2 // RANKS, int(str(told["lost"]))
+        here = self.now + self.skew[host]
+        key = self.keys[rank]
+        group = GROUPS[int(str(told["group"]))]
+        last = wire.Op(number + 1, group.id, number, wire.Signature("barrier"), None, here)
+        said: dict[str, dict[str, object]] = {
+            "front": {"fronts": (wire.Front(group.id, number, 0, here, last if lost else None),)},
+            "group": {"groups": (group,)},
+            "beat": {"present": wire.Present(1, here, number)},
+            "cells": {"present": wire.Present(lost, here, 0, side_lost=lost, hook_errors=lost)},
+            "process": {"process": wire.Process(1 + rank, "T" if lost else "S")},
+            "end": {"ending": wire.Ending(here, 9 * lost)},
+            "raise": {"raised": wire.Raised("E", "e", "MainThread", bool(lost), here)},
+        }
+        if word in said:
+            self._say(host, wire.RankUpdate(key, **said[word]))  # type: ignore[arg-type]
+        elif word == "pass":
+            self.now += int(float(str(told["seconds"])) * SECOND)
+            if lost:
+                self._say(host)
+        elif word == "clock":
+            self.skew[host] += number * SECOND // 10
+            self._say(host)
+        elif word == "look":
+            look = wire.Look(key, here, processes=(wire.Process(1 + rank, "T" if lost else "R"),))
+            self.state.apply_look(f"h{host}", wire.LookAnswer(1, f"h{host}", (look,)), self.now)
+        elif word == "forget":
+            self._say(host, forgotten=(key,))
+        elif word == "whole":
+            self._say(host, *(self._whole(one) for one in self._ranks(host)), full=True)
+        else:  # the rank is started again: two processes claim it
+            self.keys[rank] += RANKS
+            self._say(host, self._whole(rank))
+
+    def frame(self) -> Frame:
+        return self.state.frame(self.now, 0)
+
+    def _ranks(self, host: int) -> range:
+        return range(host * RANKS // 2, (host + 1) * RANKS // 2)
+
+    def _whole(self, rank: int) -> wire.RankUpdate:
+        here = self.now + self.skew[rank * 2 // RANKS]
+        identity = wire.Identity(1 + rank, 1, rank, 0, JOB, started_ns=here - 9 * SECOND)
+        return wire.RankUpdate(
+            self.keys[rank], identity, wire.Present(1, here, 0), GROUPS[:1],
+            (wire.Front(1, 1, 0, here),), (),
+        )  # fmt: skip
+
+    def _say(self, host: int, *ranks: wire.RankUpdate, **fields: object) -> None:
+        self.number[host] += 1
+        update = wire.Update(
+            f"h{host}", f"i{host}", self.number[host], self.now + self.skew[host], 0, ranks,
+            **fields,  # type: ignore[arg-type]
+        )  # fmt: skip
+        assert self.state.apply(f"h{host}", update, self.now)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.lists(updates(), min_size=1, max_size=4), min_size=2, max_size=12))
+def test_what_is_kept_is_what_would_be_counted_anew(
+    turns: list[list[tuple[str, dict[str, object]]]],
+) -> None:
+    world = World()
+    world.frame()
+    for turn in turns:
+        for word, told in turn:
+            world.change(word, told)
+        frame = world.frame()
+        hosts = world.state._hosts.values()
+        jobs, _ = by_job(record for host in hosts for record in host.records.values())
+        if not jobs:
+            assert not frame.ranks
+            continue
+        fresh = Roll()
+        fresh.turn(jobs[0], (), world.now)
+        assert (frame.job, frame.up_s) == (jobs[0].job, jobs[0].up_s(world.now))
+        assert frame.ranks == fresh.views
+        assert list(frame.ranks) == sorted(frame.ranks)
+        assert frame.groups == fresh.groups.views()
+        assert frame.coverage == fresh.census.coverage(fresh.views, RANKS, 0, 0)
+        assert (frame.health, frame.since_ns) == (fresh.health, fresh.since_ns)
+
+
+def test_only_views_of_ranks_that_changed_are_made_anew() -> None:
+    world = World()
+    before = world.frame()
+    world.change("front", {"rank": 4, "group": 0, "number": 2, "lost": 1, "seconds": 0.2})
+    after = world.frame()
+    changed = {rank for rank in range(RANKS) if after.ranks[rank] is not before.ranks[rank]}
+    assert changed == {4}
+    assert after.groups[0].number == 2
+    world.now += SECOND
+    assert world.frame().ranks is after.ranks
+    assert world.frame().groups[0] is after.groups[0]
+
+
+def test_a_beat_that_is_overdue_is_noticed_although_nothing_is_said_of_its_rank() -> None:
+    world = World()
+    world.frame()
+    for _ in range(4):
+        world.now += SECOND // 2
+        for rank in (3, 4):
+            world.change("beat", {"rank": rank, "group": 0, "number": 0, "lost": 0, "seconds": 0})
+        postures = {rank: view.posture for rank, view in world.frame().ranks.items()}
+    assert postures == {
+        0: "moving",
+        1: "moving",
+        2: "moving",
+        3: "moving",
+        4: "moving",
+        5: "silent",
+    }
