@@ -27,7 +27,7 @@ Order = Literal["same", "further", "behind", "unknown"]
 DEFAULT_GROUP: Final = "default_pg"
 
 _SENDS: Final = frozenset(
-    {"send", "recv", "isend", "irecv", "send_object_list", "recv_object_list"}
+    ["send", "recv", "isend", "irecv", "send_object_list", "recv_object_list", "batch_isend_irecv"]
 )
 _MEETINGS: Final = frozenset(
     [
@@ -76,14 +76,16 @@ _INTEGER: Final = re.compile(r"-?\d{1,9}\Z")
 class Call:
     """The op that a thread is in. `path` are its frames, outermost first.
 
-    `group` is "" where the stack does not tell it. `leaves` means that it is about to leave
-    all groups, and waits in none.
+    `own` is the line that made the call, and `entered` how many steps of the path lead into
+    it. `group` is "" where the stack does not tell it. `leaves` means that it is about to
+    leave all groups, and waits in none.
     """
 
     kind: str
     role: Role
     own: wire.TraceFrame
     path: tuple[tuple[str, str, int], ...]
+    entered: int
     group: str = ""
     peer: int | None = None
     leaves: bool = False
@@ -91,6 +93,11 @@ class Call:
     @property
     def line(self) -> str:
         return places.place_line(self.own)
+
+    @property
+    def steps(self) -> tuple[tuple[str, str, int], ...]:
+        """What stays the same while it does not move: meetings ask their store in turns."""
+        return self.path[: self.entered] if self.role == "meeting" else self.path
 
     @property
     def text(self) -> str:
@@ -118,7 +125,7 @@ def call_of(stack: wire.ThreadStack) -> Call | None:
     if stack.active or stack.owns_gil:
         return None
     kind = _unnamed(stack)
-    return _call(kind, "implicit", frames) if kind else None
+    return _call(kind, "implicit", frames, 0) if kind else None
 
 
 def path_of(frames: Sequence[wire.TraceFrame]) -> tuple[tuple[str, str, int], ...]:
@@ -153,10 +160,10 @@ def _named(frames: tuple[wire.TraceFrame, ...], depth: int) -> Call | None:
     frame = frames[depth]
     name = bare_name(frame)
     if _RENDEZVOUS.search(frame.file):
-        return _call("init_process_group", "meeting", frames)
+        return _call("init_process_group", "meeting", frames, depth)
     if _FUNCTIONAL.search(frame.file):
         kind = _FUNCTIONAL_CALL.match(name)
-        return _call(kind[1], "collective", frames) if kind else None
+        return _call(kind[1], "collective", frames, depth) if kind else None
     return _c10d_call(frames, depth, name) if _C10D.search(frame.file) else None
 
 
@@ -165,24 +172,27 @@ def _c10d_call(frames: tuple[wire.TraceFrame, ...], depth: int, name: str) -> Ca
     if kind.startswith("_") or _NO_CALLS.match(kind):
         return None
     if kind in _MEETINGS | _LEAVING:
-        return _call(kind, "meeting", frames, leaves=kind in _LEAVING)
+        return _call(kind, "meeting", frames, depth, leaves=kind in _LEAVING)
     group = _group(frames, depth)
     if kind in _SENDS:
         peer = _peer(frames[depth], kind, group)
-        return _call(kind, "p2p", frames, group=group, peer=peer)
-    return _call(kind, "collective", frames, group=group)
+        return _call(kind, "p2p", frames, depth, group=group, peer=peer)
+    return _call(kind, "collective", frames, depth, group=group)
 
 
 def _call(
     kind: str,
     role: Role,
     frames: tuple[wire.TraceFrame, ...],
+    depth: int,
     *,
     group: str = "",
     peer: int | None = None,
     leaves: bool = False,
 ) -> Call:
-    return Call(kind, role, own_frame(frames), path_of(frames), group, peer, leaves)
+    # Inside of the call there may be frames of a user, too: what is pickled there, say.
+    own = own_frame(frames[depth:])
+    return Call(kind, role, own, path_of(frames), len(frames) - depth, group, peer, leaves)
 
 
 def _unnamed(stack: wire.ThreadStack) -> str:

@@ -123,7 +123,7 @@ def _camps(inside: Iterable[Stand]) -> list[Camp]:
     for stand in inside:
         assert stand.call is not None
         call = stand.call
-        found.setdefault((call.kind, call.group, call.peer, call.path), []).append(stand)
+        found.setdefault((call.kind, call.group, call.peer, call.steps), []).append(stand)
     camps = [Camp(stands[0].call, tuple(stands)) for stands in found.values() if stands[0].call]
     return sorted(camps, key=lambda camp: (-len(camp.stands), camp.ranks))
 

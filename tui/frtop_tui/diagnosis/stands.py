@@ -9,7 +9,6 @@ from frtop_probe import wire
 from frtop_tui.diagnosis import places
 from frtop_tui.diagnosis.calls import Call, call_of, path_of
 from frtop_tui.diagnosis.places import Place
-from frtop_tui.job.frames import yours
 from frtop_tui.job.model import Progress, RankView
 
 Doing = Literal[
@@ -113,12 +112,8 @@ def _progress(view: RankView, main: wire.ThreadStack) -> tuple[Progress, str, bo
 
 
 def _steps(main: wire.ThreadStack) -> tuple[tuple[str, str, int], ...]:
-    """What of a stack stays the same while nothing moves: meetings ask their store in turns."""
     call = call_of(main)
-    if call is None or call.role != "meeting":
-        return path_of(main.frames)
-    own = yours(main.frames)
-    return path_of(main.frames[own or 0 :])
+    return call.steps if call is not None else path_of(main.frames)
 
 
 def _earlier_main(view: RankView) -> wire.ThreadStack | None:

@@ -1,0 +1,396 @@
+"""Stacks alone: who is inside, who is not, who is further on, and when nobody can say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from diagnosis.scenes import BACKWARD, C10D, DATALOADER, LOCK, frame
+from frtop_probe import wire
+from frtop_tui.diagnosis.calls import call_of, order_of, path_of
+from frtop_tui.diagnosis.report import exit_status
+from frtop_tui.export.pyspy import frame_of
+from frtop_tui.job.model import Frame, Verdict
+
+SECOND = 1_000_000_000
+TORCH = C10D.removesuffix("/distributed/distributed_c10d.py")
+WRAPPER = frame(f"{TORCH}/distributed/c10d_logger.py:83", "_exception_logger.<locals>.wrapper")
+MAIN = frame("train.py:90", "main")
+SLEEP = (frame("train.py:33", source="time.sleep(60)"), MAIN)
+ASLEEP = (frame("train.py:33"), MAIN)
+PROCESS_GROUP = "<torch._C._distributed_c10d.ProcessGroup at 0x7f97679d2ab0>"
+
+
+def has(inner: wire.TraceFrame, **variables: str) -> wire.TraceFrame:
+    return wire.TraceFrame(
+        inner.function, inner.file, inner.line, variables=tuple(variables.items())
+    )
+
+
+def inside(
+    kind: str, line: str = "train.py:40", *outer: wire.TraceFrame, **variables: str
+) -> tuple[wire.TraceFrame, ...]:
+    """The stack of a rank that has called `kind`."""
+    call = has(frame(f"{C10D}:3024", kind), **variables)
+    return (call, WRAPPER, frame(line), *(outer or (MAIN,)))
+
+
+def thread(
+    frames: Sequence[wire.TraceFrame],
+    name: str = "MainThread",
+    *,
+    active: bool = False,
+    gil: bool = False,
+) -> wire.ThreadStack:
+    ident = 1000 + sum(map(ord, name))
+    return wire.ThreadStack(ident, 77, name, active, gil, tuple(frames))
+
+
+Stacks = tuple[wire.TraceFrame, ...] | wire.ThreadStack | tuple[wire.ThreadStack, ...]
+
+
+def threads_of(one: Stacks) -> tuple[wire.ThreadStack, ...]:
+    if isinstance(one, wire.ThreadStack):
+        return (one,)
+    stacks = tuple(part for part in one if isinstance(part, wire.ThreadStack))
+    return stacks or (thread([part for part in one if isinstance(part, wire.TraceFrame)]),)
+
+
+def judged(
+    ranks: Mapping[int, Stacks], before: Mapping[int, Stacks] | None = None, apart_s: float = 5.0
+) -> Frame:
+    at = 1_000 * SECOND
+    now = {rank: ("node0", threads_of(one), at) for rank, one in ranks.items()}
+    then = at - int(apart_s * SECOND)
+    old = {rank: ("node0", threads_of(one), then) for rank, one in (before or {}).items()}
+    return frame_of(Path("/dumps/job"), now, (), old)
+
+
+def verdict_of(found: Frame) -> Verdict:
+    assert len(found.verdicts) == 1, [verdict.headline for verdict in found.verdicts]
+    assert found.verdicts[0].confidence == "suspect"
+    return found.verdicts[0]
+
+
+REDUCE = inside("all_reduce")
+
+
+@pytest.mark.parametrize(("stack", "cause"), [
+    (SLEEP, "sleeping"),
+    (DATALOADER, "dataloader"),
+    (LOCK, "lock"),
+    ((frame("/usr/lib/python3.11/pathlib.py:1044", "Path.open"), *ASLEEP), "file_io"),
+    ((frame("/usr/lib/python3.11/socket.py:700", "SocketIO.readinto"), *ASLEEP), "socket"),
+    ((frame(f"{TORCH}/_inductor/graph.py:7", "GraphLowering.run"), *ASLEEP), "compiling"),
+    (thread(ASLEEP, gil=True), "gil"),
+    (thread(ASLEEP, active=True, gil=True), "computing"),
+    (inside("destroy_process_group", "train.py:99"), "out_of_loop"),
+])  # fmt: skip
+def test_who_is_elsewhere_while_all_others_are_inside_is_named(stack: Stacks, cause: str) -> None:
+    found = judged({0: REDUCE, 1: REDUCE, 2: stack, 3: REDUCE})
+    verdict = verdict_of(found)
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), cause)
+    assert (verdict.victims, verdict.progress) == ("0-1,3", "unknown")
+    assert found.health == "held up"
+    assert exit_status(found) == 5
+    assert [view.posture for view in found.ranks.values()] == ["blocked"] * 2 + ["late", "blocked"]
+    assert any("group" in text for text in verdict.missing)
+    assert any("once" in text for text in verdict.missing)
+
+
+def test_the_line_of_the_call_is_the_users() -> None:
+    verdict = verdict_of(judged({0: REDUCE, 1: REDUCE, 2: SLEEP, 3: REDUCE}))
+    assert "all_reduce, called at train.py:40 (train)" in verdict.headline
+
+
+def test_of_several_that_are_not_there_who_is_at_a_blocking_place_is_named() -> None:
+    running = thread((frame("train.py:35"), MAIN), active=True)
+    ranks: dict[int, Stacks] = dict.fromkeys(range(8), REDUCE)
+    verdict = verdict_of(judged({**ranks, 2: SLEEP, 5: running}))
+    assert verdict.culprits == (2,)
+    assert any("rank 5 is not there either" in line for line in verdict.evidence)
+
+
+def test_two_causes_are_two_verdicts() -> None:
+    ranks: dict[int, Stacks] = dict.fromkeys(range(8), REDUCE)
+    found = judged({**ranks, 2: SLEEP, 5: DATALOADER})
+    assert [(v.culprits, v.why.cause) for v in found.verdicts] == [
+        ((2,), "sleeping"), ((5,), "dataloader"),
+    ]  # fmt: skip
+
+
+def test_the_only_one_that_is_free_is_named_whatever_calls_the_others_are_in() -> None:
+    gather = inside("all_gather", "model.py:7")
+    found = judged({0: REDUCE, 1: gather, 2: BACKWARD, 3: DATALOADER, 4: inside("recv"), 5: gather})
+    assert verdict_of(found).culprits == (3,)
+
+
+def test_of_two_ranks_the_one_outside_is_named() -> None:
+    assert verdict_of(judged({0: REDUCE, 1: SLEEP})).culprits == (1,)
+
+
+@pytest.mark.parametrize("ranks", [
+    {0: REDUCE, 1: REDUCE, 2: SLEEP, 3: SLEEP},
+    {0: REDUCE, 1: SLEEP, 2: SLEEP, 3: SLEEP},
+    {0: REDUCE, 1: REDUCE, 2: ASLEEP, 3: REDUCE},  # in a C call: a Work's wait, or a sleep
+    {0: REDUCE, 1: inside("barrier"), 2: thread(ASLEEP, active=True), 3: REDUCE},
+    {0: REDUCE, 1: REDUCE, 2: REDUCE, 3: inside("barrier", "train.py:55")},
+    {0: REDUCE, 1: REDUCE, 2: REDUCE, 3: REDUCE},
+    {0: REDUCE, 1: REDUCE, 2: REDUCE, 3: inside("all_reduce", "train.py:41")},
+    {0: REDUCE, 1: REDUCE, 2: BACKWARD, 3: REDUCE},
+    {0: REDUCE, 1: REDUCE, 3: REDUCE},
+])  # fmt: skip
+def test_nobody_is_named_where_stacks_do_not_tell(ranks: dict[int, Stacks]) -> None:
+    found = judged(ranks)
+    verdict = verdict_of(found)
+    assert (verdict.kind, verdict.culprits, found.health) == ("undecided", (), "undecided")
+    assert exit_status(found) == 4
+
+
+def test_a_rank_without_stacks_may_be_the_one_that_is_missing() -> None:
+    verdict = verdict_of(judged({0: REDUCE, 1: REDUCE, 3: REDUCE}))
+    assert "rank 2" in verdict.why.text
+    assert "rank 2" in verdict.next
+
+
+def test_nobody_inside_is_no_verdict_and_no_health() -> None:
+    found = judged(dict.fromkeys(range(4), SLEEP))
+    assert (found.verdicts, found.health, exit_status(found)) == ((), "undecided", 4)
+    assert "nobody is inside a collective" in found.notes[0]
+
+
+def test_who_has_left_the_function_that_the_others_are_in_is_further_on() -> None:
+    loop = inside("all_reduce", "train.py:40", frame("train.py:90", "main"))
+    end = (*inside("barrier")[:2], frame("train.py:95", "main"))
+    verdict = verdict_of(judged({0: loop, 1: loop, 2: loop, 3: end}))
+    assert "rank 3 is further on" in verdict.headline
+    assert verdict.parties == ((0, 1, 2), (3,))
+
+
+def test_lines_of_different_functions_tell_no_order() -> None:
+    one, other = inside("all_reduce", "a.py:9"), inside("barrier", "b.py:5")
+    verdict = verdict_of(judged({0: one, 1: one, 2: one, 3: other}))
+    assert "further" not in verdict.headline
+    assert "behind" not in verdict.headline
+
+
+@pytest.mark.parametrize(("one", "other", "order"), [
+    ((40, 90), (40, 90), "same"), ((41, 90), (40, 90), "further"), ((1, 95), (40, 90), "further"),
+    ((40, 80), (1, 90), "behind"),
+])  # fmt: skip
+def test_the_outermost_line_that_differs_decides(
+    one: tuple[int, int], other: tuple[int, int], order: str
+) -> None:
+    def path(inner: int, outer: int) -> tuple[tuple[str, str, int], ...]:
+        return path_of((frame(f"train.py:{inner}", "train"), frame(f"train.py:{outer}", "main")))
+
+    assert order_of(path(*one), path(*other))[0] == order
+
+
+# Twice
+
+
+def test_who_stands_still_in_two_dumps_gets_nowhere() -> None:
+    ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: SLEEP, 3: REDUCE}
+    found = judged(ranks, ranks)
+    assert verdict_of(found).progress == "none"
+    assert exit_status(found) == 3
+
+
+def test_dumps_that_are_too_near_prove_nothing() -> None:
+    ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: SLEEP, 3: REDUCE}
+    assert verdict_of(judged(ranks, ranks, apart_s=0.5)).progress == "unknown"
+
+
+def test_who_computes_on_holds_the_others_up() -> None:
+    ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: thread(ASLEEP, active=True), 3: REDUCE}
+    verdict = verdict_of(judged(ranks, ranks))
+    assert (verdict.culprits, verdict.progress) == ((2,), "active")
+
+
+def test_a_job_that_moves_is_not_accused() -> None:
+    now: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: SLEEP, 3: REDUCE}
+    found = judged(now, {**now, 1: inside("barrier", "train.py:55")})
+    assert (found.verdicts, exit_status(found)) == ((), 4)
+    assert "moves" in found.notes[0]
+
+
+def test_who_came_out_of_a_call_meanwhile_is_not_accused() -> None:
+    now: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: SLEEP, 3: REDUCE}
+    assert verdict_of(judged(now, {**now, 2: REDUCE})).kind == "undecided"
+
+
+def test_a_meeting_that_asks_its_store_again_and_again_does_not_move() -> None:
+    def polling(line: int) -> tuple[wire.TraceFrame, ...]:
+        barrier = frame(f"{C10D}:{line}", "_store_based_barrier")
+        return (barrier, *inside("new_group"))
+
+    now: dict[int, Stacks] = {0: polling(1060), 1: polling(1060), 2: polling(1062), 3: SLEEP}
+    verdict = verdict_of(judged(now, {**now, 0: polling(1062)}))
+    assert (verdict.culprits, verdict.progress) == ((3,), "none")
+    assert verdict.op is not None
+    assert verdict.op.kind == "new_group"
+    assert any("who has to call new_group" in text for text in verdict.missing)
+
+
+# Sends and receives
+
+
+def receive(source: int, line: str = "train.py:40") -> tuple[wire.TraceFrame, ...]:
+    return inside("recv", line, tensor="<Tensor>", src=str(source), group="None")
+
+
+def test_receives_that_wait_for_each_other_are_a_circle_if_nothing_moves() -> None:
+    ranks: dict[int, Stacks] = {0: receive(1), 1: receive(0)}
+    assert verdict_of(judged(ranks)).kind == "undecided"
+    verdict = verdict_of(judged(ranks, ranks))
+    assert (verdict.kind, verdict.parties, verdict.progress) == ("cycle", ((0,), (1,)), "none")
+
+
+def test_a_send_and_its_receive_are_no_circle() -> None:
+    send = inside("send", dst="1", group="None")
+    ranks: dict[int, Stacks] = {0: send, 1: receive(0)}
+    assert verdict_of(judged(ranks, ranks)).kind == "undecided"
+
+
+def test_a_chain_of_receives_leads_to_its_end_alone() -> None:
+    ranks: dict[int, Stacks] = {0: DATALOADER, 1: receive(0), 2: receive(1), 3: receive(2)}
+    verdict = verdict_of(judged(ranks))
+    assert (verdict.culprits, verdict.victims) == ((0,), "1-3")
+
+
+def test_who_nobody_receives_from_is_not_named() -> None:
+    ranks: dict[int, Stacks] = {0: receive(1), 1: receive(0), 2: receive(0), 3: SLEEP}
+    assert verdict_of(judged(ranks, ranks)).kind == "cycle"
+
+
+# Threads
+
+
+def test_a_thread_that_the_main_one_waits_for_counts() -> None:
+    saver = thread(REDUCE, "saver")
+    waits = (thread(LOCK), saver)
+    verdict = verdict_of(judged({0: waits, 1: waits, 2: SLEEP, 3: waits}))
+    assert verdict.culprits == (2,)
+    assert any("in thread saver" in line for line in verdict.evidence)
+
+
+def test_a_thread_that_nobody_waits_for_does_not() -> None:
+    goes_on = (thread(SLEEP), thread(REDUCE, "saver"))
+    assert verdict_of(judged({0: REDUCE, 1: goes_on, 2: REDUCE})).culprits == (1,)
+
+
+# From a stack to a call
+
+
+@pytest.mark.parametrize(("frames", "kind", "role"), [
+    (inside("all_reduce"), "all_reduce", "collective"),
+    (inside("_all_gather_base"), "all_gather_into_tensor", "collective"),
+    (inside("monitored_barrier"), "monitored_barrier", "collective"),
+    (inside("an_op_of_tomorrow"), "an_op_of_tomorrow", "collective"),
+    ((frame(f"{C10D}:9", "all_gather"), *inside("all_gather_object")), "all_gather_object",
+     "collective"),
+    ((frame("/usr/lib/python3.11/pickle.py:9"), *inside("gather_object")), "gather_object",
+     "collective"),
+    (inside("recv"), "recv", "p2p"),
+    (inside("batch_isend_irecv"), "batch_isend_irecv", "p2p"),
+    (inside("init_process_group"), "init_process_group", "meeting"),
+    (inside("new_subgroups"), "new_subgroups", "meeting"),
+    ((frame(f"{TORCH}/distributed/rendezvous.py:1", "_create_c10d_store"),
+      *inside("init_process_group")), "init_process_group", "meeting"),
+    ((frame(f"{TORCH}/distributed/_functional_collectives.py:8", "all_reduce"), MAIN),
+     "all_reduce", "collective"),
+    ((frame(f"{TORCH}/distributed/_functional_collectives.py:8", "wait_tensor"), MAIN),
+     "a wait for an op", "implicit"),
+    ((frame(f"{TORCH}/distributed/fsdp/_fully_shard/_fsdp_param_group.py:5", "f"), MAIN),
+     "a wait for an op", "implicit"),
+    ((frame(f"{TORCH}/nn/parallel/distributed.py:1223",
+            "DistributedDataParallel._distributed_broadcast_coalesced"), MAIN),
+     "broadcast", "implicit"),
+    ((frame(f"{TORCH}/distributed/utils.py:283", "_verify_param_shape_across_processes"), MAIN),
+     "all_gather", "implicit"),
+    (BACKWARD, "the backward pass", "implicit"),
+    ((frame(f"{TORCH}/cuda/__init__.py:1085", "synchronize"), MAIN), "a wait for a device",
+     "implicit"),
+    ((frame(f"{TORCH}/cuda/streams.py:105", "Stream.synchronize"), MAIN), "a wait for a device",
+     "implicit"),
+    ((frame("train.py:7", source="work.wait()"), MAIN), "a wait for an op", "implicit"),
+    ((has(frame("train.py:7"), work="<torch._C._distributed_c10d.Work at 0x7f>"), MAIN),
+     "a wait for an op", "implicit"),
+    ((frame("/tmp/torchinductor_me/ab/cab.py:9", "call"), MAIN), "compiled code", "implicit"),
+])  # fmt: skip
+def test_calls(frames: tuple[wire.TraceFrame, ...], kind: str, role: str) -> None:
+    call = call_of(thread(frames))
+    assert call is not None
+    assert (call.kind, call.role) == (kind, role)
+
+
+@pytest.mark.parametrize("frames", [
+    (),
+    ASLEEP,
+    SLEEP,
+    DATALOADER,
+    (frame(f"{TORCH}/distributed/checkpoint/filesystem.py:9", "_write_item"), MAIN),
+    # Programs that are started by torch's launcher in the same process.
+    (frame("train.py:33"), frame(f"{TORCH}/distributed/elastic/multiprocessing/api.py:9", "_wrap")),
+])  # fmt: skip
+def test_no_calls(frames: tuple[wire.TraceFrame, ...]) -> None:
+    assert call_of(thread(frames)) is None
+
+
+@pytest.mark.parametrize("frames", [
+    BACKWARD,
+    (frame(f"{C10D}:9", "get_rank"), MAIN),
+    (frame(f"{C10D}:9", "_object_to_tensor"), MAIN),
+])  # fmt: skip
+def test_what_runs_there_does_not_wait(frames: tuple[wire.TraceFrame, ...]) -> None:
+    assert call_of(thread(frames, active=True)) is None
+
+
+def wrapped(
+    kwargs: str, args: str = "(<Tensor at 0x7f>)", group: str = PROCESS_GROUP
+) -> tuple[wire.TraceFrame, ...]:
+    call = has(frame(f"{C10D}:3", "all_reduce"), tensor="<Tensor>", op="<Op>", group=group)
+    return (call, has(WRAPPER, args=args, kwargs=kwargs), frame("train.py:40"))
+
+
+@pytest.mark.parametrize(("frames", "group"), [
+    (wrapped("{}"), "default_pg"),
+    (wrapped("{}", "(<Tensor at 0x7f>, <Op at 0x7f>)"), "default_pg"),
+    (wrapped("{}", "(<Tensor at 0x7f>, <Op at 0x7f>, <ProcessGroup at 0x7f>)"), ""),
+    (wrapped("{}", "([<Tensor at 0x7f>, <Tensor at 0x7f>], ...)"), ""),
+    (wrapped('{"group": None}'), "default_pg"),
+    (wrapped('{"group": <ProcessGroup at 0x7f>}'), ""),
+    (wrapped('{"op": <Op>, ...}'), ""),
+    (wrapped("{}", "", "None"), "default_pg"),
+    (wrapped("", "", '"tp"'), "tp"),
+    (REDUCE, ""),
+])  # fmt: skip
+def test_the_group_is_told_by_what_the_call_was_given(
+    frames: tuple[wire.TraceFrame, ...], group: str
+) -> None:
+    call = call_of(thread(frames))
+    assert call is not None
+    assert call.group == group
+
+
+@pytest.mark.parametrize(("variables", "peer"), [
+    ({"src": "3", "group": "None"}, 3),
+    ({"src": "None", "group": "None", "group_src": "2"}, 2),
+    ({"src": "None", "group": PROCESS_GROUP, "group_src": "2"}, None),  # counted in its group
+    ({"src": "None", "group": "None", "group_src": "None"}, None),
+    ({"src": "9" * 40}, None),
+    ({}, None),
+])  # fmt: skip
+def test_the_peer_of_a_receive(variables: dict[str, str], peer: int | None) -> None:
+    call = call_of(thread(inside("recv", **variables)))
+    assert call is not None
+    assert call.peer == peer
+
+
+def test_where_the_default_group_is_known_it_is_not_missed() -> None:
+    verdict = verdict_of(judged({0: wrapped("{}"), 1: wrapped("{}"), 2: SLEEP}))
+    assert "of default_pg" in verdict.headline
+    assert not any("group" in text for text in verdict.missing)
