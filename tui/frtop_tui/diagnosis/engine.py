@@ -17,13 +17,14 @@ from frtop_tui.diagnosis.inquiry import Inquiry, Wanted, in_question
 from frtop_tui.diagnosis.lasting import lasting, lasting_texts
 from frtop_tui.diagnosis.light import judged_groups, judged_ranks
 from frtop_tui.diagnosis.memory import Found, Suspicions
+from frtop_tui.diagnosis.partings import Partings, WantedOps
 from frtop_tui.diagnosis.points import Point
 from frtop_tui.diagnosis.reasoning import Case
 from frtop_tui.diagnosis.story import Before, last_said, story
 from frtop_tui.job.model import Frame, Health, Verdict
 from frtop_tui.job.naming import JobKey, job_key
 
-__all__ = ["Engine", "Judgement", "Wanted"]
+__all__ = ["Engine", "Judgement", "Wanted", "WantedOps"]
 
 MOST_VERDICTS = 8
 _DATED: Final = frozenset({"ended", "unheard"})
@@ -36,6 +37,7 @@ class Judgement:
 
     frame: Frame
     looks: tuple[Wanted, ...] = ()
+    ops: tuple[WantedOps, ...] = ()
 
 
 class Engine:
@@ -48,6 +50,7 @@ class Engine:
         self._job = job
         self._suspicions = Suspicions()
         self._found = Found()
+        self._partings = Partings()
         self._inquiry = Inquiry()
         self._before: Before | None = None
         self._health: Health | None = None
@@ -63,8 +66,10 @@ class Engine:
         by_stacks = judged_by_stacks(frame)
         if by_stacks is not None:
             return Judgement(by_stacks)
+        parted = self._partings.judge(frame)
+        self._found.keep(parted.found)
         case = Case(frame, self._suspicions, self._found)
-        found = tuple(case.verdicts()[:MOST_VERDICTS])
+        found = (*case.verdicts(), *parted.verdicts)[:MOST_VERDICTS]
         self._suspicions.forget(frame.now_ns)
         late = {
             rank: verdict.since_ns
@@ -92,7 +97,7 @@ class Engine:
         order = in_question(found, case.suspicious(), case.uneven())
         looks = self._inquiry.wanted(frame.ranks, order, found, frame.now_ns)
         autopsies = self._inquiry.autopsies(frame.ranks, case.unopened(), frame.now_ns)
-        return Judgement(judged, (*looks, *autopsies))
+        return Judgement(judged, (*looks, *autopsies), parted.wanted)
 
     def _since(
         self, health: Health, verdicts: Sequence[Verdict], waits: Sequence[Point], frame: Frame

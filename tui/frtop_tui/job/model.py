@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from frtop_probe import wire
+from frtop_tui.job.parting import Parting
 
 Posture = Literal[
     "moving",  # its numbers advance, or nothing says otherwise
@@ -297,6 +298,7 @@ class Frame:
     recorded: Recorded | None = None  # None: live
     read_only: str = ""  # why nothing may be asked of the ranks, "" if it may
     pulses: tuple[JobPulse, ...] = ()  # of `job` and `other_jobs`
+    partings: tuple[Parting, ...] = ()  # hints that ops differ, of the last seconds
 
     @property
     def until_ns(self) -> int:

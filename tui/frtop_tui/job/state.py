@@ -12,6 +12,7 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
+from frtop_tui.job.blocks import Ledgers
 from frtop_tui.job.host import HostRecord
 from frtop_tui.job.jobs import JobRanks, Picker, by_job, newest_first, nothing_to_show
 from frtop_tui.job.model import Frame, HostState, HostView
@@ -35,6 +36,7 @@ class JobState:
         self._jobs: tuple[list[JobRanks], list[RankRecord]] | None = None
         """Which records make up which job; None: to be found out anew."""
         self._roll = Roll()
+        self._ledgers = Ledgers()
 
     def set_host(self, name: str, state: HostState, problem: str = "", now_ns: int = 0) -> None:
         """What the connection to an address is like; unknown names are added."""
@@ -127,6 +129,12 @@ class JobState:
             record.take_tensors(answer)
             self._touched.add(record)
 
+    def apply_ops(self, host: str, key: int, parting: int, ops: tuple[wire.Op, ...]) -> None:
+        """Takes in the ops of a rank that it was asked for because of a parting."""
+        record = self._host(host).records.get(key)
+        if record is not None:
+            self._ledgers.tell(parting, record, ops)
+
     def frame(self, now_ns: int, wall_ns: int, job: str | JobKey | None = None) -> Frame:
         """The moment `now_ns` of one job: `job` by key, name, run id, nonce or `address:port`.
 
@@ -172,6 +180,7 @@ class JobState:
             running_jobs=running,
             read_only=self._read_only or _may_only_read(hosts, chosen.records),
             pulses=pulses,
+            partings=self._ledgers.partings(chosen.key, now_ns),
         )
 
     def _by_job(self) -> tuple[list[JobRanks], list[RankRecord]]:
@@ -239,6 +248,8 @@ class JobState:
             groups = tuple(self._groups.setdefault(group, group) for group in update.groups)
             update = structs.replace(update, groups=groups)
         record.take(update, now_ns)
+        if update.blocks:
+            self._ledgers.take(record, update.blocks, now_ns)
         self._touched.add(record)
 
 

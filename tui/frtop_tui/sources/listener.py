@@ -14,6 +14,7 @@ from frtop_tui.job.model import Frame
 from frtop_tui.job.naming import JobKey
 from frtop_tui.job.state import JobState
 from frtop_tui.sources.asking import Asking
+from frtop_tui.sources.comparing import Comparing
 from frtop_tui.sources.here import Here
 from frtop_tui.sources.line import Answered, Down, Happening, Heard, Line, Up
 from frtop_tui.sources.places import Place, Resolver
@@ -50,6 +51,7 @@ class Listener:
         self._state = JobState(READ_ONLY if read_only else "")
         self._engine = Engine()
         self.wishes = Wishes(self.asking, self._state)
+        self._comparing = Comparing(self.asking.errands, self._state)
         self._resolver = Resolver(names)
         self._resolved_at: dict[str, int] = {}
         self._places: dict[str, Place] = {}
@@ -197,6 +199,7 @@ class Listener:
         elif self._here is not None and self._here.problem:
             frame = replace(frame, problem=self._here.problem)
         self.asking.want(judgement.looks)
+        self._comparing.want(judgement.ops, now)
         self.asking.turn(frame, now)
         self.wishes.turn(frame, now)
         self._frame = replace(frame, writings=self.wishes.writings)
