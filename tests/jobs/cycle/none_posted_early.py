@@ -1,0 +1,79 @@
+"""No circle: a stage that has posted its receive early is stuck in loading its data."""
+
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+from zoo.rank import STEP_S, Job, join
+from zoo.truth import Case, Truth
+
+CASE = Case((Truth(("not_entered",), culprits=(0,), causes=("dataloader",)),), ranks=3)
+
+
+class Shards(Dataset[torch.Tensor]):
+    def __init__(self, pipe: Path) -> None:
+        self.pipe = pipe
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 40:
+            self.pipe.read_bytes()
+        return torch.ones(1000)
+
+
+def main() -> None:
+    job = join()
+    if job.rank == 0:
+        first_stage(job)
+    else:
+        later_stage(job)
+
+
+def first_stage(job: Job) -> None:
+    """The gradient of each batch is awaited before the batch is there."""
+    loader = DataLoader(Shards(job.pipe("shard")), batch_size=1, num_workers=1)
+    batches = iter(loader)
+    for step in range(100):
+        time.sleep(STEP_S)
+        gradient = torch.empty(1000)
+        posted = dist.irecv(gradient, 1)
+        if step == 40:
+            job.frozen()
+        (activation,) = next(batches)
+        pass_on(job, activation, 1)
+        assert posted is not None
+        posted.wait()
+
+
+def later_stage(job: Job) -> None:
+    activation = torch.empty(1000)
+    last = job.rank == job.world - 1
+    for _ in range(100):
+        gradient = torch.ones(1000)
+        posted = None if last else dist.irecv(gradient, job.rank + 1)
+        if job.late:
+            job.keep(dist.irecv(activation, job.rank - 1))
+            job.wait()
+        else:
+            dist.recv(activation, job.rank - 1)
+        if posted is not None:
+            pass_on(job, activation, job.rank + 1)
+            posted.wait()
+        pass_on(job, gradient, job.rank - 1)
+
+
+def pass_on(job: Job, tensor: torch.Tensor, peer: int) -> None:
+    if job.late:
+        job.keep(dist.isend(tensor.contiguous(), peer))
+        job.wait()
+    else:
+        dist.send(tensor.contiguous(), peer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Two groups of all ranks, used in opposite order by half of them."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case((Truth(("cycle",), parties=((0, 1), (2, 3)), causes=("cycle",)),))
+
+
+def main() -> None:
+    job = join()
+    data = dist.new_group(group_desc="data")
+    tensor = dist.new_group(group_desc="tensor")
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        order = [data, tensor]
+        if step == 40:
+            job.frozen()
+            order = order if job.rank < 2 else order[::-1]
+        for group in order:
+            job.keep(dist.all_reduce(gradient, group=group, async_op=job.late))
+            job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Two neighbours receive from each other before they send; the others wait for them."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, Job, join
+from zoo.truth import Case, Truth
+
+CASE = Case((Truth(("cycle",), parties=((0,), (1,)), causes=("cycle",)),))
+
+
+def main() -> None:
+    job = join()
+    mine, theirs = torch.ones(1000), torch.empty(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        polite = job.rank % 2 == 1
+        if step == 40:
+            job.frozen()
+            polite = polite or job.rank == 0
+        exchange(job, job.rank ^ 1, mine, theirs, receive_first=polite)
+        job.keep(dist.all_reduce(mine, async_op=job.late))
+        job.wait()
+
+
+def exchange(
+    job: Job, peer: int, mine: torch.Tensor, theirs: torch.Tensor, *, receive_first: bool
+) -> None:
+    for receive in (receive_first, not receive_first):
+        if job.late:
+            job.keep(dist.irecv(theirs, peer) if receive else dist.isend(mine, peer))
+            job.wait()
+        elif receive:
+            dist.recv(theirs, peer)
+        else:
+            dist.send(mine, peer)
+
+
+if __name__ == "__main__":
+    main()

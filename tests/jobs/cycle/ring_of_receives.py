@@ -1,0 +1,49 @@
+"""A ring in which every rank receives from its left before it sends to its right."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case((Truth(("cycle",), parties=((0,), (1,), (2,), (3,)), causes=("cycle",)),))
+
+
+def main() -> None:
+    job = join()
+    mine, theirs = torch.ones(1000), torch.empty(1000)
+    left, right = (job.rank - 1) % job.world, (job.rank + 1) % job.world
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40:
+            job.frozen()
+        if job.rank == 0 and step < 40:
+            send(mine, right, late=job.late)
+            receive(theirs, left, late=job.late)
+        else:
+            receive(theirs, left, late=job.late)
+            send(mine, right, late=job.late)
+
+
+def send(tensor: torch.Tensor, peer: int, *, late: bool) -> None:
+    if late:
+        work = dist.isend(tensor, peer)
+        assert work is not None
+        work.wait()
+    else:
+        dist.send(tensor, peer)
+
+
+def receive(tensor: torch.Tensor, peer: int, *, late: bool) -> None:
+    if late:
+        work = dist.irecv(tensor, peer)
+        assert work is not None
+        work.wait()
+    else:
+        dist.recv(tensor, peer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""A circle of two pairs of ranks, and a third pair in which one sleeps: two roots."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(("cycle",), parties=((0, 1), (2, 3)), causes=("cycle",)),
+        Truth(("not_entered",), culprits=(5,), causes=("sleeping",)),
+    ),
+    ranks=6,
+)
+
+
+def main() -> None:
+    job = join()
+    data = dist.new_group([0, 1, 2, 3], group_desc="data")
+    tensor = dist.new_group([0, 1, 2, 3], group_desc="tensor")
+    other = dist.new_group([4, 5], group_desc="evaluation")
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        order = [data, tensor] if job.rank < 4 else [other]
+        if step == 40:
+            job.frozen()
+            order = order[::-1] if job.rank in (2, 3) else order
+            if job.rank == 5:
+                time.sleep(3600)
+        for group in order:
+            job.keep(dist.all_reduce(gradient, group=group, async_op=job.late))
+            job.wait()
+
+
+if __name__ == "__main__":
+    main()

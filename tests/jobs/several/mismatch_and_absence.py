@@ -1,0 +1,40 @@
+"""Two independent groups: in one of them a rank calls barrier, in the other one sleeps."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(("mismatch",), culprits=(2,), causes=("mismatch",), says=("barrier",)),
+        Truth(("not_entered",), culprits=(4,), causes=("sleeping",)),
+    ),
+    ranks=6,
+)
+
+
+def main() -> None:
+    job = join()
+    left = dist.new_group([0, 1, 2], group_desc="left")
+    right = dist.new_group([3, 4, 5], group_desc="right")
+    mine = left if job.rank < 3 else right
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 4:
+            job.frozen()
+            time.sleep(3600)
+        if step == 40 and job.rank == 2:
+            job.frozen()
+            job.keep(dist.barrier(group=mine, async_op=job.late))
+        else:
+            job.keep(dist.all_reduce(gradient, group=mine, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

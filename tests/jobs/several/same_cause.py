@@ -1,0 +1,36 @@
+"""Two independent groups, and in each of them a rank sleeps."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(("not_entered",), culprits=(1,), causes=("sleeping",), says=("left",)),
+        Truth(("not_entered",), culprits=(5,), causes=("sleeping",), says=("right",)),
+    ),
+    ranks=6,
+)
+
+
+def main() -> None:
+    job = join()
+    left = dist.new_group([0, 1, 2], group_desc="left")
+    right = dist.new_group([3, 4, 5], group_desc="right")
+    mine = left if job.rank < 3 else right
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank in (1, 5):
+            job.frozen()
+            time.sleep(3600)
+        job.keep(dist.all_reduce(gradient, group=mine, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

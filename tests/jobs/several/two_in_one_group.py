@@ -1,0 +1,36 @@
+"""Two ranks of one group stay away, each for a reason of its own."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),
+        Truth(("not_entered",), culprits=(3,), causes=("file_io",)),
+    ),
+)
+
+
+def main() -> None:
+    job = join()
+    pipe = job.pipe("shard")
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 1:
+            job.frozen()
+            time.sleep(3600)
+        if step == 40 and job.rank == 3:
+            job.frozen()
+            pipe.read_bytes()
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()
