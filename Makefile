@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 TORCH  ?= 2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check bench docs test-torch clean
+.PHONY: help venv demo test check zoo bench docs test-torch clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -29,6 +29,9 @@ check: venv  ## formatting, lint, types, layering
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+zoo: venv  ## every way to hang, and what is said of it; ZOO='--only cycle --table'
+	cd tests && ../$(BIN)/python -m zoo $(ZOO)
 
 bench: venv  ## what frtop costs and how fast it is, measured here and now
 	$(BIN)/python -W ignore::FutureWarning -m bench

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -23,13 +23,14 @@ import psutil
 from frtop_tui.job.model import Frame, Verdict
 from frtop_tui.prepare import prepare
 from frtop_tui.sources.live import LiveSource
+from zoo import cgroup
 from zoo.truth import Case, Truth, headlines
 
 PROGRAMS: Final = Path(__file__).parents[1] / "jobs"
 STABLE_S: Final = 2.0
 """What was said has to stay so for so long."""
 START_S: Final = 60.0
-_VARIABLES: Final = ("FRTOP_DIR", "FRTOP_KEY_FILE", "FRTOP_BIND", "FRTOP_AGENT_WITH")
+_VARIABLES: Final = ("FRTOP_DIR", "FRTOP_KEY_FILE", "FRTOP_BIND", "FRTOP_AGENT_WITH", "ZOO_CGROUP")
 
 Mode = Literal["sync", "late"]
 
@@ -62,6 +63,16 @@ def story_of(name: str) -> str:
     return (ast.get_docstring(ast.parse((PROGRAMS / f"{name}.py").read_text())) or "").split(
         "\n", 1
     )[0]
+
+
+def lacking(case: Case) -> str:
+    """What is not here of what the program needs; "" for nothing."""
+    there = {
+        "root": os.geteuid() == 0,
+        "hosts": os.geteuid() == 0 and all(map(shutil.which, ("ip", "unshare", "nsenter"))),
+        "cgroup": cgroup.possible(),
+    }
+    return ", ".join(need for need in case.needs if not there[need])
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +131,13 @@ class Zoo:
         """Runs one program and tells whether everything that was said of it is true."""
         case = case_of(name)
         assert mode in case.modes, f"{name} cannot run {mode}"
+        assert not lacking(case), f"{name} needs {lacking(case)}"
+        with ExitStack() as stack:
+            if "cgroup" in case.needs:
+                os.environ["ZOO_CGROUP"] = str(stack.enter_context(cgroup.limited()))
+            return self._run(case, name, mode, dumps=dumps)
+
+    def _run(self, case: Case, name: str, mode: Mode, *, dumps: bool) -> Outcome:
         self._cases += 1
         folder = self.folder / f"{self._cases}"
         folder.mkdir()
@@ -146,7 +164,7 @@ class Zoo:
 
     def _environment(self, case: Case, mode: Mode, folder: Path) -> dict[str, str]:
         return {
-            **{name: os.environ[name] for name in _VARIABLES},
+            **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
             "WORLD_SIZE": str(case.ranks),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(_free_port()),
@@ -249,15 +267,17 @@ class _Watch:
         """As long as the control lasts, and a moment beyond its end."""
         end = time.monotonic() + self._case.lasts_s
         frame, seen = self._frame(), False
+        said: tuple[Verdict, ...] = ()
         while time.monotonic() < end:
             frame = self._next(frame)
             seen = seen or bool(frame.ranks)
+            said = frame.verdicts or said
             if not self._slander and (wrong := self._case.slander(frame)):
                 self._slander = wrong
             if seen and not self._running():
                 end = min(end, time.monotonic() + STABLE_S)
         amiss = self._slander or ("" if seen else "never seen")
-        return Outcome(amiss, verdicts=frame.verdicts, health=frame.health)
+        return Outcome(amiss, verdicts=said, health=frame.health)
 
     def _next(self, before: Frame) -> Frame:
         end = time.monotonic() + 2

@@ -10,6 +10,7 @@ A program issues its ops itself, so that its own lines are the call sites:
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -98,6 +99,20 @@ def _dump(job: Job, pipe: int) -> None:
     c10d: Any = import_module("torch._C._distributed_c10d")
     folder = job.folder / "fr"
     folder.mkdir(exist_ok=True)
+    (job.folder / f"groups.{job.rank}").write_text(json.dumps(_groups()))
     part = folder / f".{job.rank}"
     part.write_bytes(c10d._dump_fr_trace(True, False, False))
     part.rename(folder / f"nccl_trace_rank_{job.rank}")
+
+
+def _groups() -> dict[str, dict[str, str]]:
+    """This rank's groups in the words of `pg_config`, which gloo's recorder does not fill."""
+    world: Any = dist.distributed_c10d._world
+    return {
+        str(world.pg_names[group]): {
+            "name": str(world.pg_names[group]),
+            "desc": str(group.group_desc),
+            "ranks": str(sorted(members)),
+        }
+        for group, members in world.pg_group_ranks.items()
+    }

@@ -132,7 +132,8 @@ class Case:
         for truth in self.truths:
             tries: list[list[str]] = [truth.amiss(verdict) for verdict in verdicts]
             if all(tries):
-                wrong += min(tries, key=len)
+                nearest = min(tries, key=len)
+                wrong += nearest
         if len(verdicts) != len(self.truths):
             wrong.append(f"{len(verdicts)} verdicts, not {len(self.truths)}")
         if not wrong and not self.confirmed(verdicts):

@@ -1,0 +1,140 @@
+"""Runs all programs of the zoo in all their modes, several at a time: `make zoo`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+from zoo import table
+from zoo.keeper import Mode, case_of, names
+from zoo.worker import Run
+
+_FAREWELL_S: Final = 40
+
+
+def main() -> int:
+    """The exit status: 1 when anything that was said is not true, or not said."""
+    options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    wanted = _wanted(options.only)
+    if not wanted:
+        print(f"no program matches {options.only!r}")
+        return 2
+    crew = [_Worker() for _ in range(min(options.jobs, len(wanted)))]
+    try:
+        runs = _all(crew, wanted, dumps=not options.no_dumps)
+    except KeyboardInterrupt:
+        print("stopped; cleaning up")
+        return 130
+    finally:
+        for worker in crew:
+            worker.leave()
+        for worker in crew:
+            worker.wait()
+    if options.table:
+        table.write(runs)
+    print(table.summary(runs))
+    return 1 if any(run.amiss for run in runs) else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="zoo", description=__doc__)
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="not_entered/*, say")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument("--table", action="store_true", help="write it into docs/diagnosis.md")
+    parser.add_argument("--no-dumps", action="store_true", help="do not ask what dumps tell")
+    return parser.parse_args()
+
+
+def _wanted(pattern: str) -> list[tuple[str, Mode]]:
+    """The longest first, so that nobody waits for one that came last."""
+    found = [
+        (name, mode) for name in names() if _fits(name, pattern) for mode in case_of(name).modes
+    ]
+    return sorted(found, key=lambda one: -_lasts_s(one[0]))
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return fnmatch(name, pattern) or pattern in name
+
+
+def _lasts_s(name: str) -> float:
+    case = case_of(name)
+    return case.lasts_s if case.healthy else case.within_s / 3
+
+
+def _all(crew: list[_Worker], wanted: list[tuple[str, Mode]], *, dumps: bool) -> list[Run]:
+    began, runs, total = time.monotonic(), list[Run](), len(wanted)
+    left = wanted[::-1]
+    with selectors.DefaultSelector() as selector:
+        for worker in crew:
+            worker.start(*left.pop(), dumps=dumps)
+            selector.register(worker.output, selectors.EVENT_READ, worker)
+        while len(runs) < total:
+            for key, _ in selector.select():
+                run = key.data.result()
+                runs.append(run)
+                if left:
+                    key.data.start(*left.pop(), dumps=dumps)
+                _tell(run, len(runs), total)
+    print(f"{time.monotonic() - began:.0f} s")
+    return runs
+
+
+def _tell(run: Run, done: int, total: int) -> None:
+    times = f"who {_s(run.who_s)} confirmed {_s(run.confirmed_s)}" if run.who_s else run.health
+    state = "skip" if run.skipped else "AMISS" if run.amiss else "ok"
+    print(
+        f"{done:3}/{total} {state:5} {run.seconds:5.1f} s  {run.name} {run.mode}"
+        f"  {run.skipped or times}",
+        flush=True,
+    )
+    if run.amiss:
+        print(f"    {run.amiss}\n" + "".join(f"    > {line}\n" for line in run.log.splitlines()))
+
+
+def _s(value: float | None) -> str:
+    return "never" if value is None else f"{value:.1f} s"
+
+
+class _Worker:
+    """A process with a zoo of its own. One that has ended by itself counts as a program amiss."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "zoo.worker"], cwd=Path(__file__).parents[1],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        self.output = self._process.stdout
+
+    def start(self, name: str, mode: Mode, *, dumps: bool) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"name": name, "mode": mode, "dumps": dumps}) + "\n")
+        self._process.stdin.flush()
+
+    def result(self) -> Run:
+        line = self.output.readline()
+        if not line:
+            raise SystemExit(f"a worker ended with status {self._process.wait()}")
+        return Run(**json.loads(line))
+
+    def leave(self) -> None:
+        """Asks it to clean up; it does so at any time."""
+        self._process.terminate()
+
+    def wait(self) -> None:
+        self._process.wait(_FAREWELL_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

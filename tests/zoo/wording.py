@@ -1,0 +1,70 @@
+"""Truths, verdicts and outcomes in a few words, as the zoo's table has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from frtop_probe.ring.fold import fold
+
+if TYPE_CHECKING:
+    from frtop_tui.job.model import Verdict
+    from zoo.truth import Case, Truth
+
+NOTHING = "nothing"
+
+
+def truth_text(case: Case) -> str:
+    """What is true: kind, ranks, cause and progress of every root."""
+    if case.healthy and not case.allowed:
+        return "healthy"
+    if case.healthy:
+        return f"healthy; may be called {_joined(map(_truth, case.allowed))}"
+    return _joined(map(_truth, case.truths))
+
+
+def verdict_text(verdicts: Sequence[Verdict]) -> str:
+    """What was said, in the same order of words."""
+    if not verdicts:
+        return NOTHING
+    return _joined(
+        _line(v.kind, ranks_text(v.culprits, v.parties), v.why.cause, v.progress)
+        + ("" if v.confidence == "confirmed" else ", suspect")
+        for v in verdicts
+    )
+
+
+def blame_text(named: Iterable[int], case: Case) -> str:
+    """Whom another tool names, and how many of them have done nothing."""
+    ranks = set(named)
+    if not ranks:
+        return NOTHING
+    involved = case.guilty | {r for truth in case.truths for party in truth.parties for r in party}
+    innocent = ranks - involved
+    return f"blames {fold(ranks)}" + (f" ({len(innocent)} innocent)" if innocent else "")
+
+
+def ranks_text(culprits: Iterable[int], parties: Iterable[Iterable[int]] = ()) -> str:
+    """`1`, or the parties where nobody is to blame: `0-1 vs 2-3`."""
+    named = fold(culprits)
+    return named or " vs ".join(fold(party) for party in parties) or "nobody"
+
+
+def _truth(truth: Truth) -> str:
+    sure = ", suspect" if truth.suspected else ""
+    ranks = ranks_text(truth.culprits, truth.parties)
+    return _line("/".join(truth.kinds), ranks, "/".join(truth.causes), "/".join(truth.progress)) + (
+        sure
+    )
+
+
+def _line(kind: str, ranks: str, cause: str, progress: str) -> str:
+    """Progress is told only of what might go on."""
+    told = [cause] if cause else []
+    if kind.startswith(("not_entered", "stuck", "slow", "undecided")):
+        told.append(progress)
+    return f"{kind} {ranks}" + (f": {', '.join(told)}" if told else "")
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return " + ".join(sorted(texts))
