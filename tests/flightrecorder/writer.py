@@ -83,6 +83,9 @@ class Recorder:
     _p2p: dict[str, int] = field(default_factory=dict)
     _members: dict[str, Sequence[int]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.clock_ns += 1000 * self.rank  # no two processes issue in the same nanosecond
+
     def group(self, name: str, members: Sequence[int], description: str = "") -> None:
         self.groups[name] = {"name": name, "desc": description, "ranks": str(list(members))}
         self.status[str(len(self.status))] = dict.fromkeys(
@@ -121,7 +124,7 @@ class Recorder:
                 "pg_id": number,
                 "process_group": (group, self.groups[group]["desc"]),
                 "thread_name": "python",
-                "thread_id": "140371916749696",
+                "thread_id": str(140371916749696 + 4096 * self.rank),
                 "collective_seq_id": self._numbers.get(group, 0),
                 "p2p_seq_id": self._p2p.get(group, 0),
                 "op_id": self._numbers.get(group, 0) + self._p2p.get(group, 0),

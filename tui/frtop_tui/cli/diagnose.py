@@ -16,6 +16,7 @@ from typing import Final
 from frtop_tui.cli.connecting import connect
 from frtop_tui.diagnosis.report import document, exit_status, text
 from frtop_tui.errors import NoAgent, Unreachable, UsageError
+from frtop_tui.export.flightrecorder.naming import pattern_of
 from frtop_tui.export.opening import open_paths
 from frtop_tui.job.model import Frame
 from frtop_tui.sources.base import Source
@@ -41,7 +42,8 @@ def _recorded(options: argparse.Namespace) -> Frame:
         raise UsageError(
             "either files or hosts", "leave out --connect to read files, or the files to look live"
         )
-    return open_paths([Path(path) for path in options.paths], options.job)
+    paths = [Path(path) for path in options.paths]
+    return open_paths(paths, options.job, pattern_of(options.ranks_from))
 
 
 def _live(options: argparse.Namespace) -> Frame:

@@ -75,7 +75,11 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _connection(diagnose)
-    _files(diagnose, "*", "say what captures, black boxes or dumps tell, instead of looking live")
+    _files(
+        diagnose,
+        "*",
+        "say what captures, black boxes, dumps or stacks tell, instead of looking live",
+    )
     diagnose.add_argument("--json", action="store_true", help="as a JSON document")
     diagnose.add_argument(
         "--wait",
@@ -91,7 +95,11 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
         help="the same screens on what was left: a capture, a folder of black boxes or dumps",
         description="Shows a job as it was. Needs no network and no torch.",
     )
-    _files(opened, "+", "captures, black boxes, Flight Recorder dumps, or folders of them")
+    _files(
+        opened,
+        "+",
+        "captures, black boxes, Flight Recorder dumps, py-spy stacks, or folders of them",
+    )
     opened.add_argument("--job", metavar="NAME",
                         help="name, run id or address:port (default: the one recorded last)"
                         )  # fmt: skip
@@ -176,6 +184,9 @@ def _connection(verb: argparse.ArgumentParser) -> None:
 
 def _files(verb: argparse.ArgumentParser, count: str, help_text: str) -> None:
     verb.add_argument("paths", nargs=count, metavar="PATH", help=help_text)
+    verb.add_argument("--ranks-from", metavar="PATTERN",
+                      help="how dumps are named for their ranks, where that cannot be told: "
+                      "'host*_gpu{rank}', 'rank{rank}/trace.json'")  # fmt: skip
 
 
 def _key(verbs: argparse._SubParsersAction[_Parser]) -> None:

@@ -45,7 +45,7 @@ def job_call(job: wire.Job, jobs: Iterable[wire.Job]) -> str:
     key = job_key(job)
     taken = {name for other in jobs if job_key(other) != key for name in job_names(other)}
     names = job_names(job)
-    return next((name for name in names if name not in taken), names[-1])
+    return next((name for name in names if name not in taken), names[-1] if names else "")
 
 
 def typed(text: str) -> str:
@@ -68,7 +68,7 @@ def job_place(job: wire.Job, *, ended: bool = False) -> str:
 
 
 def _address(job: wire.Job) -> str:
-    return f"{job.master_addr}:{job.master_port}"
+    return f"{job.master_addr}:{job.master_port}" if job.master_addr else ""
 
 
 def listed(texts: Sequence[str], most: int = 6, joint: str = ", ") -> str:

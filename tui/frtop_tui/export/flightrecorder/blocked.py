@@ -1,8 +1,9 @@
-"""Which of its unfinished ops keeps a rank: dumps have no stacks that would tell.
+"""Which of its unfinished ops keeps a rank: dumps themselves do not tell.
 
 Devices work through what was issued in order, in each group for itself. So of a group's
 unfinished ops the oldest counts, and of those the first that somebody has not come to;
-only if all have come to all of them, simply the oldest.
+only if all have come to all of them, simply the oldest. A rank whose stack is surely in
+something else is kept by none, whatever is unfinished.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.places import WAITS
 from frtop_tui.diagnosis.points import front_number
-from frtop_tui.diagnosis.waiting import AT_LEAST_NS
+from frtop_tui.diagnosis.stands import stand_of
+from frtop_tui.diagnosis.waiting import AT_LEAST_NS, main_place
 from frtop_tui.export.flightrecorder.ops import Ops
 from frtop_tui.job.model import RankView
 
@@ -34,7 +37,7 @@ def blocked_ops(
         if view.posture == "unheard":
             continue
         heads = [op for op in _heads(view) if not _young(op, written.get(rank, 0))]
-        if not heads:
+        if not heads or _is_elsewhere(view):
             continue
         kept = [op for op in heads if fronts.is_awaited(view, op, ops)]
         found[rank] = min(kept or heads, key=_order)
@@ -44,19 +47,27 @@ def blocked_ops(
 def outdated(views: Mapping[int, RankView], completed: Mapping[int, int]) -> list[int]:
     """Ranks that must have gone on since they were dumped.
 
-    Others have completed an op (the last one of each group) that they had not come to yet,
-    or not got through: what they waited for then is over.
+    Others have completed an op (the last one of each group) that they had not come to yet:
+    what they waited for then is over. Where they had come to it, and it is unfinished, their
+    devices are behind (`diagnosis.devices`).
     """
     found = []
     for rank, view in views.items():
         for number, group in view.groups.items():
-            done = completed.get(number, 0)
-            oldest = next((op for op in view.pending if op.group == number and not op.p2p), None)
-            front = front_number(view, group)
-            if 0 < front < done or (oldest is not None and 0 < oldest.number < done):
+            if 0 < front_number(view, group) < completed.get(number, 0):
                 found.append(rank)
                 break
     return found
+
+
+def _is_elsewhere(view: RankView) -> bool:
+    """Whether its stack is surely in no wait for an op or a device."""
+    if main_place(view) is None:
+        return False
+    stand = stand_of(view)
+    if stand is None or stand.place.kind in WAITS:
+        return False
+    return stand.doing in ("away", "running")
 
 
 def _order(op: wire.Op) -> tuple[bool, bool, int]:

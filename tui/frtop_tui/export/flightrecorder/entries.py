@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.errors import Unreadable
+from frtop_tui.export.flightrecorder.dialects import counts_once, marked, recounted
+from frtop_tui.export.flightrecorder.pages import KEYS
 
 Entry = Mapping[str, Any]
 
@@ -24,10 +26,10 @@ _LARGEST: Final = 2**62
 _LONGEST: Final = 1 << 20
 _NUMBERS: Final = re.compile(r"\d{1,7}", re.ASCII)
 _PROFILING: Final = re.compile(
-    r"(?:(?P<backend>[^:\s]*):)?(?P<kind>\S+)(?:\s+(?P<own>\d+)\s*(?P<way>->|<-)\s*(?P<other>\d+))?",
+    r"(?:(?P<backend>[^:\s]*):)?(?P<kind>\S+)"
+    r"(?:\s+(?P<own>\d+)\s*(?P<way>->|<-)\s*(?P<other>\d+|\?))?",
     re.ASCII,
 )
-_DUMP_KEYS: Final = frozenset({"entries", "pg_config", "pg_status"})
 _LOST: Final = "copy the file again from where it was written, or leave it out"
 
 
@@ -68,6 +70,13 @@ class Dump:
     names: dict[int, str] = field(default_factory=dict)  # of groups, by the process's number
     sends: set[str] = field(default_factory=set)  # names of groups with sends and receives
     possible: frozenset[int] | None = None  # ranks that it may be of
+    exact: bool = True  # numbers are counted from the creation of groups
+    placed: bool = False  # groups list places in them, not ranks
+
+    @property
+    def newest(self) -> int:
+        """Number of the last entry in the order of recording; -1 for none."""
+        return whole(self.kept[-1].get("record_id", -1)) if self.kept else -1
 
 
 def dump_of(path: Path, values: Any, keep: int) -> Dump:
@@ -78,11 +87,14 @@ def dump_of(path: Path, values: Any, keep: int) -> Dump:
     """
     if isinstance(values, list):  # torch up to 2.2 wrote the entries alone
         values = {"entries": values}
-    if not isinstance(values, dict) or _DUMP_KEYS.isdisjoint(values):
+    if not isinstance(values, dict) or KEYS.isdisjoint(values):
         raise Unreadable(f"{path} is no dump of the Flight Recorder", _LOST)
     entries = values.get("entries") or []
     if not isinstance(entries, list) or len(entries) > MOST_ENTRIES:
         raise Unreadable(f"{path} has no list of entries that makes sense", _LOST)
+    entries, exact = marked(entries, keep), True
+    if placed := counts_once(values, entries):
+        entries, exact = recounted(entries)
     try:
         pending, lasts = _sifted(entries)
     except (TypeError, AttributeError):
@@ -97,13 +109,16 @@ def dump_of(path: Path, values: Any, keep: int) -> Dump:
         pending=pending[:MOST_PENDING],
         lasts={number: lasts[number, p2p] for number, p2p in sorted(lasts, reverse=True)},
         status=_status(values.get("pg_status")),
+        exact=exact,
+        placed=placed,
     )
     for (number, p2p), entry in lasts.items():
         name = group_of(entry)[0]
         dump.names[number] = name
         if p2p:
             dump.sends.add(name)
-    dump.possible = _possible(dump, (entry for (_, p2p), entry in lasts.items() if p2p))
+    if not placed:
+        dump.possible = _possible(dump, (entry for (_, p2p), entry in lasts.items() if p2p))
     _name_the_rest(dump)
     return dump
 
@@ -128,8 +143,8 @@ def called(entry: Entry) -> Called:
         return Called("", word(entry.get("profiling_name")) or "an op")
     if found["way"] is None:
         return Called(found["backend"] or "", found["kind"])
-    own, other = int(found["own"]), int(found["other"])
-    return Called(found["backend"] or "", found["kind"], own, other)
+    other = int(found["other"]) if found["other"] != "?" else None
+    return Called(found["backend"] or "", found["kind"], int(found["own"]), other)
 
 
 def group_of(entry: Entry) -> tuple[str, str]:

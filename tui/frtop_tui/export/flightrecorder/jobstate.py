@@ -56,9 +56,9 @@ def frame_of(
         for rank, told in moments.items():
             _add(early, job, ops, rank, told.before or told.last)
         now = max((view.heard_ns for view in early.views.values()), default=0)
-        engine.judge(_frame(folder, job, ops, early, now - min(gaps.values())))
         for rank, gap in gaps.items():
             _look_earlier(early.views, rank, gap)
+        engine.judge(_frame(folder, job, ops, early, now - min(gaps.values())))
     state = _State()
     for rank, told in moments.items():
         _add(state, job, ops, rank, told.last)

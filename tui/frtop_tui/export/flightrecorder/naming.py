@@ -1,29 +1,41 @@
-"""Which rank a dump is of: dumps do not say, so their names and their content have to.
+"""Which rank a file is of: dumps do not say, so their names and their content have to.
 
     nccl_trace_rank_3   comm_lib_trace_rank_3   _dump_3   dump-node02_3   rank3.json
+    rank_3.pyspy.json   nccl_trace_rank_3_20250922_224717
 
-The number that a name ends in counts, unless two files have the same, or the groups that
-the dump itself tells of do not have that rank: then it was a number on its host, say.
+A number right behind `rank` counts, else the one that a name ends in; unless two files have
+the same, or the groups that the dump itself tells of do not have that rank: then it was a
+number on its host, say. What stands there for a time does not count. Where names are of
+another kind, people say how they are made (`RankPattern`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from frtop_tui.errors import UsageError
 from frtop_tui.job.naming import listed
 
-_ENDINGS: Final = (".json", ".pkl", ".pickle", ".bin", ".trace", ".dump")
-_LAST: Final = re.compile(r"^(.*?)(\d{1,7})$", re.ASCII | re.DOTALL)
-_RANK: Final = re.compile(r"rank[_-]?(\d{1,7})(?!\d)", re.ASCII)
-_USUAL: Final = re.compile(
-    r"(?<![a-z0-9])(?:nccl|nccl2|comm_lib|gloo|fr|flight_recorder|trace|dump|rank)(?![a-z0-9])",
+_ENDINGS: Final = (".json", ".pkl", ".pickle", ".bin", ".trace", ".dump", ".pyspy", ".html")
+_LAST: Final = re.compile(r"^(.*?)(?<!\d)(\d{1,7})$", re.ASCII | re.DOTALL)
+_RANK: Final = re.compile(r"^(.*rank[_-]?)(\d{1,7})(?!\d)(.*)$", re.ASCII | re.DOTALL)
+_TIME: Final = re.compile(
+    r"[._@-](?:\d{9,19}|\d{8}[T._-]?\d{6}Z?|\d{4}-\d\d-\d\d[T._ -]\d\d[:._-]?\d\d[:._-]?\d\d)$",
     re.ASCII,
 )
-HOW: Final = "name each file for its rank: nccl_trace_rank_0, nccl_trace_rank_1, ..."
+_USUAL: Final = re.compile(
+    r"(?<![a-z0-9])(?:nccl|nccl2|comm_lib|gloo|fr|flight_recorder|trace|dump|rank|json|pyspy)"
+    r"(?![a-z0-9])",
+    re.ASCII,
+)
+HOW: Final = (
+    "name each file for its rank (nccl_trace_rank_0, nccl_trace_rank_1, ...), or say how they"
+    " are named: --ranks-from 'host*_gpu{rank}'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,42 +46,96 @@ class Named:
     host: str = ""
 
 
-def named(path: Path) -> Named:
+class RankPattern:
+    """How files are named: `{rank}` stands for its number, `*` for any text in a name.
+
+    With slashes folders count, too: `rank{rank}/trace.json`.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Reads the pattern.
+
+        Raises:
+            UsageError: it does not say where the rank is.
+        """
+        if text.count("{rank}") != 1 or not text.strip("/"):
+            raise UsageError(
+                f"{text!r} does not tell where in a name the rank is",
+                "write {rank} there, once: --ranks-from 'host*_gpu{rank}'",
+            )
+        self.text = text
+        self._depth = text.count("/") + 1
+        pieces = (re.escape(piece) for piece in text.replace("{rank}", "\0").split("*"))
+        told = "[^/]*".join(pieces).replace(re.escape("\0"), r"(?P<rank>\d{1,7})")
+        self._names = re.compile(told, re.ASCII)
+
+    def number(self, path: Path) -> int | None:
+        found = self._names.fullmatch("/".join(path.absolute().parts[-self._depth :]))
+        return int(found["rank"]) if found is not None else None
+
+
+def pattern_of(text: str | None) -> RankPattern | None:
+    """What `--ranks-from` says. Raises `UsageError` where it makes no sense."""
+    return RankPattern(text) if text is not None else None
+
+
+def named(path: Path, pattern: RankPattern | None = None) -> Named:
     """`nccl_trace_rank_container-node02_5` is number 5, on `container-node02`."""
+    if pattern is not None:
+        return Named(pattern.number(path))
     stem = path.name
     while stem.endswith(_ENDINGS):
         stem = stem.rpartition(".")[0]
+    stem = _TIME.sub("", stem)
+    inside = _RANK.match(stem)
+    if inside is not None:
+        return Named(int(inside[2]), _rest(f"{inside[1]} {inside[3]}"))
     found = _LAST.match(stem)
-    if found is not None:
-        words = _USUAL.sub("", found[1].replace("_", " ").replace("comm lib", "comm_lib"))
-        return Named(int(found[2]), "_".join(words.split()).strip("-."))
-    inside = _RANK.findall(stem)
-    return Named(int(inside[-1]) if inside else None)
+    return Named(int(found[2]), _rest(found[1])) if found is not None else Named(None)
+
+
+def _rest(text: str) -> str:
+    """What is left of a name without what is in all of them: a host, mostly."""
+    spaced = text.replace("_", " ").replace("comm lib", "comm_lib")
+    return "_".join(_USUAL.sub("", spaced).split()).strip("-.@")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One dump: its name, and the ranks that its own groups leave possible (None: any)."""
+    """One dump: its name, and the ranks that its own groups leave possible (None: any).
+
+    `signs` are what only dumps of one process share. `told` is the rank where a page says it.
+    """
 
     path: Path
     name: Named
     possible: frozenset[int] | None
+    signs: frozenset[Hashable] = frozenset()
+    told: int | None = None
 
 
 def ranks_of(claims: Sequence[Claim]) -> tuple[list[int | None], list[str]]:
     """The rank of each, None where it cannot be told; and what to say about those.
 
     Two files of one name but for its ending, or its first word, are of one rank: torch
-    keeps a recorder for each backend.
+    keeps a recorder for each backend. So are those of different places, folders or hosts,
+    if any that have the same number there were written by one process.
     """
-    places: dict[int, set[tuple[Path, str]]] = {}
     numbers = [_number(claim) for claim in claims]
+    places: dict[int, dict[tuple[Path, str], list[Claim]]] = {}
     for claim, number in zip(claims, numbers, strict=True):
-        if number is not None:
-            places.setdefault(number, set()).add((claim.path.parent, claim.name.host))
+        if number is not None and claim.told is None:
+            here = (claim.path.parent, claim.name.host)
+            places.setdefault(number, {}).setdefault(here, []).append(claim)
+    alike = _alike(places)
     ranks: list[int | None] = []
     for claim, number in zip(claims, numbers, strict=True):
-        if number is not None and len(places[number]) == 1:
+        mine = (
+            {alike.get(place, place) for place in places.get(number, ())}
+            if number is not None
+            else ()
+        )
+        if claim.told is not None or len(mine) == 1:
             ranks.append(number)
         else:
             only = claim.possible if claim.possible and len(claim.possible) == 1 else ()
@@ -79,7 +145,37 @@ def ranks_of(claims: Sequence[Claim]) -> tuple[list[int | None], list[str]]:
     return ranks, notes
 
 
+_Place = tuple[Path, str]
+
+
+def _alike(places: dict[int, dict[_Place, list[Claim]]]) -> dict[_Place, _Place]:
+    """For each place the first one that holds the same ranks at another moment."""
+    first: dict[_Place, _Place] = {}
+    for held in places.values():
+        known = list(held)
+        for index, place in enumerate(known):
+            for other in known[:index]:
+                if first.get(place, place) != first.get(other, other) and _shares(
+                    held[place], held[other]
+                ):
+                    _join(first, place, other)
+    return first
+
+
+def _join(first: dict[_Place, _Place], place: _Place, other: _Place) -> None:
+    old, new = first.get(place, place), first.get(other, other)
+    for known in [old, *(p for p, head in first.items() if head == old)]:
+        first[known] = new
+
+
+def _shares(some: Sequence[Claim], others: Sequence[Claim]) -> bool:
+    signs = frozenset[Hashable]().union(*(claim.signs for claim in some))
+    return any(not signs.isdisjoint(claim.signs) for claim in others)
+
+
 def _number(claim: Claim) -> int | None:
+    if claim.told is not None:
+        return claim.told
     number = claim.name.number
     if number is not None and claim.possible is not None and number not in claim.possible:
         return None

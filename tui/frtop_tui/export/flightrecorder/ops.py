@@ -22,12 +22,13 @@ _KINDS: Final = {
     "_reduce_scatter_base": "reduce_scatter_tensor",
     "alltoall": "all_to_all",
     "alltoall_base": "all_to_all",
+    "all_to_all_single": "all_to_all",
     "all_to_allv": "all_to_all",
     "allreduce": "all_reduce",
     "all_reduce_barrier": "barrier",
 }
 """What backends call in their own way."""
-_TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
+TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
 _MOST_BACKENDS: Final = 8
 _MOST_SIZES: Final = 64
 _MOST_AXES: Final = 16
@@ -58,6 +59,7 @@ class Ops:
         self._mixed: set[str] = set()
         self._backends: dict[str, set[str]] = {}
         self._unknown: set[str] = set()
+        self._exact = True
         for rank, dump in dumps:
             self._learn(rank, dump)
         self._groups: dict[_Key, wire.Group] = {}
@@ -101,6 +103,9 @@ class Ops:
             backends = self._backends.setdefault(name, set())
             if len(backends) < _MOST_BACKENDS:
                 backends.add(told.called(entry).backend)
+            if _counts_calls(entry, dump.status.get(number, (0, 0))[0]):
+                self._mixed.add(name)
+        self._exact &= dump.exact
 
     def _names(self, dump: Dump) -> dict[str, None]:
         return dict.fromkeys([*dump.groups, *(dump.names[number] for number in dump.lasts)])
@@ -110,7 +115,11 @@ class Ops:
         last = next((e for n, e in dump.lasts.items() if dump.names[n] == name), None)
         description = told.group_of(last)[1] if last is not None else ""
         members: tuple[int, ...] = configured.ranks if configured is not None else ()
-        if configured is not None and configured.description:
+        if dump.placed:
+            # Its description is the backend's name, and only of the whole world places are ranks.
+            members = members if members == self._world else ()
+            description = ""
+        elif configured is not None and configured.description:
             description = configured.description
         if not members and (description == _DEFAULT or name == "0"):
             members = self._world
@@ -127,7 +136,7 @@ class Ops:
         if known is None:
             shown = f"{name} ({backend})" if len(backends) > 1 else name
             number = len(self._groups) + 1
-            known = wire.Group(number, shown, description, backend, ranks)
+            known = wire.Group(number, shown, description, backend, ranks, self._exact)
             self._groups[key] = known
             self._members[number] = members
         return known
@@ -159,6 +168,7 @@ class Ops:
             thread,
             p2p=p2p,
             timeout_ms=told.whole(entry.get("timeout_ms")),
+            started_ns=told.moment(entry, "discovered_started"),
         )
 
     def _signature(self, entry: Entry, group: wire.Group) -> wire.Signature:
@@ -236,13 +246,19 @@ class Ops:
                 yield wire.Front(group.id, number, sends[group.id], newest.get(group.id, 0), op)
 
 
+def _counts_calls(entry: Entry, enqueued: int) -> bool:
+    """Whether the status of its group counts calls, of which a coalesced op has several."""
+    calls = told.whole(entry.get("op_id"))
+    return enqueued == calls != told.number_of(entry)
+
+
 def _completed(told_of: Iterable[tuple[Entry, wire.Op]], waiting: set[int]) -> Mapping[int, int]:
     """By group, the last op that is done and that nobody can be done with alone."""
     found: dict[int, int] = {}
     for entry, op in told_of:
         if op.p2p or op.signature is None or id(entry) in waiting:
             continue
-        if op.signature.kind.startswith(_TOGETHER):
+        if op.signature.kind.startswith(TOGETHER):
             # gloo's recorder does not tell a failed op, the last one then, from one that is done.
             sure = op.number if entry.get("state") == "completed" else op.number - 1
             found[op.group] = max(sure, found.get(op.group, 0))

@@ -10,6 +10,7 @@ import io
 import os
 import pickle
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -18,10 +19,13 @@ import msgspec
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.excerpt import excerpt
 from frtop_tui.export.flightrecorder.opcodes import ForeignOpcode, check
+from frtop_tui.export.flightrecorder.pages import Part, is_page, parts_of, parts_of_page
 
 MAX_PICKLE: Final = 24 * 1024 * 1024
 """A ring of 20,000 with stacks is a fifth of it. What is unpacked is up to 60 times as large."""
 MAX_JSON: Final = 32 * 1024 * 1024
+MAX_PAGE: Final = 256 * 1024 * 1024
+"""A page of the debug server holds a dump of every rank."""
 _NEXT: Final = "copy the file again from where it was written, or leave it out"
 _REFUSED: Final = (
     pickle.UnpicklingError,
@@ -46,7 +50,30 @@ def values_of(path: Path, keep: int | None = None) -> Any:
     Raises:
         Unreadable: it cannot be read, is too large, damaged, or no dump at all.
     """
+    return next(parts_in(path, keep)).values
+
+
+def parts_in(path: Path, keep: int | None = None) -> Iterator[Part]:
+    """The same where one file may hold the dumps of several ranks, one after the other.
+
+    Raises:
+        Unreadable: it cannot be read, is too large, damaged, or no dump at all.
+    """
     data = _bytes(path)
+    if is_page(data):
+        count = 0
+        for part in parts_of_page(data):
+            count += 1
+            yield part
+        if count:
+            return
+    else:
+        yield from parts_of(_values(path, data, keep))
+        return
+    raise Unreadable(f"{path} is a page, but none with the dumps of ranks", _NEXT)
+
+
+def _values(path: Path, data: bytes, keep: int | None) -> Any:
     try:
         if data[:1] == b"\x80":
             return _unpickled(data, keep)
@@ -65,7 +92,7 @@ def looks_like(path: Path) -> bool:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return False
         head = file.read(64)
-    return head[:1] == b"\x80" or head.lstrip()[:1] == b"{"
+    return head[:1] == b"\x80" or head.lstrip()[:1] in (b"{", b"[", b"<")
 
 
 def _bytes(path: Path) -> bytes:
@@ -74,12 +101,14 @@ def _bytes(path: Path) -> bytes:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise Unreadable(f"{path} is no file", _NEXT)
-            data = file.read(min(status.st_size, MAX_JSON) + 1)  # so much is set aside
+            head = file.read(64)
+            most = MAX_PAGE if is_page(head) else MAX_JSON
+            data = head + file.read(min(status.st_size, most) + 1)  # so much is set aside
     except OSError as error:
         raise Unreadable(f"{path} cannot be read: {error.strerror}", _NEXT) from error
     if not data:
         raise Unreadable(f"{path} is empty", _NEXT)
-    most = MAX_PICKLE if data[:1] == b"\x80" else MAX_JSON
+    most = MAX_PICKLE if data[:1] == b"\x80" else most
     if len(data) > most:
         raise Unreadable(f"{path} is larger than any dump ({most >> 20} MB)", _NEXT)
     return data

@@ -1,0 +1,217 @@
+"""Writers with words of their own: versions, backends, and recorders besides c10d's."""
+
+from __future__ import annotations
+
+import json
+import pickle  # noqa: TID251 - as a recorder written in Python does
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flightrecorder.writer import Recorder, pickled, world, written
+from frtop_tui.export.flightrecorder.entries import Called, called
+from frtop_tui.export.opening import open_paths
+from frtop_tui.job.model import Frame
+
+
+def blamed(frame: Frame) -> set[int]:
+    return {rank for verdict in frame.verdicts for rank in verdict.culprits}
+
+
+def one_missing(**more: Any) -> list[Recorder]:
+    ranks = world(4, **more)
+    for one in ranks:
+        one.ran("0", count=20)
+        if one.rank != 2:
+            one.waits("0")
+    return ranks
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nccl:all_reduce", Called("nccl", "all_reduce")),
+        ("nccl2:recv 0<-3", Called("nccl2", "recv", 0, 3)),
+        ("nccl2:recv 1<-?", Called("nccl2", "recv", 1, None)),
+        ("HcclAllreduce", Called("", "HcclAllreduce")),
+        ("c10d:all_to_all_single", Called("c10d", "all_to_all_single")),
+        ("xccl:send 2->0", Called("xccl", "send", 2, 0)),
+        ("mccl:_all_gather_base", Called("mccl", "_all_gather_base")),
+    ],
+)
+def test_what_ops_are_called(name: str, told: Called) -> None:
+    assert called({"profiling_name": name}) == told
+
+
+VERSIONS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    # fields that a version lacks, and those that were called in another way
+    "1.5": (
+        ("process_group", "p2p_seq_id", "op_id", "is_p2p", "timeout_ms", "thread_id",
+         "thread_name", "input_dtypes", "output_dtypes", "retired"),
+        {"collective_seq_id": "seq_id"},
+    ),
+    "2.0": (("process_group", "thread_id", "thread_name", "timeout_ms"), {}),
+    "2.1": (("thread_id", "thread_name", "timeout_ms"), {}),
+    "2.4": (("thread_id", "thread_name"), {}),
+    "2.5": (("thread_id", "thread_name"), {}),
+    "2.7": ((), {}),
+    "2.9": ((), {}),
+    "2.10": ((), {}),
+    "9.1": ((), {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("library", ["comm_lib_version", "nccl_version", "hccl_comm_state", ""])
+def test_every_version_and_library(tmp_path: Path, version: str, library: str) -> None:
+    lacks, renamed = VERSIONS[version]
+    for one in one_missing():
+        values = one.values()
+        values["version"] = version
+        del values["comm_lib_version"]
+        if library:
+            values[library] = "2.21.5" if library.endswith("version") else {}
+        if version in ("1.5", "2.0"):
+            del values["pg_status"]
+        values["entries"] = [
+            {renamed.get(key, key): value for key, value in entry.items() if key not in lacks}
+            for entry in values["entries"]
+        ]
+        if version == "1.5":
+            del values["pg_config"]
+            for entry in values["entries"]:
+                entry["pg_name"] = "0"
+        (tmp_path / f"nccl_trace_rank_{one.rank}").write_bytes(pickled(values))
+    assert blamed(open_paths([tmp_path])) == {2}
+
+
+def torchcomms(one: Recorder) -> dict[str, Any]:
+    """One row of numbers for all ops, no status, places for ranks, nothing ever completed."""
+    values = one.values()
+    values["pg_status"] = {}
+    for config in values["pg_config"].values():
+        config["ranks"] = ",".join(map(str, range(len(config["ranks"].split(",")))))
+        config["desc"] = "ncclx"
+    for number, entry in enumerate(values["entries"]):
+        entry.update(collective_seq_id=number, p2p_seq_id=0, is_p2p=False, record_id=number)
+        entry.update(state="scheduled", time_discovered_completed_ns=None, op_id=7 + number)
+        entry["process_group"] = (entry["process_group"][0], "ncclx")
+        entry["profiling_name"] = entry["profiling_name"].partition(" ")[0]
+    return values
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_torchcomms_counts_all_ops_of_a_rank_in_one_row(tmp_path: Path, wrapped: bool) -> None:
+    """Rank 0 uses a group of its own besides: its numbers run ahead, and mean nothing."""
+    ranks = world(4)
+    for one in ranks:
+        pair = [0, 1] if one.rank < 2 else [2, 3]
+        one.group(f"pair{one.rank // 2}", pair, "")
+        one.ran("0", count=6)
+        one.ran(f"pair{one.rank // 2}", count=30 if one.rank < 2 else 3)
+        if one.rank != 3:
+            one.waits("0")
+        values = torchcomms(one)
+        values["entries"] = values["entries"][4 if wrapped else 0 :]
+        (tmp_path / f"comm_lib_trace_rank_{one.rank}").write_bytes(pickled(values))
+    frame = open_paths([tmp_path])
+    assert frame.coverage.unheard == ()
+    assert blamed(frame) == {3}
+    assert frame.verdicts[0].op is not None
+    assert frame.verdicts[0].op.number == (None if wrapped else 7)
+
+
+def test_a_receive_whose_peer_is_not_told_blames_nobody(tmp_path: Path) -> None:
+    ranks = world(2)
+    for one in ranks:
+        one.ran("0", count=4)
+    ranks[0].p2p("0", "recv", 1)
+    for one in ranks:
+        (tmp_path / f"rank_{one.rank}").write_bytes(pickled(torchcomms(one)))
+    frame = open_paths([tmp_path])
+    assert [verdict.kind for verdict in frame.verdicts] == ["undecided"]
+    assert blamed(frame) == set()
+
+
+def test_the_profilers_recorder(tmp_path: Path) -> None:
+    """Plain Python: other opcodes, a status of its own, durations, members in the entries."""
+    for one in one_missing():
+        values = one.values()
+        values["pg_status"] = {
+            "0": dict.fromkeys(("last_enqueued_collective", "last_completed_collective"), 21)
+        }
+        for entry in values["entries"]:
+            entry.update(duration_ms=0.25, frames=[], process_group_ranks=[0, 1, 2, 3])
+            del entry["thread_id"], entry["thread_name"]
+        values["pg_status"]["0"]["last_enqueued_collective"] -= one.rank == 2
+        path = tmp_path / f"comm_lib_trace_rank_{one.rank}"
+        path.write_bytes(pickle.dumps(values))
+    assert blamed(open_paths([tmp_path])) == {2}
+
+
+def test_a_status_that_counts_calls_is_no_number_of_a_collective(tmp_path: Path) -> None:
+    """Hooks count every call: three in a coalesced op are one collective."""
+    ranks = world(3, backend="nccl2")
+    for one in ranks:
+        one.ran("0", count=5)
+        if one.rank != 1:
+            one.waits("0")
+        for index, entry in enumerate(one.entries):
+            entry["op_id"] = 3 * (index + 1)
+        calls = 3 * len(one.entries)
+        one.status["0"].update(last_enqueued_collective=calls, last_completed_collective=15)
+    assert blamed(open_paths([written(tmp_path, ranks, active=True)])) == {1}
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_kernel_that_has_not_begun_while_others_run_theirs(tmp_path: Path, told: bool) -> None:
+    """`started` is noted only with timing: where a rank notes none it means nothing."""
+    ranks = world(4)
+    for one in ranks:
+        one.ran("0", count=5)
+        one.waits("0")
+        for entry in one.entries:
+            if told or one.rank != 3:
+                entry["time_discovered_started_ns"] = entry["time_created_ns"] + 5
+        if one.rank != 3:
+            one.entries[-1]["state"] = "started"
+        else:
+            one.entries[-1]["time_discovered_started_ns"] = None
+    frame = open_paths([written(tmp_path, ranks)])
+    (verdict,) = frame.verdicts
+    if told:
+        assert (verdict.kind, verdict.culprits) == ("stuck", (3,))
+        assert "the device of rank 3 has not begun #6" in verdict.headline
+    else:
+        assert (verdict.kind, verdict.culprits) == ("undecided", ())
+
+
+def test_a_device_that_stopped_in_a_group_of_two(tmp_path: Path) -> None:
+    """No minority there; but nobody is through with an all_gather alone."""
+    ranks = world(4)
+    for one in ranks:
+        pair = [0, 1] if one.rank < 2 else [2, 3]
+        one.group("1" if one.rank < 2 else "2", pair, "TENSOR")
+        name = "1" if one.rank < 2 else "2"
+        one.ran(name, count=10)
+        if one.rank == 3:
+            for _ in range(6):
+                one.waits(name, "all_gather")
+        else:
+            one.ran(name, "all_gather", count=4)
+            one.waits(name, "all_gather")
+            one.waits(name, "all_gather")
+        one.waits("0")
+    frame = open_paths([written(tmp_path, ranks)])
+    assert blamed(frame) == {3}
+    assert frame.verdicts[0].kind == "stuck"
+    assert any("behind the same" in note for note in frame.notes)
+
+
+def test_json_with_spaces_and_lists_of_numbers(tmp_path: Path) -> None:
+    for one in one_missing():
+        values = json.loads(one.json())
+        values["pg_config"]["0"]["ranks"] = [0, 1, 2, 3]
+        (tmp_path / f"fr_rank{one.rank}.json").write_text("\n " + json.dumps(values, indent=2))
+    assert blamed(open_paths([tmp_path])) == {2}

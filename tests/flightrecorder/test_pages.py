@@ -1,0 +1,152 @@
+"""What torch's debug server answered, saved to files: a page of all ranks, or JSON by rank."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flightrecorder.writer import Recorder, world
+from frtop_tui.errors import Unreadable
+from frtop_tui.export.flightrecorder.pages import parts_of, parts_of_page
+from frtop_tui.export.opening import open_paths
+from frtop_tui.job.model import Frame
+
+
+def one_missing(culprit: int = 2) -> list[Recorder]:
+    ranks = world(4)
+    for one in ranks:
+        one.ran("0", count=20)
+        if one.rank != culprit:
+            one.waits("0")
+    return ranks
+
+
+def blamed(frame: Frame) -> set[int]:
+    return {rank for verdict in frame.verdicts for rank in verdict.culprits}
+
+
+def values(one: Recorder) -> Any:
+    return json.loads(one.json())
+
+
+def page(ranks: Sequence[Recorder], silent: int | None = None, level: int = 2) -> str:
+    """As the debug server draws it: a heading and an answer for each rank."""
+    lines = ["\n<!doctype html>\n<head><title>FlightRecorder</title></head>\n<section>"]
+    for one in ranks:
+        address = f"http://node{one.rank // 2}:4{one.rank}/handler/fr_trace_json?"
+        lines.append(f"        <h{level}>Rank {one.rank}: {address}</h{level}>\n")
+        if one.rank == silent:
+            lines.append("<p>Failed to fetch: status=503</p>\n<pre>ConnectionError</pre>")
+        else:
+            lines.append(f"            <pre>{json.dumps(values(one), indent=2)}</pre>\n")
+    return "".join((*lines, "</section>"))
+
+
+def test_a_page_of_all_ranks(tmp_path: Path) -> None:
+    (tmp_path / "fr_trace_json.html").write_text(page(one_missing()))
+    frame = open_paths([tmp_path])
+    assert blamed(frame) == {2}
+    assert {view.host for view in frame.ranks.values()} == {"node0", "node1"}
+
+
+def test_who_did_not_answer_is_named_and_not_blamed(tmp_path: Path) -> None:
+    (tmp_path / "fr_trace.html").write_text(page(one_missing(), silent=2, level=3))
+    frame = open_paths([tmp_path])
+    assert blamed(frame) == set()
+    assert frame.recorded is not None
+    assert any(
+        "rank 2: it did not answer the debug server (status 503)" in note
+        for note in frame.recorded.notes
+    )
+
+
+def test_a_page_with_its_letters_escaped(tmp_path: Path) -> None:
+    text = page(one_missing())
+    begin, end = text.index("<pre>") + 5, text.index("</pre>")
+    text = text[:begin] + html.escape(text[begin:end]) + text[end:]
+    (tmp_path / "x").write_text(text)
+    assert blamed(open_paths([tmp_path / "x"])) == {2}
+
+
+WRAPPED: dict[str, Callable[[list[Recorder]], Any]] = {
+    "by number": lambda ranks: {str(one.rank): values(one) for one in ranks},
+    "by name": lambda ranks: {f"rank{one.rank}.json": values(one) for one in ranks},
+    "as texts": lambda ranks: {f"rank_{one.rank}": one.json().decode() for one in ranks},
+    "in a row": lambda ranks: [values(one) for one in ranks],
+    "told inside": lambda ranks: {
+        str(9 - one.rank): values(one) | {"rank": one.rank} for one in ranks
+    },
+}
+
+
+@pytest.mark.parametrize("how", WRAPPED)
+def test_json_of_all_ranks_in_one_file(tmp_path: Path, how: str) -> None:
+    (tmp_path / "fr_trace.json").write_text(json.dumps(WRAPPED[how](one_missing())))
+    frame = open_paths([tmp_path])
+    assert blamed(frame) == {2}
+    assert sorted(frame.ranks) == [0, 1, 2, 3]
+
+
+def test_answers_of_single_ranks_take_their_rank_from_the_name(tmp_path: Path) -> None:
+    for one in one_missing():
+        (tmp_path / f"fr_trace_json.rank{one.rank}").write_bytes(one.json())
+    assert blamed(open_paths([tmp_path])) == {2}
+
+
+def test_a_list_of_entries_is_one_dump(tmp_path: Path) -> None:
+    for one in one_missing():
+        path = tmp_path / f"nccl_trace_rank_{one.rank}.json"
+        path.write_text(json.dumps(values(one)["entries"]))
+    assert blamed(open_paths([tmp_path])) == {2}
+
+
+@pytest.mark.parametrize("text", ["<html></html>", "<h2>Rank 0: x</h2><pre>{", '{"0": {"a": 1}}'])
+def test_pages_of_something_else_are_a_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "fr_trace_1.json").write_text(text)
+    with pytest.raises(Unreadable, match="fr_trace_1"):
+        open_paths([tmp_path])
+
+
+ORDINARY = settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+WHOLE = page(one_missing()[:2]).encode()
+
+
+@ORDINARY
+@given(st.data())
+def test_damaged_pages(tmp_path: Path, data: st.DataObject) -> None:
+    broken = bytearray(WHOLE)
+    for _ in range(data.draw(st.integers(1, 6))):
+        at = data.draw(st.integers(0, len(broken) - 1))
+        broken[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=6))
+    for part in parts_of_page(bytes(broken)):
+        assert part.rank is not None
+    (tmp_path / "fr_trace.html").write_bytes(bytes(broken))
+    (tmp_path / "nccl_trace_rank_3").write_bytes(one_missing()[3].pickle())
+    assert 3 in open_paths([tmp_path]).ranks
+
+
+ANYTHING = st.recursive(
+    st.none() | st.integers() | st.text(max_size=6) | st.sampled_from(["{", '{"entries": []}']),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["0", "rank1", "entries", "pg_config", "rank", "x"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@ORDINARY
+@given(ANYTHING)
+def test_any_json(told: Any) -> None:
+    assert parts_of(told)

@@ -1,0 +1,81 @@
+"""What lies in the folders that a person names: files by kind, told by their content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from frtop_probe import archive
+from frtop_tui.export import blackbox, capture, pyspy
+from frtop_tui.export.flightrecorder import gathering, reading
+from frtop_tui.export.flightrecorder.naming import RankPattern
+
+SUFFIXES: Final = (".cap", blackbox.SUFFIX)
+MOST_FILES: Final = 16_384
+
+
+@dataclass(slots=True)
+class Files:
+    """Paths by kind; `troubles` are sentences about those that are none, or cannot be read."""
+
+    captures: list[Path] = field(default_factory=list)
+    boxes: list[Path] = field(default_factory=list)
+    dumps: list[Path] = field(default_factory=list)
+    stacks: list[Path] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+
+def files_in(paths: Sequence[Path], pattern: RankPattern | None = None) -> Files:
+    """The files themselves, and of folders those that are called as ours, also one deeper.
+
+    With a `pattern` dumps and stacks are those that are called as it says.
+    """
+    files = Files()
+    found = _found(paths, pattern)
+    for path in found[:MOST_FILES]:
+        try:
+            _put(files, path)
+        except OSError as error:
+            files.troubles.append(f"{path} cannot be read: {error.strerror}")
+    if len(found) > MOST_FILES:
+        files.troubles.append(f"{len(found) - MOST_FILES} more files are left out")
+    return files
+
+
+def _found(paths: Iterable[Path], pattern: RankPattern | None) -> list[Path]:
+    found: dict[Path, None] = {}
+    for path in paths:
+        if not path.is_dir():
+            found[path] = None
+            continue
+        inside = (p for wild in ("*", "*/*") for p in path.glob(wild))
+        ours = sorted(p for p in inside if _is_ours(p, pattern) and p.is_file())
+        found.update(dict.fromkeys(ours))
+    return list(found)
+
+
+def _is_ours(path: Path, pattern: RankPattern | None) -> bool:
+    if path.suffix in SUFFIXES:
+        return True
+    if pattern is not None:
+        return pattern.number(path) is not None
+    return path.name.endswith(pyspy.SUFFIX) or gathering.is_usual(path)
+
+
+def _put(files: Files, path: Path) -> None:
+    """Puts a file where it belongs. Raises OSError when it cannot be read."""
+    kind = archive.kind_of(path)
+    if kind == capture.KIND:
+        files.captures.append(path)
+    elif kind == blackbox.KIND:
+        files.boxes.append(path)
+    elif not kind and path.suffix not in SUFFIXES and pyspy.is_pyspy(path):
+        files.stacks.append(path)
+    elif not kind and path.suffix not in SUFFIXES and reading.looks_like(path):
+        files.dumps.append(path)
+    else:
+        files.troubles.append(
+            f"{path} is neither a capture nor a black box, nor a dump that is known"
+        )
