@@ -152,12 +152,18 @@ class _Group:
         differs = len(block.sides) > 1
         if not block.noticed and (differs or (complete and block.pairs not in (0, UNKNOWN))):
             block.noticed = True
-            if not any(a < first + size and first <= b for a, b in self._settled):
-                odd.append((first, size, block))
+            odd.append((first, size, block))
 
-    def notice(self, noticed: _Noticed) -> None:
+    def notice(self, noticed: _Noticed) -> bool:
+        """Whether it is news, and one that there is room for."""
+        first, last = noticed.first, noticed.last
+        if len(self.noticed) >= MOST_IN_GROUP:
+            return False
+        if any(a <= last and first <= b for a, b in self._settled):
+            return False
         self.noticed.append(noticed)
-        self._settled.append((noticed.first, noticed.last))
+        self._settled.append((first, last))
+        return True
 
 
 class Ledgers:
@@ -242,12 +248,12 @@ class Ledger:
         return known
 
     def _notice(self, known: _Group, first: int, last: int, block: _Block, now_ns: int) -> None:
-        if len(known.noticed) >= MOST_IN_GROUP or len(self._open) >= MOST_PARTINGS:
+        if len(self._open) >= MOST_PARTINGS:
             return
         pairs = len(block.sides) == 1
         noticed = _Noticed(next(self._ids), first, last, block, now_ns, pairs)
-        known.notice(noticed)
-        self._open.append((known, noticed))
+        if known.notice(noticed):
+            self._open.append((known, noticed))
 
 
 def _shown(known: _Group, noticed: _Noticed) -> Parting:
