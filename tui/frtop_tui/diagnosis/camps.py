@@ -199,7 +199,7 @@ def _wait(stand: Stand) -> Wait:
         sync=True,
     )
     at = stand.view.posture_since_ns
-    return Wait(stand.rank, op, at, _is_sure(call), line=call.line, undated=True)
+    return Wait(stand.rank, op, at, _is_sure(call), undated=True)
 
 
 def _is_sure(call: Call) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import signal as signals
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -85,12 +85,9 @@ class Deaths:
         return bool(self.roots or self.followers)
 
 
-def deaths_of(ranks: Mapping[int, RankView]) -> Deaths:
-    """Sorts the deaths of a job into causes and consequences."""
-    found = sorted(
-        (death for view in ranks.values() if (death := _death(view)) is not None),
-        key=lambda death: death.at_ns,
-    )
+def sorted_deaths(every: Iterable[Death], ranks: Mapping[int, RankView]) -> Deaths:
+    """Sorts the deaths of a job's `ranks` into causes and consequences."""
+    found = sorted(every, key=lambda death: (death.at_ns, death.rank))
     if not found:
         return Deaths()
     # torchrun's last word to those that survive its SIGTERM, half a minute later.
@@ -165,7 +162,7 @@ def _only_if_all(some: list[Death], found: list[Death]) -> list[Death]:
     return [death for death in some if death.at_ns <= some[0].at_ns + TOGETHER_NS // 10]
 
 
-def _death(view: RankView) -> Death | None:
+def death_of(view: RankView) -> Death | None:
     """How a rank ended, None if it lives or left cleanly."""
     raised, ending = view.raised, view.ending
     if raised is not None and raised.main:

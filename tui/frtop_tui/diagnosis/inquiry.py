@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from frtop_tui.diagnosis import places
@@ -19,6 +20,8 @@ AUTOPSY_AGAIN_NS: Final = 10_000_000_000
 SUSPECTS_PER_POINT: Final = 6
 WAITERS_PER_POINT: Final = 2
 MOST_REMEMBERED: Final = 4096
+MOST_IN_QUESTION: Final = 512
+"""More are not looked at before it is the turn of the first of them again."""
 
 
 class Wanted(NamedTuple):
@@ -86,14 +89,17 @@ def in_question(
     verdicts: Iterable[Verdict], points: Sequence[Point], others: Iterable[int]
 ) -> list[int]:
     """Ranks worth a look, the most useful first: those blamed, those absent, who waits."""
+    every = chain(
+        (rank for verdict in verdicts for rank in verdict.culprits[:SUSPECTS_PER_POINT]),
+        (rank for p in points for rank in [*p.sinks, *p.onward][:SUSPECTS_PER_POINT]),
+        (wait.rank for point in points for wait in point.waits[:WAITERS_PER_POINT]),
+        others,
+    )
     order: dict[int, None] = {}
-    for verdict in verdicts:
-        order.update(dict.fromkeys(verdict.culprits[:SUSPECTS_PER_POINT]))
-    for point in points:
-        order.update(dict.fromkeys([*point.sinks, *point.onward][:SUSPECTS_PER_POINT]))
-    for point in points:
-        order.update(dict.fromkeys(point.waiting[:WAITERS_PER_POINT]))
-    order.update(dict.fromkeys(others))
+    for rank in every:
+        order[rank] = None
+        if len(order) == MOST_IN_QUESTION:
+            break
     return list(order)
 
 

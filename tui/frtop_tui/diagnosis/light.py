@@ -2,16 +2,99 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import compress, count
+from operator import is_not
 
+from frtop_tui.diagnosis.ledger import Ledger
 from frtop_tui.diagnosis.points import SETTLED_NS
 from frtop_tui.diagnosis.waiting import Wait
-from frtop_tui.job.groups import Identifier
-from frtop_tui.job.model import GroupView, Posture, RankView
+from frtop_tui.job.alarms import Alarms
+from frtop_tui.job.groups import Identifier, identifier
+from frtop_tui.job.model import Frame, GroupView, Posture, RankView
 
 _REPLACED = frozenset({"moving", "starting"})
 """Postures that give way. A rank that is dead, silent or unheard remains so."""
+
+
+class Light:
+    """Keeps what is seen in the light of the others; only what changed is seen anew.
+
+    What is said of a rank depends on its view, its wait, on whether that has settled, and
+    on who is late; of a group on its view, and on who sits in it.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._ranks: dict[int, RankView] = {}
+        self._late: Mapping[int, int] = {}
+        self._alarms = Alarms()
+        self._seats: dict[int, Identifier] = {}  # of ranks whose wait has settled
+        self._inside: defaultdict[Identifier, set[int]] = defaultdict(set)
+        self._stirred: set[Identifier] = set()  # groups in which somebody sat down, or got up
+        self._plain: tuple[GroupView, ...] = ()
+        self._groups: list[GroupView] = []
+        self._places: dict[Identifier, int] = {}
+
+    def ranks(self, frame: Frame, late: Mapping[int, int]) -> Mapping[int, RankView]:
+        """The frame's ranks; `late` says since when others wait for one."""
+        ledger, now_ns = self._ledger, frame.now_ns
+        differently = dict(late.items() ^ self._late.items()).keys() & frame.ranks.keys()
+        self._late = late
+        again = {*ledger.seen, *ledger.rewaited, *self._alarms.rung(now_ns), *differently}
+        judged = dict(self._ranks)
+        for rank in again:
+            view, wait = frame.ranks.get(rank), ledger.waits.get(rank)
+            if view is None:
+                judged.pop(rank, None)
+            else:
+                judged[rank] = _judged(view, wait, late, now_ns)
+            self._seat(rank, wait, now_ns)
+        if ledger.whole:
+            judged = {rank: judged[rank] for rank in frame.ranks}
+        self._ranks = judged
+        return judged
+
+    def groups(self, frame: Frame) -> tuple[GroupView, ...]:
+        """The frame's groups, with who waits in them; after its ranks."""
+        plain = frame.groups
+        if len(plain) != len(self._plain):
+            places = [*range(len(plain))]
+            self._groups = [*plain]
+            self._places = {_key(group): place for place, group in enumerate(plain)}
+        else:
+            places = [*compress(count(), map(is_not, plain, self._plain))]
+            if any(_key(plain[n]) != _key(self._plain[n]) for n in places):
+                self._places = {_key(group): place for place, group in enumerate(plain)}
+        stirred = (self._places[key] for key in self._stirred if key in self._places)
+        for place in {*places, *stirred}:
+            self._groups[place] = _judged_group(plain[place], self._inside)
+        self._plain, self._stirred = plain, set()
+        return tuple(self._groups)
+
+    def _seat(self, rank: int, wait: Wait | None, now_ns: int) -> None:
+        """Notes in which group a rank sits, if it does for long enough."""
+        seat = identifier(wait.group) if wait is not None and wait.group is not None else None
+        if wait is not None and not wait.has_lasted(SETTLED_NS, now_ns):
+            self._alarms.set(rank, wait.since_ns + SETTLED_NS)
+            seat = None
+        before = self._seats.pop(rank, None)
+        if seat is not None:
+            self._seats[rank] = seat
+        if seat == before:
+            return
+        if before is not None:
+            self._inside[before].discard(rank)
+            self._stirred.add(before)
+        if seat is not None:
+            self._inside[seat].add(rank)
+            self._stirred.add(seat)
+
+
+def _key(group: GroupView) -> Identifier:
+    return (group.key.name, group.key.ranks, group.key.epoch)
 
 
 def judged_ranks(
@@ -39,26 +122,10 @@ def _judged(view: RankView, wait: Wait | None, late: Mapping[int, int], now_ns: 
     return view.judged(posture, since, wait.op)
 
 
-def judged_groups(
-    groups: tuple[GroupView, ...],
-    ranks: Mapping[int, RankView],
-    waits: Mapping[int, Wait],
-    now_ns: int,
-) -> tuple[GroupView, ...]:
-    """Groups with who waits in them; nobody is late where nobody waits."""
-    waiting: dict[Identifier, list[int]] = {}
-    for wait in waits.values():
-        group = ranks[wait.rank].groups.get(wait.op.group)
-        if group is not None and wait.has_lasted(SETTLED_NS, now_ns):
-            key = (group.name, group.ranks, group.epoch)
-            waiting.setdefault(key, []).append(wait.rank)
-    return tuple(_judged_group(group, waiting) for group in groups)
-
-
-def _judged_group(group: GroupView, waiting: Mapping[Identifier, list[int]]) -> GroupView:
-    inside = waiting.get((group.key.name, group.key.ranks, group.key.epoch))
-    if inside is None:
+def _judged_group(group: GroupView, inside: Mapping[Identifier, set[int]]) -> GroupView:
+    """Nobody is late where nobody waits."""
+    waiting = inside.get(_key(group))
+    if not waiting:
         return replace(group, late=()) if group.late else group
-    known = set(inside)
-    late = tuple(rank for rank in group.late if rank not in known)
-    return replace(group, late=late, waiting=tuple(sorted(inside)))
+    late = tuple(rank for rank in group.late if rank not in waiting)
+    return replace(group, late=late, waiting=tuple(sorted(waiting)))

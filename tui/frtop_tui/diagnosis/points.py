@@ -3,108 +3,89 @@
 Edges go from a point to the points in which its absent members are themselves blocked.
 Following them ends at sinks (members that are not blocked), at members that are gone, at
 members nobody can see, at points that all have entered, or in a circle.
+
+Points are kept from frame to frame. What was found out of one stands until somebody comes or
+leaves there, its group gets on, or something else is known of those that it waits for.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.waiting import AT_LEAST_NS, Wait, patience_ns, timeout_ns
-from frtop_tui.job.groups import Identifier, members_of
+from frtop_tui.diagnosis.ledger import Ledger
+from frtop_tui.diagnosis.moments import NEVER
+from frtop_tui.diagnosis.point import Point, PointId, point_id
+from frtop_tui.diagnosis.standing import Standing
 from frtop_tui.job.model import RankView
+
+__all__ = ["Point", "PointId", "Points", "circles", "front_number", "leading_to", "local_number"]
 
 SETTLED_NS = 1_000_000_000
 """A rank that entered its own wait less than this ago is on its way, not blocked."""
+_Found = TypeVar("_Found")
 
-PointId = tuple[object, ...]
 
+class _Sorting:
+    """When the members of a point that have not entered it were sorted, and what ends that."""
 
-@dataclass(slots=True, eq=False)
-class Point:
-    """An op that ranks are blocked in. `number` is None where it cannot be compared."""
+    __slots__ = ("standing", "turns", "until_ns", "watched")
 
-    id: PointId
-    op: wire.Op
-    group: wire.Group | None
-    number: int | None
-    members: tuple[int, ...]
-    waits: list[Wait] = field(default_factory=list)
-    sinks: list[int] = field(default_factory=list)  # not entered, and free to go on
-    gone: list[int] = field(default_factory=list)  # not entered, and never will
-    unseen: list[int] = field(default_factory=list)  # nobody knows
-    onward: dict[int, PointId] = field(default_factory=dict)  # not entered: blocked there
-    seen: bool = False  # whether the members have been sorted
+    def __init__(self, watched: Iterable[int], standing: Standing | None) -> None:
+        self.watched = set(watched)
+        self.standing = standing
+        self.turns = standing.turns if standing is not None else 0
+        self.until_ns = NEVER
 
-    @property
-    def kind(self) -> str:
-        return self.op.signature.kind if self.op.signature is not None else "an op"
-
-    @property
-    def since_ns(self) -> int:
-        return min(wait.since_ns for wait in self.waits)
-
-    @property
-    def undated(self) -> bool:
-        """Nobody knows how long anybody has waited there."""
-        return all(wait.undated for wait in self.waits)
-
-    @property
-    def told_since_ns(self) -> int:
-        """Since when, as far as that is known; else 0."""
-        return 0 if self.undated else self.since_ns
-
-    @property
-    def waiting(self) -> list[int]:
-        return [wait.rank for wait in self.waits]
-
-    @property
-    def entered_by_all(self) -> bool:
-        return not (self.sinks or self.gone or self.unseen or self.onward)
-
-    def left_s(self, now_ns: int) -> float | None:
-        """Until the first waiter's own timeout."""
-        left = [
-            (wait.since_ns + limit - now_ns) / 1e9
-            for wait in self.waits
-            if not wait.undated and (limit := timeout_ns(wait.op, self.group))
-        ]
-        return max(0.0, min(left)) if left else None
+    def stands(self, moved: set[int], now_ns: int) -> bool:
+        return (
+            (self.standing is None or self.standing.turns == self.turns)
+            and now_ns < self.until_ns
+            and self.watched.isdisjoint(moved)
+        )
 
 
 class Points:
-    """The points of one frame; those that matter are looked into on demand."""
+    """All points of a job; those that matter are looked into on demand."""
 
-    def __init__(self, ranks: Mapping[int, RankView], waits: Mapping[int, Wait]) -> None:
-        self._ranks = ranks
-        self._waits = waits
-        self._fronts: dict[Identifier, tuple[list[int], list[int], list[int]]] = {}
+    def __init__(self, ledger: Ledger) -> None:
         self.all: dict[PointId, Point] = {}
-        for wait in waits.values():
-            self._add(wait)
+        self._ledger = ledger
+        self._at: dict[int, Point] = {}
+        self._sorted: dict[Point, _Sorting] = {}
+        self._changes = 0
+        self._known: dict[str, tuple[int, Sequence[Point], object]] = {}
+
+    def turn(self, now_ns: int) -> None:
+        """Follows the ledger, after its own turn."""
+        ledger = self._ledger
+        for rank in ledger.rewaited:
+            self._move(rank)
+        if ledger.whole or ledger.recorrected:
+            self._forget([*self._sorted])
+        elif self._sorted:
+            moved = ledger.moved
+            stale = [p for p, one in self._sorted.items() if not one.stands(moved, now_ns)]
+            self._forget(stale)
+        if ledger.whole:
+            everybody = tuple(ledger.ranks)
+            for point in self.all.values():
+                point.everybody = everybody
 
     def ripe(self, now_ns: int) -> list[Point]:
         """Points at which some wait is out of the ordinary, oldest first, looked into."""
-        found = [
-            point
-            for point in self.all.values()
-            if any(
-                w.undated or now_ns - w.since_ns > patience_ns(w.op, point.group)
-                for w in point.waits
-            )
-        ]
-        return sorted(self._follow(found, now_ns), key=_order)
+        start = [point for point in self.all.values() if point.is_ripe(now_ns)]
+        return self._once("ripe", start, lambda: sorted(self._follow(start, now_ns), key=_order))
 
     def settled(self, now_ns: int) -> list[Point]:
-        """Points at which ranks surely sit for some seconds: enough to see a circle."""
-        found = [
-            point
-            for point in self.all.values()
-            if any(w.undated or (w.sure and now_ns - w.since_ns > AT_LEAST_NS) for w in point.waits)
-        ]
-        return self._follow(found, now_ns)
+        """Points at which ranks surely sit for some seconds, and where these lead."""
+        start = [point for point in self.all.values() if point.is_settled(now_ns)]
+        return self._once("settled", start, lambda: in_order(self._follow(start, now_ns)))
+
+    def circles(self, points: Sequence[Point]) -> list[list[Point]]:
+        """As `circles`, of points that were looked into."""
+        return self._once("circles", points, lambda: circles(points))
 
     def at(self, ranks: Iterable[int], now_ns: int) -> list[Point]:
         """Points that one of `ranks` keeps waiting, whatever the length of the wait."""
@@ -114,172 +95,171 @@ class Points:
             if wanted.isdisjoint(point.members):
                 continue
             self.look_into(point, now_ns)
-            if wanted & {*point.sinks, *point.gone, *point.onward}:
+            if not (
+                wanted.isdisjoint(point.sinks)
+                and wanted.isdisjoint(point.gone)
+                and wanted.isdisjoint(point.onward)
+            ):
                 found.append(point)
-        return found
-
-    def _follow(self, start: list[Point], now_ns: int) -> list[Point]:
-        seen: dict[PointId, Point] = {}
-        todo = list(start)
-        while todo:
-            point = todo.pop()
-            if point.id in seen:
-                continue
-            seen[point.id] = point
-            self.look_into(point, now_ns)
-            todo.extend(self.all[onward] for onward in set(point.onward.values()))
-        return list(seen.values())
-
-    def _add(self, wait: Wait) -> None:
-        view, op = self._ranks[wait.rank], wait.op
-        group = view.groups.get(op.group)
-        number: int | None = None
-        if op.pseudo or group is None:
-            key: PointId = ("pseudo", op.signature.kind if op.signature else "")
-            members = tuple(self._ranks)
-        elif op.p2p:
-            key = ("p2p", wait.rank, op.sequence)
-            members = members_of(group.ranks)
-        else:
-            number = op.number if group.exact else None
-            key = (group.name, group.ranks, group.epoch, number)
-            members = members_of(group.ranks)
-        point = self.all.get(key)
-        if point is None:
-            point = self.all[key] = Point(key, op, group, number, members)
-        point.waits.append(wait)
+        return in_order(found)
 
     def look_into(self, point: Point, now_ns: int) -> None:
-        """Sorts the members that have not entered; once per frame and point."""
-        if point.seen:
+        """Sorts the members that have not entered, if that does not stand already."""
+        if point in self._sorted:
             return
-        point.seen = True
-        for rank in self._absent(point):
-            view = self._ranks.get(rank)
+        absent, sorting = self._absent(point)
+        self._sorted[point] = sorting
+        point.sinks, point.gone, point.unseen, point.onward = [], [], [], {}
+        ledger = self._ledger
+        for rank in absent:
+            view = ledger.views.get(rank)
             if view is None or view.posture == "unheard":
                 point.unseen.append(rank)
             elif view.ending is not None:
                 point.gone.append(rank)
             else:
-                wait = self._waits.get(rank)
-                onward = self._point_of(wait) if wait is not None and not wait.side else None
-                settled = wait is not None and wait.has_lasted(SETTLED_NS, now_ns)
-                if onward is not None and settled and onward != point.id:
+                wait, onward = ledger.waits.get(rank), self._at.get(rank)
+                blocked = wait is not None and not wait.side and onward is not point
+                if wait is None or onward is None or not blocked:
+                    point.sinks.append(rank)
+                elif wait.has_lasted(SETTLED_NS, now_ns):
                     point.onward[rank] = onward
                 else:
                     point.sinks.append(rank)
+                    sorting.until_ns = min(sorting.until_ns, wait.since_ns + SETTLED_NS)
 
-    def _point_of(self, wait: Wait) -> PointId:
-        op, group = wait.op, self._ranks[wait.rank].groups.get(wait.op.group)
-        if op.pseudo or group is None:
-            return ("pseudo", op.signature.kind if op.signature else "")
-        if op.p2p:
-            return ("p2p", wait.rank, op.sequence)
-        return (group.name, group.ranks, group.epoch, op.number if group.exact else None)
+    def _once(self, name: str, points: Sequence[Point], find: Callable[[], _Found]) -> _Found:
+        """What was found of these points before, if none has changed since."""
+        known = self._known.get(name)
+        if known is None or known[0] != self._changes or known[1] != points:
+            found = find()
+            # After that: to look into points for the first time changes them.
+            self._known[name] = (self._changes, points, found)
+            return found
+        return known[2]  # type: ignore[return-value]
 
-    def _absent(self, point: Point) -> list[int]:
+    def _follow(self, start: Iterable[Point], now_ns: int) -> set[Point]:
+        seen: set[Point] = set()
+        todo = list(start)
+        while todo:
+            point = todo.pop()
+            if point not in seen:
+                seen.add(point)
+                self.look_into(point, now_ns)
+                todo.extend(point.onward.values())
+        return seen
+
+    def _move(self, rank: int) -> None:
+        wait, before = self._ledger.waits.get(rank), self._at.pop(rank, None)
+        self._changes += 1
+        key = point_id(wait) if wait is not None else None
+        if before is not None and before.id != key and before.leave(rank):
+            del self.all[before.id]
+            self._sorted.pop(before, None)
+        if wait is None or key is None:
+            return
+        point = self.all.get(key)
+        if point is None:
+            point = self.all[key] = Point(wait, tuple(self._ledger.ranks))
+        point.come(wait)
+        self._at[rank] = point
+
+    def _forget(self, points: Iterable[Point]) -> None:
+        for point in points:
+            del self._sorted[point]
+            self._changes += 1
+
+    def _absent(self, point: Point) -> tuple[list[int], _Sorting]:
+        """Who has not entered, and how long that is so."""
         group = point.group
         if group is None or point.op.pseudo:
             return self._absent_from_pseudo(point)
         if point.op.p2p:
             return self._absent_peer(point)
-        if point.number is None:
-            return [m for m in point.members if not self._has_pending(m, group)]
-        numbers, ranks, never = self._numbers(group, point.members)
-        return sorted([*ranks[: bisect_left(numbers, point.number)], *never])
+        standing = self._ledger.standing(group)
+        if point.number is not None:
+            absent = [*standing.behind(point.number), *standing.never]
+        else:
+            known = {m for m in standing.known if self._has_pending(m, group)}
+            absent = [m for m in standing.members if m not in known]
+        return sorted(absent), _Sorting(absent, standing)
 
-    def _absent_from_pseudo(self, point: Point) -> list[int]:
+    def _absent_from_pseudo(self, point: Point) -> tuple[list[int], _Sorting]:
         """`new_group`, `init_process_group`: everybody of the world has to come."""
-        world = max((v.identity.job.world_size for v in self._ranks.values()), default=0)
-        everybody = set(range(world)) | set(self._ranks)
+        views = self._ledger.views
+        world = max((v.identity.job.world_size for v in views.values()), default=0)
+        everybody = set(range(world)) | views.keys()
         inside = {
             rank
-            for rank, view in self._ranks.items()
+            for rank, view in views.items()
             if any(op.pseudo and _kind(op) == point.kind for op in view.pending)
         }
         if point.kind == "init_process_group":
-            inside |= {rank for rank, view in self._ranks.items() if view.groups}
-        return sorted(everybody - inside)
+            inside |= {rank for rank, view in views.items() if view.groups}
+        return sorted(everybody - inside), _Sorting(everybody, None)
 
-    def _absent_peer(self, point: Point) -> list[int]:
+    def _absent_peer(self, point: Point) -> tuple[list[int], _Sorting]:
         """The other side of a send or receive, unless its half is pending already."""
         op, rank = point.op, point.waits[0].rank
         peer = op.signature.peer if op.signature is not None else None
         if peer is None or peer == rank:
-            return []
-        view = self._ranks.get(peer)
+            return [], _Sorting((), None)
+        view = self._ledger.views.get(peer)
         if view is None:
-            return [peer]
-        if view.pending_more:
-            return []  # its half may be among those that were left out
-        receives = "recv" in point.kind
-        for other in view.pending:
-            if other.signature is None or not other.p2p:
-                continue
-            answers = receives != ("recv" in other.signature.kind)
-            if answers and other.signature.peer in (rank, None):
-                return []
-        return [peer]
+            return [peer], _Sorting((peer,), None)
+        # Its half may be among those that were left out.
+        there = view.pending_more > 0 or any(_answers(other, point, rank) for other in view.pending)
+        return ([] if there else [peer]), _Sorting((peer,), None)
 
     def _has_pending(self, rank: int, group: wire.Group) -> bool:
-        view = self._ranks.get(rank)
-        if view is None:
-            return False
+        view = self._ledger.views[rank]
         number = local_number(view, group)
         return any(op.group == number and not op.p2p for op in view.pending)
 
-    def _numbers(
-        self, group: wire.Group, members: tuple[int, ...]
-    ) -> tuple[list[int], list[int], list[int]]:
-        """How far the members are, in order of numbers; and who was never heard of."""
-        key = (group.name, group.ranks, group.epoch)
-        known = self._fronts.get(key)
-        if known is None:
-            never = [rank for rank in members if rank not in self._ranks]
-            pairs = sorted(
-                (front_number(self._ranks[rank], group), rank)
-                for rank in members
-                if rank in self._ranks
-            )
-            known = ([number for number, _ in pairs], [rank for _, rank in pairs], never)
-            self._fronts[key] = known
-        return known
+
+def in_order(points: Iterable[Point]) -> list[Point]:
+    """By the first rank that waits there: no two points have the same one."""
+    return sorted(points, key=_first)
 
 
-def _order(point: Point) -> tuple[int, int]:
+def _first(point: Point) -> int:
+    return point.waits[0].rank
+
+
+def _order(point: Point) -> tuple[int, int, int]:
     """The oldest first; where nobody knows how old they are, those with the most waiting."""
-    return (-len(point.waits) if point.undated else 0, point.since_ns)
+    return (-len(point.waits) if point.undated else 0, point.since_ns, _first(point))
 
 
 def circles(points: Iterable[Point]) -> list[list[Point]]:
     """Rings of points that wait for each other and from which no edge leads out."""
-    known = {point.id: point for point in points}
+    known = dict.fromkeys(points)
     ends = {
-        p.id
-        for p in known.values()
-        if p.sinks or p.gone or p.unseen or not p.onward or not known.keys() >= _onward(p)
+        p
+        for p in known
+        if p.sinks or p.gone or p.unseen or not p.onward or not known.keys() >= p.leads_to
     }
-    leads_out = leading_to(ends, known.values())
-    found: dict[frozenset[PointId], list[Point]] = {}
-    for start in known.values():
-        if start.id in leads_out:
+    leads_out = leading_to(ends, known)
+    found: dict[frozenset[Point], list[Point]] = {}
+    for start in known:
+        if start in leads_out:
             continue
-        path: list[PointId] = []
-        here = start.id
+        path: list[Point] = []
+        here = start
         while here not in path:
             path.append(here)
-            here = next(iter(known[here].onward.values()))
+            here = next(iter(here.onward.values()))
         ring = path[path.index(here) :]
-        found.setdefault(frozenset(ring), [known[identifier] for identifier in ring])
+        found.setdefault(frozenset(ring), ring)
     return list(found.values())
 
 
-def leading_to(ends: Iterable[PointId], points: Iterable[Point]) -> set[PointId]:
+def leading_to(ends: Iterable[Point], points: Iterable[Point]) -> set[Point]:
     """`ends`, and every point from which edges lead to one of them."""
-    back: dict[PointId, list[PointId]] = {}
+    back: dict[Point, list[Point]] = {}
     for point in points:
-        for onward in _onward(point):
-            back.setdefault(onward, []).append(point.id)
+        for onward in point.leads_to:
+            back.setdefault(onward, []).append(point)
     reached = set(ends)
     todo = list(reached)
     while todo:
@@ -290,8 +270,12 @@ def leading_to(ends: Iterable[PointId], points: Iterable[Point]) -> set[PointId]
     return reached
 
 
-def _onward(point: Point) -> set[PointId]:
-    return set(point.onward.values())
+def _answers(other: wire.Op, point: Point, rank: int) -> bool:
+    """Whether a pending op of the peer is the other half of what `rank` waits in."""
+    if other.signature is None or not other.p2p:
+        return False
+    opposite = ("recv" in point.kind) != ("recv" in other.signature.kind)
+    return opposite and other.signature.peer in (rank, None)
 
 
 def local_number(view: RankView, group: wire.Group) -> int | None:

@@ -16,23 +16,23 @@ from frtop_tui.diagnosis.absence import absence_of, never_joined
 from frtop_tui.diagnosis.behind import behind_of
 from frtop_tui.diagnosis.blame import Blame, Culprits, blame
 from frtop_tui.diagnosis.certainty import belong_to_heard_hosts, doubt, members_known, reach
-from frtop_tui.diagnosis.deaths import Death, deaths_of
+from frtop_tui.diagnosis.deaths import Death
 from frtop_tui.diagnosis.devices import behind
 from frtop_tui.diagnosis.inquiry import SUSPECTS_PER_POINT
+from frtop_tui.diagnosis.ledger import Ledger
 from frtop_tui.diagnosis.meeting import met_in_vain
 from frtop_tui.diagnosis.memory import Found, Suspicions, look_stamp
+from frtop_tui.diagnosis.moments import EARLY_NS
 from frtop_tui.diagnosis.points import (
     Point,
     Points,
-    circles,
     front_number,
+    in_order,
     leading_to,
     local_number,
 )
 from frtop_tui.diagnosis.progress import progress_of
-from frtop_tui.diagnosis.signatures import Disagreement, disagreements
-from frtop_tui.diagnosis.unnoted import noted
-from frtop_tui.diagnosis.waiting import patience_ns
+from frtop_tui.diagnosis.signatures import Disagreement
 from frtop_tui.job.model import Frame, RankView, Verdict
 from frtop_tui.job.naming import folded
 
@@ -40,7 +40,6 @@ SKEW_NS = 1_000_000_000
 """Hosts speak at different moments: what one rank did last may be a second away."""
 NEAR = 2
 """A wait this few ops after a disagreement follows from it."""
-EARLY_NS = 2_000_000_000
 MOST_ROOTS = 16
 """Nobody reads more, and each costs a pass over the points."""
 
@@ -51,15 +50,18 @@ _CERTAIN = frozenset({"stopped", "gil"})
 class Case:
     """The reasoning about one frame."""
 
-    def __init__(self, frame: Frame, suspicions: Suspicions, found: Found) -> None:
+    def __init__(
+        self, frame: Frame, ledger: Ledger, points: Points, suspicions: Suspicions, found: Found
+    ) -> None:
+        """Args: ledger, points: as of `frame`."""
         self.frame = frame
         self._now = frame.now_ns
-        self._views, self.waits = noted(frame.ranks)
+        self._ledger, self._views = ledger, ledger.views
         self._suspicions = suspicions
-        self._deaths = deaths_of(frame.ranks)
-        self.points = Points(self._views, self.waits)
-        self._ripe = self.points.ripe(frame.now_ns)
-        self._found = found.keep(disagreements(frame.ranks))
+        self._deaths = ledger.deaths
+        self.points = points
+        self._ripe = points.ripe(frame.now_ns)
+        self._found = found.keep(ledger.told.disagreements(frame.ranks))
         self._explained: set[int] = set()  # ids of points that need no verdict of their own
 
     def verdicts(self) -> list[Verdict]:
@@ -78,18 +80,9 @@ class Case:
 
         So there is something to compare with when it is.
         """
-        ripe = {point.id for point in self._ripe}
-        early = [
-            point
-            for point in self.points.all.values()
-            if point.id not in ripe
-            and any(
-                self._now - w.since_ns > max(EARLY_NS, 3 * w.op.usual_ns)
-                and patience_ns(w.op, point.group) < 10 * EARLY_NS
-                for w in point.waits
-            )
-        ]
-        early = sorted(early, key=lambda point: point.since_ns)[:4]
+        ripe = set(self._ripe)
+        early = [p for p in self.points.all.values() if p.is_early(self._now) and p not in ripe]
+        early = sorted(in_order(early), key=lambda point: point.since_ns)[:4]
         for point in early:
             self.points.look_into(point, self._now)
         return [*self._ripe, *early]
@@ -220,7 +213,7 @@ class Case:
 
     def _left(self) -> list[Verdict]:
         """Ranks that ended cleanly and are waited for."""
-        left = [rank for rank, view in self._views.items() if view.posture == "done"]
+        left = self._ledger.postures["done"]
         if not left:
             return []
         made: dict[tuple[int, ...], tuple[Point, set[int]]] = {}
@@ -244,7 +237,7 @@ class Case:
         # However unusual: ranks that wait for each other will not stop doing so.
         settled = self.points.settled(self._now)
         open_points = [point for point in settled if id(point) not in self._explained]
-        for ring in circles(open_points):
+        for ring in self.points.circles(open_points):
             self._explained |= {id(point) for point in ring}
             key = ("cycle", frozenset(point.id for point in ring))
             made.append(self._confirmed(words.cycle(self.frame, ring), key, self._now))
@@ -280,9 +273,9 @@ class Case:
         """Points that wait for a stopped process: that takes no patience to be told."""
         stopped = [
             rank
-            for rank, view in self._views.items()
+            for rank in self._ledger.postures["stopped"]
             # Not one that a tracer holds for a moment.
-            if view.posture == "stopped" and self._now - view.posture_since_ns >= SKEW_NS
+            if self._now - self._views[rank].posture_since_ns >= SKEW_NS
         ]
         if not stopped:
             return []
@@ -308,9 +301,9 @@ class Case:
     def _also_waiting(self, point: Point, ranks: Sequence[int]) -> list[Point]:
         """Other points at which one of `ranks` is awaited, directly or through others."""
         wanted = set(ranks)
-        awaited = [p.id for p in self._ripe if not wanted.isdisjoint(p.sinks)]
+        awaited = [p for p in self._ripe if not wanted.isdisjoint(p.sinks)]
         reached = leading_to(awaited, self._ripe)
-        return [p for p in self._ripe if p.id in reached and p is not point]
+        return [p for p in self._ripe if p in reached and p is not point]
 
     def _confirm_absent(self, verdict: Verdict, point: Point, ranks: Sequence[int]) -> Verdict:
         key = ("not_entered", tuple(ranks), point.id)

@@ -6,11 +6,11 @@ Which fields have to agree is told by `frtop_probe.agreement`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from frtop_probe import wire
 from frtop_probe.agreement import SIZELESS, SPLIT, difference
-from frtop_tui.job.groups import Identifier, members_of
+from frtop_tui.job.groups import members_of
 from frtop_tui.job.model import RankView
 
 MOST_PAIRED = 256
@@ -43,71 +43,65 @@ class Disagreement:
         return tuple(sorted(rest)) if len(first.ranks) > len(rest) else ()
 
 
-def disagreements(ranks: Mapping[int, RankView]) -> list[Disagreement]:
-    """All that the last known ops of each group tell, at most one per group."""
-    known = _last_ops(ranks.values())
-    found = []
-    for group, by_number in known.values():
-        # The lowest number is where the paths parted; what follows is shifted.
-        for number in sorted(by_number):
-            ops = by_number[number]
-            if len(ops) > 1 and (one := compare(group, number, ops)) is not None:
-                issued = [op.issued_ns + ranks[rank].clock_ns for rank, op in ops.items()]
-                found.append(replace(one, since_ns=min(issued)))
-                break
-    return found
+Place = tuple[str, str, int, int]
+"""An op's: its group, and its number there."""
 
 
-Ops = dict[int, wire.Op]
-_Known = dict[Identifier, tuple[wire.Group, dict[int, Ops]]]
+def ops_told(view: RankView) -> dict[Place, wire.Op]:
+    """The last ops that a rank tells of, where others may have issued other ones."""
+    told: dict[Place, wire.Op] = {}
+    known = set()
+    for front in view.fronts.values():
+        if front.last is not None:
+            known.add(front.last.sequence)
+            _note(told, view, front.last)
+    for op in view.pending:
+        if op.sequence not in known:
+            _note(told, view, op)
+    if view.look is not None:
+        for op in view.look.ops:
+            _note(told, view, op)
+    return told
 
 
-def _last_ops(views: Iterable[RankView]) -> _Known:
-    known: _Known = {}
-    for view in views:
-        told = set()
-        for front in view.fronts.values():
-            if front.last is not None:
-                told.add(front.last.sequence)
-                _note(known, view, front.last)
-        for op in view.pending:
-            if op.sequence not in told:
-                _note(known, view, op)
-        if view.look is not None:
-            for op in view.look.ops:
-                _note(known, view, op)
-    return known
-
-
-def _note(known: _Known, view: RankView, op: wire.Op) -> None:
+def _note(told: dict[Place, wire.Op], view: RankView, op: wire.Op) -> None:
     if op.p2p or op.pseudo or op.signature is None:
         return
     group = view.groups.get(op.group)
     if group is None or not group.exact:
         return
-    key = (group.name, group.ranks, group.epoch)
-    entry = known.get(key)
-    if entry is None:
-        entry = known[key] = (group, {})
-    ops = entry[1].get(op.number)
-    if ops is None:
-        ops = entry[1][op.number] = {}
+    place = (group.name, group.ranks, group.epoch, op.number)
     # A later copy of the same op knows more: its reduce op is decoded after the fact.
-    before = ops.get(view.rank)
+    before = told.get(place)
     if before is None or before.signature is None or before.signature.reduce is None:
-        ops[view.rank] = op
+        told[place] = op
 
 
 def compare(group: wire.Group, number: int, ops: Mapping[int, wire.Op]) -> Disagreement | None:
     """Sorts the ranks of one number into parties; None when all agree as far as known."""
+    alike: dict[wire.Signature | None, list[int]] = {}
+    for rank in sorted(ops):
+        alike.setdefault(ops[rank].signature, []).append(rank)
+    return compare_alike(group, number, ops, alike.values())
+
+
+def compare_alike(
+    group: wire.Group,
+    number: int,
+    ops: Mapping[int, wire.Op],
+    alike: Iterable[Iterable[int]],
+) -> Disagreement | None:
+    """The same where it is known whose signatures are equal: only one of each is compared."""
     parties: list[tuple[wire.Op, list[int]]] = []
-    for rank, op in ops.items():
+    # The first of them in order of ranks: who is alike to whom may depend on it.
+    for rank, ranks in sorted((min(ranks), ranks) for ranks in map(list, alike)):
+        op = ops[rank]
         for sample, members in parties:
-            if sample.signature == op.signature or not _differ(sample, op, group):
-                members.append(rank)
+            if not _differ(sample, op, group):
+                members.extend(ranks)
                 break
         else:
-            parties.append((op, [rank]))
+            parties.append((op, ranks))
     if len(parties) < 2:
         return _split_disagreement(group, number, ops)
     parties.sort(key=lambda party: (-len(party[1]), min(party[1])))

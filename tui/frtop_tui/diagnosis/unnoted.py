@@ -7,56 +7,41 @@ an op is over is the stack of its thread, or its other members, who have complet
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis import places
-from frtop_tui.diagnosis.points import front_number, local_number
-from frtop_tui.diagnosis.waiting import Wait, main_place, wait_of
+from frtop_tui.diagnosis.standing import Standing
+from frtop_tui.diagnosis.waiting import Wait
 from frtop_tui.job.groups import members_of
 from frtop_tui.job.model import RankView
 
 _CANNOT_TELL: Final = frozenset({"silent", "stopped", "dead", "done", "unheard"})
 """Postures whose pending ops may be over long since."""
-_VAGUE: Final = frozenset({"lock", "unknown"})
-"""Places that a wait in C++ may look like."""
 _Peers = Mapping[int, RankView]
-_Laggards = dict[tuple[object, ...], tuple[frozenset[int], bool]]
+StandingOf = Callable[[wire.Group], Standing]
 
 
-def noted(ranks: Mapping[int, RankView]) -> tuple[Mapping[int, RankView], dict[int, Wait]]:
-    """The ranks without pending ops that are over all the same, and who is blocked in what."""
-    known: _Laggards = {}
-    waits: dict[int, Wait] = {}
-    changed: dict[int, RankView] = {}
-    for rank, view in ranks.items():
-        wait = wait_of(view)
-        if wait is not None and _in_doubt(view, wait):
-            left = tuple(op for op in view.pending if not _is_over(view, op, ranks, known))
-            if len(left) < len(view.pending):
-                changed[rank] = replace(view, pending=left)
-                wait = wait_of(changed[rank])
-        if wait is not None:
-            waits[rank] = wait
-    for rank, wait in list(waits.items()):
-        if wait.op.p2p and ranks[rank].posture == "silent" and _peer_is_past(wait, ranks, waits):
-            del waits[rank]
-    return ({**ranks, **changed} if changed else ranks), waits
+def still_pending(view: RankView, ranks: _Peers, standing_of: StandingOf) -> tuple[wire.Op, ...]:
+    """The pending ops of a rank in doubt, without those that are over all the same."""
+    return tuple(op for op in view.pending if not _is_over(view, op, ranks, standing_of))
 
 
-def _in_doubt(view: RankView, wait: Wait) -> bool:
-    """Whether it may not be there any more: no sign of life, or its stack is elsewhere."""
-    if view.posture == "silent":
-        return True
-    if view.look is None or not wait.op.sync or wait.side:
+def is_past(wait: Wait, ranks: _Peers, theirs: Wait | None) -> bool:
+    """Whether a send or receive of a silent rank is over: its peer waits for it elsewhere.
+
+    `theirs` is what the peer is blocked in. Then the other half is over, and this one with
+    it; and were it not, who holds the GIL would still be the first to look at.
+    """
+    if not wait.op.p2p or ranks[wait.rank].posture != "silent":
         return False
-    place = main_place(view)
-    return place is not None and place.sure and place.kind not in places.WAITS | _VAGUE
+    if theirs is None or theirs.op.p2p or theirs.group is None:
+        return False
+    return wait.rank in members_of(theirs.group.ranks)
 
 
-def _is_over(view: RankView, op: wire.Op, ranks: _Peers, known: _Laggards) -> bool:
+def _is_over(view: RankView, op: wire.Op, ranks: _Peers, standing_of: StandingOf) -> bool:
     if op.pseudo or not op.tracked:
         return False
     if _holds_gil_elsewhere(view, op):
@@ -64,11 +49,19 @@ def _is_over(view: RankView, op: wire.Op, ranks: _Peers, known: _Laggards) -> bo
     group = view.groups.get(op.group)
     if group is None or op.p2p or not group.exact:
         return False
-    key = (group.name, group.ranks, group.epoch, op.number)
-    if key not in known:
-        known[key] = _laggards(group, op.number, ranks)
-    laggards, any_done = known[key]
-    return any_done and laggards <= {view.rank}
+    return _others_are_through(view.rank, op.number, standing_of(group), ranks)
+
+
+def _others_are_through(rank: int, number: int, standing: Standing, ranks: _Peers) -> bool:
+    """Whether all other members that can tell have completed an op, and one has."""
+    laggards = standing.not_through(number)
+    if any(_can_tell(ranks[other]) for other in laggards if other != rank):
+        return False
+    return any(_can_tell(ranks[one]) for one in standing.known if one not in laggards)
+
+
+def _can_tell(view: RankView) -> bool:
+    return view.posture not in _CANNOT_TELL and not view.dumped
 
 
 def _holds_gil_elsewhere(view: RankView, op: wire.Op) -> bool:
@@ -79,39 +72,3 @@ def _holds_gil_elsewhere(view: RankView, op: wire.Op) -> bool:
     if owner is None or owner.ident != op.thread:
         return False
     return places.classify(owner, view.process).kind not in places.WAITS
-
-
-def _laggards(group: wire.Group, number: int, ranks: _Peers) -> tuple[frozenset[int], bool]:
-    """Members that can tell and have not completed an op; and whether one has."""
-    found: set[int] = set()
-    any_done = False
-    for rank in members_of(group.ranks):
-        view = ranks.get(rank)
-        if view is None or view.posture in _CANNOT_TELL or view.dumped:
-            continue
-        if _has_completed(view, group, number):
-            any_done = True
-        else:
-            found.add(rank)
-    return frozenset(found), any_done
-
-
-def _has_completed(view: RankView, group: wire.Group, number: int) -> bool:
-    if view.pending_more or front_number(view, group) < number:
-        return False
-    mine = local_number(view, group)
-    return not any(op.group == mine and not op.p2p and op.number == number for op in view.pending)
-
-
-def _peer_is_past(wait: Wait, ranks: _Peers, waits: Mapping[int, Wait]) -> bool:
-    """Whether the other side of a send or receive waits for this rank elsewhere meanwhile.
-
-    Then its half is over, and ours with it; and were it not, who holds the GIL would still
-    be the first to look at.
-    """
-    peer = wait.op.signature.peer if wait.op.signature is not None else None
-    theirs = waits.get(peer) if peer is not None else None
-    if peer is None or theirs is None or theirs.op.p2p:
-        return False
-    group = ranks[peer].groups.get(theirs.op.group)
-    return group is not None and wait.rank in members_of(group.ranks)

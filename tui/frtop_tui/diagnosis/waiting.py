@@ -13,7 +13,6 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis import places
 from frtop_tui.diagnosis.places import Place
-from frtop_tui.job.frames import site_line
 from frtop_tui.job.model import RankView
 
 AT_LEAST_NS: Final = 3_000_000_000
@@ -39,8 +38,8 @@ class Wait:
     since_ns: int
     sure: bool = True
     side: bool = False
-    line: str = ""
     undated: bool = False
+    group: wire.Group | None = None  # as the rank knows it
 
     def has_lasted(self, least_ns: int, now_ns: int) -> bool:
         """Whether it is at least so old; what is undated may be."""
@@ -121,7 +120,7 @@ def _dumped_wait(view: RankView) -> Wait | None:
     patience = patience_ns(op, view.groups.get(op.group))
     aged = bool(op.issued_ns) and last_activity_ns(view) - op.issued_ns > patience
     since = op.issued_ns + view.clock_ns
-    return Wait(view.rank, op, since, line=site_line(op.site), undated=not aged)
+    return Wait(view.rank, op, since, undated=not aged, group=view.groups.get(op.group))
 
 
 def _asynchronous_wait(view: RankView, place: Place | None) -> Wait | None:
@@ -130,15 +129,16 @@ def _asynchronous_wait(view: RankView, place: Place | None) -> Wait | None:
     if candidate is None or is_fetching(view):
         return None
     since = max(last_activity_ns(view), candidate.issued_ns) + view.clock_ns
+    group = view.groups.get(candidate.group)
     if place is not None:
         asleep = view.main_stack is not None and not view.main_stack.active
         if place.kind in places.WAITS and (asleep or place.kind != "backward"):
-            return Wait(view.rank, candidate, since, line=place.line)
+            return Wait(view.rank, candidate, since, group=group)
         if place.sure or place.kind != "lock":
             return None
     # No stack that says where: asleep in a futex, as in gloo's wait, and nothing done since.
     if places.is_asleep_on_lock(view.process):
-        return Wait(view.rank, candidate, since, sure=False)
+        return Wait(view.rank, candidate, since, sure=False, group=group)
     return None
 
 
@@ -152,7 +152,8 @@ def _sitting_in(view: RankView) -> Wait | None:
         if _has_moved_on(view, op):
             continue
         side = bool(main and op.thread and op.thread != main)
-        wait = Wait(view.rank, op, op.issued_ns + view.clock_ns, side=side, line=site_line(op.site))
+        group, since = view.groups.get(op.group), op.issued_ns + view.clock_ns
+        wait = Wait(view.rank, op, since, side=side, group=group)
         # Inside a pseudo-op (`new_group`) an op of its own may wait: the inner one counts.
         if found is None or (found.side and not side) or (found.side == side and found.op.pseudo):
             found = wait
@@ -203,4 +204,5 @@ def _untracked_wait(view: RankView) -> Wait | None:
         return None
     last = max(lasts, key=lambda op: op.sequence)
     since = last_activity_ns(view) + view.clock_ns
-    return Wait(view.rank, last, since, sure=place.kind != "backward", line=place.line)
+    sure, group = place.kind != "backward", view.groups.get(last.group)
+    return Wait(view.rank, last, since, sure=sure, group=group)

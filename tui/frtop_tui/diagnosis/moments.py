@@ -1,0 +1,50 @@
+"""When a wait comes to mean something: all that only time makes of it, told beforehand.
+
+A point has to be judged anew only when somebody came or left, or such a moment has passed.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from frtop_tui.diagnosis.waiting import AT_LEAST_NS, Wait, has_history, patience_ns, timeout_ns
+
+EARLY_NS: Final = 2_000_000_000
+TWICE: Final = 2
+"""A wait of the usual length is ordinary however long; no two are quite alike."""
+NEVER: Final = 1 << 62
+LONG_AGO: Final = -NEVER
+
+
+class Moments(NamedTuple):
+    """On the operator's clock; each holds from the nanosecond after it on."""
+
+    since: int = NEVER
+    ripe: int = NEVER  # out of the ordinary
+    settled: int = NEVER  # surely sat in for some seconds: enough to see a circle
+    early: int = NEVER  # worth a look, before it is out of the ordinary
+    lasting: int = NEVER  # some seconds, and longer than usual
+    timeout: int = NEVER
+
+
+def moments_of(wait: Wait) -> Moments:
+    """All moments of one wait."""
+    op, since = wait.op, wait.since_ns
+    patience = patience_ns(op, wait.group)
+    known = has_history(op)
+    limit = timeout_ns(op, wait.group)
+    # Posted early or left behind, as likely as waited for.
+    idle = op.p2p and not wait.sure
+    return Moments(
+        since,
+        LONG_AGO if wait.undated else since + patience,
+        LONG_AGO if wait.undated else since + AT_LEAST_NS if wait.sure else NEVER,
+        since + max(EARLY_NS, 3 * op.usual_ns) if patience < 10 * EARLY_NS else NEVER,
+        NEVER if idle else since + max(AT_LEAST_NS, TWICE * op.usual_ns if known else 0),
+        since + limit if limit and not wait.undated else NEVER,
+    )
+
+
+def first_of(all_moments: list[Moments]) -> Moments:
+    """The earliest of each."""
+    return Moments(*map(min, zip(*all_moments, strict=True))) if all_moments else Moments()

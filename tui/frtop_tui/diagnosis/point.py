@@ -1,0 +1,141 @@
+"""An op that ranks are blocked in: who waits there, since when, and who has not come."""
+
+from __future__ import annotations
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.moments import NEVER, Moments, first_of, moments_of
+from frtop_tui.diagnosis.waiting import Wait
+from frtop_tui.job.groups import members_of
+
+PointId = tuple[object, ...]
+
+
+def point_id(wait: Wait) -> PointId:
+    """The same for all that wait in the same op of the same group."""
+    op, group = wait.op, wait.group
+    if op.pseudo or group is None:
+        return ("pseudo", op.signature.kind if op.signature is not None else "")
+    if op.p2p:
+        return ("p2p", wait.rank, op.sequence)
+    return (group.name, group.ranks, group.epoch, op.number if group.exact else None)
+
+
+class Point:
+    """Told in the words of the first rank that waits there.
+
+    Args of the constructor: `everybody` are the members where no group says who they are.
+    """
+
+    def __init__(self, wait: Wait, everybody: tuple[int, ...]) -> None:
+        self.id = point_id(wait)
+        self.sinks: list[int] = []  # not entered, and free to go on
+        self.gone: list[int] = []  # not entered, and never will
+        self.unseen: list[int] = []  # nobody knows
+        self.onward: dict[int, Point] = {}  # not entered: blocked there
+        self.everybody = everybody
+        self._waits: dict[int, Wait] = {}
+        self._ordered: list[Wait] | None = None
+        self._moments: dict[int, Moments] = {}
+        self._bounds = Moments()
+        self._exact = True
+
+    def come(self, wait: Wait) -> None:
+        """A rank waits here, or is known better to."""
+        if wait.rank in self._waits:
+            self._exact = False
+        self._waits[wait.rank] = wait
+        moments = self._moments[wait.rank] = moments_of(wait)
+        self._bounds = Moments(*map(min, self._bounds, moments))
+        self._ordered = None
+
+    def leave(self, rank: int) -> bool:
+        """A rank does not wait here any more; whether it was the last one."""
+        del self._waits[rank], self._moments[rank]
+        self._ordered, self._exact = None, False
+        return not self._waits
+
+    @property
+    def waits(self) -> list[Wait]:
+        """In order of ranks."""
+        if self._ordered is None:
+            self._ordered = [self._waits[rank] for rank in sorted(self._waits)]
+        return self._ordered
+
+    @property
+    def waiting(self) -> list[int]:
+        return [wait.rank for wait in self.waits]
+
+    @property
+    def op(self) -> wire.Op:
+        return self.waits[0].op
+
+    @property
+    def group(self) -> wire.Group | None:
+        return self.waits[0].group
+
+    @property
+    def kind(self) -> str:
+        return self.op.signature.kind if self.op.signature is not None else "an op"
+
+    @property
+    def number(self) -> int | None:
+        """None where it cannot be compared."""
+        counted = self.group is not None and self.group.exact
+        return self.op.number if counted and not (self.op.pseudo or self.op.p2p) else None
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        group = self.group
+        return self.everybody if self.op.pseudo or group is None else members_of(group.ranks)
+
+    @property
+    def moments(self) -> Moments:
+        """The earliest of all who wait here."""
+        if not self._exact:
+            self._bounds, self._exact = first_of([*self._moments.values()]), True
+        return self._bounds
+
+    def is_ripe(self, now_ns: int) -> bool:
+        """Whether some wait is out of the ordinary."""
+        # Bounds are too early after somebody left, never too late.
+        return now_ns > self._bounds.ripe and now_ns > self.moments.ripe
+
+    def is_settled(self, now_ns: int) -> bool:
+        """Whether somebody surely sits there for some seconds: enough to see a circle."""
+        return now_ns > self._bounds.settled and now_ns > self.moments.settled
+
+    def is_early(self, now_ns: int) -> bool:
+        """Whether it is worth a look although it may be ordinary."""
+        return now_ns > self._bounds.early and now_ns > self.moments.early
+
+    def is_lasting(self, now_ns: int) -> bool:
+        """Whether somebody has sat there for seconds, and longer than usual."""
+        return now_ns > self._bounds.lasting and now_ns > self.moments.lasting
+
+    @property
+    def since_ns(self) -> int:
+        return self.moments.since
+
+    @property
+    def undated(self) -> bool:
+        """Nobody knows how long anybody has waited there."""
+        return all(wait.undated for wait in self.waits)
+
+    @property
+    def told_since_ns(self) -> int:
+        """Since when, as far as that is known; else 0."""
+        return 0 if self.undated else self.since_ns
+
+    @property
+    def entered_by_all(self) -> bool:
+        return not (self.sinks or self.gone or self.unseen or self.onward)
+
+    @property
+    def leads_to(self) -> set[Point]:
+        """The points in which its absent members are themselves blocked."""
+        return set(self.onward.values())
+
+    def left_s(self, now_ns: int) -> float | None:
+        """Until the first waiter's own timeout."""
+        at_ns = self.moments.timeout
+        return max(0.0, (at_ns - now_ns) / 1e9) if at_ns < NEVER else None
