@@ -11,6 +11,7 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
+from frtop_tui.diagnosis.wholes import with_histories
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.capture import content_of, damaged
 from frtop_tui.export.histories import inflate
@@ -105,12 +106,10 @@ def frame_of(found: Sequence[Found], notes: Sequence[str] = ()) -> Frame:
     }
     newest = max(boxes.values(), key=lambda box: box.wall_ns)
     told = (*_about(boxes), *notes)
-    return replace(
-        frame,
-        ranks=ranks,
-        coverage=_coverage(frame.coverage, frame),
-        recorded=Recorded("black box", str(path), newest.wall_ns, "", newest.version, told),
-        read_only=OVER,
+    recorded = Recorded("black box", str(path), newest.wall_ns, "", newest.version, told)
+    coverage = _coverage(frame.coverage, frame)
+    return with_histories(
+        replace(frame, ranks=ranks, coverage=coverage, recorded=recorded, read_only=OVER)
     )
 
 

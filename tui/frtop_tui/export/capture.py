@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from frtop_probe import archive, wire
+from frtop_tui.diagnosis.wholes import with_histories
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.histories import inflate
 from frtop_tui.job.model import Frame, Recorded
@@ -111,6 +112,8 @@ def head(path: Path) -> Head:
 def read(path: Path) -> Frame:
     """The frame of a capture, as of its moment, with all histories in its ranks' looks.
 
+    What these tell beyond what was seen then is among its verdicts.
+
     Raises:
         Unreadable: it is no capture, damaged, or in the words of a newer frtop.
     """
@@ -131,7 +134,7 @@ def read(path: Path) -> Frame:
     recorded = Recorded(
         "capture", str(path), content.wall_ns, content.by, content.version, content.missing
     )
-    return replace(frame, ranks=ranks, recorded=recorded, read_only=GONE)
+    return with_histories(replace(frame, ranks=ranks, recorded=recorded, read_only=GONE))
 
 
 def _content(path: Path) -> _Content:

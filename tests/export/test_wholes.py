@@ -1,0 +1,102 @@
+"""Histories in what was recorded are compared when it is opened."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from diagnosis.scenes import Scene
+from frtop_probe import wire
+from frtop_tui.diagnosis.report import exit_status
+from frtop_tui.diagnosis.wholes import disagreements
+from frtop_tui.export import capture
+from frtop_tui.export.histories import ops_of
+from frtop_tui.job.model import Frame
+
+SPECS = (wire.TensorSpec("float32", (1024,)),)
+SUM = wire.Signature("all_reduce", "sum", inputs=SPECS)
+MAX = wire.Signature("all_reduce", "max", inputs=SPECS)
+WORLD, OPS, ODD = 4, 8000, 3333
+
+
+def history(odd: wire.Signature | None = None, begin: int = 1) -> wire.History:
+    """Ops from `begin` on; one of them may be another one."""
+    table = (SUM, odd or SUM)
+    rows = tuple(
+        wire.Row(n, 1, n, 1 + (n == ODD), 0, n * 1000, 500, 7) for n in range(begin, begin + OPS)
+    )
+    return wire.History(table, (), rows)
+
+
+def opened(path: Path, histories: dict[int, wire.History], frame: Frame | None = None) -> Frame:
+    frame = frame or Scene(WORLD).settle(0)
+    answers = {r: wire.HistoryAnswer(1, "node0", r + 1, h) for r, h in histories.items()}
+    capture.write(path / "x.cap", frame, answers, ())
+    return capture.read(path / "x.cap")
+
+
+def test_one_odd_op_among_thousands_is_found_in_a_capture(tmp_path: Path) -> None:
+    told = {rank: history(MAX if rank == 2 else None, begin=1 + 20 * rank) for rank in range(WORLD)}
+    frame = opened(tmp_path, told)
+    (verdict,) = frame.verdicts
+    assert (verdict.kind, verdict.culprits, verdict.parties) == (
+        "mismatch",
+        (2,),
+        ((2,), (0, 1, 3)),
+    )
+    assert verdict.op is not None
+    assert verdict.op.number == ODD
+    assert (frame.health, exit_status(frame)) == ("diverged", 3)
+
+
+def test_a_healthy_capture_stays_healthy(tmp_path: Path) -> None:
+    reshaped = wire.Signature("all_reduce", "sum", inputs=(wire.TensorSpec("float32", (4, 256)),))
+    unknown = wire.Signature("all_reduce", inputs=SPECS)
+    told = {0: history(), 1: history(reshaped), 2: history(unknown), 3: history(begin=9000)}
+    frame = opened(tmp_path, told)
+    assert (frame.verdicts, frame.health) == ((), "healthy")
+
+
+def test_what_was_seen_then_is_not_said_again(tmp_path: Path) -> None:
+    scene = Scene(WORLD)
+    scene.does([0, 1, 3], "all_reduce", ago=0.2)
+    scene.does([2], "all_reduce", ago=0.2, reduce="max")
+    frame = scene.settle(0)
+    told = {rank: history(MAX if rank == 2 else None) for rank in range(WORLD)}
+    assert opened(tmp_path, told, frame).verdicts == frame.verdicts
+
+
+def test_another_verdict_stays_the_first(tmp_path: Path) -> None:
+    scene = Scene(WORLD)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.sleeps(2)
+    told = {rank: history(MAX if rank == 2 else None) for rank in range(WORLD)}
+    frame = opened(tmp_path, told, scene.settle())
+    assert [verdict.kind for verdict in frame.verdicts] == ["not_entered", "mismatch"]
+    assert frame.health == "hung"
+
+
+@pytest.mark.parametrize(("taken", "kinds"), [((3, 2), []), ((4, 2), ["splits"])])
+def test_splits_have_to_pair(taken: tuple[int, int], kinds: list[str]) -> None:
+    scene = Scene(2)
+    pairs = [((1, 3), (1, 2)), ((2, 2), taken)]
+    ranks = dict(scene.settle(0).ranks)
+    for rank, (sent, got) in enumerate(pairs):
+        odd = wire.Signature(
+            "all_to_all_single", inputs=SPECS, outputs=SPECS, in_splits=sent, out_splits=got
+        )
+        scene.actors[rank].recent = list(ops_of(history(odd)))
+        look = wire.LookAnswer(1, "node0", (scene.look_of(scene.actors[rank]),))
+        scene.state.apply_look("node0", look, scene.now_ns)
+    ranks = dict(scene.frame().ranks)
+    assert [one.field for one in disagreements(ranks)] == kinds
+
+
+def test_what_it_costs(tmp_path: Path) -> None:
+    frame = opened(tmp_path, {rank: history() for rank in range(WORLD)})
+    begin = time.process_time()
+    disagreements(frame.ranks)
+    spent = time.process_time() - begin
+    print(f"\n{WORLD} ranks x {OPS:,} ops: {spent:.3f} s of CPU")
