@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from diagnosis.scenes import BACKWARD, C10D, DATALOADER, LOCK, frame
 from frtop_probe import wire
+from frtop_tui.diagnosis.absence import absence_of
 from frtop_tui.diagnosis.calls import call_of, order_of, path_of
 from frtop_tui.diagnosis.report import exit_status
 from frtop_tui.export.pyspy import frame_of
@@ -210,6 +212,12 @@ def test_who_computes_on_holds_the_others_up() -> None:
     assert (verdict.culprits, verdict.progress) == ((2,), "active")
 
 
+def test_who_waits_busily_does_not_move() -> None:
+    busy = thread(REDUCE, active=True)
+    ranks: dict[int, Stacks] = {0: busy, 1: REDUCE, 2: SLEEP, 3: busy}
+    assert verdict_of(judged(ranks, ranks)).progress == "none"
+
+
 def test_a_job_that_moves_is_not_accused() -> None:
     now: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: SLEEP, 3: REDUCE}
     found = judged(now, {**now, 1: inside("barrier", "train.py:55")})
@@ -233,6 +241,17 @@ def test_a_meeting_that_asks_its_store_again_and_again_does_not_move() -> None:
     assert verdict.op is not None
     assert verdict.op.kind == "new_group"
     assert any("who has to call new_group" in text for text in verdict.missing)
+
+
+def test_stacks_beside_what_a_recorder_dumped_tell_why_a_rank_is_not_there() -> None:
+    view = judged({0: REDUCE, 1: SLEEP}).ranks[1]
+    assert view.look is not None
+    look = wire.Look(2, 1, dumps=(wire.Dump(0, view.threads),))
+    identity = wire.Identity(0, 0, 1, -1, view.identity.job)
+    dumped = replace(view, identity=identity, look=look)
+    assert dumped.dumped
+    assert absence_of(dumped, 1).why.cause == "sleeping"
+    assert absence_of(replace(dumped, look=None), 1).why.cause == "unknown"
 
 
 # Sends and receives

@@ -106,7 +106,7 @@ def _progress(view: RankView, main: wire.ThreadStack) -> tuple[Progress, str, bo
         return "active", f"its stack is another one {apart}", call_of(before) is not None
     if new.at_ns - old.at_ns < APART_NS:
         return "unknown", f"its stack is the same {apart}: too near to say anything", False
-    if main.active:
+    if main.active and call_of(main) is None:  # who waits in a call may do so busily
         return "active", f"it runs, at the same lines {apart}", False
     return "none", f"its stack is the same {apart}", False
 

@@ -11,6 +11,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -23,20 +24,26 @@ MAX_LINE: Final = 200
 SECONDS: Final = 1.0
 """For all files together; what comes later is left out."""
 
-Texts = Mapping[str, tuple[str, ...]]
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The lines of a file, and when it was last changed."""
+
+    changed_ns: int
+    lines: tuple[str, ...]
 
 
-def texts_of(stacks: Iterable[wire.ThreadStack], written_ns: int) -> Texts:
-    """The lines of the files that the innermost frames are in, as they were at `written_ns`."""
+def texts_of(stacks: Iterable[wire.ThreadStack]) -> Mapping[str, Text]:
+    """The files that the innermost frames are in, as far as they are here and answer soon."""
     names = dict.fromkeys(stack.frames[0].file for stack in stacks if stack.frames)
     wanted = [name for name in names if name.startswith("/") and name.endswith(".py")]
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, Text] = {}
 
     def read() -> None:
         for name in wanted[:MAX_FILES]:
-            lines = _read(name, written_ns)
-            if lines:
-                found[name] = lines
+            text = _read(name)
+            if text is not None:
+                found[name] = text
 
     reader = threading.Thread(target=read, name="lines", daemon=True)
     reader.start()
@@ -44,27 +51,27 @@ def texts_of(stacks: Iterable[wire.ThreadStack], written_ns: int) -> Texts:
     return dict(found)
 
 
-def with_text(stack: wire.ThreadStack, texts: Texts) -> wire.ThreadStack:
-    """The stack with the text of its innermost line, if that is known."""
+def with_text(
+    stack: wire.ThreadStack, texts: Mapping[str, Text], taken_ns: int
+) -> wire.ThreadStack:
+    """The stack with the text of its innermost line, if that file is no younger."""
     if not stack.frames:
         return stack
     leaf = stack.frames[0]
-    lines = texts.get(leaf.file, ())
-    if leaf.source or not 0 < leaf.line <= len(lines):
+    text = texts.get(leaf.file)
+    if text is None or text.changed_ns > taken_ns or not 0 < leaf.line <= len(text.lines):
         return stack
-    text = lines[leaf.line - 1].strip()[:MAX_LINE]
-    told = msgspec.structs.replace(leaf, source=text)
+    told = msgspec.structs.replace(leaf, source=text.lines[leaf.line - 1].strip()[:MAX_LINE])
     return msgspec.structs.replace(stack, frames=(told, *stack.frames[1:]))
 
 
-def _read(name: str, written_ns: int) -> tuple[str, ...]:
+def _read(name: str) -> Text | None:
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, encoding="utf-8", errors="replace") as file:
             found = os.fstat(descriptor)
-            fits = stat.S_ISREG(found.st_mode) and found.st_size <= MAX_FILE
-            if not fits or max(found.st_mtime_ns, 0) > written_ns:
-                return ()
-            return tuple(file.read(MAX_FILE).splitlines())
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE:
+                return None
+            return Text(found.st_mtime_ns, tuple(file.read(MAX_FILE).splitlines()))
     except (OSError, ValueError):
-        return ()
+        return None

@@ -159,7 +159,7 @@ def frame_of(
 
     Ranks without a file are not heard, and may be the ones to blame.
     """
-    known = {rank: _read(taken) for rank, taken in ranks.items() if 0 <= rank < MAX_RANKS}
+    known = _with_texts({rank: ranks[rank] for rank in ranks if 0 <= rank < MAX_RANKS})
     world = max([*(rank + 1 for rank in known), *map(_world_told, known.values())], default=0)
     job = wire.Job("", 0, world, name=folder.name or str(folder))
     before = earlier or {}
@@ -193,11 +193,13 @@ def split(found: Iterable[tuple[int, Taken]]) -> tuple[dict[int, Taken], dict[in
     return newest, {rank: taken for rank, taken in oldest.items() if taken is not newest[rank]}
 
 
-def _read(taken: Taken) -> Taken:
+def _with_texts(ranks: Mapping[int, Taken]) -> dict[int, Taken]:
     """With the text of the innermost lines, as far as it can be had here."""
-    host, threads, written = taken
-    texts = texts_of(threads, written)
-    return host, tuple(with_text(thread, texts) for thread in threads), written
+    texts = texts_of(thread for _, threads, _ in ranks.values() for thread in threads)
+    return {
+        rank: (host, tuple(with_text(thread, texts, written) for thread in threads), written)
+        for rank, (host, threads, written) in ranks.items()
+    }
 
 
 def _world_told(taken: Taken) -> int:
