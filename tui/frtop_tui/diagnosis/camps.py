@@ -69,8 +69,12 @@ def _verdicts(
     frame: Frame, stands: Mapping[int, Stand], inside: Sequence[Stand]
 ) -> tuple[Verdict, ...]:
     camps = _camps(inside)
-    awaited = _awaited(stands)
-    outside = [s for s in stands.values() if s.doing != "inside" and awaited.get(s.rank)]
+    awaited, of_anybody = _awaited(stands)
+    outside = [
+        stand
+        for stand in stands.values()
+        if stand.doing != "inside" and (of_anybody or awaited.get(stand.rank))
+    ]
     if not outside:
         return _all_inside(frame, stands, camps)
     blamed = _blamed(outside, camps, len(stands))
@@ -82,7 +86,7 @@ def _verdicts(
     return tuple(
         accounts.not_entered(
             frame,
-            _waiting_for(camps, {rank for one in mine for rank in awaited[one.rank]}),
+            _waiting_for(camps, of_anybody.union(*(awaited[one.rank] for one in mine))),
             mine,
             [stand for stand in outside if stand not in mine],
         )
@@ -134,21 +138,23 @@ def _waiting_for(camps: Sequence[Camp], waiting: set[int]) -> list[Camp]:
     return [camp for camp in kept if camp.stands]
 
 
-def _awaited(stands: Mapping[int, Stand]) -> dict[int, set[int]]:
-    """Of each rank outside who may wait for it: a receive waits for its peer alone."""
-    outside = [rank for rank, stand in stands.items() if stand.doing != "inside"]
-    found: dict[int, set[int]] = {rank: set() for rank in outside}
+def _awaited(stands: Mapping[int, Stand]) -> tuple[dict[int, set[int]], set[int]]:
+    """Of each rank outside who waits for it alone, as a receive does; and who for anybody."""
+    found: dict[int, set[int]] = {r: set() for r, s in stands.items() if s.doing != "inside"}
+    of_anybody: set[int] = set()
     for start, stand in stands.items():
         if stand.doing != "inside":
             continue
         path: set[int] = set()
         here = start
-        while here in stands and here not in path and stands[here].doing == "inside":
+        while here in stands and here not in path and here not in found:
             path.add(here)
             here = _edge(stands[here])
-        for rank in outside if here == _ANYBODY else [here] if here in found else []:
-            found[rank].add(start)
-    return found
+        if here == _ANYBODY:
+            of_anybody.add(start)
+        elif here in found:
+            found[here].add(start)
+    return found, of_anybody
 
 
 def _edge(stand: Stand) -> int:
