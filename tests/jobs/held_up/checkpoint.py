@@ -1,0 +1,47 @@
+"""Rank 0 writes a checkpoint to a slow file system; the others wait for it in a barrier."""
+
+import io
+import shutil
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+from zoo.work import slow_file
+
+CASE = Case(
+    (
+        Truth(
+            ("not_entered",),
+            culprits=(0,),
+            causes=("file_io",),
+            progress=("active",),
+            says=("checkpoint.pt",),
+        ),
+    ),
+)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    weights = torch.ones(40_000_000)
+    for step in range(60):
+        time.sleep(STEP_S)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+        if step == 40 and job.rank == 0:
+            image = io.BytesIO()
+            torch.save(weights, image)
+            image.seek(0)
+            path = slow_file(job.folder / "checkpoint.pt", 1_000_000)
+            job.frozen()
+            with path.open("wb") as file:
+                shutil.copyfileobj(image, file)
+        dist.barrier()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Rank 2 compiles: its batches come in ever new shapes and code paths."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (Truth(("not_entered",), culprits=(2,), causes=("compiling",), progress=("active",)),),
+    environment={"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"},
+)
+
+
+def compile_all(batch: torch.Tensor) -> None:
+    for count in range(2, 60):
+        layers = [torch.nn.Linear(50, 50), torch.nn.GELU(), torch.nn.LayerNorm(50)] * count
+        model = torch.compile(torch.nn.Sequential(*layers))
+        model(batch).sum().backward()
+        torch.compiler.reset()
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(60):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 2:
+            job.frozen()
+            compile_all(torch.ones(8, 50))
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

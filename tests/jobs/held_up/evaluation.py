@@ -1,0 +1,45 @@
+"""Rank 0 alone evaluates, for long; the others wait for it in the next step's gradients."""
+
+import time
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (Truth(("not_entered",), culprits=(0,), causes=("computing",), progress=("active",)),),
+    modes=("sync",),
+)
+
+
+@torch.no_grad()
+def evaluate(model: torch.nn.Module) -> float:
+    right = 0.0
+    data = TensorDataset(torch.ones(200_000, 100))
+    for (batch,) in DataLoader(data, batch_size=8):
+        right += float(model(batch).mean())
+    return right
+
+
+def main() -> None:
+    job = join()
+    torch.manual_seed(0)
+    inner = torch.nn.Sequential(
+        torch.nn.Linear(100, 500), torch.nn.ReLU(), torch.nn.Linear(500, 100)
+    )
+    model = DistributedDataParallel(inner)
+    for step in range(60):
+        time.sleep(STEP_S)
+        model.zero_grad()
+        model(torch.ones(4, 100)).sum().backward()
+        if step == 40 and job.rank == 0:
+            job.frozen()
+            while True:
+                print("evaluation:", evaluate(inner))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""One rank needs 8 s for a step where a step usually takes 6: nobody hangs.
+
+If anything is said of it, then that rank 1 is waited for, and computes.
+"""
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import join
+from zoo.truth import Case, Truth
+from zoo.work import compute
+
+CASE = Case(
+    lasts_s=50,
+    allowed=(
+        Truth(
+            ("not_entered", "slow"),
+            culprits=(1,),
+            causes=("computing", "sleeping"),
+            progress=("active", "unknown"),
+        ),
+    ),
+)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(8):
+        compute(8.0 if step == 5 and job.rank == 1 else 6.0, share=0.2)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Rank 1 has fewer batches, is done, and leaves."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case((Truth(("dead", "not_entered"), culprits=(1,), causes=("exited", "out_of_loop")),))
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for _ in range(40 if job.rank == 1 else 60):
+        time.sleep(STEP_S)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+    if job.rank == 1:
+        job.frozen()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Rank 2 reads a file that never ends."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (Truth(("not_entered",), culprits=(2,), causes=("file_io",), says=("shard-0412",)),),
+)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    shard = job.pipe("shard-0412")
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 2:
+            job.frozen()
+            with shard.open("rb") as file:
+                gradient += torch.frombuffer(file.read(4000), dtype=torch.float32)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Rank 1 waits for a cache file that a process outside the job has locked."""
+
+import fcntl
+import subprocess
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (Truth(("not_entered",), culprits=(1,), causes=("lock",), says=("cache.lock",)),),
+)
+
+
+def lock_from_outside(path: Path) -> None:
+    """Its shell has gone by then: it is nobody's child in the job."""
+    subprocess.run(["sh", "-c", f"flock {path} sleep 3600 &"], check=True)
+    with path.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            fcntl.flock(file, fcntl.LOCK_UN)
+            time.sleep(0.01)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    cache = job.folder / "cache.lock"
+    if job.rank == 1:
+        lock_from_outside(cache)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 1:
+            job.frozen()
+            with cache.open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

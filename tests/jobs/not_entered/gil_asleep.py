@@ -1,0 +1,29 @@
+"""Rank 1 sleeps in C and never lets go of the GIL."""
+
+import ctypes
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("gil",)),))
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    extension = ctypes.PyDLL(None)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 1:
+            job.frozen()
+            extension.sleep(3600)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Of four ranks three were started; they wait for the fourth in init_process_group."""
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import join, look_around
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(
+            ("not_entered",),
+            culprits=(3,),
+            causes=("never_joined",),
+            progress=("none", "unknown"),
+            says=("init_process_group",),
+        ),
+    ),
+    ranks=3,
+    modes=("sync",),
+    within_s=60,
+    environment={"WORLD_SIZE": "4"},
+)
+
+
+def main() -> None:
+    look_around().frozen()
+    join()
+    dist.all_reduce(torch.ones(1000))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Rank 3 sleeps for an hour before it calls new_group."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(
+            ("not_entered",),
+            culprits=(3,),
+            causes=("sleeping",),
+            says=("new_group",),
+            suspected="with local synchronization only the members have to call it",
+        ),
+    ),
+    within_s=50,
+)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40:
+            if job.rank == 3:
+                job.frozen()
+                time.sleep(3600)
+            dist.new_group()
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

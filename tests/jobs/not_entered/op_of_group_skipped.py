@@ -1,0 +1,37 @@
+"""Rank 1 swallows an exception, skips an all_reduce of its data group and goes on to the next.
+
+Rank 0 waits for it in the data group; rank 1 waits for rank 0, like all others, in the world.
+"""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+# That rank 1 should have been in the data group first is nowhere but in the program.
+CASE = Case((Truth(("cycle",), parties=((0,), (1, 2, 3))),))
+
+
+def main() -> None:
+    job = join()
+    data = [dist.new_group([0, 1]), dist.new_group([2, 3])][job.rank // 2]
+    loss, gradient = torch.ones(100), torch.ones(100)
+    for step in range(100):
+        time.sleep(STEP_S)
+        try:
+            if step == 40 and job.rank == 1:
+                job.frozen()
+                raise ZeroDivisionError("loss of an empty batch")
+            job.keep(dist.all_reduce(loss, group=data, async_op=job.late))
+            job.wait()
+        except ZeroDivisionError as error:
+            print("skipped:", error)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Rank 0, where the job's store would be, never comes to init_process_group."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import join, look_around
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(
+            ("not_entered",),
+            culprits=(0,),
+            causes=("never_joined",),
+            progress=("none", "unknown"),
+            says=("init_process_group",),
+        ),
+    ),
+    modes=("sync",),
+    within_s=60,
+)
+
+
+def main() -> None:
+    job = look_around()
+    if job.rank == 0:
+        time.sleep(3600)
+    job.frozen()
+    join()
+    dist.all_reduce(torch.ones(1000))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Somebody sends rank 2 a SIGSTOP."""
+
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (Truth(("not_entered",), culprits=(2,), causes=("stopped",), says=("kill -CONT",)),),
+)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 2:
+            job.frozen()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Rank 3 waits for a lock that another of its threads took and keeps."""
+
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case((Truth(("not_entered",), culprits=(3,), causes=("lock",)),))
+
+statistics = threading.Lock()
+
+
+def report(never: threading.Event) -> None:
+    with statistics:
+        never.wait()
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 3:
+            threading.Thread(target=report, args=(threading.Event(),), daemon=True).start()
+            while not statistics.locked():
+                time.sleep(0.001)
+            job.frozen()
+        with statistics:
+            gradient /= 2
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""What ranks do between their ops: they compute, and write to slow file systems."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Final
+
+import torch
+
+PART_BYTES: Final = 64 * 1024
+
+
+def compute(seconds: float, share: float = 1.0) -> None:
+    """Computes for so long, using about `share` of a core."""
+    end = time.monotonic() + seconds
+    matrix = torch.rand(100, 100)
+    while time.monotonic() < end:
+        begin = time.thread_time()
+        while time.thread_time() - begin < 0.02 * share:
+            matrix = (matrix @ matrix).softmax(1)
+        time.sleep(0.02 * (1 - share))
+
+
+def slow_file(path: Path, bytes_per_s: int) -> Path:
+    """A file that takes no more than so much a second: a pipe that a stranger drains.
+
+    The stranger is nobody's child in the job; the pipe never ends for it.
+    """
+    os.mkfifo(path)
+    pause = PART_BYTES / bytes_per_s
+    drain = f"while dd bs={PART_BYTES} count=1 iflag=fullblock; do sleep {pause}; done"
+    subprocess.run(
+        ["sh", "-c", f"({drain}) <>{path} >/dev/null 2>&1 &"], check=True, close_fds=True
+    )
+    return path
