@@ -221,7 +221,7 @@ def _absent_text(
     frame: Frame, camp: Camp, culprits: tuple[int, ...], waiting: Sequence[int]
 ) -> str:
     named, call = who(frame.ranks, culprits), camp.call
-    rest = [rank for rank in waiting if rank not in camp.ranks]
+    rest = set(waiting).difference(camp.ranks)
     more = f"; {wait_text(rest)} elsewhere" if rest else ""
     if call.role == "implicit":
         return f"{folded(camp.ranks)} {_are(camp.ranks)} in {call.text}, {named} not{more}"
