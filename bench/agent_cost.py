@@ -1,4 +1,4 @@
-"""What the agent costs its host, and how fast rings are read."""
+"""What the agent costs its host and the network, and how fast rings are read."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import statistics
 import time
 from typing import Final
 
+import msgspec
 import psutil
+import zmq
 
 from bench.hosts import Hosts
+from frtop_probe import keys, wire
+from frtop_probe.agent.announcement import Announcement
+from frtop_probe.agent.blocks import Blocks
+from frtop_probe.agent.ringview import RingView
 from frtop_probe.ring.layout import Cell
 from frtop_probe.ring.reader import Ring
 
@@ -16,6 +22,7 @@ RANKS: Final = 8
 RATE: Final = 1000.0
 SECONDS: Final = 20.0
 SETTLE_S: Final = 10.0
+TRAFFIC_S: Final = 10.0
 ROUNDS: Final = 20
 
 
@@ -38,6 +45,7 @@ def main() -> None:
         print(f"  CPU     {100 * spent / seconds:5.1f} % of a core   (budget 3)")
         print(f"  memory  {memory.rss / 1e6:5.0f} MB resident, {memory.uss / 1e6:.0f} MB its own,"
               " the rest rings and libraries   (budget 80)")  # fmt: skip
+        _traffic(hosts.agents[0])
         _read(rings)
         for ring in rings:
             ring.close()
@@ -48,9 +56,36 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
+def _traffic(agent: Announcement) -> None:
+    """Bytes that it publishes, and how many of them are sums over blocks of ops."""
+    pair = keys.load(create=False)
+    context = zmq.Context()
+    sub = context.socket(zmq.SUB)
+    sub.curve_serverkey = agent.public_key.encode()
+    sub.curve_publickey, sub.curve_secretkey = pair.public, pair.secret
+    sub.subscribe(b"")
+    sub.connect(f"tcp://{agent.address}:{agent.pub}")
+    sub.poll(5000)
+    begin, size, sums, ops = time.monotonic(), 0, 0, 0
+    while time.monotonic() - begin < TRAFFIC_S:
+        if not sub.poll(100):
+            continue
+        frame = sub.recv()
+        size += len(frame)
+        for rank in wire.decode_update(wire.unpacked(frame)).ranks:
+            told = [(one.group, one.first, one.size, one.sums, one.pairs) for one in rank.blocks]
+            sums += len(msgspec.msgpack.encode(told)) if told else 0
+            ops += sum(one.size * len(one.sums) // 4 for one in rank.blocks)
+    seconds = time.monotonic() - begin
+    context.destroy(linger=0)
+    each = seconds * RANKS
+    print(f"  traffic {size / each:5.0f} B / rank / s, {sums / each:.0f} of them sums over"
+          f" {ops / each:,.0f} ops   (budget 2048)")  # fmt: skip
+
+
 def _read(rings: list[Ring]) -> None:
     """Checked reads of single ops, and of whole histories, while the ranks write."""
-    rates, copies, pending = [], [], []
+    rates, copies, pending, sums = [], [], [], []
     for _ in range(ROUNDS):
         for ring in rings:
             begin = time.perf_counter()
@@ -62,10 +97,15 @@ def _read(rings: list[Ring]) -> None:
             begin = time.perf_counter()
             ring.pending()
             pending.append(time.perf_counter() - begin)
+            blocks = Blocks(RingView(ring))
+            begin = time.process_time()
+            blocks.fresh(time.monotonic_ns())
+            sums.append((time.process_time() - begin) / ring.shape.slots)
     print("ring, read while it is written to, medians")
     print(f"  checked ops     {statistics.median(rates):9,.0f} a second")
     whole = f"{1000 * statistics.median(copies):9.1f} ms"
     print(f"  whole history   {whole} for {rings[0].shape.slots:,} ops")
+    print(f"  sums over ops   {1e6 * statistics.median(sums):9.2f} µs of CPU an op")
     print(f"  pending ops     {1e6 * statistics.median(pending):9.0f} µs")
 
 
