@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from frtop_tui.errors import UsageError
 from frtop_tui.export.flightrecorder.gathering import is_usual
-from frtop_tui.export.flightrecorder.naming import Claim, Named, named, ranks_of
+from frtop_tui.export.flightrecorder.naming import Claim, Named, RankPattern, named, ranks_of
 
 
 @pytest.mark.parametrize(
@@ -24,11 +28,27 @@ from frtop_tui.export.flightrecorder.naming import Claim, Named, named, ranks_of
         ("nccl_trace_rank_container-node02_5", 5, "container-node02"),
         ("gpu-17_dump_3", 3, "gpu-17"),
         ("rank3_trace", 3, ""),
+        ("rank_0_host-a", 0, "host-a"),
+        ("nccl_trace_rank_3_20250922_224717", 3, ""),
+        ("nccl_trace_rank_3.2025-09-22T22:47:17", 3, ""),
+        ("node4_dump_3-1758581237", 3, "node4"),
+        ("rank_3.pyspy.json", 3, ""),
+        ("node2.rank_3.pyspy.json", 3, "node2"),
+        ("fr_trace_json.rank4", 4, ""),
     ],
 )
 def test_what_a_name_tells(name: str, number: int, host: str) -> None:
     assert named(Path(name)) == Named(number, host)
-    assert is_usual(Path(name)) or name == "rank3_trace"
+    assert is_usual(Path(name)) or name in ("rank3_trace", "rank_0_host-a") or "pyspy" in name
+
+
+@given(st.text(max_size=30))
+def test_any_name_and_any_pattern(text: str) -> None:
+    path = Path("/x") / (text.replace("/", "").replace("\0", "") or "x")
+    assert (named(path).number or 0) >= 0
+    with suppress(UsageError):
+        RankPattern(text).number(path)
+    assert RankPattern(f"{text.replace('{rank}', '')}{{rank}}").number(Path("/x/y")) is None
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_pages_of_something_else_are_a_sentence(tmp_path: Path, text: str) -> No
 
 
 ORDINARY = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 WHOLE = page(one_missing()[:2]).encode()
 

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,7 +37,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for rank in range(3)
     ]
     try:
-        assert [rank.wait(60) for rank in ranks] == [0, 0, 0]
+        assert [rank.wait(150) for rank in ranks] == [0, 0, 0]
     finally:
         for rank in ranks:
             rank.kill()
@@ -44,7 +45,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["nccl_trace_rank_", "comm_lib_trace_rank_"])
+@pytest.mark.parametrize("name", ["nccl_trace_rank_", "comm_lib_trace_rank_", "fr_trace_json."])
 def test_the_rank_that_has_not_come_is_named(dumps: Path, name: str) -> None:
     frame = open_paths(sorted(dumps.glob(f"{name}*")))
     (verdict,) = frame.verdicts
@@ -60,3 +61,25 @@ def test_both_of_a_rank_in_one_folder(dumps: Path) -> None:
     look = frame.ranks[0].look
     assert look is not None
     assert len({op.sequence for op in look.ops}) == len(look.ops)
+
+
+def test_the_page_of_its_debug_server(dumps: Path, tmp_path: Path) -> None:
+    jinja2 = pytest.importorskip("jinja2")
+    frontend = pytest.importorskip("torch.distributed.debug._frontend")
+    pages = {"base.html": frontend.BASE_TEMPLATE, "page": frontend.JSON_RESP_TEMPLATE}
+    env = jinja2.Environment(loader=jinja2.DictLoader(pages), autoescape=False)
+    answers = [SimpleNamespace(status_code=200, text=path.read_text())
+               for path in sorted(dumps.glob("fr_trace_json.*"))]  # fmt: skip
+    page = env.get_template("page").render(
+        title="FlightRecorder",
+        addrs=[f"http://node{rank}:1/handler/fr_trace_json?" for rank in range(3)],
+        resps=answers,
+        zip=zip,
+        enumerate=enumerate,
+        format_json=frontend.format_json,
+        nav_links="",
+    )
+    (tmp_path / "fr_trace_json.html").write_text(page)
+    frame = open_paths([tmp_path])
+    assert [verdict.culprits for verdict in frame.verdicts] == [(1,)]
+    assert frame.ranks[2].host == "node2"

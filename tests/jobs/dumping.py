@@ -1,6 +1,7 @@
 """A gloo job of three ranks, dumped while rank 1 does not come: `dumping.py FOLDER`."""
 
 import os
+import socket
 import sys
 import threading
 import time
@@ -25,6 +26,18 @@ def all_have(name: str) -> None:
         time.sleep(0.05)
 
 
+def answered() -> bytes:
+    """What torch's own server in this rank says of its Flight Recorder."""
+    address = str(folder / f"{rank}.sock")
+    server = c10d._WorkerServer(address)
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(address)
+        line.sendall(b"POST /handler/fr_trace_json HTTP/1.0\r\nContent-Length: 0\r\n\r\n")
+        answer = b"".join(iter(lambda: line.recv(65536), b""))
+    server.shutdown()
+    return answer.partition(b"\r\n\r\n")[2]
+
+
 def dump() -> None:
     """What torch writes at a timeout; then this rank is over."""
     all_have("waiting")
@@ -32,6 +45,7 @@ def dump() -> None:
     (folder / f"nccl_trace_rank_{rank}").write_bytes(c10d._dump_fr_trace(True, True, False))
     json = c10d._dump_fr_trace_json(True, False)
     (folder / f"comm_lib_trace_rank_{rank}.json").write_bytes(json)
+    (folder / f"fr_trace_json.rank{rank}").write_bytes(answered())
     all_have("dumped")
     os._exit(0)
 

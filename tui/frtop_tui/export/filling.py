@@ -151,7 +151,8 @@ def _on_clock_of(frame: Frame, view: RankView) -> RankView:
     shift = frame.now_ns - frame.wall_ns
     job = frame.job if frame.job is not None else view.identity.job
     plain = view.judged("moving", view.heard_ns + shift, view.blocked_on)
-    if view.posture == "unheard":
+    inside = view.posture == "blocked" and not view.dumped  # by its stack: in whatever op
+    if inside or view.posture == "unheard":
         plain = view.judged("unheard", view.heard_ns + shift, None)
     identity = structs.replace(view.identity, job=job)
     return replace(plain, identity=identity, heard_ns=view.heard_ns + shift, clock_ns=shift)

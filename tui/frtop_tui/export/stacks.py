@@ -6,7 +6,7 @@ which there is only a stack, as who holds the GIL may write no dump, is known by
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -19,8 +19,7 @@ from frtop_tui.diagnosis.stands import stand_of
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import pyspy
 from frtop_tui.export.flightrecorder.naming import Claim, RankPattern, named, ranks_of
-from frtop_tui.export.lines import texts_of, with_text
-from frtop_tui.job.model import Posture, RankView
+from frtop_tui.job.model import RankView
 from frtop_tui.job.naming import folded
 
 _SKEW_NS: Final = 1_000_000_000
@@ -39,43 +38,45 @@ class Stacks:
 
         A stack that is older than what its rank has issued since tells nothing any more.
         """
-        stale = []
-        alone = {}
-        for rank, taken in self.last.items():
+        stale, alone, inside = [], [], []
+        for rank, seen in (pyspy.frame_of(Path(), self.last).ranks if self.last else {}).items():
             view = views.get(rank)
             if view is None:
-                alone[rank] = taken
-            elif taken[2] and taken[2] + _SKEW_NS < view.heard_ns:
+                views[rank] = _alone(seen, job)
+                alone.append(rank)
+                if views[rank].posture == "unheard":
+                    inside.append(rank)
+            elif seen.stacks_ns and seen.stacks_ns + _SKEW_NS < view.heard_ns:
                 stale.append(rank)
             else:
-                views[rank] = _joined(view, taken)
-        inside = []
-        for rank, view in self.views_of(alone, job).items():
-            views[rank] = view
-            if view.posture == "unheard":
-                inside.append(rank)
+                views[rank] = _joined(view, seen)
         if stale:
             self.notes.append(f"stacks of {folded(stale)} are older than their last ops: left out")
         if alone:
             self.notes.append(f"{folded(alone)}: no dump, known by stacks alone")
         if inside:
-            self.notes.append(
-                f"{folded(inside)} wait, too, by their stacks; in which op is not known"
-            )
+            text = f"{folded(inside)} wait, too, by their stacks; in which op is not known"
+            self.notes.append(text)
 
-    def views_of(self, taken: Mapping[int, pyspy.Taken], job: wire.Job) -> dict[int, RankView]:
-        """Ranks of which there is only a stack. Who waits may wait in anything: unheard."""
-        if not taken:
-            return {}
-        found = {}
-        for rank, view in pyspy.frame_of(Path(), taken).ranks.items():
-            stand = stand_of(view)
-            waits = stand is not None and (stand.doing == "inside" or stand.place.kind in WAITS)
-            posture: Posture = "unheard" if waits else "moving"
-            identity = structs.replace(view.identity, job=job)
-            plain = replace(view, identity=identity)
-            found[rank] = plain.judged(posture, view.heard_ns, None)
-        return found
+
+def _alone(seen: RankView, job: wire.Job) -> RankView:
+    """A rank of which there is only a stack. Who waits may wait in anything: unheard."""
+    stand = stand_of(seen)
+    waits = stand is not None and (stand.doing == "inside" or stand.place.kind in WAITS)
+    plain = replace(seen, identity=structs.replace(seen.identity, job=job))
+    return plain.judged("unheard" if waits else "moving", seen.heard_ns, None)
+
+
+def _joined(view: RankView, seen: RankView) -> RankView:
+    look = view.look or wire.Look(view.key, view.heard_ns)
+    ident = seen.identity.main_ident
+    return replace(
+        view,
+        host=view.host or seen.host,
+        identity=structs.replace(view.identity, main_ident=ident),
+        look=structs.replace(look, dumps=(wire.Dump(view.identity.pid, seen.threads),)),
+        stacks_ns=max(seen.stacks_ns, view.heard_ns),
+    )
 
 
 def read(paths: Sequence[Path], troubles: list[str], pattern: RankPattern | None = None) -> Stacks:
@@ -100,18 +101,3 @@ def read(paths: Sequence[Path], troubles: list[str], pattern: RankPattern | None
     ranks, notes = ranks_of(claims)
     known = [(rank, one) for rank, one in zip(ranks, taken, strict=True) if rank is not None]
     return Stacks(*pyspy.split(known), notes)
-
-
-def _joined(view: RankView, taken: pyspy.Taken) -> RankView:
-    host, threads, written = taken
-    texts = texts_of(threads, written)
-    threads = tuple(with_text(thread, texts) for thread in threads)
-    main = next((thread for thread in threads if thread.name == "MainThread"), threads[0])
-    look = view.look or wire.Look(view.key, view.heard_ns)
-    return replace(
-        view,
-        host=view.host or host,
-        identity=structs.replace(view.identity, main_ident=main.ident),
-        look=structs.replace(look, dumps=(wire.Dump(view.identity.pid, threads),)),
-        stacks_ns=max(written, view.heard_ns),
-    )

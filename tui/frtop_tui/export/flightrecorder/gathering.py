@@ -27,7 +27,7 @@ KEPT: Final = 16_384
 FEWEST: Final = 48
 MOST: Final = 2048
 _USUAL: Final = re.compile(
-    r"(?:(?:trace|dump|rank|fr)[\w.@-]*\d(?:\.json|\.pkl|\.pickle)?|fr_trace[\w.@-]*\.(?:html|json))$"
+    r"(?:(?:trace|dump|rank|fr)[\w.@:-]*\d(?:\.json|\.pkl|\.pickle)?|fr_trace[\w.@-]*\.(?:html|json))$"
 )
 
 

@@ -65,13 +65,16 @@ class RankPattern:
             )
         self.text = text
         self._depth = text.count("/") + 1
-        pieces = (re.escape(piece) for piece in text.replace("{rank}", "\0").split("*"))
-        told = "[^/]*".join(pieces).replace(re.escape("\0"), r"(?P<rank>\d{1,7})")
-        self._names = re.compile(told, re.ASCII)
+        before, after = map(_any_for_stars, text.split("{rank}"))
+        self._names = re.compile(rf"{before}(?P<rank>\d{{1,7}}){after}", re.ASCII)
 
     def number(self, path: Path) -> int | None:
         found = self._names.fullmatch("/".join(path.absolute().parts[-self._depth :]))
         return int(found["rank"]) if found is not None else None
+
+
+def _any_for_stars(text: str) -> str:
+    return "[^/]*".join(map(re.escape, text.split("*")))
 
 
 def pattern_of(text: str | None) -> RankPattern | None:

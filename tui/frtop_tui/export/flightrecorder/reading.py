@@ -101,9 +101,8 @@ def _bytes(path: Path) -> bytes:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise Unreadable(f"{path} is no file", _NEXT)
-            head = file.read(64)
-            most = MAX_PAGE if is_page(head) else MAX_JSON
-            data = head + file.read(min(status.st_size, most) + 1)  # so much is set aside
+            most = MAX_PAGE if is_page(file.peek(64)) else MAX_JSON
+            data = file.read(min(status.st_size, most) + 1)  # so much is set aside
     except OSError as error:
         raise Unreadable(f"{path} cannot be read: {error.strerror}", _NEXT) from error
     if not data:
