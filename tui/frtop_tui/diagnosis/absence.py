@@ -43,7 +43,7 @@ def absence_of(view: RankView, now_ns: int) -> Absence:
 
 def stacks_step(view: RankView, pid: int = 0, *, native: bool = False) -> str:
     """How to see the stacks of `view` or its child `pid`; first what to change, if refused."""
-    pid = pid or view.identity.pid
+    pid = pid or _pid(view)
     if not pid:
         return (
             f"read the end of rank {view.rank}'s output; if it still lives:"
@@ -56,6 +56,12 @@ def stacks_step(view: RankView, pid: int = 0, *, native: bool = False) -> str:
     if refused.help:
         return f"to see its stacks: {refused.help}"
     return f"grep -H . /proc/{pid}/status /proc/{pid}/wchan"
+
+
+def _pid(view: RankView) -> int:
+    """Its process, also of one whose dump does not tell, but its stack: the main thread's."""
+    main = view.main_stack
+    return view.identity.pid or (main.tid if main is not None else 0)
 
 
 def _by_dump(view: RankView) -> Absence:
@@ -194,7 +200,7 @@ def _at_place(view: RankView, now_ns: int) -> Absence | None:
 
 
 def _step(view: RankView, place: Place) -> str:
-    pid = view.identity.pid
+    pid = _pid(view)
     dump = stacks_step(view)
     steps: dict[places.Kind, str] = {
         "file_io": _file_step(view.process) or f"ls -l /proc/{pid}/fd; look at {place.line}",
@@ -243,7 +249,9 @@ def _beat_age(view: RankView, now_ns: int) -> str:
 
 
 def _since(view: RankView, now_ns: int) -> str:
-    """How long ago it did anything that we see."""
+    """How long ago it did anything that we see. Of a dump the last op is the last we know."""
+    if view.dumped:
+        return ""
     newest = max((front.issued_ns for front in view.fronts.values()), default=0)
     return f"; its last op was {duration(view.age_s(newest, now_ns))} ago" if newest else ""
 

@@ -15,13 +15,13 @@ from typing import Final
 from frtop_tui.diagnosis.camps import judged_by_stacks
 from frtop_tui.diagnosis.inquiry import Inquiry, Wanted, in_question
 from frtop_tui.diagnosis.lasting import lasting, lasting_texts
-from frtop_tui.diagnosis.ledger import Ledger
 from frtop_tui.diagnosis.light import Light
 from frtop_tui.diagnosis.memory import Found, Suspicions
 from frtop_tui.diagnosis.partings import Partings, WantedOps
 from frtop_tui.diagnosis.points import Point, Points
 from frtop_tui.diagnosis.reasoning import Case
 from frtop_tui.diagnosis.story import Before, last_said, story
+from frtop_tui.diagnosis.survey import Survey
 from frtop_tui.job.model import Frame, Health, Verdict
 from frtop_tui.job.naming import JobKey, job_key
 
@@ -63,9 +63,9 @@ class Engine:
         self._begin()
 
     def _begin(self) -> None:
-        self._ledger = Ledger()
-        self._points = Points(self._ledger)
-        self._light = Light(self._ledger)
+        self._survey = Survey()
+        self._points = Points(self._survey)
+        self._light = Light(self._survey)
         self._now_ns = 0
 
     def judge(self, frame: Frame) -> Judgement:
@@ -85,9 +85,9 @@ class Engine:
         self._now_ns = frame.now_ns
         parted = memory.partings.judge(frame)
         memory.found.keep(parted.found)
-        self._ledger.turn(frame.ranks)
+        self._survey.turn(frame.ranks)
         self._points.turn(frame.now_ns)
-        case = Case(frame, self._ledger, self._points, memory.suspicions, memory.found)
+        case = Case(frame, self._survey, self._points, memory.suspicions, memory.found)
         found = (*case.verdicts(), *parted.verdicts)[:MOST_VERDICTS]
         memory.suspicions.forget(frame.now_ns)
         late = {
@@ -97,7 +97,7 @@ class Engine:
             for rank in verdict.culprits
         }
         waits = [] if found else lasting(case.points.all.values(), frame.now_ns)
-        deaths = self._ledger.deaths
+        deaths = self._survey.deaths
         verdicts, before = found, tuple[str, ...]()
         if deaths.some and memory.before is not None:
             verdicts, before = story(memory.before, found, deaths)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import compress, count
 from operator import is_not
 
-from frtop_tui.diagnosis.ledger import Ledger
 from frtop_tui.diagnosis.points import SETTLED_NS
+from frtop_tui.diagnosis.survey import Survey
 from frtop_tui.diagnosis.waiting import Wait
 from frtop_tui.job.alarms import Alarms
 from frtop_tui.job.groups import Identifier, identifier
@@ -26,8 +26,8 @@ class Light:
     on who is late; of a group on its view, and on who sits in it.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, survey: Survey) -> None:
+        self._survey = survey
         self._ranks: dict[int, RankView] = {}
         self._late: Mapping[int, int] = {}
         self._alarms = Alarms()
@@ -40,19 +40,19 @@ class Light:
 
     def ranks(self, frame: Frame, late: Mapping[int, int]) -> Mapping[int, RankView]:
         """The frame's ranks; `late` says since when others wait for one."""
-        ledger, now_ns = self._ledger, frame.now_ns
+        survey, now_ns = self._survey, frame.now_ns
         differently = dict(late.items() ^ self._late.items()).keys() & frame.ranks.keys()
         self._late = late
-        again = {*ledger.seen, *ledger.rewaited, *self._alarms.rung(now_ns), *differently}
+        again = {*survey.seen, *survey.rewaited, *self._alarms.rung(now_ns), *differently}
         judged = dict(self._ranks)
         for rank in again:
-            view, wait = frame.ranks.get(rank), ledger.waits.get(rank)
+            view, wait = frame.ranks.get(rank), survey.waits.get(rank)
             if view is None:
                 judged.pop(rank, None)
             else:
                 judged[rank] = _judged(view, wait, late, now_ns)
             self._seat(rank, wait, now_ns)
-        if ledger.whole:
+        if survey.whole:
             judged = {rank: judged[rank] for rank in frame.ranks}
         self._ranks = judged
         return judged

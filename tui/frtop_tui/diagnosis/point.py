@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+
 from frtop_probe import wire
 from frtop_tui.diagnosis.moments import NEVER, Moments, first_of, moments_of
 from frtop_tui.diagnosis.waiting import Wait
@@ -26,12 +28,26 @@ class Point:
     Args of the constructor: `everybody` are the members where no group says who they are.
     """
 
-    def __init__(self, wait: Wait, everybody: tuple[int, ...]) -> None:
-        self.id = point_id(wait)
-        self.sinks: list[int] = []  # not entered, and free to go on
-        self.gone: list[int] = []  # not entered, and never will
-        self.unseen: list[int] = []  # nobody knows
-        self.onward: dict[int, Point] = {}  # not entered: blocked there
+    __slots__ = (
+        "_bounds",
+        "_exact",
+        "_moments",
+        "_ordered",
+        "_waits",
+        "everybody",
+        "gone",
+        "id",
+        "onward",
+        "sinks",
+        "unseen",
+    )
+
+    def __init__(self, identifier: PointId, everybody: tuple[int, ...]) -> None:
+        self.id = identifier
+        self.sinks: Sequence[int] = ()  # not entered, and free to go on
+        self.gone: Sequence[int] = ()  # not entered, and never will
+        self.unseen: Sequence[int] = ()  # nobody knows
+        self.onward: Mapping[int, Point] = {}  # not entered: blocked there
         self.everybody = everybody
         self._waits: dict[int, Wait] = {}
         self._ordered: list[Wait] | None = None
@@ -131,9 +147,9 @@ class Point:
         return not (self.sinks or self.gone or self.unseen or self.onward)
 
     @property
-    def leads_to(self) -> set[Point]:
+    def leads_to(self) -> Collection[Point]:
         """The points in which its absent members are themselves blocked."""
-        return set(self.onward.values())
+        return set(self.onward.values()) if self.onward else ()
 
     def left_s(self, now_ns: int) -> float | None:
         """Until the first waiter's own timeout."""

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.ledger import Ledger
 from frtop_tui.diagnosis.moments import NEVER
 from frtop_tui.diagnosis.point import Point, PointId, point_id
-from frtop_tui.diagnosis.standing import Standing
-from frtop_tui.job.model import RankView
+from frtop_tui.diagnosis.standing import Standing, front_number, local_number
+from frtop_tui.diagnosis.survey import Survey
 
 __all__ = ["Point", "PointId", "Points", "circles", "front_number", "leading_to", "local_number"]
 
@@ -49,29 +48,30 @@ class _Sorting:
 class Points:
     """All points of a job; those that matter are looked into on demand."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, survey: Survey) -> None:
         self.all: dict[PointId, Point] = {}
-        self._ledger = ledger
+        self._survey = survey
+        self._everybody: tuple[int, ...] = ()
         self._at: dict[int, Point] = {}
         self._sorted: dict[Point, _Sorting] = {}
         self._changes = 0
         self._known: dict[str, tuple[int, Sequence[Point], object]] = {}
 
     def turn(self, now_ns: int) -> None:
-        """Follows the ledger, after its own turn."""
-        ledger = self._ledger
-        for rank in ledger.rewaited:
+        """Follows the survey, after its own turn."""
+        survey = self._survey
+        if survey.whole:
+            self._everybody = tuple(survey.ranks)
+            for point in self.all.values():
+                point.everybody = self._everybody
+        for rank in survey.rewaited:
             self._move(rank)
-        if ledger.whole or ledger.recorrected:
+        if survey.whole or survey.recorrected:
             self._forget([*self._sorted])
         elif self._sorted:
-            moved = ledger.moved
+            moved = survey.moved
             stale = [p for p, one in self._sorted.items() if not one.stands(moved, now_ns)]
             self._forget(stale)
-        if ledger.whole:
-            everybody = tuple(ledger.ranks)
-            for point in self.all.values():
-                point.everybody = everybody
 
     def ripe(self, now_ns: int) -> list[Point]:
         """Points at which some wait is out of the ordinary, oldest first, looked into."""
@@ -109,24 +109,28 @@ class Points:
             return
         absent, sorting = self._absent(point)
         self._sorted[point] = sorting
-        point.sinks, point.gone, point.unseen, point.onward = [], [], [], {}
-        ledger = self._ledger
+        sinks: list[int] = []
+        gone: list[int] = []
+        unseen: list[int] = []
+        onwards: dict[int, Point] = {}
+        survey = self._survey
         for rank in absent:
-            view = ledger.views.get(rank)
+            view = survey.views.get(rank)
             if view is None or view.posture == "unheard":
-                point.unseen.append(rank)
+                unseen.append(rank)
             elif view.ending is not None:
-                point.gone.append(rank)
+                gone.append(rank)
             else:
-                wait, onward = ledger.waits.get(rank), self._at.get(rank)
+                wait, onward = survey.waits.get(rank), self._at.get(rank)
                 blocked = wait is not None and not wait.side and onward is not point
                 if wait is None or onward is None or not blocked:
-                    point.sinks.append(rank)
+                    sinks.append(rank)
                 elif wait.has_lasted(SETTLED_NS, now_ns):
-                    point.onward[rank] = onward
+                    onwards[rank] = onward
                 else:
-                    point.sinks.append(rank)
+                    sinks.append(rank)
                     sorting.until_ns = min(sorting.until_ns, wait.since_ns + SETTLED_NS)
+        point.sinks, point.gone, point.unseen, point.onward = sinks, gone, unseen, onwards
 
     def _once(self, name: str, points: Sequence[Point], find: Callable[[], _Found]) -> _Found:
         """What was found of these points before, if none has changed since."""
@@ -150,7 +154,7 @@ class Points:
         return seen
 
     def _move(self, rank: int) -> None:
-        wait, before = self._ledger.waits.get(rank), self._at.pop(rank, None)
+        wait, before = self._survey.waits.get(rank), self._at.pop(rank, None)
         self._changes += 1
         key = point_id(wait) if wait is not None else None
         if before is not None and before.id != key and before.leave(rank):
@@ -160,7 +164,7 @@ class Points:
             return
         point = self.all.get(key)
         if point is None:
-            point = self.all[key] = Point(wait, tuple(self._ledger.ranks))
+            point = self.all[key] = Point(key, self._everybody)
         point.come(wait)
         self._at[rank] = point
 
@@ -176,7 +180,7 @@ class Points:
             return self._absent_from_pseudo(point)
         if point.op.p2p:
             return self._absent_peer(point)
-        standing = self._ledger.standing(group)
+        standing = self._survey.standing(group)
         if point.number is not None:
             absent = [*standing.behind(point.number), *standing.never]
         else:
@@ -186,7 +190,7 @@ class Points:
 
     def _absent_from_pseudo(self, point: Point) -> tuple[list[int], _Sorting]:
         """`new_group`, `init_process_group`: everybody of the world has to come."""
-        views = self._ledger.views
+        views = self._survey.views
         world = max((v.identity.job.world_size for v in views.values()), default=0)
         everybody = set(range(world)) | views.keys()
         inside = {
@@ -204,7 +208,7 @@ class Points:
         peer = op.signature.peer if op.signature is not None else None
         if peer is None or peer == rank:
             return [], _Sorting((), None)
-        view = self._ledger.views.get(peer)
+        view = self._survey.views.get(peer)
         if view is None:
             return [peer], _Sorting((peer,), None)
         # Its half may be among those that were left out.
@@ -212,7 +216,7 @@ class Points:
         return ([] if there else [peer]), _Sorting((peer,), None)
 
     def _has_pending(self, rank: int, group: wire.Group) -> bool:
-        view = self._ledger.views[rank]
+        view = self._survey.views[rank]
         number = local_number(view, group)
         return any(op.group == number and not op.p2p for op in view.pending)
 
@@ -237,7 +241,7 @@ def circles(points: Iterable[Point]) -> list[list[Point]]:
     ends = {
         p
         for p in known
-        if p.sinks or p.gone or p.unseen or not p.onward or not known.keys() >= p.leads_to
+        if p.sinks or p.gone or p.unseen or not p.onward or not known.keys() >= set(p.leads_to)
     }
     leads_out = leading_to(ends, known)
     found: dict[frozenset[Point], list[Point]] = {}
@@ -276,30 +280,6 @@ def _answers(other: wire.Op, point: Point, rank: int) -> bool:
         return False
     opposite = ("recv" in point.kind) != ("recv" in other.signature.kind)
     return opposite and other.signature.peer in (rank, None)
-
-
-def local_number(view: RankView, group: wire.Group) -> int | None:
-    """The rank's own number for a group that another rank knows as `group`."""
-    same = view.groups.get(group.id)
-    if same is group or (same is not None and _is_same(same, group)):
-        return group.id
-    return next((n for n, other in view.groups.items() if _is_same(other, group)), None)
-
-
-def front_number(view: RankView, group: wire.Group) -> int:
-    """Number of the last collective the rank has issued in `group`, 0 for none."""
-    number = local_number(view, group)
-    front = view.fronts.get(number) if number is not None else None
-    newest = front.number if front is not None else 0
-    # Pending ops may be newer than the front: both are read without a lock.
-    for op in view.pending:
-        if op.group == number and not op.p2p and op.number > newest:
-            newest = op.number
-    return newest
-
-
-def _is_same(one: wire.Group, other: wire.Group) -> bool:
-    return (one.name, one.ranks, one.epoch) == (other.name, other.ranks, other.epoch)
 
 
 def _kind(op: wire.Op) -> str:

@@ -19,7 +19,6 @@ from frtop_tui.diagnosis.certainty import belong_to_heard_hosts, doubt, members_
 from frtop_tui.diagnosis.deaths import Death
 from frtop_tui.diagnosis.devices import behind
 from frtop_tui.diagnosis.inquiry import SUSPECTS_PER_POINT
-from frtop_tui.diagnosis.ledger import Ledger
 from frtop_tui.diagnosis.meeting import met_in_vain
 from frtop_tui.diagnosis.memory import Found, Suspicions, look_stamp
 from frtop_tui.diagnosis.moments import EARLY_NS
@@ -33,6 +32,7 @@ from frtop_tui.diagnosis.points import (
 )
 from frtop_tui.diagnosis.progress import progress_of
 from frtop_tui.diagnosis.signatures import Disagreement
+from frtop_tui.diagnosis.survey import Survey
 from frtop_tui.job.model import Frame, RankView, Verdict
 from frtop_tui.job.naming import folded
 
@@ -51,17 +51,17 @@ class Case:
     """The reasoning about one frame."""
 
     def __init__(
-        self, frame: Frame, ledger: Ledger, points: Points, suspicions: Suspicions, found: Found
+        self, frame: Frame, survey: Survey, points: Points, suspicions: Suspicions, found: Found
     ) -> None:
-        """Args: ledger, points: as of `frame`."""
+        """Args: survey, points: as of `frame`."""
         self.frame = frame
         self._now = frame.now_ns
-        self._ledger, self._views = ledger, ledger.views
+        self._survey, self._views = survey, survey.views
         self._suspicions = suspicions
-        self._deaths = ledger.deaths
+        self._deaths = survey.deaths
         self.points = points
         self._ripe = points.ripe(frame.now_ns)
-        self._found = found.keep(ledger.told.disagreements(frame.ranks))
+        self._found = found.keep(survey.told.disagreements(frame.ranks))
         self._explained: set[int] = set()  # ids of points that need no verdict of their own
 
     def verdicts(self) -> list[Verdict]:
@@ -213,7 +213,7 @@ class Case:
 
     def _left(self) -> list[Verdict]:
         """Ranks that ended cleanly and are waited for."""
-        left = self._ledger.postures["done"]
+        left = self._survey.postures["done"]
         if not left:
             return []
         made: dict[tuple[int, ...], tuple[Point, set[int]]] = {}
@@ -273,7 +273,7 @@ class Case:
         """Points that wait for a stopped process: that takes no patience to be told."""
         stopped = [
             rank
-            for rank in self._ledger.postures["stopped"]
+            for rank in self._survey.postures["stopped"]
             # Not one that a tracer holds for a moment.
             if self._now - self._views[rank].posture_since_ns >= SKEW_NS
         ]

@@ -2,82 +2,79 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
 from frtop_probe import wire
 from frtop_probe.agreement import SPLIT
-from frtop_tui.diagnosis.signatures import Disagreement, Place, compare_alike
+from frtop_tui.diagnosis.signatures import Disagreement, Place, compare_alike, ops_told
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import RankView
 
-_NOTHING: Mapping[Place, wire.Op] = {}
+_Alike = dict[wire.Signature | None, dict[int, wire.Op]]
+"""The ops of one place by rank, those with equal signatures together."""
 
 
 class Told:
     """Kept up with what changes; compared is only where a place changed, and may disagree."""
 
     def __init__(self) -> None:
-        self._ops: dict[Place, dict[int, wire.Op]] = {}
-        self._alike: dict[Place, defaultdict[wire.Signature | None, set[int]]] = {}
+        self._places: dict[Place, _Alike] = {}
         self._changed: set[Place] = set()
         self._found: dict[Place, Disagreement] = {}
 
-    def put(self, rank: int, old: Mapping[Place, wire.Op], new: Mapping[Place, wire.Op]) -> None:
-        """Takes what `rank` tells now in the place of what it told."""
-        for place, op in old.items():
-            if new.get(place) is not op:
-                self._drop(place, rank, op)
-        for place, op in new.items():
-            if old.get(place) is not op:
-                self._add(place, rank, op)
+    def put(self, old: RankView | None, new: RankView | None) -> None:
+        """Takes what a rank tells now in the place of what it told."""
+        before = ops_told(old) if old is not None else {}
+        now = ops_told(new) if new is not None else {}
+        view = new if new is not None else old
+        if view is None:
+            return
+        for place, op in before.items():
+            if now.get(place) is not op:
+                self._drop(place, view.rank, op)
+        for place, op in now.items():
+            if before.get(place) is not op:
+                alike = self._places.setdefault(place, {})
+                alike.setdefault(op.signature, {})[view.rank] = op
+                self._changed.add(place)
 
     def disagreements(self, ranks: Mapping[int, RankView]) -> list[Disagreement]:
         """All that the last known ops of each group tell, at most one per group."""
         for place in self._changed:
-            self._found.pop(place, None)
-            if self._may_disagree(place) and (one := self._compare(place, ranks)) is not None:
+            one = self._compare(place, ranks)
+            if one is not None:
                 self._found[place] = one
+            else:
+                self._found.pop(place, None)
         self._changed.clear()
         # The lowest number is where the paths parted; what follows is shifted.
         first: dict[Identifier, Disagreement] = {}
         for place in sorted(self._found):
-            first.setdefault(place[:3], self._found[place])
-        dated = [_dated(one, self._ops[(*key, one.number)], ranks) for key, one in first.items()]
-        return sorted(dated, key=lambda one: one.since_ns)
-
-    def _may_disagree(self, place: Place) -> bool:
-        alike = self._alike.get(place)
-        if alike is None:
-            return False
-        return len(alike) > 1 or any(one is not None and one.kind in SPLIT for one in alike)
+            first.setdefault(place[:3], self._dated(place, ranks))
+        return sorted(first.values(), key=lambda one: one.since_ns)
 
     def _compare(self, place: Place, ranks: Mapping[int, RankView]) -> Disagreement | None:
-        ops = self._ops[place]
-        first = ranks[min(ops)].groups.values()
-        group = next(group for group in first if identifier(group) == place[:3])
-        return compare_alike(group, place[3], ops, self._alike[place].values())
+        alike = self._places.get(place, {})
+        splits = any(signature is not None and signature.kind in SPLIT for signature in alike)
+        if len(alike) < 2 and not splits:
+            return None
+        ops = {rank: op for ops in alike.values() for rank, op in ops.items()}
+        groups = ranks[min(ops)].groups.values()
+        group = next(group for group in groups if identifier(group) == place[:3])
+        return compare_alike(group, place[3], ops, alike.values())
 
-    def _add(self, place: Place, rank: int, op: wire.Op) -> None:
-        self._ops.setdefault(place, {})[rank] = op
-        self._alike.setdefault(place, defaultdict(set))[op.signature].add(rank)
-        self._changed.add(place)
+    def _dated(self, place: Place, ranks: Mapping[int, RankView]) -> Disagreement:
+        """With the time when the first of them issued it, on the operator's clock."""
+        every = (item for ops in self._places[place].values() for item in ops.items())
+        since = min(op.issued_ns + ranks[rank].clock_ns for rank, op in every)
+        return replace(self._found[place], since_ns=since)
 
     def _drop(self, place: Place, rank: int, op: wire.Op) -> None:
-        ops, alike = self._ops[place], self._alike[place]
-        del ops[rank]
-        alike[op.signature].discard(rank)
+        alike = self._places[place]
+        del alike[op.signature][rank]
         if not alike[op.signature]:
             del alike[op.signature]
-        if not ops:
-            del self._ops[place], self._alike[place]
+        if not alike:
+            del self._places[place]
         self._changed.add(place)
-
-
-def _dated(
-    one: Disagreement, ops: Mapping[int, wire.Op], ranks: Mapping[int, RankView]
-) -> Disagreement:
-    """With the time when the first of them issued it, on the operator's clock."""
-    since = min(op.issued_ns + ranks[rank].clock_ns for rank, op in ops.items())
-    return replace(one, since_ns=since)

@@ -13,14 +13,26 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis import places
 from frtop_tui.diagnosis.standing import Standing
-from frtop_tui.diagnosis.waiting import Wait
+from frtop_tui.diagnosis.waiting import Wait, main_place
 from frtop_tui.job.groups import members_of
 from frtop_tui.job.model import RankView
 
+_VAGUE: Final = frozenset({"lock", "unknown"})
+"""Places that a wait in C++ may look like."""
 _CANNOT_TELL: Final = frozenset({"silent", "stopped", "dead", "done", "unheard"})
 """Postures whose pending ops may be over long since."""
 _Peers = Mapping[int, RankView]
 StandingOf = Callable[[wire.Group], Standing]
+
+
+def is_doubtful(view: RankView, wait: Wait) -> bool:
+    """Whether it may not be there any more: no sign of life, or its stack is elsewhere."""
+    if view.posture == "silent":
+        return True
+    if view.look is None or not wait.op.sync or wait.side:
+        return False
+    place = main_place(view)
+    return place is not None and place.sure and place.kind not in places.WAITS | _VAGUE
 
 
 def still_pending(view: RankView, ranks: _Peers, standing_of: StandingOf) -> tuple[wire.Op, ...]:

@@ -1,9 +1,8 @@
 """What is known of all ranks, kept from frame to frame: waits, deaths, how far groups are.
 
-A view that is the same object tells the same. So a turn goes over the views once, works out
-the facts of those that differ, and puts these in the place of the old ones everywhere. What
-it comes to is what a new ledger would come to that is given the same ranks; tests hold it
-to that.
+A view that is the same object tells the same. So a turn looks for the views that differ, and
+puts what these tell in the place of what the old ones told, everywhere. What it comes to is
+what a new survey would come to that is given the same ranks; tests hold it to that.
 """
 
 from __future__ import annotations
@@ -13,22 +12,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import compress
 from operator import is_not
-from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.deaths import Death, Deaths, sorted_deaths
-from frtop_tui.diagnosis.facts import Facts, facts_of, tell_the_same
+from frtop_tui.diagnosis.deaths import Death, Deaths, death_of, sorted_deaths
 from frtop_tui.diagnosis.standing import Standing
 from frtop_tui.diagnosis.told import Told
-from frtop_tui.diagnosis.unnoted import is_past, still_pending
+from frtop_tui.diagnosis.unnoted import is_doubtful, is_past, still_pending
+from frtop_tui.diagnosis.views import tell_the_same
 from frtop_tui.diagnosis.waiting import Wait, wait_of
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import Posture, RankView
 
-_NO_OPS: Final[Mapping[tuple[str, str, int, int], wire.Op]] = {}
 
-
-class Ledger:
+class Survey:
     """One job's ranks as of the last turn.
 
     `ranks` are those of the frame, `views` the same without pending ops that are over.
@@ -48,39 +44,43 @@ class Ledger:
         self.rewaited: list[int] = []
         self.recorrected = False
         self.whole = True
-        self._facts: dict[int, Facts] = {}
         self._standings: dict[Identifier, Standing] = {}
-        self._doubtful: set[int] = set()
+        self._doubtful: dict[int, Wait] = {}  # waits as their ranks tell them
         self._corrected: dict[int, RankView] = {}
         self._dead: dict[int, Death] = {}
         self._deaths: Deaths | None = Deaths()
 
     def turn(self, ranks: Mapping[int, RankView]) -> None:
-        """Brings everything to `ranks`, of which those that are the same tell the same."""
+        """Brings everything to `ranks`."""
         before, self.ranks = self.ranks, ranks
         self.whole = [*before] != [*ranks]
-        self.moved, self.recorrected = set(), False
+        self.moved, self.rewaited, self.recorrected = set(), [], False
         if self.whole:
             self._standings.clear()
-            for rank in before.keys() - ranks.keys():
-                self._forget(before[rank])
             self.seen = [rank for rank, view in ranks.items() if before.get(rank) is not view]
         else:
-            differs = map(is_not, ranks.values(), before.values())
-            self.seen = list(compress(ranks, differs))
+            self.seen = [*compress(ranks, map(is_not, ranks.values(), before.values()))]
+        waits: dict[int, Wait | None] = {}
+        for rank in before.keys() - ranks.keys() if self.whole else ():
+            waits[rank] = self._put(before[rank], None)
         for rank in self.seen:
             old, new = before.get(rank), ranks[rank]
             if old is None or not tell_the_same(old, new):
-                self._put(old, new)
-        self._settle_waits()
+                waits[rank] = self._put(old, new)
+        if waits:
+            self.moved.update(waits)
+            waits.update(self._settle_doubts())
+            self._settle(waits)
+        else:
+            self._renew(self._corrected.keys() & set(self.seen))
         self.views = {**ranks, **self._corrected} if self._corrected else ranks
 
     def standing(self, group: wire.Group) -> Standing:
-        """How far the members of a group are; kept from the first question on."""
+        """How far the members of a group are; kept up from the first question on."""
         key = identifier(group)
         known = self._standings.get(key)
         if known is None:
-            known = self._standings[key] = Standing(group, self._facts)
+            known = self._standings[key] = Standing(group, self.ranks)
         return known
 
     @property
@@ -89,79 +89,67 @@ class Ledger:
             self._deaths = sorted_deaths(self._dead.values(), self.ranks)
         return self._deaths
 
-    def _put(self, old: RankView | None, new: RankView) -> None:
-        rank, facts = new.rank, facts_of(new)
-        known = self._facts.get(rank)
-        self._facts[rank] = facts
-        self.moved.add(rank)
+    def _put(self, old: RankView | None, new: RankView | None) -> Wait | None:
+        """Takes a new view in the place of the old one; gives the wait that it tells of."""
         if old is not None:
-            self.postures[old.posture].discard(rank)
-        self.postures[new.posture].add(rank)
-        self.told.put(rank, known.told if known is not None else _NO_OPS, facts.told)
-        for key in {*facts.reached, *(known.reached if known is not None else ())}:
-            standing = self._standings.get(key)
-            if standing is not None:
-                standing.put(rank, facts)
-        self._doubtful.discard(rank)
-        if facts.doubtful:
-            self._doubtful.add(rank)
-        self._note_death(rank, facts.death)
-
-    def _forget(self, view: RankView) -> None:
-        facts = self._facts.pop(view.rank)
-        self.moved.add(view.rank)
-        self.postures[view.posture].discard(view.rank)
-        self.told.put(view.rank, facts.told, _NO_OPS)
-        self._doubtful.discard(view.rank)
-        self._note_death(view.rank, None)
-
-    def _note_death(self, rank: int, death: Death | None) -> None:
-        if death is not None:
-            self._dead[rank] = death
-        else:
-            self._dead.pop(rank, None)
+            self.postures[old.posture].discard(old.rank)
+            self._doubtful.pop(old.rank, None)
+            self._dead.pop(old.rank, None)
+        self.told.put(old, new)
+        wait = None
+        if new is not None:
+            self.postures[new.posture].add(new.rank)
+            wait = wait_of(new)
+            if wait is not None and is_doubtful(new, wait):
+                self._doubtful[new.rank] = wait
+            death = death_of(new)
+            if death is not None:
+                self._dead[new.rank] = death
+            self._advance(old, new)
         # What the living did counts as well, as long as somebody has died.
         self._deaths = None if self._dead else Deaths()
+        return wait
 
-    def _settle_waits(self) -> None:
-        """Who is blocked in what, after the others were heard on those in doubt."""
-        if not self.moved:
-            self._renew(self._corrected.keys() & set(self.seen))
-            self.rewaited = []
+    def _advance(self, old: RankView | None, new: RankView) -> None:
+        if not self._standings:
             return
-        known = self._facts
-        fresh: dict[int, Wait | None] = {
-            rank: known[rank].wait if rank in known else None for rank in self.moved
-        }
-        fresh.update(self._settle_doubts())
-        for rank in self._doubtful:
-            wait = fresh[rank]
-            if wait is not None and is_past(wait, self.ranks, self._theirs(wait, fresh)):
-                fresh[rank] = None
-        self.rewaited = [rank for rank, wait in fresh.items() if wait != self.waits.get(rank)]
-        for rank in self.rewaited:
-            wait = fresh[rank]
+        groups = [*new.groups.values(), *(old.groups.values() if old is not None else ())]
+        for key in set(map(identifier, groups)):
+            standing = self._standings.get(key)
+            if standing is not None:
+                standing.put(new)
+
+    def _settle(self, waits: Mapping[int, Wait | None]) -> None:
+        """Who is blocked in what, after others were heard on those in doubt."""
+        for rank, told in waits.items():
+            wait = told
+            if wait is not None and rank in self._doubtful:
+                theirs = self._theirs(wait, waits)
+                wait = None if is_past(wait, self.ranks, theirs) else wait
+            if wait == self.waits.get(rank):
+                continue
+            self.rewaited.append(rank)
             if wait is None:
                 del self.waits[rank]
             else:
                 self.waits[rank] = wait
         self.moved.update(self.rewaited)
 
-    def _theirs(self, wait: Wait, fresh: Mapping[int, Wait | None]) -> Wait | None:
+    def _theirs(self, wait: Wait, waits: Mapping[int, Wait | None]) -> Wait | None:
         """What the other side of a send or receive is blocked in by now."""
         peer = wait.op.signature.peer if wait.op.signature is not None else None
         if peer is None:
             return None
-        return fresh[peer] if peer in fresh else self.waits.get(peer)
+        return waits[peer] if peer in waits else self.waits.get(peer)
 
     def _settle_doubts(self) -> dict[int, Wait | None]:
         """The waits of those in doubt; what is over is taken out of their pending ops."""
         before, self._corrected = self._corrected, {}
         waits: dict[int, Wait | None] = {}
-        for rank in self._doubtful:
+        for rank, wait in self._doubtful.items():
             view = self.ranks[rank]
             left = still_pending(view, self.ranks, self.standing)
-            waits[rank] = self._facts[rank].wait
+            waits[rank] = wait
             if len(left) < len(view.pending):
                 self._corrected[rank] = replace(view, pending=left)
                 waits[rank] = wait_of(self._corrected[rank])
