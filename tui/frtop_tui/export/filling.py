@@ -176,4 +176,6 @@ def _judged(frame: Frame, views: dict[int, RankView], fresh: list[int]) -> Frame
 def _coverage(coverage: Coverage, heard: set[int]) -> Coverage:
     unheard = tuple(rank for rank in coverage.unheard if rank not in heard)
     count = coverage.heard + len(coverage.unheard) - len(unheard)
-    return replace(coverage, heard=count, unheard=unheard)
+    missed = folded(coverage.unheard)
+    notes = tuple(note for note in coverage.notes if unheard or missed not in note)
+    return replace(coverage, heard=count, unheard=unheard, notes=notes)

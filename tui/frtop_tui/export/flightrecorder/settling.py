@@ -16,6 +16,8 @@ LONG_NS: Final = 10_000_000_000
 
 def settled(frame: Frame) -> Frame:
     """Confirms what the dumps' own times prove; leaves out what follows from the rest."""
+    if frame.verdicts and not frame.verdicts[0].since_ns:
+        frame = replace(frame, since_ns=0)  # nothing tells since when
     verdicts = tuple(_aged(verdict, frame.ranks) for verdict in frame.verdicts)
     named = [verdict for verdict in verdicts if verdict.culprits or verdict.parties]
     loose = [verdict for verdict in verdicts if _follows(verdict)]
