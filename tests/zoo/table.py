@@ -86,7 +86,8 @@ def _row(name: str, runs: list[Run]) -> str:
     ]
     if any(run.amiss for run in runs):
         cells[2] = f"**amiss** {cells[2]}"
-    return f"| {' | '.join(cell.replace('|', '\\|') or '-' for cell in cells)} |"
+    escaped = [cell.replace("|", "\\|") or "-" for cell in cells]
+    return f"| {' | '.join(escaped)} |"
 
 
 def _each(texts: Iterable[str]) -> str:

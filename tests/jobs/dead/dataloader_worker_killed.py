@@ -1,0 +1,43 @@
+"""A DataLoader worker of rank 1 is killed, as for want of memory; its rank raises of it."""
+
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+from zoo.rank import STEP_S, Job, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (Truth(("dead",), culprits=(1,), causes=("exception",), says=("DataLoader worker", "killed")),)
+)
+
+
+class Shards(Dataset[torch.Tensor]):
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        info = get_worker_info()
+        if info is not None and info.id == 1 and index >= 60 and self.job.rank == 1:
+            self.job.frozen()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.full((1000,), float(index))
+
+
+def main() -> None:
+    job = join()
+    for batch in DataLoader(Shards(job), num_workers=2):
+        time.sleep(STEP_S)
+        job.keep(dist.all_reduce(batch, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()
