@@ -25,7 +25,8 @@ from frtop_tui.job.naming import job_call, job_names, job_place, job_title, list
 
 _NEXT: Final = (
     "frtop open takes what `frtop capture` wrote, a folder of `frtop run --record`, or one of"
-    " Flight Recorder dumps and py-spy stacks"
+    " Flight Recorder dumps and py-spy stacks; where these have names of their own:"
+    " --ranks-from 'host*_gpu{rank}'"
 )
 
 

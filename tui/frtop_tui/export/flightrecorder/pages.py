@@ -15,6 +15,7 @@ from frtop_probe.ring.fold import MAX_RANKS
 
 KEYS: Final = frozenset({"entries", "pg_config", "pg_status"})
 """A dump has at least one of these."""
+MAX_ANSWER: Final = 32 * 1024 * 1024
 _HEAD: Final = re.compile(rb"<h[23]>Rank (\d{1,7}): ([^<]{0,2000})</h[23]>\s*", re.ASCII)
 _KEY: Final = re.compile(r"(?:rank[_-]?)?(\d{1,7})(?:\.json)?", re.ASCII)
 _BEGIN: Final = b"<pre>"
@@ -50,8 +51,8 @@ def parts_of_page(data: bytes) -> Iterator[Part]:
             yield Part(None, rank, host, f"it did not answer the debug server{status}")
             continue
         text = data[begin + len(_BEGIN) : end]
-        values = _decoded(text)
-        yield Part(values, rank, host, "" if values is not None else "its answer is no JSON")
+        values = _decoded(text) if len(text) <= MAX_ANSWER else None
+        yield Part(values, rank, host, "" if values is not None else "its answer is no dump")
 
 
 def parts_of(values: Any) -> list[Part]:

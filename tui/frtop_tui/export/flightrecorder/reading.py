@@ -19,11 +19,11 @@ import msgspec
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.excerpt import excerpt
 from frtop_tui.export.flightrecorder.opcodes import ForeignOpcode, check
-from frtop_tui.export.flightrecorder.pages import Part, is_page, parts_of, parts_of_page
+from frtop_tui.export.flightrecorder.pages import MAX_ANSWER, Part, is_page, parts_of, parts_of_page
 
 MAX_PICKLE: Final = 24 * 1024 * 1024
 """A ring of 20,000 with stacks is a fifth of it. What is unpacked is up to 60 times as large."""
-MAX_JSON: Final = 32 * 1024 * 1024
+MAX_JSON: Final = MAX_ANSWER
 MAX_PAGE: Final = 256 * 1024 * 1024
 """A page of the debug server holds a dump of every rank."""
 _NEXT: Final = "copy the file again from where it was written, or leave it out"
