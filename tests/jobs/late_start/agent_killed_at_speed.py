@@ -1,0 +1,39 @@
+"""The agent is killed and started anew while the job runs at full speed: all is well."""
+
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+
+from frtop_probe.agent import announcement
+from frtop_probe.ring.folder import candidates
+from zoo.rank import join
+from zoo.truth import Case
+
+CASE = Case(lasts_s=20)
+KILL_S = 4.0
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(100_000)
+    begun, killed = time.monotonic(), False
+    while True:
+        for _ in range(100):
+            job.keep(dist.all_reduce(gradient, async_op=job.late))
+            job.wait()
+        if job.rank == 0 and not killed and time.monotonic() - begun > KILL_S:
+            killed = True
+            kill_agent()
+
+
+def kill_agent() -> None:
+    agent = announcement.read(candidates()[0])
+    assert agent is not None
+    os.kill(agent.pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Rank 2 has no recorder, and sleeps where the others reduce: nobody can see what it does."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+import frtop_probe
+from zoo.rank import STEP_S, join, look_around
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(
+            ("undecided",),
+            progress=("unknown",),
+            says=("rank 2 cannot be seen",),
+            suspected="nobody sees rank 2",
+        ),
+    ),
+)
+
+
+def main() -> None:
+    if look_around().rank == 2:
+        frtop_probe.stop()
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 2:
+            job.frozen()
+            time.sleep(3600)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Recorder started late on rank 2, which waits like the others for rank 1: that sleeps."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+import frtop_probe
+from zoo.rank import STEP_S, join, look_around
+from zoo.truth import Case, Truth
+
+CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),))
+
+
+def main() -> None:
+    if look_around().rank == 2:
+        frtop_probe.stop()
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 10 and job.rank == 2:
+            frtop_probe.start()
+        if step == 40 and job.rank == 1:
+            job.frozen()
+            time.sleep(3600)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Rank 2 takes the maximum where the others add, from some step on: the job goes on."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(
+            ("mismatch",),
+            culprits=(2,),
+            causes=("mismatch",),
+            progress=("active",),
+            says=("max",),
+        ),
+    ),
+)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(100_000):
+        time.sleep(STEP_S)
+        reduce = dist.ReduceOp.SUM
+        if step >= 40 and job.rank == 2:
+            job.frozen()
+            reduce = dist.ReduceOp.MAX
+        job.keep(dist.all_reduce(gradient, op=reduce, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

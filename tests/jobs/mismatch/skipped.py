@@ -1,0 +1,28 @@
+"""Rank 1 skips one of two unequal reductions: all that follow are shifted, and gloo aborts."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case((Truth(("mismatch",), culprits=(1,), causes=("mismatch",)),))
+
+
+def main() -> None:
+    job = join()
+    weight, bias = torch.ones(900), torch.ones(30)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 1:
+            job.frozen()
+        else:
+            job.keep(dist.all_reduce(weight, async_op=job.late))
+        job.keep(dist.all_reduce(bias, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

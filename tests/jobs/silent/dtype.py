@@ -1,0 +1,36 @@
+"""Rank 2 reduces int32 where the others reduce float32, once, among thousands at full speed."""
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(
+            ("mismatch",),
+            culprits=(2,),
+            causes=("mismatch",),
+            progress=("active",),
+            says=("int32",),
+        ),
+    ),
+)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    counts = torch.ones(1000, dtype=torch.int32)
+    for step in range(10_000_000):
+        odd = step == 2000
+        if odd:
+            job.frozen()
+        tensor = counts if odd and job.rank == 2 else gradient
+        job.keep(dist.all_reduce(tensor, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Rank 2 expects more of rank 1 than that sends to it, once, among thousands at full speed."""
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(
+            ("mismatch",),
+            parties=((1,), (2,)),
+            causes=("mismatch",),
+            progress=("active",),
+            says=("splits",),
+        ),
+    ),
+)
+
+
+def main() -> None:
+    job = join()
+    tokens = torch.ones(8)
+    for step in range(10_000_000):
+        odd = step == 2000
+        if odd:
+            job.frozen()
+        takes = [2, 3 if odd and job.rank == 2 else 2, 2, 2]
+        taken = torch.empty(sum(takes))
+        job.keep(dist.all_to_all_single(taken, tokens, takes, [2] * 4, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

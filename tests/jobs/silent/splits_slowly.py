@@ -1,0 +1,39 @@
+"""Rank 2 expects more of rank 1 than that sends to it, once, in steps of a second."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(
+            ("mismatch",),
+            parties=((1,), (2,)),
+            causes=("mismatch",),
+            progress=("active",),
+            says=("splits",),
+        ),
+    ),
+)
+
+
+def main() -> None:
+    job = join()
+    tokens = torch.ones(8)
+    for step in range(100):
+        time.sleep(0.2 if step < 12 else 1.0)
+        odd = step == 15
+        if odd:
+            job.frozen()
+        takes = [2, 3 if odd and job.rank == 2 else 2, 2, 2]
+        taken = torch.empty(sum(takes))
+        job.keep(dist.all_to_all_single(taken, tokens, takes, [2] * 4, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()
