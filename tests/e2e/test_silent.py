@@ -27,7 +27,7 @@ def test_one_max_in_five_thousand_is_named(
     torchrun: Launch, source: LiveSource, tmp_path: Path
 ) -> None:
     process = torchrun("one_max.py", str(tmp_path), str(ODD), ranks=4)
-    eventually(lambda: source.frame().verdicts, 60, "a verdict")
+    eventually(lambda: source.frame().verdicts, 120, "a verdict")
     eventually(lambda: source.frame().verdicts[0].culprits, 20, "all members have told")
     frame = source.frame()
     (verdict,) = frame.verdicts
@@ -59,7 +59,7 @@ def test_legal_differences_are_no_hint(
         frames.append(source.frame())
         time.sleep(0.1)
     heard = {front.number for view in frames[-1].ranks.values() for front in view.fronts.values()}
-    assert max(heard) > 2000
+    assert max(heard) > 1500
     for frame in frames:
         assert not frame.partings, frame.partings
         assert not frame.verdicts, document(frame)
