@@ -117,9 +117,10 @@ class Zoo:
         trace: TracebackType | None,
     ) -> None:
         if self._parent is not None:
-            assert self._parent.stdin is not None
-            self._parent.stdin.close()
-            self._parent.wait(30)
+            with self._parent as parent:  # closes its pipes, and waits
+                assert parent.stdin is not None
+                parent.stdin.close()
+                parent.wait(30)
         for name, value in self._saved.items():
             if value is None:
                 os.environ.pop(name, None)
