@@ -186,7 +186,7 @@ def _named(job: wire.Job, among: Sequence[wire.Job]) -> dict[str, Any]:
         "run_id": job.run_id,
         "attempt": job.attempt,
         "world_size": job.world_size,
-        "master": f"{job.master_addr}:{job.master_port}",
+        "master": f"{job.master_addr}:{job.master_port}" if job.master_addr else "",
         "nonce": job.nonce,
         "call": job_call(job, among),
     }
@@ -275,7 +275,8 @@ def _rank(view: RankView, now_ns: int) -> dict[str, Any]:
 def _is_exact(view: RankView, op: wire.Op) -> bool:
     """Whether the op's number can be compared with those of other ranks."""
     group = view.groups.get(op.group)
-    return op.p2p or op.pseudo or group is None or group.exact
+    # An op that only a stack tells of has no number at all.
+    return bool(op.number) and (op.p2p or op.pseudo or group is None or group.exact)
 
 
 def one_line(verdict: Verdict, limit: int = 200) -> str:
