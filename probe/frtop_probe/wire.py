@@ -392,8 +392,24 @@ class Dump(Struct, frozen=True, array_like=True):
     help: str = ""
 
 
+class Link(Struct, frozen=True, array_like=True):
+    """A connection whose other side acknowledges nothing: `10.0.0.1:4711`, `[fe80::1]:4711`.
+
+    `queued` bytes were sent, the oldest of them `again` times more, in vain.
+    """
+
+    local: str
+    remote: str
+    queued: int = 0
+    again: int = 0
+
+
 class Look(Struct, frozen=True, array_like=True):
-    """One rank seen at one moment. `processes` has the rank first, then its children."""
+    """One rank seen at one moment. `processes` has the rank first, then its children.
+
+    `links` are its connections that bring nothing over; `addresses` those of its host that
+    have connections at all.
+    """
 
     key: int
     at_ns: int
@@ -403,6 +419,8 @@ class Look(Struct, frozen=True, array_like=True):
     ops: tuple[Op, ...] = ()
     ops_lost: int = 0
     threads: tuple[Process, ...] = ()  # the rank's own threads, pid = native id
+    links: tuple[Link, ...] = ()
+    addresses: tuple[str, ...] = ()
 
 
 class Row(Struct, frozen=True, array_like=True):

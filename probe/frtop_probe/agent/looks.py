@@ -10,6 +10,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.agent.rank import Rank
 from frtop_probe.eyes import proc, stacks
+from frtop_probe.eyes.links import Tables
 from frtop_probe.eyes.source import SourceReader
 
 DEADLINE: Final = 2.0
@@ -42,9 +43,9 @@ class Looker:
         end = time.monotonic() + seconds
         chosen = tuple(ranks)
         ops = max(0, min(ask.ops, MAX_OPS // max(1, len(chosen))))
-        looks = []
+        looks, tables = [], Tables()
         for rank in chosen:
-            looks.append(self._see(rank, ops))
+            looks.append(self._see(rank, ops, tables))
             await asyncio.sleep(0)  # the tick, and other operators, in between
         if not ask.stacks:
             return tuple(looks)
@@ -71,16 +72,19 @@ class Looker:
                 ops=look.ops,
                 ops_lost=look.ops_lost,
                 threads=look.threads,
+                links=look.links,
+                addresses=look.addresses,
             )
             for index, look in enumerate(looks)
         )
 
-    def _see(self, rank: Rank, ops: int) -> wire.Look:
+    def _see(self, rank: Rank, ops: int, tables: Tables) -> wire.Look:
         """Everything but the stacks."""
         rank.ring.refresh()
         rows, lost = rank.view.ops(ops) if ops else ((), 0)
         processes: tuple[wire.Process, ...] = ()
         threads: tuple[wire.Process, ...] = ()
+        links, addresses = tables.of(rank.pid) if rank.lives else ((), ())
         if rank.lives and (first := proc.process(rank.pid)) is not None:
             children = [proc.process(pid) for pid in proc.children(rank.pid)]
             processes = (first, *(child for child in children if child is not None))
@@ -93,6 +97,8 @@ class Looker:
             ops=rows,
             ops_lost=lost,
             threads=threads,
+            links=links,
+            addresses=addresses,
         )
 
     async def _dump(self, pid: int, end: float) -> wire.Dump:
