@@ -96,7 +96,7 @@ class Engine:
             if verdict.kind == "not_entered"
             for rank in verdict.culprits
         }
-        waits = [] if found else lasting(case.points.all.values(), frame.now_ns)
+        waits = [] if found else lasting(self._points, frame.now_ns)
         deaths = self._survey.deaths
         verdicts, before = found, tuple[str, ...]()
         if deaths.some and memory.before is not None:

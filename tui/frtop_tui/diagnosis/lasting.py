@@ -6,22 +6,21 @@ hung, or early.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from frtop_tui.diagnosis.moments import moments_of
 from frtop_tui.diagnosis.phrases import at_line, op_text, usual_text, wait_text
-from frtop_tui.diagnosis.points import Point, in_order
+from frtop_tui.diagnosis.points import Point, Points, in_order
 from frtop_tui.diagnosis.waiting import has_history
 from frtop_tui.job.naming import duration
 
 MOST_TOLD: Final = 3
 
 
-def lasting(points: Iterable[Point], now_ns: int) -> list[Point]:
+def lasting(points: Points, now_ns: int) -> list[Point]:
     """Points at which somebody has sat for seconds, and longer than usual; oldest first."""
-    found = [point for point in points if point.is_lasting(now_ns)]
-    return sorted(in_order(found), key=lambda point: point.since_ns)
+    found = in_order(points.that("lasting", now_ns))
+    return sorted(found, key=lambda point: point.since_ns)
 
 
 def lasting_texts(found: list[Point], now_ns: int) -> tuple[str, ...]:

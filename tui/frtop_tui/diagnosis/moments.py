@@ -5,7 +5,7 @@ A point has to be judged anew only when somebody came or left, or such a moment 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from frtop_tui.diagnosis.waiting import AT_LEAST_NS, Wait, has_history, patience_ns, timeout_ns
 
@@ -14,6 +14,9 @@ TWICE: Final = 2
 """A wait of the usual length is ordinary however long; no two are quite alike."""
 NEVER: Final = 1 << 62
 LONG_AGO: Final = -NEVER
+
+
+What = Literal["ripe", "settled", "early", "lasting"]
 
 
 class Moments(NamedTuple):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from frtop_probe import wire
 from frtop_tui.diagnosis.deaths import INTERRUPTED, Death
 from frtop_tui.diagnosis.places import place_line
-from frtop_tui.diagnosis.points import Point
+from frtop_tui.diagnosis.point import Crowd, Point, crowd
 from frtop_tui.job.frames import own_frame, site_line
 from frtop_tui.job.model import GroupKey, Layer, RankView
-from frtop_tui.job.naming import duration, folded, group_label
+from frtop_tui.job.naming import duration, folded, group_label, shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,15 @@ def has(ranks: Sequence[int]) -> str:
 
 
 def wait_text(ranks: Iterable[int]) -> str:
-    known = set(ranks)
-    if not known:
+    return crowd_text(crowd(ranks))
+
+
+def crowd_text(waiting: Crowd) -> str:
+    if not waiting.ranks:
         return "nobody waits yet"
-    return f"{folded(known)} {'waits' if len(known) == 1 else 'wait'}"
+    if len(waiting.ranks) == 1:
+        return f"rank {waiting.folded} waits"
+    return f"ranks {shortened(waiting.folded)} wait"
 
 
 def group_key(group: wire.Group | None) -> GroupKey | None:
@@ -78,7 +83,7 @@ def usual_text(op: wire.Op) -> str:
 
 
 def wait_evidence(point: Point, now_ns: int) -> list[str]:
-    oldest = min(point.waits, key=lambda wait: wait.since_ns)
+    oldest = point.oldest
     text = f"rank {oldest.rank} waits in {op_text(point)}"
     if oldest.undated:
         return [f"{text}{at_line(oldest.op)}; its dump does not tell for how long"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.moments import NEVER, Moments, first_of, moments_of
+from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.moments import NEVER, Moments, What, first_of, moments_of
 from frtop_tui.diagnosis.waiting import Wait
 from frtop_tui.job.groups import members_of
 
@@ -22,6 +24,21 @@ def point_id(wait: Wait) -> PointId:
     return (group.name, group.ranks, group.epoch, op.number if group.exact else None)
 
 
+class Crowd(NamedTuple):
+    """Ranks, and how they are written: of thousands that takes its time."""
+
+    ranks: frozenset[int]
+    folded: str
+
+    def without(self, some: Collection[int]) -> Crowd:
+        return self if self.ranks.isdisjoint(some) else crowd(self.ranks.difference(some))
+
+
+def crowd(ranks: Iterable[int]) -> Crowd:
+    found = frozenset(ranks)
+    return Crowd(found, fold(found))
+
+
 class Point:
     """Told in the words of the first rank that waits there.
 
@@ -32,6 +49,7 @@ class Point:
         "_bounds",
         "_exact",
         "_moments",
+        "_oldest",
         "_ordered",
         "_waits",
         "everybody",
@@ -51,6 +69,7 @@ class Point:
         self.everybody = everybody
         self._waits: dict[int, Wait] = {}
         self._ordered: list[Wait] | None = None
+        self._oldest: Wait | None = None
         self._moments: dict[int, Moments] = {}
         self._bounds = Moments()
         self._exact = True
@@ -62,12 +81,12 @@ class Point:
         self._waits[wait.rank] = wait
         moments = self._moments[wait.rank] = moments_of(wait)
         self._bounds = Moments(*map(min, self._bounds, moments))
-        self._ordered = None
+        self._ordered = self._oldest = None
 
     def leave(self, rank: int) -> bool:
         """A rank does not wait here any more; whether it was the last one."""
         del self._waits[rank], self._moments[rank]
-        self._ordered, self._exact = None, False
+        self._ordered, self._oldest, self._exact = None, None, False
         return not self._waits
 
     @property
@@ -80,6 +99,13 @@ class Point:
     @property
     def waiting(self) -> list[int]:
         return [wait.rank for wait in self.waits]
+
+    @property
+    def oldest(self) -> Wait:
+        """Of those who wait here."""
+        if self._oldest is None:
+            self._oldest = min(self.waits, key=lambda wait: wait.since_ns)
+        return self._oldest
 
     @property
     def op(self) -> wire.Op:
@@ -111,22 +137,11 @@ class Point:
             self._bounds, self._exact = first_of([*self._moments.values()]), True
         return self._bounds
 
-    def is_ripe(self, now_ns: int) -> bool:
-        """Whether some wait is out of the ordinary."""
-        # Bounds are too early after somebody left, never too late.
-        return now_ns > self._bounds.ripe and now_ns > self.moments.ripe
-
-    def is_settled(self, now_ns: int) -> bool:
-        """Whether somebody surely sits there for some seconds: enough to see a circle."""
-        return now_ns > self._bounds.settled and now_ns > self.moments.settled
-
-    def is_early(self, now_ns: int) -> bool:
-        """Whether it is worth a look although it may be ordinary."""
-        return now_ns > self._bounds.early and now_ns > self.moments.early
-
-    def is_lasting(self, now_ns: int) -> bool:
-        """Whether somebody has sat there for seconds, and longer than usual."""
-        return now_ns > self._bounds.lasting and now_ns > self.moments.lasting
+    def begins_ns(self, what: What, now_ns: int) -> int:
+        """When that begins to hold of somebody who waits here; exact if it does `now_ns`."""
+        # After somebody left, bounds may be too early, never too late.
+        bound: int = getattr(self._bounds, what)
+        return bound if now_ns <= bound else getattr(self.moments, what)
 
     @property
     def since_ns(self) -> int:

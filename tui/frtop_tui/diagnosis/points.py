@@ -10,12 +10,13 @@ leaves there, its group gets on, or something else is known of those that it wai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import chain
 from typing import TypeVar
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.moments import NEVER
-from frtop_tui.diagnosis.point import Point, PointId, point_id
+from frtop_tui.diagnosis.moments import NEVER, What
+from frtop_tui.diagnosis.point import Crowd, Point, PointId, crowd, point_id
 from frtop_tui.diagnosis.standing import Standing, front_number, local_number
 from frtop_tui.diagnosis.survey import Survey
 
@@ -54,8 +55,11 @@ class Points:
         self._everybody: tuple[int, ...] = ()
         self._at: dict[int, Point] = {}
         self._sorted: dict[Point, _Sorting] = {}
+        self._next_ns = NEVER  # when time alone ends one of these
         self._changes = 0
-        self._known: dict[str, tuple[int, Sequence[Point], object]] = {}
+        self._that: dict[What, tuple[int, int, list[Point]]] = {}
+        self._known: dict[Hashable, tuple[Sequence[Point], object]] = {}
+        self._known_at = 0
 
     def turn(self, now_ns: int) -> None:
         """Follows the survey, after its own turn."""
@@ -67,25 +71,53 @@ class Points:
         for rank in survey.rewaited:
             self._move(rank)
         if survey.whole or survey.recorrected:
-            self._forget([*self._sorted])
-        elif self._sorted:
-            moved = survey.moved
-            stale = [p for p, one in self._sorted.items() if not one.stands(moved, now_ns)]
-            self._forget(stale)
+            self._sorted.clear()
+            self._changes += 1
+        elif survey.moved or now_ns >= self._next_ns:
+            moved, known = survey.moved, self._sorted.items()
+            for point in [point for point, one in known if not one.stands(moved, now_ns)]:
+                # Mostly to the same: who is looked at, say, is known better, and waits on.
+                self._changes += self._sort(point, now_ns)
+            self._next_ns = min((one.until_ns for one in self._sorted.values()), default=NEVER)
+
+    def that(self, are: What, now_ns: int) -> list[Point]:
+        """Points at which somebody's wait is `ripe`, `settled`, `early` or `lasting`."""
+        changes, until_ns, found = self._that.get(are, (-1, 0, []))
+        if changes != self._changes or now_ns > until_ns:
+            begins = {point: point.begins_ns(are, now_ns) for point in self.all.values()}
+            found = [point for point, at_ns in begins.items() if now_ns > at_ns]
+            until_ns = min((at_ns for at_ns in begins.values() if now_ns <= at_ns), default=NEVER)
+            self._that[are] = (self._changes, until_ns, found)
+        return found
 
     def ripe(self, now_ns: int) -> list[Point]:
         """Points at which some wait is out of the ordinary, oldest first, looked into."""
-        start = [point for point in self.all.values() if point.is_ripe(now_ns)]
+        start = self.that("ripe", now_ns)
         return self._once("ripe", start, lambda: sorted(self._follow(start, now_ns), key=_order))
 
     def settled(self, now_ns: int) -> list[Point]:
         """Points at which ranks surely sit for some seconds, and where these lead."""
-        start = [point for point in self.all.values() if point.is_settled(now_ns)]
+        start = self.that("settled", now_ns)
         return self._once("settled", start, lambda: in_order(self._follow(start, now_ns)))
+
+    def ends(self, points: Sequence[Point]) -> list[Point]:
+        """Those of `points` from which not all of the blame is passed on."""
+        return self._once("ends", points, lambda: [p for p in points if p.sinks or not p.onward])
 
     def circles(self, points: Sequence[Point]) -> list[list[Point]]:
         """As `circles`, of points that were looked into."""
         return self._once("circles", points, lambda: circles(points))
+
+    def awaiting(self, ranks: Sequence[int], points: Sequence[Point]) -> list[Point]:
+        """Those of `points` at which one of `ranks` is awaited, directly or through others."""
+        return self._once(("awaiting", *ranks), points, lambda: _awaiting(ranks, points))
+
+    def crowd(self, points: Sequence[Point]) -> Crowd:
+        """All who wait at these points."""
+        waiting = (point.waiting for point in points)
+        return self._once(
+            ("crowd", points[0].id), points, lambda: crowd(chain.from_iterable(waiting))
+        )
 
     def at(self, ranks: Iterable[int], now_ns: int) -> list[Point]:
         """Points that one of `ranks` keeps waiting, whatever the length of the wait."""
@@ -105,8 +137,13 @@ class Points:
 
     def look_into(self, point: Point, now_ns: int) -> None:
         """Sorts the members that have not entered, if that does not stand already."""
-        if point in self._sorted:
-            return
+        if point not in self._sorted:
+            self._sort(point, now_ns)
+            self._next_ns = min(self._next_ns, self._sorted[point].until_ns)
+
+    def _sort(self, point: Point, now_ns: int) -> bool:
+        """Whether that comes to anything else than before."""
+        before = (point.sinks, point.gone, point.unseen, point.onward)
         absent, sorting = self._absent(point)
         self._sorted[point] = sorting
         sinks: list[int] = []
@@ -131,16 +168,16 @@ class Points:
                     sinks.append(rank)
                     sorting.until_ns = min(sorting.until_ns, wait.since_ns + SETTLED_NS)
         point.sinks, point.gone, point.unseen, point.onward = sinks, gone, unseen, onwards
+        return before != (sinks, gone, unseen, onwards)
 
-    def _once(self, name: str, points: Sequence[Point], find: Callable[[], _Found]) -> _Found:
-        """What was found of these points before, if none has changed since."""
-        known = self._known.get(name)
-        if known is None or known[0] != self._changes or known[1] != points:
-            found = find()
-            # After that: to look into points for the first time changes them.
-            self._known[name] = (self._changes, points, found)
-            return found
-        return known[2]  # type: ignore[return-value]
+    def _once(self, what: Hashable, points: Sequence[Point], find: Callable[[], _Found]) -> _Found:
+        """What was found of these points before, if none of all points has changed since."""
+        if self._known_at != self._changes:
+            self._known, self._known_at = {}, self._changes
+        known = self._known.get(what)
+        if known is None or known[0] != points:
+            known = self._known[what] = (points, find())
+        return known[1]  # type: ignore[return-value]
 
     def _follow(self, start: Iterable[Point], now_ns: int) -> set[Point]:
         seen: set[Point] = set()
@@ -167,11 +204,6 @@ class Points:
             point = self.all[key] = Point(key, self._everybody)
         point.come(wait)
         self._at[rank] = point
-
-    def _forget(self, points: Iterable[Point]) -> None:
-        for point in points:
-            del self._sorted[point]
-            self._changes += 1
 
     def _absent(self, point: Point) -> tuple[list[int], _Sorting]:
         """Who has not entered, and how long that is so."""
@@ -272,6 +304,12 @@ def leading_to(ends: Iterable[Point], points: Iterable[Point]) -> set[Point]:
                 reached.add(before)
                 todo.append(before)
     return reached
+
+
+def _awaiting(ranks: Iterable[int], points: Sequence[Point]) -> list[Point]:
+    wanted = set(ranks)
+    reached = leading_to([p for p in points if not wanted.isdisjoint(p.sinks)], points)
+    return [point for point in points if point in reached]
 
 
 def _answers(other: wire.Op, point: Point, rank: int) -> bool:

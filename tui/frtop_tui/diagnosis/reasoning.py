@@ -22,12 +22,12 @@ from frtop_tui.diagnosis.inquiry import SUSPECTS_PER_POINT
 from frtop_tui.diagnosis.meeting import met_in_vain
 from frtop_tui.diagnosis.memory import Found, Suspicions, look_stamp
 from frtop_tui.diagnosis.moments import EARLY_NS
+from frtop_tui.diagnosis.point import crowd
 from frtop_tui.diagnosis.points import (
     Point,
     Points,
     front_number,
     in_order,
-    leading_to,
     local_number,
 )
 from frtop_tui.diagnosis.progress import progress_of
@@ -81,7 +81,7 @@ class Case:
         So there is something to compare with when it is.
         """
         ripe = set(self._ripe)
-        early = [p for p in self.points.all.values() if p.is_early(self._now) and p not in ripe]
+        early = [point for point in self.points.that("early", self._now) if point not in ripe]
         early = sorted(in_order(early), key=lambda point: point.since_ns)[:4]
         for point in early:
             self.points.look_into(point, self._now)
@@ -247,7 +247,7 @@ class Case:
         made: dict[object, Verdict] = {}
         assigned: set[int] = set()
         early = self._kept_by_stopped()
-        for point in [*self._ripe, *early]:
+        for point in [*self.points.ends(self._ripe), *early]:
             if id(point) in self._explained or point.gone:
                 continue
             if len(made) >= MOST_ROOTS:
@@ -290,20 +290,15 @@ class Case:
         found = blame(self._views, sinks, self._now)
         made = []
         for culprits in found.culprits:
-            points = [point, *self._also_waiting(point, culprits.ranks)]
-            verdict = words.not_entered(self.frame, points, culprits, found)
+            others = self.points.awaiting(culprits.ranks, self._ripe)
+            points = [point, *(other for other in others if other is not point)]
+            waiting = self.points.crowd(points)
+            verdict = words.not_entered(self.frame, points, waiting, culprits, found)
             if not any(map(members_known, points)):
                 made.append(words.doubted(verdict, point))
                 continue
             made.append(self._confirm_absent(verdict, point, culprits.ranks))
         return made
-
-    def _also_waiting(self, point: Point, ranks: Sequence[int]) -> list[Point]:
-        """Other points at which one of `ranks` is awaited, directly or through others."""
-        wanted = set(ranks)
-        awaited = [p for p in self._ripe if not wanted.isdisjoint(p.sinks)]
-        reached = leading_to(awaited, self._ripe)
-        return [p for p in self._ripe if p in reached and p is not point]
 
     def _confirm_absent(self, verdict: Verdict, point: Point, ranks: Sequence[int]) -> Verdict:
         key = ("not_entered", tuple(ranks), point.id)
@@ -348,7 +343,9 @@ class Case:
         if point.op.pseudo and never:
             seen = f"{folded(never)} never heard of"
             culprits = Culprits(tuple(never), never_joined(never), ("unknown", seen))
-            made = words.not_entered(self.frame, [point], culprits, Blame((culprits,)))
+            made = words.not_entered(
+                self.frame, [point], crowd(point.waiting), culprits, Blame((culprits,))
+            )
             if not members_known(point):
                 return words.doubted(made, point)
             if not belong_to_heard_hosts(self._views, never):

@@ -14,6 +14,7 @@ from frtop_tui.diagnosis.blame import Blame, Culprits
 from frtop_tui.diagnosis.devices import Behind
 from frtop_tui.diagnosis.phrases import (
     at_line,
+    crowd_text,
     group_key,
     has,
     kind_of,
@@ -23,7 +24,7 @@ from frtop_tui.diagnosis.phrases import (
     wait_text,
     who,
 )
-from frtop_tui.diagnosis.points import Point
+from frtop_tui.diagnosis.point import Crowd, Point
 from frtop_tui.diagnosis.signatures import Disagreement, wording
 from frtop_tui.job.model import (
     Frame,
@@ -39,12 +40,13 @@ from frtop_tui.job.naming import folded, group_label
 def not_entered(
     frame: Frame,
     points: Sequence[Point],
+    waiting: Crowd,
     blamed: Culprits,
     blame: Blame,
 ) -> Verdict:
-    """`blamed`, one cause of `blame`, are awaited at all of `points`."""
+    """`blamed`, one cause of `blame`, are awaited at all of `points`, by all in `waiting`."""
     point, culprits, absence = points[0], blamed.ranks, blamed.absence
-    waiting = {rank for one in points for rank in one.waiting} - set(culprits)
+    waiting = waiting.without(culprits)
     evidence = [*wait_evidence(point, frame.now_ns), *absence.evidence, blamed.progress[1]]
     evidence += last_op_evidence(frame.ranks, culprits)
     if blame.moving:
@@ -59,7 +61,7 @@ def not_entered(
         headline=_absent_text(frame, point, culprits, waiting),
         why=absence.why,
         next=absence.next,
-        victims=fold(waiting),
+        victims=waiting.folded,
         group=group_key(point.group),
         op=OpName(point.kind, point.number),
         since_ns=point.told_since_ns,
@@ -82,12 +84,12 @@ def doubted(verdict: Verdict, point: Point) -> Verdict:
     return replace(verdict, missing=(*verdict.missing, text))
 
 
-def _absent_text(frame: Frame, point: Point, culprits: Sequence[int], waiting: set[int]) -> str:
+def _absent_text(frame: Frame, point: Point, culprits: Sequence[int], waiting: Crowd) -> str:
     named = f"{who(frame.ranks, culprits)} {has(culprits)} not"
     if not point.op.p2p:
-        return f"{named} entered {op_text(point)}; {wait_text(waiting)}"
+        return f"{named} entered {op_text(point)}; {crowd_text(waiting)}"
     answered = "sent" if "recv" in point.kind else "received"
-    others = waiting - set(point.waiting)
+    others = waiting.ranks.difference(point.waiting)
     more = f"; {wait_text(others)} behind it" if others else ""
     return f"{named} {answered}; {wait_text(point.waiting)} in {op_text(point)}{more}"
 

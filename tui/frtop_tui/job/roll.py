@@ -8,7 +8,6 @@ all were counted again.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from operator import attrgetter
 
 from frtop_tui.job.coverage import Census
 from frtop_tui.job.groups import Groups
@@ -26,6 +25,7 @@ class Roll:
         self.census = Census()
         self._records: list[RankRecord] = []
         self._seniors: dict[int, RankRecord] = {}
+        self._since_ns: int | None = 0
 
     def turn(self, one: JobRanks, touched: Iterable[RankRecord], now_ns: int) -> None:
         """Brings the roll to `now_ns`.
@@ -51,11 +51,9 @@ class Roll:
             view, known = record.view(now_ns), self.views.get(rank)
             if view is not known:
                 changed[rank] = view
-                self.groups.put(known, view)
-                self.census.put(known, view)
+                self._put(known, view)
         for rank in gone:
-            self.groups.put(self.views[rank], None)
-            self.census.put(self.views[rank], None)
+            self._put(self.views[rank], None)
         if gone or not self.views.keys() >= changed.keys():
             whole = self.views | changed
             self.views = {rank: whole[rank] for rank in self._seniors}
@@ -77,8 +75,18 @@ class Roll:
     @property
     def since_ns(self) -> int:
         """Since when nobody has changed its posture."""
-        since: Iterable[int] = map(attrgetter("posture_since_ns"), self.views.values())
-        return max(since)
+        if self._since_ns is None:
+            self._since_ns = max(view.posture_since_ns for view in self.views.values())
+        return self._since_ns
+
+    def _put(self, old: RankView | None, new: RankView | None) -> None:
+        self.groups.put(old, new)
+        self.census.put(old, new)
+        before, since_ns = self._since_ns, new.posture_since_ns if new is not None else 0
+        if before is not None and since_ns >= before:
+            self._since_ns = since_ns
+        elif old is not None and old.posture_since_ns == before:
+            self._since_ns = None  # the last one: who is it now?
 
 
 def _seniority(record: RankRecord) -> tuple[bool, int]:
