@@ -6,14 +6,14 @@ import platform
 import sys
 from importlib import metadata
 
-from bench import agent_cost, big_job, ddp_step, dumps, live, recorder_cost, startup
+from bench import agent_cost, big_job, ddp_step, diagnosis, dumps, live, recorder_cost, startup
 
 
 def main() -> None:
     only = sys.argv[1:]
     print(f"frtop {metadata.version('frtop')}, torch {metadata.version('torch')}, "
           f"Python {platform.python_version()}, {platform.machine()}\n")  # fmt: skip
-    for part in (recorder_cost, ddp_step, startup, agent_cost, live, big_job, dumps):
+    for part in (recorder_cost, ddp_step, startup, agent_cost, live, big_job, diagnosis, dumps):
         name = part.__name__.rpartition(".")[2]
         if not only or name in only:
             part.main()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
-from itertools import compress, count
+from itertools import compress, count, filterfalse
 from operator import is_not
 
 from frtop_tui.diagnosis.points import SETTLED_NS
@@ -126,6 +125,6 @@ def _judged_group(group: GroupView, inside: Mapping[Identifier, set[int]]) -> Gr
     """Nobody is late where nobody waits."""
     waiting = inside.get(_key(group))
     if not waiting:
-        return replace(group, late=()) if group.late else group
-    late = tuple(rank for rank in group.late if rank not in waiting)
-    return replace(group, late=late, waiting=tuple(sorted(waiting)))
+        return group.judged((), group.waiting) if group.late else group
+    late = tuple(filterfalse(waiting.__contains__, group.late))
+    return group.judged(late, tuple(sorted(waiting)))

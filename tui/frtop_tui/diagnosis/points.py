@@ -167,8 +167,11 @@ class Points:
                 else:
                     sinks.append(rank)
                     sorting.until_ns = min(sorting.until_ns, wait.since_ns + SETTLED_NS)
-        point.sinks, point.gone, point.unseen, point.onward = sinks, gone, unseen, onwards
-        return before != (sinks, gone, unseen, onwards)
+        now = (sinks, gone, unseen, onwards)
+        if now == before:
+            return False
+        point.sinks, point.gone, point.unseen, point.onward = now
+        return True
 
     def _once(self, what: Hashable, points: Sequence[Point], find: Callable[[], _Found]) -> _Found:
         """What was found of these points before, if none of all points has changed since."""

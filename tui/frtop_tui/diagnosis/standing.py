@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from itertools import chain
 
@@ -36,7 +35,7 @@ def _is_same(one: wire.Group, other: wire.Group) -> bool:
 
 
 class Standing:
-    """Of each member the last collective it issued, and those that are pending there.
+    """Of each member the last collective it issued; when asked for, also what is pending.
 
     Kept up with what changes: `turns` grows with every change.
     """
@@ -47,59 +46,74 @@ class Standing:
         self.turns = 0
         self.known: dict[int, int] = {}
         self._group = group
-        self._at: defaultdict[int, set[int]] = defaultdict(set)
-        self._pending: defaultdict[int, set[int]] = defaultdict(set)
-        self._pending_of: dict[int, tuple[int, ...]] = {}
-        self._more: set[int] = set()
+        self._at: dict[int, set[int]] = {}
+        self._open: _Open | None = None
         for rank in self.members:
             if rank in ranks:
-                view = ranks[rank]
-                self._enter(view, front_number(view, group), self._numbers(view))
+                number = self.known[rank] = front_number(ranks[rank], group)
+                self._at.setdefault(number, set()).add(rank)
+        if not group.exact:
+            self._open = self._opened(ranks)  # there who is absent is told from it
 
     def put(self, view: RankView) -> None:
         """What is known of a rank now; one that is no member does not count."""
         rank = view.rank
         if rank not in self.known:
             return
-        number, pending = front_number(view, self._group), self._numbers(view)
-        if (
-            self.known[rank] == number
-            and self._pending_of.get(rank, ()) == pending
-            and (rank in self._more) == (view.pending_more > 0)
-        ):
-            return
-        self.turns += 1
-        _leave(self._at, self.known[rank], rank)
-        for one in self._pending_of.pop(rank, ()):
-            _leave(self._pending, one, rank)
-        self._more.discard(rank)
-        self._enter(view, number, pending)
+        number = front_number(view, self._group)
+        if number != self.known[rank]:
+            self.turns += 1
+            _leave(self._at, self.known[rank], rank)
+            self.known[rank] = number
+            self._at.setdefault(number, set()).add(rank)
+        if self._open is not None:
+            self.turns += self._open.put(view, self._group)
 
     def behind(self, number: int) -> list[int]:
         """Known members that have not issued op `number`."""
         return list(chain.from_iterable(ranks for at, ranks in self._at.items() if at < number))
 
-    def not_through(self, number: int) -> set[int]:
-        """Known members that may not have completed op `number`."""
-        return {*self.behind(number), *self._pending.get(number, ()), *self._more}
+    def not_through(self, number: int, ranks: Mapping[int, RankView]) -> set[int]:
+        """Known members that may not have completed op `number`; `ranks` as they are now."""
+        if self._open is None:
+            self._open = self._opened(ranks)
+        return {*self.behind(number), *self._open.at.get(number, ()), *self._open.more}
 
-    def _numbers(self, view: RankView) -> tuple[int, ...]:
-        """The collectives that are pending there."""
-        if not view.pending:
-            return ()
-        mine = local_number(view, self._group)
-        return tuple(op.number for op in view.pending if op.group == mine and not op.p2p)
+    def _opened(self, ranks: Mapping[int, RankView]) -> _Open:
+        found = _Open()
+        for rank in self.known:
+            found.put(ranks[rank], self._group)
+        return found
 
-    def _enter(self, view: RankView, number: int, pending: tuple[int, ...]) -> None:
-        rank = view.rank
-        self.known[rank] = number
-        self._at[number].add(rank)
-        if view.pending_more:
-            self._more.add(rank)
-        if pending:
-            self._pending_of[rank] = pending
-            for one in pending:
-                self._pending[one].add(rank)
+
+class _Open:
+    """The collectives of a group that are pending, and whose that is known only in part."""
+
+    def __init__(self) -> None:
+        self.at: dict[int, set[int]] = {}
+        self.more: set[int] = set()
+        self._numbers: dict[int, tuple[int, ...]] = {}
+
+    def put(self, view: RankView, group: wire.Group) -> bool:
+        """Whether that changes anything."""
+        rank, numbers, more = view.rank, _pending(view, group), view.pending_more > 0
+        before = self._numbers.get(rank, ())
+        if numbers == before and more == (rank in self.more):
+            return False
+        for number in before:
+            _leave(self.at, number, rank)
+        for number in numbers:
+            self.at.setdefault(number, set()).add(rank)
+        self._numbers[rank] = numbers
+        (self.more.add if more else self.more.discard)(rank)
+        return True
+
+
+def _pending(view: RankView, group: wire.Group) -> tuple[int, ...]:
+    if not view.pending:
+        return ()
+    mine = local_number(view, group)
+    return tuple(op.number for op in view.pending if op.group == mine and not op.p2p)
 
 
 def _leave(sets: dict[int, set[int]], number: int, rank: int) -> None:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import compress
-from operator import is_not
+from operator import is_, is_not
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.deaths import Death, Deaths, death_of, sorted_deaths
@@ -53,7 +53,7 @@ class Survey:
     def turn(self, ranks: Mapping[int, RankView]) -> None:
         """Brings everything to `ranks`."""
         before, self.ranks = self.ranks, ranks
-        self.whole = [*before] != [*ranks]
+        self.whole = len(before) != len(ranks) or not all(map(is_, before, ranks))
         self.moved, self.rewaited, self.recorrected = set(), [], False
         if self.whole:
             self._standings.clear()

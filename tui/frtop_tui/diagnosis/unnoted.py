@@ -66,7 +66,7 @@ def _is_over(view: RankView, op: wire.Op, ranks: _Peers, standing_of: StandingOf
 
 def _others_are_through(rank: int, number: int, standing: Standing, ranks: _Peers) -> bool:
     """Whether all other members that can tell have completed an op, and one has."""
-    laggards = standing.not_through(number)
+    laggards = standing.not_through(number, ranks)
     if any(_can_tell(ranks[other]) for other in laggards if other != rank):
         return False
     return any(_can_tell(ranks[one]) for one in standing.known if one not in laggards)

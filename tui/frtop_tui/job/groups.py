@@ -100,6 +100,7 @@ class _Gathered:
         self._told: defaultdict[int, set[int]] = defaultdict(set)  # who told the op of a number
         self._inexact: set[int] = set()
         self._first: int | None = None
+        self._key: GroupKey | None = None
         self._issued_ns: int | None = 0
 
     def put(self, rank: int, group: wire.Group, front: wire.Front | None, clock_ns: int) -> bool:
@@ -146,6 +147,8 @@ class _Gathered:
         if self._issued_ns is None:
             self._issued_ns = max(0, *(part[1] for part in self.parts.values()))
         group = self._groups[self._first]
+        if self._key is None:
+            self._key = GroupKey(group.name, group.ranks, group.epoch)
         furthest = max(0, *self._at)
         late: tuple[int, ...] = ()
         if not self._inexact:
@@ -153,7 +156,7 @@ class _Gathered:
             late = tuple(sorted(chain.from_iterable(behind)))
         tellers = self._told.get(furthest)
         return GroupView(
-            key=GroupKey(group.name, group.ranks, group.epoch),
+            key=self._key,
             description=group.description,
             backend=group.backend,
             members=members_of(group.ranks),
