@@ -30,7 +30,7 @@ check: venv  ## formatting, lint, types, layering
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-zoo: venv  ## every way to hang, and what is said of it; ZOO='--only cycle --table'
+zoo: venv  ## every way to hang, and what is said of it: make zoo ZOO='--only dead', ZOO=--table
 	cd tests && ../$(BIN)/python -m zoo $(ZOO)
 
 bench: venv  ## what frtop costs and how fast it is, measured here and now

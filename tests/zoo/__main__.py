@@ -52,7 +52,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--table", action="store_true", help="write it into docs/diagnosis.md")
     parser.add_argument("--no-dumps", action="store_true", help="do not ask what dumps tell")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.table and options.only != "*":
+        parser.error("the table is of all programs: leave --only out")
+    return options
 
 
 def _wanted(pattern: str) -> list[tuple[str, Mode]]:

@@ -30,6 +30,8 @@ PROGRAMS: Final = Path(__file__).parents[1] / "jobs"
 STABLE_S: Final = 2.0
 """What was said has to stay so for so long."""
 START_S: Final = 60.0
+DUMPS_S: Final = 3.0
+"""A rank that is stopped, or whose GIL is held, never dumps."""
 _VARIABLES: Final = ("FRTOP_DIR", "FRTOP_KEY_FILE", "FRTOP_BIND", "FRTOP_AGENT_WITH", "ZOO_CGROUP")
 
 Mode = Literal["sync", "late"]
@@ -152,7 +154,7 @@ class Zoo:
             outcome = watch.control() if case.healthy else watch.fault()
             outcome = replace(outcome, name=name, mode=mode)
             if dumps:
-                outcome = replace(outcome, dumps=self._dumped(folder, case))
+                outcome = replace(outcome, dumps=self._dumped(folder))
         finally:
             source.close()
             self._ask(do="stop")
@@ -180,12 +182,13 @@ class Zoo:
         answer = self._ask(do="look")
         return len(answer["ended"]) < len(answer["pids"])
 
-    def _dumped(self, folder: Path, case: Case) -> Path:
+    def _dumped(self, folder: Path) -> Path:
         """Flight Recorder dumps of all ranks that still can write them."""
-        self._ask(do="dump")
-        end = time.monotonic() + 3
+        answer = self._ask(do="dump")
+        living = len(answer["pids"]) - len(answer["ended"])
+        end = time.monotonic() + DUMPS_S
         while time.monotonic() < end:
-            if len(list((folder / "fr").glob("nccl_trace_rank_*"))) == case.ranks:
+            if len(list((folder / "fr").glob("nccl_trace_rank_*"))) >= living:
                 break
             time.sleep(0.1)
         return folder / "fr"

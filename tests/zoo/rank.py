@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import threading
 import time
 from contextlib import suppress
@@ -95,7 +96,7 @@ def join(timeout_s: float = TIMEOUT_S) -> Job:
 
 def _dump(job: Job, pipe: int) -> None:
     """Waits until the other end of the pipe is closed, then writes what torch would write."""
-    os.read(pipe, 1)
+    select.select([pipe], [], [])
     c10d: Any = import_module("torch._C._distributed_c10d")
     folder = job.folder / "fr"
     folder.mkdir(exist_ok=True)
@@ -109,10 +110,10 @@ def _groups() -> dict[str, dict[str, str]]:
     """This rank's groups in the words of `pg_config`, which gloo's recorder does not fill."""
     world: Any = dist.distributed_c10d._world
     return {
-        str(world.pg_names[group]): {
-            "name": str(world.pg_names[group]),
+        str(name): {
+            "name": str(name),
             "desc": str(group.group_desc),
-            "ranks": str(sorted(members)),
+            "ranks": str(sorted(world.pg_group_ranks[group])),
         }
-        for group, members in world.pg_group_ranks.items()
+        for group, name in world.pg_names.items()
     }

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from zoo.dumps import NO_DUMPS
 from zoo.keeper import case_of, story_of
 from zoo.wording import truth_text
 from zoo.worker import Run
@@ -48,22 +49,32 @@ def summary(runs: Sequence[Run]) -> str:
         f"{len({run.name for run in ran})} programs, {len(ran)} runs,"
         f" everything right in {len(right)}."
     )
-    with_dumps = [run for run in ran if run.torchfrtrace and run.torchfrtrace != "no dumps"]
-    if with_dumps:
+    dumped = [run for run in ran if run.torchfrtrace and run.torchfrtrace != NO_DUMPS]
+    if dumped:
         told += (
-            f" Of {len(with_dumps)} jobs that left dumps torchfrtrace"
-            f" crashes on {_count(with_dumps, 'torchfrtrace', 'crashes')} as they are;"
-            f" with mended groups it crashes on {_count(with_dumps, 'mended', 'crashes')},"
-            f" names innocents in {_count(with_dumps, 'mended', 'innocent')}"
-            f" and nobody in {_count(with_dumps, 'mended', 'nothing')}."
-            f" frtop names innocents in {_count(with_dumps, 'frtop', 'innocent')} of them"
-            f" and nobody in {_count(with_dumps, 'frtop', 'nothing')}."
+            f" Of {len(dumped)} runs that left dumps, torchfrtrace {_count(dumped, 'torchfrtrace')}"
+            f" as they are; after their groups were mended it {_count(dumped, 'mended')}."
+            f" frtop, on the same dumps as they are, {_count(dumped, 'frtop')}."
         )
     return told
 
 
-def _count(runs: Iterable[Run], column: str, word: str) -> int:
-    return sum(word in getattr(run, column) for run in runs)
+def _count(runs: Sequence[Run], column: str) -> str:
+    """How often one of them crashes, is right, accuses, or says nobody's name."""
+    texts: list[str] = [getattr(run, column) for run in runs]
+    crashes = sum("crashes" in text for text in texts)
+    innocent = sum("innocent" in text for text in texts)
+    guilty = sum(text.startswith("blames") and "innocent" not in text for text in texts)
+    nobody = (
+        len(texts)
+        - crashes
+        - guilty
+        - sum("innocent" in text and "crashes" not in text for text in texts)
+    )
+    return (
+        f"crashes on {crashes}, names innocents in {innocent}, only those involved in {guilty},"
+        f" nobody in {nobody}"
+    )
 
 
 def _order(name: str) -> tuple[bool, str]:
