@@ -246,8 +246,24 @@ def test_pairs_of_splits_have_to_agree() -> None:
     scene.does([0], "all_to_all_single", ago=0.2, in_splits=(1, 3), out_splits=(1, 2))
     scene.does([1], "all_to_all_single", ago=0.2, in_splits=(2, 2), out_splits=(4, 2))
     verdict = only(scene.settle(0))
-    assert "splits differs" in verdict.why.text
+    assert "splits differ;" in verdict.why.text
     assert verdict.parties == ((0,), (1,))
+
+
+def test_a_rank_whose_splits_pair_with_nobodys_is_named() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_to_all_single", ago=0.2, in_splits=(2,) * 4, out_splits=(2,) * 4)
+    scene.does([2], "all_to_all_single", ago=0.2, in_splits=(2,) * 4, out_splits=(1, 1, 2, 1))
+    verdict = only(scene.settle(0))
+    assert (verdict.culprits, verdict.parties) == ((2,), ((2,), (0, 1, 3)))
+
+
+def test_one_pair_of_splits_that_does_not_fit_blames_neither() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_to_all_single", ago=0.2, in_splits=(2,) * 4, out_splits=(2,) * 4)
+    scene.does([2], "all_to_all_single", ago=0.2, in_splits=(2,) * 4, out_splits=(2, 1, 2, 2))
+    verdict = only(scene.settle(0))
+    assert (verdict.culprits, verdict.parties) == ((), ((1,), (2,)))
 
 
 def test_uneven_splits_that_agree_in_pairs_are_legal() -> None:
@@ -291,7 +307,9 @@ def test_the_rings_of_the_dead_tell_what_the_last_update_did_not() -> None:
         scene.raises(rank, "RuntimeError", "Connection closed by peer", ago=0.9)
     scene.hear()
     judgement = scene.engine.judge(scene.frame())
-    assert only(judgement.frame).confidence == "suspect"
+    open_yet = only(judgement.frame)
+    assert (open_yet.kind, open_yet.culprits) == ("undecided", ())
+    assert not judgement.frame.notes
     assert {(wanted.key, wanted.stacks) for wanted in judgement.looks} == {
         (1, False), (2, False), (3, False), (4, False),
     }  # fmt: skip
@@ -303,7 +321,17 @@ def test_the_rings_of_the_dead_tell_what_the_last_update_did_not() -> None:
 def test_an_abort_without_a_disagreement_is_confirmed_in_the_end() -> None:
     scene = Scene(4)
     scene.ends(1, signal=6, ago=1.0)
+    assert only(scene.judge().frame).culprits == ()
     assert only(scene.judge().frame).confidence == "suspect"
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.confidence) == ("dead", (1,), "confirmed")
+
+
+def test_an_abort_is_told_when_its_ring_cannot_be_read() -> None:
+    scene = Scene(4)
+    scene.ends(1, signal=6, ago=1.0)
+    for actor in scene.actors.values():
+        actor.recent.clear()
     verdict = only(scene.settle())
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("dead", (1,), "confirmed")
 
@@ -324,3 +352,45 @@ def test_a_death_long_after_a_disagreement_does_not_follow_from_it() -> None:
     assert (death.kind, death.culprits) == ("dead", (2,))
     assert (disagreement.kind, disagreement.victims) == ("mismatch", "")
     assert "data may be wrong" in disagreement.why.text
+
+
+def test_who_counts_from_another_op_on_and_waits_in_another_one_disagrees() -> None:
+    scene = Scene(4)
+    late = scene.actors[2]
+    late.groups[1] = wire.Group(1, "0", "default_pg", "gloo", "0-3", False, 0, 1800.0)
+    scene.waits([0, 1, 3], "all_reduce", for_s=5)
+    scene.waits([2], "barrier", for_s=5, number=2, site="train.py:99")
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits) == ("mismatch", (2,))
+    assert (verdict.op is not None, verdict.op and verdict.op.number) == (True, None)
+    assert "rank 2" in verdict.missing[0]
+
+
+def test_who_counts_from_another_op_on_and_waits_in_the_same_does_not_disagree() -> None:
+    scene = Scene(4)
+    late = scene.actors[2]
+    late.groups[1] = wire.Group(1, "0", "default_pg", "gloo", "0-3", False, 0, 1800.0)
+    scene.waits([0, 1, 3], "all_reduce", for_s=5)
+    scene.waits([2], "all_reduce", for_s=5, number=2)
+    assert only(scene.settle()).kind != "mismatch"
+
+
+def test_whoever_is_heard_first_is_no_majority_yet() -> None:
+    scene = Scene(6, hosts=2)
+    scene.does([0, 1], "barrier", ago=0.4)
+    scene.does([2, 3, 4, 5], "all_reduce", ago=0.4)
+    scene.deafen(1)
+    assert only(scene.judge().frame).culprits == ()
+    scene.deaf.clear()
+    assert only(scene.judge().frame).culprits == (0, 1)
+
+
+def test_members_on_a_silent_host_may_be_the_majority() -> None:
+    scene = Scene(6, hosts=2)
+    scene.hear()
+    scene.waits([0, 1], "barrier", for_s=1)
+    scene.waits([2], "all_reduce", for_s=1)
+    scene.deafen(1)
+    scene.pass_time(9)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.parties) == ("mismatch", (), ((0, 1), (2,)))

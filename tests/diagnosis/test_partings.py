@@ -198,7 +198,7 @@ def test_splits_that_do_not_pair_are_asked_of_all() -> None:
         for n, (sent, taken) in enumerate(SPLITS)
     }
     (verdict,) = answer(scene, wanted, told).verdicts
-    assert "splits differs" in verdict.why.text
+    assert "splits differ;" in verdict.why.text
     assert verdict.parties == ((0,), (1,))
 
 

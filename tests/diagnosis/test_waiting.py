@@ -531,3 +531,19 @@ def test_a_process_that_is_traced_for_a_moment_is_not_blamed() -> None:
     scene.waits([0, 1, 2], "all_reduce", for_s=1.5, usual_s=1.5)
     scene.kernel(3, "t")
     assert scene.judge().frame.verdicts == ()
+
+
+def test_the_chain_of_waits_is_shown() -> None:
+    scene = Scene(4)
+    scene.group("1", [0, 1], "tensor")
+    scene.group("2", [1, 2], "data")
+    scene.sleeps(0)
+    scene.waits([1], "all_reduce", for_s=9, group="1")
+    scene.waits([2], "all_reduce", for_s=8, group="2")
+    scene.waits([3], "recv", for_s=7, p2p=True, peer=2)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (0,)
+    assert verdict.evidence[-2:] == (
+        "rank 2 waits in all_reduce #1 of data for rank 1",
+        "rank 3 waits in recv from rank 2 of default_pg",
+    )

@@ -141,6 +141,27 @@ def dead(
     )
 
 
+def aborted(frame: Frame, deaths: Sequence[Death], followers: set[int]) -> Verdict:
+    """Ranks that were aborted, a moment ago: whose op it was is not known yet."""
+    first = deaths[0]
+    ranks = sorted(death.rank for death in deaths)
+    return Verdict(
+        kind="undecided",
+        confidence="suspect",
+        progress="none",
+        culprits=(),
+        headline=f"{who(frame.ranks, ranks)} died: {cut(first.text)}; whether of its own"
+        " doing, the last ops of all who died will tell",
+        why=Why(
+            first.cause, "unknown", "gloo aborts the victims of an op that does not fit theirs"
+        ),
+        next="wait a moment: their rings are being read",
+        victims=fold({*ranks, *followers}),
+        since_ns=first.at_ns,
+        evidence=tuple(f"rank {death.rank}: {death.text}" for death in deaths[:4]),
+    )
+
+
 def broken(frame: Frame, followers: Sequence[Death]) -> Verdict:
     """Everybody's connection closed, and nobody is known who closed the first."""
     first = followers[0]

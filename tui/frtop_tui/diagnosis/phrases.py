@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.deaths import INTERRUPTED, Death
@@ -12,6 +13,9 @@ from frtop_tui.diagnosis.point import Crowd, Point, crowd
 from frtop_tui.job.frames import own_frame, site_line
 from frtop_tui.job.model import GroupKey, Layer, RankView
 from frtop_tui.job.naming import duration, folded, group_label, shortened
+
+MOST_BEHIND: Final = 8
+"""Points of a chain that are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,17 @@ def wait_evidence(point: Point, now_ns: int) -> list[str]:
     if not oldest.sure:
         text += "; seen from outside only, not by its stack"
     return [text]
+
+
+def chain_evidence(points: Sequence[Point]) -> list[str]:
+    """How a wait at the first of `points` keeps others waiting elsewhere, and whom for."""
+    lines = []
+    for point in points[1 : 1 + MOST_BEHIND]:
+        awaited = {*point.sinks, *point.onward}
+        whom = f" for {folded(awaited)}" if awaited and not point.op.p2p else ""
+        lines.append(f"{wait_text(point.waiting)} in {op_text(point)}{whom}")
+    more = len(points) - 1 - len(lines)
+    return [*lines, f"and more behind these: {more} ops that wait"] if more > 0 else lines
 
 
 def last_op_evidence(views: Mapping[int, RankView], culprits: Sequence[int]) -> list[str]:

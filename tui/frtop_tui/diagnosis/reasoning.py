@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frtop_tui.diagnosis import obituary
+from frtop_tui.diagnosis import obituary, uncounted
 from frtop_tui.diagnosis import verdict as words
 from frtop_tui.diagnosis.absence import absence_of, never_joined
 from frtop_tui.diagnosis.behind import behind_of
@@ -43,6 +43,9 @@ NEAR = 2
 MOST_ROOTS = 16
 """Nobody reads more, and each costs a pass over the points."""
 
+READ_NS = 2_000_000_000
+"""The rings of the dead are read by then, or will not be."""
+
 _CERTAIN = frozenset({"stopped", "gil"})
 """Causes that updates alone tell, so that no look has to confirm them."""
 
@@ -63,6 +66,7 @@ class Case:
         self._ripe = points.ripe(frame.now_ns)
         self._found = found.keep(survey.told.disagreements(frame.ranks))
         self._explained: set[int] = set()  # ids of points that need no verdict of their own
+        self._unread = False  # whether it is open what killed the dead
 
     def verdicts(self) -> list[Verdict]:
         """Root causes first."""
@@ -73,7 +77,7 @@ class Case:
             *self._circles(),
             *self._absent(),
         ]
-        return sorted(found, key=_urgency)
+        return sorted(found, key=words.urgency)
 
     def suspicious(self) -> list[Point]:
         """Points worth a look, some before their wait is out of the ordinary.
@@ -115,7 +119,7 @@ class Case:
         """Deaths that no verdict speaks of."""
         spoken = {rank for verdict in verdicts for rank in verdict.culprits}
         deaths = [death for group in self._deaths.roots for death in group]
-        if any(verdict.kind in ("dead", "mismatch") for verdict in verdicts):
+        if self._unread or any(verdict.kind in ("dead", "mismatch") for verdict in verdicts):
             return ()
         return tuple(
             f"rank {death.rank} died: {death.text}; nobody waits for it"
@@ -169,6 +173,9 @@ class Case:
         if not points and not followers and not failed and self._nobody_needs(every):
             return []
         behind = {death.rank for death in followers}
+        self._unread = self._may_be_victims([death for group in roots for death in group])
+        if self._unread:
+            return [obituary.aborted(self.frame, [d for g in roots for d in g], behind)]
         made = []
         for index, group in enumerate(roots):
             mine = points if index == 0 else []
@@ -176,6 +183,12 @@ class Case:
             key = ("dead", tuple(death.rank for death in group))
             made.append(self._confirmed(verdict, key, self._now))
         return made
+
+    def _may_be_victims(self, deaths: Sequence[Death]) -> bool:
+        """Aborted just now, and what the dead had issued last is not known yet."""
+        fresh = self._now - min(death.at_ns for death in deaths) < READ_NS
+        aborted = all(death.nature == "abort" for death in deaths)
+        return fresh and aborted and bool(self.unopened())
 
     def _nobody_needs(self, dead: set[int]) -> bool:
         """All the others have left cleanly, or it died after it was done itself."""
@@ -317,6 +330,11 @@ class Case:
         return verdict
 
     def _stuck(self, point: Point) -> Verdict:
+        odd = uncounted.parted(self.points.all.values(), point)
+        if odd is not None:
+            made = words.mismatch(odd.found, self.frame, set(point.members), fatal=False)
+            made = replace(made, confidence="suspect", missing=(odd.missing,))
+            return self._confirmed(made, ("uncounted", point.id, made.parties), self._now)
         late = behind(self._views, point)
         if late is not None:
             progress = progress_of(self._views[late.ranks[0]], self._now)[0]
@@ -375,13 +393,3 @@ def _follows(point: Point, found: Disagreement) -> bool:
         found.group.epoch,
     )
     return same and 0 <= point.number - found.number <= NEAR
-
-
-def _urgency(verdict: Verdict) -> tuple[bool, bool, bool, int]:
-    """Roots with victims first, then those that get nowhere, then by time."""
-    return (
-        verdict.kind == "undecided",
-        not verdict.victims,
-        verdict.progress == "active",
-        verdict.since_ns,
-    )

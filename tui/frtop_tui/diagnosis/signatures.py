@@ -38,9 +38,16 @@ class Disagreement:
     @property
     def culprits(self) -> tuple[int, ...]:
         """The minority, if one party alone is larger than all others together."""
-        first, *others = self.parties
-        rest = [rank for party in others for rank in party.ranks]
-        return tuple(sorted(rest)) if len(first.ranks) > len(rest) else ()
+        return self.rest if len(self.parties[0].ranks) > len(self.rest) else ()
+
+    @property
+    def rest(self) -> tuple[int, ...]:
+        """All but the largest party."""
+        return tuple(sorted(rank for party in self.parties[1:] for rank in party.ranks))
+
+    def is_open(self, untold: int) -> bool:
+        """Whether so many members more could make another party the largest."""
+        return len(self.parties[0].ranks) <= len(self.rest) + untold
 
 
 Place = tuple[str, str, int, int]
@@ -131,6 +138,7 @@ def _split_disagreement(
     ]
     if not 2 <= len(known) <= MOST_PAIRED:
         return None
+    apart: list[tuple[int, int]] = []
     for i, sender, sent in known:
         sends = sent.in_splits or ()
         if len(sends) != len(members):
@@ -138,9 +146,18 @@ def _split_disagreement(
         for j, receiver, taken in known:
             takes = taken.out_splits or ()
             if len(takes) == len(members) and sends[j] != takes[i]:
-                parties = (Party((sender,), ops[sender]), Party((receiver,), ops[receiver]))
-                return Disagreement(group, number, "splits", parties)
-    return None
+                apart.append((sender, receiver))
+    if not apart:
+        return None
+    sender, receiver = apart[0]
+    odd = [rank for rank in {sender, receiver} if all(rank in pair for pair in apart)]
+    main: tuple[int, ...] = (sender,)
+    other: tuple[int, ...] = (receiver,)
+    if len(odd) == 1:
+        # All but one agree in pairs among themselves.
+        main, other = tuple(rank for _, rank, _ in known if rank != odd[0]), (odd[0],)
+    parties = (Party(main, ops[main[0]]), Party(other, ops[other[0]]))
+    return Disagreement(group, number, "splits", parties)
 
 
 def wording(signature: wire.Signature | None) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.absence import Absence
@@ -14,6 +15,7 @@ from frtop_tui.diagnosis.blame import Blame, Culprits
 from frtop_tui.diagnosis.devices import Behind
 from frtop_tui.diagnosis.phrases import (
     at_line,
+    chain_evidence,
     crowd_text,
     group_key,
     has,
@@ -26,6 +28,7 @@ from frtop_tui.diagnosis.phrases import (
 )
 from frtop_tui.diagnosis.point import Crowd, Point
 from frtop_tui.diagnosis.signatures import Disagreement, wording
+from frtop_tui.job.groups import members_of
 from frtop_tui.job.model import (
     Frame,
     OpName,
@@ -35,6 +38,9 @@ from frtop_tui.job.model import (
     Why,
 )
 from frtop_tui.job.naming import folded, group_label
+
+TOLD_NS: Final = 2_000_000_000
+"""Members that are heard at all have told what they issued by then."""
 
 
 def not_entered(
@@ -49,6 +55,7 @@ def not_entered(
     waiting = waiting.without(culprits)
     evidence = [*wait_evidence(point, frame.now_ns), *absence.evidence, blamed.progress[1]]
     evidence += last_op_evidence(frame.ranks, culprits)
+    evidence += chain_evidence(points)
     if blame.moving:
         evidence.append(f"{folded(blame.moving)} not there either, but moving")
     if blame.unknown:
@@ -96,30 +103,33 @@ def _absent_text(frame: Frame, point: Point, culprits: Sequence[int], waiting: C
 
 def mismatch(found: Disagreement, frame: Frame, victims: set[int], *, fatal: bool) -> Verdict:
     """Different ops at the same place of a group; `fatal` if deaths follow from it."""
-    culprits = found.culprits
+    culprits = () if _is_open(found, frame) else found.culprits
     main, other = found.parties[0], found.parties[1]
     label = group_label(found.group.name, found.group.description)
-    place = f"#{found.number} of {label}"
+    # No number: some of them count from another op on.
+    place = f"#{found.number} of {label}" if found.number else label
+    upto = "up to" if found.number else "in"
     mine = f"{wording(other.op.signature)}{at_line(other.op)}"
     theirs = f"{wording(main.op.signature)}{at_line(main.op)}"
     if culprits:
         head = (
-            f"{who(frame.ranks, other.ranks)} called {mine} as {place}, where"
-            f" {folded(main.ranks)} called {theirs}"
+            f"{who(frame.ranks, other.ranks)} called {mine} {'as' if found.number else 'in'}"
+            f" {place}, where {folded(main.ranks)} called {theirs}"
         )
         step = (
-            f"compare the calls of rank {other.ranks[0]} up to {place} with those of rank"
+            f"compare the calls of rank {other.ranks[0]} {upto} {place} with those of rank"
             f" {main.ranks[0]}: one too many, one too few, or a branch on the rank"
         )
     else:
         head = (
-            f"{folded(other.ranks)} and {folded(main.ranks)} disagree on {place}:"
-            f" {mine} against {theirs}"
+            f"{folded(other.ranks)} and {folded(main.ranks)} disagree"
+            f" {'on' if found.number else 'in'} {place}: {mine} against {theirs}"
         )
-        step = f"compare the calls of ranks {other.ranks[0]} and {main.ranks[0]} up to {place}"
+        step = f"compare the calls of ranks {other.ranks[0]} and {main.ranks[0]} {upto} {place}"
     outcome = "they wait for each other" if victims else "data may be wrong without any error"
     if fatal:
         outcome = "the deaths follow from it"
+    differs = "differ" if found.field == "splits" else "differs"
     over = all(view.posture in ("dead", "done") for view in frame.ranks.values())
     if over:
         outcome += "; the job has ended"
@@ -132,17 +142,32 @@ def mismatch(found: Disagreement, frame: Frame, victims: set[int], *, fatal: boo
         if not culprits
         else ((tuple(culprits), main.ranks)),
         headline=head,
-        why=Why("mismatch", "software", f"the {found.field} differs; {outcome}"),
+        why=Why("mismatch", "software", f"the {found.field} {differs}; {outcome}"),
         next=step,
         victims=fold(victims - set(culprits)),
         group=group_key(found.group),
-        op=OpName(kind_of(main.op), found.number),
+        op=OpName(kind_of(main.op), found.number or None),
         since_ns=found.since_ns,
         evidence=tuple(
             f"{folded(party.ranks)}: {wording(party.op.signature)}{at_line(party.op)}"
             for party in found.parties[:6]
         ),
     )
+
+
+def _is_open(found: Disagreement, frame: Frame) -> bool:
+    """Whether it may be told yet who is the minority: some members have not been heard of it."""
+    members = members_of(found.group.ranks)
+    if not found.is_open(len(members) - sum(len(party.ranks) for party in found.parties)):
+        return False
+    told = {rank for party in found.parties for rank in party.ranks}
+    untold = [rank for rank in members if rank not in told]
+    fresh = frame.now_ns - found.since_ns < TOLD_NS
+    return fresh or any(_cannot_tell(frame.ranks.get(rank)) for rank in untold)
+
+
+def _cannot_tell(view: RankView | None) -> bool:
+    return view is None or view.posture == "unheard"
 
 
 def cycle(frame: Frame, ring: Sequence[Point]) -> Verdict:
@@ -258,4 +283,14 @@ def undecided(frame: Frame, point: Point, reason: str, step: str) -> Verdict:
         left_s=point.left_s(frame.now_ns),
         evidence=tuple(wait_evidence(point, frame.now_ns)),
         missing=(f"{folded(point.unseen)} cannot be seen",) if point.unseen else (),
+    )
+
+
+def urgency(verdict: Verdict) -> tuple[bool, bool, bool, int]:
+    """Roots with victims first, then those that get nowhere, then by time."""
+    return (
+        verdict.kind == "undecided",
+        not verdict.victims,
+        verdict.progress == "active",
+        verdict.since_ns,
     )
