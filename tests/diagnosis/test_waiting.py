@@ -547,3 +547,22 @@ def test_the_chain_of_waits_is_shown() -> None:
         "rank 2 waits in all_reduce #1 of data for rank 1",
         "rank 3 waits in recv from rank 2 of default_pg",
     )
+
+
+def test_no_wait_grows_older_by_silence() -> None:
+    scene = Scene(4, hosts=2)
+    scene.waits([0, 1, 2, 3], "all_reduce", for_s=0.5)
+    scene.hear()
+    scene.pass_time(2.8)  # not silent for so long that the hosts were lost
+    assert not scene.engine.judge(scene.frame()).frame.verdicts
+    scene.hear()
+    assert only(scene.engine.judge(scene.frame()).frame).kind == "stuck"
+
+
+def test_a_wait_that_was_out_of_the_ordinary_before_a_moment_of_silence_stays_so() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=4)
+    scene.sleeps(2)
+    scene.settle(1)
+    scene.pass_time(2)
+    assert only(scene.engine.judge(scene.frame()).frame).culprits == (2,)

@@ -28,6 +28,8 @@ from frtop_tui.job.naming import JobKey, job_key
 __all__ = ["Engine", "Judgement", "Wanted", "WantedOps"]
 
 MOST_VERDICTS = 8
+QUIET_NS: Final = 1_000_000_000
+"""An agent speaks several times a second."""
 _DATED: Final = frozenset({"ended", "unheard"})
 """Healths of which the ranks themselves tell since when: it need not be first seen here."""
 
@@ -86,7 +88,7 @@ class Engine:
         parted = memory.partings.judge(frame)
         memory.found.keep(parted.found)
         self._survey.turn(frame.ranks)
-        self._points.turn(frame.now_ns)
+        self._points.turn(frame.now_ns, _quiet(frame))
         case = Case(frame, self._survey, self._points, memory.suspicions, memory.found)
         found = (*case.verdicts(), *parted.verdicts)[:MOST_VERDICTS]
         memory.suspicions.forget(frame.now_ns)
@@ -132,6 +134,15 @@ class Engine:
         if health == "waiting":
             return waits[0].since_ns
         return frame.since_ns if health in _DATED else memory.since_ns
+
+
+def _quiet(frame: Frame) -> dict[str, int]:
+    """Hosts that have not been heard for a moment, and when they were last."""
+    return {
+        host.name: host.heard_ns
+        for host in frame.hosts
+        if host.heard_ns and frame.now_ns - host.heard_ns > QUIET_NS
+    }
 
 
 def health_of(before: Health, verdicts: Sequence[Verdict], *, waiting: bool) -> Health:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from frtop_probe import wire
@@ -136,6 +136,10 @@ class Point:
         if not self._exact:
             self._bounds, self._exact = first_of([*self._moments.values()]), True
         return self._bounds
+
+    def has_begun(self, are: What, until_ns: Callable[[int], int]) -> bool:
+        """Whether somebody's wait was `are` by then, a time for each rank."""
+        return any(getattr(all_, are) < until_ns(rank) for rank, all_ in self._moments.items())
 
     def begins_ns(self, what: What, now_ns: int) -> int:
         """When that begins to hold of somebody who waits here; exact if it does `now_ns`."""

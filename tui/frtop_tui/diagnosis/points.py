@@ -10,7 +10,7 @@ leaves there, its group gets on, or something else is known of those that it wai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TypeVar
 
@@ -60,9 +60,16 @@ class Points:
         self._that: dict[What, tuple[int, int, list[Point]]] = {}
         self._known: dict[Hashable, tuple[Sequence[Point], object]] = {}
         self._known_at = 0
+        self._quiet: Mapping[str, int] = {}
 
-    def turn(self, now_ns: int) -> None:
-        """Follows the survey, after its own turn."""
+    def turn(self, now_ns: int, quiet: Mapping[str, int] | None = None) -> None:
+        """Follows the survey, after its own turn.
+
+        Args:
+            now_ns: as of the frame.
+            quiet: hosts that have not been heard for a moment, and when they were last.
+        """
+        self._quiet = quiet or {}
         survey = self._survey
         if survey.whole:
             self._everybody = tuple(survey.ranks)
@@ -88,7 +95,13 @@ class Points:
             found = [point for point, at_ns in begins.items() if now_ns > at_ns]
             until_ns = min((at_ns for at_ns in begins.values() if now_ns <= at_ns), default=NEVER)
             self._that[are] = (self._changes, until_ns, found)
+        if self._quiet:
+            # What goes on there since then nobody knows: no wait grows older by silence.
+            found = [point for point in found if point.has_begun(are, self._heard_ns)]
         return found
+
+    def _heard_ns(self, rank: int) -> int:
+        return self._quiet.get(self._survey.views[rank].host, NEVER)
 
     def ripe(self, now_ns: int) -> list[Point]:
         """Points at which some wait is out of the ordinary, oldest first, looked into."""
