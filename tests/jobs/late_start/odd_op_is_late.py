@@ -1,0 +1,43 @@
+"""Recorder started late on rank 2, which then calls barrier where the others reduce."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+import frtop_probe
+from zoo.rank import STEP_S, join, look_around
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(
+            ("mismatch",),
+            culprits=(2,),
+            causes=("mismatch",),
+            says=("barrier", "all_reduce"),
+            suspected="rank 2's numbers cannot be compared with those of the others",
+        ),
+    ),
+)
+
+
+def main() -> None:
+    if look_around().rank == 2:
+        frtop_probe.stop()
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 10 and job.rank == 2:
+            frtop_probe.start()
+        if step == 40 and job.rank == 2:
+            job.frozen()
+            job.keep(dist.barrier(async_op=job.late))
+        else:
+            job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Rank 2 reduces float64 where the others reduce float32: gloo aborts."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case((Truth(("mismatch",), culprits=(2,), causes=("mismatch",), says=("float64",)),))
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 2:
+            job.frozen()
+            job.keep(dist.all_reduce(gradient.double(), async_op=job.late))
+        else:
+            job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Of two ranks one reduces more elements: gloo aborts, and nobody can say who is right."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (Truth(("mismatch",), parties=((0,), (1,)), causes=("mismatch",), says=("1025",)),), ranks=2
+)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1024)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 1:
+            job.frozen()
+            job.keep(dist.all_reduce(torch.ones(1025), async_op=job.late))
+        else:
+            job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

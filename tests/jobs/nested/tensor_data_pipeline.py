@@ -1,0 +1,81 @@
+"""Tensor, data and pipeline parallel over 8 ranks: one sleeps, and all wait through each other.
+
+Rank 5 stays away from its tensor group; so rank 4 waits there, ranks 0 and 1 for the gradients
+of their second stages, and everybody else in data groups for one of these.
+"""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, Job, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(
+            ("not_entered",),
+            culprits=(5,),
+            causes=("sleeping",),
+            says=("of tensor", "of data", "recv from rank 4"),
+        ),
+    ),
+    ranks=8,
+    within_s=40,
+)
+STAGE = 4
+"""Ranks 0-3 are the first stage of the pipeline, 4-7 the second."""
+
+
+def main() -> None:
+    job = join()
+    tensor = own_group(job, [[0, 1], [2, 3], [4, 5], [6, 7]], "tensor")
+    data = own_group(job, [[0, 2], [1, 3], [4, 6], [5, 7]], "data")
+    activation, gradient = torch.ones(1000), torch.ones(1000)
+    for step in range(60):
+        time.sleep(STEP_S)
+        if job.rank >= STAGE:
+            receive(job, activation, job.rank - STAGE)
+        if step == 25 and job.rank == 5:
+            job.frozen()
+            time.sleep(3600)
+        reduce(job, activation, tensor)
+        if job.rank < STAGE:
+            send(job, activation, job.rank + STAGE)
+            receive(job, gradient, job.rank + STAGE)
+        reduce(job, gradient, tensor)
+        if job.rank >= STAGE:
+            send(job, gradient, job.rank - STAGE)
+        reduce(job, gradient, data)
+
+
+def own_group(job: Job, members: list[list[int]], name: str) -> dist.ProcessGroup:
+    """The one of these groups that this rank is in; all ranks make all of them."""
+    groups = [dist.new_group(ranks, group_desc=name) for ranks in members]
+    return next(g for g, ranks in zip(groups, members, strict=True) if job.rank in ranks)
+
+
+def reduce(job: Job, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    job.keep(dist.all_reduce(tensor, group=group, async_op=job.late))
+    job.wait()
+
+
+def send(job: Job, tensor: torch.Tensor, peer: int) -> None:
+    if job.late:
+        job.keep(dist.isend(tensor, peer))
+        job.wait()
+    else:
+        dist.send(tensor, peer)
+
+
+def receive(job: Job, tensor: torch.Tensor, peer: int) -> None:
+    if job.late:
+        job.keep(dist.irecv(tensor, peer))
+        job.wait()
+    else:
+        dist.recv(tensor, peer)
+
+
+if __name__ == "__main__":
+    main()
