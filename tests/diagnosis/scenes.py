@@ -60,6 +60,7 @@ class Actor:
     raised: wire.Raised | None = None
     ending: wire.Ending | None = None
     recent: list[wire.Op] = field(default_factory=list)
+    links: tuple[wire.Link, ...] = ()
     pending_more: int = 0
     side_lost: int = 0
     pending_lost: int = 0
@@ -179,8 +180,10 @@ class Scene:
             if sync:
                 actor.stack = COLLECTIVE
 
-    def in_pseudo(self, ranks: Iterable[int], kind: str, for_s: float) -> None:
-        """Inside `new_group` and the like."""
+    def in_pseudo(
+        self, ranks: Iterable[int], kind: str, for_s: float, members: str | None = None
+    ) -> None:
+        """Inside `new_group` and the like, which `members` have to call."""
         for rank in ranks:
             actor = self.actors[rank]
             actor.ops += 1
@@ -189,7 +192,7 @@ class Scene:
                     actor.ops,
                     0,
                     1,
-                    wire.Signature(kind),
+                    wire.Signature(kind, members=members),
                     None,
                     self._ns(actor, for_s),
                     thread=MAIN,
@@ -402,6 +405,8 @@ class Scene:
             processes=(self._process(actor), *actor.children),
             dumps=tuple(dumps),
             ops=tuple(actor.recent),
+            links=actor.links,
+            addresses=(f"10.0.0.{actor.host}",),
         )
 
     def look(self, judgement: Judgement) -> None:

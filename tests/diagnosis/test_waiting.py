@@ -248,6 +248,26 @@ def test_a_group_that_one_rank_does_not_make() -> None:
     assert "has not entered new_group" in verdict.headline
 
 
+def test_a_call_that_tells_who_has_to_make_it_makes_no_doubts() -> None:
+    scene = Scene(4)
+    scene.in_pseudo([0], "new_group", 31, members="0,2")
+    scene.sleeps(2)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.confidence, verdict.victims) == ((2,), "confirmed", "0")
+
+
+def test_two_groups_that_are_made_at_once_await_their_own() -> None:
+    scene = Scene(4)
+    scene.in_pseudo([0], "new_group", 31, members="0-1")
+    scene.in_pseudo([2], "new_group", 31, members="2-3")
+    scene.sleeps(1)
+    scene.sleeps(3)
+    scene.silent(3, 9)
+    found = scene.settle()
+    blamed = [(verdict.culprits, verdict.victims) for verdict in found.verdicts]
+    assert sorted(blamed) == [((1,), "0"), ((3,), "2")]
+
+
 @pytest.mark.parametrize(("kind", "confidence"), [
     ("init_process_group", "confirmed"), ("new_group", "suspect"), ("split_group", "suspect"),
     ("shrink_group", "suspect"),

@@ -26,10 +26,11 @@ def reach(views: Mapping[int, RankView]) -> str:
 def members_known(point: Point) -> bool:
     """Whether it is known who has to come to `point`.
 
-    Everybody of the world to `init_process_group`. To `new_group` and the like mostly,
-    too, but not with `use_local_synchronization`, nor when a group is split or shrunk.
+    Everybody of the world to `init_process_group`. To `new_group` and the like those whom
+    the call told of; where it did not, mostly everybody, too.
     """
-    return not point.op.pseudo or point.kind == "init_process_group"
+    known = point.kind == "init_process_group" or point.callers is not None
+    return not point.op.pseudo or known
 
 
 def belong_to_heard_hosts(views: Mapping[int, RankView], never: Sequence[int]) -> bool:

@@ -18,10 +18,16 @@ def point_id(wait: Wait) -> PointId:
     """The same for all that wait in the same op of the same group."""
     op, group = wait.op, wait.group
     if op.pseudo or group is None:
-        return ("pseudo", op.signature.kind if op.signature is not None else "")
+        return call_id(op)
     if op.p2p:
         return ("p2p", wait.rank, op.sequence)
     return (group.name, group.ranks, group.epoch, op.number if group.exact else None)
+
+
+def call_id(op: wire.Op) -> PointId:
+    """The same for all that are in a call that makes groups, and await the same ranks."""
+    signature = op.signature
+    return ("pseudo", signature and signature.kind, signature and signature.members)
 
 
 class Crowd(NamedTuple):
@@ -127,8 +133,17 @@ class Point:
 
     @property
     def members(self) -> tuple[int, ...]:
-        group = self.group
+        group, called = self.group, self.callers
+        if called is not None:
+            return called
         return self.everybody if self.op.pseudo or group is None else members_of(group.ranks)
+
+    @property
+    def callers(self) -> tuple[int, ...] | None:
+        """Who has to make a call that makes a group, where the call itself told."""
+        signature = self.op.signature
+        told = signature.members if signature is not None else None
+        return (members_of(told) or None) if self.op.pseudo and told else None
 
     @property
     def moments(self) -> Moments:

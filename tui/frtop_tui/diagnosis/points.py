@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.moments import NEVER, What
-from frtop_tui.diagnosis.point import Crowd, Point, PointId, crowd, point_id
+from frtop_tui.diagnosis.point import Crowd, Point, PointId, call_id, crowd, point_id
 from frtop_tui.diagnosis.standing import Standing, front_number, local_number
 from frtop_tui.diagnosis.survey import Survey
 
@@ -237,14 +237,14 @@ class Points:
         return sorted(absent), _Sorting(absent, standing)
 
     def _absent_from_pseudo(self, point: Point) -> tuple[list[int], _Sorting]:
-        """`new_group`, `init_process_group`: everybody of the world has to come."""
+        """`init_process_group`, and calls that do not tell: everybody of the world has to come."""
         views = self._survey.views
         world = max((v.identity.job.world_size for v in views.values()), default=0)
-        everybody = set(range(world)) | views.keys()
+        everybody = set(point.callers or (*range(world), *views))
         inside = {
             rank
             for rank, view in views.items()
-            if any(op.pseudo and _kind(op) == point.kind for op in view.pending)
+            if any(op.pseudo and call_id(op) == point.id for op in view.pending)
         }
         if point.kind == "init_process_group":
             inside |= {rank for rank, view in views.items() if view.groups}
