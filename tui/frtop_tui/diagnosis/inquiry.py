@@ -93,6 +93,8 @@ def in_question(
         (rank for verdict in verdicts for rank in verdict.culprits[:SUSPECTS_PER_POINT]),
         (rank for p in points for rank in [*p.sinks, *p.onward][:SUSPECTS_PER_POINT]),
         (wait.rank for point in points for wait in point.waits[:WAITERS_PER_POINT]),
+        # Nobody is known to be missing: whose links are dead only a look at each one tells.
+        (w.rank for p in points if not (p.sinks or p.onward or p.gone) for w in p.waits),
         others,
     )
     order: dict[int, None] = {}

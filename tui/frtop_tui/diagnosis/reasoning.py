@@ -19,6 +19,7 @@ from frtop_tui.diagnosis.certainty import belong_to_heard_hosts, doubt, members_
 from frtop_tui.diagnosis.deaths import Death
 from frtop_tui.diagnosis.devices import behind
 from frtop_tui.diagnosis.inquiry import SUSPECTS_PER_POINT
+from frtop_tui.diagnosis.links import by_links
 from frtop_tui.diagnosis.meeting import met_in_vain
 from frtop_tui.diagnosis.memory import Found, Suspicions, look_stamp
 from frtop_tui.diagnosis.moments import EARLY_NS
@@ -354,7 +355,9 @@ class Case:
         made = words.stuck(self.frame, point, culprit, absence, head)
         if culprit is None and (why_not := doubt(self._views, point)):
             made = words.undecided(self.frame, point, *why_not)
-        return self._confirmed(made, ("stuck", point.id), self._now)
+        if culprit is None:
+            made = by_links(made, self._views, point)
+        return self._confirmed(made, ("stuck", point.id, made.culprits), self._now)
 
     def _unseen(self, point: Point) -> Verdict:
         never = [rank for rank in point.unseen if rank not in self._views]
@@ -375,6 +378,7 @@ class Case:
             f"{folded(point.unseen)} cannot be seen, so it may be any of them, or none",
             reach(self._views),
         )
+        made = by_links(made, self._views, point)
         return self._confirmed(made, ("unseen", point.id), self._now)
 
 
