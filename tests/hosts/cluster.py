@@ -55,12 +55,19 @@ class Said:
 
 
 class Cluster:
-    """The job runs from `start` on; rank N on nodeN, each with an agent of its own."""
+    """The job runs from `start` on; rank N on nodeN, each with an agent of its own.
 
-    def __init__(self, folder: Path) -> None:
+    With `managed` hosts have a second cable, on which frtop is, and the job is not.
+    """
+
+    def __init__(self, folder: Path, size: int = len(NODES), *, managed: bool = False) -> None:
         self.folder = folder
         self.key_file = folder / "key"
-        self.network = Network(folder, (*NODES, OPERATOR), (*AHEAD_S, 0))
+        self.nodes = NODES[:size]
+        self._managed = managed
+        self.network = Network(
+            folder, (*self.nodes, OPERATOR), (*AHEAD_S[:size], 0), cables=2 if managed else 1
+        )
         self._job: subprocess.Popen[str] | None = None
         self._watchers: list[Watcher] = []
         self._started = 0.0
@@ -72,13 +79,13 @@ class Cluster:
     def start(self) -> None:
         """Starts the job as a user does, and waits until every host has an agent."""
         ranks = []
-        for rank, node in enumerate(NODES):
+        for rank, node in enumerate(self.nodes):
             host = self.network.hosts[node]
             environment = {
-                "RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(len(NODES)),
+                "RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(len(self.nodes)),
                 "MASTER_ADDR": NODES[0], "MASTER_PORT": "29500",
                 "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
-                "FRTOP_BIND": host.address,
+                "FRTOP_BIND": host.managed if self._managed else host.address,
             }  # fmt: skip
             ranks.append(
                 {"holder": host.pid, "environment": environment, "log": str(self.log(rank))}
@@ -92,7 +99,7 @@ class Cluster:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.environment(),
         )  # fmt: skip
         self.until(
-            lambda: job.poll() is not None or all(map(self.agent, NODES)),
+            lambda: job.poll() is not None or all(map(self.agent, self.nodes)),
             60,
             "an agent on every host",
         )
@@ -126,13 +133,14 @@ class Cluster:
         os.kill(pid, signal.SIGKILL)
         return pid
 
-    def hang(self) -> int:
-        """The culprit hangs from its next step on; our monotonic clock when it was told so.
+    def past_start(self) -> None:
+        """Until the job has a history: what is a usual wait there is known by then."""
+        time.sleep(max(0.0, self._started + 4.0 - time.monotonic()))
 
-        Not before the job has a history: what is a usual wait there is known by then.
-        """
+    def hang(self) -> int:
+        """The culprit hangs from its next step on; our monotonic clock when it was told so."""
         if not self._hung_ns:
-            time.sleep(max(0.0, self._started + 4.0 - time.monotonic()))
+            self.past_start()
             self._hung_ns = time.monotonic_ns()
             (self.folder / "hang").touch()
         return self._hung_ns
@@ -164,7 +172,9 @@ class Cluster:
         begin = time.monotonic()
         while not condition():
             if time.monotonic() - begin > seconds:
-                logs = "".join(self.log(n).read_text() for n in range(8) if self.log(n).exists())
+                logs = "".join(
+                    self.log(n).read_text() for n in range(len(self.nodes)) if self.log(n).exists()
+                )
                 pytest.fail(f"not within {seconds} s: {what}\n{logs[-3000:]}")
             time.sleep(0.05)
         return time.monotonic() - begin

@@ -60,6 +60,11 @@ class Host:
     pid: int
     net: int
 
+    @property
+    def managed(self) -> str:
+        """Its address on the second cable, where there is one."""
+        return self.address.replace("10.77.", "10.78.")
+
     @classmethod
     def held(cls, name: str, address: str, ahead_s: int, holder: subprocess.Popen[str]) -> Host:
         """The host that `holder` makes, when it is there."""
@@ -102,20 +107,27 @@ class Host:
 class Network:
     """The hosts by name, and the switch between them."""
 
-    def __init__(self, folder: Path, names: tuple[str, ...], ahead_s: tuple[int, ...]) -> None:
+    def __init__(
+        self, folder: Path, names: tuple[str, ...], ahead_s: tuple[int, ...], cables: int = 1
+    ) -> None:
         """Starts the hosts and joins them.
 
         Args:
             folder: for the hosts file that they share.
             names: of the hosts; they get addresses in this order.
             ahead_s: how far each one's monotonic clock is ahead of ours.
+            cables: with two, `eth1` is a management network; NAME-m is a host's name there.
         """
         self.hosts: dict[str, Host] = {}
         self._switch: Host | None = None
         addresses = {name: f"10.77.0.{number}" for number, name in enumerate(names, 10)}
         known = folder / "hosts"
         known.write_text(
-            "127.0.0.1 localhost\n" + "".join(f"{a} {name}\n" for name, a in addresses.items())
+            "127.0.0.1 localhost\n"
+            + "".join(
+                f"{address} {name}\n{address.replace('10.77.', '10.78.')} {name}-m\n"
+                for name, address in addresses.items()
+            )
         )
         holders: list[subprocess.Popen[str]] = []
         try:
@@ -125,7 +137,8 @@ class Network:
             for name, ahead, holder in zip(names, clocks[1:], holders[1:], strict=True):
                 self.hosts[name] = Host.held(name, addresses[name], ahead, holder)
             self._switch = Host.held("switch", "", 0, holders[0])
-            self._join()
+            for cable in range(cables):
+                self._join(cable)
         except BaseException:
             for holder in holders:
                 _let_go(holder)
@@ -136,30 +149,35 @@ class Network:
         assert self._switch is not None
         return self._switch
 
-    def _join(self) -> None:
-        lines = ["link add switch type bridge", "link set switch up"]
+    def _join(self, cable: int) -> None:
+        """One switch for each cable; `eth0` at the first, `eth1` at the second."""
+        lines = [f"link add switch{cable} type bridge", f"link set switch{cable} up"]
         neighbours = ""
         for number, (name, host) in enumerate(self.hosts.items()):
-            mac = f"02:00:00:00:00:{number:02x}"
+            mac = f"02:00:00:00:{cable:02x}:{number:02x}"
+            port = _port(name, cable)
             lines += [
-                f"link add {name} type veth peer name eth0 address {mac} netns {host.pid}",
-                f"link set {name} master switch up",
+                f"link add {port} type veth peer name eth{cable} address {mac} netns {host.pid}",
+                f"link set {port} master switch{cable} up",
             ]
             # For good: what is sent to a host that is cut off vanishes, and nobody says so.
-            neighbours += f"neigh add {host.address} lladdr {mac} nud permanent dev eth0\n"
+            address = host.managed if cable else host.address
+            neighbours += f"neigh add {address} lladdr {mac} nud permanent dev eth{cable}\n"
         self.switch.run("ip", "-batch", "-", given="\n".join(lines))
         for host in self.hosts.values():
-            own = f"addr add {host.address}/24 dev eth0\nlink set eth0 up\n"
+            address = host.managed if cable else host.address
+            own = f"addr add {address}/24 dev eth{cable}\nlink set eth{cable} up\n"
             host.run("ip", "-batch", "-", given=own + neighbours)
 
     @contextmanager
-    def cut(self, name: str) -> Iterator[None]:
-        """Pulls the host's cable at the switch, and plugs it in again."""
-        self.switch.run("ip", "link", "set", name, "down")
+    def cut(self, name: str, cable: int = 0) -> Iterator[None]:
+        """Pulls one of the host's cables at the switch, and plugs it in again."""
+        port = _port(name, cable)
+        self.switch.run("ip", "link", "set", port, "down")
         try:
             yield
         finally:
-            self.switch.run("ip", "link", "set", name, "up")
+            self.switch.run("ip", "link", "set", port, "up")
 
     @contextmanager
     def slow(self, name: str, rate: str) -> Iterator[None]:
@@ -186,6 +204,11 @@ class Network:
             time.sleep(0.02)
         for host in (*hosts, self.switch):
             _let_go(host.holder)
+
+
+def _port(name: str, cable: int) -> str:
+    """The switch's end of a cable."""
+    return f"{name}-m" if cable else name
 
 
 def _hold(name: str, known: Path, ahead_s: int) -> subprocess.Popen[str]:

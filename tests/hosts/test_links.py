@@ -1,0 +1,72 @@
+"""All ranks have entered, and the network between them does not bring it about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hosts.cluster import Cluster
+from hosts.network import obstacle
+
+
+@pytest.fixture
+def managed(tmp_path: Path) -> Iterator[Cluster]:
+    """Four hosts that frtop reaches by a network of their own."""
+    if why := obstacle():
+        pytest.skip(why)
+    cluster = Cluster(tmp_path, 4, managed=True)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def test_the_host_whose_interface_is_down_is_told(managed: Cluster) -> None:
+    watcher = managed.watch("node[0-3]-m")
+    managed.until(lambda: watcher.look()["coverage"]["heard"] == 4, 20, "all are heard")
+    managed.past_start()
+    told: list[dict[str, Any]] = []
+
+    def is_confirmed() -> bool:
+        told[:] = watcher.look()["verdicts"]
+        innocent = [v for v in told if set(v["culprits"]) - {2}]
+        assert not innocent
+        return [v["confidence"] for v in told if v["culprits"] == [2]] == ["confirmed"]
+
+    with managed.network.cut("node2"):
+        seconds = managed.until(is_confirmed, 30, "that node2 cannot be reached")
+        (verdict,) = told
+        assert verdict["kind"] == "stuck"
+        assert verdict["why"]["cause"] == "unreachable"
+        assert verdict["why"]["layer"] == "network"
+        assert "node2" in verdict["headline"]
+        assert verdict["victims"] == "0-1,3"
+        assert any("not acknowledged" in line for line in verdict["evidence"])
+        assert watcher.look()["coverage"]["heard"] == 4
+    managed.until(lambda: watcher.look()["health"] == "healthy", 60, "it goes on")
+    print(f"told and confirmed {seconds:.1f} s after the cable was pulled")
+
+
+def test_a_host_that_frtop_does_not_reach_either_is_told_and_not_called_guilty(
+    managed: Cluster,
+) -> None:
+    watcher = managed.watch("node[0-3]-m")
+    managed.until(lambda: watcher.look()["coverage"]["heard"] == 4, 20, "all are heard")
+    managed.past_start()
+
+    def is_told() -> bool:
+        verdicts = watcher.look()["verdicts"]
+        sure = [v for v in verdicts if v["confidence"] == "confirmed" and v["culprits"]]
+        assert not sure
+        texts = [" ".join((v["headline"], v["why"]["text"], *v["evidence"])) for v in verdicts]
+        return len(texts) == 1 and "rank 2" in texts[0] and "10.77.0.12" in texts[0]
+
+    with managed.network.cut("node2"), managed.network.cut("node2", cable=1):
+        seconds = managed.until(is_told, 30, "rank 2 and the address that nobody reaches")
+        assert watcher.look()["ranks"]["2"]["posture"] == "unheard"
+        assert watcher.look()["verdicts"][0]["kind"] == "undecided"
+    print(f"told {seconds:.1f} s after both cables were pulled")

@@ -1,0 +1,28 @@
+"""All have entered, and nothing gets through to rank 2 or from it: its interface is down."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.deaf import deafen_all
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case((Truth(("stuck",), culprits=(2,), causes=("unreachable",), says=("acknowledged",)),))
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 2:
+            job.frozen()
+            deafen_all()
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()
