@@ -140,6 +140,6 @@ class GroupPanel(LineView):
 
     def content(self, width: int) -> Sequence[Line]:
         if not self.rows:
-            return (plain("no group yet", "dim"),)
+            return (plain("no group known", "dim"),)
         label = min(16, max(len(row.label) for row in self.rows))
         return [row_line(row, label, width, self._now_ns) for row in self.rows]

@@ -34,7 +34,7 @@ def process_lines(rank: RankView, width: int) -> list[Line]:
         # What was seen last would read as if it still ran.
         return [plain("its process is gone", "dim")]
     if own is None:
-        return [plain("no process details yet", "dim")]
+        return [plain("nothing known of the process", "dim")]
     share = cpu_share(rank.look, rank.prior_look, own.pid)
     state = f"{own.state} {STATES.get(own.state, '')}".rstrip()
     rows = [
