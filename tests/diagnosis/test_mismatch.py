@@ -84,6 +84,15 @@ def test_the_minority_is_named_against_the_majority() -> None:
     assert exit_status(found) == 3
 
 
+def test_it_stays_found_when_an_agent_has_forgotten_who_it_was() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=3)
+    scene.waits([2], "barrier", for_s=3)
+    scene.settle()
+    scene.gone(2)
+    assert only(scene.settle()).culprits == (2,)
+
+
 def test_it_is_told_without_waiting_for_a_threshold() -> None:
     scene = Scene(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=0.6, usual_count=0)
