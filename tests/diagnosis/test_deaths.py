@@ -429,3 +429,15 @@ def test_after_a_timeout_those_who_waited_themselves_pass_the_blame_on(ended: bo
             scene.ends(rank, signal=15, ago=1.0)
     verdict = only(scene.settle())
     assert (verdict.kind, verdict.culprits) == ("not_entered", (3,))
+
+
+def test_who_left_the_group_is_named_once_though_some_still_wait_for_it() -> None:
+    scene = Scene(4)
+    scene.does([0, 3], "all_reduce", ago=5.0)
+    breaks(scene, [0, 3], ago=4.9)
+    scene.waits([1], "all_reduce", for_s=5.0)
+    scene.sleeps(2)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.victims) == ("not_entered", (2,), "0-1,3")
+    assert verdict.why.cause == "out_of_loop"
+    assert verdict.headline.endswith("while ranks 0,3 still had ops to do; rank 1 waits")

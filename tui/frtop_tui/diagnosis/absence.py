@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis import places
+from frtop_tui.diagnosis.idling import awaits_work
 from frtop_tui.diagnosis.places import Place
 from frtop_tui.diagnosis.waiting import is_fetching, main_place
-from frtop_tui.job.frames import short_file
+from frtop_tui.job.frames import own_frame, short_file
 from frtop_tui.job.model import Layer, RankView, Why
 from frtop_tui.job.naming import duration, folded, typed
 
@@ -104,7 +105,7 @@ def _holds_gil(view: RankView, now_ns: int) -> Absence | None:
         return None
     since = _beat_age(view, now_ns)
     if owner is not None and owner.frames:
-        frame = next((f for f in owner.frames if "/torch/" not in f.file), owner.frames[0])
+        frame = own_frame(owner.frames)
         source = f" `{frame.source}`" if frame.source else ""
         name = _thread_name(view, owner)
         text = f"{name} holds the GIL{since} at {places.place_line(frame)}{source}"
@@ -178,6 +179,8 @@ def _worker_place(view: RankView, worker: wire.Process | None) -> str:
 def _at_place(view: RankView, now_ns: int) -> Absence | None:
     """By the stack of the main thread, or by what the kernel alone says."""
     place = main_place(view) or places.classify(None, view.process)
+    if place.kind == "lock" and awaits_work(view):
+        place = replace(place, kind="idle")
     if place.kind == "unknown" and not place.line:
         return None
     cause, layer = _CAUSES[place.kind]

@@ -10,6 +10,8 @@ from typing import Final, Literal, NamedTuple
 from frtop_tui.diagnosis.waiting import AT_LEAST_NS, Wait, has_history, patience_ns, timeout_ns
 
 EARLY_NS: Final = 2_000_000_000
+LEAD_NS: Final = 4_000_000_000
+"""So long before a long patience ends looks begin: two of them tell more than none."""
 TWICE: Final = 2
 """A wait of the usual length is ordinary however long; no two are quite alike."""
 NEVER: Final = 1 << 62
@@ -42,7 +44,8 @@ def moments_of(wait: Wait) -> Moments:
         since,
         LONG_AGO if wait.undated else since + patience,
         LONG_AGO if wait.undated else since + AT_LEAST_NS if wait.sure else NEVER,
-        since + max(EARLY_NS, 3 * op.usual_ns) if patience < 10 * EARLY_NS else NEVER,
+        since
+        + (max(EARLY_NS, 3 * op.usual_ns) if patience < 10 * EARLY_NS else patience - LEAD_NS),
         NEVER if idle else since + max(AT_LEAST_NS, TWICE * op.usual_ns if known else 0),
         since + limit if limit and not wait.undated else NEVER,
     )

@@ -181,9 +181,16 @@ def broken(frame: Frame, followers: Sequence[Death]) -> Verdict:
 
 
 def left_group(
-    frame: Frame, ranks: Sequence[int], deaths: Sequence[Death], progress: tuple[Progress, str]
+    frame: Frame,
+    ranks: Sequence[int],
+    deaths: Sequence[Death],
+    waiting: set[int],
+    progress: tuple[Progress, str],
 ) -> Verdict:
-    """`ranks` live and are behind, but the others' connections closed: they left the group."""
+    """`ranks` live and are behind, but the others' connections closed: they left the group.
+
+    Some that have not noticed may be `waiting` still.
+    """
     first = deaths[0]
     victims = {death.rank for death in deaths}
     return Verdict(
@@ -192,14 +199,14 @@ def left_group(
         progress=progress[0],
         culprits=tuple(ranks),
         headline=f"{who(frame.ranks, ranks)} closed the connections while {folded(victims)}"
-        " still had ops to do",
+        f" still had ops to do{f'; {wait_text(waiting)}' if waiting else ''}",
         why=Why(
             "out_of_loop",
             "software",
             "it destroyed its process group, or is on its way out of the program",
         ),
         next="compare the number of steps per rank, and where each calls destroy_process_group",
-        victims=fold(victims),
+        victims=fold(victims | waiting),
         since_ns=first.at_ns,
         evidence=(*(f"rank {death.rank}: {death.text}" for death in deaths[:4]), progress[1]),
     )

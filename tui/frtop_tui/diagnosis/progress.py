@@ -68,17 +68,19 @@ def _moved(old: wire.Present, new: wire.Present) -> bool:
 
 
 def _grown(old: wire.Look, new: wire.Look) -> str:
-    """CPU time or I/O of the same processes, "" if neither grew."""
+    """CPU time, or I/O of the same processes, "" if neither grew."""
     before = {process.pid: process for process in old.processes}
+    window = max(1, new.at_ns - old.at_ns)
     cpu = io = 0
     for process in new.processes:
         past = before.get(process.pid)
         if past is None:
+            # Born since: who compiles waits for one short-lived child after the other.
+            cpu += min(process.cpu_ns, window)
             continue
         cpu += max(0, process.cpu_ns - past.cpu_ns)
         if process.io_bytes >= 0 and past.io_bytes >= 0:
             io += max(0, process.io_bytes - past.io_bytes)
-    window = max(1, new.at_ns - old.at_ns)
     if cpu > CPU_SHARE * window:
         return f"it uses {100 * cpu / window:.0f} % of a core"
     if io >= IO_BYTES:

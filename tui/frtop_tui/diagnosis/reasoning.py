@@ -16,6 +16,7 @@ from frtop_tui.diagnosis.absence import absence_of, never_joined
 from frtop_tui.diagnosis.behind import behind_of
 from frtop_tui.diagnosis.blame import Blame, Culprits, blame
 from frtop_tui.diagnosis.certainty import belong_to_heard_hosts, doubt, members_known, reach
+from frtop_tui.diagnosis.coming import is_fresh
 from frtop_tui.diagnosis.deaths import Death
 from frtop_tui.diagnosis.devices import behind
 from frtop_tui.diagnosis.inquiry import SUSPECTS_PER_POINT
@@ -32,15 +33,14 @@ from frtop_tui.diagnosis.points import (
     local_number,
 )
 from frtop_tui.diagnosis.progress import progress_of
-from frtop_tui.diagnosis.signatures import Disagreement
+from frtop_tui.diagnosis.ring import cycle, is_early
+from frtop_tui.diagnosis.signatures import NEAR, Disagreement
 from frtop_tui.diagnosis.survey import Survey
 from frtop_tui.job.model import Frame, RankView, Verdict
 from frtop_tui.job.naming import folded
 
 SKEW_NS = 1_000_000_000
 """Hosts speak at different moments: what one rank did last may be a second away."""
-NEAR = 2
-"""A wait this few ops after a disagreement follows from it."""
 MOST_ROOTS = 16
 """Nobody reads more, and each costs a pass over the points."""
 
@@ -132,13 +132,19 @@ class Case:
         made = []
         for one in self._found:
             # All points: a disagreement needs no long wait to explain one.
-            points = [point for point in self.points.all.values() if _follows(point, one)]
+            points = [
+                point
+                for point in self.points.all.values()
+                if one.leads_to(point.group, point.number)
+            ]
             self._explained |= {id(point) for point in points}
             victims = {rank for point in points for rank in point.waiting}
             fatal = {death.rank for death in self._caused_by(one)}
             victims |= fatal
             verdict = words.mismatch(one, self.frame, victims, fatal=bool(fatal))
-            if any(self._views[party.ranks[0]].dumped for party in one.parties):
+            # Agents forget ranks some time after they have ended.
+            known = [self._views.get(party.ranks[0]) for party in one.parties]
+            if any(view.dumped for view in known if view is not None):
                 verdict = replace(verdict, confidence="suspect")
             made.append(verdict)
         return made
@@ -215,7 +221,11 @@ class Case:
         living = [rank for rank in sorted(behind) if self._views[rank].ending is None]
         if living and all(death.nature == "network" for death in broken):
             progress = progress_of(self._views[living[0]], self._now)
-            left = obituary.left_group(self.frame, living, broken, progress)
+            # Those that still wait for it, and for nobody else, say no more than the dead.
+            points = [p for p in self.points.at(living, self._now) if {*p.sinks} <= {*living}]
+            self._explained |= {id(point) for point in points}
+            waiting = {rank for point in points for rank in point.waiting}
+            left = obituary.left_group(self.frame, living, broken, waiting, progress)
             return [self._confirmed(left, ("left", tuple(living)), self._now)]
         if behind and any(death.nature == "timeout" for death in broken):
             late = sorted(behind)
@@ -254,7 +264,11 @@ class Case:
         for ring in self.points.circles(open_points):
             self._explained |= {id(point) for point in ring}
             key = ("cycle", frozenset(point.id for point in ring))
-            made.append(self._confirmed(words.cycle(self.frame, ring), key, self._now))
+            if is_early(ring, self._now):
+                continue
+            verdict = cycle(self.frame, ring)
+            sure = not verdict.missing
+            made.append(self._confirmed(verdict, key, self._now) if sure else verdict)
         return made
 
     def _absent(self) -> list[Verdict]:
@@ -275,7 +289,7 @@ class Case:
                 assigned |= set(fresh)
                 for verdict in self._blame(point, fresh):
                     made[verdict.culprits] = verdict
-            elif point.entered_by_all:
+            elif point.entered_by_all and not is_fresh(self._views, point, self._now):
                 verdict = self._stuck(point)
                 made[verdict.headline] = verdict
             elif point.unseen and not point.sinks and not point.onward:
@@ -384,16 +398,3 @@ class Case:
 
 def _is_second_look_due(views: Sequence[RankView]) -> bool:
     return any(view.look is not None and view.prior_look is None for view in views)
-
-
-def _follows(point: Point, found: Disagreement) -> bool:
-    """Whether a wait is for the op in disagreement, or one right after it."""
-    group = point.group
-    if group is None or point.number is None:
-        return False
-    same = (group.name, group.ranks, group.epoch) == (
-        found.group.name,
-        found.group.ranks,
-        found.group.epoch,
-    )
-    return same and 0 <= point.number - found.number <= NEAR

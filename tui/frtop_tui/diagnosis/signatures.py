@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from frtop_probe import wire
 from frtop_probe.agreement import SIZELESS, SPLIT, difference
-from frtop_tui.job.groups import members_of
+from frtop_tui.job.groups import identifier, members_of
 from frtop_tui.job.model import RankView
 
+NEAR = 2
+"""A wait this few ops after a disagreement follows from it."""
 MOST_PAIRED = 256
 """Members of a group whose splits are compared: each with each."""
 
@@ -48,6 +50,12 @@ class Disagreement:
     def is_open(self, untold: int) -> bool:
         """Whether so many members more could make another party the largest."""
         return len(self.parties[0].ranks) <= len(self.rest) + untold
+
+    def leads_to(self, group: wire.Group | None, number: int | None) -> bool:
+        """Whether a wait for that op is one for the op in disagreement, or follows from it."""
+        if group is None or number is None or identifier(group) != identifier(self.group):
+            return False
+        return 0 <= number - self.number <= NEAR
 
 
 Place = tuple[str, str, int, int]

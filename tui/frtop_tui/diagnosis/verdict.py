@@ -170,39 +170,6 @@ def _cannot_tell(view: RankView | None) -> bool:
     return view is None or view.posture == "unheard"
 
 
-def cycle(frame: Frame, ring: Sequence[Point]) -> Verdict:
-    """Blocked ranks that wait for each other."""
-    sides = sorted(((tuple(sorted(p.waiting)), p) for p in ring), key=lambda side: side[0])
-    waits = [f"{folded(ranks)} in {op_text(point)}" for ranks, point in sides]
-    return Verdict(
-        kind="cycle",
-        confidence="suspect",
-        progress="none",
-        culprits=(),
-        parties=tuple(ranks for ranks, _ in sides),
-        headline=f"they wait for each other: {', '.join(waits[:3])}",
-        why=Why(
-            "cycle",
-            "software",
-            "each needs the other first: "
-            + (
-                "sends and receives meet in the wrong order"
-                if any(p.op.p2p for p in ring)
-                else "groups are used in different orders"
-            ),
-        ),
-        next="pair each send with a receive: on one of them the other first, or batch_isend_irecv"
-        if any(point.op.p2p for point in ring)
-        else "use these groups in the same order on all of their ranks",
-        victims=fold(rank for ranks, _ in sides for rank in ranks),
-        group=group_key(sides[0][1].group),
-        op=OpName(sides[0][1].kind, sides[0][1].number),
-        since_ns=min(point.told_since_ns for point in ring),
-        left_s=min((s for p in ring if (s := p.left_s(frame.now_ns)) is not None), default=None),
-        evidence=tuple(line for p in ring[:4] for line in wait_evidence(p, frame.now_ns)),
-    )
-
-
 def stuck(
     frame: Frame, point: Point, culprit: RankView | None, absence: Absence | None, head: str = ""
 ) -> Verdict:

@@ -1,0 +1,39 @@
+"""Ranks that come late, at last: what all have entered is not stuck at once."""
+
+from __future__ import annotations
+
+from diagnosis.scenes import Scene, only
+
+
+def test_an_op_is_not_stuck_because_its_last_rank_took_long_to_come() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=4)
+    scene.does([2], "all_reduce", number=8, ago=0.1)
+    found = scene.judge().frame
+    assert not found.verdicts
+    assert found.health == "waiting"
+    found = scene.settle(4)
+    assert only(found).kind == "stuck"
+
+
+def test_what_nobody_has_measured_yet_takes_its_time_from_the_last_one_on() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=40, usual_count=0)
+    scene.waits([2], "all_reduce", for_s=10, usual_count=0)
+    assert not scene.settle(4).verdicts
+    assert only(scene.settle(20)).kind == "stuck"
+
+
+def test_a_rank_that_joins_late_leaves_nothing_stuck() -> None:
+    scene = Scene(4, begun=0)
+    scene.in_pseudo([0, 1, 2], "init_process_group", 40)
+    scene.in_pseudo([3], "init_process_group", 1)
+    assert not scene.settle(4).verdicts
+
+
+def test_a_message_is_not_in_question_once_its_other_half_came() -> None:
+    scene = Scene(4)
+    scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
+    scene.waits([1], "send", for_s=0.5, p2p=True, peer=0)
+    assert not scene.judge().frame.verdicts
+    assert {verdict.kind for verdict in scene.settle(4).verdicts} == {"undecided"}

@@ -1,0 +1,75 @@
+"""Ranks that wait for each other in a circle: what is said of them, and who is the odd one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.certainty import members_known
+from frtop_tui.diagnosis.phrases import group_key, op_text, wait_evidence
+from frtop_tui.diagnosis.point import Point
+from frtop_tui.diagnosis.verdict import doubted
+from frtop_tui.job.model import Frame, OpName, Verdict, Why
+from frtop_tui.job.naming import folded
+
+
+def is_early(ring: Sequence[Point], now_ns: int) -> bool:
+    """Whether it may be none: who makes a group without the others takes its time."""
+    unsure = (point for point in ring if not members_known(point))
+    return any(point.begins_ns("ripe", now_ns) >= now_ns for point in unsure)
+
+
+def cycle(frame: Frame, ring: Sequence[Point]) -> Verdict:
+    """The verdict; with something `missing` where nobody can say who has to come."""
+    sides = sorted(((tuple(sorted(p.waiting)), p) for p in ring), key=lambda side: side[0])
+    waits = [f"{folded(ranks)} in {op_text(point)}" for ranks, point in sides]
+    messages = any(point.op.p2p for point in ring)
+    odd = _odd_side(ring)
+    order = (
+        "sends and receives meet in the wrong order"
+        if messages
+        else "groups are used in different orders"
+    )
+    more = f"; of those that both need, only {folded(odd)} went elsewhere" if odd else ""
+    made = Verdict(
+        kind="cycle",
+        confidence="suspect",
+        progress="none",
+        culprits=odd,
+        parties=tuple(ranks for ranks, _ in sides),
+        headline=f"they wait for each other: {', '.join(waits[:3])}",
+        why=Why("cycle", "software", f"each needs the other first: {order}{more}"),
+        next="pair each send with a receive: on one of them the other first, or batch_isend_irecv"
+        if messages
+        else _order_step(odd, sides[0][0], sides[-1][0]),
+        victims=fold(rank for ranks, _ in sides for rank in ranks if rank not in odd),
+        group=group_key(sides[0][1].group),
+        op=OpName(sides[0][1].kind, sides[0][1].number),
+        since_ns=min(point.told_since_ns for point in ring),
+        left_s=min((s for p in ring if (s := p.left_s(frame.now_ns)) is not None), default=None),
+        evidence=tuple(line for p in ring[:4] for line in wait_evidence(p, frame.now_ns)),
+    )
+    unsure = next((point for point in ring if not members_known(point)), None)
+    return made if unsure is None else doubted(made, unsure)
+
+
+def _odd_side(ring: Sequence[Point]) -> tuple[int, ...]:
+    """Who is elsewhere, if most are at one point.
+
+    Only where each of the points needs all of them: otherwise it is no matter of numbers.
+    """
+    sides = sorted((frozenset(point.waiting) for point in ring), key=len)
+    most, rest = sides[-1], frozenset[int]().union(*sides[:-1])
+    everybody = most | rest
+    needed = not any(point.op.p2p or everybody.difference(point.members) for point in ring)
+    return tuple(sorted(rest)) if needed and len(most) > len(rest) else ()
+
+
+def _order_step(odd: Sequence[int], first: Sequence[int], last: Sequence[int]) -> str:
+    if not odd:
+        return "use these groups in the same order on all of their ranks"
+    most = first if odd[0] in last else last
+    return (
+        f"compare the calls of rank {odd[0]} with those of rank {most[0]}: one left out, one too"
+        " many, or another order"
+    )
