@@ -1,0 +1,29 @@
+"""All ranks finish, and leave one after the other, the last after 12 s of its own work."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case
+
+CASE = Case(lasts_s=40)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for _ in range(100):
+        time.sleep(STEP_S)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+    if job.rank == 0:
+        time.sleep(4)
+    dist.destroy_process_group()
+    if job.rank == 3:
+        time.sleep(12)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""All ranks finish and leave without a word, at different times."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case
+
+CASE = Case(lasts_s=40)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for _ in range(100):
+        time.sleep(STEP_S)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+    time.sleep(4 * job.rank)
+
+
+if __name__ == "__main__":
+    main()

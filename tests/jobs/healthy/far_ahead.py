@@ -1,0 +1,30 @@
+"""Hundreds of asynchronous ops are issued at once; rank 2 is slow to issue its own."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    modes=("late",),
+    lasts_s=50,
+    allowed=(Truth(("not_entered", "slow"), culprits=(2,), progress=("active",)),),
+)
+
+
+def main() -> None:
+    job = join()
+    for _ in range(3):
+        gradients = [torch.ones(100) for _ in range(500)]
+        for gradient in gradients:
+            if job.rank == 2:
+                time.sleep(STEP_S)
+            job.keep(dist.all_reduce(gradient, async_op=True))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""A server that has nothing to do: its threads take requests, rank 0's engine waits at a queue."""
+
+import http.client
+import http.server
+import queue
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    lasts_s=45,
+    allowed=(
+        Truth(("not_entered",), culprits=(0,), causes=("idle",), progress=("unknown", "active")),
+    ),
+)
+
+requests: queue.Queue[bytes] = queue.Queue()
+
+
+class Door(http.server.BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        requests.put(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(202)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Not a word."""
+
+
+def ask(port: int) -> None:
+    """A client's twenty requests, and then none for long."""
+    for number in range(20):
+        time.sleep(STEP_S)
+        line = http.client.HTTPConnection("127.0.0.1", port)
+        line.request("POST", "/", bytes([number]) * 10)
+        line.getresponse().read()
+        line.close()
+
+
+def main() -> None:
+    job = join()
+    prompt = torch.zeros(10)
+    if job.rank == 0:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Door)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=ask, args=(server.server_port,), daemon=True).start()
+    while True:
+        if job.rank == 0:
+            prompt = torch.tensor(list(requests.get()), dtype=torch.float32)
+        job.keep(dist.broadcast(prompt, 0, async_op=job.late))
+        job.wait()
+        job.keep(dist.all_reduce(prompt, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""A server that has nothing to do: rank 0 listens for requests, the others for rank 0."""
+
+import socket
+import threading
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    lasts_s=45,
+    allowed=(
+        Truth(("not_entered",), culprits=(0,), causes=("idle",), progress=("unknown", "active")),
+    ),
+)
+
+
+def ask(path: Path) -> None:
+    """A client's twenty requests, and then none for long."""
+    for number in range(20):
+        time.sleep(STEP_S)
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(str(path))
+            line.sendall(bytes([number]) * 10)
+
+
+def main() -> None:
+    job = join()
+    path = job.folder / "requests"
+    prompt = torch.zeros(10)
+    if job.rank == 0:
+        door = socket.socket(socket.AF_UNIX)
+        door.bind(str(path))
+        door.listen()
+        threading.Thread(target=ask, args=(path,), daemon=True).start()
+    while True:
+        if job.rank == 0:
+            line, _ = door.accept()
+            with line:
+                prompt = torch.tensor(list(line.recv(10)), dtype=torch.float32)
+        job.keep(dist.broadcast(prompt, 0, async_op=job.late))
+        job.wait()
+        job.keep(dist.all_reduce(prompt, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

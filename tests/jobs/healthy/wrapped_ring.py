@@ -1,0 +1,28 @@
+"""Two kinds of groups with very unequal numbers of ops, and more of them than a ring holds."""
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import join
+from zoo.truth import Case
+
+CASE = Case(lasts_s=45)
+
+
+def main() -> None:
+    job = join()
+    tensor = [dist.new_group([0, 1]), dist.new_group([2, 3])][job.rank // 2]
+    data = [dist.new_group([0, 2]), dist.new_group([1, 3])][job.rank % 2]
+    activations, gradient = torch.ones(10), torch.ones(10)
+    for _ in range(600):
+        # Pairs need not keep in step with each other.
+        for _ in range(20 + 20 * (job.rank // 2)):
+            job.keep(dist.all_reduce(activations, group=tensor, async_op=job.late))
+        job.wait()
+        job.keep(dist.all_reduce(gradient, group=data, async_op=job.late))
+        job.wait()
+        activations.fill_(1)
+
+
+if __name__ == "__main__":
+    main()

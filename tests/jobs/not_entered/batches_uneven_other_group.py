@@ -1,0 +1,30 @@
+"""Rank 1 leaves the loop early and waits for the others in a group of its own for checkpoints."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+# One against three is out of the loop; each of the two ops needs all four.
+CASE = Case((Truth(("not_entered", "cycle"), culprits=(1,), says=("barrier", "all_reduce")),))
+
+
+def main() -> None:
+    job = join()
+    checkpoint = dist.new_group()
+    gradient = torch.ones(1000)
+    dist.barrier(checkpoint)
+    for _ in range(40 if job.rank == 1 else 60):
+        time.sleep(STEP_S)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+    if job.rank == 1:
+        job.frozen()
+    dist.barrier(checkpoint)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Rank 3 does not call new_group, which needs everybody, and goes on training."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+# All the world has to call new_group; one against three has not, and waits elsewhere.
+CASE = Case(
+    (
+        Truth(
+            ("not_entered", "cycle"),
+            culprits=(3,),
+            says=("new_group",),
+            suspected="which ranks have to call new_group is not known",
+        ),
+    ),
+    within_s=50,
+)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40:
+            job.frozen()
+            if job.rank < 3:
+                dist.new_group()
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Rank 1 destroys its process group while the others train, and stays for its own cleaning up."""
+
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (Truth(("not_entered", "dead"), culprits=(1,), progress=("none", "unknown")),),
+)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 1:
+            job.frozen()
+            dist.destroy_process_group()
+            threading.Event().wait()
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()
