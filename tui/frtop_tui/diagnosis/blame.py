@@ -8,6 +8,7 @@ from typing import Final
 
 from frtop_tui.diagnosis.absence import Absence, absence_of
 from frtop_tui.diagnosis.progress import progress_of
+from frtop_tui.diagnosis.waiting import main_place
 from frtop_tui.job.model import Progress, RankView
 
 EXPLAINED = 64
@@ -30,22 +31,30 @@ class Culprits:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who is blamed; who is absent, too, but `moving`; and of whom that is `unknown`."""
+    """Who is blamed, and who is absent, too, but is not.
+
+    That are those `moving`, those of whom that is `unknown`, and those `kept` by one that
+    moves, as far as can be seen.
+    """
 
     culprits: tuple[Culprits, ...]
     moving: tuple[int, ...] = ()
     unknown: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
 
 
 def blame(views: Mapping[int, RankView], absent: Sequence[int], now_ns: int) -> Blame:
     """Those of `absent` that get nowhere, else those of which it is not known, else all.
 
     Only a few are looked at closely. Who is absent for the same cause as one that gets
-    nowhere is blamed with it, unless it is seen to move. Of very many absent ranks only the
-    first are looked into.
+    nowhere is blamed with it, unless it is seen to move. Who waits for a locked file is not
+    blamed while another one moves: that may hold the lock, as who compiles for all of a host.
+    Of very many absent ranks only the first are looked into.
     """
     causes = {rank: absence_of(views[rank], now_ns) for rank in absent[:EXPLAINED]}
     progress = {rank: _progress(views[rank], causes[rank], now_ns) for rank in causes}
+    kept = _kept(views, progress)
+    progress = {rank: how for rank, how in progress.items() if rank not in kept}
     still = [rank for rank, (how, _) in progress.items() if how == "none"]
     unseen = [rank for rank, (how, _) in progress.items() if how == "unknown"]
     stalled = {causes[rank].why.cause for rank in still} - {"unknown"}
@@ -58,11 +67,21 @@ def blame(views: Mapping[int, RankView], absent: Sequence[int], now_ns: int) -> 
         Culprits(tuple(sorted(ranks)), causes[ranks[0]], progress[ranks[0]])
         for ranks in by_cause.values()
     )
-    named = set(guilty)
+    named = {*guilty, *kept}
     others = [rank for rank in absent if rank not in named]
     moving = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] == "active")
     unknown = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] != "active")
-    return Blame(culprits, moving, unknown)
+    return Blame(culprits, moving, unknown, kept)
+
+
+def _kept(
+    views: Mapping[int, RankView], progress: Mapping[int, tuple[Progress, str]]
+) -> tuple[int, ...]:
+    """Those at a locked file, if another one moves."""
+    places = {rank: main_place(views[rank]) for rank in progress}
+    locked = [rank for rank, at in places.items() if at is not None and at.kind == "file_lock"]
+    moves = any(progress[rank][0] == "active" for rank in progress.keys() - {*locked})
+    return tuple(sorted(locked)) if moves else ()
 
 
 def _progress(view: RankView, cause: Absence, now_ns: int) -> tuple[Progress, str]:

@@ -92,6 +92,8 @@ def _frame(file: str, kind: Kind, *, function: str = "", reach: int = 999) -> _S
 
 
 _FRAMES: Final[tuple[_Sign, ...]] = (
+    # Locks files by trying again and again; what compiles for all ranks of a host does, too.
+    _frame(r"/filelock/|torch/utils/_filelock", "file_lock", reach=4),
     _frame(r"torch/utils/data", "dataloader", reach=12),
     _frame(
         r"torch/distributed/(distributed_c10d|c10d_logger|_functional_collectives|nn/functional)",

@@ -58,6 +58,8 @@ def not_entered(
     evidence += chain_evidence(points)
     if blame.moving:
         evidence.append(f"{folded(blame.moving)} not there either, but moving")
+    if blame.kept:
+        evidence.append(f"{folded(blame.kept)} not there either: at a file that is locked")
     if blame.unknown:
         evidence.append(f"{folded(blame.unknown)} not there either; whether they move is not known")
     return Verdict(
