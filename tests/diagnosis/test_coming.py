@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnosis.scenes import Scene, only
+from diagnosis.scenes import COLLECTIVE, Scene, frame, only
 
 
 def test_an_op_is_not_stuck_because_its_last_rank_took_long_to_come() -> None:
@@ -37,3 +37,21 @@ def test_a_message_is_not_in_question_once_its_other_half_came() -> None:
     scene.waits([1], "send", for_s=0.5, p2p=True, peer=0)
     assert not scene.judge().frame.verdicts
     assert {verdict.kind for verdict in scene.settle(4).verdicts} == {"undecided"}
+
+
+def test_who_is_seen_on_its_way_into_the_op_is_not_said_to_wait_elsewhere() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.at(2, frame("train.py:18"), active=True)
+    assert only(scene.settle(3)).culprits == (2,)
+    scene.at(2, *COLLECTIVE)
+    found = scene.settle(0.5)
+    while (stack := found.ranks[2].main_stack) is None or stack.frames != (
+        *COLLECTIVE,
+        frame("train.py:90", "main"),
+    ):
+        found = scene.settle(0.5)
+    assert not found.verdicts
+    # Whatever it is that it waits in there, it stays.
+    verdict = only(scene.settle(6))
+    assert (verdict.culprits, verdict.why.cause) == ((2,), "other_group")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from frtop_tui.diagnosis.absence import Absence, absence_of
+from frtop_tui.diagnosis.places import classify
 from frtop_tui.diagnosis.progress import progress_of
 from frtop_tui.diagnosis.waiting import main_place
 from frtop_tui.job.model import Progress, RankView
@@ -49,12 +50,14 @@ def blame(views: Mapping[int, RankView], absent: Sequence[int], now_ns: int) -> 
     Only a few are looked at closely. Who is absent for the same cause as one that gets
     nowhere is blamed with it, unless it is seen to move. Who waits for a locked file is not
     blamed while another one moves: that may hold the lock, as who compiles for all of a host.
+    Nor is who is seen in a collective for the first time, on its way into the op as it seems.
     Of very many absent ranks only the first are looked into.
     """
     causes = {rank: absence_of(views[rank], now_ns) for rank in absent[:EXPLAINED]}
     progress = {rank: _progress(views[rank], causes[rank], now_ns) for rank in causes}
     kept = _kept(views, progress)
-    progress = {rank: how for rank, how in progress.items() if rank not in kept}
+    coming = {rank for rank in progress if _is_coming(views[rank])}
+    progress = {r: how for r, how in progress.items() if r not in coming and r not in kept}
     still = [rank for rank, (how, _) in progress.items() if how == "none"]
     unseen = [rank for rank, (how, _) in progress.items() if how == "unknown"]
     stalled = {causes[rank].why.cause for rank in still} - {"unknown"}
@@ -67,7 +70,7 @@ def blame(views: Mapping[int, RankView], absent: Sequence[int], now_ns: int) -> 
         Culprits(tuple(sorted(ranks)), causes[ranks[0]], progress[ranks[0]])
         for ranks in by_cause.values()
     )
-    named = {*guilty, *kept}
+    named = {*guilty, *kept, *coming}
     others = [rank for rank in absent if rank not in named]
     moving = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] == "active")
     unknown = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] != "active")
@@ -87,3 +90,15 @@ def _kept(
 def _progress(view: RankView, cause: Absence, now_ns: int) -> tuple[Progress, str]:
     progress = progress_of(view, now_ns)
     return _IDLE if progress[0] == "none" and cause.why.cause == "idle" else progress
+
+
+def _is_coming(view: RankView) -> bool:
+    """Whether its stack is in a collective that it has not told of, for the first time."""
+    place = main_place(view)
+    if view.dumped or view.pending or place is None or place.kind != "collective":
+        return False
+    before = view.prior_look
+    dumps = before.dumps if before is not None else ()
+    stacks = [thread for dump in dumps for thread in dump.threads]
+    main = next((one for one in stacks if one.ident == view.identity.main_ident), None)
+    return main is None or classify(main).kind != "collective"

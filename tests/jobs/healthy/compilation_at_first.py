@@ -1,0 +1,36 @@
+"""In the first step each rank compiles another amount of graphs, rank 3 the most."""
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import join
+from zoo.truth import Case, Truth
+from zoo.work import compute
+
+CASE = Case(
+    lasts_s=60,
+    environment={"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"},
+    allowed=tuple(
+        Truth(("not_entered",), ranks, (), ("compiling", "computing"), ("active", "unknown"))
+        for ranks in ((1,), (2,), (3,), (1, 2), (1, 3), (2, 3), (1, 2, 3))
+    ),
+)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    models = []
+    for count in range(job.rank):
+        layers = [torch.nn.Linear(50, 50), torch.nn.GELU(), torch.nn.LayerNorm(50)] * (count + 2)
+        models.append(torch.compile(torch.nn.Sequential(*layers)))
+    for _ in range(60):
+        compute(0.1, share=0.3)
+        for model in models:
+            model(torch.ones(8, 50)).sum().backward()
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()
