@@ -57,6 +57,28 @@ def test_the_backend_is_whatever_it_is(tmp_path: Path, backend: str) -> None:
     assert blamed(opened(written(tmp_path, ranks))) == {2}
 
 
+@pytest.mark.parametrize(("backend", "named"), [("nccl", {1, 3}), ("gloo", set())])
+def test_of_several_gloo_knows_no_sends_so_nobody_is_named(
+    backend: str, named: set[int], tmp_path: Path
+) -> None:
+    """The one may be in a receive from the other, which only gloo's recorder does not know."""
+    ranks = world(4)
+    for one in ranks:
+        mine = "1" if one.rank < 2 else "2"
+        one.group(mine, (0, 1) if one.rank < 2 else (2, 3), "tensor")
+        one.ran(mine, count=5)
+        if one.rank in (0, 2):
+            one.waits(mine)
+        for entry in one.entries:
+            entry["profiling_name"] = f"{backend}:all_reduce"
+    frame = opened(written(tmp_path, ranks))
+    assert blamed(frame) == named
+    if not named:
+        (verdict,) = frame.verdicts
+        assert (verdict.kind, verdict.victims, exit_status(frame)) == ("undecided", "0,2", 4)
+        assert "ranks 1,3" in verdict.headline
+
+
 def test_json_tells_what_a_pickle_tells(tmp_path: Path) -> None:
     for one in one_missing():
         (tmp_path / f"comm_lib_trace_rank_{one.rank}.json").write_bytes(one.json())

@@ -19,6 +19,7 @@ from frtop_tui.export.flightrecorder.blocked import blocked_ops, outdated
 from frtop_tui.export.flightrecorder.moments import APART_NS, Moments, Told, moments_of, present_of
 from frtop_tui.export.flightrecorder.ops import Ops, Part
 from frtop_tui.export.flightrecorder.settling import settled
+from frtop_tui.export.flightrecorder.unrecorded import withheld
 from frtop_tui.export.stacks import Stacks
 from frtop_tui.job.groups import group_views
 from frtop_tui.job.model import Coverage, Frame, RankView, Recorded
@@ -71,7 +72,7 @@ def frame_of(
     told_of = (*notes, *stacks.notes, *_about(moments))
     versions = listed(sorted({one.dump.version for one in dumps if one.dump.version}), 3)
     recorded = Recorded(KIND, str(folder), now, version=versions, notes=told_of)
-    return settled(replace(engine.judge(frame).frame, recorded=recorded))
+    return withheld(settled(replace(engine.judge(frame).frame, recorded=recorded)))
 
 
 def _gap(told: Moments) -> int:
