@@ -65,6 +65,17 @@ def holds_gil(scene: Scene) -> None:
     scene.at(2, frame("ext.py:60", "run", "lib.solve(x)"))
 
 
+def holds_gil_in_a_library(scene: Scene) -> None:
+    scene.silent(2, 9)
+    scene.actors[2].owns_gil = True
+    scene.at(
+        2,
+        frame("/usr/lib/python3.11/re/__init__.py:185", "sub"),
+        frame("data.py:7", "clean", "return re.sub(WORDS, '', text)"),
+        active=True,
+    )
+
+
 def holds_gil_unseen(scene: Scene) -> None:
     scene.silent(2, 10)
     scene.actors[2].dump_error = "refused"
@@ -227,6 +238,7 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
     (stopped, "stopped", "SIGSTOP", "kill -CONT 1002"),
     (traced, "stopped", "debugger", "TracerPid"),
     (holds_gil, "gil", "ext.py:60 (run) `lib.solve(x)`", "ext.py:60"),
+    (holds_gil_in_a_library, "gil", "data.py:7 (clean) `return re.sub", "look at data.py:7"),
     (holds_gil_unseen, "gil", "holds the GIL in C", "to see its stacks: ptrace is refused"),
     (reads_file, "file_io", "read /nfs/vocabulary, state D", "/nfs/vocabulary"),
     (opens_pipe, "file_io", "openat", "/proc/1002"),

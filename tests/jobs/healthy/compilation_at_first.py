@@ -1,4 +1,7 @@
-"""In the first step each rank compiles another amount of graphs, rank 3 the most."""
+"""In the first step each rank compiles another amount of graphs, rank 3 the most.
+
+They compile the same ones one after the other, behind a lock file of the compiler's.
+"""
 
 import torch
 import torch.distributed as dist
@@ -11,7 +14,9 @@ CASE = Case(
     lasts_s=60,
     environment={"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"},
     allowed=tuple(
-        Truth(("not_entered",), ranks, (), ("compiling", "computing"), ("active", "unknown"))
+        Truth(
+            ("not_entered",), ranks, (), ("compiling", "computing", "lock"), ("active", "unknown")
+        )
         for ranks in ((1,), (2,), (3,), (1, 2), (1, 3), (2, 3), (1, 2, 3))
     ),
 )

@@ -1,0 +1,24 @@
+"""Rank 2 waits 20 times longer than usual for its data in a single step."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import join
+from zoo.truth import Case
+
+CASE = Case(lasts_s=20)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(120):
+        time.sleep(2.0 if step == 40 and job.rank == 2 else 0.1)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()
