@@ -227,6 +227,27 @@ def test_a_rank_that_gets_nowhere_is_blamed_before_a_server_without_work() -> No
     assert verdict.culprits == (3,)
 
 
+def runs_tool(scene: Scene) -> None:
+    scene.at(2, frame("/usr/lib/python3.11/subprocess.py:2047", "_wait"), frame("train.py:33"))
+    scene.kernel(2, "S", "wait4", "do_wait")
+    scene.actors[2].children.append(wire.Process(90113, "S", "ffmpeg", parent=1002))
+
+
+def prints_into_full_pipe(scene: Scene) -> None:
+    scene.at(2, frame("train.py:33", source="print(metrics)"))
+    scene.kernel(2, "S", "write", "anon_pipe_write", "pipe:[17]")
+
+
+def debugged_by_hand(scene: Scene) -> None:
+    scene.at(2, frame("/usr/lib/python3.11/pdb.py:360", "interaction"), frame("train.py:33"))
+    scene.kernel(2, "S", "read", "wait_woken", "/dev/pts/3")
+
+
+def waits_for_key(scene: Scene) -> None:
+    scene.at(2, frame("train.py:33", source='store.get("shard")'))
+    scene.kernel(2, "S", "poll", "poll_schedule_timeout")
+
+
 CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
     (stuck_worker, "dataloader", "worker 2 of 4 (pid 90112): read /data/shard-0412, state D",
      "/data/shard-0412"),
@@ -250,6 +271,13 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
     (joins_thread, "lock", "train.py:71 (train) `writer.join()`", "py-spy dump --pid 1002"),
     (waits_for_socket, "socket", "wandb.py:9", "ss -tnp"),
     (compiles, "compiling", "train.py:18", "py-spy"),
+    (runs_tool, "subprocess", "started: pid 90113 (ffmpeg), state S; at train.py:33",
+     "--ppid 1002"),
+    (prints_into_full_pipe, "pipe", "write pipe:[17] at train.py:33 (train) `print(metrics)`",
+     "grep -F 'pipe:[17]'"),
+    (debugged_by_hand, "terminal", "somebody to type read /dev/pts/3 at train.py:33",
+     "take out what asks at train.py:33"),
+    (waits_for_key, "store", "another rank has to set, at train.py:33", "look at train.py:33"),
     (computes, "computing", "train.py:35", "py-spy top --pid 1002"),
     (runs_unseen, "computing", "runs", "top -H -p 1002"),
     (locks_file, "lock", "another process has locked: flock /ckpt/.lock",

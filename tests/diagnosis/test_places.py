@@ -9,6 +9,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.places import Kind, classify, is_asleep_on_lock, system_call
 from frtop_tui.job.frames import own_frame
 
+LIB = "/usr/lib/python3.11"
 TORCH = "/venv/lib/python3.11/site-packages/torch"
 
 
@@ -47,6 +48,18 @@ def kernel(state: str = "S", syscall: str = "", wchan: str = "", file: str = "")
     ((frame("<frozen importlib._bootstrap>:1", "_find_and_load"),), "importing"),
     ((frame("data.py:9", "__getitem__"), frame(f"{TORCH}/utils/data/_utils/fetch.py:5")),
      "dataloader"),
+    ((frame(f"{LIB}/selectors.py:415", "select"), frame(f"{LIB}/subprocess.py:2115", "_wait")),
+     "child"),
+    ((frame(f"{LIB}/multiprocessing/popen_fork.py:27", "poll"), frame("train.py:3")), "child"),
+    ((frame("train.py:3", source="os.waitpid(pid, 0)"),), "child"),
+    ((frame(f"{LIB}/subprocess.py:2047", "_wait"), frame(f"{TORCH}/_inductor/cpp_builder.py:3")),
+     "compiling"),
+    ((frame("train.py:3", source='answer = input("go on? ")'),), "terminal"),
+    ((frame(f"{LIB}/cmd.py:126", "cmdloop"), frame(f"{LIB}/pdb.py:360", "interaction"),
+      frame("train.py:3")), "terminal"),
+    ((frame("pdb.py:8", source="x = input_of(7)"),), "unknown"),
+    ((frame("train.py:3", source='store.get("seed")'),), "key"),
+    ((frame("train.py:3", source='self._store.wait(["ready"])'),), "key"),
 ])  # fmt: skip
 def test_stacks(frames: tuple[wire.TraceFrame, ...], kind: Kind) -> None:
     assert classify(stack(*frames), kernel()).kind == kind
@@ -56,7 +69,12 @@ def test_stacks(frames: tuple[wire.TraceFrame, ...], kind: Kind) -> None:
     (kernel("D"), "file_io"),
     (kernel("D", "read", "", "/data/x"), "file_io"),
     (kernel("S", "read", "", "/data/x"), "file_io"),
-    (kernel("S", "read", "", "pipe:[5]"), "unknown"),
+    (kernel("S", "read", "", "pipe:[5]"), "pipe"),
+    (kernel("R", "read", "", "pipe:[5]"), "computing"),
+    (kernel("S", "write", "anon_pipe_write", "pipe:[5]"), "pipe"),
+    (kernel("S", "read", "wait_woken", "/dev/pts/0"), "terminal"),
+    (kernel("S", "wait4", "do_wait"), "child"),
+    (kernel("S", "", "do_wait"), "child"),
     (kernel("S", "openat"), "file_io"),
     (kernel("S", "clock_nanosleep"), "sleeping"),
     (kernel("S", "", "hrtimer_nanosleep"), "sleeping"),
@@ -72,6 +90,21 @@ def test_the_kernel_alone(process: wire.Process | None, kind: Kind) -> None:
     place = classify(None, process)
     assert place.kind == kind
     assert not place.sure
+
+
+@pytest.mark.parametrize(("source", "process", "kind"), [
+    ("handle.write(line)", kernel("S", "write", "anon_pipe_write", "pipe:[5]"), "pipe"),
+    ("print(line)", kernel("S", "write", "anon_pipe_write", "pipe:[5]"), "pipe"),
+    ('input("go on?")', kernel("S", "read", "anon_pipe_read", "pipe:[5]"), "pipe"),
+    ("ready.wait([name])", kernel("S", "poll", "poll_schedule_timeout"), "key"),
+    ("work.wait()", kernel("S", "futex", "futex_wait_queue"), "collective"),
+    ("tool.wait()", kernel("S", "wait4", "do_wait"), "child"),
+    ("handle.read()", kernel("S", "read", "", "/data/x"), "file_io"),
+])  # fmt: skip
+def test_the_kernel_puts_right_what_a_line_seems_to_say(
+    source: str, process: wire.Process, kind: Kind
+) -> None:
+    assert classify(stack(frame("train.py:3", source=source)), process).kind == kind
 
 
 def test_a_running_thread_of_ones_own_computes() -> None:

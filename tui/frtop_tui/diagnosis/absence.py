@@ -191,7 +191,7 @@ def _at_place(view: RankView, now_ns: int) -> Absence | None:
         and place.line.startswith(short_file(place.leaf.file))
     ):
         at += f" `{place.leaf.source}`"
-    doing = _doing(view.process) if place.kind in places.FILES else ""
+    doing = _doing(view.process) if place.kind in places.FILES else _other_end(view, place.kind)
     since = _since(view, now_ns)
     text = f"MainThread {_VERBS[place.kind]}{doing}{at}{since}"
     return Absence(
@@ -202,8 +202,20 @@ def _at_place(view: RankView, now_ns: int) -> Absence | None:
     )
 
 
+def _other_end(view: RankView, kind: places.Kind) -> str:
+    """` pid 4711 (ffmpeg), state S`: children that it may wait for; else its pipe or terminal."""
+    file = view.process.file if view.process is not None else ""
+    if kind in ("pipe", "terminal"):
+        return f" {places.system_call(view.process)} {file}" if file else ""
+    if kind != "child" or view.look is None:
+        return ""
+    children = [f"pid {c.pid} ({c.name}), state {c.state}" for c in view.look.processes[1:4]]
+    return f": {'; '.join(children)};" if children else ""
+
+
 def _step(view: RankView, place: Place) -> str:
     pid = _pid(view)
+    pipe = typed(view.process.file) if view.process is not None else ""
     dump = stacks_step(view)
     steps: dict[places.Kind, str] = {
         "file_io": _file_step(view.process) or f"ls -l /proc/{pid}/fd; look at {place.line}",
@@ -211,6 +223,10 @@ def _step(view: RankView, place: Place) -> str:
         "sleeping": f"look at {place.line}" if place.line else dump,
         "computing": _top(dump, pid),
         "backward": _top(dump, pid),
+        "child": f"ps -o pid,stat,wchan:30,args --ppid {pid}",
+        "pipe": f"who has its other end: ls -l /proc/[0-9]*/fd/* 2>/dev/null | grep -F {pipe}",
+        "terminal": f"answer it at its terminal, or take out what asks at {place.line}",
+        "key": f"who has to set the key? look at {place.line}",
         "socket": f"ss -tnp | grep pid={pid}",
         "idle": f"send rank {view.rank} work; if it may be long in coming, give the group a longer"
         " timeout, or let the others wait outside of collectives",
@@ -310,6 +326,10 @@ _CAUSES: Final[dict[places.Kind, tuple[str, Layer]]] = {
     "lock": ("lock", "software"),
     "socket": ("socket", "network"),
     "idle": ("idle", "software"),
+    "child": ("subprocess", "software"),
+    "pipe": ("pipe", "software"),
+    "terminal": ("terminal", "software"),
+    "key": ("store", "software"),
     "compiling": ("compiling", "software"),
     "importing": ("computing", "software"),
     "computing": ("computing", "software"),
@@ -327,6 +347,10 @@ _VERBS: Final[dict[places.Kind, str]] = {
     "lock": "waits for a lock or another thread",
     "socket": "waits for a socket",
     "idle": "waits for work from outside the job, in an event loop or at a listening socket",
+    "child": "waits for a process that it has started",
+    "pipe": "waits for the other end of a pipe:",
+    "terminal": "waits for somebody to type",
+    "key": "waits for a key of the store, which another rank has to set,",
     "compiling": "compiles",
     "importing": "imports a module",
     "computing": "runs",

@@ -25,6 +25,10 @@ Kind = Literal[
     "lock",
     "socket",
     "idle",  # an event loop or a listening socket with nothing to do
+    "child",  # waits for a process that it has started
+    "pipe",  # at a full pipe that nobody reads, or an empty one that nobody writes to
+    "terminal",  # waits for somebody to type: a debugger, say
+    "key",  # waits for a key of a store, outside of torch's own calls
     "compiling",
     "importing",
     "computing",
@@ -81,6 +85,11 @@ _SERVER_CALLS: Final = frozenset({"accept", "accept4", "epoll_wait", "epoll_pwai
 _LOCK_CALLS: Final = frozenset({"flock", "fcntl"})
 """`fcntl` blocks for F_SETLKW only."""
 _LOCK_WAITS: Final = re.compile(r"locks_lock_inode_wait|flock_lock|posix_lock|setlk|lock_file_wait")
+_CHILD_CALLS: Final = frozenset({"wait4", "waitid"})
+_STREAM_CALLS: Final = frozenset({"read", "readv", "write", "writev"})
+_TERMINALS: Final = ("/dev/pts/", "/dev/tty")
+_POLL_CALLS: Final = frozenset({"poll", "ppoll"})
+"""How a store waits for its answer; gloo waits in a futex."""
 _SLEEP_CALLS: Final = frozenset({"nanosleep", "clock_nanosleep"})
 
 _ANY: Final = re.compile("")
@@ -109,6 +118,11 @@ _FRAMES: Final[tuple[_Sign, ...]] = (
     _frame(r"^<frozen importlib", "importing", reach=3),
 )
 """How deep a frame may lie, its file, its function, and what it means."""
+_OUTSIDE: Final[tuple[_Sign, ...]] = (
+    _frame(r"/(subprocess|multiprocessing/popen_\w+)\.py$", "child", reach=4),
+    _frame(r"/python3[^/]*/(pdb|bdb|cmd|code)\.py$|/(IPython|ipdb|pdbpp)/", "terminal", reach=8),
+)
+"""The same, where none of `_FRAMES` is: compilers start processes, too."""
 _LEAVES: Final[tuple[_Sign, ...]] = (
     _frame(
         r"/(pathlib(/_local|/__init__)?|shutil|gzip|bz2|lzma|zipfile|tarfile|tempfile)\.py$",
@@ -124,6 +138,9 @@ _SERVERS: Final = re.compile(r"/(asyncio/(base_events|runners|unix_events)|socke
 
 _LINES: Final[tuple[tuple[re.Pattern[str], Kind], ...]] = (
     (re.compile(r"\bsleep\s*\("), "sleeping"),
+    (re.compile(r"\binput\("), "terminal"),
+    (re.compile(r"\bos\.wait\w*\("), "child"),
+    (re.compile(r"store(\(\))?\.(wait|get|multi_get)\(", re.IGNORECASE), "key"),
     (re.compile(r"\b(flock|lockf)\("), "file_lock"),
     (re.compile(r"\.accept\("), "idle"),
     # Events and conditions wait in Python frames of their own; what waits right here in C++
@@ -171,7 +188,7 @@ def classify(stack: wire.ThreadStack | None, process: wire.Process | None = None
     if _serves(frames) and not stack.active:
         return Place("idle", line, leaf)
     if kind is not None:
-        return Place(kind, line, leaf)
+        return Place(_put_right(kind, leaf, process), line, leaf)
     if stack.active or stack.owns_gil:
         return Place("computing", line, leaf)
     return Place(_kernel_kind(process), line, leaf, sure=False)
@@ -194,6 +211,10 @@ def _library_kind(frames: tuple[wire.TraceFrame, ...]) -> Kind | None:
             if depth < reach and file.search(frame.file) and function.search(bare_name(frame)):
                 rendezvous = kind == "collective" and _is_rendezvous(frames[: depth + 3])
                 return "store" if rendezvous else kind
+    for depth, frame in enumerate(frames):
+        for reach, file, _, kind in _OUTSIDE:
+            if depth < reach and file.search(frame.file):
+                return kind
     leaf = frames[0].file
     return next((kind for _, file, _, kind in _LEAVES if file.search(leaf)), None)
 
@@ -212,6 +233,30 @@ def _serves(frames: tuple[wire.TraceFrame, ...]) -> bool:
     return accepts or bool(_SERVERS.search(leaf.file))
 
 
+def _put_right(kind: Kind, leaf: wire.TraceFrame, process: wire.Process | None) -> Kind:
+    """What a line says, in the light of what the kernel knows: a file may be a pipe."""
+    if kind == "collective" and _line_kind(leaf) == kind:
+        polls = system_call(process) in _POLL_CALLS
+        return _other_end(process) or ("key" if polls else kind)
+    if kind in ("file_io", "lock", "socket", "terminal"):
+        return _other_end(process) or kind
+    return kind
+
+
+def _other_end(process: wire.Process | None) -> Kind | None:
+    """Who or what outside of the process it waits for, as far as the kernel tells."""
+    call = system_call(process)
+    if process is None or process.state == "R":
+        return None
+    if call in _CHILD_CALLS or process.wchan == "do_wait":
+        return "child"
+    if call in _STREAM_CALLS and process.file.startswith("pipe:"):
+        return "pipe"
+    if call in _STREAM_CALLS and process.file.startswith(_TERMINALS):
+        return "terminal"
+    return None
+
+
 def _waits_for_file_lock(process: wire.Process | None) -> bool:
     if process is None or process.state == "R":
         return False
@@ -226,6 +271,8 @@ def _line_kind(leaf: wire.TraceFrame) -> Kind | None:
 def _kernel_kind(process: wire.Process | None) -> Kind:
     if process is None:
         return "unknown"
+    if (end := _other_end(process)) is not None:
+        return end
     call = system_call(process)
     on_file = call in _FILE_CALLS and process.file.startswith("/")
     signs: tuple[tuple[bool, Kind], ...] = (

@@ -28,6 +28,10 @@ _LONG: Final = frozenset(
         "lock",
         "socket",
         "idle",
+        "child",
+        "pipe",
+        "terminal",
+        "key",
         "compiling",
         "importing",
     ]
