@@ -15,7 +15,6 @@ CASE = Case(
             culprits=(3,),
             causes=("sleeping",),
             says=("new_group",),
-            suspected="with local synchronization only the members have to call it",
         ),
     ),
     within_s=50,

@@ -15,7 +15,6 @@ CASE = Case(
             ("not_entered", "cycle"),
             culprits=(3,),
             says=("new_group",),
-            suspected="which ranks have to call new_group is not known",
         ),
     ),
     within_s=50,
