@@ -243,9 +243,25 @@ def debugged_by_hand(scene: Scene) -> None:
     scene.kernel(2, "S", "read", "wait_woken", "/dev/pts/3")
 
 
+def reads_requests(scene: Scene) -> None:
+    scene.at(2, frame("serve.py:33", source="for request in sys.stdin:"))
+    scene.kernel(2, "S", "read", "anon_pipe_read", "pipe:[17]")
+
+
 def waits_for_key(scene: Scene) -> None:
     scene.at(2, frame("train.py:33", source='store.get("shard")'))
     scene.kernel(2, "S", "poll", "poll_schedule_timeout")
+
+
+@pytest.mark.parametrize("play", [debugged_by_hand, reads_requests], ids=lambda p: p.__name__)
+def test_whether_anybody_will_type_cannot_be_seen(play: Callable[[Scene], None]) -> None:
+    found = absent(play, for_s=300).settle()
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), "input")
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "unknown")
+    assert "waits for its input, or for somebody to type: read" in verdict.why.text
+    assert "take out what asks at" in verdict.next
+    assert found.health == "held up"
 
 
 CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
@@ -275,8 +291,6 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
      "--ppid 1002"),
     (prints_into_full_pipe, "pipe", "write pipe:[17] at train.py:33 (train) `print(metrics)`",
      "grep -F 'pipe:[17]'"),
-    (debugged_by_hand, "terminal", "somebody to type read /dev/pts/3 at train.py:33",
-     "take out what asks at train.py:33"),
     (waits_for_key, "store", "another rank has to set, at train.py:33", "look at train.py:33"),
     (computes, "computing", "train.py:35", "py-spy top --pid 1002"),
     (runs_unseen, "computing", "runs", "top -H -p 1002"),

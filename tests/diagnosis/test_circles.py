@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnosis.scenes import Scene, only
+from diagnosis.scenes import Scene, frame, only
 from frtop_tui.diagnosis.report import exit_status
 
 
@@ -41,3 +41,30 @@ def test_who_has_not_called_new_group_is_suspected_in_time() -> None:
     verdict = only(scene.settle(22))
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("cycle", (3,), "suspect")
     assert any("who has to call new_group is not known" in text for text in verdict.missing)
+
+
+def posted_early(source: str) -> Scene:
+    """Rank 0 awaits rank 1's message; that has posted a receive from it, and sleeps at a line."""
+    scene = Scene(2)
+    scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
+    scene.waits([1], "recv", for_s=10, p2p=True, peer=0, sync=False)
+    scene.at(1, frame("train.py:40", source=source))
+    scene.kernel(1, "S", "futex", "futex_wait_queue")
+    return scene
+
+
+def test_who_waits_at_a_queue_in_c_is_in_no_circle_for_a_receive_posted_early() -> None:
+    verdict = only(posted_early("batch = ready.get()").settle())
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (1,), "lock")
+    assert verdict.confidence == "confirmed"
+
+
+def test_a_circle_that_rests_on_a_receive_nobody_is_seen_in_is_no_more_than_suspected() -> None:
+    verdict = only(posted_early("engine.run(batch)").settle(10))
+    assert (verdict.kind, verdict.culprits) == ("cycle", ())
+    assert verdict.confidence == "suspect"
+    assert "rank 1 may wait in something else: no stack says where" in verdict.missing
+
+
+def test_a_circle_of_receives_that_are_sat_in_is_confirmed() -> None:
+    assert only(posted_early("posted.wait()").settle()).confidence == "confirmed"

@@ -54,9 +54,9 @@ def kernel(state: str = "S", syscall: str = "", wchan: str = "", file: str = "")
     ((frame("train.py:3", source="os.waitpid(pid, 0)"),), "child"),
     ((frame(f"{LIB}/subprocess.py:2047", "_wait"), frame(f"{TORCH}/_inductor/cpp_builder.py:3")),
      "compiling"),
-    ((frame("train.py:3", source='answer = input("go on? ")'),), "terminal"),
+    ((frame("train.py:3", source='answer = input("go on? ")'),), "input"),
     ((frame(f"{LIB}/cmd.py:126", "cmdloop"), frame(f"{LIB}/pdb.py:360", "interaction"),
-      frame("train.py:3")), "terminal"),
+      frame("train.py:3")), "input"),
     ((frame("pdb.py:8", source="x = input_of(7)"),), "unknown"),
     ((frame("train.py:3", source='store.get("seed")'),), "key"),
     ((frame("train.py:3", source='self._store.wait(["ready"])'),), "key"),
@@ -72,7 +72,7 @@ def test_stacks(frames: tuple[wire.TraceFrame, ...], kind: Kind) -> None:
     (kernel("S", "read", "", "pipe:[5]"), "pipe"),
     (kernel("R", "read", "", "pipe:[5]"), "computing"),
     (kernel("S", "write", "anon_pipe_write", "pipe:[5]"), "pipe"),
-    (kernel("S", "read", "wait_woken", "/dev/pts/0"), "terminal"),
+    (kernel("S", "read", "wait_woken", "/dev/pts/0"), "input"),
     (kernel("S", "wait4", "do_wait"), "child"),
     (kernel("S", "", "do_wait"), "child"),
     (kernel("S", "openat"), "file_io"),
@@ -95,11 +95,13 @@ def test_the_kernel_alone(process: wire.Process | None, kind: Kind) -> None:
 @pytest.mark.parametrize(("source", "process", "kind"), [
     ("handle.write(line)", kernel("S", "write", "anon_pipe_write", "pipe:[5]"), "pipe"),
     ("print(line)", kernel("S", "write", "anon_pipe_write", "pipe:[5]"), "pipe"),
-    ('input("go on?")', kernel("S", "read", "anon_pipe_read", "pipe:[5]"), "pipe"),
+    ("for line in sys.stdin:", kernel("S", "read", "anon_pipe_read", "pipe:[5]"), "input"),
     ("ready.wait([name])", kernel("S", "poll", "poll_schedule_timeout"), "key"),
     ("work.wait()", kernel("S", "futex", "futex_wait_queue"), "collective"),
     ("tool.wait()", kernel("S", "wait4", "do_wait"), "child"),
     ("handle.read()", kernel("S", "read", "", "/data/x"), "file_io"),
+    ("batch = ready.get()", kernel("S", "futex", "futex_wait_queue"), "lock"),
+    ("y = f(options.get(1))", kernel("R"), "computing"),
 ])  # fmt: skip
 def test_the_kernel_puts_right_what_a_line_seems_to_say(
     source: str, process: wire.Process, kind: Kind

@@ -205,7 +205,7 @@ def _at_place(view: RankView, now_ns: int) -> Absence | None:
 def _other_end(view: RankView, kind: places.Kind) -> str:
     """` pid 4711 (ffmpeg), state S`: children that it may wait for; else its pipe or terminal."""
     file = view.process.file if view.process is not None else ""
-    if kind in ("pipe", "terminal"):
+    if kind in ("pipe", "input"):
         return f" {places.system_call(view.process)} {file}" if file else ""
     if kind != "child" or view.look is None:
         return ""
@@ -225,7 +225,7 @@ def _step(view: RankView, place: Place) -> str:
         "backward": _top(dump, pid),
         "child": f"ps -o pid,stat,wchan:30,args --ppid {pid}",
         "pipe": f"who has its other end: ls -l /proc/[0-9]*/fd/* 2>/dev/null | grep -F {pipe}",
-        "terminal": f"answer it at its terminal, or take out what asks at {place.line}",
+        "input": f"answer it at its terminal, or take out what asks at {place.line}",
         "key": f"who has to set the key? look at {place.line}",
         "socket": f"ss -tnp | grep pid={pid}",
         "idle": f"send rank {view.rank} work; if it may be long in coming, give the group a longer"
@@ -328,7 +328,7 @@ _CAUSES: Final[dict[places.Kind, tuple[str, Layer]]] = {
     "idle": ("idle", "software"),
     "child": ("subprocess", "software"),
     "pipe": ("pipe", "software"),
-    "terminal": ("terminal", "software"),
+    "input": ("input", "software"),
     "key": ("store", "software"),
     "compiling": ("compiling", "software"),
     "importing": ("computing", "software"),
@@ -349,7 +349,7 @@ _VERBS: Final[dict[places.Kind, str]] = {
     "idle": "waits for work from outside the job, in an event loop or at a listening socket",
     "child": "waits for a process that it has started",
     "pipe": "waits for the other end of a pipe:",
-    "terminal": "waits for somebody to type",
+    "input": "waits for its input, or for somebody to type:",
     "key": "waits for a key of the store, which another rank has to set,",
     "compiling": "compiles",
     "importing": "imports a module",

@@ -17,7 +17,10 @@ EXPLAINED = 64
 
 
 _UNSEEN: Final[tuple[Progress, str]] = ("unknown", "")
-_IDLE: Final[tuple[Progress, str]] = ("unknown", "with nothing to do there is nothing to see")
+_AWAITING: Final[dict[str, tuple[Progress, str]]] = {
+    "idle": ("unknown", "with nothing to do there is nothing to see"),
+    "input": ("unknown", "whether anybody will type or send anything cannot be seen"),
+}
 """A server without work stands as still as one that hangs."""
 
 
@@ -89,7 +92,7 @@ def _kept(
 
 def _progress(view: RankView, cause: Absence, now_ns: int) -> tuple[Progress, str]:
     progress = progress_of(view, now_ns)
-    return _IDLE if progress[0] == "none" and cause.why.cause == "idle" else progress
+    return _AWAITING.get(cause.why.cause, progress) if progress[0] == "none" else progress
 
 
 def _is_coming(view: RankView) -> bool:

@@ -13,7 +13,6 @@ from frtop_tui.diagnosis import places
 from frtop_tui.job.model import RankView
 
 _QUEUES: Final = re.compile(r"/(queue|multiprocessing/queues|asyncio/queues)\.py$")
-_GET: Final = re.compile(r"\.get\(")
 _AT_WORK: Final = frozenset(
     ["backward", "collective", "compiling", "dataloader", "device", "file_io", "file_lock"]
 )
@@ -38,4 +37,4 @@ def _at_queue(stack: wire.ThreadStack) -> bool:
     for frame in stack.frames[:3]:
         if _QUEUES.search(frame.file):
             return places.bare_name(frame) == "get"
-    return bool(stack.frames and _GET.search(stack.frames[0].source))
+    return bool(stack.frames and places.GETS.search(stack.frames[0].source))

@@ -27,7 +27,7 @@ Kind = Literal[
     "idle",  # an event loop or a listening socket with nothing to do
     "child",  # waits for a process that it has started
     "pipe",  # at a full pipe that nobody reads, or an empty one that nobody writes to
-    "terminal",  # waits for somebody to type: a debugger, say
+    "input",  # waits for its standard input, or for somebody to type into a debugger
     "key",  # waits for a key of a store, outside of torch's own calls
     "compiling",
     "importing",
@@ -120,7 +120,7 @@ _FRAMES: Final[tuple[_Sign, ...]] = (
 """How deep a frame may lie, its file, its function, and what it means."""
 _OUTSIDE: Final[tuple[_Sign, ...]] = (
     _frame(r"/(subprocess|multiprocessing/popen_\w+)\.py$", "child", reach=4),
-    _frame(r"/python3[^/]*/(pdb|bdb|cmd|code)\.py$|/(IPython|ipdb|pdbpp)/", "terminal", reach=8),
+    _frame(r"/python3[^/]*/(pdb|bdb|cmd|code)\.py$|/(IPython|ipdb|pdbpp)/", "input", reach=8),
 )
 """The same, where none of `_FRAMES` is: compilers start processes, too."""
 _LEAVES: Final[tuple[_Sign, ...]] = (
@@ -134,11 +134,13 @@ _LEAVES: Final[tuple[_Sign, ...]] = (
 )
 """What the innermost frame means when nothing around it says more."""
 
+GETS: Final = re.compile(r"\.get\(")
+"""Asleep in a futex there, a thread waits at a queue in C, which has no frame of its own."""
 _SERVERS: Final = re.compile(r"/(asyncio/(base_events|runners|unix_events)|socketserver)\.py$")
 
 _LINES: Final[tuple[tuple[re.Pattern[str], Kind], ...]] = (
     (re.compile(r"\bsleep\s*\("), "sleeping"),
-    (re.compile(r"\binput\("), "terminal"),
+    (re.compile(r"\binput\(|\bsys\.stdin\b"), "input"),
     (re.compile(r"\bos\.wait\w*\("), "child"),
     (re.compile(r"store(\(\))?\.(wait|get|multi_get)\(", re.IGNORECASE), "key"),
     (re.compile(r"\b(flock|lockf)\("), "file_lock"),
@@ -191,7 +193,8 @@ def classify(stack: wire.ThreadStack | None, process: wire.Process | None = None
         return Place(_put_right(kind, leaf, process), line, leaf)
     if stack.active or stack.owns_gil:
         return Place("computing", line, leaf)
-    return Place(_kernel_kind(process), line, leaf, sure=False)
+    queued = bool(GETS.search(leaf.source)) and is_asleep_on_lock(process)
+    return Place(_kernel_kind(process), line, leaf, sure=queued)
 
 
 def place_line(frame: wire.TraceFrame) -> str:
@@ -238,7 +241,7 @@ def _put_right(kind: Kind, leaf: wire.TraceFrame, process: wire.Process | None) 
     if kind == "collective" and _line_kind(leaf) == kind:
         polls = system_call(process) in _POLL_CALLS
         return _other_end(process) or ("key" if polls else kind)
-    if kind in ("file_io", "lock", "socket", "terminal"):
+    if kind in ("file_io", "lock", "socket"):
         return _other_end(process) or kind
     return kind
 
@@ -253,7 +256,7 @@ def _other_end(process: wire.Process | None) -> Kind | None:
     if call in _STREAM_CALLS and process.file.startswith("pipe:"):
         return "pipe"
     if call in _STREAM_CALLS and process.file.startswith(_TERMINALS):
-        return "terminal"
+        return "input"
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.certainty import members_known
@@ -49,8 +50,22 @@ def cycle(frame: Frame, ring: Sequence[Point]) -> Verdict:
         left_s=min((s for p in ring if (s := p.left_s(frame.now_ns)) is not None), default=None),
         evidence=tuple(line for p in ring[:4] for line in wait_evidence(p, frame.now_ns)),
     )
+    guessed = _guessed(ring)
+    if guessed is not None:
+        text = f"{folded(guessed.waiting)} may wait in something else: no stack says where"
+        made = replace(made, missing=(text,))
     unsure = next((point for point in ring if not members_known(point)), None)
     return made if unsure is None else doubted(made, unsure)
+
+
+def _guessed(ring: Sequence[Point]) -> Point | None:
+    """A message that somebody in the circle is not known to sit in: it may be posted early."""
+    for point in ring:
+        awaited = {rank for other in ring for rank, at in other.onward.items() if at is point}
+        sides = [wait for wait in point.waits if wait.rank in awaited]
+        if point.op.p2p and sides and not any(wait.sure for wait in sides):
+            return point
+    return None
 
 
 def _odd_side(ring: Sequence[Point]) -> tuple[int, ...]:

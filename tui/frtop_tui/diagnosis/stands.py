@@ -30,7 +30,7 @@ _LONG: Final = frozenset(
         "idle",
         "child",
         "pipe",
-        "terminal",
+        "input",
         "key",
         "compiling",
         "importing",
