@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from diagnosis.scenes import Scene, frame, only
+from diagnosis.scenes import LOCK, MAIN, Scene, frame, only
 from frtop_tui.diagnosis.report import exit_status
+from frtop_tui.job.model import Verdict
 
 
 def test_one_against_three_that_need_each_other_is_the_odd_one() -> None:
@@ -68,3 +69,48 @@ def test_a_circle_that_rests_on_a_receive_nobody_is_seen_in_is_no_more_than_susp
 
 def test_a_circle_of_receives_that_are_sat_in_is_confirmed() -> None:
     assert only(posted_early("posted.wait()").settle()).confidence == "confirmed"
+
+
+def test_a_thread_in_an_op_of_its_own_need_not_be_what_the_main_thread_waits_for() -> None:
+    scene = Scene(4)
+    scene.group("statistics", range(4), "statistics")
+    scene.waits([0, 2, 3], "all_reduce", for_s=10)
+    scene.waits([1], "all_reduce", for_s=10, group="statistics", thread=MAIN + 7)
+    scene.at(1, *LOCK)
+    verdict = only(scene.settle(10))
+    assert (verdict.kind, verdict.culprits, verdict.confidence) == ("cycle", (1,), "suspect")
+    assert "rank 1 may wait in something else: no stack says where" in verdict.missing
+
+
+def different_tags(backend: str) -> tuple[Verdict, ...]:
+    scene = Scene(2, backend=backend)
+    scene.waits([0], "send", for_s=10, p2p=True, peer=1, tag=7)
+    scene.waits([1], "recv", for_s=10, p2p=True, peer=0, tag=3)
+    return scene.settle(10).verdicts
+
+
+def test_a_send_and_a_receive_of_different_tags_never_meet() -> None:
+    (verdict,) = different_tags("gloo")
+    assert (verdict.kind, verdict.parties) == ("cycle", ((0,), (1,)))
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
+    assert "rank 0 sends with tag 7 what rank 1 receives with tag 3" in verdict.why.text
+    assert verdict.next == "give a send and its receive the same tag"
+
+
+def test_nccl_knows_no_tags() -> None:
+    assert {verdict.kind for verdict in different_tags("nccl")} == {"undecided"}
+
+
+def test_a_message_sent_early_does_not_tell_that_its_sender_is_there() -> None:
+    """Of gloo's asynchronous sends it is known that they are over only once they are waited for.
+
+    Both halves are there, and nothing is missing: it is not what rank 0 waits for.
+    """
+    scene = Scene(3)
+    scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
+    scene.waits([1], "send", for_s=12, p2p=True, peer=0, sync=False)
+    scene.waits([1], "recv", for_s=10, p2p=True, peer=2)
+    scene.sleeps(2)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), "sleeping")
+    assert verdict.confidence == "confirmed"

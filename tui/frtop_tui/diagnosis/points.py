@@ -260,8 +260,24 @@ class Points:
         if view is None:
             return [peer], _Sorting((peer,), None)
         # Its half may be among those that were left out.
-        there = view.pending_more > 0 or any(_answers(other, point, rank) for other in view.pending)
+        there = view.pending_more > 0 or any(
+            _answers(other, point, rank) and not self._has_left(peer, other)
+            for other in view.pending
+        )
         return ([] if there else [peer]), _Sorting((peer,), None)
+
+    def _has_left(self, rank: int, half: wire.Op) -> bool:
+        """Whether a rank waits elsewhere since it issued its half of a message.
+
+        Nobody may have looked yet whether that is complete, and if the other half is there
+        as well, it is: then another message is awaited.
+        """
+        wait = self._survey.waits.get(rank)
+        if wait is None or half.sync or not wait.sure or wait.side:
+            return False
+        # Which one of several messages is waited for late is a guess.
+        known = wait.op.sync or not wait.op.p2p
+        return known and wait.op.sequence > half.sequence
 
     def _has_pending(self, rank: int, group: wire.Group) -> bool:
         view = self._survey.views[rank]
@@ -333,7 +349,15 @@ def _answers(other: wire.Op, point: Point, rank: int) -> bool:
     if other.signature is None or not other.p2p:
         return False
     opposite = ("recv" in point.kind) != ("recv" in other.signature.kind)
-    return opposite and other.signature.peer in (rank, None)
+    return opposite and other.signature.peer in (rank, None) and not tags_differ(point, other)
+
+
+def tags_differ(point: Point, other: wire.Op) -> bool:
+    """Whether a send and a receive never meet, as one has another tag; NCCL knows no tags."""
+    mine, theirs = point.op.signature, other.signature
+    if mine is None or theirs is None or point.group is None or "nccl" in point.group.backend:
+        return False
+    return None not in (mine.tag, theirs.tag) and mine.tag != theirs.tag
 
 
 def _kind(op: wire.Op) -> str:

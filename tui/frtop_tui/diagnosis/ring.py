@@ -9,6 +9,7 @@ from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.certainty import members_known
 from frtop_tui.diagnosis.phrases import group_key, op_text, wait_evidence
 from frtop_tui.diagnosis.point import Point
+from frtop_tui.diagnosis.points import tags_differ
 from frtop_tui.diagnosis.verdict import doubted
 from frtop_tui.job.model import Frame, OpName, Verdict, Why
 from frtop_tui.job.naming import folded
@@ -26,7 +27,8 @@ def cycle(frame: Frame, ring: Sequence[Point]) -> Verdict:
     waits = [f"{folded(ranks)} in {op_text(point)}" for ranks, point in sides]
     messages = any(point.op.p2p for point in ring)
     odd = _odd_side(ring)
-    order = (
+    tags = _tags(ring)
+    order = tags or (
         "sends and receives meet in the wrong order"
         if messages
         else "groups are used in different orders"
@@ -40,9 +42,7 @@ def cycle(frame: Frame, ring: Sequence[Point]) -> Verdict:
         parties=tuple(ranks for ranks, _ in sides),
         headline=f"they wait for each other: {', '.join(waits[:3])}",
         why=Why("cycle", "software", f"each needs the other first: {order}{more}"),
-        next="pair each send with a receive: on one of them the other first, or batch_isend_irecv"
-        if messages
-        else _order_step(odd, sides[0][0], sides[-1][0]),
+        next=_pair_step(tags) if messages else _order_step(odd, sides[0][0], sides[-1][0]),
         victims=fold(rank for ranks, _ in sides for rank in ranks if rank not in odd),
         group=group_key(sides[0][1].group),
         op=OpName(sides[0][1].kind, sides[0][1].number),
@@ -59,11 +59,16 @@ def cycle(frame: Frame, ring: Sequence[Point]) -> Verdict:
 
 
 def _guessed(ring: Sequence[Point]) -> Point | None:
-    """A message that somebody in the circle is not known to sit in: it may be posted early."""
+    """Where somebody in the circle is not known to sit.
+
+    A message may be posted early, and another thread's op need not be what the main one,
+    which waits for some thread or other, waits for.
+    """
     for point in ring:
         awaited = {rank for other in ring for rank, at in other.onward.items() if at is point}
         sides = [wait for wait in point.waits if wait.rank in awaited]
-        if point.op.p2p and sides and not any(wait.sure for wait in sides):
+        guess = point.op.p2p or all(wait.behind for wait in sides)
+        if guess and sides and not any(wait.sure for wait in sides):
             return point
     return None
 
@@ -78,6 +83,30 @@ def _odd_side(ring: Sequence[Point]) -> tuple[int, ...]:
     everybody = most | rest
     needed = not any(point.op.p2p or everybody.difference(point.members) for point in ring)
     return tuple(sorted(rest)) if needed and len(most) > len(rest) else ()
+
+
+def _tags(ring: Sequence[Point]) -> str:
+    """What is wrong between a send and a receive that would meet but for their tags."""
+    if not any(point.op.p2p for point in ring):
+        return ""
+    for sender in ring:
+        for receiver in ring:
+            out, into = sender.op.signature, receiver.op.signature
+            if out is None or into is None or "send" not in out.kind or "recv" not in into.kind:
+                continue
+            meet = (out.peer, into.peer) == (receiver.waits[0].rank, sender.waits[0].rank)
+            if meet and tags_differ(receiver, sender.op):
+                return (
+                    f"rank {into.peer} sends with tag {out.tag} what"
+                    f" rank {out.peer} receives with tag {into.tag}"
+                )
+    return ""
+
+
+def _pair_step(tags: str) -> str:
+    if tags:
+        return "give a send and its receive the same tag"
+    return "pair each send with a receive: on one of them the other first, or batch_isend_irecv"
 
 
 def _order_step(odd: Sequence[int], first: Sequence[int], last: Sequence[int]) -> str:

@@ -30,6 +30,7 @@ class Wait:
     """One rank blocked in one op, since when (operator's clock), and how sure that is.
 
     `side` means that another thread than the main one waits: the rank itself goes on.
+    `behind` means that the main thread waits for some thread, most likely that one.
     `undated` means that nothing tells for how long: out of a dump, say, of unknown age.
     """
 
@@ -38,6 +39,7 @@ class Wait:
     since_ns: int
     sure: bool = True
     side: bool = False
+    behind: bool = False
     undated: bool = False
     group: wire.Group | None = None  # as the rank knows it
 
@@ -108,7 +110,7 @@ def wait_of(view: RankView) -> Wait | None:
     place = main_place(view)
     if sitting is not None and place is not None and place.kind == "lock" and place.sure:
         # The main thread waits for another one, a checkpoint's say, that sits in an op.
-        return replace(sitting, side=False, sure=False)
+        return replace(sitting, side=False, sure=False, behind=True)
     return _asynchronous_wait(view, place) or sitting
 
 
