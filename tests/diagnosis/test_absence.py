@@ -565,3 +565,15 @@ def test_number_and_group_are_left_out_where_counting_is_relative() -> None:
     assert verdict.op is not None
     assert verdict.op.number is None
     assert "#" not in " ".join([verdict.headline, *verdict.evidence])
+
+
+def test_who_waits_for_a_key_of_the_store_is_kept_by_who_may_have_to_set_it() -> None:
+    scene = Scene(4)
+    scene.waits([0], "all_reduce", for_s=10)
+    for rank in (1, 2):
+        scene.at(rank, frame("train.py:33", source="store.wait(keys)"))
+        scene.kernel(rank, "S", "poll", "poll_schedule_timeout")
+    scene.sleeps(3)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.why.cause) == ((3,), "sleeping")
+    assert "ranks 1-2 not there either: kept by a lock or a store" in verdict.evidence

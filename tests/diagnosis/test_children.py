@@ -48,7 +48,7 @@ def test_who_waits_for_the_file_that_another_compiles_into_is_not_blamed_while_t
         found = scene.settle(0.5)
     verdict = only(found)
     assert (verdict.culprits, verdict.why.cause, verdict.progress) == ((2,), "compiling", "active")
-    assert "rank 3 not there either: at a file that is locked" in verdict.evidence
+    assert "rank 3 not there either: kept by a lock or a store" in verdict.evidence
     scene.kernel(2)
     verdicts = scene.settle(6).verdicts
     assert {v.culprits: v.why.cause for v in verdicts} == {(2,): "compiling", (3,): "lock"}

@@ -79,7 +79,7 @@ def test_a_thread_in_an_op_of_its_own_need_not_be_what_the_main_thread_waits_for
     scene.at(1, *LOCK)
     verdict = only(scene.settle(10))
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("cycle", (1,), "suspect")
-    assert "rank 1 may wait in something else: no stack says where" in verdict.missing
+    assert "rank 1 may wait for another thread than the one in the op" in verdict.missing
 
 
 def different_tags(backend: str) -> tuple[Verdict, ...]:
@@ -95,6 +95,17 @@ def test_a_send_and_a_receive_of_different_tags_never_meet() -> None:
     assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
     assert "rank 0 sends with tag 7 what rank 1 receives with tag 3" in verdict.why.text
     assert verdict.next == "give a send and its receive the same tag"
+
+
+def test_tags_are_told_of_receives_in_a_circle_whose_sends_are_pending() -> None:
+    scene = Scene(2)
+    scene.waits([0, 1], "send", for_s=11, p2p=True, sync=False, peer=1, tag=7)
+    scene.actors[1].pending.clear()
+    scene.waits([0], "recv", for_s=10, p2p=True, peer=1, tag=3)
+    scene.waits([1], "recv", for_s=10, p2p=True, peer=0, tag=3)
+    verdict = only(scene.settle(10))
+    assert (verdict.kind, verdict.parties) == ("cycle", ((0,), (1,)))
+    assert "rank 0 sends with tag 7 what rank 1 receives with tag 3" in verdict.why.text
 
 
 def test_nccl_knows_no_tags() -> None:

@@ -53,6 +53,7 @@ def blame(views: Mapping[int, RankView], absent: Sequence[int], now_ns: int) -> 
     Only a few are looked at closely. Who is absent for the same cause as one that gets
     nowhere is blamed with it, unless it is seen to move. Who waits for a locked file is not
     blamed while another one moves: that may hold the lock, as who compiles for all of a host.
+    Nor who waits for a key of the store, as long as somebody is elsewhere, who may have to set it.
     Nor is who is seen in a collective for the first time, on its way into the op as it seems.
     Of very many absent ranks only the first are looked into.
     """
@@ -83,11 +84,13 @@ def blame(views: Mapping[int, RankView], absent: Sequence[int], now_ns: int) -> 
 def _kept(
     views: Mapping[int, RankView], progress: Mapping[int, tuple[Progress, str]]
 ) -> tuple[int, ...]:
-    """Those at a locked file, if another one moves."""
+    """Those at a locked file, if another one moves, and at a store, if another one is not."""
     places = {rank: main_place(views[rank]) for rank in progress}
-    locked = [rank for rank, at in places.items() if at is not None and at.kind == "file_lock"]
-    moves = any(progress[rank][0] == "active" for rank in progress.keys() - {*locked})
-    return tuple(sorted(locked)) if moves else ()
+    locked = {rank for rank, at in places.items() if at is not None and at.kind == "file_lock"}
+    keyed = {rank for rank, at in places.items() if at is not None and at.kind == "key"}
+    elsewhere = progress.keys() - locked - keyed
+    moves = any(progress[rank][0] == "active" for rank in elsewhere)
+    return tuple(sorted((locked if moves else set()) | (keyed if elsewhere else set())))
 
 
 def _progress(view: RankView, cause: Absence, now_ns: int) -> tuple[Progress, str]:

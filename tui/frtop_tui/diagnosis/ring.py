@@ -27,7 +27,7 @@ def cycle(frame: Frame, ring: Sequence[Point]) -> Verdict:
     waits = [f"{folded(ranks)} in {op_text(point)}" for ranks, point in sides]
     messages = any(point.op.p2p for point in ring)
     odd = _odd_side(ring)
-    tags = _tags(ring)
+    tags = _tags(frame, ring)
     order = tags or (
         "sends and receives meet in the wrong order"
         if messages
@@ -53,6 +53,8 @@ def cycle(frame: Frame, ring: Sequence[Point]) -> Verdict:
     guessed = _guessed(ring)
     if guessed is not None:
         text = f"{folded(guessed.waiting)} may wait in something else: no stack says where"
+        if not guessed.op.p2p:
+            text = f"{folded(guessed.waiting)} may wait for another thread than the one in the op"
         made = replace(made, missing=(text,))
     unsure = next((point for point in ring if not members_known(point)), None)
     return made if unsure is None else doubted(made, unsure)
@@ -85,20 +87,20 @@ def _odd_side(ring: Sequence[Point]) -> tuple[int, ...]:
     return tuple(sorted(rest)) if needed and len(most) > len(rest) else ()
 
 
-def _tags(ring: Sequence[Point]) -> str:
+def _tags(frame: Frame, ring: Sequence[Point]) -> str:
     """What is wrong between a send and a receive that would meet but for their tags."""
-    if not any(point.op.p2p for point in ring):
-        return ""
-    for sender in ring:
-        for receiver in ring:
-            out, into = sender.op.signature, receiver.op.signature
-            if out is None or into is None or "send" not in out.kind or "recv" not in into.kind:
-                continue
-            meet = (out.peer, into.peer) == (receiver.waits[0].rank, sender.waits[0].rank)
-            if meet and tags_differ(receiver, sender.op):
+    for point in ring:
+        into, receiver = point.op.signature, point.waits[0].rank
+        view = frame.ranks.get(into.peer) if into is not None and into.peer is not None else None
+        if into is None or view is None or "recv" not in into.kind:
+            continue
+        for op in view.pending:
+            out = op.signature
+            meet = out is not None and "send" in out.kind and out.peer == receiver
+            if meet and out is not None and tags_differ(point, op):
                 return (
-                    f"rank {into.peer} sends with tag {out.tag} what"
-                    f" rank {out.peer} receives with tag {into.tag}"
+                    f"rank {view.rank} sends with tag {out.tag} what"
+                    f" rank {receiver} receives with tag {into.tag}"
                 )
     return ""
 

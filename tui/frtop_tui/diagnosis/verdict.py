@@ -59,7 +59,7 @@ def not_entered(
     if blame.moving:
         evidence.append(f"{folded(blame.moving)} not there either, but moving")
     if blame.kept:
-        evidence.append(f"{folded(blame.kept)} not there either: at a file that is locked")
+        evidence.append(f"{folded(blame.kept)} not there either: kept by a lock or a store")
     if blame.unknown:
         evidence.append(f"{folded(blame.unknown)} not there either; whether they move is not known")
     return Verdict(
