@@ -230,7 +230,8 @@ def same(one: Judgement, other: Judgement) -> None:
 def remembered(memory: Memory) -> list[object]:
     """All that is in a memory, to be compared."""
     kept = (memory.suspicions, memory.found, memory.inquiry)
-    return [memory.job, memory.before, memory.health, memory.since_ns, *map(vars, kept)]
+    told = [memory.job, memory.before, memory.health, memory.since_ns, memory.taken_back]
+    return [*told, *map(vars, kept)]
 
 
 WORDS: Final = (

@@ -22,6 +22,7 @@ from frtop_tui.diagnosis.points import Point, Points
 from frtop_tui.diagnosis.reasoning import Case
 from frtop_tui.diagnosis.story import Before, last_said, story
 from frtop_tui.diagnosis.survey import Survey
+from frtop_tui.diagnosis.taken_back import TakenBack, called_hung
 from frtop_tui.job.model import Frame, Health, Verdict
 from frtop_tui.job.naming import JobKey, job_key
 
@@ -52,6 +53,7 @@ class Memory:
     found: Found = field(default_factory=Found)
     partings: Partings = field(default_factory=Partings)
     inquiry: Inquiry = field(default_factory=Inquiry)
+    taken_back: TakenBack = field(default_factory=TakenBack)
     before: Before | None = None
     health: Health | None = None
     since_ns: int = 0
@@ -65,7 +67,7 @@ class Engine:
         self._begin()
 
     def _begin(self) -> None:
-        self._survey = Survey()
+        self._survey = Survey(self.memory.taken_back)
         self._points = Points(self._survey)
         self._light = Light(self._survey)
         self._now_ns = 0
@@ -82,7 +84,7 @@ class Engine:
         by_stacks = judged_by_stacks(frame)
         if by_stacks is not None:
             return Judgement(by_stacks)
-        if frame.now_ns < self._now_ns:
+        if memory.taken_back.listen(frame.ranks) or frame.now_ns < self._now_ns:
             self._begin()  # what time made of waits is kept as well, and does not go back
         self._now_ns = frame.now_ns
         parted = memory.partings.judge(frame)
@@ -92,6 +94,9 @@ class Engine:
         case = Case(frame, self._survey, self._points, memory.suspicions, memory.found)
         found = (*case.verdicts(), *parted.verdicts)[:MOST_VERDICTS]
         memory.suspicions.forget(frame.now_ns)
+        for verdict in called_hung(found):
+            ripe = self._points.ripe(frame.now_ns)
+            memory.taken_back.say(self._points.awaiting(verdict.culprits, ripe))
         late = {
             rank: verdict.since_ns
             for verdict in reversed(found)

@@ -31,6 +31,7 @@ class Wait:
 
     `side` means that another thread than the main one waits: the rank itself goes on.
     `behind` means that the main thread waits for some thread, most likely that one.
+    `misled` means that by the usual wait there something was called a hang that was none.
     `undated` means that nothing tells for how long: out of a dump, say, of unknown age.
     """
 
@@ -40,8 +41,14 @@ class Wait:
     sure: bool = True
     side: bool = False
     behind: bool = False
+    misled: bool = False
     undated: bool = False
     group: wire.Group | None = None  # as the rank knows it
+
+    @property
+    def patience_ns(self) -> int:
+        """How long it may last before it is out of the ordinary."""
+        return patience_ns(self.op, self.group, misled=self.misled)
 
     def has_lasted(self, least_ns: int, now_ns: int) -> bool:
         """Whether it is at least so old; what is undated may be."""
@@ -53,9 +60,10 @@ def has_history(op: wire.Op) -> bool:
     return not op.pseudo and op.usual_count >= HISTORY
 
 
-def patience_ns(op: wire.Op, group: wire.Group | None) -> int:
+def patience_ns(op: wire.Op, group: wire.Group | None, *, misled: bool = False) -> int:
     """How long a wait for this op may last before it is out of the ordinary."""
     patience = max(AT_LEAST_NS, 5 * op.usual_ns) if has_history(op) else WITHOUT_HISTORY_NS
+    patience = max(patience, WITHOUT_HISTORY_NS) if misled else patience
     timeout = timeout_ns(op, group)
     return min(patience, timeout // 3) if timeout else patience
 

@@ -1,0 +1,90 @@
+"""Hangs that were none: where a rank was called hung, and came after all.
+
+How long a call site usually waits is one number for all its peers and groups. A worker that
+takes its time in every round is out of the ordinary there each time; it is said once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from frtop_tui.diagnosis.point import Point
+from frtop_tui.diagnosis.waiting import Wait
+from frtop_tui.job.model import RankView, Verdict
+
+MOST: Final = 512
+"""More sites are not remembered."""
+_WELL: Final = frozenset({"moving", "blocked", "late"})
+_SURE: Final = frozenset({"stopped", "gil"})
+"""Whatever became of it, it was no slow worker."""
+
+Key = tuple[object, ...]
+
+
+class _Said(NamedTuple):
+    """The wait for which somebody was called hung: whose, and in which op."""
+
+    rank: int
+    sequence: int
+
+
+@dataclass(slots=True)
+class TakenBack:
+    """Call sites, by group and peer, where the usual wait has misled."""
+
+    sites: dict[Key, None] = field(default_factory=dict)
+    _said: dict[Key, _Said] = field(default_factory=dict)
+
+    def listen(self, ranks: Mapping[int, RankView]) -> bool:
+        """Whether something turns out to have been no hang."""
+        over = {key: one for key, one in self._said.items() if not _goes_on(ranks, one)}
+        before = len(self.sites)
+        for key, one in over.items():
+            del self._said[key]
+            view = ranks.get(one.rank)
+            if view is not None and view.posture in _WELL and len(self.sites) < MOST:
+                self.sites[key] = None
+        return len(self.sites) > before
+
+    def say(self, points: Iterable[Point]) -> None:
+        """Somebody is called hung, for whom these points wait."""
+        for point in points:
+            key = _key(point.oldest)
+            if key is not None and len(self._said) < MOST:
+                self._said[key] = _Said(point.oldest.rank, point.oldest.op.sequence)
+
+    def misled(self, wait: Wait) -> bool:
+        """Whether what is usual there has been called a hang."""
+        return bool(self.sites) and _key(wait) in self.sites
+
+
+def called_hung(verdicts: Collection[Verdict]) -> list[Verdict]:
+    """Those that say so of somebody who has not come, and may come yet."""
+    return [
+        verdict
+        for verdict in verdicts
+        if verdict.kind == "not_entered"
+        and verdict.confidence == "confirmed"
+        and verdict.progress == "none"
+        and verdict.why.cause not in _SURE
+    ]
+
+
+def _key(wait: Wait) -> Key | None:
+    op, group = wait.op, wait.group
+    if op.site is None or group is None or op.pseudo:
+        return None
+    site = (op.site.file, op.site.line, group.name, group.ranks)
+    if not op.p2p:
+        return site
+    return (*site, wait.rank, op.signature.peer if op.signature is not None else None)
+
+
+def _goes_on(ranks: Mapping[int, RankView], said: _Said) -> bool:
+    view = ranks.get(said.rank)
+    if view is None or view.ending is not None:
+        return False
+    unheard = view.posture == "unheard" or view.pending_more > 0
+    return unheard or any(op.sequence == said.sequence for op in view.pending)
