@@ -25,17 +25,12 @@ from frtop_tui.diagnosis.meeting import met_in_vain
 from frtop_tui.diagnosis.memory import Found, Suspicions, look_stamp
 from frtop_tui.diagnosis.moments import EARLY_NS
 from frtop_tui.diagnosis.point import crowd
-from frtop_tui.diagnosis.points import (
-    Point,
-    Points,
-    front_number,
-    in_order,
-    local_number,
-)
+from frtop_tui.diagnosis.points import Point, Points, front_number, in_order, local_number
 from frtop_tui.diagnosis.progress import progress_of
 from frtop_tui.diagnosis.ring import cycle, is_early
 from frtop_tui.diagnosis.signatures import NEAR, Disagreement
 from frtop_tui.diagnosis.survey import Survey
+from frtop_tui.diagnosis.tempo import may_come_back
 from frtop_tui.job.model import Frame, RankView, Verdict
 from frtop_tui.job.naming import folded
 
@@ -337,7 +332,8 @@ class Case:
         confirmed = self._confirmed(verdict, key, stamp)
         if verdict.progress == "unknown" and _is_second_look_due(views):
             return verdict  # that it is there is sure; whether it gets anywhere soon will be
-        return confirmed
+        stalled = verdict.progress == "none" and verdict.why.cause not in _CERTAIN
+        return verdict if stalled and may_come_back(views[0], self._now) else confirmed
 
     def _confirmed(self, verdict: Verdict, key: tuple[object, ...], stamp: int | None) -> Verdict:
         if stamp is not None and self._suspicions.confirms(key, stamp, self._now):

@@ -1,0 +1,35 @@
+"""A rank that is slow once is not hung: its own rhythm tells how long to wait for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnosis.scenes import Scene, only
+from frtop_tui.job.model import Frame
+
+
+def asleep(*, step_s: float, for_s: float) -> Frame:
+    """Rank 2 sleeps since `for_s`, and 4 s more, in a job that issues an op every `step_s`."""
+    scene = Scene(4)
+    for number in range(16):
+        scene.does(range(4), "all_reduce", ago=for_s + step_s * (16 - number))
+    scene.waits([0, 1, 3], "all_reduce", for_s=for_s)
+    scene.sleeps(2)
+    return scene.settle()
+
+
+@pytest.mark.parametrize(("step_s", "for_s", "hung"), [
+    (0.02, 4, True),
+    (0.5, 5, False),  # not twenty steps yet
+    (0.5, 6, True),
+    (6, 1, False),
+    (6, 3, True),  # however slow the job: not for longer than twelve seconds
+])  # fmt: skip
+def test_hung_is_said_after_twenty_steps_or_some_seconds(
+    step_s: float, for_s: float, hung: bool
+) -> None:
+    frame = asleep(step_s=step_s, for_s=for_s)
+    verdict = only(frame)
+    assert (verdict.culprits, verdict.why.cause) == ((2,), "sleeping")
+    assert (verdict.confidence == "confirmed") is hung
+    assert (frame.health == "hung") is hung
