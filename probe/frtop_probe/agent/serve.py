@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import resource
 import sys
@@ -147,4 +148,6 @@ def _settle() -> None:
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (min([MEMORY, *known]), hard))
     os.umask(0o077)
+    # A child that is given up is now and then reaped before asyncio looks: that is no news.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     os.chdir("/")
