@@ -406,6 +406,22 @@ def test_an_early_exit_that_broke_some_while_others_still_wait_is_one_verdict() 
     assert verdict.headline.endswith("rank 0 waits, ranks 1,3 lost their connections to it")
 
 
+def test_who_left_a_pipeline_early_is_named_by_the_message_that_it_did_not_take() -> None:
+    scene = Scene(3)
+    scene.ends(2, exit_code=0, clean=True, ago=2.2)
+    scene.waits([1], "send", for_s=2.4, p2p=True, peer=2)
+    scene.waits([0], "send", for_s=2.3, p2p=True, peer=1)
+    for rank in (0, 1):  # what raises is over as well
+        scene.actors[rank].pending.clear()
+    breaks(scene, [1], ago=2.1)
+    breaks(scene, [0], ago=1.9)
+    for rank, ago in ((1, 2.0), (0, 1.8)):
+        scene.ends(rank, exit_code=1, ago=ago)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("dead", (2,), "exited")
+    assert verdict.victims == "0-1"
+
+
 def test_a_receive_left_behind_is_no_wait_for_somebody_who_left() -> None:
     scene = Scene(2)
     scene.waits([0], "recv", for_s=5, sync=False, p2p=True, peer=1)

@@ -35,6 +35,7 @@ def kernel(state: str = "S", syscall: str = "", wchan: str = "", file: str = "")
     ((frame("train.py:3", source="work.wait()"),), "collective"),
     ((frame("train.py:3", source="for handle in handles: handle.wait()"),), "collective"),
     ((frame("train.py:3", source="[req.wait() for req in requests]"),), "collective"),
+    ((frame("train.py:3", source="while not work.is_completed(): sleep(0.01)"),), "collective"),
     ((frame("train.py:3", source="total += loss.item()"),), "device"),
     ((frame("/usr/lib/python3.11/threading.py:622", "wait"), frame("train.py:3")), "lock"),
     ((frame("train.py:3", source="with self.lock:"),), "lock"),

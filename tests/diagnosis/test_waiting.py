@@ -586,3 +586,15 @@ def test_a_wait_that_was_out_of_the_ordinary_before_a_moment_of_silence_stays_so
     scene.settle(1)
     scene.pass_time(2)
     assert only(scene.engine.judge(scene.frame()).frame).culprits == (2,)
+
+
+def test_who_asks_again_and_again_whether_an_op_is_complete_waits_for_it() -> None:
+    scene = Scene(4)
+    for rank in (0, 2, 3):
+        scene.waits([rank], "all_reduce", for_s=20, sync=False)
+        scene.at(rank, frame("train.py:21", source="while not work.is_completed(): sleep(0.01)"))
+        scene.kernel(rank, "S", "clock_nanosleep", "hrtimer_nanosleep")
+    scene.sleeps(1)
+    verdict = only(scene.settle(6))
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (1,), "sleeping")
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "none")

@@ -40,7 +40,23 @@ def _just_behind(frame: Frame, victims: set[int]) -> dict[int, Missed]:
         for rank in members:
             if rank not in victims and front_number(views[rank], known) < furthest:
                 behind.setdefault(rank, Missed(known, kind, furthest))
-    return behind
+    return behind or _not_met(frame, victims)
+
+
+def _not_met(frame: Frame, victims: set[int]) -> dict[int, Missed]:
+    """Who left in good order, and should have been at the other end of a victim's last op."""
+    views = frame.ranks
+    found: dict[int, Missed] = {}
+    for view in (views[rank] for rank in sorted(victims)):
+        front = max(view.fronts.values(), key=lambda front: front.issued_ns, default=None)
+        last = front.last if front is not None else None
+        group = view.groups.get(last.group) if last is not None else None
+        if last is None or group is None or not last.p2p or last.signature is None:
+            continue
+        peer = last.signature.peer
+        if peer is not None and peer in views and views[peer].posture == "done":
+            found.setdefault(peer, Missed(group, kind_of(last), 0))
+    return found
 
 
 def _sat_in_op(view: RankView) -> bool:

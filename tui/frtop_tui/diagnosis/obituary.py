@@ -66,7 +66,7 @@ def exited(
         op, group = OpName(point.kind, point.number), point.group
     elif missed is not None:
         before = f" before {missed.text}"
-        op, group = OpName(missed.kind, missed.number), missed.group
+        op, group = OpName(missed.kind, missed.number or None), missed.group
     many = len(ranks) > len(victims)
     evidence = [
         f"rank {rank} ended {duration(age)} ago" for rank, age in zip(ranks, ages, strict=True)

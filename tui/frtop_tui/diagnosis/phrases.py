@@ -29,7 +29,8 @@ class Missed:
     @property
     def text(self) -> str:
         label = group_label(self.group.name, self.group.description)
-        return f"{self.kind} #{self.number} of {label}"
+        number = f" #{self.number}" if self.number else ""  # messages have none
+        return f"{self.kind}{number} of {label}"
 
 
 def op_text(point: Point) -> str:

@@ -139,6 +139,7 @@ GETS: Final = re.compile(r"\.get\(")
 _SERVERS: Final = re.compile(r"/(asyncio/(base_events|runners|unix_events)|socketserver)\.py$")
 
 _LINES: Final[tuple[tuple[re.Pattern[str], Kind], ...]] = (
+    (re.compile(r"\.is_completed\("), "collective"),  # asks again and again
     (re.compile(r"\bsleep\s*\("), "sleeping"),
     (re.compile(r"\binput\(|\bsys\.stdin\b"), "input"),
     (re.compile(r"\bos\.wait\w*\("), "child"),

@@ -31,6 +31,7 @@ from frtop_tui.diagnosis.ring import cycle, is_early
 from frtop_tui.diagnosis.signatures import NEAR, Disagreement
 from frtop_tui.diagnosis.survey import Survey
 from frtop_tui.diagnosis.tempo import may_come_back
+from frtop_tui.diagnosis.waiting import patience_ns
 from frtop_tui.job.model import Frame, RankView, Verdict
 from frtop_tui.job.naming import folded
 
@@ -90,14 +91,16 @@ class Case:
     def uneven(self) -> list[int]:
         """Ranks of groups that stand still unevenly without a word of completion.
 
-        Such are the ops of devices: only stacks tell who waits.
+        Such are the ops of devices, and those of which a program asks again and again
+        whether they are complete: only stacks tell who waits.
         """
         found: list[int] = []
         for group in self.frame.groups:
             last = group.last
-            if not group.exact or not group.late or last is None or last.tracked:
+            if last is None or not (group.exact and group.late) or (last.tracked and last.done_ns):
                 continue
-            if group.idle_s(self._now) * 1e9 > EARLY_NS:
+            patience = patience_ns(last, None) if last.tracked else EARLY_NS
+            if group.idle_s(self._now) * 1e9 > patience:
                 late = set(group.late)
                 ahead = [rank for rank in group.members if rank not in late]
                 found += [*group.late[:4], *ahead[:4]]
