@@ -1,0 +1,29 @@
+"""The last stage of a pipeline has too few batches and leaves; the others lose connections."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case((Truth(("dead",), culprits=(2,), causes=("exited",)),), ranks=3, modes=("sync",))
+
+
+def main() -> None:
+    job = join()
+    activation = torch.ones(1_000_000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if job.rank == 2 and step == 40:
+            job.frozen()
+            return
+        if job.rank > 0:
+            dist.recv(activation, job.rank - 1)
+        if job.rank < 2:
+            dist.send(activation, job.rank + 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Rank 0 asks again and again whether its pair is through, in which rank 1 sleeps."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case, Truth
+
+CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),))
+
+
+def main() -> None:
+    job = join()
+    pair = dist.new_group([0, 1])
+    gradient = torch.ones(1000)
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 1:
+            job.frozen()
+            time.sleep(3600)
+        if job.rank < 2:
+            work = dist.all_reduce(gradient, group=pair, async_op=True)
+            while work is not None and not work.is_completed():
+                pass
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()
