@@ -18,7 +18,8 @@ FEWEST: Final = 8
 
 def may_come_back(view: RankView, now_ns: int) -> bool:
     """Whether a rank that gets nowhere has been so for no longer than a slow step may take."""
-    if view.look is None or len(view.look.ops) < FEWEST:
+    # A dump does not tell when it was written, so it cannot tell how long that is ago.
+    if view.dumped or view.look is None or len(view.look.ops) < FEWEST:
         return False
     issued = sorted(op.issued_ns for op in view.look.ops)
     # The longest pause but one: a single one may have been a checkpoint, or the start.
