@@ -14,8 +14,8 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -132,6 +132,19 @@ class Cluster:
         pid = self.agent(node)
         os.kill(pid, signal.SIGKILL)
         return pid
+
+    @contextmanager
+    def between_steps(self) -> Iterator[None]:
+        """Inside, no rank is in an op, or begins one."""
+        pause = self.folder / "pause"
+        pause.touch()
+        self.until(
+            lambda: len(list(self.folder.glob("paused.*"))) == len(self.nodes), 20, "all pause"
+        )
+        try:
+            yield
+        finally:
+            pause.unlink()
 
     def past_start(self) -> None:
         """Until the job has a history: what is a usual wait there is known by then."""

@@ -1,7 +1,7 @@
 """Trains until a file says that one rank shall hang: it then reads a pipe nobody writes to.
 
 Truth: the rank named on the command line has not entered the next all_reduce, because it
-reads FOLDER/shard; the others wait for it.
+reads FOLDER/shard; the others wait for it. While there is FOLDER/pause, nobody begins a step.
 """
 
 import sys
@@ -21,6 +21,9 @@ def main() -> None:
     gradient = torch.ones(1000)
     while True:
         time.sleep(STEP_S)
+        while (folder / "pause").exists():
+            (folder / f"paused.{dist.get_rank()}").touch()
+            time.sleep(0.01)
         if dist.get_rank() == culprit and (folder / "hang").exists():
             (folder / "shard").read_bytes()
         dist.all_reduce(gradient)
