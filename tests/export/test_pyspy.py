@@ -109,7 +109,7 @@ class Jobs:
 
 
 def _lines(taken: Taken) -> list[tuple[str, int]]:
-    main = next(thread for thread in taken[1] if thread.name == "MainThread")
+    (main,) = (thread for thread in taken[1] if thread.name == "MainThread")
     return [(frame.function, frame.line) for frame in main.frames]
 
 
@@ -291,6 +291,13 @@ def test_where_nobody_knows_native_ids_only_the_holder_of_the_gil_runs(tmp_path:
     main, other = stacks_of(written(tmp_path, told))
     assert (main.tid, main.active) == (7, False)
     assert (other.tid, other.active) == (0, True)
+
+
+def test_the_main_thread_is_known_without_its_name(tmp_path: Path) -> None:
+    told = [thread(thread_name=None, os_thread_id=8), thread(thread_name=None)]
+    other, main = stacks_of(written(tmp_path, told))
+    assert (main.name, main.tid) == ("MainThread", 7)
+    assert (other.name, other.tid) == ("", 8)
 
 
 def test_the_text_of_a_line_is_read_if_its_file_is_as_old_as_the_stacks(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ MAX_FRAMES: Final = 256
 MAX_VARIABLES: Final = 64
 MAX_TEXT: Final = 400
 MAX_DIGITS: Final = 8
+MAIN: Final = "MainThread"
 _HEAD: Final = 4096
 _NEXT: Final = "take it again: py-spy dump --json --nonblocking --pid PID > rank_N.pyspy.json"
 
@@ -102,8 +103,10 @@ def stacks_of(path: Path) -> tuple[wire.ThreadStack, ...]:
 
 
 def _stack(thread: _Thread, *, blind: bool) -> wire.ThreadStack:
-    name = (thread.thread_name or "")[:MAX_TEXT]
-    tid = thread.os_thread_id or (thread.pid if name == "MainThread" else 0)
+    # A name is lost when the dict of threads changes under the eyes of who looks; ids are not.
+    is_main = thread.thread_name == MAIN or thread.os_thread_id == thread.pid != 0
+    name = MAIN if is_main else (thread.thread_name or "")[:MAX_TEXT]
+    tid = thread.os_thread_id or (thread.pid if is_main else 0)
     active = thread.owns_gil if blind else thread.active
     ident = thread.thread_id & (2**64 - 1)
     frames = tuple(_frame(frame) for frame in thread.frames[:MAX_FRAMES])
@@ -217,7 +220,7 @@ def _world_told(taken: Taken) -> int:
 
 def _view(rank: int, job: wire.Job, taken: Taken, before: Taken | None) -> RankView:
     host, threads, written = taken
-    main = next((t for t in threads if t.name == "MainThread"), threads[0] if threads else None)
+    main = next((t for t in threads if t.name == MAIN), threads[0] if threads else None)
     pid = main.tid if main is not None else 0
     ident = main.ident if main is not None else 0
     return RankView(
