@@ -15,7 +15,7 @@ from diagnosis.scenes import frame as scene_frame
 from export.boxes import Recorder as Boxes
 from export.boxes import written as boxed
 from flightrecorder.writer import MS, WALL, Recorder, world, written
-from frtop_tui.diagnosis.report import exit_status, text
+from frtop_tui.diagnosis.report import exit_status
 from frtop_tui.errors import Unreadable, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.flightrecorder.naming import RankPattern
@@ -23,7 +23,6 @@ from frtop_tui.export.opening import open_paths
 from frtop_tui.job.model import Frame
 
 C10D = "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
-REAL = Path("/work/shared/fr_dumps/nvrx_lock_gil")
 
 
 def one_missing(size: int = 4, culprit: int = 2, backend: str = "gloo") -> list[Recorder]:
@@ -334,10 +333,3 @@ def test_people_say_how_files_are_named(tmp_path: Path, name: str, pattern: str)
 def test_a_pattern_that_does_not_tell_the_rank_is_a_sentence(pattern: str) -> None:
     with pytest.raises(UsageError, match="where in a name"):
         RankPattern(pattern)
-
-
-@pytest.mark.skipif(not REAL.is_dir(), reason="recorded by others, not part of the project")
-def test_a_real_hang_recorded_by_others() -> None:
-    frame = open_paths([REAL])
-    assert [verdict.culprits for verdict in frame.verdicts] == [(9, 14)]
-    assert "ranks 9,14 have not entered all_to_all #45265" in "\n".join(text(frame))
