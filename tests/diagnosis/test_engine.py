@@ -44,7 +44,7 @@ def test_a_suspicion_that_pauses_begins_anew() -> None:
     pending = {rank: list(actor.pending) for rank, actor in scene.actors.items()}
     for actor in scene.actors.values():
         actor.pending.clear()
-    for _ in range(40):  # it was no hang, so the next one has to last
+    for _ in range(14):
         scene.pass_time(0.5)
         scene.judge()
     for rank, ops in pending.items():

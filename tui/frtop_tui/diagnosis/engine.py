@@ -9,22 +9,22 @@ frame and the same memory an engine that saw all frames before and a new one com
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from frtop_tui.diagnosis.camps import judged_by_stacks
-from frtop_tui.diagnosis.inquiry import Inquiry, Wanted, in_question
+from frtop_tui.diagnosis.inquiry import Wanted, in_question
 from frtop_tui.diagnosis.lasting import lasting, lasting_texts
 from frtop_tui.diagnosis.light import Light
-from frtop_tui.diagnosis.memory import Found, Suspicions
-from frtop_tui.diagnosis.partings import Partings, WantedOps
+from frtop_tui.diagnosis.memory import Memory
+from frtop_tui.diagnosis.partings import WantedOps
 from frtop_tui.diagnosis.points import Point, Points
 from frtop_tui.diagnosis.reasoning import Case
-from frtop_tui.diagnosis.story import Before, last_said, story
+from frtop_tui.diagnosis.story import last_said, story
 from frtop_tui.diagnosis.survey import Survey
-from frtop_tui.diagnosis.taken_back import TakenBack, called_hung
+from frtop_tui.diagnosis.taken_back import called_hung
 from frtop_tui.job.model import Frame, Health, Verdict
-from frtop_tui.job.naming import JobKey, job_key
+from frtop_tui.job.naming import job_key
 
 __all__ = ["Engine", "Judgement", "Wanted", "WantedOps"]
 
@@ -44,21 +44,6 @@ class Judgement:
     ops: tuple[WantedOps, ...] = ()
 
 
-@dataclass(slots=True)
-class Memory:
-    """What frames before this one have to do with what is said of it."""
-
-    job: JobKey | None = None
-    suspicions: Suspicions = field(default_factory=Suspicions)
-    found: Found = field(default_factory=Found)
-    partings: Partings = field(default_factory=Partings)
-    inquiry: Inquiry = field(default_factory=Inquiry)
-    taken_back: TakenBack = field(default_factory=TakenBack)
-    before: Before | None = None
-    health: Health | None = None
-    since_ns: int = 0
-
-
 class Engine:
     """Judges the frames of one job in order; another job begins anew."""
 
@@ -67,7 +52,7 @@ class Engine:
         self._begin()
 
     def _begin(self) -> None:
-        self._survey = Survey(self.memory.taken_back)
+        self._survey = Survey()
         self._points = Points(self._survey)
         self._light = Light(self._survey)
         self._now_ns = 0
@@ -84,14 +69,15 @@ class Engine:
         by_stacks = judged_by_stacks(frame)
         if by_stacks is not None:
             return Judgement(by_stacks)
-        if memory.taken_back.listen(frame.ranks) or frame.now_ns < self._now_ns:
+        if frame.now_ns < self._now_ns:
             self._begin()  # what time made of waits is kept as well, and does not go back
         self._now_ns = frame.now_ns
+        memory.taken_back.listen(frame.ranks)
         parted = memory.partings.judge(frame)
         memory.found.keep(parted.found)
         self._survey.turn(frame.ranks)
         self._points.turn(frame.now_ns, _quiet(frame))
-        case = Case(frame, self._survey, self._points, memory.suspicions, memory.found)
+        case = Case(frame, self._survey, self._points, memory)
         found = (*case.verdicts(), *parted.verdicts)[:MOST_VERDICTS]
         memory.suspicions.forget(frame.now_ns)
         for verdict in called_hung(found):

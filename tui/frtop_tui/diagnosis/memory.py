@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+from frtop_tui.diagnosis.inquiry import Inquiry
+from frtop_tui.diagnosis.partings import Partings
 from frtop_tui.diagnosis.points import PointId
 from frtop_tui.diagnosis.signatures import Disagreement
-from frtop_tui.job.model import RankView
+from frtop_tui.diagnosis.story import Before
+from frtop_tui.diagnosis.taken_back import TakenBack
+from frtop_tui.job.model import Health, RankView
+from frtop_tui.job.naming import JobKey
 
 CONFIRMED_NS: Final = 2_000_000_000
 FORGOTTEN_NS: Final = 5_000_000_000
@@ -58,6 +64,21 @@ class Found:
             ):
                 self._found[key] = one
         return list(self._found.values())
+
+
+@dataclass(slots=True)
+class Memory:
+    """What frames before this one have to do with what is said of it."""
+
+    job: JobKey | None = None
+    suspicions: Suspicions = field(default_factory=Suspicions)
+    found: Found = field(default_factory=Found)
+    partings: Partings = field(default_factory=Partings)
+    inquiry: Inquiry = field(default_factory=Inquiry)
+    taken_back: TakenBack = field(default_factory=TakenBack)
+    before: Before | None = None
+    health: Health | None = None
+    since_ns: int = 0
 
 
 def _size(found: Disagreement) -> int:

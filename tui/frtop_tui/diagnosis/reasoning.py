@@ -22,7 +22,7 @@ from frtop_tui.diagnosis.devices import behind
 from frtop_tui.diagnosis.inquiry import SUSPECTS_PER_POINT
 from frtop_tui.diagnosis.links import by_links
 from frtop_tui.diagnosis.meeting import met_in_vain
-from frtop_tui.diagnosis.memory import Found, Suspicions, look_stamp
+from frtop_tui.diagnosis.memory import Memory, look_stamp
 from frtop_tui.diagnosis.moments import EARLY_NS
 from frtop_tui.diagnosis.point import crowd
 from frtop_tui.diagnosis.points import Point, Points, front_number, in_order, local_number
@@ -50,18 +50,17 @@ _CERTAIN = frozenset({"stopped", "gil"})
 class Case:
     """The reasoning about one frame."""
 
-    def __init__(
-        self, frame: Frame, survey: Survey, points: Points, suspicions: Suspicions, found: Found
-    ) -> None:
+    def __init__(self, frame: Frame, survey: Survey, points: Points, memory: Memory) -> None:
         """Args: survey, points: as of `frame`."""
         self.frame = frame
         self._now = frame.now_ns
         self._survey, self._views = survey, survey.views
-        self._suspicions = suspicions
+        self._suspicions = memory.suspicions
+        self._taken_back = memory.taken_back
         self._deaths = survey.deaths
         self.points = points
         self._ripe = points.ripe(frame.now_ns)
-        self._found = found.keep(survey.told.disagreements(frame.ranks))
+        self._found = memory.found.keep(survey.told.disagreements(frame.ranks))
         self._explained: set[int] = set()  # ids of points that need no verdict of their own
         self._unread = False  # whether it is open what killed the dead
 
@@ -336,7 +335,8 @@ class Case:
         if verdict.progress == "unknown" and _is_second_look_due(views):
             return verdict  # that it is there is sure; whether it gets anywhere soon will be
         stalled = verdict.progress == "none" and verdict.why.cause not in _CERTAIN
-        return verdict if stalled and may_come_back(views[0], self._now) else confirmed
+        waits_on = may_come_back(views[0], self._now) or self._taken_back.misled(point, self._now)
+        return verdict if stalled and waits_on else confirmed
 
     def _confirmed(self, verdict: Verdict, key: tuple[object, ...], stamp: int | None) -> Verdict:
         if stamp is not None and self._suspicions.confirms(key, stamp, self._now):

@@ -16,7 +16,6 @@ from operator import is_, is_not
 from frtop_probe import wire
 from frtop_tui.diagnosis.deaths import Death, Deaths, death_of, sorted_deaths
 from frtop_tui.diagnosis.standing import Standing
-from frtop_tui.diagnosis.taken_back import TakenBack
 from frtop_tui.diagnosis.told import Told
 from frtop_tui.diagnosis.unnoted import is_doubtful, is_past, still_pending
 from frtop_tui.diagnosis.views import tell_the_same
@@ -34,8 +33,7 @@ class Survey:
     that other ops are taken to be over; `whole`, that they are not the same ranks any more.
     """
 
-    def __init__(self, taken_back: TakenBack) -> None:
-        self._taken_back = taken_back
+    def __init__(self) -> None:
         self.ranks: Mapping[int, RankView] = {}
         self.views: Mapping[int, RankView] = {}
         self.waits: dict[int, Wait] = {}
@@ -128,8 +126,6 @@ class Survey:
             if wait is not None and rank in self._doubtful:
                 theirs = self._theirs(wait, waits)
                 wait = None if is_past(wait, self.ranks, theirs) else wait
-            if wait is not None and self._taken_back.misled(wait):
-                wait = replace(wait, misled=True)
             if wait == self.waits.get(rank):
                 continue
             self.rewaited.append(rank)

@@ -1,7 +1,8 @@
 """Hangs that were none: where a rank was called hung, and came after all.
 
 How long a call site usually waits is one number for all its peers and groups. A worker that
-takes its time in every round is out of the ordinary there each time; it is said once.
+takes its time in every round is out of the ordinary there each time, and said to hold others
+up; that it hangs is said once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from frtop_tui.diagnosis.point import Point
-from frtop_tui.diagnosis.waiting import Wait
+from frtop_tui.diagnosis.waiting import Wait, without_history_ns
 from frtop_tui.job.model import RankView, Verdict
 
 MOST: Final = 512
@@ -37,16 +38,14 @@ class TakenBack:
     sites: dict[Key, None] = field(default_factory=dict)
     _said: dict[Key, _Said] = field(default_factory=dict)
 
-    def listen(self, ranks: Mapping[int, RankView]) -> bool:
-        """Whether something turns out to have been no hang."""
+    def listen(self, ranks: Mapping[int, RankView]) -> None:
+        """Learns what turns out to have been no hang."""
         over = {key: one for key, one in self._said.items() if not _goes_on(ranks, one)}
-        before = len(self.sites)
         for key, one in over.items():
             del self._said[key]
             view = ranks.get(one.rank)
             if view is not None and view.posture in _WELL and len(self.sites) < MOST:
                 self.sites[key] = None
-        return len(self.sites) > before
 
     def say(self, points: Iterable[Point]) -> None:
         """Somebody is called hung, for whom these points wait."""
@@ -55,9 +54,14 @@ class TakenBack:
             if key is not None and len(self._said) < MOST:
                 self._said[key] = _Said(point.oldest.rank, point.oldest.op.sequence)
 
-    def misled(self, wait: Wait) -> bool:
-        """Whether what is usual there has been called a hang."""
-        return bool(self.sites) and _key(wait) in self.sites
+    def misled(self, point: Point, now_ns: int) -> bool:
+        """Whether a wait like this one was called a hang, and was none.
+
+        It holds until the wait is as long as one of which nothing is known may be.
+        """
+        wait = point.oldest
+        known = bool(self.sites) and _key(wait) in self.sites
+        return known and not wait.has_lasted(without_history_ns(wait.op, wait.group), now_ns)
 
 
 def called_hung(verdicts: Collection[Verdict]) -> list[Verdict]:

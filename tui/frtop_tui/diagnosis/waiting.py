@@ -31,7 +31,6 @@ class Wait:
 
     `side` means that another thread than the main one waits: the rank itself goes on.
     `behind` means that the main thread waits for some thread, most likely that one.
-    `misled` means that by the usual wait there something was called a hang that was none.
     `undated` means that nothing tells for how long: out of a dump, say, of unknown age.
     """
 
@@ -41,14 +40,13 @@ class Wait:
     sure: bool = True
     side: bool = False
     behind: bool = False
-    misled: bool = False
     undated: bool = False
     group: wire.Group | None = None  # as the rank knows it
 
     @property
     def patience_ns(self) -> int:
         """How long it may last before it is out of the ordinary."""
-        return patience_ns(self.op, self.group, misled=self.misled)
+        return patience_ns(self.op, self.group)
 
     def has_lasted(self, least_ns: int, now_ns: int) -> bool:
         """Whether it is at least so old; what is undated may be."""
@@ -60,10 +58,20 @@ def has_history(op: wire.Op) -> bool:
     return not op.pseudo and op.usual_count >= HISTORY
 
 
-def patience_ns(op: wire.Op, group: wire.Group | None, *, misled: bool = False) -> int:
+def patience_ns(op: wire.Op, group: wire.Group | None) -> int:
     """How long a wait for this op may last before it is out of the ordinary."""
-    patience = max(AT_LEAST_NS, 5 * op.usual_ns) if has_history(op) else WITHOUT_HISTORY_NS
-    patience = max(patience, WITHOUT_HISTORY_NS) if misled else patience
+    if not has_history(op):
+        return without_history_ns(op, group)
+    return _in_time(max(AT_LEAST_NS, 5 * op.usual_ns), op, group)
+
+
+def without_history_ns(op: wire.Op, group: wire.Group | None) -> int:
+    """The same where nothing is known of how long it usually takes."""
+    return _in_time(WITHOUT_HISTORY_NS, op, group)
+
+
+def _in_time(patience: int, op: wire.Op, group: wire.Group | None) -> int:
+    """Before torch itself gives up, in any case."""
     timeout = timeout_ns(op, group)
     return min(patience, timeout // 3) if timeout else patience
 
