@@ -84,6 +84,17 @@ def test_the_minority_is_named_against_the_majority() -> None:
     assert exit_status(found) == 3
 
 
+@pytest.mark.parametrize(("site", "step"), [
+    ("train.py:20", "see what sets the reduce op at train.py:20 on ranks 2 and 0"),
+    ("train.py:99", "compare the calls of rank 2 up to #8 of default_pg with those of rank 0"),
+])  # fmt: skip
+def test_the_next_step_is_where_the_difference_came_from(site: str, step: str) -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=3, reduce="sum")
+    scene.waits([2], "all_reduce", for_s=3, reduce="max", site=site)
+    assert only(scene.settle()).next.startswith(step)
+
+
 def test_it_stays_found_when_an_agent_has_forgotten_who_it_was() -> None:
     scene = Scene(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=3)

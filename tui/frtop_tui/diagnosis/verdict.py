@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from frtop_probe import wire
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.absence import Absence
 from frtop_tui.diagnosis.blame import Blame, Culprits
@@ -128,6 +129,11 @@ def mismatch(found: Disagreement, frame: Frame, victims: set[int], *, fatal: boo
             f" {'on' if found.number else 'in'} {place}: {mine} against {theirs}"
         )
         step = f"compare the calls of ranks {other.ranks[0]} and {main.ranks[0]} {upto} {place}"
+    if _is_same_call(main.op, other.op):
+        step = (
+            f"see what sets the {found.field}{at_line(main.op)} on ranks {other.ranks[0]} and"
+            f" {main.ranks[0]}, and whether either skipped a call before"
+        )
     outcome = "they wait for each other" if victims else "data may be wrong without any error"
     if fatal:
         outcome = "the deaths follow from it"
@@ -155,6 +161,11 @@ def mismatch(found: Disagreement, frame: Frame, victims: set[int], *, fatal: boo
             for party in found.parties[:6]
         ),
     )
+
+
+def _is_same_call(one: wire.Op, other: wire.Op) -> bool:
+    """Whether it is one line of one program that called the same with other arguments."""
+    return one.site is not None and one.site == other.site and kind_of(one) == kind_of(other)
 
 
 def _is_open(found: Disagreement, frame: Frame) -> bool:
