@@ -137,14 +137,17 @@ class Cluster:
     def between_steps(self) -> Iterator[None]:
         """Inside, no rank is in an op, or begins one."""
         pause = self.folder / "pause"
+        # Who has paused before takes its word back itself: that may be a moment later.
+        self.until(lambda: not self._paused(), 20, "all go on")
         pause.touch()
-        self.until(
-            lambda: len(list(self.folder.glob("paused.*"))) == len(self.nodes), 20, "all pause"
-        )
         try:
+            self.until(lambda: self._paused() == len(self.nodes), 20, "all pause")
             yield
         finally:
             pause.unlink()
+
+    def _paused(self) -> int:
+        return len(list(self.folder.glob("paused.*")))
 
     def past_start(self) -> None:
         """Until the job has a history: what is a usual wait there is known by then."""

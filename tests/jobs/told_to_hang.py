@@ -1,7 +1,8 @@
 """Trains until a file says that one rank shall hang: it then reads a pipe nobody writes to.
 
 Truth: the rank named on the command line has not entered the next all_reduce, because it
-reads FOLDER/shard; the others wait for it. While there is FOLDER/pause, nobody begins a step.
+reads FOLDER/shard; the others wait for it. While there is FOLDER/pause, nobody begins a step:
+whoever has seen it tells the others in the op itself, so that all pause after the same one.
 """
 
 import sys
@@ -18,15 +19,19 @@ def main() -> None:
     folder, culprit = Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
+    pause, paused = folder / "pause", folder / f"paused.{dist.get_rank()}"
     gradient = torch.ones(1000)
     while True:
         time.sleep(STEP_S)
-        while (folder / "pause").exists():
-            (folder / f"paused.{dist.get_rank()}").touch()
-            time.sleep(0.01)
         if dist.get_rank() == culprit and (folder / "hang").exists():
             (folder / "shard").read_bytes()
+        gradient[0] = float(pause.exists())
         dist.all_reduce(gradient)
+        if gradient[0]:
+            paused.touch()
+            while pause.exists():
+                time.sleep(0.01)
+            paused.unlink()
         gradient /= dist.get_world_size()
 
 
