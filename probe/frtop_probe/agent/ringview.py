@@ -16,6 +16,8 @@ from frtop_probe.ring.layout import Cell, Event, Flag
 from frtop_probe.ring.reader import EventRow, GroupRow, Ring
 
 MAX_TEXT: Final = 4096
+MAX_FOLDED: Final = 128 * 1024
+"""Of folded ranks: more than any group has. A list that is cut names other ranks."""
 MAX_NOTES: Final = 64
 MAX_FRAMES: Final = 128
 
@@ -94,7 +96,7 @@ class RingView:
             name=_take(entry, "name", str, ""),
             description=_take(entry, "description", str, ""),
             backend=_take(entry, "backend", str, ""),
-            ranks=_take(entry, "ranks", str, ""),
+            ranks=_folded(entry, "ranks"),
             exact=_take(entry, "exact", bool, False),
             epoch=_take(entry, "epoch", int, 0),
             timeout_s=_take(entry, "timeout_s", float, 0.0),
@@ -208,7 +210,7 @@ def signature(entry: Mapping[str, Any], reduce: str | None) -> wire.Signature | 
         outputs=_take(entry, "outputs", specs, None),
         in_splits=_take(entry, "in_splits", splits, None),
         out_splits=_take(entry, "out_splits", splits, None),
-        members=_take(entry, "members", str | None, None),
+        members=_folded(entry, "members") or None,
     )
 
 
@@ -226,6 +228,13 @@ def _take(entry: Mapping[str, Any], name: str, kind: Any, default: Value) -> Val
     except (KeyError, msgspec.ValidationError, RecursionError):
         return default
     return found
+
+
+def _folded(entry: Mapping[str, Any], name: str) -> str:
+    """Folded ranks, all of them; "" where there are none."""
+    found = entry.get(name)
+    whole = isinstance(found, str) and found.isascii() and len(found) <= MAX_FOLDED
+    return str(found) if whole else ""
 
 
 def _sendable(value: Any) -> Any:
