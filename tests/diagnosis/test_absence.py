@@ -577,3 +577,15 @@ def test_who_waits_for_a_key_of_the_store_is_kept_by_who_may_have_to_set_it() ->
     verdict = only(scene.settle())
     assert (verdict.culprits, verdict.why.cause) == ((3,), "sleeping")
     assert "ranks 1-2 not there either: kept by a lock or a store" in verdict.evidence
+
+
+def test_very_many_at_the_store_do_not_hide_who_is_elsewhere() -> None:
+    scene = Scene(80)
+    scene.waits([79], "all_reduce", for_s=10)
+    for rank in range(78):
+        scene.at(rank, frame("train.py:44", source="store.get('shard')"))
+        scene.kernel(rank, "S", "poll", "poll_schedule_timeout")
+    scene.sleeps(78)
+    judged = scene.settle(8)
+    assert judged.health == "hung"
+    assert (only(judged).culprits, only(judged).why.cause) == ((78,), "sleeping")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -77,3 +78,40 @@ def test_when_nothing_is_wrong_nobody_is_looked_at() -> None:
     print(f"\n{WORLD:,} healthy ranks: judgement {time.process_time() - begin:.3f} s")
     assert not judgement.frame.verdicts
     assert not judgement.looks
+
+
+MANY = 2048
+
+
+def receives_in_a_ring(scene: Scene) -> None:
+    for rank in range(MANY):
+        scene.waits([rank], "recv", for_s=10, p2p=True, peer=(rank - 1) % MANY)
+
+
+def all_silent_in_one_op(scene: Scene) -> None:
+    scene.waits(range(MANY), "all_reduce", for_s=10)
+    for rank in range(MANY):
+        scene.silent(rank, 10)
+
+
+def groups_of_eight_are_made(scene: Scene) -> None:
+    for first in range(0, MANY, 8):
+        members = range(first, first + 8)
+        scene.in_pseudo(members[1:], "new_group", 40, f"{first}-{first + 7}")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("happens", "kind"), [
+    (receives_in_a_ring, "cycle"),
+    (all_silent_in_one_op, "stuck"),
+    (groups_of_eight_are_made, "not_entered"),
+])  # fmt: skip
+def test_what_all_have_in_common_costs_no_square_of_them(
+    happens: Callable[[Scene], None], kind: str
+) -> None:
+    scene = Scene(MANY)
+    happens(scene)
+    begin = time.process_time()
+    judged = scene.judge().frame
+    print(f"\n{MANY:,} ranks, {happens.__name__}: {time.process_time() - begin:.3f} s of CPU")
+    assert {verdict.kind for verdict in judged.verdicts} == {kind}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnosis.scenes import Scene, only
+from diagnosis.scenes import Scene, frame, only
 from frtop_tui.job.model import Health
 
 
@@ -62,3 +62,32 @@ def test_a_hang_that_ended_by_the_death_of_who_waited_was_one() -> None:
     scene.ends(0, signal=9)
     scene.settle(1)
     assert not scene.engine.memory.taken_back.sites
+
+
+def test_of_a_line_that_only_follows_nothing_is_learned() -> None:
+    scene = Scene(4)
+    scene.waits([0], "all_reduce", for_s=5)
+    scene.waits([1], "recv", for_s=5, p2p=True, peer=2, site="train.py:30")
+    scene.does([3], "all_reduce")
+    scene.does([2], "all_reduce", ago=6)
+    scene.sleeps(2)
+    assert only(scene.settle(3)).confidence == "confirmed"
+    for rank in (0, 1):
+        scene.actors[rank].pending.clear()
+        scene.actors[rank].stack = ()
+    scene.settle(0.5)
+    assert [key[1] for key in scene.engine.memory.taken_back.sites] == [30]
+
+
+def test_a_hang_in_device_ops_is_not_taken_back_by_the_next_frame() -> None:
+    waits = frame("/v/site-packages/torch/cuda/__init__.py:1040", "synchronize")
+    scene = Scene(4, backend="nccl")
+    for number in range(10):
+        scene.does(range(4), "all_reduce", ago=50 - number / 10, tracked=False)
+    scene.does([0, 1, 3], "all_reduce", ago=0, tracked=False)
+    for rank in (0, 1, 3):
+        scene.at(rank, waits, frame("train.py:22"))
+    scene.sleeps(2)
+    healths = [scene.settle(0.5).health for _ in range(20)]
+    assert "hung" in healths
+    assert set(healths[healths.index("hung") :]) == {"hung"}

@@ -33,3 +33,18 @@ def test_hung_is_said_after_twenty_steps_or_some_seconds(
     assert (verdict.culprits, verdict.why.cause) == ((2,), "sleeping")
     assert (verdict.confidence == "confirmed") is hung
     assert (frame.health == "hung") is hung
+
+
+@pytest.mark.parametrize(("quick", "slow"), [(3, 4), (4, 3)])
+def test_of_several_the_slowest_rhythm_counts(quick: int, slow: int) -> None:
+    scene = Scene(5)
+    for number in range(10, 0, -1):
+        scene.does([slow], "all_reduce", ago=4 + 0.9 * number)
+        scene.does([quick, 0, 1, 2], "all_reduce", ago=4 + 0.05 * number)
+    scene.waits([0, 1, 2], "all_reduce", for_s=4)
+    scene.sleeps(quick)
+    scene.sleeps(slow)
+    frame = scene.settle(5)
+    assert only(frame).culprits == (3, 4)
+    assert frame.health == "held up"
+    assert scene.settle(10).health == "hung"

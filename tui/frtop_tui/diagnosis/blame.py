@@ -55,9 +55,10 @@ def blame(views: Mapping[int, RankView], absent: Sequence[int], now_ns: int) -> 
     blamed while another one moves: that may hold the lock, as who compiles for all of a host.
     Nor who waits for a key of the store, as long as somebody is elsewhere, who may have to set it.
     Nor is who is seen in a collective for the first time, on its way into the op as it seems.
-    Of very many absent ranks only the first are looked into.
+    Of very many absent ranks only the first are looked into, and last those that others may keep.
     """
-    causes = {rank: absence_of(views[rank], now_ns) for rank in absent[:EXPLAINED]}
+    first = sorted(absent, key=lambda rank: _may_be_kept(views[rank]))[:EXPLAINED]
+    causes = {rank: absence_of(views[rank], now_ns) for rank in sorted(first)}
     progress = {rank: _progress(views[rank], causes[rank], now_ns) for rank in causes}
     kept = _kept(views, progress)
     coming = {rank for rank in progress if _is_coming(views[rank])}
@@ -79,6 +80,11 @@ def blame(views: Mapping[int, RankView], absent: Sequence[int], now_ns: int) -> 
     moving = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] == "active")
     unknown = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] != "active")
     return Blame(culprits, moving, unknown, kept)
+
+
+def _may_be_kept(view: RankView) -> bool:
+    place = main_place(view)
+    return place is not None and place.kind in ("key", "file_lock")
 
 
 def _kept(

@@ -11,6 +11,8 @@ from frtop_tui.diagnosis.waiting import main_place
 from frtop_tui.job.model import RankView
 from frtop_tui.job.naming import folded, listed
 
+CERTAIN: Final = frozenset({"stopped", "gil"})
+"""Causes that updates alone tell: no look has to confirm them, and they are no slowness."""
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from frtop_tui.diagnosis.point import Point
+from frtop_tui.diagnosis.points import Point, answers
 from frtop_tui.diagnosis.standing import local_number
 from frtop_tui.diagnosis.waiting import patience_ns
 from frtop_tui.job.model import RankView
@@ -38,17 +38,8 @@ def _entered_ns(views: Mapping[int, RankView], point: Point) -> int:
 
 def _answered_ns(views: Mapping[int, RankView], point: Point) -> int:
     """When the peer issued its half, as far as that is pending."""
-    rank, peer = point.waits[0].rank, _peer(point)
-    view = views.get(peer) if peer is not None else None
+    view = views.get(point.peer) if point.peer is not None else None
     if view is None:
         return 0
-    halves = [
-        op.issued_ns
-        for op in view.pending
-        if op.p2p and op.signature is not None and op.signature.peer in (rank, None)
-    ]
+    halves = [op.issued_ns for op in view.pending if answers(op, point)]
     return max(halves) + view.clock_ns if halves else 0
-
-
-def _peer(point: Point) -> int | None:
-    return point.op.signature.peer if point.op.signature is not None else None

@@ -84,6 +84,16 @@ class Deaths:
     def some(self) -> bool:
         return bool(self.roots or self.followers)
 
+    @property
+    def first(self) -> list[Death]:
+        """Those of all roots."""
+        return [death for group in self.roots for death in group]
+
+    @property
+    def every(self) -> list[Death]:
+        """Roots, then followers."""
+        return [*self.first, *self.followers]
+
 
 def sorted_deaths(every: Iterable[Death], ranks: Mapping[int, RankView]) -> Deaths:
     """Sorts the deaths of a job's `ranks` into causes and consequences."""

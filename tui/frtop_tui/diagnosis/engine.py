@@ -82,7 +82,7 @@ class Engine:
         memory.suspicions.forget(frame.now_ns)
         for verdict in called_hung(found):
             ripe = self._points.ripe(frame.now_ns)
-            memory.taken_back.say(self._points.awaiting(verdict.culprits, ripe))
+            memory.taken_back.say(p for p in ripe if not set(verdict.culprits).isdisjoint(p.sinks))
         late = {
             rank: verdict.since_ns
             for verdict in reversed(found)

@@ -45,6 +45,11 @@ def look_stamp(views: Sequence[RankView]) -> int | None:
     return min(stamps) if stamps and len(stamps) == len(views) else None
 
 
+def is_second_look_due(views: Sequence[RankView]) -> bool:
+    """Whether the next look at one of them will be the first to compare with another."""
+    return any(view.look is not None and view.prior_look is None for view in views)
+
+
 class Found:
     """Disagreements stay found: the data is wrong even if the job goes on."""
 

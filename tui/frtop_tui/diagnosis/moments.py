@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from frtop_tui.diagnosis.waiting import AT_LEAST_NS, Wait, has_history, timeout_ns
+from frtop_tui.diagnosis.waiting import AT_LEAST_NS, Wait, has_history, patience_ns, timeout_ns
 
 EARLY_NS: Final = 2_000_000_000
 LEAD_NS: Final = 4_000_000_000
@@ -35,7 +35,7 @@ class Moments(NamedTuple):
 def moments_of(wait: Wait) -> Moments:
     """All moments of one wait."""
     op, since = wait.op, wait.since_ns
-    patience = wait.patience_ns
+    patience = patience_ns(op, wait.group)
     known = has_history(op)
     limit = timeout_ns(op, wait.group)
     # Posted early or left behind, as likely as waited for.

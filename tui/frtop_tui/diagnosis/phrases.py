@@ -38,7 +38,7 @@ def op_text(point: Point) -> str:
     number = f" #{point.number}" if point.number is not None else ""
     if point.group is None or point.op.pseudo:
         return f"{point.kind}{number}"
-    peer = point.op.signature.peer if point.op.signature is not None else None
+    peer = point.peer
     side = ""
     if point.op.p2p and peer is not None:
         side = f" {'from' if 'recv' in point.kind else 'to'} rank {peer}"

@@ -126,6 +126,11 @@ class Point:
         return self.op.signature.kind if self.op.signature is not None else "an op"
 
     @property
+    def peer(self) -> int | None:
+        """The other side, where it is a send or receive."""
+        return self.waits[0].peer
+
+    @property
     def number(self) -> int | None:
         """None where it cannot be compared."""
         counted = self.group is not None and self.group.exact

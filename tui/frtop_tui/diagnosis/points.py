@@ -11,7 +11,7 @@ leaves there, its group gets on, or something else is known of those that it wai
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, dropwhile
 from typing import TypeVar
 
 from frtop_probe import wire
@@ -19,6 +19,7 @@ from frtop_tui.diagnosis.moments import NEVER, What
 from frtop_tui.diagnosis.point import Crowd, Point, PointId, call_id, crowd, point_id
 from frtop_tui.diagnosis.standing import Standing, front_number, local_number
 from frtop_tui.diagnosis.survey import Survey
+from frtop_tui.job.model import RankView
 
 __all__ = ["Point", "PointId", "Points", "circles", "front_number", "leading_to", "local_number"]
 
@@ -137,7 +138,8 @@ class Points:
         wanted = set(ranks)
         found = []
         for point in self.all.values():
-            if wanted.isdisjoint(point.members):
+            # Of a message the group is as large as any, and no more than one rank is awaited.
+            if wanted.isdisjoint((point.peer,) if point.op.p2p else point.members):
                 continue
             self.look_into(point, now_ns)
             if not (
@@ -239,21 +241,16 @@ class Points:
     def _absent_from_pseudo(self, point: Point) -> tuple[list[int], _Sorting]:
         """`init_process_group`, and calls that do not tell: everybody of the world has to come."""
         views = self._survey.views
-        world = max((v.identity.job.world_size for v in views.values()), default=0)
-        everybody = set(point.callers or (*range(world), *views))
-        inside = {
-            rank
-            for rank, view in views.items()
-            if any(op.pseudo and call_id(op) == point.id for op in view.pending)
-        }
-        if point.kind == "init_process_group":
-            inside |= {rank for rank, view in views.items() if view.groups}
-        return sorted(everybody - inside), _Sorting(everybody, None)
+        everybody = set(point.callers or ())
+        if not everybody:
+            world = max((v.identity.job.world_size for v in views.values()), default=0)
+            everybody = {*range(world), *views}
+        absent = [rank for rank in everybody if not _is_inside(views.get(rank), point)]
+        return sorted(absent), _Sorting(everybody, None)
 
     def _absent_peer(self, point: Point) -> tuple[list[int], _Sorting]:
         """The other side of a send or receive, unless its half is pending already."""
-        op, rank = point.op, point.waits[0].rank
-        peer = op.signature.peer if op.signature is not None else None
+        rank, peer = point.waits[0].rank, point.peer
         if peer is None or peer == rank:
             return [], _Sorting((), None)
         view = self._survey.views.get(peer)
@@ -261,8 +258,7 @@ class Points:
             return [peer], _Sorting((peer,), None)
         # Its half may be among those that were left out.
         there = view.pending_more > 0 or any(
-            _answers(other, point, rank) and not self._has_left(peer, other)
-            for other in view.pending
+            answers(other, point) and not self._has_left(peer, other) for other in view.pending
         )
         return ([] if there else [peer]), _Sorting((peer,), None)
 
@@ -307,19 +303,18 @@ def circles(points: Iterable[Point]) -> list[list[Point]]:
         for p in known
         if p.sinks or p.gone or p.unseen or not p.onward or not known.keys() >= set(p.leads_to)
     }
-    leads_out = leading_to(ends, known)
-    found: dict[frozenset[Point], list[Point]] = {}
+    done = leading_to(ends, known)
+    found = list[list[Point]]()
     for start in known:
-        if start in leads_out:
-            continue
-        path: list[Point] = []
+        path: dict[Point, None] = {}
         here = start
-        while here not in path:
-            path.append(here)
+        while here not in done and here not in path:
+            path[here] = None
             here = next(iter(here.onward.values()))
-        ring = path[path.index(here) :]
-        found.setdefault(frozenset(ring), ring)
-    return list(found.values())
+        if here in path:
+            found.append([*dropwhile(here.__ne__, path)])
+        done |= path.keys()
+    return found
 
 
 def leading_to(ends: Iterable[Point], points: Iterable[Point]) -> set[Point]:
@@ -344,12 +339,21 @@ def _awaiting(ranks: Iterable[int], points: Sequence[Point]) -> list[Point]:
     return [point for point in points if point in reached]
 
 
-def _answers(other: wire.Op, point: Point, rank: int) -> bool:
-    """Whether a pending op of the peer is the other half of what `rank` waits in."""
+def answers(other: wire.Op, point: Point) -> bool:
+    """Whether a pending op of the peer is the other half of the one waited in at `point`."""
     if other.signature is None or not other.p2p:
         return False
     opposite = ("recv" in point.kind) != ("recv" in other.signature.kind)
-    return opposite and other.signature.peer in (rank, None) and not tags_differ(point, other)
+    mine = other.signature.peer in (point.waits[0].rank, None)
+    return opposite and mine and not tags_differ(point, other)
+
+
+def _is_inside(view: RankView | None, point: Point) -> bool:
+    """Whether a rank is in the call that makes a group; in the world's first, or through it."""
+    if view is None:
+        return False
+    through = point.kind == "init_process_group" and bool(view.groups)
+    return through or any(op.pseudo and call_id(op) == point.id for op in view.pending)
 
 
 def tags_differ(point: Point, other: wire.Op) -> bool:

@@ -15,14 +15,20 @@ from frtop_tui.diagnosis import verdict as words
 from frtop_tui.diagnosis.absence import absence_of, never_joined
 from frtop_tui.diagnosis.behind import behind_of
 from frtop_tui.diagnosis.blame import Blame, Culprits, blame
-from frtop_tui.diagnosis.certainty import belong_to_heard_hosts, doubt, members_known, reach
+from frtop_tui.diagnosis.certainty import (
+    CERTAIN,
+    belong_to_heard_hosts,
+    doubt,
+    members_known,
+    reach,
+)
 from frtop_tui.diagnosis.coming import is_fresh
 from frtop_tui.diagnosis.deaths import Death
 from frtop_tui.diagnosis.devices import behind
 from frtop_tui.diagnosis.inquiry import SUSPECTS_PER_POINT
 from frtop_tui.diagnosis.links import by_links
 from frtop_tui.diagnosis.meeting import met_in_vain
-from frtop_tui.diagnosis.memory import Memory, look_stamp
+from frtop_tui.diagnosis.memory import Memory, is_second_look_due, look_stamp
 from frtop_tui.diagnosis.moments import EARLY_NS
 from frtop_tui.diagnosis.point import crowd
 from frtop_tui.diagnosis.points import Point, Points, front_number, in_order, local_number
@@ -42,9 +48,6 @@ MOST_ROOTS = 16
 
 READ_NS = 2_000_000_000
 """The rings of the dead are read by then, or will not be."""
-
-_CERTAIN = frozenset({"stopped", "gil"})
-"""Causes that updates alone tell, so that no look has to confirm them."""
 
 
 class Case:
@@ -107,7 +110,7 @@ class Case:
 
     def unopened(self) -> list[int]:
         """Dead ranks whose last ops may tell of a disagreement that killed them."""
-        deaths = [*self._deaths.followers, *(d for group in self._deaths.roots for d in group)]
+        deaths = self._deaths.every
         if not any(death.nature in ("abort", "network") for death in deaths):
             return []
         views = ((death.rank, self._views[death.rank].look) for death in deaths)
@@ -116,12 +119,11 @@ class Case:
     def notes(self, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
         """Deaths that no verdict speaks of."""
         spoken = {rank for verdict in verdicts for rank in verdict.culprits}
-        deaths = [death for group in self._deaths.roots for death in group]
         if self._unread or any(verdict.kind in ("dead", "mismatch") for verdict in verdicts):
             return ()
         return tuple(
             f"rank {death.rank} died: {death.text}; nobody waits for it"
-            for death in deaths[:4]
+            for death in self._deaths.first[:4]
             if death.rank not in spoken
         )
 
@@ -149,7 +151,7 @@ class Case:
     def _caused_by(self, found: Disagreement) -> list[Death]:
         """Deaths that a disagreement leads to: everything but causes of their own."""
         members = {rank for party in found.parties for rank in party.ranks}
-        deaths = [*self._deaths.followers, *(d for g in self._deaths.roots for d in g)]
+        deaths = self._deaths.every
         if all(d.rank not in members or self._has_passed(d.rank, found) for d in deaths):
             return []
         return [death for death in deaths if death.nature != "own"]
@@ -170,16 +172,17 @@ class Case:
         )
         if not roots:
             return self._unrooted([d for d in followers if d.rank not in explained])
-        every = {death.rank for group in roots for death in group}
+        first = [death for group in roots for death in group]
+        every = {death.rank for death in first}
         points = self.points.at({*every, *(d.rank for d in followers)}, self._now)
         self._explained |= {id(point) for point in points}
-        failed = any(death.failed for group in roots for death in group)
+        failed = any(death.failed for death in first)
         if not points and not followers and not failed and self._nobody_needs(every):
             return []
         behind = {death.rank for death in followers}
-        self._unread = self._may_be_victims([death for group in roots for death in group])
+        self._unread = self._may_be_victims(first)
         if self._unread:
-            return [obituary.aborted(self.frame, [d for g in roots for d in g], behind)]
+            return [obituary.aborted(self.frame, first, behind)]
         made = []
         for index, group in enumerate(roots):
             mine = points if index == 0 else []
@@ -329,14 +332,15 @@ class Case:
         key = ("not_entered", tuple(ranks), point.id)
         views = [self._views[rank] for rank in ranks[:SUSPECTS_PER_POINT]]
         stamp = look_stamp(views)
-        if verdict.why.cause in _CERTAIN:
+        if verdict.why.cause in CERTAIN:
             stamp = self._now
         confirmed = self._confirmed(verdict, key, stamp)
-        if verdict.progress == "unknown" and _is_second_look_due(views):
+        if verdict.progress == "unknown" and is_second_look_due(views):
             return verdict  # that it is there is sure; whether it gets anywhere soon will be
-        stalled = verdict.progress == "none" and verdict.why.cause not in _CERTAIN
-        waits_on = may_come_back(views[0], self._now) or self._taken_back.misled(point, self._now)
-        return verdict if stalled and waits_on else confirmed
+        stalled = verdict.progress == "none" and verdict.why.cause not in CERTAIN
+        slow = any(may_come_back(view, self._now) for view in views)
+        slow = slow or self._taken_back.misled(point, self._now)
+        return verdict if stalled and slow else confirmed
 
     def _confirmed(self, verdict: Verdict, key: tuple[object, ...], stamp: int | None) -> Verdict:
         if stamp is not None and self._suspicions.confirms(key, stamp, self._now):
@@ -393,7 +397,3 @@ class Case:
         )
         made = by_links(made, self._views, point)
         return self._confirmed(made, ("unseen", point.id), self._now)
-
-
-def _is_second_look_due(views: Sequence[RankView]) -> bool:
-    return any(view.look is not None and view.prior_look is None for view in views)

@@ -12,7 +12,7 @@ from frtop_probe.ring.fold import fold
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.model import Frame, GroupKey, Health, HostView, RankView, Recorded, Verdict
-from frtop_tui.job.naming import duration, job_call, job_title, shortened
+from frtop_tui.job.naming import duration, job_call, job_title
 from frtop_tui.job.printable import printable
 from frtop_tui.job.pulse import known_jobs, others_text, pulse_in
 
@@ -277,8 +277,3 @@ def _is_exact(view: RankView, op: wire.Op) -> bool:
     group = view.groups.get(op.group)
     # An op that only a stack tells of has no number at all.
     return bool(op.number) and (op.p2p or op.pseudo or group is None or group.exact)
-
-
-def one_line(verdict: Verdict, limit: int = 200) -> str:
-    """For a log or a notification."""
-    return shortened(verdict.headline, limit) if len(verdict.headline) > limit else verdict.headline

@@ -66,9 +66,12 @@ def _guessed(ring: Sequence[Point]) -> Point | None:
     A message may be posted early, and another thread's op need not be what the main one,
     which waits for some thread or other, waits for.
     """
+    awaited: dict[Point, set[int]] = {}
     for point in ring:
-        awaited = {rank for other in ring for rank, at in other.onward.items() if at is point}
-        sides = [wait for wait in point.waits if wait.rank in awaited]
+        for rank, at in point.onward.items():
+            awaited.setdefault(at, set()).add(rank)
+    for point in ring:
+        sides = [wait for wait in point.waits if wait.rank in awaited.get(point, ())]
         guess = point.op.p2p or all(wait.behind for wait in sides)
         if guess and sides and not any(wait.sure for wait in sides):
             return point

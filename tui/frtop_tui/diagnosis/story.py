@@ -86,8 +86,7 @@ def story(
 def endings(deaths: Deaths, told: set[int]) -> list[list[Death]]:
     """The ends of ranks that nothing else is said of, alike ones together, first by time."""
     groups: dict[tuple[str, str], list[Death]] = {}
-    every = [*(death for group in deaths.roots for death in group), *deaths.followers]
-    for death in sorted(every, key=lambda death: death.at_ns):
+    for death in sorted(deaths.every, key=lambda death: death.at_ns):
         if death.rank not in told:
             groups.setdefault((death.nature, death.likeness[1]), []).append(death)
     return list(groups.values())[:MOST_ENDINGS]

@@ -17,7 +17,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.deaths import Death, Deaths, death_of, sorted_deaths
 from frtop_tui.diagnosis.standing import Standing
 from frtop_tui.diagnosis.told import Told
-from frtop_tui.diagnosis.unnoted import is_doubtful, is_past, still_pending
+from frtop_tui.diagnosis.unnoted import Others, is_doubtful, is_past, still_pending
 from frtop_tui.diagnosis.views import tell_the_same
 from frtop_tui.diagnosis.waiting import Wait, wait_of
 from frtop_tui.job.groups import Identifier, identifier
@@ -137,7 +137,7 @@ class Survey:
 
     def _theirs(self, wait: Wait, waits: Mapping[int, Wait | None]) -> Wait | None:
         """What the other side of a send or receive is blocked in by now."""
-        peer = wait.op.signature.peer if wait.op.signature is not None else None
+        peer = wait.peer
         if peer is None:
             return None
         return waits[peer] if peer in waits else self.waits.get(peer)
@@ -146,9 +146,10 @@ class Survey:
         """The waits of those in doubt; what is over is taken out of their pending ops."""
         before, self._corrected = self._corrected, {}
         waits: dict[int, Wait | None] = {}
+        others = Others(self.ranks, self.standing)
         for rank, wait in self._doubtful.items():
             view = self.ranks[rank]
-            left = still_pending(view, self.ranks, self.standing)
+            left = still_pending(view, others)
             waits[rank] = wait
             if len(left) < len(view.pending):
                 self._corrected[rank] = replace(view, pending=left)

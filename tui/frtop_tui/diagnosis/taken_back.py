@@ -2,7 +2,7 @@
 
 How long a call site usually waits is one number for all its peers and groups. A worker that
 takes its time in every round is out of the ordinary there each time, and said to hold others
-up; that it hangs is said once.
+up; that it hangs is said again only after as long as where nothing is known.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from frtop_tui.diagnosis.certainty import CERTAIN
 from frtop_tui.diagnosis.point import Point
 from frtop_tui.diagnosis.waiting import Wait, without_history_ns
 from frtop_tui.job.model import RankView, Verdict
@@ -18,8 +19,6 @@ from frtop_tui.job.model import RankView, Verdict
 MOST: Final = 512
 """More sites are not remembered."""
 _WELL: Final = frozenset({"moving", "blocked", "late"})
-_SURE: Final = frozenset({"stopped", "gil"})
-"""Whatever became of it, it was no slow worker."""
 
 Key = tuple[object, ...]
 
@@ -72,7 +71,7 @@ def called_hung(verdicts: Collection[Verdict]) -> list[Verdict]:
         if verdict.kind == "not_entered"
         and verdict.confidence == "confirmed"
         and verdict.progress == "none"
-        and verdict.why.cause not in _SURE
+        and verdict.why.cause not in CERTAIN
     ]
 
 
@@ -83,12 +82,16 @@ def _key(wait: Wait) -> Key | None:
     site = (op.site.file, op.site.line, group.name, group.ranks)
     if not op.p2p:
         return site
-    return (*site, wait.rank, op.signature.peer if op.signature is not None else None)
+    return (*site, wait.rank, wait.peer)
 
 
 def _goes_on(ranks: Mapping[int, RankView], said: _Said) -> bool:
     view = ranks.get(said.rank)
     if view is None or view.ending is not None:
         return False
-    unheard = view.posture == "unheard" or view.pending_more > 0
-    return unheard or any(op.sequence == said.sequence for op in view.pending)
+    if view.posture == "unheard" or view.pending_more > 0:
+        return True
+    # Of an op on a device nobody notes the end: it stands until the next one is issued.
+    lasts = [front.last for front in view.fronts.values() if front.last is not None]
+    untracked = [op for op in lasts if not op.tracked]
+    return any(op.sequence == said.sequence for op in (*view.pending, *untracked))

@@ -8,6 +8,7 @@ an op is over is the stack of its thread, or its other members, who have complet
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Final
 
 from frtop_probe import wire
@@ -35,9 +36,34 @@ def is_doubtful(view: RankView, wait: Wait) -> bool:
     return place is not None and place.sure and place.kind not in places.WAITS | _VAGUE
 
 
-def still_pending(view: RankView, ranks: _Peers, standing_of: StandingOf) -> tuple[wire.Op, ...]:
+class Others:
+    """What the members of groups tell of ops at one moment; asked once for all in doubt."""
+
+    def __init__(self, ranks: _Peers, standing_of: StandingOf) -> None:
+        self._ranks = ranks
+        self._standing_of = standing_of
+        self._told: dict[tuple[Standing, int], tuple[bool, list[int]]] = {}
+
+    def are_through(self, rank: int, group: wire.Group, number: int) -> bool:
+        """Whether all other members that can tell have completed an op, and one has."""
+        standing = self._standing_of(group)
+        told = self._told.get((standing, number))
+        if told is None:
+            told = self._told[standing, number] = self._ask(standing, number)
+        through, slow = told
+        return through and all(other == rank for other in slow)
+
+    def _ask(self, standing: Standing, number: int) -> tuple[bool, list[int]]:
+        """Whether one is through, and of those that are not, two."""
+        laggards = standing.not_through(number, self._ranks)
+        slow = (rank for rank in laggards if _can_tell(self._ranks[rank]))
+        through = (rank not in laggards and _can_tell(self._ranks[rank]) for rank in standing.known)
+        return any(through), [*islice(slow, 2)]
+
+
+def still_pending(view: RankView, others: Others) -> tuple[wire.Op, ...]:
     """The pending ops of a rank in doubt, without those that are over all the same."""
-    return tuple(op for op in view.pending if not _is_over(view, op, ranks, standing_of))
+    return tuple(op for op in view.pending if not _is_over(view, op, others))
 
 
 def is_past(wait: Wait, ranks: _Peers, theirs: Wait | None) -> bool:
@@ -53,7 +79,7 @@ def is_past(wait: Wait, ranks: _Peers, theirs: Wait | None) -> bool:
     return wait.rank in members_of(theirs.group.ranks)
 
 
-def _is_over(view: RankView, op: wire.Op, ranks: _Peers, standing_of: StandingOf) -> bool:
+def _is_over(view: RankView, op: wire.Op, others: Others) -> bool:
     if op.pseudo or not op.tracked:
         return False
     if _holds_gil_elsewhere(view, op):
@@ -61,15 +87,7 @@ def _is_over(view: RankView, op: wire.Op, ranks: _Peers, standing_of: StandingOf
     group = view.groups.get(op.group)
     if group is None or op.p2p or not group.exact:
         return False
-    return _others_are_through(view.rank, op.number, standing_of(group), ranks)
-
-
-def _others_are_through(rank: int, number: int, standing: Standing, ranks: _Peers) -> bool:
-    """Whether all other members that can tell have completed an op, and one has."""
-    laggards = standing.not_through(number, ranks)
-    if any(_can_tell(ranks[other]) for other in laggards if other != rank):
-        return False
-    return any(_can_tell(ranks[one]) for one in standing.known if one not in laggards)
+    return others.are_through(view.rank, group, op.number)
 
 
 def _can_tell(view: RankView) -> bool:

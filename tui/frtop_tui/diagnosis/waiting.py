@@ -44,9 +44,9 @@ class Wait:
     group: wire.Group | None = None  # as the rank knows it
 
     @property
-    def patience_ns(self) -> int:
-        """How long it may last before it is out of the ordinary."""
-        return patience_ns(self.op, self.group)
+    def peer(self) -> int | None:
+        """The other side of a send or receive, where that is known."""
+        return self.op.signature.peer if self.op.signature is not None else None
 
     def has_lasted(self, least_ns: int, now_ns: int) -> bool:
         """Whether it is at least so old; what is undated may be."""
