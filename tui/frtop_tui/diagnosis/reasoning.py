@@ -38,7 +38,7 @@ from frtop_tui.diagnosis.signatures import NEAR, Disagreement
 from frtop_tui.diagnosis.survey import Survey
 from frtop_tui.diagnosis.tempo import may_come_back
 from frtop_tui.diagnosis.waiting import patience_ns
-from frtop_tui.job.model import Frame, RankView, Verdict
+from frtop_tui.job.model import Frame, Verdict
 from frtop_tui.job.naming import folded
 
 SKEW_NS = 1_000_000_000
