@@ -94,11 +94,11 @@ class World:
     def _ranks(self, host: int) -> range:
         return range(host * RANKS // 2, (host + 1) * RANKS // 2)
 
-    def _whole(self, rank: int) -> wire.RankUpdate:
+    def _whole(self, rank: int, job: wire.Job = JOB, key: int = 0) -> wire.RankUpdate:
         here = self.now + self.skew[rank * 2 // RANKS]
-        identity = wire.Identity(1 + rank, 1, rank, 0, JOB, started_ns=here - 9 * SECOND)
+        identity = wire.Identity(1 + rank, 1, rank, 0, job, started_ns=here - 9 * SECOND)
         return wire.RankUpdate(
-            self.keys[rank], identity, wire.Present(1, here, 0), GROUPS[:1],
+            key or self.keys[rank], identity, wire.Present(1, here, 0), GROUPS[:1],
             (wire.Front(1, 1, 0, here),), (),
         )  # fmt: skip
 
@@ -148,6 +148,30 @@ def test_only_views_of_ranks_that_changed_are_made_anew() -> None:
     world.now += SECOND
     assert world.frame().ranks is after.ranks
     assert world.frame().groups[0] is after.groups[0]
+
+
+def test_ranks_of_another_job_do_not_take_the_place_of_those_shown() -> None:
+    world = World()
+    world.frame()
+    elsewhere = wire.Job("node9", 29500, RANKS, "run-2", 0, "n2", "eval.py")
+    whole = {
+        host: [
+            *(world._whole(rank) for rank in world._ranks(host)),
+            *(world._whole(rank, elsewhere, 100 + rank) for rank in world._ranks(host)),
+        ]
+        for host in (0, 1)
+    }
+    for host, ranks in whole.items():
+        world._say(host, *ranks, full=True)
+    world.state.frame(world.now, 0, "run-1")
+    for step in range(1, 4):
+        for host, ranks in whole.items():
+            here = world.now + world.skew[host]
+            present = wire.Present(1, here, 0, step=step)
+            world._say(host, *(wire.RankUpdate(one.key, present=present) for one in ranks))
+        frame = world.state.frame(world.now, 0, "run-1")
+        steps = [view.present.step for view in frame.ranks.values() if view.present]
+        assert steps == [step] * RANKS
 
 
 def test_a_beat_that_is_overdue_is_noticed_although_nothing_is_said_of_its_rank() -> None:

@@ -37,8 +37,8 @@ class Roll:
             now_ns: our clock.
         """
         if one.records is self._records and len(self._seniors) == len(one.records):
-            asked = {r.identity.rank: r for r in touched}
-            seniors = {n: r for n, r in asked.items() if self._seniors.get(n) is r}
+            mine = ((r.identity.rank, r) for r in touched)
+            seniors = {n: r for n, r in mine if self._seniors.get(n) is r}
             gone: set[int] = set()
         else:
             by_age = sorted(one.records, key=_seniority)
