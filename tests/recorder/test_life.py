@@ -80,6 +80,28 @@ def test_a_call_that_makes_a_group_tells_who_has_to_make_it(tmp_path: Path) -> N
     ]
 
 
+def test_a_call_that_makes_no_group_fails_as_it_would_without_us(tmp_path: Path) -> None:
+    program = (
+        FAKE
+        + """
+    init()
+    gone = dist.new_group([0, 2])
+    dist.destroy_process_group(gone)
+    for parent in (gone, [gone]):
+        try:
+            dist.split_group(parent_pg=parent, split_ranks=[[0, 2]])
+            raise AssertionError("split")
+        except (LookupError, RuntimeError, TypeError, ValueError):
+            pass
+    dist.all_reduce(torch.ones(2))
+    """
+    )
+    (ended,) = run(program, tmp_path / "rings")
+    assert (ended.code, ended.err) == (0, "")
+    assert (ended.ring.cell(Cell.HOOK_ERRORS), ended.ring.cell(Cell.STATE)) == (0, State.STOPPED)
+    assert kinds(ended.ring) == ["all_reduce"]
+
+
 def test_a_late_start_counts_relatively_and_a_stop_makes_it_so(tmp_path: Path) -> None:
     program = (
         FAKE

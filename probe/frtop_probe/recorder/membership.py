@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, Protocol
 
+from frtop_probe.recorder.boundary import of_handler
 from frtop_probe.ring.fold import fold
 
 ENTRY: Final = "init_process_group"
@@ -100,7 +101,9 @@ def awaited(name: str, arguments: dict[str, Any], c10d: Any) -> str:
             return ""
         if ranks is None or not arguments.get("use_local_synchronization"):
             return f"0-{c10d.get_world_size() - 1}"
-    except (AttributeError, RuntimeError, ValueError):
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if of_handler(error):
+            raise
         return ""  # the call itself will say so
     # What can be gone through only once is left to the call.
     known = isinstance(ranks, (list, tuple, range)) and all(type(rank) is int for rank in ranks)
