@@ -109,8 +109,5 @@ def _is_coming(view: RankView) -> bool:
     place = main_place(view)
     if view.dumped or view.pending or place is None or place.kind != "collective":
         return False
-    before = view.prior_look
-    dumps = before.dumps if before is not None else ()
-    stacks = [thread for dump in dumps for thread in dump.threads]
-    main = next((one for one in stacks if one.ident == view.identity.main_ident), None)
-    return main is None or classify(main).kind != "collective"
+    before = view.prior_stack
+    return before is None or classify(before).kind != "collective"

@@ -12,6 +12,7 @@ from frtop_tui.diagnosis.points import PointId
 from frtop_tui.diagnosis.signatures import Disagreement
 from frtop_tui.diagnosis.story import Before
 from frtop_tui.diagnosis.taken_back import TakenBack
+from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import Health, RankView
 from frtop_tui.job.naming import JobKey
 
@@ -59,7 +60,7 @@ class Found:
     def keep(self, fresh: Sequence[Disagreement]) -> list[Disagreement]:
         """All found so far, one per group: where the paths parted."""
         for one in fresh:
-            key = (one.group.name, one.group.ranks, one.group.epoch)
+            key = identifier(one.group)
             known = self._found.get(key)
             if known is None:
                 if len(self._found) < MOST_FOUND:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from frtop_probe import wire
 from frtop_tui.diagnosis.phrases import group_key, who
 from frtop_tui.diagnosis.signatures import Disagreement, Party, compare
+from frtop_tui.diagnosis.standing import local_number
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import Frame, OpName, RankView, Verdict, Why
 from frtop_tui.job.naming import folded, group_label
@@ -94,9 +95,8 @@ class Partings:
         made = []
         for rank in ranks:
             view = views[rank]
-            mine = identifier(parting.group)
-            group = next((n for n, g in view.groups.items() if identifier(g) == mine), 0)
-            if group and (parting.id, rank) not in self._asked:
+            group = local_number(view, parting.group)
+            if group is not None and (parting.id, rank) not in self._asked:
                 self._asked.add((parting.id, rank))
                 made.append(
                     WantedOps(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from frtop_probe import wire
 from frtop_tui.diagnosis.waiting import last_activity_ns
 from frtop_tui.job.model import Progress, RankView
+from frtop_tui.job.record import LOOKS_APART_NS
 
 CPU_SHARE = 0.05
 """A rank that only waits burns less: its recorder and a few timers, 0.4 % of a core."""
@@ -36,7 +37,7 @@ def _between_dumps(view: RankView) -> tuple[Progress, str]:
     if new.present is not None and old.present is not None and _moved(old.present, new.present):
         return "active", "it has issued or completed ops between two dumps"
     seconds = (new.at_ns - old.at_ns) / 1e9
-    if seconds * 1e9 < RECENT_NS:
+    if seconds * 1e9 < LOOKS_APART_NS:
         return "unknown", "that its dumps are some seconds apart is not known"
     return "none", f"nothing issued, nothing completed in {seconds:.1f}s between two dumps"
 

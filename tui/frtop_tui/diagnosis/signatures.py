@@ -85,7 +85,7 @@ def _note(told: dict[Place, wire.Op], view: RankView, op: wire.Op) -> None:
     group = view.groups.get(op.group)
     if group is None or not group.exact:
         return
-    place = (group.name, group.ranks, group.epoch, op.number)
+    place = (*identifier(group), op.number)
     # A later copy of the same op knows more: its reduce op is decoded after the fact.
     before = told.get(place)
     if before is None or before.signature is None or before.signature.reduce is None:

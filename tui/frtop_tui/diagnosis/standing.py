@@ -6,16 +6,19 @@ from collections.abc import Mapping
 from itertools import chain
 
 from frtop_probe import wire
-from frtop_tui.job.groups import members_of
+from frtop_tui.job.groups import identifier, members_of
 from frtop_tui.job.model import RankView
 
 
 def local_number(view: RankView, group: wire.Group) -> int | None:
     """The rank's own number for a group that another rank knows as `group`."""
     same = view.groups.get(group.id)
-    if same is group or (same is not None and _is_same(same, group)):
+    if same is group:
         return group.id
-    return next((n for n, other in view.groups.items() if _is_same(other, group)), None)
+    key = identifier(group)
+    if same is not None and identifier(same) == key:
+        return group.id
+    return next((n for n, other in view.groups.items() if identifier(other) == key), None)
 
 
 def front_number(view: RankView, group: wire.Group) -> int:
@@ -28,10 +31,6 @@ def front_number(view: RankView, group: wire.Group) -> int:
         if op.group == number and not op.p2p and op.number > newest:
             newest = op.number
     return newest
-
-
-def _is_same(one: wire.Group, other: wire.Group) -> bool:
-    return (one.name, one.ranks, one.epoch) == (other.name, other.ranks, other.epoch)
 
 
 class Standing:

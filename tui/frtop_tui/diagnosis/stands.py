@@ -10,6 +10,7 @@ from frtop_tui.diagnosis import places
 from frtop_tui.diagnosis.calls import Call, call_of, path_of
 from frtop_tui.diagnosis.places import Place
 from frtop_tui.job.model import Progress, RankView
+from frtop_tui.job.record import LOOKS_APART_NS
 
 Doing = Literal[
     "inside",  # of a call of torch.distributed, or of a wait for an op
@@ -17,8 +18,6 @@ Doing = Literal[
     "running",  # in none, and Python or C code of it runs
     "unclear",  # asleep in a C call of which the stack does not tell what it waits for
 ]
-APART_NS: Final = 2_000_000_000
-"""Two looks that agree say something when they are so far apart."""
 _LONG: Final = frozenset(
     [
         "dataloader",
@@ -101,14 +100,14 @@ def _call(main: wire.ThreadStack, threads: tuple[wire.ThreadStack, ...]) -> tupl
 
 def _progress(view: RankView, main: wire.ThreadStack) -> tuple[Progress, str, bool]:
     new, old = view.look, view.prior_look
-    before = _earlier_main(view)
+    before = view.prior_stack
     if new is None or old is None or before is None:
         return "unknown", "stacks were taken once: whether it moves they do not tell", False
     seconds = (new.at_ns - old.at_ns) / 1e9
     apart = f"in two dumps, {seconds:.1f}s apart"
     if _steps(before) != _steps(main):
         return "active", f"its stack is another one {apart}", call_of(before) is not None
-    if new.at_ns - old.at_ns < APART_NS:
+    if new.at_ns - old.at_ns < LOOKS_APART_NS:
         return "unknown", f"its stack is the same {apart}: too near to say anything", False
     if main.active and call_of(main) is None:  # who waits in a call may do so busily
         return "active", f"it runs, at the same lines {apart}", False
@@ -118,10 +117,3 @@ def _progress(view: RankView, main: wire.ThreadStack) -> tuple[Progress, str, bo
 def _steps(main: wire.ThreadStack) -> tuple[tuple[str, str, int], ...]:
     call = call_of(main)
     return call.steps if call is not None else path_of(main.frames)
-
-
-def _earlier_main(view: RankView) -> wire.ThreadStack | None:
-    dumps = view.prior_look.dumps if view.prior_look is not None else ()
-    threads = next((d.threads for d in dumps if d.pid == view.identity.pid and d.threads), ())
-    main = view.identity.main_ident
-    return next((t for t in threads if t.ident == main), threads[0] if threads else None)

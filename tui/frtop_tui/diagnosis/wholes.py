@@ -16,6 +16,7 @@ from frtop_tui.diagnosis import verdict as words
 from frtop_tui.diagnosis.engine import MOST_VERDICTS, health_of
 from frtop_tui.diagnosis.phrases import group_key
 from frtop_tui.diagnosis.signatures import Disagreement, compare
+from frtop_tui.diagnosis.standing import local_number
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.model import Frame, RankView
 
@@ -119,11 +120,10 @@ def _mine(
 
 
 def _compared(ranks: Mapping[int, RankView], group: wire.Group, number: int) -> Disagreement | None:
-    key = identifier(group)
     ops: dict[int, wire.Op] = {}
     for rank, view in ranks.items():
-        mine = next((n for n, known in view.groups.items() if identifier(known) == key), 0)
-        for op in view.look.ops if mine and view.look is not None else ():
+        mine = local_number(view, group)
+        for op in view.look.ops if mine is not None and view.look is not None else ():
             if op.number == number and op.group == mine and not (op.p2p or op.pseudo):
                 ops[rank] = op
     one = compare(group, number, ops)

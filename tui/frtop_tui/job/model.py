@@ -123,15 +123,25 @@ class RankView:
     @property
     def main_stack(self) -> wire.ThreadStack | None:
         """Main thread of the last dump, if there is one."""
-        threads = self.threads
-        main = self.identity.main_ident
-        return next((t for t in threads if t.ident == main), threads[0]) if threads else None
+        return self._main_in(self.look)
+
+    @property
+    def prior_stack(self) -> wire.ThreadStack | None:
+        """Main thread in the look before."""
+        return self._main_in(self.prior_look)
 
     @property
     def threads(self) -> tuple[wire.ThreadStack, ...]:
         """The rank's own threads in the last dump; empty if there is none."""
-        dumps = self.look.dumps if self.look is not None else ()
+        return self._threads_in(self.look)
+
+    def _threads_in(self, look: wire.Look | None) -> tuple[wire.ThreadStack, ...]:
+        dumps = look.dumps if look is not None else ()
         return next((d.threads for d in dumps if d.pid == self.identity.pid), ())
+
+    def _main_in(self, look: wire.Look | None) -> wire.ThreadStack | None:
+        threads, main = self._threads_in(look), self.identity.main_ident
+        return next((t for t in threads if t.ident == main), threads[0]) if threads else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.export.flightrecorder.blocked import blocked_ops, outdated
-from frtop_tui.export.flightrecorder.moments import APART_NS, Moments, Told, moments_of, present_of
+from frtop_tui.export.flightrecorder.moments import Moments, Told, moments_of, present_of
 from frtop_tui.export.flightrecorder.ops import Ops, Part
 from frtop_tui.export.flightrecorder.settling import settled
 from frtop_tui.export.flightrecorder.unrecorded import withheld
@@ -24,6 +24,7 @@ from frtop_tui.export.stacks import Stacks
 from frtop_tui.job.groups import group_views
 from frtop_tui.job.model import Coverage, Frame, RankView, Recorded
 from frtop_tui.job.naming import folded, listed
+from frtop_tui.job.record import LOOKS_APART_NS
 
 KIND: Final = "Flight Recorder dumps"
 OVER: Final = "these are dumps that torch wrote: there is nobody to ask"
@@ -80,7 +81,7 @@ def _gap(told: Moments) -> int:
     last = min(one.written_ns for one in told.last)
     before = max(one.written_ns for one in told.before)
     gap = last - before
-    return gap if before and gap >= APART_NS else 0
+    return gap if before and gap >= LOOKS_APART_NS else 0
 
 
 def _add(state: _State, job: wire.Job, ops: Ops, rank: int, dumps: Sequence[Told]) -> None:

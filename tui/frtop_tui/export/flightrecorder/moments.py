@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.export.flightrecorder import entries as told
 from frtop_tui.export.flightrecorder.entries import Dump
-
-APART_NS: Final = 2_000_000_000
-"""Files that were written so far from each other are of two moments."""
+from frtop_tui.job.record import LOOKS_APART_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ def _is_older(one: Told, newest: Told) -> bool:
     if _counts(one.dump) != _counts(newest.dump):
         return True
     known = one.written_ns and newest.written_ns
-    return bool(known) and newest.written_ns - one.written_ns >= APART_NS
+    return bool(known) and newest.written_ns - one.written_ns >= LOOKS_APART_NS
 
 
 def _worth(one: Told) -> tuple[int, bool]:
