@@ -189,6 +189,29 @@ def test_a_failing_hook_goes_quiet_once_and_training_goes_on(tmp_path: Path, whe
     assert any("ZeroDivisionError" in note for note in ring.notes.values())
 
 
+def test_what_interrupts_the_hook_goes_up_whatever_fails_on_the_way(tmp_path: Path) -> None:
+    program = (
+        FAKE
+        + """
+    import frtop_probe.recorder.hook as hook
+    from frtop_probe.recorder.groups import Groups
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+    def broken(*args, **kwargs):
+        raise ZeroDivisionError("ours")
+    hook.describe = interrupted
+    Groups.loosen = broken
+    init()
+    try:
+        dist.all_reduce(torch.ones(4))
+    except KeyboardInterrupt:
+        print("interrupted")
+    """
+    )
+    (ended,) = run(program, tmp_path / "rings")
+    assert (ended.code, ended.out, ended.err) == (0, "interrupted\n", "")
+
+
 def test_an_ops_own_exception_passes_untouched_and_is_written_down(tmp_path: Path) -> None:
     program = """
     import sys, torch, torch.distributed as dist

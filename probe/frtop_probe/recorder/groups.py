@@ -124,7 +124,7 @@ class Groups:
     def loosen(self) -> None:
         """After ops went by unseen: no group's numbers can be compared any more."""
         with self._lock:
-            for group in self.known.values():
+            for group in list(self.known.values()):  # one may go meanwhile
                 if group.exact:
                     group.exact = False
                     group.text = {**group.text, "exact": False}

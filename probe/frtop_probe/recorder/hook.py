@@ -19,7 +19,7 @@ from frtop_probe.recorder.boundary import of_handler
 from frtop_probe.recorder.carried import carrier, weakly
 from frtop_probe.recorder.groups import Group, Groups
 from frtop_probe.recorder.operations import Operation, operations
-from frtop_probe.recorder.pending import Entry, Pending
+from frtop_probe.recorder.pending import Pending
 from frtop_probe.recorder.signatures import Key, Phantom, describe, glance
 from frtop_probe.recorder.sites import Sites, caller_waits
 from frtop_probe.recorder.writer import Writer
@@ -259,8 +259,9 @@ def _kernel(  # noqa: C901, PLR0915
         except BaseException as error:
             if not isinstance(error, Exception) or of_handler(error):
                 if sequence:  # the op will not be
-                    _fail_quietly(finish, (None, sequence, now, 0, 0, True, None, None), now)
-                skipped()
+                    failed = (None, sequence, now, 0, 0, True, None, None)
+                    _quietly(finish, failed, now, True)
+                _quietly(skipped)
                 raise
             sequence = 0  # nothing of ours may reach training code
             fail(error)
@@ -269,7 +270,7 @@ def _kernel(  # noqa: C901, PLR0915
         except BaseException:
             if sequence:
                 failed = (None, sequence, now, site, group_id, True, None, None)
-                _fail_quietly(finish, failed, clock())
+                _quietly(finish, failed, clock(), True)
             raise
         if sequence:
             try:
@@ -297,7 +298,7 @@ def _kernel(  # noqa: C901, PLR0915
                     carry_far((sequence, operation, weakly(carry(args))))
             except BaseException as error:
                 if not isinstance(error, Exception) or of_handler(error):
-                    untrack(sequence, clock())  # nobody has its handle
+                    _quietly(untrack, sequence, clock())  # nobody has its handle
                     raise
                 fail(error)
         return result
@@ -305,8 +306,8 @@ def _kernel(  # noqa: C901, PLR0915
     return kernel
 
 
-def _fail_quietly(finish: Callable[..., None], entry: Entry, now: int) -> None:
+def _quietly(function: Callable[..., None], *args: Any) -> None:
     try:
-        finish(entry, now, failed=True)
-    except Exception:  # noqa: BLE001 - the op's own exception is on its way up
+        function(*args)
+    except Exception:  # noqa: BLE001 - the program's own exception is on its way up
         return
