@@ -1,5 +1,6 @@
 """A gloo job of three ranks, dumped while rank 1 does not come: `dumping.py FOLDER`."""
 
+import json
 import os
 import socket
 import sys
@@ -12,9 +13,17 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
+LAST = 5  # three all_reduces and a barrier come before it
+
 folder = Path(sys.argv[1])
 rank = int(os.environ["RANK"])
-dist.init_process_group("gloo", timeout=timedelta(seconds=300))
+dist.init_process_group(
+    "gloo",
+    init_method=f"file://{folder}/store",
+    rank=rank,
+    world_size=3,
+    timeout=timedelta(seconds=300),
+)
 pair = dist.new_group([0, 2])
 tensor = torch.ones(8)
 
@@ -24,6 +33,15 @@ def all_have(name: str) -> None:
     (folder / f"{name}.{rank}").touch()
     while len(list(folder.glob(f"{name}.*"))) < 3:
         time.sleep(0.05)
+
+
+def is_inside() -> bool:
+    """Whether this rank has come to the op that rank 1 does not come to."""
+    entries = json.loads(c10d._dump_fr_trace_json(True, False)).get("entries", ())
+    return any(
+        entry["process_group"][1] == "default_pg" and entry["collective_seq_id"] == LAST
+        for entry in entries
+    )
 
 
 def answered() -> bytes:
@@ -41,10 +59,11 @@ def answered() -> bytes:
 def dump() -> None:
     """What torch writes at a timeout; then this rank is over."""
     all_have("waiting")
-    time.sleep(1.0)  # until the others are inside
+    while rank != 1 and not is_inside():
+        time.sleep(0.05)
     (folder / f"nccl_trace_rank_{rank}").write_bytes(c10d._dump_fr_trace(True, True, False))
-    json = c10d._dump_fr_trace_json(True, False)
-    (folder / f"comm_lib_trace_rank_{rank}.json").write_bytes(json)
+    text = c10d._dump_fr_trace_json(True, False)
+    (folder / f"comm_lib_trace_rank_{rank}.json").write_bytes(text)
     (folder / f"fr_trace_json.rank{rank}").write_bytes(answered())
     all_have("dumped")
     os._exit(0)
