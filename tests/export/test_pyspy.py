@@ -139,6 +139,7 @@ def only(found: Frame) -> Verdict:
     return found.verdicts[0]
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(("hang", "culprit", "cause", "op"), [
     ("sleeping", 2, "sleeping", "all_reduce"),
     ("reading", 1, "file_io", "all_gather_object"),
@@ -173,6 +174,7 @@ def line_of(hang: str, culprit: int) -> int:
     return next(n for n in range(begin, len(lines)) if f"rank == {culprit}" in lines[n]) + 2
 
 
+@pytest.mark.torch
 def test_who_left_the_loop_is_further_on_and_not_accused(jobs: Jobs) -> None:
     found = jobs.judged("leaving")
     verdict = only(found)
@@ -182,11 +184,13 @@ def test_who_left_the_loop_is_further_on_and_not_accused(jobs: Jobs) -> None:
     assert exit_status(found) == 4
 
 
+@pytest.mark.torch
 def test_all_in_the_same_call_is_undecided(jobs: Jobs) -> None:
     verdict = only(jobs.judged("crossing"))
     assert (verdict.kind, verdict.culprits, verdict.victims) == ("undecided", (), "0-3")
 
 
+@pytest.mark.torch
 def test_receives_are_a_circle_when_their_peers_are_known(jobs: Jobs) -> None:
     assert {v.kind for v in jobs.judged_with_variables("crossing").verdicts} == {"undecided"}
     found = jobs.judged_twice("crossing")
@@ -195,6 +199,7 @@ def test_receives_are_a_circle_when_their_peers_are_known(jobs: Jobs) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.torch
 def test_a_healthy_job_is_not_accused(jobs: Jobs) -> None:
     first, second = jobs.healthy
     found = frame_of(jobs.folder, second, (), first)
@@ -203,12 +208,14 @@ def test_a_healthy_job_is_not_accused(jobs: Jobs) -> None:
     assert exit_status(found) == 4
 
 
+@pytest.mark.torch
 def test_variables_tell_of_the_default_group(jobs: Jobs) -> None:
     said = "\n".join(text(jobs.judged_with_variables("sleeping")))
     assert "all_reduce of default_pg" in said
     assert "the group" not in said
 
 
+@pytest.mark.torch
 def test_the_frame_is_one_like_all_others(jobs: Jobs) -> None:
     told = document(jobs.judged("sleeping"))
     assert told["ranks"]["0"]["blocked_on"]["kind"] == "all_reduce"

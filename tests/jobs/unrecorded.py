@@ -7,6 +7,7 @@ rank is about to get there.
 
 import ctypes
 import os
+import signal
 import sys
 import threading
 import time
@@ -20,6 +21,12 @@ from torch.utils.data import DataLoader
 FOLDER = Path(sys.argv[1])
 WORLD = 4
 FOREVER = 600
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent():
+    """Nobody else ends us when whoever started this is killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class Stuck(torch.utils.data.Dataset):
@@ -27,6 +34,7 @@ class Stuck(torch.utils.data.Dataset):
         return 8
 
     def __getitem__(self, index):
+        end_with_parent()
         time.sleep(FOREVER)
 
 
@@ -157,6 +165,7 @@ HANGS = [
 
 
 def be(rank, hang):
+    end_with_parent()
     join(rank, hang.__name__)
     tensor = torch.ones(100, 100)
     if hang is not grouping:
@@ -170,6 +179,7 @@ def be(rank, hang):
 
 
 def main():
+    end_with_parent()
     torch.set_num_threads(1)
     os.mkfifo(FOLDER / "pipe")
     for hang in HANGS:
