@@ -22,6 +22,8 @@ _ROOT_SIDED_INPUT: Final = frozenset({"scatter"})
 _ROOTED: Final = frozenset({"broadcast", "reduce", "gather", "scatter"})
 _UNEVEN_ON_NCCL: Final = frozenset({"all_gather", "reduce_scatter"})
 """NCCL takes these apart into broadcasts or reductions when lists are uneven."""
+_WORD: Final = 2**64
+"""No tensor is as large; what makes no sense must not make numbers without end."""
 
 Specs = tuple[wire.TensorSpec, ...]
 
@@ -93,6 +95,6 @@ def _elements(specs: Specs) -> int:
     for spec in specs:
         elements = spec.count
         for length in spec.shape:
-            elements *= length
+            elements = elements * length % _WORD
         total += elements
     return total
