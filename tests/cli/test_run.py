@@ -56,7 +56,10 @@ def frtop(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """A recorded command in a session of its own, which says "up" when it is."""
+    """A recorded command in a session of its own, which says "up" when it is.
+
+    Its witness is started after it: only with both of them nothing comes twice.
+    """
     started: list[subprocess.Popen[str]] = []
 
     def starting(record: Path, program: str) -> subprocess.Popen[str]:
@@ -67,6 +70,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         started.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
+        until(lambda: len(psutil.Process(process.pid).children()) == 2, "its witness is there")
         return process
 
     yield starting
@@ -225,10 +229,11 @@ def test_when_it_is_killed_the_command_is_killed(
     record: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     process = start(record, "import time; print('up'); time.sleep(600)")
-    child = command_of(process)
+    children = psutil.Process(process.pid).children()
+    assert command_of(process) in children
     process.kill()
     process.wait()
-    until(lambda: not child.is_running() or child.status() == "zombie", "it dies, too")
+    until(lambda: all(map(is_over, children)), "it dies, too, and so does its witness")
 
 
 def test_the_command_is_in_our_group_and_no_zombie_is_left(
@@ -237,16 +242,25 @@ def test_the_command_is_in_our_group_and_no_zombie_is_left(
     process = start(record, "import time; print('up'); time.sleep(600)")
     child = command_of(process)
     assert os.getpgid(child.pid) == os.getpgid(process.pid)
+    children = psutil.Process(process.pid).children()
     child.terminate()
     assert process.wait(DEADLINE) == -signal.SIGTERM
-    assert not psutil.pid_exists(child.pid)
+    assert not any(psutil.pid_exists(one.pid) for one in children)
 
 
 def command_of(process: subprocess.Popen[str]) -> psutil.Process:
-    """Not the process that keeps watch with it."""
+    """Not the one other process there is, which keeps watch with it."""
     children = psutil.Process(process.pid).children()
+    assert len(children) == 2
     (child,) = (child for child in children if child.cmdline()[1:3] == ["-u", "-c"])
     return child
+
+
+def is_over(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == "zombie"
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_what_a_whole_group_is_sent_comes_once(
