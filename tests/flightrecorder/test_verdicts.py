@@ -79,6 +79,32 @@ def test_of_several_gloo_knows_no_sends_so_nobody_is_named(
         assert "ranks 1,3" in verdict.headline
 
 
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+@pytest.mark.parametrize(("waiting", "named"), [
+    ((0, 1), {2, 3}),
+    ((3,), set()),
+    ((0, 1, 3), {2}),
+])  # fmt: skip
+def test_no_majority_is_blamed_for_no_known_reason(
+    backend: str, waiting: tuple[int, ...], named: set[int], tmp_path: Path
+) -> None:
+    ranks = world(4)
+    for one in ranks:
+        one.ran("0", count=20)
+        if one.rank in waiting:
+            one.waits("0")
+        for entry in one.entries:
+            entry["profiling_name"] = f"{backend}:all_reduce"
+    frame = opened(written(tmp_path, ranks))
+    (verdict,) = frame.verdicts
+    assert blamed(frame) == named
+    if not named:
+        assert (verdict.kind, verdict.parties, exit_status(frame)) == (
+            "undecided", ((0, 1, 2), (3,)), 4
+        )  # fmt: skip
+        assert "rank 3 may as well be ahead" in verdict.why.text
+
+
 def test_json_tells_what_a_pickle_tells(tmp_path: Path) -> None:
     for one in one_missing():
         (tmp_path / f"comm_lib_trace_rank_{one.rank}.json").write_bytes(one.json())

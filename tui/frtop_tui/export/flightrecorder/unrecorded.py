@@ -1,8 +1,9 @@
-"""What gloo's recorder cannot tell: who waits in a send or receive, which it does not know.
+"""What dumps cannot tell of ranks that have finished all they issued, and are waited for.
 
-To it such a rank has finished all that it issued, like one that stays away. One of these is
-a suspect; of several in groups of their own, some may only wait for another, and in which
-order is in no dump. Then nobody is named.
+Where these are more than those who wait, the few may as well be the odd ones: ahead, or in
+something that was not for them. And gloo's recorder knows no sends and receives: of several
+such ranks, in groups of their own, some may only wait for another, and in which order is in no
+dump. Then nobody is named.
 """
 
 from __future__ import annotations
@@ -16,31 +17,64 @@ from frtop_tui.job.model import Frame, RankView, Verdict, Why
 from frtop_tui.job.naming import folded
 
 _GLOO: Final = "gloo"
+_STACKS: Final = "py-spy dump --pid PID on their hosts"
 
 
 def withheld(frame: Frame) -> Frame:
-    """The frame with one undecided verdict in the place of several that may follow from another."""
-    doubtful = [verdict for verdict in frame.verdicts if _is_doubtful(verdict, frame.ranks)]
-    if len(doubtful) < 2:
+    """The frame without names that are not justified: undecided in their place."""
+    bare = [verdict for verdict in frame.verdicts if _is_bare(verdict, frame.ranks)]
+    many = [verdict for verdict in bare if _are_more(verdict)]
+    several = [
+        verdict for verdict in bare if verdict not in many and _is_gloo(verdict, frame.ranks)
+    ]
+    if len(several) == 1:
+        several = []
+    if not many and not several:
         return frame
-    rest = [verdict for verdict in frame.verdicts if verdict not in doubtful]
+    changed = [*map(_turned_round, many), *([_brought_together(several)] if several else ())]
+    rest = [verdict for verdict in frame.verdicts if verdict not in (*many, *several)]
     health = frame.health if rest else "undecided"
-    return replace(frame, health=health, verdicts=(*rest, _brought_together(doubtful)))
+    return replace(frame, health=health, verdicts=(*rest, *changed))
 
 
-def _is_doubtful(verdict: Verdict, ranks: Mapping[int, RankView]) -> bool:
+def _is_bare(verdict: Verdict, ranks: Mapping[int, RankView]) -> bool:
     """Whether all it says of its culprits is that nothing of theirs is unfinished."""
     views = [ranks[rank] for rank in verdict.culprits if rank in ranks]
     return (
         verdict.kind == "not_entered"
         and verdict.why.cause == "unknown"
         and bool(views)
-        and all(view.dumped and _is_gloo(view) and not view.threads for view in views)
+        and all(view.dumped and not view.threads for view in views)
     )
 
 
-def _is_gloo(view: RankView) -> bool:
-    return any(_GLOO in group.backend for group in view.groups.values())
+def _are_more(verdict: Verdict) -> bool:
+    return len(verdict.culprits) > len(unfold(verdict.victims))
+
+
+def _is_gloo(verdict: Verdict, ranks: Mapping[int, RankView]) -> bool:
+    views = (ranks[rank] for rank in verdict.culprits if rank in ranks)
+    return all(any(_GLOO in group.backend for group in view.groups.values()) for view in views)
+
+
+def _turned_round(verdict: Verdict) -> Verdict:
+    absent, few = verdict.culprits, unfold(verdict.victims)
+    text = (
+        f"{folded(few)} may as well be ahead, or where nobody else has to come: most of the"
+        " group is not there, and nothing tells why"
+    )
+    return replace(
+        verdict,
+        kind="undecided",
+        confidence="suspect",
+        progress="unknown",
+        culprits=(),
+        parties=(absent, few),
+        headline=f"{verdict.headline}; {text}",
+        why=Why("unknown", "unknown", text),
+        next=f"compare the calls of rank {few[0]} with those of rank {absent[0]}; {_STACKS}",
+        victims=fold({*absent, *few}),
+    )
 
 
 def _brought_together(verdicts: list[Verdict]) -> Verdict:
@@ -59,7 +93,7 @@ def _brought_together(verdicts: list[Verdict]) -> Verdict:
         culprits=(),
         headline=f"{folded(absent)} have not entered what {folded(victims)} wait for; {text}",
         why=Why("unknown", "unknown", text),
-        next=f"look at the stacks of {folded(absent)}: py-spy dump --pid PID on their hosts",
+        next=f"look at the stacks of {folded(absent)}: {_STACKS}",
         victims=fold(victims),
         evidence=tuple(verdict.headline for verdict in verdicts),
     )
