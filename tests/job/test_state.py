@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from frtop_probe import wire
 from frtop_tui.job.model import Posture
+from frtop_tui.job.record import RankRecord
 from frtop_tui.job.state import JobState
 
 SECOND = 1_000_000_000
@@ -113,6 +115,25 @@ def test_ranks_of_the_old_instance_are_gone() -> None:
     state = heard(rank(), rank(2, 1))
     state.apply("h", update(1, rank(), full=True, instance="other"), NOW)
     assert set(state.frame(NOW, 0).ranks) == {0}
+
+
+@pytest.mark.parametrize("how", ["anew", "forgotten", "no host"])
+def test_ranks_that_are_gone_are_kept_by_nobody_though_no_job_is_shown(how: str) -> None:
+    others, state = records(), JobState()
+    for turn in range(1, 9, 2):
+        state.apply("h", update(turn, rank(), rank(2, 1), full=True), NOW)
+        if how == "forgotten":
+            state.apply("h", update(turn + 1, forgotten=(1, 2)), NOW)
+        elif how == "no host":
+            state.forget_host("h")
+        assert not state.frame(NOW, 0, "else").ranks
+    assert records() - others == (2 if how == "anew" else 0)
+
+
+def records() -> int:
+    """How many there are in this process, whoever holds them."""
+    gc.collect()
+    return sum(isinstance(one, RankRecord) for one in gc.get_objects())
 
 
 def test_forgotten_ranks_are_dropped() -> None:

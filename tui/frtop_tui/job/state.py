@@ -32,7 +32,7 @@ class JobState:
         self._hosts: dict[str, HostRecord] = {}
         self._groups: dict[wire.Group, wire.Group] = {}
         self._touched: set[RankRecord] = set()
-        """Records that took something in since the last frame."""
+        """Records that took something in since a job was last shown."""
         self._jobs: tuple[list[JobRanks], list[RankRecord]] | None = None
         """Which records make up which job; None: to be found out anew."""
         self._roll = Roll()
@@ -63,7 +63,8 @@ class JobState:
 
     def forget_host(self, name: str) -> None:
         """Another name for an agent that is known already."""
-        self._hosts.pop(name, None)
+        if (host := self._hosts.pop(name, None)) is not None:
+            self._touched.difference_update(host.records.values())
         self._jobs = None
 
     def apply(self, host: str, update: wire.Update, now_ns: int) -> bool:
@@ -197,8 +198,7 @@ class JobState:
         for host in self._hosts.values():
             touched.update(host.moved())
         for record in touched:
-            if record.host in self._hosts:
-                self._hosts[record.host].watch(record)
+            self._hosts[record.host].watch(record)
         self._roll.turn(chosen, touched, now_ns)
 
     def _host(self, name: str) -> HostRecord:
@@ -213,6 +213,7 @@ class JobState:
         before = host.records if update.instance == host.instance else {}
         host.instance, host.number = update.instance, update.number
         host.whole, host.missing = True, 0
+        self._touched.difference_update(host.records.values())
         host.records = {}
         host.alarms.clear()
         self._jobs = None
@@ -225,7 +226,7 @@ class JobState:
 
     def _forget(self, host: HostRecord, keys: Iterable[int]) -> None:
         for key in keys:
-            host.records.pop(key, None)
+            self._touched.discard(host.records.pop(key, None))
             self._jobs = None
 
     def _take(self, host: HostRecord, update: wire.RankUpdate, now_ns: int) -> None:
