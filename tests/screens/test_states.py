@@ -43,11 +43,16 @@ async def test_a_refused_connection_is_said_once() -> None:
         assert app.text().count("connection refused") == 1
 
 
-async def test_a_job_of_another_name_is_answered_with_the_names_there_are() -> None:
-    async with driven(odd_scenes.another_job()) as app:
+async def test_a_job_of_another_name_is_answered_with_the_way_to_those_there_are() -> None:
+    frame = odd_scenes.another_job()
+    async with driven(frame) as app:
         await app.sees("NO JOB · no job is called 'gpt'", "+1 job (J)", "agents answer")
         await app.sees("jobs  1 ended; J shows it")
         assert "nothing heard" not in app.text()
+        await app.give(replace(frame, running_jobs=frame.other_jobs))
+        await app.sees("jobs  1 live; J shows it, or frtop --job llama-70b")
+        await app.press("J")
+        await app.sees("llama-70b", "node0:29500")
 
 
 async def test_other_jobs_are_announced_with_the_way_to_them() -> None:
@@ -56,6 +61,12 @@ async def test_other_jobs_are_announced_with_the_way_to_them() -> None:
         await app.sees("other jobs  1 ended; J shows it")
         await app.press("question_mark")
         await app.sees("+1 other job")
+
+
+async def test_a_name_with_a_blank_is_quoted_where_it_is_to_be_typed() -> None:
+    frame = odd_scenes.pipeline()
+    async with driven(replace(frame, running_jobs=frame.other_jobs), size=(100, 60)) as app:
+        await app.sees("other jobs  1 live; J shows it, or frtop --job 'llama 13b'")
 
 
 async def test_a_group_of_sends_and_receives_says_how_many() -> None:

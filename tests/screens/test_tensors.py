@@ -77,6 +77,7 @@ async def test_checksums_are_compared_with_the_ranks_that_were_asked() -> None:
         await asked(app)
         await app.sees("may be partly reduced already: values of ranks can differ")
         await app.sees("same on rank 13; differs, as what is reduced does, on rank 14; cannot")
+        await app.sees("on rank 14; cannot be compared on rank 15;")
         await app.sees("60 ranks of its")
 
 
