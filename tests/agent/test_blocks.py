@@ -191,6 +191,17 @@ def test_signatures_may_be_told_later_than_ops(teller: Teller) -> None:
     assert list(covered(teller.tick())) == [1, 2]
 
 
+def test_groups_that_are_never_told_are_not_remembered(teller: Teller) -> None:
+    for group in range(2, 100):
+        teller.issue(2, group=group)
+        assert teller.tick(GRACE_NS * 2) == ()
+    assert not teller.blocks._runs
+    assert not teller.blocks._hopeless
+    teller.maker.group(99, name="late")
+    teller.issue(3, group=99)
+    assert sorted(parts(teller.tick(), 99)) == [(3, 1), (4, 1), (5, 1)]
+
+
 def test_sends_steps_and_groups_that_are_not_exact_are_not_told(teller: Teller) -> None:
     teller.maker.group(2)
     teller.maker.side(Side.GROUP, 3, {"name": "3", "ranks": "0-7", "exact": False})

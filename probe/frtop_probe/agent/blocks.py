@@ -101,7 +101,8 @@ class Blocks:
         if meaning[1] == _UNKNOWN:
             if not late:
                 return None
-            self._hopeless[what, state] = meaning
+            if meaning[0] is not None:
+                self._hopeless[what, state] = meaning
         return meaning
 
     def _given_up(self, sequence: int) -> bool:
@@ -118,12 +119,14 @@ class Blocks:
         if not columns.is_collective(state) or not group_id:
             self._known[what, state] = _SKIPPED
             return _SKIPPED
+        group = self._view.group(group_id)
+        if group is None:
+            return None, _UNKNOWN, 0
         run = self._runs.get(group_id)
         if run is None:
             run = self._runs[group_id] = Run(group_id, number)
-        group = self._view.group(group_id)
         signature = self._view.signature(signature_id, columns.reduce_of(state))
-        if group is None or signature is None:
+        if signature is None:
             return run, _UNKNOWN, 0
         counts = of_signature(signature, group.backend)
         if counts is None:
