@@ -97,6 +97,7 @@ def test_splits_have_to_pair(taken: tuple[int, int], kinds: list[str]) -> None:
 def test_what_it_costs(tmp_path: Path) -> None:
     frame = opened(tmp_path, {rank: history() for rank in range(WORLD)})
     begin = time.process_time()
-    disagreements(frame.ranks)
+    found = disagreements(frame.ranks)
     spent = time.process_time() - begin
     print(f"\n{WORLD} ranks x {OPS:,} ops: {spent:.3f} s of CPU")
+    assert found == []

@@ -33,9 +33,14 @@ ORDINARY = settings(
 )
 
 
+WAS_HERE = Path("frtop-was-here")
+
+
 class Evil:
+    """Makes a folder wherever it is unpickled."""
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return (os.mkdir, ("/tmp/frtop-was-here",))
+        return (os.mkdir, (str(WAS_HERE),))
 
 
 class Kept(pickle.Pickler):
@@ -71,17 +76,22 @@ def test_what_torch_writes_is_read(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_nothing_is_called_and_nothing_is_named(
-    tmp_path: Path, value: object, protocol: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: object, protocol: int
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     data = pickle.dumps({"entries": [value]}, protocol)
     assert "nccl_trace_rank_0" in refused(tmp_path, data)
-    assert not Path("/tmp/frtop-was-here").exists()
+    assert not WAS_HERE.exists()
 
 
-def test_the_unpickler_itself_refuses_what_the_check_would_miss(tmp_path: Path) -> None:
+def test_the_unpickler_itself_refuses_what_the_check_would_miss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for data in (pickle.dumps(Evil()), pickle.dumps(len, 2)):
         with pytest.raises(pickle.UnpicklingError, match="names"):
             reading._Unpickler(io.BytesIO(data)).load()
+    assert not WAS_HERE.exists()
     out = io.BytesIO()
     Kept(out).dump([7])
     assert "no dump" in refused(tmp_path, out.getvalue())
