@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frtop_probe import wire
-from frtop_probe.agent.runs import Run, told
+from frtop_probe.agent.runs import MOST_KEPT, Run, told
 from frtop_probe.sums import MODULUS, UNKNOWN, packed, weight
 from frtop_tui.job.blocks import KEPT_NS, MOST_IN_GROUP, Ledger, Ledgers
 from frtop_tui.job.clock import HostClock
@@ -201,6 +201,17 @@ def test_a_member_that_is_not_heard_does_not_make_it_grow() -> None:
             hear(ledger, number, rank.tell(3))
     ((_, group),) = ledger._groups.items()
     assert len(group._blocks) <= 1024
+
+
+def test_what_is_kept_of_a_job_does_not_grow_with_its_groups() -> None:
+    ledger = Ledger()
+    for turn in range(4):
+        blocks = [wire.Blocks(1, 1 + turn * 100, 1, packed(range(100)), b"")]
+        for number in range(512):
+            ledger.take(0, {1: wire.Group(1, str(number), "tp", "gloo", "0-7")}, blocks, 0)
+    kept = [len(group._blocks) for group in ledger._groups.values()]
+    assert sum(kept) < 512 * 200
+    assert min(kept) >= MOST_KEPT  # what a rank tells at once finds room in any case
 
 
 def test_sixteen_thousand_ranks_are_compared_as_they_tell() -> None:

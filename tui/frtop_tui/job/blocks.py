@@ -28,11 +28,16 @@ MOST_IN_GROUP: Final = 4
 MOST_JOBS: Final = 16
 MOST_GROUPS: Final = 16_384
 MOST_TOLD: Final = 4096
-_BLOCKS: Final = 1024
+_MOST_BLOCKS: Final = 1024
+_FEWEST_BLOCKS: Final = 64
+"""Of one group: what a rank tells of it at once finds room in any case."""
+_WORDS: Final = 2**22
+"""What the blocks of a job may take, in words, while not all members are heard: the more
+groups and members there are, the fewer blocks are kept of each."""
+_BLOCK_WORDS: Final = 64
+"""Of a block, beside one for each rank that has told."""
 _Told = tuple[int, int, int, int]
 """First op, size, sum, sum over pairs."""
-_ENTRIES: Final = 2**20
-"""Ranks remembered in the blocks of one group, while not all of its members are heard."""
 
 
 @dataclass(slots=True, eq=False)
@@ -106,13 +111,20 @@ class _Group:
         self.members = len(members_of(group.ranks))
         self.noticed: list[_Noticed] = []
         self._blocks: dict[tuple[int, int], _Block] = {}
-        self._most = max(64, min(_BLOCKS, _ENTRIES // max(1, self.members)))
+        self._most = _MOST_BLOCKS
         self._tellers: dict[int, _Teller] = {}
         self._settled: deque[tuple[int, int]] = deque(maxlen=256)
         """Where it was noticed: larger blocks with the same ops are no news."""
 
-    def take(self, rank: int, told: wire.Blocks) -> list[tuple[int, int, _Block]]:
-        """Gives blocks that are worth a notice: first op, size, block."""
+    def take(self, rank: int, told: wire.Blocks, most: int) -> list[tuple[int, int, _Block]]:
+        """Gives blocks that are worth a notice: first op, size, block.
+
+        Args:
+            rank: who told.
+            told: what it told.
+            most: so many blocks may be kept.
+        """
+        self._most = most
         teller = self._tellers.get(rank)
         if teller is None:
             teller = self._tellers[rank] = _Teller()
@@ -135,7 +147,7 @@ class _Group:
         first, size, total, pairs = told
         block = self._blocks.get((first, size))
         if block is None:
-            if len(self._blocks) >= self._most:
+            while len(self._blocks) >= self._most:
                 del self._blocks[next(iter(self._blocks))]
             block = self._blocks[first, size] = _Block()
         side = block.sides.get(total)
@@ -202,6 +214,8 @@ class Ledger:
 
     def __init__(self) -> None:
         self._groups: dict[tuple[Identifier, int], _Group] = {}
+        self._words = 0
+        self._most = _MOST_BLOCKS
         self._ids = itertools.count(1)
         self._open: list[tuple[_Group, _Noticed]] = []
 
@@ -218,7 +232,7 @@ class Ledger:
             known = self._group(group, one.rule)
             if known is None:
                 continue
-            for first, size, block in known.take(rank, one):
+            for first, size, block in known.take(rank, one, self._most):
                 self._notice(known, first, first + size - 1, block, now_ns)
 
     def tell(self, parting: int, rank: int, ops: tuple[wire.Op, ...]) -> None:
@@ -245,6 +259,8 @@ class Ledger:
             if len(self._groups) >= MOST_GROUPS or not members_of(group.ranks):
                 return None
             known = self._groups[key] = _Group(group)
+            self._words += _BLOCK_WORDS + known.members
+            self._most = max(_FEWEST_BLOCKS, min(_MOST_BLOCKS, _WORDS // self._words))
         return known
 
     def _notice(self, known: _Group, first: int, last: int, block: _Block, now_ns: int) -> None:
