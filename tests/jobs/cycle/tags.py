@@ -9,7 +9,9 @@ from zoo.rank import STEP_S, join
 from zoo.truth import Case, Truth
 
 CASE = Case(
-    (Truth(("cycle",), parties=((0,), (1,)), says=("tag 7", "tag 3")),), ranks=2, modes=("sync",)
+    (Truth(("cycle",), parties=((0,), (1,)), causes=("cycle",), says=("tag 7", "tag 3")),),
+    ranks=2,
+    modes=("sync",),
 )
 
 

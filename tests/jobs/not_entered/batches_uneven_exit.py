@@ -8,7 +8,7 @@ import torch.distributed as dist
 from zoo.rank import STEP_S, join
 from zoo.truth import Case, Truth
 
-CASE = Case((Truth(("dead", "not_entered"), culprits=(1,), causes=("exited", "out_of_loop")),))
+CASE = Case((Truth(("dead",), culprits=(1,), causes=("exited",)),))
 
 
 def main() -> None:

@@ -12,8 +12,9 @@ from zoo.truth import Case, Truth
 CASE = Case(
     (
         Truth(
-            ("not_entered", "cycle"),
+            ("cycle",),
             culprits=(3,),
+            causes=("cycle",),
             says=("new_group",),
         ),
     ),

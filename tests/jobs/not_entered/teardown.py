@@ -10,7 +10,7 @@ from zoo.rank import STEP_S, join
 from zoo.truth import Case, Truth
 
 CASE = Case(
-    (Truth(("not_entered", "dead"), culprits=(1,), progress=("none", "unknown")),),
+    (Truth(("not_entered",), culprits=(1,), causes=("out_of_loop",)),),
 )
 
 
