@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from frtop_probe import wire
 from frtop_probe.agent.runs import MOST_KEPT, Run, told
 from frtop_probe.sums import MODULUS, UNKNOWN, packed, weight
-from frtop_tui.job.blocks import KEPT_NS, MOST_IN_GROUP, Ledger, Ledgers
+from frtop_tui.job.blocks import KEPT_NS, MOST_IN_GROUP, MOST_JOBS, Ledger, Ledgers
 from frtop_tui.job.clock import HostClock
+from frtop_tui.job.naming import JobKey, job_key
 from frtop_tui.job.record import RankRecord
 
 GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-3")
@@ -170,14 +171,59 @@ def test_sums_of_other_rules_other_groups_and_relative_numbers_are_not_compared(
     assert ledger.partings(0) == ()
 
 
-def test_jobs_do_not_mix() -> None:
-    ledgers = Ledgers()
-    for attempt, rank in ((0, Rank()), (1, Rank(odd_at(2)))):
-        job = wire.Job("node0", 29500, 4, "run", attempt, "n")
-        identity = wire.Identity(7, 1, attempt, 0, job)
+class Jobs:
+    """Jobs of two ranks each that all issue other ops in one place."""
+
+    def __init__(self) -> None:
+        self.ledgers = Ledgers()
+
+    def tell(self, job: int, rank: int, ops: int = 64) -> JobKey:
+        said = wire.Job("node0", 29500 + job, 2, "run", 0, "n")
+        identity = wire.Identity(7, 1, rank, rank, said)
         record = RankRecord("node0", HostClock(), 1, identity, groups=GROUPS)
-        ledgers.take(record, rank.tell(64), 0)
-    assert ledgers.partings(("node0", 29500, 4, "run", 0, "n"), 0) == ()
+        self.ledgers.take(record, Rank(odd_at(2) if rank else usual).tell(ops), 0)
+        return job_key(said)
+
+    def parted(self, *jobs: JobKey) -> list[JobKey]:
+        return [job for job in jobs if self.ledgers.partings(job, 0)]
+
+
+def test_jobs_do_not_mix() -> None:
+    jobs = Jobs()
+    assert jobs.parted(jobs.tell(0, 0), jobs.tell(1, 1)) == []
+
+
+def test_more_jobs_than_are_compared_do_not_throw_each_other_out() -> None:
+    jobs = Jobs()
+    keys = [jobs.tell(job, 0) for job in range(MOST_JOBS + 2)]
+    for job in range(MOST_JOBS + 2):
+        jobs.tell(job, 1)
+    assert jobs.parted(*keys) == keys[:MOST_JOBS]
+
+
+def test_the_first_jobs_are_compared_and_those_that_are_gone_make_room() -> None:
+    jobs = Jobs()
+    keys = [jobs.tell(job, 0) for job in range(MOST_JOBS)]
+    last = job_key(wire.Job("node0", 29500 + MOST_JOBS, 2, "run", 0, "n"))
+    for known in ([last, *keys, last], [keys[3], last]):
+        jobs.ledgers.keep(known)
+        for rank in (0, 1):
+            jobs.tell(MOST_JOBS, rank)
+        assert jobs.parted(last)
+    jobs.tell(3, 1)
+    assert jobs.parted(*keys) == [keys[3]]
+
+
+def test_no_parting_has_the_id_of_one_before() -> None:
+    jobs = Jobs()
+    ids = []
+    for _ in range(3):
+        for job in (0, 1):
+            key = jobs.tell(job, 0)
+            jobs.tell(job, 1)
+            ids += [one.id for one in jobs.ledgers.partings(key, 0)]
+        jobs.ledgers.keep([])
+    assert len(set(ids)) == len(ids) == 6
 
 
 @settings(max_examples=100, deadline=None)

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from frtop_probe import wire
+from frtop_probe.sums import packed
 from frtop_tui.job.model import Posture
 from frtop_tui.job.record import RankRecord
 from frtop_tui.job.state import JobState
@@ -134,6 +136,26 @@ def records() -> int:
     """How many there are in this process, whoever holds them."""
     gc.collect()
     return sum(isinstance(one, RankRecord) for one in gc.get_objects())
+
+
+def test_of_many_jobs_that_is_compared_which_is_shown() -> None:
+    state = JobState()
+    jobs = [wire.Job("node0", port, 2, "", 0, "n") for port in range(29500, 29530)]
+    ranks = [
+        rank(2 * place + number, number, one, groups=(structs.replace(GROUP, exact=True),))
+        for place, one in enumerate(jobs)
+        for number in (0, 1)
+    ]
+    assert state.apply("h", update(1, *ranks, full=True), NOW)
+    for number, shown in enumerate((jobs[3], jobs[23]), 1):
+        call = f"node0:{shown.master_port}"
+        state.frame(NOW, 0, call)
+        told = [
+            wire.RankUpdate(one.key, blocks=(wire.Blocks(1, 8 * number + 1, 8, packed([sums])),))
+            for sums, one in enumerate(ranks)
+        ]
+        assert state.apply("h", update(number + 1, *told), NOW)
+        assert len(state.frame(NOW, 0, call).partings) == 1
 
 
 def test_forgotten_ranks_are_dropped() -> None:

@@ -183,6 +183,12 @@ class Ledgers:
 
     def __init__(self) -> None:
         self._jobs: dict[JobKey, Ledger] = {}
+        self._ids = itertools.count(1)
+
+    def keep(self, jobs: Iterable[JobKey]) -> None:
+        """Has room for the first of `jobs`, and lets go of all others."""
+        first = itertools.islice(dict.fromkeys(jobs), MOST_JOBS)
+        self._jobs = {key: self._jobs.get(key) or Ledger(self._ids) for key in first}
 
     def take(self, record: RankRecord, told: Iterable[wire.Blocks], now_ns: int) -> None:
         """What one rank said."""
@@ -193,8 +199,8 @@ class Ledgers:
         ledger = self._jobs.get(key)
         if ledger is None:
             if len(self._jobs) >= MOST_JOBS:
-                del self._jobs[next(iter(self._jobs))]
-            ledger = self._jobs[key] = Ledger()
+                return
+            ledger = self._jobs[key] = Ledger(self._ids)
         ledger.take(rank, record.groups, told, now_ns)
 
     def tell(self, parting: int, record: RankRecord, ops: tuple[wire.Op, ...]) -> None:
@@ -210,13 +216,13 @@ class Ledgers:
 
 
 class Ledger:
-    """The blocks of one job."""
+    """The blocks of one job. Its partings are numbered by `ids`."""
 
-    def __init__(self) -> None:
+    def __init__(self, ids: Iterator[int] | None = None) -> None:
         self._groups: dict[tuple[Identifier, int], _Group] = {}
         self._words = 0
         self._most = _MOST_BLOCKS
-        self._ids = itertools.count(1)
+        self._ids = itertools.count(1) if ids is None else ids
         self._open: list[tuple[_Group, _Noticed]] = []
 
     def take(

@@ -145,6 +145,8 @@ class JobState:
         hosts = tuple(host.shown(now_ns, wall_ns) for host in self._hosts.values())
         jobs, strangers = self._by_job()
         chosen = self._picker.pick(jobs, job, now_ns)
+        shown = [chosen] if chosen is not None else []
+        self._ledgers.keep(one.key for one in (*shown, *jobs))
         rest = [one for one in jobs if one is not chosen]
         others = tuple(one.job for one in rest)
         running = tuple(one.job for one in rest if one.lives)
