@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from agent.ringmaker import RingMaker
 from frtop_probe import wire
+from frtop_probe.agent import blocks
 from frtop_probe.agent.blocks import GRACE_NS, Blocks
 from frtop_probe.agent.histories import excerpt
 from frtop_probe.agent.ringview import RingView
@@ -308,6 +309,20 @@ def test_splits_that_are_not_known_say_so(teller: Teller) -> None:
     teller.issue(64, signature=5)
     (told,) = teller.tick()
     assert unpacked(told.pairs) == (UNKNOWN,)
+
+
+def test_only_splits_have_the_members_counted(
+    teller: Teller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(blocks, "unfold", lambda ranks: asked.append(ranks) or (0, 1))
+    teller.issue(3)
+    assert list(covered(teller.tick())) == [1, 2, 3]
+    assert asked == []
+    splits(teller, 5, [1, 2], [1, 2])
+    teller.issue(3, signature=5)
+    teller.tick()
+    assert asked == ["0-7"]
 
 
 def test_ops_are_told_by_their_numbers(teller: Teller) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.agent.ringview import RingView
 from frtop_probe.agent.runs import Run, told
+from frtop_probe.agreement import SPLIT
 from frtop_probe.ring import columns
 from frtop_probe.ring.fold import unfold
 from frtop_probe.ring.layout import Cell
@@ -131,15 +132,21 @@ class Blocks:
         counts = of_signature(signature, group.backend)
         if counts is None:
             return run, _UNKNOWN, 0
+        meaning = run, counts, self._pairs(signature, group)
+        self._known[what, state] = meaning
+        return meaning
+
+    def _pairs(self, signature: wire.Signature, group: wire.Group) -> int:
+        """What an op's splits count for: only they need the members, of which may be thousands."""
+        if signature.kind not in SPLIT:
+            return 0
         try:
             members = unfold(group.ranks)
         except ValueError:
             members = ()
         rank = self._ring.cell(Cell.RANK)
         place = members.index(rank) if rank in members else -1
-        meaning = run, counts, of_splits(signature, place, len(members))
-        self._known[what, state] = meaning
-        return meaning
+        return of_splits(signature, place, len(members))
 
     def _exact(self, run: Run) -> bool:
         entry = self._ring.groups.get(run.group)
