@@ -26,6 +26,7 @@ from frtop_tui.diagnosis.wholes import with_histories
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.histories import inflate
 from frtop_tui.job.model import Frame, Recorded
+from frtop_tui.job.printable import printable
 
 KIND: Final = "capture"
 FORMAT: Final = 1
@@ -84,8 +85,8 @@ def write(
         told.by if told is not None else author(),
         told.version if told is not None else metadata.version("frtop"),
         platform.python_version(),
-        tuple(sys.argv),
-        (*(told.notes if told is not None else ()), *missing),
+        tuple(map(printable, sys.argv)),
+        tuple(map(printable, (*(told.notes if told is not None else ()), *missing))),
         frame.job,
     )
     return archive.write(path, KIND, _encoder.encode(content), over=over)

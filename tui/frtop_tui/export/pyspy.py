@@ -22,6 +22,7 @@ from frtop_tui.errors import Unreadable
 from frtop_tui.export.lines import texts_of, with_text
 from frtop_tui.job.model import Coverage, Frame, RankView, Recorded
 from frtop_tui.job.naming import folded
+from frtop_tui.job.printable import printable
 
 SUFFIX: Final = ".pyspy.json"
 KIND: Final = "stacks taken by py-spy"
@@ -164,7 +165,7 @@ def frame_of(
     """
     known = _with_texts({rank: ranks[rank] for rank in ranks if 0 <= rank < MAX_RANKS})
     world = max([*(rank + 1 for rank in known), *map(_world_told, known.values())], default=0)
-    job = wire.Job("", 0, world, name=folder.name or str(folder))
+    job = wire.Job("", 0, world, name=printable(folder.name or str(folder)))
     before = earlier or {}
     views = {rank: _view(rank, job, known[rank], before.get(rank)) for rank in sorted(known)}
     now = max((taken[2] for taken in known.values()), default=0)

@@ -44,8 +44,8 @@ def recounted(entries: list[Any]) -> tuple[list[Any], bool]:
         elif type(number) is int:
             number += 1
         made.append({**entry, "collective_seq_id": number})
-    alone = len({str(entry.get("pg_id")) for entry in known}) == 1
-    return made, whole or alone
+    groups = {group if type(group := entry.get("pg_id")) is int else None for entry in known}
+    return made, whole or len(groups) == 1
 
 
 def _is_unmarked(entry: Any) -> bool:

@@ -17,6 +17,7 @@ from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.dialects import counts_once, marked, recounted
 from frtop_tui.export.flightrecorder.pages import KEYS
+from frtop_tui.job.printable import printable
 
 Entry = Mapping[str, Any]
 
@@ -24,6 +25,8 @@ MOST_ENTRIES: Final = 400_000
 MOST_PENDING: Final = 4096
 _LARGEST: Final = 2**62
 _LONGEST: Final = 1 << 20
+_MOST_MEMBERS: Final = 4 * MAX_RANKS
+"""In all groups together: a short file may tell of the same long list thousands of times."""
 _NUMBERS: Final = re.compile(r"\d{1,7}", re.ASCII)
 _PROFILING: Final = re.compile(
     r"(?:(?P<backend>[^:\s]*):)?(?P<kind>\S+)"
@@ -100,10 +103,9 @@ def dump_of(path: Path, values: Any, keep: int) -> Dump:
     except (TypeError, AttributeError):
         entries = [_orderly(entry) for entry in entries if isinstance(entry, dict)]
         pending, lasts = _sifted(entries)
-    version = values.get("version")
     dump = Dump(
         path=path,
-        version=version if isinstance(version, str) else "",
+        version=word(values.get("version")),
         groups=_groups(values.get("pg_config")),
         kept=_kept(entries, pending[:MOST_PENDING], keep),
         pending=pending[:MOST_PENDING],
@@ -133,7 +135,7 @@ def whole(value: object) -> int:
 
 
 def word(value: object, most: int = 200) -> str:
-    return value[:most] if isinstance(value, str) else ""
+    return printable(value[:most]) if isinstance(value, str) else ""
 
 
 def called(entry: Entry) -> Called:
@@ -199,13 +201,15 @@ def _kept(entries: Sequence[Entry], pending: Sequence[Entry], keep: int) -> list
 
 def _groups(config: object) -> dict[str, Members]:
     """Groups by name. gloo's recorder knows no names: what it says there is of any group."""
-    if not isinstance(config, dict):
-        return {}
     found: dict[str, Members] = {}
-    for name, told in config.items():
-        if isinstance(name, str) and name and isinstance(told, dict):
+    room = _MOST_MEMBERS
+    for key, told in config.items() if isinstance(config, dict) else ():
+        if (name := word(key)) and isinstance(told, dict):
             ranks = tuple(dict.fromkeys(_ranks(told.get("ranks"))))
-            found[name[:200]] = Members(word(told.get("desc")), ranks)
+            room -= len(ranks) + 1
+            if room < 0:
+                break
+            found[name] = Members(word(told.get("desc")), ranks)
     return found
 
 
@@ -232,8 +236,9 @@ def _status(told: object) -> dict[int, tuple[int, int]]:
         return {}
     found: dict[int, tuple[int, int]] = {}
     for number, counts in told.items():
-        if isinstance(counts, dict) and str(number).isdigit() and len(str(number)) < 10:
-            found[int(number)] = (
+        short = number if type(number) is int and 0 <= number < 10**9 else word(number, 10)
+        if isinstance(counts, dict) and _NUMBERS.fullmatch(str(short)):
+            found[int(short)] = (
                 whole(counts.get("last_enqueued_collective")),
                 whole(counts.get("last_completed_collective")),
             )
@@ -258,7 +263,7 @@ def _name_the_rest(dump: Dump) -> None:
     Both numbers count groups in the order in which they were made; names of other groups
     need not be numbers, and then nothing is concluded.
     """
-    if len(dump.status) != len(dump.groups) or not all(map(str.isdigit, dump.groups)):
+    if len(dump.status) != len(dump.groups) or not all(map(_NUMBERS.fullmatch, dump.groups)):
         return
     names = sorted(dump.groups, key=int)
     by_order = dict(zip(sorted(dump.status), names, strict=True))

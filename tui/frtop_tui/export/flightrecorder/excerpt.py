@@ -15,7 +15,10 @@ from typing import Final
 SHORT: Final = 32 * 1024
 """Bytes; what is shorter is read as a whole."""
 _FEW: Final = 1024
-_TRIES: Final = 4096
+_TRIES: Final = 16_384
+"""Entries that are looked into, of all groups together."""
+_LONGEST: Final = 64 * 1024
+"""Bytes; no entry is longer."""
 _NUMBER: Final = rb"(?:K.|M..|J....)"
 _LIST: Final = re.compile(rb"X\x07\x00\x00\x00entries(?:q.|r....)\]\((?=\}\()", re.DOTALL)
 _TEXT: Final = re.compile(rb"X..\x00\x00", re.DOTALL)
@@ -42,11 +45,14 @@ def excerpt(data: bytes, keep: int) -> bytes | None:
         return None
     telling = [m.start() for m in _TEXT.finditer(data, start, tail)]
     wanted = {*telling, *(at for at in unfinished if at >= start)}
-    signs = set(re.findall(re.escape(group) + _NUMBER, data[start:tail], re.DOTALL))
-    if len(signs) > _FEW or len(telling) > 4 * _FEW:
+    places: dict[bytes, list[int]] = {}
+    for sign in re.compile(re.escape(group) + _NUMBER, re.DOTALL).finditer(data, start):
+        places.setdefault(sign[0], []).append(sign.start())
+    if len(places) > _FEW or len(telling) > 4 * _FEW:
         return None
-    for sign in signs:
-        last = _last(data, sign, p2p + b"\x89", between, start)
+    tries = iter(range(_TRIES))
+    for mine in places.values():
+        last = _last(data, mine, p2p + b"\x89", between, tries)
         if last is None:
             return None
         wanted.add(last)
@@ -80,17 +86,17 @@ def _tail(data: bytes, between: bytes, start: int, keep: int) -> int:
     return at + 1
 
 
-def _last(data: bytes, sign: bytes, whole: bytes, between: bytes, start: int) -> int | None:
-    """The last entry with `sign` that also has `whole`: a collective. Else the last one."""
-    at = newest = data.rfind(sign, start)
-    for _ in range(_TRIES):
-        if at < 0:
-            return newest
-        end = data.find(between, at)
+def _last(
+    data: bytes, places: list[int], whole: bytes, between: bytes, tries: Iterator[int]
+) -> int | None:
+    """Of a group's entries the last that has `whole`: a collective. Else the last one."""
+    for at in reversed(places):
+        end = data.find(between, at, at + _LONGEST)
+        if next(tries, None) is None or (end < 0 and at + _LONGEST < len(data)):
+            return None
         if data.find(whole, at, end if end >= 0 else len(data)) >= 0:
             return at
-        at = data.rfind(sign, start, at)
-    return None
+    return places[-1]
 
 
 def _pieces(

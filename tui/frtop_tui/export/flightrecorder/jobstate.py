@@ -24,6 +24,7 @@ from frtop_tui.export.stacks import Stacks
 from frtop_tui.job.groups import group_views
 from frtop_tui.job.model import Coverage, Frame, RankView, Recorded
 from frtop_tui.job.naming import folded, listed
+from frtop_tui.job.printable import printable
 from frtop_tui.job.record import LOOKS_APART_NS
 
 KIND: Final = "Flight Recorder dumps"
@@ -49,7 +50,7 @@ def frame_of(
         ranks.setdefault(one.rank, []).append(one)
     moments = {rank: moments_of(mine) for rank, mine in sorted(ranks.items())}
     world = max(_world_of(dumps), max(stacks.last, default=-1) + 1)
-    job = wire.Job("", 0, world, name=folder.name or str(folder))
+    job = wire.Job("", 0, world, name=printable(folder.name or str(folder)))
     ops = Ops(world, ((one.rank, one.dump) for one in dumps))
     gaps = {rank: _gap(told) for rank, told in moments.items() if told.before}
     engine = Engine()

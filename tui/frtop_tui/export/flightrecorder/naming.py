@@ -19,6 +19,7 @@ from typing import Final
 
 from frtop_tui.errors import UsageError
 from frtop_tui.job.naming import listed
+from frtop_tui.job.printable import printable
 
 _ENDINGS: Final = (".json", ".pkl", ".pickle", ".bin", ".trace", ".dump", ".pyspy", ".html")
 _LAST: Final = re.compile(r"^(.*?)(?<!\d)(\d{1,7})$", re.ASCII | re.DOTALL)
@@ -99,7 +100,7 @@ def named(path: Path, pattern: RankPattern | None = None) -> Named:
 
 def _rest(text: str) -> str:
     """What is left of a name without what is in all of them: a host, mostly."""
-    spaced = text.replace("_", " ").replace("comm lib", "comm_lib")
+    spaced = printable(text).replace("_", " ").replace("comm lib", "comm_lib")
     return "_".join(_USUAL.sub("", spaced).split()).strip("-.@")
 
 

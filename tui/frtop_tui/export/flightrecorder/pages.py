@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -39,7 +40,7 @@ def is_page(data: bytes) -> bool:
 
 def parts_of_page(data: bytes) -> Iterator[Part]:
     """Of the debug server's page: a heading for each rank, and what that answered."""
-    heads = list(_HEAD.finditer(data))[:MAX_RANKS]
+    heads = list(islice(_HEAD.finditer(data), MAX_RANKS))
     for index, head in enumerate(heads):
         until = heads[index + 1].start() if index + 1 < len(heads) else len(data)
         rank, host = int(head[1]), _host(head[2].decode(errors="replace"))
@@ -68,12 +69,13 @@ def parts_of(values: Any) -> list[Part]:
 
 
 def _part(key: object, inner: Any) -> Part | None:
-    values = _decoded(inner.encode()) if isinstance(inner, str) and inner[:1] == "{" else inner
+    if isinstance(inner, str) and inner[:1] == "{":
+        inner = _decoded(inner.encode(errors="replace"))
     named = _KEY.fullmatch(key) if isinstance(key, str) else None
-    if not _is_dump(values) or named is None:
+    if not _is_dump(inner) or named is None:
         return None
-    rank = _told_rank(values)
-    return Part(values, int(named[1]) if rank is None else rank)
+    rank = _told_rank(inner)
+    return Part(inner, int(named[1]) if rank is None else rank)
 
 
 def _is_dump(values: Any) -> bool:
