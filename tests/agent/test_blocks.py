@@ -315,7 +315,12 @@ def test_only_splits_have_the_members_counted(
     teller: Teller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(blocks, "unfold", lambda ranks: asked.append(ranks) or (0, 1))
+
+    def unfold(ranks: str) -> tuple[int, ...]:
+        asked.append(ranks)
+        return (0, 1)
+
+    monkeypatch.setattr(blocks, "unfold", unfold)
     teller.issue(3)
     assert list(covered(teller.tick())) == [1, 2, 3]
     assert asked == []
