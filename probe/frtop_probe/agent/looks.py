@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from msgspec import structs
+
 from frtop_probe import wire
 from frtop_probe.agent.rank import Rank
 from frtop_probe.eyes import proc, stacks
@@ -63,19 +65,8 @@ class Looker:
                 raise dump
             found[index].append(dump)
         return tuple(
-            wire.Look(
-                key=look.key,
-                at_ns=look.at_ns,
-                present=look.present,
-                processes=look.processes,
-                dumps=tuple(found[index]),
-                ops=look.ops,
-                ops_lost=look.ops_lost,
-                threads=look.threads,
-                links=look.links,
-                addresses=look.addresses,
-            )
-            for index, look in enumerate(looks)
+            structs.replace(look, dumps=tuple(dumped))
+            for look, dumped in zip(looks, found, strict=True)
         )
 
     def _see(self, rank: Rank, ops: int, tables: Tables) -> wire.Look:
