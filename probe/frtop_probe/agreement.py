@@ -50,12 +50,12 @@ def difference(one: wire.Signature, other: wire.Signature, backend: str = "") ->
 def agreed(signature: wire.Signature, backend: str = "") -> str | None:
     """All that has to be the same on every member; None while any of it is unknown."""
     kind = signature.kind
-    if reduces(kind) and signature.reduce is None:
+    if _reduces(kind) and signature.reduce is None:
         return None
     if kind in _ROOTED and signature.root is None:
         return None
     sides = _sides(signature)
-    if not any(sides) and has_tensors(kind):
+    if not any(sides) and _has_tensors(kind):
         return None
     sizes = _sizes_count(kind, backend)
     parts = [kind, signature.reduce or "", "" if signature.root is None else str(signature.root)]
@@ -65,12 +65,12 @@ def agreed(signature: wire.Signature, backend: str = "") -> str | None:
     return "\n".join(parts)
 
 
-def reduces(kind: str) -> bool:
+def _reduces(kind: str) -> bool:
     """Whether ops of this kind have a reduce op."""
     return "reduce" in kind
 
 
-def has_tensors(kind: str) -> bool:
+def _has_tensors(kind: str) -> bool:
     """Whether anything has to agree in the tensors of such ops."""
     return kind not in SIZELESS and "coalesced" not in kind
 
@@ -78,7 +78,7 @@ def has_tensors(kind: str) -> bool:
 def _sides(signature: wire.Signature) -> tuple[Specs, Specs]:
     """The tensors that have to be alike, of inputs and of outputs."""
     kind = signature.kind
-    if not has_tensors(kind):
+    if not _has_tensors(kind):
         return (), ()
     inputs = () if kind in _ROOT_SIDED_INPUT else signature.inputs or ()
     outputs = () if kind in _ROOT_SIDED_OUTPUT else signature.outputs or ()

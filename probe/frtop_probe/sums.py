@@ -76,6 +76,11 @@ def _weights(role: str, members: int) -> Sequence[int]:
     return tuple(digest(f"{role} {n}") for n in range(members))
 
 
+def added(sums: Sequence[int]) -> int:
+    """Sums over pairs, as one."""
+    return UNKNOWN if UNKNOWN in sums else sum(sums) % MODULUS
+
+
 def packed(sums: Iterable[int]) -> bytes:
     """Sums as they are told: four bytes each."""
     listed = list(sums)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from frtop_probe import wire
 from frtop_probe.agreement import RULE
-from frtop_probe.sums import MODULUS, SIZES, UNKNOWN, packed, weight
+from frtop_probe.sums import MODULUS, SIZES, UNKNOWN, added, packed, weight
 
 MOST_KEPT: Final = 48
 """Blocks that are told to whoever asks for the state; the older ones in the largest size."""
@@ -139,8 +139,7 @@ class Run:
     def _pairs_of(self, first: int, size: int) -> int:
         if not self._pairs:
             return 0
-        mine = [self._pairs.pop(number, 0) for number in range(first, first + size)]
-        return UNKNOWN if UNKNOWN in mine else sum(mine) % MODULUS
+        return added([self._pairs.pop(number, 0) for number in range(first, first + size)])
 
     def _keep(self, block: Block) -> None:
         kept = self.kept
@@ -155,9 +154,8 @@ class Run:
                 or (first - 1) % (size * factor)
             ):
                 break
-            pairs = [one.pairs for one in last]
-            both = UNKNOWN if UNKNOWN in pairs else sum(pairs) % MODULUS
-            whole = Block(first, size * factor, sum(one.sum for one in last) % MODULUS, both)
+            total, pairs = sum(one.sum for one in last), added([one.pairs for one in last])
+            whole = Block(first, size * factor, total % MODULUS, pairs)
             kept[-factor:] = [whole]
         del kept[:-MOST_KEPT]
 

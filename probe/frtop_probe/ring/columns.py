@@ -18,6 +18,7 @@ Words = tuple[int, int, int, int, int, int]
 """Of one slot: its sequence number at the end, when issued, number in its group, group and
 signature, flags and reduce op and event, its sequence number at the beginning."""
 
+_AT_ONCE: Final = 512
 _WIDTH: Final = layout.SLOT_SIZE // 8
 _ORDER: Final = (10, 1, 3, 5, 7, 0)
 """Places of these words in a slot, in the order in which they must be read."""
@@ -26,12 +27,12 @@ _STATE: Final = struct.Struct("=BBHI")
 _WORD: Final = struct.Struct("=q")
 
 
-def words(ring: Ring, first: int, last: int, at_once: int = 512) -> Iterator[Words]:
+def words(ring: Ring, first: int, last: int) -> Iterator[Words]:
     """The slots where events `first` to `last` belong, in order, whatever is in them."""
     slots, size = ring.slot_words, ring.shape.slots
     while first <= last:
         begin = first % size
-        count = min(last - first + 1, size - begin, at_once)
+        count = min(last - first + 1, size - begin, _AT_ONCE)
         at, end = begin * _WIDTH, (begin + count - 1) * _WIDTH + 1
         yield from zip(
             *(slots[at + word : end + word : _WIDTH].tolist() for word in _ORDER), strict=True

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.sums import MODULUS, SIZES, UNKNOWN, unpacked
+from frtop_probe.sums import MODULUS, SIZES, UNKNOWN, added, unpacked
 from frtop_tui.job.groups import Identifier, members_of
 from frtop_tui.job.naming import JobKey, job_key
 from frtop_tui.job.parting import Parting
@@ -67,12 +67,12 @@ class _Teller:
 
     def __init__(self) -> None:
         self.heard = 0
-        self.parts = tuple(_Part() for _ in SIZES)
+        self.parts = tuple(_Part() for _ in SIZES[1:])
 
     def larger(self, told: _Told) -> Iterator[_Told]:
         """The larger blocks that this one completes."""
         first, size, total, pairs = told
-        for part, whole in zip(self.parts, SIZES, strict=True):
+        for part, whole in zip(self.parts, SIZES[1:], strict=True):
             if whole <= size:
                 continue
             begin = (first - 1) // whole * whole + 1
@@ -83,7 +83,7 @@ class _Teller:
                 continue
             part.next = first + size
             part.sum += total
-            part.pairs = _added(part.pairs, pairs)
+            part.pairs = added((part.pairs, pairs))
             if part.next == begin + whole:
                 yield begin, whole, part.sum % MODULUS, part.pairs
 
@@ -157,7 +157,7 @@ class _Group:
             side.append(rank)
         block.told += 1
         if pairs:
-            block.pairs = _added(block.pairs, pairs)
+            block.pairs = added((block.pairs, pairs))
         complete = block.told == self.members
         if complete:
             del self._blocks[first, size]
@@ -298,7 +298,3 @@ def _shown(known: _Group, noticed: _Noticed) -> Parting:
             dict(noticed.ops),
         )
     return noticed.shown
-
-
-def _added(one: int, other: int) -> int:
-    return UNKNOWN if UNKNOWN in (one, other) else (one + other) % MODULUS
