@@ -67,6 +67,23 @@ def test_who_did_not_answer_is_named_and_not_blamed(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("answer", [{"error": "off"}, {"entries": "bad"}])
+@pytest.mark.parametrize("how", ["page", "by number"])
+def test_a_bad_answer_is_named_and_the_others_speak(
+    tmp_path: Path, how: str, answer: object
+) -> None:
+    ranks = one_missing()
+    text = page(ranks) if how == "page" else json.dumps(WRAPPED[how](ranks))
+    told = [json.dumps(values(ranks[1]), indent=indent) for indent in (2, None)]
+    for one in told:
+        text = text.replace(one, json.dumps(answer))
+    (tmp_path / "fr_trace.json").write_text(text)
+    frame = open_paths([tmp_path])
+    assert blamed(frame) == {2}
+    assert frame.recorded is not None
+    assert how != "page" or any("(rank 1)" in note for note in frame.recorded.notes)
+
+
 def test_a_page_with_its_letters_escaped(tmp_path: Path) -> None:
     text = page(one_missing())
     begin, end = text.index("<pre>") + 5, text.index("</pre>")

@@ -368,8 +368,9 @@ def test_broken_and_foreign_files_are_named_and_the_rest_speaks(tmp_path: Path) 
 
 def test_a_folder_without_anything_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "nccl_trace_rank_0").write_bytes(b"\x80\x02garbage")
-    with pytest.raises(Unreadable, match="nccl_trace_rank_0"):
+    with pytest.raises(Unreadable, match="nccl_trace_rank_0") as caught:
         opened(tmp_path)
+    assert "copy the file again" in caught.value.next_step
 
 
 def test_files_that_are_called_in_another_way_are_taken_when_they_are_named(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from frtop_tui.job.model import Frame
 from frtop_tui.job.naming import listed
 
 KEPT: Final = 16_384
-"""Entries that are looked at closely, of all dumps together."""
+"""Entries that are looked at closely, in all files together; of one with many dumps, in each."""
+_NEXT: Final = "copy the file again from where it was written, or look at another one"
 FEWEST: Final = 48
 MOST: Final = 2048
 _USUAL: Final = re.compile(
@@ -67,7 +68,7 @@ def gathered(
             except Unreadable as error:
                 troubles.append(error.text)
         if not found:
-            raise Unreadable(listed(troubles[before:]), "look at another folder")
+            raise Unreadable(listed(troubles[before:]), _NEXT)
         ranks, notes = ranks_of(_claims(found))
         dumps = [
             Told(rank, one.name.host, one.dump, one.written_ns)
@@ -89,7 +90,13 @@ def _read(
             troubles.append(f"{path}: rank {part.rank}: {part.problem}")
             continue
         mine = name if part.rank is None else Named(part.rank, part.host)
-        yield _Read(dump_of(path, part.values, keep), mine, part.rank, written)
+        try:
+            dump = dump_of(path, part.values, keep)
+        except Unreadable as error:
+            whose = "" if part.rank is None else f" (rank {part.rank})"
+            troubles.append(f"{error.text}{whose}")
+            continue
+        yield _Read(dump, mine, part.rank, written)
 
 
 def _claims(found: Sequence[_Read]) -> list[Claim]:
