@@ -1,4 +1,4 @@
-"""All have entered, and nothing gets through to rank 2 or from it: its interface is down."""
+"""All have entered, and nothing gets through to rank 2 any more: its interface is down."""
 
 import time
 

@@ -2,8 +2,11 @@
 
 import os
 import signal
+import sys
 import threading
 import time
+import traceback
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -15,8 +18,24 @@ CASE = Case((Truth(("stuck",), culprits=(2,), causes=("stopped",), says=("kill -
 
 
 def stop(job: Job) -> None:
+    """When the main thread is in the op, which nobody else comes to before it is stopped."""
+    within = "wait" if job.late else "all_reduce"
+    while within not in calls_of(threading.main_thread()):
+        time.sleep(0.01)
+    time.sleep(0.5)
+    (job.folder / "process").symlink_to(f"/proc/{os.getpid()}")
     job.frozen()
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def calls_of(thread: threading.Thread) -> set[str]:
+    frame = sys._current_frames()[thread.ident or 0]
+    return {call.name for call in traceback.extract_stack(frame)}
+
+
+def is_stopped(process: Path) -> bool:
+    """False as long as it is not there."""
+    return process.exists() and "State:\tT" in (process / "status").read_text()
 
 
 def main() -> None:
@@ -25,9 +44,10 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 2:
-            threading.Timer(0.5, stop, (job,)).start()
+            threading.Thread(target=stop, args=(job,)).start()
         elif step == 40:
-            time.sleep(1.5)
+            while not is_stopped(job.folder / "process"):
+                time.sleep(0.01)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()
 
