@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import psutil
 
@@ -24,7 +24,7 @@ from frtop_tui.job.model import Frame, Verdict
 from frtop_tui.prepare import prepare
 from frtop_tui.sources.live import LiveSource
 from zoo import cgroup
-from zoo.truth import Case, Truth, headlines
+from zoo.truth import Case, Mode, Truth, headlines
 
 PROGRAMS: Final = Path(__file__).parents[1] / "jobs"
 STABLE_S: Final = 2.0
@@ -32,9 +32,9 @@ STABLE_S: Final = 2.0
 START_S: Final = 60.0
 DUMPS_S: Final = 3.0
 """A rank that is stopped, or whose GIL is held, never dumps."""
+_DEAF: Final = frozenset({"connecting", "empty", "unheard"})
+"""A control of which nothing is heard in the end has shown nothing."""
 _VARIABLES: Final = ("FRTOP_DIR", "FRTOP_KEY_FILE", "FRTOP_BIND", "FRTOP_AGENT_WITH", "ZOO_CGROUP")
-
-Mode = Literal["sync", "late"]
 
 
 def names() -> list[str]:
@@ -69,12 +69,22 @@ def story_of(name: str) -> str:
 
 def lacking(case: Case) -> str:
     """What is not here of what the program needs; "" for nothing."""
-    there = {
-        "root": os.geteuid() == 0,
-        "hosts": os.geteuid() == 0 and all(map(shutil.which, ("ip", "unshare", "nsenter"))),
-        "cgroup": cgroup.possible(),
-    }
-    return ", ".join(need for need in case.needs if not there[need])
+    return ", ".join(need for need in case.needs if not _IS_THERE[need]())
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _has_hosts() -> bool:
+    return _is_root() and all(map(shutil.which, ("ip", "unshare", "nsenter")))
+
+
+_IS_THERE: Final[dict[str, Callable[[], bool]]] = {
+    "root": _is_root,
+    "hosts": _has_hosts,
+    "cgroup": cgroup.possible,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +148,7 @@ class Zoo:
         with ExitStack() as stack:
             if "cgroup" in case.needs:
                 os.environ["ZOO_CGROUP"] = str(stack.enter_context(cgroup.limited()))
+                stack.callback(os.environ.pop, "ZOO_CGROUP")
             return self._run(case, name, mode, dumps=dumps)
 
     def _run(self, case: Case, name: str, mode: Mode, *, dumps: bool) -> Outcome:
@@ -196,7 +207,7 @@ class Zoo:
     def _start_parent(self) -> None:
         environment = prepare({**os.environ, "OMP_NUM_THREADS": "1"})
         self._parent = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("parent.py"))],
+            [sys.executable, str(Path(__file__).with_name("parent.py")), str(self.folder)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
             start_new_session=True, bufsize=0,
         )  # fmt: skip
@@ -268,19 +279,26 @@ class _Watch:
         )
 
     def control(self) -> Outcome:
-        """As long as the control lasts, and a moment beyond its end."""
-        end = time.monotonic() + self._case.lasts_s
+        """As long as the control lasts once it is seen, and a moment beyond its end."""
+        end = time.monotonic() + START_S
         frame, seen = self._frame(), False
         said: tuple[Verdict, ...] = ()
         while time.monotonic() < end:
             frame = self._next(frame)
-            seen = seen or bool(frame.ranks)
+            if frame.ranks and not seen:
+                seen, end = True, time.monotonic() + self._case.lasts_s
             said = frame.verdicts or said
             if not self._slander and (wrong := self._case.slander(frame)):
                 self._slander = wrong
             if seen and not self._running():
                 end = min(end, time.monotonic() + STABLE_S)
-        amiss = self._slander or ("" if seen else "never seen")
+        amiss = self._slander
+        if not seen:
+            amiss = amiss or "never seen"
+        elif frame.health in _DEAF:
+            amiss = amiss or f"not heard in the end: {frame.health}"
+        elif self._case.allowed and self._frozen_s() is None:
+            amiss = amiss or "what it is about did not happen"
         return Outcome(amiss, verdicts=said, health=frame.health)
 
     def _next(self, before: Frame) -> Frame:
@@ -292,11 +310,11 @@ class _Watch:
         return self._frame()
 
     def _listen(self, frame: Frame, *, early: bool) -> None:
-        """Nobody who is innocent may be named at any time, and nobody before the freeze."""
+        """What may be said at no time, and nothing at all before the freeze."""
         if self._slander:
             return
-        if innocent := self._case.innocents(frame.verdicts):
-            self._slander = f"innocent {innocent} named: {headlines(frame.verdicts)}"
+        if wrong := self._case.slander(frame):
+            self._slander = wrong
         elif early and frame.verdicts and self._frozen_s() is None:
             self._slander = f"before anything was wrong: {headlines(frame.verdicts)}"
 

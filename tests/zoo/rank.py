@@ -15,6 +15,7 @@ import os
 import select
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -37,6 +38,7 @@ class Job:
     world: int
     folder: Path
     late: bool
+    slowly: bool
     _works: list[Any] = field(default_factory=list)
 
     def keep(self, work: Any) -> None:
@@ -51,9 +53,25 @@ class Job:
             work.wait()
 
     def frozen(self) -> None:
-        """From now on the job is doomed. The first rank that says so counts."""
+        """From now on the job is doomed, or what a control is about happens.
+
+        The first rank that says so counts.
+        """
         with suppress(FileExistsError), (self.folder / "frozen").open("x") as file:
             file.write(str(time.monotonic_ns()))
+
+    def paced(self) -> Iterator[bool]:
+        """Steps, and of each whether it is the one in which something is wrong.
+
+        At full speed that is one among thousands; slowly, one among some of a second each.
+        """
+        steps, odd = (100, 15) if self.slowly else (10_000_000, 2000)
+        for step in range(steps):
+            if self.slowly:
+                time.sleep(0.2 if step < 12 else 1.0)
+            if step == odd:
+                self.frozen()
+            yield step == odd
 
     def pipe(self, name: str) -> Path:
         """A pipe that somebody holds open and nobody writes to: a read of it never ends."""
@@ -81,7 +99,8 @@ def look_around() -> Job:
         int(os.environ["RANK"]),
         int(os.environ["WORLD_SIZE"]),
         Path(os.environ["ZOO_FOLDER"]),
-        os.environ["ZOO_MODE"] == "late",
+        os.environ["ZOO_MODE"].startswith("late"),
+        os.environ["ZOO_MODE"].endswith("slowly"),
     )
 
 

@@ -83,8 +83,8 @@ def _order(name: str) -> tuple[bool, str]:
 
 
 def _row(name: str, runs: list[Run]) -> str:
-    runs = sorted(runs, key=lambda run: run.mode != "sync")
     case = case_of(name)
+    runs = sorted(runs, key=lambda run: case.modes.index(run.mode))
     cells = [
         story_of(name).rstrip("."),
         truth_text(case),
@@ -102,7 +102,7 @@ def _row(name: str, runs: list[Run]) -> str:
 
 
 def _each(texts: Iterable[str]) -> str:
-    """Once what both modes have in common."""
+    """Once what the modes have in common."""
     return " / ".join(dict.fromkeys(texts))
 
 

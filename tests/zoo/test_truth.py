@@ -105,6 +105,14 @@ def test_a_healthy_job_that_is_called_hung_is_slandered(health: str) -> None:
     assert Case(allowed=(SLEEPS,)).slander(frame(health, SAID))
 
 
+def test_a_job_that_is_held_up_is_not_called_hung_at_any_time() -> None:
+    held_up = Case((replace(SLEEPS, progress=("active",)),))
+    assert "called hung" in held_up.slander(frame("hung", SAID))
+    assert not held_up.slander(frame("held up", SAID))
+    assert not Case((SLEEPS,)).slander(frame("hung", SAID))
+    assert "innocent [0]" in Case((SLEEPS,)).slander(frame("hung", replace(SAID, culprits=(0,))))
+
+
 def test_a_healthy_job_may_be_held_up_by_whom_it_says() -> None:
     slow = replace(SLEEPS, progress=("active",))
     held_up = replace(SAID, progress="active")

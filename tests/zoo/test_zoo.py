@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from zoo.keeper import Mode, Zoo, case_of, lacking, names
+from zoo.keeper import Zoo, case_of, lacking, names
+from zoo.truth import Mode
 
 CHOSEN: tuple[tuple[str, Mode], ...] = (
     ("cycle/none_posted_early", "late"),

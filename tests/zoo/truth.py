@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:  # ranks import this, too
     from frtop_tui.job.model import Frame, Verdict
 
+Mode = Literal["sync", "late", "sync slowly", "late slowly"]
+"""Late: all ops are asynchronous and waited for late. Slowly: see `rank.Job.paced`."""
 WRONG: Final = frozenset({"hung", "dead", "diverged"})
 """What the job of a healthy control must never be called."""
 
@@ -68,17 +70,18 @@ class Case:
     Args:
         truths: its root causes; empty for a healthy control.
         ranks: how many it is written for.
-        modes: "sync", and "late": with all ops asynchronous and waited for late.
+        modes: those it runs in.
         within_s: how long after the freeze everything has to be said.
-        lasts_s: how long a control is watched (it may end by itself before).
-        allowed: roots that a control may be said to have, as long as it is not called hung.
+        lasts_s: how long a control is watched once it is seen (it may end by itself before).
+        allowed: roots that a control may be said to have, as long as it is not called hung;
+            it has to say when what it is about happens (`Job.frozen`).
         environment: what its ranks get, say a smaller ring.
         needs: what has to be there to run it ("root", "cgroup", ...), else it is skipped.
     """
 
     truths: tuple[Truth, ...] = ()
     ranks: int = 4
-    modes: tuple[Literal["sync", "late"], ...] = ("sync", "late")
+    modes: tuple[Mode, ...] = ("sync", "late")
     within_s: float = 30.0
     lasts_s: float = 20.0
     allowed: tuple[Truth, ...] = ()
@@ -116,7 +119,17 @@ class Case:
         return sorted({r for verdict in verdicts for r in verdict.culprits} - self.guilty)
 
     def slander(self, frame: Frame) -> str:
-        """What is said of a healthy control and must not be; "" for nothing."""
+        """What is said and must not be at any time; "" for nothing."""
+        return self._of_control(frame) if self.healthy else self._of_fault(frame)
+
+    def _of_fault(self, frame: Frame) -> str:
+        if innocent := self.innocents(frame.verdicts):
+            return f"innocent {innocent} named: {headlines(frame.verdicts)}"
+        if frame.health == "hung" and not any("none" in truth.progress for truth in self.truths):
+            return f"called hung: {headlines(frame.verdicts)}"
+        return ""
+
+    def _of_control(self, frame: Frame) -> str:
         if frame.health in WRONG:
             return f"called {frame.health}: {headlines(frame.verdicts)}"
         for verdict in frame.verdicts:

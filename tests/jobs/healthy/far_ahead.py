@@ -11,13 +11,15 @@ from zoo.truth import Case, Truth
 CASE = Case(
     modes=("late",),
     lasts_s=50,
-    allowed=(Truth(("not_entered", "slow"), culprits=(2,), progress=("active",)),),
+    allowed=(Truth(("not_entered",), culprits=(2,), causes=("sleeping",), progress=("active",)),),
 )
 
 
 def main() -> None:
     job = join()
     for _ in range(3):
+        if job.rank == 2:
+            job.frozen()
         gradients = [torch.ones(100) for _ in range(500)]
         for gradient in gradients:
             if job.rank == 2:

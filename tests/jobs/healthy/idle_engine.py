@@ -9,14 +9,12 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.rank import STEP_S, join
+from zoo.rank import STEP_S, Job, join
 from zoo.truth import Case, Truth
 
 CASE = Case(
     lasts_s=45,
-    allowed=(
-        Truth(("not_entered",), culprits=(0,), causes=("idle",), progress=("unknown", "active")),
-    ),
+    allowed=(Truth(("not_entered",), culprits=(0,), causes=("idle",), progress=("unknown",)),),
 )
 
 requests: queue.Queue[bytes] = queue.Queue()
@@ -32,7 +30,7 @@ class Door(http.server.BaseHTTPRequestHandler):
         """Not a word."""
 
 
-def ask(port: int) -> None:
+def ask(job: Job, port: int) -> None:
     """A client's twenty requests, and then none for long."""
     for number in range(20):
         time.sleep(STEP_S)
@@ -40,6 +38,7 @@ def ask(port: int) -> None:
         line.request("POST", "/", bytes([number]) * 10)
         line.getresponse().read()
         line.close()
+    job.frozen()
 
 
 def main() -> None:
@@ -48,7 +47,7 @@ def main() -> None:
     if job.rank == 0:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Door)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        threading.Thread(target=ask, args=(server.server_port,), daemon=True).start()
+        threading.Thread(target=ask, args=(job, server.server_port), daemon=True).start()
     while True:
         if job.rank == 0:
             prompt = torch.tensor(list(requests.get()), dtype=torch.float32)

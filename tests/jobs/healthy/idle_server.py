@@ -8,24 +8,23 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from zoo.rank import STEP_S, join
+from zoo.rank import STEP_S, Job, join
 from zoo.truth import Case, Truth
 
 CASE = Case(
     lasts_s=45,
-    allowed=(
-        Truth(("not_entered",), culprits=(0,), causes=("idle",), progress=("unknown", "active")),
-    ),
+    allowed=(Truth(("not_entered",), culprits=(0,), causes=("idle",), progress=("unknown",)),),
 )
 
 
-def ask(path: Path) -> None:
+def ask(job: Job, path: Path) -> None:
     """A client's twenty requests, and then none for long."""
     for number in range(20):
         time.sleep(STEP_S)
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(str(path))
             line.sendall(bytes([number]) * 10)
+    job.frozen()
 
 
 def main() -> None:
@@ -36,7 +35,7 @@ def main() -> None:
         door = socket.socket(socket.AF_UNIX)
         door.bind(str(path))
         door.listen()
-        threading.Thread(target=ask, args=(path,), daemon=True).start()
+        threading.Thread(target=ask, args=(job, path), daemon=True).start()
     while True:
         if job.rank == 0:
             line, _ = door.accept()

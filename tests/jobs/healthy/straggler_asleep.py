@@ -20,7 +20,10 @@ def main() -> None:
     job = join()
     gradient = torch.ones(1000)
     for step in range(60):
-        time.sleep(10.0 if step == 12 and job.rank == 2 else 0.5)
+        odd = step == 12 and job.rank == 2
+        if odd:
+            job.frozen()
+        time.sleep(10.0 if odd else 0.5)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()
 

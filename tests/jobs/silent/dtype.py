@@ -1,4 +1,4 @@
-"""Rank 2 reduces int32 where the others reduce float32, once, among thousands at full speed."""
+"""Rank 2 reduces int32 where the others reduce float32, once."""
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ CASE = Case(
             says=("int32",),
         ),
     ),
+    modes=("sync", "late", "sync slowly", "late slowly"),
 )
 
 
@@ -23,10 +24,7 @@ def main() -> None:
     job = join()
     gradient = torch.ones(1000)
     counts = torch.ones(1000, dtype=torch.int32)
-    for step in range(10_000_000):
-        odd = step == 2000
-        if odd:
-            job.frozen()
+    for odd in job.paced():
         tensor = counts if odd and job.rank == 2 else gradient
         job.keep(dist.all_reduce(tensor, async_op=job.late))
         job.wait()

@@ -1,4 +1,4 @@
-"""Rank 2 takes the maximum where the others add, once, among thousands at full speed."""
+"""Rank 2 takes the maximum where the others add, once."""
 
 import torch
 import torch.distributed as dist
@@ -16,16 +16,14 @@ CASE = Case(
             says=("max",),
         ),
     ),
+    modes=("sync", "late", "sync slowly", "late slowly"),
 )
 
 
 def main() -> None:
     job = join()
     gradient = torch.ones(1000)
-    for step in range(10_000_000):
-        odd = step == 2000
-        if odd:
-            job.frozen()
+    for odd in job.paced():
         reduce = dist.ReduceOp.MAX if odd and job.rank == 2 else dist.ReduceOp.SUM
         job.keep(dist.all_reduce(gradient, op=reduce, async_op=job.late))
         job.wait()

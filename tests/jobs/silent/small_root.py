@@ -1,4 +1,4 @@
-"""The root broadcasts fewer elements than the others take, once, among thousands at full speed."""
+"""The root broadcasts fewer elements than the others take, once."""
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ CASE = Case(
             says=("512",),
         ),
     ),
+    modes=("sync", "late", "sync slowly", "late slowly"),
 )
 
 
@@ -23,10 +24,7 @@ def main() -> None:
     job = join()
     weights = torch.ones(1024)
     total = torch.ones(1)
-    for step in range(10_000_000):
-        odd = step == 1000
-        if odd:
-            job.frozen()
+    for odd in job.paced():
         tensor = weights[:512] if odd and job.rank == 0 else weights
         job.keep(dist.broadcast(tensor, src=0, async_op=job.late))
         job.wait()

@@ -1,4 +1,4 @@
-"""Rank 2 expects more of rank 1 than that sends to it, once, among thousands at full speed."""
+"""Rank 2 expects more of rank 1 than that sends to it, once."""
 
 import torch
 import torch.distributed as dist
@@ -16,16 +16,14 @@ CASE = Case(
             says=("splits",),
         ),
     ),
+    modes=("sync", "late", "sync slowly", "late slowly"),
 )
 
 
 def main() -> None:
     job = join()
     tokens = torch.ones(8)
-    for step in range(10_000_000):
-        odd = step == 2000
-        if odd:
-            job.frozen()
+    for odd in job.paced():
         takes = [2, 3 if odd and job.rank == 2 else 2, 2, 2]
         taken = torch.empty(sum(takes))
         job.keep(dist.all_to_all_single(taken, tokens, takes, [2] * 4, async_op=job.late))
