@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
 from zoo import table
-from zoo.keeper import Mode, case_of, names
+from zoo.keeper import case_of, names
+from zoo.truth import Mode
 from zoo.worker import Run
 
 _FAREWELL_S: Final = 40
@@ -84,10 +86,14 @@ def _all(crew: list[_Worker], wanted: list[tuple[str, Mode]], *, dumps: bool) ->
             selector.register(worker.output, selectors.EVENT_READ, worker)
         while len(runs) < total:
             for key, _ in selector.select():
-                run = key.data.result()
+                worker = key.data
+                run = worker.result()
                 runs.append(run)
+                if worker.output is not key.fileobj:
+                    selector.unregister(key.fileobj)
+                    selector.register(worker.output, selectors.EVENT_READ, worker)
                 if left:
-                    key.data.start(*left.pop(), dumps=dumps)
+                    worker.start(*left.pop(), dumps=dumps)
                 _tell(run, len(runs), total)
     print(f"{time.monotonic() - began:.0f} s")
     return runs
@@ -110,9 +116,13 @@ def _s(value: float | None) -> str:
 
 
 class _Worker:
-    """A process with a zoo of its own. One that has ended by itself counts as a program amiss."""
+    """A process with a zoo of its own. When it ends by itself the program it ran is amiss."""
 
     def __init__(self) -> None:
+        self._asked: tuple[str, Mode] = ("", "sync")
+        self._begin()
+
+    def _begin(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "zoo.worker"], cwd=Path(__file__).parents[1],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
@@ -122,21 +132,27 @@ class _Worker:
 
     def start(self, name: str, mode: Mode, *, dumps: bool) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"name": name, "mode": mode, "dumps": dumps}) + "\n")
-        self._process.stdin.flush()
+        self._asked = name, mode
+        request = json.dumps({"name": name, "mode": mode, "dumps": dumps})
+        with suppress(BrokenPipeError):  # it has ended: then so has its output
+            os.write(self._process.stdin.fileno(), f"{request}\n".encode())
 
     def result(self) -> Run:
-        line = self.output.readline()
-        if not line:
-            raise SystemExit(f"a worker ended with status {self._process.wait()}")
-        return Run(**json.loads(line))
+        """What came of the program. A worker that has ended is started anew for the next."""
+        if line := self.output.readline():
+            return Run(**json.loads(line))
+        with self._process as ended:
+            status = ended.wait()
+        self._begin()
+        return Run(*self._asked, amiss=f"its worker ended with status {status}")
 
     def leave(self) -> None:
         """Asks it to clean up; it does so at any time."""
         self._process.terminate()
 
     def wait(self) -> None:
-        self._process.wait(_FAREWELL_S)
+        with self._process as leaving:
+            leaving.wait(_FAREWELL_S)
 
 
 if __name__ == "__main__":

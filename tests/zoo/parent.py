@@ -1,8 +1,9 @@
 """Forks the ranks of programs from one process that has loaded torch already.
 
-Run as `frtop run -- python parent.py`. Takes one request a line on stdin and answers each
-with one line on stdout: `start` a program, `dump` Flight Recorder, `stop`. Ends its ranks,
-and whatever they have started, when stdin ends.
+Run as `frtop run -- python parent.py FOLDER`. Takes one request a line on stdin and answers
+each with one line on stdout, which ranks there are and how they ended: `start` a program,
+`look`, `dump` Flight Recorder, `stop`. When stdin ends, because its keeper is done or was
+killed, it ends its ranks and whatever they have started, and removes FOLDER.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -52,11 +54,11 @@ class Running:
             os.close(self.pipe)
             self.pipe = -1
 
-    def stop(self) -> None:
+    def stop(self, *, agents: bool = False) -> None:
         """Whatever was started has become our child, or is a child of such a one."""
         family = psutil.Process().children(recursive=True)
         for process in family:
-            if _is_agent(process):
+            if not agents and _is_agent(process):
                 continue
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -83,7 +85,8 @@ def serve() -> None:
             continue
         line = _line()
         if not line:
-            running.stop()
+            running.stop(agents=True)
+            shutil.rmtree(sys.argv[1], ignore_errors=True)
             return
         request = json.loads(line)
         if request["do"] == "start":
