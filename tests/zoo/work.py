@@ -1,14 +1,18 @@
-"""What ranks do between their ops: they compute, and write to slow file systems."""
+"""What ranks do between their ops: they compute, write to slow file systems, kill their agent."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
 from typing import Final
 
 import torch
+
+from frtop_probe.agent import announcement
+from frtop_probe.ring.folder import candidates
 
 PART_BYTES: Final = 64 * 1024
 
@@ -36,3 +40,10 @@ def slow_file(path: Path, bytes_per_s: int) -> Path:
         ["sh", "-c", f"({drain}) <>{path} >/dev/null 2>&1 &"], check=True, close_fds=True
     )
     return path
+
+
+def kill_agent() -> None:
+    """Kills this host's agent, as soon as there is one; the ranks start it anew."""
+    while (agent := announcement.read(candidates()[0])) is None:
+        time.sleep(0.05)
+    os.kill(agent.pid, signal.SIGKILL)

@@ -1,16 +1,13 @@
 """The agent is killed and started anew while the job runs at full speed: all is well."""
 
-import os
-import signal
 import time
 
 import torch
 import torch.distributed as dist
 
-from frtop_probe.agent import announcement
-from frtop_probe.ring.folder import candidates
 from zoo.rank import join
 from zoo.truth import Case
+from zoo.work import kill_agent
 
 CASE = Case(lasts_s=20)
 KILL_S = 4.0
@@ -27,12 +24,6 @@ def main() -> None:
         if job.rank == 0 and not killed and time.monotonic() - begun > KILL_S:
             killed = True
             kill_agent()
-
-
-def kill_agent() -> None:
-    agent = announcement.read(candidates()[0])
-    assert agent is not None
-    os.kill(agent.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

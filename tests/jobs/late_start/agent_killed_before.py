@@ -1,16 +1,13 @@
 """The agent is killed and started anew while the job is well; then rank 1 sleeps."""
 
-import os
-import signal
 import time
 
 import torch
 import torch.distributed as dist
 
-from frtop_probe.agent import announcement
-from frtop_probe.ring.folder import candidates
 from zoo.rank import join
 from zoo.truth import Case, Truth
+from zoo.work import kill_agent
 
 CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),))
 STEPS = 150
@@ -28,12 +25,6 @@ def main() -> None:
             time.sleep(3600)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()
-
-
-def kill_agent() -> None:
-    agent = announcement.read(candidates()[0])
-    assert agent is not None
-    os.kill(agent.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
