@@ -19,9 +19,9 @@ STILL_S: Final = 60.0
 def require_folder(path: Path) -> None:
     """Raises `UsageError` unless `path` can be written: better now than after all the work."""
     folder = path.parent
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 - Path's own raises where a name is too long
         raise UsageError(f"{path} is a folder", f"name a file in it: {path / 'hang.cap'}")
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # noqa: PTH112
         raise UsageError(f"there is no folder {folder}", f"mkdir -p {folder}")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"{folder} may not be written", "name a file elsewhere, as in /tmp")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,16 +45,23 @@ def files_in(paths: Sequence[Path], pattern: RankPattern | None = None) -> Files
     return files
 
 
+def is_folder(path: Path) -> bool:
+    """As `Path.is_dir()`, which raises where a folder is shut or a name is too long."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
 def _found(paths: Iterable[Path], pattern: RankPattern | None) -> list[Path]:
-    found: dict[Path, None] = {}
+    """Each once, also what is reached by a link as well; not all of it can be read."""
+    found: dict[str, Path] = {}
     for path in paths:
-        if not path.is_dir():
-            found[path] = None
-            continue
-        inside = (p for wild in ("*", "*/*") for p in path.glob(wild))
-        ours = sorted(p for p in inside if _is_ours(p, pattern) and p.is_file())
-        found.update(dict.fromkeys(ours))
-    return list(found)
+        ours = [path]
+        if is_folder(path):
+            inside = (p for wild in ("*", "*/*") for p in path.glob(wild))
+            files = [p for p in inside if _is_ours(p, pattern) and not is_folder(p)]
+            ours = sorted(files, key=lambda p: (len(p.parts), p))
+        for one in ours:
+            found.setdefault(os.path.realpath(one), one)
+    return list(found.values())
 
 
 def _is_ours(path: Path, pattern: RankPattern | None) -> bool:

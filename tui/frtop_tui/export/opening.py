@@ -16,7 +16,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import blackbox, capture, pyspy, stacks
-from frtop_tui.export.files import Files, files_in
+from frtop_tui.export.files import Files, files_in, is_folder
 from frtop_tui.export.filling import filled
 from frtop_tui.export.flightrecorder import gathering
 from frtop_tui.export.flightrecorder.naming import RankPattern
@@ -146,6 +146,6 @@ def _nothing(paths: Sequence[Path], troubles: Sequence[str]) -> Unreadable:
         return Unreadable(listed(list(troubles)), _NEXT)
     named = listed([str(path) for path in paths])
     text = f"there is no capture and no black box, nor a dump, in {named}"
-    if any(path.is_dir() for path in paths):
+    if any(map(is_folder, paths)):
         text += "; a recorded job of which no rank ends badly leaves no black box"
     return Unreadable(text, _NEXT)
