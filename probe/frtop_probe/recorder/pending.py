@@ -22,6 +22,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from frtop_probe.recorder.carried import Carried, unpack, weakly
@@ -165,19 +166,21 @@ class Pending:
         self._look_at_waiting(now)
         for _ in range(len(self.queue)):
             try:
-                entry = self.queue.popleft()
+                entry = self.queue[0]
             except IndexError:
                 break
             if entry[0].is_completed():
                 self.finish(entry, now)
-            elif entry[1] in self.open:
-                self.queue.append(entry)
+            if entry[1] in self.open:
+                self.queue.rotate(-1)
+            else:
+                _drop(self.queue, entry)
         self.weaken(0, now)
         for sequence, (reference, entry) in list(self._weak.items()):
             work = reference()
             if work is not None and work.is_completed():
-                self._weak.pop(sequence, None)
                 self.finish((work, *entry[1:]), now)
+                self._weak.pop(sequence, None)
         self._measure()
 
     def _look_at_waiting(self, now: int) -> None:
@@ -190,8 +193,8 @@ class Pending:
                 self.finish(entry, now)
                 waited[0] = waited[6] = None
             elif waited[5] and now - waited[5] > HANDED_OVER_NS:
-                waited[0] = waited[6] = None
                 self._weaken(entry, now)
+                waited[0] = waited[6] = None
 
     def weaken(self, thread: int, now: int) -> None:
         """Holds those handles weakly whose callers must have them by now.
@@ -293,26 +296,22 @@ class Pending:
     def let_go(self, group: int | None = None) -> None:
         """Drops the handles of a group, or of all: it is being destroyed."""
         self.reap()
-        for _ in range(len(self.queue)):
-            try:
-                entry = self.queue.popleft()
-            except IndexError:
-                return
-            if group is None or entry[4] == group:
+        for entry in list(self.queue):
+            if group in (None, entry[4]):
                 self.untrack(entry[1])
-            else:
-                self.queue.append(entry)
-        kept = [loose for loose in self.loose if group is not None and loose[0][4] != group]
-        for entry in [*(loose[0] for loose in self.loose), *(e for _, e in self._weak.values())]:
-            if group is None or entry[4] == group:
+                _drop(self.queue, entry)
+        for loose in list(self.loose):
+            if group in (None, loose[0][4]):
+                self.untrack(loose[0][1])
+                _drop(self.loose, loose)
+        for _, entry in list(self._weak.values()):
+            if group in (None, entry[4]):
+                self.untrack(entry[1])
                 self._weak.pop(entry[1], None)
-                self.untrack(entry[1])
-        self.loose.clear()
-        self.loose.extend(kept)
         for waited in list(self.waiting.values()):
-            if waited[0] is not None and (group is None or waited[4] == group):
-                waited[0] = waited[6] = None
+            if waited[0] is not None and group in (None, waited[4]):
                 self.untrack(waited[1])
+                waited[0] = waited[6] = None
 
     def advance(self) -> None:
         """Saves old pending ops from being overwritten, and says where to start looking."""
@@ -353,6 +352,11 @@ class Pending:
         at = writer.shape.leftovers_offset + index * layout.SLOT_SIZE + layout.SLOT_DONE
         writer.words[at // 8] = time.monotonic_ns()
         self._free.append(index)
+
+
+def _drop(queue: deque[Any], one: Entry | Loose) -> None:
+    with suppress(IndexError, ValueError):  # another thread took it
+        queue.remove(one)
 
 
 def _failed(work: Any) -> bool:

@@ -31,11 +31,11 @@ from frtop_probe.ring.layout import Cell, Event, Flag, Side, State
 
 AGENT_EVERY_S: Final = 5.0
 MAX_DECODED: Final = 1024
-"""Reduce ops decoded in one tick of the thread, the newest: up to 4,000 a second are known.
+"""Reduce ops kept for the next tick of the thread, the newest: some 4,000 a second are known.
 Each takes 2.5 µs of the GIL, beside the 10 that the hook takes for the op itself."""
 DECODING_S: Final = 0.05
-"""So long at most in one tick: each gives the GIL away and may have to wait to get it back,
-and the next beat must not be late."""
+"""So long at most in one tick, what comes meanwhile too: each gives the GIL away and may have
+to wait to get it back, and the next beat must not be late."""
 PREMUL: Final = 9
 """Torch numbers reduce ops from 0 (sum) to 8 (premul_sum), a slot from 1."""
 
