@@ -31,7 +31,7 @@ def line(
 
 
 def test_what_is_never_acknowledged_is_read() -> None:
-    (row,) = parse([HEAD, line(f"{word('10.77.0.13')}:BC8E")])
+    _, (row,) = parse([HEAD, line(f"{word('10.77.0.13')}:BC8E")])
     assert (row.local, row.local_port) == ("10.77.0.12", 0x9393)
     assert (row.remote, row.remote_port) == ("10.77.0.13", 0xBC8E)
     assert (row.queued, row.again, row.inode) == (96, 4, 2990148)
@@ -39,23 +39,39 @@ def test_what_is_never_acknowledged_is_read() -> None:
 
 def test_a_mapped_address_is_the_one_it_maps() -> None:
     prefix = "0" * 16 + word("0.0.255.255")
-    (row,) = parse([line(f"{prefix}{word('10.77.0.13')}:BC8E")])
+    _, (row,) = parse([line(f"{prefix}{word('10.77.0.13')}:BC8E")])
     assert row.remote == "10.77.0.13"
 
 
 def test_a_receiver_that_does_not_read_is_no_dead_link() -> None:
     """Its window is closed: the kernel probes it (timer 4), and is answered."""
-    (row,) = parse([line(f"{word('10.77.0.13')}:BC8E", timer="04", again=9)])
-    assert row.again == 0
+    assert parse([line(f"{word('10.77.0.13')}:BC8E", timer="04", again=9)])[1] == ()
+
+
+def test_of_sound_connections_only_the_own_address_is_told() -> None:
+    sound = [line(f"{n:08X}:BC8E", timer="00", again=0) for n in range(1000)]
+    once = line(f"{word('10.77.0.13')}:BC8E", again=AGAIN - 1)
+    acknowledged = line(f"{word('10.77.0.13')}:BC8E", queued=0)
+    assert parse([*sound, once, acknowledged]) == ({"10.77.0.12"}, ())
 
 
 def test_only_established_connections_count() -> None:
-    assert not list(parse([line("00000000:0000", state="0A"), line("00000000:0000", state="06")]))
+    others = [line("00000000:0000", state="0A"), line("00000000:0000", state="06")]
+    assert parse(others) == (set(), ())
 
 
 @given(st.lists(st.text(max_size=120), max_size=5))
 def test_nonsense_is_skipped(lines: list[str]) -> None:
-    list(parse(lines))
+    parse(lines)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["01", "", ":", "1:1", "zz:1", "FFFFFFFF:F", "-0000001:1", "F" * 32 + ":0"])
+    )
+)
+def test_nonsense_in_a_field_is_skipped(fields: list[str]) -> None:
+    parse([" ".join(fields), " ".join(["0:", *fields[:2], "01", *fields[2:], *["01"] * 9])])
 
 
 def test_a_process_with_sound_connections_has_no_dead_ones() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,12 +23,12 @@ AGAIN: Final = 3
 _MAX_TABLE: Final = 4 * 1024 * 1024
 _MAX_FILES: Final = 65536
 _ESTABLISHED: Final = "01"
-_RETRANSMITS: Final = "01"
+_RETRANSMITS: Final = "01:"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One established connection of a host. Addresses are texts, ports apart."""
+    """One established connection of a host that is dead. Addresses are texts, ports apart."""
 
     local: str
     local_port: int
@@ -44,16 +44,14 @@ class Tables:
 
     def __init__(self, proc: object = PROC) -> None:
         self._proc = str(proc)
-        self._rows: dict[str, tuple[Row, ...]] = {}
+        self._told: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {}
 
     def of(self, pid: int) -> tuple[tuple[wire.Link, ...], tuple[str, ...]]:
         """The dead connections of a process, and its host's addresses that have any."""
-        rows = self._table(pid)
-        addresses = sorted({row.local for row in rows if not _is_loopback(row.local)})
-        dead = [row for row in rows if row.again >= AGAIN and row.queued]
+        addresses, dead = self._table(pid)
         if dead:
             own = self._inodes(pid)
-            dead = [row for row in dead if row.inode in own]
+            dead = tuple(row for row in dead if row.inode in own)
         links = tuple(
             wire.Link(
                 _joined(row.local, row.local_port),
@@ -63,18 +61,22 @@ class Tables:
             )
             for row in sorted(dead, key=lambda row: -row.again)[:MAX_LINKS]
         )
-        return links, tuple(addresses[:MAX_ADDRESSES])
+        return links, addresses
 
-    def _table(self, pid: int) -> tuple[Row, ...]:
+    def _table(self, pid: int) -> tuple[tuple[str, ...], tuple[Row, ...]]:
         place = f"{self._proc}/{pid}"
         try:
             space = os.readlink(f"{place}/ns/net")  # noqa: PTH115 - no file, a name
         except OSError:
-            return ()
-        if space not in self._rows:
-            texts = (_read(f"{place}/net/{name}") for name in ("tcp", "tcp6"))
-            self._rows[space] = tuple(row for text in texts for row in parse(text.splitlines()))
-        return self._rows[space]
+            return (), ()
+        if space not in self._told:
+            found = [parse(_read(f"{place}/net/{name}").splitlines()) for name in ("tcp", "tcp6")]
+            addresses = sorted(
+                {one for local, _ in found for one in local if not _is_loopback(one)}
+            )
+            dead = tuple(row for _, rows in found for row in rows)
+            self._told[space] = tuple(addresses[:MAX_ADDRESSES]), dead
+        return self._told[space]
 
     def _inodes(self, pid: int) -> frozenset[int]:
         """The sockets of a process."""
@@ -88,35 +90,51 @@ class Tables:
         return frozenset(found)
 
 
-def parse(lines: Iterable[str]) -> Iterator[Row]:
-    """The established connections in `/proc/PID/net/tcp` or `tcp6`; other lines are skipped."""
+def parse(lines: Iterable[str]) -> tuple[set[str], tuple[Row, ...]]:
+    """`/proc/PID/net/tcp` or `tcp6`: own addresses with connections, and which of these are dead.
+
+    There may be tens of thousands, at every look: of those that are sound no more is read
+    than that. Other lines are skipped.
+    """
+    local: set[str] = set()
+    dead: list[Row] = []
     for line in lines:
-        fields = line.split()
+        fields = line.split(None, 10)
         if len(fields) < 10 or fields[3] != _ESTABLISHED:
             continue
-        try:
-            local, local_port = _address(fields[1])
-            remote, remote_port = _address(fields[2])
-            timer = fields[5].partition(":")[0]
-            again = int(fields[6], 16) if timer == _RETRANSMITS else 0
-            queued = int(fields[4].partition(":")[0], 16)
-            inode = int(fields[9])
-        except ValueError:
-            continue
-        yield Row(local, local_port, remote, remote_port, queued, again, inode)
+        local.add(fields[1].partition(":")[0])
+        if fields[5].startswith(_RETRANSMITS) and (row := _dead(fields)) is not None:
+            dead.append(row)
+    return {host for text in local if (host := _host(text))}, tuple(dead)
 
 
-def _address(text: str) -> tuple[str, int]:
-    """`0A004D0A:91A1` as `10.77.0.10`, 37281: words in the machine's own order of bytes."""
-    host, _, port = text.partition(":")
-    if len(host) not in (8, 32):
-        raise ValueError(text)
-    words = (int(host[at : at + 8], 16) for at in range(0, len(host), 8))
-    packed = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
+def _dead(fields: Sequence[str]) -> Row | None:
+    (local, _, local_port), (remote, _, remote_port) = (one.partition(":") for one in fields[1:3])
+    try:
+        queued, again = int(fields[4].partition(":")[0], 16), int(fields[6], 16)
+        ports = int(local_port, 16), int(remote_port, 16)
+        inode = int(fields[9])
+    except ValueError:
+        return None
+    near, far = _host(local), _host(remote)
+    if not near or not far or again < AGAIN or not queued:
+        return None
+    return Row(near, ports[0], far, ports[1], queued, again, inode)
+
+
+def _host(text: str) -> str:
+    """`0A004D0A` as `10.77.0.10`, words in the machine's own order of bytes; "" for nonsense."""
+    if len(text) not in (8, 32):
+        return ""
+    try:
+        words = [int(text[at : at + 8], 16) for at in range(0, len(text), 8)]
+        packed = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
+    except (ValueError, OverflowError):
+        return ""
     found = ipaddress.ip_address(packed)
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
-    return str(found), int(port, 16)
+    return str(found)
 
 
 def _is_loopback(address: str) -> bool:
