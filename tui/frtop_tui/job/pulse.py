@@ -5,6 +5,7 @@ Somebody who looks at one job must not take silence about the others for health.
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Final
 
 from frtop_probe import wire
@@ -13,6 +14,7 @@ from frtop_tui.job.model import Frame, JobPulse
 from frtop_tui.job.naming import duration, job_call, job_key, job_place, listed, typed
 from frtop_tui.job.record import RankRecord
 
+EVERY_NS: Final = 1_000_000_000
 LONG_S: Final = 3.0
 """A shorter wait is what ranks do all the time."""
 
@@ -34,6 +36,26 @@ def pulse_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobPulse:
         max(0.0, (now_ns - moved) / 1e9) if moved else None,
         max(0.0, (now_ns - min(waits)) / 1e9) if waits else None,
     )
+
+
+class Pulses:
+    """Those of all jobs, counted once a second: going over all their ranks at each frame costs."""
+
+    def __init__(self) -> None:
+        self._jobs: list[JobRanks] = []
+        self._judged: JobRanks | None = None
+        self._at_ns = 0
+        self._told: tuple[JobPulse, ...] = ()
+
+    def at(
+        self, now_ns: int, jobs: list[JobRanks], judged: JobRanks | None
+    ) -> tuple[JobPulse, ...]:
+        """As of `now_ns`, or of the last second while jobs are made up of the same ranks."""
+        same = len(jobs) == len(self._jobs) and all(map(is_, jobs, self._jobs))
+        if not same or judged is not self._judged or not 0 <= now_ns - self._at_ns < EVERY_NS:
+            self._jobs, self._judged, self._at_ns = jobs, judged, now_ns
+            self._told = tuple(pulse_of(one, now_ns, judged=one is judged) for one in jobs)
+        return self._told
 
 
 def _moved_ns(record: RankRecord) -> int:

@@ -17,7 +17,7 @@ from frtop_tui.job.host import HostRecord
 from frtop_tui.job.jobs import JobRanks, Picker, by_job, newest_first, nothing_to_show
 from frtop_tui.job.model import Frame, HostState, HostView
 from frtop_tui.job.naming import JobKey, job_key, listed
-from frtop_tui.job.pulse import pulse_of
+from frtop_tui.job.pulse import Pulses
 from frtop_tui.job.record import RankRecord
 from frtop_tui.job.roll import Roll
 
@@ -37,6 +37,7 @@ class JobState:
         """Which records make up which job; None: to be found out anew."""
         self._roll = Roll()
         self._ledgers = Ledgers()
+        self._pulses = Pulses()
 
     def set_host(self, name: str, state: HostState, problem: str = "", now_ns: int = 0) -> None:
         """What the connection to an address is like; unknown names are added."""
@@ -150,7 +151,7 @@ class JobState:
         rest = [one for one in jobs if one is not chosen]
         others = tuple(one.job for one in rest)
         running = tuple(one.job for one in rest if one.lives)
-        pulses = tuple(pulse_of(one, now_ns, judged=one is chosen) for one in jobs)
+        pulses = self._pulses.at(now_ns, jobs, chosen)
         if chosen is None:
             return Frame(
                 now_ns=now_ns,
