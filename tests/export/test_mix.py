@@ -329,6 +329,14 @@ def test_people_say_how_files_are_named(tmp_path: Path, name: str, pattern: str)
     assert sorted(frame.ranks) == [0, 1, 2, 3]
 
 
+def test_stacks_keep_their_own_names_beside_dumps_of_other_names(tmp_path: Path) -> None:
+    written(tmp_path, one_missing(), "host0_gpu")
+    for rank in range(4):
+        stack(tmp_path, rank, *(READS if rank == 2 else WAITS))
+    frame = open_paths([tmp_path], pattern=RankPattern("host*_gpu{rank}"))
+    assert only(frame).why.cause == "file_io"
+
+
 @pytest.mark.parametrize("pattern", ["", "rank*", "{rank}{rank}", "/"])
 def test_a_pattern_that_does_not_tell_the_rank_is_a_sentence(pattern: str) -> None:
     with pytest.raises(UsageError, match="where in a name"):

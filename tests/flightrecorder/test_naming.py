@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,11 +37,31 @@ from frtop_tui.export.flightrecorder.naming import Claim, Named, RankPattern, na
         ("rank_3.pyspy.json", 3, ""),
         ("node2.rank_3.pyspy.json", 3, "node2"),
         ("fr_trace_json.rank4", 4, ""),
+        ("rank_11_local_rank_3", 11, ""),
+        ("local_rank_3.global_rank_11", 11, "global"),
+        ("node1_local_rank_3", 3, "node1_local"),
+        ("trace_local_rank_3", 3, "local"),
     ],
 )
 def test_what_a_name_tells(name: str, number: int, host: str) -> None:
     assert named(Path(name)) == Named(number, host)
     assert is_usual(Path(name)) or name in ("rank3_trace", "rank_0_host-a") or "pyspy" in name
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "rank"),
+    [
+        ("node*{rank}", "node1_11", 11),
+        ("node*{rank}", "node12", 12),
+        ("host*_gpu{rank}", "host12_gpu3", 3),
+        ("*{rank}.json", "trace_12.json", 12),
+        ("rank{rank}*", "rank12_of_16", 12),
+        ("{rank}*", "12345678", None),
+        ("*-*-{rank}", "a1-b22-33", 33),
+    ],
+)
+def test_a_star_leaves_the_number_whole(pattern: str, name: str, rank: int | None) -> None:
+    assert RankPattern(pattern).number(Path(name)) == rank
 
 
 @given(st.text(max_size=30))
@@ -70,6 +92,35 @@ def test_a_number_that_its_own_groups_do_not_have_is_none() -> None:
     assert ranks == [8, None]
     assert "trace_rank_1" in notes[0]
     assert "nccl_trace_rank_0" in notes[0]  # how to name it
+
+
+@pytest.mark.parametrize("told", [None, 1_000_000])
+def test_a_number_that_no_job_has_is_none(told: int | None) -> None:
+    named_so = [replace(one, told=told) for one in claims(("trace_rank_1000000", None))]
+    ranks, notes = ranks_of([*named_so, *claims(("trace_rank_999999", None))])
+    assert ranks == [None, 999_999]
+    assert "trace_rank_1000000" in notes[0]
+
+
+def test_two_moments_of_many_hosts_are_brought_together_soon() -> None:
+    """Each number is told on every host; comparing all with all took minutes."""
+    hosts, local = 800, 8
+    told = [
+        Claim(
+            Path(f"/{moment}/node{host}_rank_{number}"),
+            Named(number, f"node{host}"),
+            None,
+            frozenset((host * local + number, sign) for sign in range(4)),
+        )
+        for moment in range(2)
+        for host in range(hosts)
+        for number in range(local)
+    ]
+    begin = time.process_time()
+    ranks, notes = ranks_of(told)
+    assert time.process_time() - begin < 15
+    assert set(ranks) == {None}
+    assert notes
 
 
 def test_the_same_number_on_two_hosts_is_no_rank() -> None:

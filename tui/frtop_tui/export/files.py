@@ -31,7 +31,7 @@ class Files:
 def files_in(paths: Sequence[Path], pattern: RankPattern | None = None) -> Files:
     """The files themselves, and of folders those that are called as ours, also one deeper.
 
-    With a `pattern` dumps and stacks are those that are called as it says.
+    With a `pattern` dumps are those that are called as it says.
     """
     files = Files()
     found = _found(paths, pattern)
@@ -65,11 +65,9 @@ def _found(paths: Iterable[Path], pattern: RankPattern | None) -> list[Path]:
 
 
 def _is_ours(path: Path, pattern: RankPattern | None) -> bool:
-    if path.suffix in SUFFIXES:
+    if path.name.endswith((*SUFFIXES, pyspy.SUFFIX)):
         return True
-    if pattern is not None:
-        return pattern.number(path) is not None
-    return path.name.endswith(pyspy.SUFFIX) or gathering.is_usual(path)
+    return gathering.is_usual(path) if pattern is None else pattern.number(path) is not None
 
 
 def _put(files: Files, path: Path) -> None:

@@ -94,6 +94,8 @@ def read(paths: Sequence[Path], troubles: list[str], pattern: RankPattern | None
             troubles.append(f"{path} cannot be read: {error.strerror}")
             continue
         name = named(path, pattern)
+        if name.number is None and path.name.endswith(pyspy.SUFFIX):
+            name = named(path)  # a pattern tells how dumps are named
         claims.append(
             Claim(path, name, None, frozenset((thread.ident, thread.tid) for thread in threads))
         )

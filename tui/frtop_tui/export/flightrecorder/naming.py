@@ -5,8 +5,8 @@
 
 A number right behind `rank` counts, else the one that a name ends in; unless two files have
 the same, or the groups that the dump itself tells of do not have that rank: then it was a
-number on its host, say. What stands there for a time does not count. Where names are of
-another kind, people say how they are made (`RankPattern`).
+number on its host, say. What stands there for a time does not count, nor a local rank beside
+another. Where names are of another kind, people say how they are made (`RankPattern`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.errors import UsageError
 from frtop_tui.job.naming import listed
 from frtop_tui.job.printable import printable
@@ -24,6 +25,7 @@ from frtop_tui.job.printable import printable
 _ENDINGS: Final = (".json", ".pkl", ".pickle", ".bin", ".trace", ".dump", ".pyspy", ".html")
 _LAST: Final = re.compile(r"^(.*?)(?<!\d)(\d{1,7})$", re.ASCII | re.DOTALL)
 _RANK: Final = re.compile(r"^(.*rank[_-]?)(\d{1,7})(?!\d)(.*)$", re.ASCII | re.DOTALL)
+_LOCAL: Final = re.compile(r"[._-]?local[._-]?rank[._-]?\d+", re.ASCII)
 _TIME: Final = re.compile(
     r"[._@-](?:\d{9,19}|\d{8}[T._-]?\d{6}Z?|\d{4}-\d\d-\d\d[T._ -]\d\d[:._-]?\d\d[:._-]?\d\d)$",
     re.ASCII,
@@ -67,7 +69,7 @@ class RankPattern:
         self.text = text
         self._depth = text.count("/") + 1
         before, after = map(_any_for_stars, text.split("{rank}"))
-        self._names = re.compile(rf"{before}(?P<rank>\d{{1,7}}){after}", re.ASCII)
+        self._names = re.compile(rf"{before}(?P<rank>\d{{1,7}})(?!\d){after}", re.ASCII)
 
     def number(self, path: Path) -> int | None:
         found = self._names.fullmatch("/".join(path.absolute().parts[-self._depth :]))
@@ -75,7 +77,7 @@ class RankPattern:
 
 
 def _any_for_stars(text: str) -> str:
-    return "[^/]*".join(map(re.escape, text.split("*")))
+    return "[^/]*?".join(map(re.escape, text.split("*")))
 
 
 def pattern_of(text: str | None) -> RankPattern | None:
@@ -91,7 +93,7 @@ def named(path: Path, pattern: RankPattern | None = None) -> Named:
     while stem.endswith(_ENDINGS):
         stem = stem.rpartition(".")[0]
     stem = _TIME.sub("", stem)
-    inside = _RANK.match(stem)
+    inside = _RANK.match(_LOCAL.sub("", stem)) or _RANK.match(stem)
     if inside is not None:
         return Named(int(inside[2]), _rest(f"{inside[1]} {inside[3]}"))
     found = _LAST.match(stem)
@@ -132,14 +134,14 @@ def ranks_of(claims: Sequence[Claim]) -> tuple[list[int | None], list[str]]:
             here = (claim.path.parent, claim.name.host)
             places.setdefault(number, {}).setdefault(here, []).append(claim)
     alike = _alike(places)
+    single = {
+        number
+        for number, held in places.items()
+        if len({alike.get(place, place) for place in held}) == 1
+    }
     ranks: list[int | None] = []
     for claim, number in zip(claims, numbers, strict=True):
-        mine = (
-            {alike.get(place, place) for place in places.get(number, ())}
-            if number is not None
-            else ()
-        )
-        if claim.told is not None or len(mine) == 1:
+        if claim.told is not None or number in single:
             ranks.append(number)
         else:
             only = claim.possible if claim.possible and len(claim.possible) == 1 else ()
@@ -156,12 +158,11 @@ def _alike(places: dict[int, dict[_Place, list[Claim]]]) -> dict[_Place, _Place]
     """For each place the first one that holds the same ranks at another moment."""
     first: dict[_Place, _Place] = {}
     for held in places.values():
-        known = list(held)
-        for index, place in enumerate(known):
-            for other in known[:index]:
-                if first.get(place, place) != first.get(other, other) and _shares(
-                    held[place], held[other]
-                ):
+        seen: dict[Hashable, _Place] = {}
+        for place, claims in held.items():
+            for sign in {sign for claim in claims for sign in claim.signs}:
+                other = seen.setdefault(sign, place)
+                if first.get(place, place) != first.get(other, other):
                     _join(first, place, other)
     return first
 
@@ -172,15 +173,9 @@ def _join(first: dict[_Place, _Place], place: _Place, other: _Place) -> None:
         first[known] = new
 
 
-def _shares(some: Sequence[Claim], others: Sequence[Claim]) -> bool:
-    signs = frozenset[Hashable]().union(*(claim.signs for claim in some))
-    return any(not signs.isdisjoint(claim.signs) for claim in others)
-
-
 def _number(claim: Claim) -> int | None:
-    if claim.told is not None:
-        return claim.told
-    number = claim.name.number
-    if number is not None and claim.possible is not None and number not in claim.possible:
+    number = claim.name.number if claim.told is None else claim.told
+    if number is None or number >= MAX_RANKS:
         return None
-    return number
+    impossible = claim.told is None and claim.possible is not None and number not in claim.possible
+    return None if impossible else number
