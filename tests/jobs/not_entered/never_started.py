@@ -12,7 +12,7 @@ CASE = Case(
             ("not_entered",),
             culprits=(3,),
             causes=("never_joined",),
-            progress=("none", "unknown"),
+            progress=("unknown",),
             says=("init_process_group",),
         ),
     ),

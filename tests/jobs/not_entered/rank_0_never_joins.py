@@ -14,7 +14,7 @@ CASE = Case(
             ("not_entered",),
             culprits=(0,),
             causes=("never_joined",),
-            progress=("none", "unknown"),
+            progress=("unknown",),
             says=("init_process_group",),
         ),
     ),
