@@ -160,6 +160,17 @@ def test_damaged_stacks_are_named_and_the_rest_speaks(tmp_path: Path) -> None:
     assert all(f"{name}.pyspy.json" in notes(frame) for name in ("rank_1", "rank_3", "worker"))
 
 
+def test_of_thousands_of_broken_files_some_are_named(tmp_path: Path) -> None:
+    written(tmp_path, one_missing())
+    for rank in range(4, 104):
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(b"\x80\x02garbage")
+    stack(tmp_path, 2, *READS)
+    frame = open_paths([tmp_path])
+    assert blamed(frame) == {2}
+    assert notes(frame).count("is damaged") == 20
+    assert "80 more like these" in notes(frame)
+
+
 def test_dumps_that_cannot_be_read_leave_the_stacks(tmp_path: Path) -> None:
     (tmp_path / "nccl_trace_rank_0").write_bytes(b"\x80\x02garbage")
     for rank in range(3):

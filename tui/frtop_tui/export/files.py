@@ -35,13 +35,13 @@ def files_in(paths: Sequence[Path], pattern: RankPattern | None = None) -> Files
     """
     files = Files()
     found = _found(paths, pattern)
+    if len(found) > MOST_FILES:
+        files.troubles.append(f"{len(found) - MOST_FILES} more files are left out")
     for path in found[:MOST_FILES]:
         try:
             _put(files, path)
         except OSError as error:
             files.troubles.append(f"{path} cannot be read: {error.strerror}")
-    if len(found) > MOST_FILES:
-        files.troubles.append(f"{len(found) - MOST_FILES} more files are left out")
     return files
 
 

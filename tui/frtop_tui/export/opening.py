@@ -23,6 +23,8 @@ from frtop_tui.export.flightrecorder.naming import RankPattern
 from frtop_tui.job.model import Frame
 from frtop_tui.job.naming import job_call, job_names, job_place, job_title, listed, typed
 
+MOST_NOTES: Final = 20
+"""On files that could not be read; the verdict comes below them."""
 _NEXT: Final = (
     "frtop open takes what `frtop capture` wrote, a folder of `frtop run --record`, or one of"
     " Flight Recorder dumps and py-spy stacks; where these have names of their own:"
@@ -63,7 +65,8 @@ def open_paths(
     frame, rest = _chosen(captures, boxes, job)
     if dumped:
         frame = _filled(frame, files, pattern)
-    return _told(frame, [*files.troubles, *([f"also there: {listed(rest)}"] if rest else [])])
+    also = [f"also there: {listed(rest)}"] if rest else []
+    return _told(frame, [*also, *files.troubles])
 
 
 def _dumped(files: Files, pattern: RankPattern | None) -> Frame:
@@ -98,6 +101,8 @@ def _called(frame: Frame, job: str | None) -> Frame:
 
 
 def _told(frame: Frame, notes: Sequence[str]) -> Frame:
+    if len(notes) > MOST_NOTES:
+        notes = [*notes[:MOST_NOTES], f"{len(notes) - MOST_NOTES} more like these"]
     assert frame.recorded is not None
     notes = tuple(dict.fromkeys((*frame.recorded.notes, *notes)))
     return replace(frame, recorded=replace(frame.recorded, notes=notes))
