@@ -321,6 +321,11 @@ def test_the_text_of_a_line_is_read_if_its_file_is_as_old_as_the_stacks(tmp_path
         return main.frames[0].source
 
     assert text_at(at) == "time.sleep(60)"
+    program.write_text(
+        "import time\n# a page ends here: \f and here: \u2028 it does not\ntime.sleep(9)\n"
+    )
+    os.utime(program, ns=(at, at))
+    assert text_at(at) == "time.sleep(9)"
     assert text_at(at - 1) == ""
     program.unlink()
     os.mkfifo(program)

@@ -72,6 +72,6 @@ def _read(name: str) -> Text | None:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE:
                 return None
-            return Text(found.st_mtime_ns, tuple(file.read(MAX_FILE).splitlines()))
+            return Text(found.st_mtime_ns, tuple(file.read(MAX_FILE).split("\n")))
     except (OSError, ValueError):
         return None
