@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from flightrecorder.writer import MS, Recorder, grid, named, world, written
+from flightrecorder.writer import MS, WALL, Recorder, grid, named, world, written
 from frtop_tui.diagnosis.report import exit_status, text
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.opening import open_paths
@@ -335,6 +336,21 @@ def test_a_job_that_is_through(tmp_path: Path) -> None:
     frame = opened(written(tmp_path, ranks))
     assert frame.verdicts == ()
     assert exit_status(frame) == 0
+
+
+@pytest.mark.parametrize("told", [{}, {"entries": None}, {"pg_status": {"0": {}}}])
+def test_dumps_without_anything_in_them_prove_no_health(
+    tmp_path: Path, told: dict[str, object]
+) -> None:
+    for rank in range(2):
+        path = tmp_path / f"nccl_trace_rank_{rank}.json"
+        path.write_text(json.dumps({"entries": [], **told}))
+        os.utime(path, ns=(WALL, WALL + rank))
+    frame = opened(tmp_path)
+    assert (frame.health, frame.verdicts, exit_status(frame)) == ("undecided", (), 4)
+    assert frame.recorded is not None
+    assert frame.recorded.wall_ns == WALL + 1
+    assert "tell of no op" in frame.recorded.notes[0]
 
 
 def test_the_line_of_the_users_own_program_is_shown(tmp_path: Path) -> None:

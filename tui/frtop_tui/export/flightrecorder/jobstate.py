@@ -70,8 +70,11 @@ def frame_of(
         state.views[rank] = replace(view, prior_look=early.views[rank].look)
     stacks.join(state.views, job)
     now = max((view.heard_ns for view in state.views.values() if view.dumped), default=0)
+    now = now or max(state.written.values())
     frame = _frame(folder, job, ops, state, now)
-    told_of = (*notes, *stacks.notes, *_about(moments))
+    blank = not any(view.fronts for view in state.views.values())
+    said = ["these dumps tell of no op, so not whether the job is well"] if blank else []
+    told_of = (*notes, *said, *stacks.notes, *_about(moments))
     versions = listed(sorted({one.dump.version for one in dumps if one.dump.version}), 3)
     recorded = Recorded(KIND, str(folder), now, version=versions, notes=told_of)
     return withheld(settled(replace(engine.judge(frame).frame, recorded=recorded)))
@@ -110,7 +113,7 @@ def _frame(folder: Path, job: wire.Job, ops: Ops, state: _State, now: int) -> Fr
     return Frame(
         now_ns=now,
         wall_ns=now,
-        health="healthy",
+        health="healthy" if any(view.fronts for view in views.values()) else "undecided",
         since_ns=now,
         job=job,
         ranks=views,
