@@ -136,7 +136,7 @@ def test_ranks_that_are_gone_are_kept_by_nobody_though_no_job_is_shown(how: str)
 def records() -> int:
     """How many there are in this process, whoever holds them."""
     gc.collect()
-    return sum(isinstance(one, RankRecord) for one in gc.get_objects())
+    return sum(type(one) is RankRecord for one in gc.get_objects())
 
 
 def test_of_many_jobs_that_is_compared_which_is_shown() -> None:
