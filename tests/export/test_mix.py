@@ -21,6 +21,8 @@ from frtop_tui.export import capture
 from frtop_tui.export.flightrecorder.naming import RankPattern
 from frtop_tui.export.opening import open_paths
 from frtop_tui.job.model import Frame
+from frtop_tui.screens.barred import barred
+from frtop_tui.sources.recorded import RecordedSource
 
 C10D = "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 
@@ -220,6 +222,28 @@ def test_a_capture_gets_the_ranks_that_it_did_not_hear_from_their_dumps(tmp_path
     assert frame.recorded is not None
     assert frame.recorded.kind == "capture"
     assert "ranks 2-3 from Flight Recorder dumps" in notes(frame)
+
+
+def test_a_capture_with_what_dumps_told_is_written_with_it(tmp_path: Path) -> None:
+    captured(tmp_path, half_heard())
+    written(tmp_path, dumps_of([2, 3]))
+    source = RecordedSource(open_paths([tmp_path]))
+    assert not barred("capture", source.frame())
+    source.capture(tmp_path / "whole.cap")
+    found = open_paths([tmp_path / "whole.cap"])
+    assert found.verdicts == source.frame().verdicts
+    assert sorted(found.ranks) == [0, 1, 2, 3]
+    assert "ranks 2-3 from Flight Recorder dumps" in notes(found)
+    assert "already" in barred("capture", found)
+
+
+def test_keys_that_need_a_live_job_say_what_there_is_instead(tmp_path: Path) -> None:
+    written(tmp_path, one_missing())
+    frame = open_paths([tmp_path])
+    assert "these are Flight Recorder dumps of 20" in barred("take", frame)
+    assert "these are Flight Recorder dumps of 20" in barred("pause", frame)
+    assert "--job" not in barred("choose_job", frame)
+    assert not barred("capture", frame)
 
 
 def test_a_capture_gets_an_unheard_rank_from_its_stack(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ FrtopError              exit status 1
 ├── Unreachable             a host is there, or not, but nobody answers
 ├── WrongKey                an agent answers and refuses our key, or is no agent
 ├── KeyTrouble              our own key file
-├── Unreadable              a file is no capture or black box, or is damaged
+├── Unreadable              a file is nothing that frtop opens, or is damaged
 ├── DemoFailed              the demo's job did not start
 └── Missing                 something that must be installed is not
 """
@@ -58,7 +58,7 @@ class KeyTrouble(FrtopError):
 
 
 class Unreadable(FrtopError):
-    """A file is none of ours, damaged, or in the words of a newer frtop."""
+    """A file is no capture, box, dump or stack, damaged, or in the words of a newer frtop."""
 
 
 class DemoFailed(FrtopError):

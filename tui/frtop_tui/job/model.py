@@ -225,6 +225,7 @@ class Recorded:
     by: str = ""  # user@host
     version: str = ""
     notes: tuple[str, ...] = ()  # files that could not be read, what is missing
+    filled: bool = False  # dumps or stacks beside it told more than it says itself
 
 
 @dataclass(frozen=True, slots=True)

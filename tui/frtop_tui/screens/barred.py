@@ -36,17 +36,20 @@ def barred(action: str, frame: Frame, host: str = "") -> str:
 def _of_then(name: str, frame: Frame) -> str:
     assert frame.recorded is not None
     kind, when = frame.recorded.kind, moment(frame.recorded.wall_ns)
+    single = kind in ("capture", "black box")
+    this = f"this is a {kind} of {when}" if single else f"these are {kind} of {when}"
     if name in ("take", *ASKS):
         what = "take stacks of" if name == "take" else "ask"
-        return f"There is no live job to {what}: this is a {kind} of {when}."
-    if name == "capture" and kind == "capture":  # of black boxes it makes one file
+        return f"There is no live job to {what}: {this}."
+    if name == "capture" and kind == "capture" and not frame.recorded.filled:  # else one of all
         return f"This is a {kind} already: it was read from {place(frame.recorded.path)}."
     if name == "choose_job":
-        if kind == "capture":
-            return "A capture holds one job: `frtop open` shows others from captures of theirs."
-        return "One job was read: `frtop open` with --job and the same files shows another."
+        if kind == "black box":
+            return "One job was read: `frtop open` with --job and the same files shows another."
+        held = "A capture holds" if single else "Dumps and stacks are of"
+        return f"{held} one job: `frtop open` shows others from files of theirs."
     if name == "pause":
-        return f"Nothing moves here: this is a {kind} of {when}."
+        return f"Nothing moves here: {this}."
     return ""
 
 

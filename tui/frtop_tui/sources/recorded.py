@@ -17,7 +17,7 @@ from frtop_tui.job.naming import JobKey
 
 
 class RecordedSource:
-    """Shows a frame of a capture or of black boxes."""
+    """Shows a frame of what was opened: a capture, black boxes, dumps, stacks."""
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
@@ -38,12 +38,12 @@ class RecordedSource:
         self._tell("tensors", path, problem=self._frame.read_only)
 
     def capture(self, path: Path, *, automatic: bool = False) -> None:
-        """Writes it once more: the same file, or one capture of all black boxes."""
+        """Writes it once more: the same file, or one capture of all files that told of it."""
         if automatic:
             return
         recorded = self._frame.recorded
         try:
-            if recorded is not None and recorded.kind == "capture":
+            if recorded is not None and recorded.kind == "capture" and not recorded.filled:
                 content = capture.content_of(Path(recorded.path), capture.KIND)
                 write = partial(archive.write, kind=capture.KIND, content=content, over=False)
             else:
@@ -61,7 +61,7 @@ class RecordedSource:
         self._tell("capture", path, size=size)
 
     def choose(self, job: JobKey | None) -> None:
-        """One job was read; `--job` when opening shows another."""
+        """One job was read."""
 
     def close(self) -> None:
         """No thread, no socket."""
