@@ -57,9 +57,9 @@ def filled(frame: Frame, told: Frame, troubles: list[str]) -> Frame:
     if not fresh and not known:
         troubles.append(f"{_named(told)} beside it tell no more of its ranks")
         return _noted(frame, notes)
-    known = _noted(_judged(frame, views, fresh), notes)
-    assert known.recorded is not None
-    return replace(known, recorded=replace(known.recorded, filled=True))
+    whole = _noted(_judged(frame, views, fresh), notes)
+    assert whole.recorded is not None
+    return replace(whole, recorded=replace(whole.recorded, filled=True))
 
 
 def _named(told: Frame) -> str:
