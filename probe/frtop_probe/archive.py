@@ -16,8 +16,9 @@ import secrets
 import stat
 import zlib
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 MAGIC: Final = b"FRTOPAR1"
 MAX_CONTENT: Final = 2 * 1024**3
@@ -90,15 +91,19 @@ def kind_of(path: Path) -> str:
     Raises:
         OSError: it cannot be read.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         head = file.read(_HEAD) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     if len(head) != _HEAD or not head.startswith(MAGIC):
         return ""
     return head[len(MAGIC) :].decode("ascii", "replace").rstrip()
 
 
-def _opened(path: Path) -> BinaryIO:
-    """A fifo in its place, left by others in a folder of all, must not keep us waiting."""
+def opened(path: Path) -> BufferedReader:
+    """A file to read. A fifo in its place, left by others, must not keep us waiting.
+
+    Raises:
+        OSError: it is a folder, or cannot be read.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         return os.fdopen(descriptor, "rb")
@@ -119,7 +124,7 @@ def read(path: Path, kind: str) -> bytes:
     stream = zlib.decompressobj()
     parts: list[bytes] = []
     size = 0
-    with _opened(path) as file:
+    with opened(path) as file:
         most = min(MAX_CONTENT, max(FREE, RATIO * os.fstat(file.fileno()).st_size))
         file.seek(_HEAD)
         try:

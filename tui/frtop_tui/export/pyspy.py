@@ -6,7 +6,6 @@ was, the file's time tells. With `--locals` they also tell peers and sizes.
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from frtop_probe import wire
+from frtop_probe import archive, wire
 from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.errors import Unreadable
@@ -76,7 +75,7 @@ def is_pyspy(path: Path) -> bool:
     """
     if path.name.endswith(SUFFIX):
         return True
-    with _opened(path) as file:
+    with archive.opened(path) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return False
         head = file.read(_HEAD)
@@ -129,7 +128,7 @@ def _frame(frame: _Frame) -> wire.TraceFrame:
 
 def _bytes(path: Path) -> bytes:
     try:
-        with _opened(path) as file:
+        with archive.opened(path) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise Unreadable(f"{path} is no file", _NEXT)
@@ -141,16 +140,6 @@ def _bytes(path: Path) -> bytes:
     if len(data) > MAX_SIZE:
         raise Unreadable(f"{path} is larger than any dump of py-spy", _NEXT)
     return data
-
-
-def _opened(path: Path) -> io.BufferedReader:
-    """A fifo in its place must not keep us waiting."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        return io.BufferedReader(io.FileIO(descriptor, "r"))
-    except OSError:  # a folder
-        os.close(descriptor)
-        raise
 
 
 def frame_of(

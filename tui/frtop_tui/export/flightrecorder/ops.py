@@ -205,7 +205,7 @@ class Ops:
         )
 
     def _site(self, frames: object) -> wire.Site | None:
-        """The innermost line outside torch. Stacks that are shared are looked at once."""
+        """The innermost line outside torch."""
         if not isinstance(frames, list) or not frames:
             return None
         inner = [frame for frame in frames[:_MOST_FRAMES] if isinstance(frame, dict)]

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from frtop_probe import archive
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.excerpt import excerpt
 from frtop_tui.export.flightrecorder.opcodes import ForeignOpcode, check
@@ -88,7 +89,7 @@ def _values(path: Path, data: bytes, keep: int | None) -> Any:
 
 def looks_like(path: Path) -> bool:
     """Whether a file begins as a dump may. Raises OSError when it cannot be read."""
-    with _opened(path) as file:
+    with archive.opened(path) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return False
         head = file.read(64)
@@ -97,7 +98,7 @@ def looks_like(path: Path) -> bool:
 
 def _bytes(path: Path) -> bytes:
     try:
-        with _opened(path) as file:
+        with archive.opened(path) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise Unreadable(f"{path} is no file", _NEXT)
@@ -111,16 +112,6 @@ def _bytes(path: Path) -> bytes:
     if len(data) > most:
         raise Unreadable(f"{path} is larger than any dump ({most >> 20} MB)", _NEXT)
     return data
-
-
-def _opened(path: Path) -> io.BufferedReader:
-    """A fifo in its place must not keep us waiting."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        return io.BufferedReader(io.FileIO(descriptor, "r"))
-    except OSError:  # a folder
-        os.close(descriptor)
-        raise
 
 
 def _unpickled(data: bytes, keep: int | None) -> Any:
