@@ -12,7 +12,6 @@ from export.boxes import Recorder, written
 from frtop_probe import wire
 from frtop_tui.diagnosis.report import exit_status, text
 from frtop_tui.errors import Unreadable
-from frtop_tui.export import blackbox
 from frtop_tui.export.opening import open_paths
 
 TERM = 15
@@ -42,7 +41,7 @@ def ended(scene: Scene, recorder: Recorder, signal: int = TERM) -> None:
 def test_a_hang_that_its_launcher_ended_is_told_as_a_hang(tmp_path: Path, hosts: int) -> None:
     scene, recorder = hung(hosts)
     ended(scene, recorder)
-    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    frame = open_paths(written(tmp_path, recorder.boxes()))
     verdict = only(frame)
     assert (verdict.kind, verdict.culprits, verdict.confidence) == (
         "not_entered",
@@ -81,7 +80,7 @@ def test_looks_of_many_hosts_at_moments_of_their_own_are_all_used(tmp_path: Path
     scene.pass_time(0.4)
     for rank in range(48):
         scene.ends(rank, signal=TERM, ago=0.2)
-    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    frame = open_paths(written(tmp_path, recorder.boxes()))
     verdict = only(frame)
     assert (verdict.culprits, verdict.why.cause, verdict.confidence) == (
         (2,),
@@ -94,7 +93,7 @@ def test_looks_of_many_hosts_at_moments_of_their_own_are_all_used(tmp_path: Path
 def test_without_any_look_it_is_still_told_who_was_waited_for(tmp_path: Path) -> None:
     scene, recorder = hung(looked_at=False)
     ended(scene, recorder)
-    verdict = only(blackbox.read(written(tmp_path, recorder.boxes())))
+    verdict = only(open_paths(written(tmp_path, recorder.boxes())))
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("not_entered", (2,), "suspect")
     assert "then ranks 0-3 were ended by SIGTERM" in verdict.headline
 
@@ -102,7 +101,7 @@ def test_without_any_look_it_is_still_told_who_was_waited_for(tmp_path: Path) ->
 def test_a_hang_that_everybody_was_killed_in_is_a_hang(tmp_path: Path) -> None:
     scene, recorder = hung()
     ended(scene, recorder, signal=9)
-    verdict = only(blackbox.read(written(tmp_path, recorder.boxes())))
+    verdict = only(open_paths(written(tmp_path, recorder.boxes())))
     assert verdict.kind == "not_entered"
     assert "then ranks 0-3 were ended by SIGKILL" in verdict.headline
 
@@ -114,7 +113,7 @@ def test_a_hang_that_ran_into_its_timeout_keeps_its_cause(tmp_path: Path) -> Non
     for rank in (0, 1, 3):
         scene.raises(rank, "RuntimeError", "Timed out waiting 60000ms for recv", ago=0.5)
     scene.ends(2, signal=TERM, ago=0.2)
-    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    frame = open_paths(written(tmp_path, recorder.boxes()))
     verdict = only(frame)
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), "sleeping")
     assert "ranks 0-1,3 gave up waiting" in verdict.headline
@@ -158,7 +157,7 @@ def test_a_hang_whose_ops_had_failed_when_it_was_heard_of_keeps_its_cause(
     for rank in (0, 1, 3):
         dies(scene, rank, ago=0.4)
     dies(scene, 2, signal=TERM, ago=0.2)
-    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    frame = open_paths(written(tmp_path, recorder.boxes()))
     verdict = only(frame)
     assert verdict.headline == (
         f"rank 2 ({scene.hosts[-1]} pid 1002) had not entered all_reduce #8 of default_pg in time;"
@@ -182,7 +181,7 @@ def test_a_hang_that_was_interrupted_is_told_as_a_hang(tmp_path: Path) -> None:
     scene.pass_time(1)
     for rank in range(4):
         dies(scene, rank, signal=2, ago=0.4)
-    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    frame = open_paths(written(tmp_path, recorder.boxes()))
     verdict = only(frame)
     assert verdict.headline == (
         "rank 2 (node0 pid 1002) had not entered all_reduce #8 of default_pg; ranks 0-1,3 waited;"
@@ -203,7 +202,7 @@ def test_an_interruption_of_a_job_that_moved_is_told_as_such(tmp_path: Path) -> 
     scene.pass_time(1)
     for rank in range(4):
         dies(scene, rank, signal=2, ago=0.4)
-    verdict = only(blackbox.read(written(tmp_path, recorder.boxes())))
+    verdict = only(open_paths(written(tmp_path, recorder.boxes())))
     assert (verdict.kind, verdict.why.cause) == ("dead", "interrupted")
 
 
@@ -215,7 +214,7 @@ def test_a_death_that_nothing_led_to_is_told_as_live(tmp_path: Path) -> None:
     scene.raises(2, "ValueError", "loss is nan", ago=0.8)
     for rank in (0, 1, 3):
         scene.ends(rank, signal=TERM, ago=0.3)
-    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    frame = open_paths(written(tmp_path, recorder.boxes()))
     verdict = only(frame)
     assert (verdict.kind, verdict.culprits) == ("dead", (2,))
     assert verdict.why.text == "ValueError: loss is nan at train.py:51 (train)"
@@ -230,7 +229,7 @@ def test_who_broke_after_it_had_kept_the_others_waiting_comes_first(tmp_path: Pa
     scene.raises(2, "OSError", "no space left on device", ago=0.8)
     for rank in (0, 1, 3):
         scene.ends(rank, signal=TERM, ago=0.3)
-    verdicts = blackbox.read(written(tmp_path, recorder.boxes())).verdicts
+    verdicts = open_paths(written(tmp_path, recorder.boxes())).verdicts
     assert [(v.kind, v.culprits) for v in verdicts] == [("dead", (2,)), ("not_entered", (2,))]
     assert "ended by SIGTERM" in verdicts[1].headline
 
@@ -244,14 +243,14 @@ def test_a_disagreement_that_killed_is_found_in_the_histories(tmp_path: Path) ->
     scene.waits([1], "all_reduce", for_s=0.5, inputs=(wire.TensorSpec("float32", (1025,)),))
     for rank in range(3):
         scene.ends(rank, signal=6, ago=0.3)
-    verdict = blackbox.read(written(tmp_path, recorder.boxes())).verdicts[0]
+    verdict = open_paths(written(tmp_path, recorder.boxes())).verdicts[0]
     assert (verdict.kind, verdict.culprits) == ("mismatch", (1,))
 
 
 def test_hosts_of_which_nothing_is_left_are_said_to_be_missing(tmp_path: Path) -> None:
     scene, recorder = hung(hosts=2)
     ended(scene, recorder)
-    frame = blackbox.read(written(tmp_path, recorder.boxes(0)))
+    frame = open_paths(written(tmp_path, recorder.boxes(0)))
     assert frame.coverage.unheard == (2, 3)
     assert any("no black box tells of ranks 2-3" in note for note in frame.coverage.notes)
 
@@ -264,7 +263,7 @@ def test_a_box_that_was_written_in_a_hurry_leaves_its_ranks_unheard(tmp_path: Pa
     scene.pass_time(10)
     scene.ends(2, signal=9, ago=10)
     scene.ends(3, signal=TERM, ago=9)
-    frame = blackbox.read(written(tmp_path, [*first, *recorder.boxes(1)]))
+    frame = open_paths(written(tmp_path, [*first, *recorder.boxes(1)]))
     assert [frame.ranks[rank].posture for rank in range(4)] == [
         "unheard",
         "unheard",
@@ -278,7 +277,7 @@ def test_a_box_that_was_written_in_a_hurry_leaves_its_ranks_unheard(tmp_path: Pa
 def test_histories_are_in_the_ranks(tmp_path: Path) -> None:
     scene, recorder = hung()
     ended(scene, recorder)
-    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    frame = open_paths(written(tmp_path, recorder.boxes()))
     look = frame.ranks[1].look
     assert look is not None
     assert [op.sequence for op in look.ops] == [1, 2]
@@ -306,12 +305,12 @@ def test_broken_files_are_named_and_the_rest_speaks(tmp_path: Path) -> None:
     paths = written(tmp_path, recorder.boxes())
     broken = tmp_path / "broken.box"
     broken.write_bytes(paths[0].read_bytes()[:200])
-    frame = blackbox.read([broken, *paths])
+    frame = open_paths([broken, *paths])
     assert only(frame).kind == "not_entered"
     assert frame.recorded is not None
     assert any("broken.box is truncated" in note for note in frame.recorded.notes)
     with pytest.raises(Unreadable, match=r"broken\.box is truncated"):
-        blackbox.read([broken])
+        open_paths([broken])
 
 
 def test_of_two_agents_of_one_host_the_one_that_saw_the_end_speaks(tmp_path: Path) -> None:
@@ -322,7 +321,7 @@ def test_of_two_agents_of_one_host_the_one_that_saw_the_end_speaks(tmp_path: Pat
     late = recorder.boxes()
     (tmp_path / "a").mkdir()
     paths = [*written(tmp_path / "a", [early]), *written(tmp_path, late)]
-    frame = blackbox.read(paths)
+    frame = open_paths(paths)
     assert {view.posture for view in frame.ranks.values()} == {"dead"}
     assert len(frame.ranks) == 4
 
@@ -332,7 +331,7 @@ def test_ranks_without_the_nonce_belong_to_the_job_that_is_alike(tmp_path: Path)
     ended(scene, recorder)
     first, second = recorder.boxes()
     second = structs.replace(second, job=structs.replace(JOB, world_size=4, nonce=""))
-    frame = blackbox.read(written(tmp_path, [first, second]))
+    frame = open_paths(written(tmp_path, [first, second]))
     assert len(frame.ranks) == 4
     assert frame.other_jobs == ()
 

@@ -21,7 +21,7 @@ from export.boxes import Recorder, written
 from frtop_probe import archive, wire
 from frtop_tui.diagnosis.report import document, text
 from frtop_tui.errors import Unreadable
-from frtop_tui.export import blackbox, capture
+from frtop_tui.export import capture
 from frtop_tui.export.histories import ops_of
 from frtop_tui.export.opening import open_paths
 from frtop_tui.job.model import Frame
@@ -114,7 +114,7 @@ def test_a_capture_of_black_boxes_keeps_what_they_said(tmp_path: Path) -> None:
     recorder.bad_death_follows()
     scene.pass_time(1)
     scene.raises(2, "ValueError", "loss is nan", ago=0.8)
-    frame = blackbox.read(written(tmp_path, recorder.boxes()))
+    frame = open_paths(written(tmp_path, recorder.boxes()))
     capture.write(tmp_path / "x.cap", frame, {}, ())
     found = capture.read(tmp_path / "x.cap")
     assert plain(found) == plain(frame)

@@ -12,7 +12,6 @@ from msgspec import structs
 from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.diagnosis.wholes import with_histories
-from frtop_tui.errors import Unreadable
 from frtop_tui.export.capture import content_of, damaged
 from frtop_tui.export.histories import inflate
 from frtop_tui.export.replay import play
@@ -51,23 +50,6 @@ def load(path: Path) -> Found:
     return Found(path, box)
 
 
-def read(paths: Sequence[Path]) -> Frame:
-    """The newest job of these boxes.
-
-    Raises:
-        Unreadable: none of them can be read.
-    """
-    found, troubles = [], []
-    for path in paths:
-        try:
-            found.append(load(path))
-        except Unreadable as error:
-            troubles.append(error.text)
-    if not found:
-        raise Unreadable("; ".join(troubles), "look at another folder")
-    return frame_of(next(iter(jobs_of(found).values())), troubles)
-
-
 def names(found: Sequence[Found]) -> set[str]:
     return {name for one in found for name in job_names(one.box.job)}
 
@@ -89,8 +71,8 @@ def jobs_of(found: Sequence[Found]) -> dict[JobKey, list[Found]]:
     return dict(ordered)
 
 
-def frame_of(found: Sequence[Found], notes: Sequence[str] = ()) -> Frame:
-    """One job's boxes, judged; `notes` say what else there is to know of the files."""
+def frame_of(found: Sequence[Found]) -> Frame:
+    """One job's boxes, judged."""
     path = found[0].path if len(found) == 1 else found[0].path.parent
     job = next((one.box.job for one in found if one.box.job.nonce), found[0].box.job)
     boxes = {name: _of_one_job(box, job) for name, box in _by_host(found).items()}
@@ -105,7 +87,7 @@ def frame_of(found: Sequence[Found], notes: Sequence[str] = ()) -> Frame:
         for rank, view in frame.ranks.items()
     }
     newest = max(boxes.values(), key=lambda box: box.wall_ns)
-    told = (*_about(boxes), *notes)
+    told = tuple(_about(boxes))
     recorded = Recorded("black box", str(path), newest.wall_ns, "", newest.version, told)
     coverage = _coverage(frame.coverage, frame)
     return with_histories(
