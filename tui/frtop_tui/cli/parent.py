@@ -142,11 +142,13 @@ class Child:
                 return 127 << 8  # somebody else has buried it
             if not pid:
                 return None
-            if pid != self.pid:
-                continue
-            if not os.WIFSTOPPED(status):
+            stopped = os.WIFSTOPPED(status)
+            if pid == self.pid and not stopped:
                 return status
-            self._stop_too()
+            if pid == self.pid:
+                self._stop_too()
+            elif self._witness is not None and pid == self._witness.pid and not stopped:
+                self._witness = None  # somebody killed it: its number may be another's soon
 
     def _got_it(self, came: signal.struct_siginfo) -> bool:
         """Whether the child has the signal as well: the terminal's, or sent to all of us."""
