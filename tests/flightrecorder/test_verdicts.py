@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from flightrecorder.writer import MS, WALL, Recorder, grid, named, world, written
 from frtop_tui.diagnosis.report import exit_status, text
 from frtop_tui.errors import Unreadable
+from frtop_tui.export.flightrecorder.unrecorded import withheld
 from frtop_tui.export.opening import open_paths
 from frtop_tui.job.model import Frame
 from frtop_tui.sources.recorded import RecordedSource
@@ -248,6 +250,14 @@ def test_receives_in_a_circle(tmp_path: Path) -> None:
     ranks[1].p2p("0", "recv", 0)
     frame = opened(written(tmp_path, ranks))
     assert [verdict.kind for verdict in frame.verdicts] == ["cycle"]
+
+
+def test_a_verdict_for_which_nobody_waits_is_not_turned_round(tmp_path: Path) -> None:
+    """Dumps that contradict themselves lead to one."""
+    frame = opened(written(tmp_path, one_missing()))
+    (verdict,) = frame.verdicts
+    alone = replace(frame, verdicts=(replace(verdict, victims=""),))
+    assert withheld(alone) is alone
 
 
 def test_all_have_issued_it_and_a_single_dump_does_not_tell_more(tmp_path: Path) -> None:

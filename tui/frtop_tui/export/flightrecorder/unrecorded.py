@@ -49,7 +49,7 @@ def _is_bare(verdict: Verdict, ranks: Mapping[int, RankView]) -> bool:
 
 
 def _are_more(verdict: Verdict) -> bool:
-    return len(verdict.culprits) > len(unfold(verdict.victims))
+    return len(verdict.culprits) > len(unfold(verdict.victims)) > 0
 
 
 def _is_gloo(verdict: Verdict, ranks: Mapping[int, RankView]) -> bool:
