@@ -15,7 +15,7 @@ from zoo.truth import Case, Truth
 CASE = Case(
     lasts_s=45,
     allowed=(
-        # In one run of seven it is called active soon after the last request.
+        # In one run of ten it was called active, soon after the last request.
         Truth(("not_entered",), culprits=(0,), causes=("idle",), progress=("unknown", "active")),
     ),
 )
