@@ -11,7 +11,13 @@ from zoo.truth import Case, Truth
 CASE = Case(
     lasts_s=40,
     allowed=(
-        Truth(("not_entered",), culprits=(2,), causes=("sleeping",), progress=("none", "unknown")),
+        # Active when it is seen again just as it wakes up.
+        Truth(
+            ("not_entered",),
+            culprits=(2,),
+            causes=("sleeping",),
+            progress=("none", "unknown", "active"),
+        ),
     ),
 )
 

@@ -114,6 +114,7 @@ _FRAMES: Final[tuple[_Sign, ...]] = (
     _frame(r"torch/(cuda|accelerator)", "device", function="^synchronize$"),
     # Not what only runs the compiled code.
     _frame(r"torch/_inductor/(?!output_code|utils|cudagraph_trees|runtime/)", "compiling"),
+    _frame(r"torch/_dynamo/(convert_frame|output_graph|symbolic_convert)\.py$", "compiling"),
     _frame(r"torch/_dynamo", "compiling", reach=3),
     _frame(r"^<frozen importlib", "importing", reach=3),
 )

@@ -12,6 +12,8 @@ LONGER: Final = 20
 """A step that takes so many times as long as others is slow, and no hang yet."""
 AT_MOST_NS: Final = 12_000_000_000
 """Whoever has not come back after that is not awaited any longer before it is said."""
+HEARD_NS: Final = 1_000_000_000
+"""That it came back is heard some ticks later."""
 FEWEST: Final = 8
 """Ops, before their rhythm counts as known."""
 
@@ -25,4 +27,4 @@ def may_come_back(view: RankView, now_ns: int) -> bool:
     # The longest pause but one: a single one may have been a checkpoint, or the start.
     usual = sorted(after - before for before, after in pairwise(issued))[-2]
     last = max(issued[-1], last_activity_ns(view))
-    return now_ns - view.clock_ns - last < min(AT_MOST_NS, LONGER * usual)
+    return now_ns - view.clock_ns - last < min(AT_MOST_NS, LONGER * usual + HEARD_NS)
