@@ -25,7 +25,8 @@ def compute(seconds: float, share: float = 1.0) -> None:
         begin = time.thread_time()
         while time.thread_time() - begin < 0.02 * share:
             matrix = (matrix @ matrix).softmax(1)
-        time.sleep(0.02 * (1 - share))
+        if share < 1:
+            time.sleep(0.02 * (1 - share))
 
 
 def slow_file(path: Path, bytes_per_s: int) -> Path:
