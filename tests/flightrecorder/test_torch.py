@@ -34,11 +34,15 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for rank in ranks:
             rank.kill()
             rank.wait()
-    # What is pending counts as a wait from 3 s on, however fast torch dumps.
-    written = time.time() + 10
     for path in folder.glob("*rank*"):
-        os.utime(path, (written, written))
+        age(path)
     return folder
+
+
+def age(path: Path) -> None:
+    """What is pending counts as a wait from 3 s on, however fast torch dumps."""
+    written = time.time() + 10
+    os.utime(path, (written, written))
 
 
 @pytest.mark.parametrize("name", ["nccl_trace_rank_", "comm_lib_trace_rank_", "fr_trace_json."])
@@ -76,6 +80,7 @@ def test_the_page_of_its_debug_server(dumps: Path, tmp_path: Path) -> None:
         nav_links="",
     )
     (tmp_path / "fr_trace_json.html").write_text(page)
+    age(tmp_path / "fr_trace_json.html")
     frame = open_paths([tmp_path])
     assert [verdict.culprits for verdict in frame.verdicts] == [(1,)]
     assert frame.ranks[2].host == "node2"
