@@ -1,7 +1,7 @@
 """A gloo job of three ranks, dumped while rank 1 does not come: `dumping.py FOLDER`."""
 
-import json
 import os
+import pickle  # noqa: TID251 - what this very process has written
 import socket
 import sys
 import threading
@@ -36,13 +36,16 @@ def all_have(name: str) -> None:
         time.sleep(0.05)
 
 
-def is_inside() -> bool:
-    """Whether this rank has come to the op that rank 1 does not come to."""
-    entries = json.loads(c10d._dump_fr_trace_json(True, False)).get("entries", ())
-    return any(
-        entry["process_group"][1] == "default_pg" and entry["collective_seq_id"] == LAST
+def is_there() -> bool:
+    """Whether this rank is in the op that rank 1 does not come to, and through all others."""
+    entries = pickle.loads(c10d._dump_fr_trace(True, False, False)).get("entries", ())
+    last = [
+        entry
         for entry in entries
-    )
+        if entry["process_group"][1] == "default_pg" and entry["collective_seq_id"] == LAST
+    ]
+    through = all(entry["retired"] for entry in entries if entry not in last)
+    return through and len(last) == (rank != 1)
 
 
 def answered() -> bytes:
@@ -60,7 +63,7 @@ def answered() -> bytes:
 def dump() -> None:
     """What torch writes at a timeout; then this rank is over."""
     all_have("waiting")
-    while rank != 1 and not is_inside():
+    while not is_there():
         time.sleep(0.05)
     (folder / f"nccl_trace_rank_{rank}").write_bytes(c10d._dump_fr_trace(True, True, False))
     text = c10d._dump_fr_trace_json(True, False)
