@@ -9,7 +9,7 @@ import pytest
 from frtop_probe import wire
 from frtop_tui.job.model import Frame, Posture, RankView, Why
 from frtop_tui.widgets.doing import causes, doing, doing_at, line_of
-from frtop_tui.widgets.rank_table import of_interest
+from frtop_tui.widgets.rank_table import Moment, columns, of_interest
 
 from . import scenes
 from .driving import driven
@@ -87,6 +87,13 @@ def test_of_two_verdicts_on_a_rank_the_first_counts() -> None:
     first = scenes.hung().verdicts[0]
     second = replace(first, why=Why("lock", "software", ""))
     assert causes(replace(scenes.hung(), verdicts=(first, second)))[37] is first.why
+
+
+def test_a_process_that_is_gone_has_no_state() -> None:
+    view = replace(scenes.rank_view(3, "moving"), process=wire.Process(90_043, "R", "python"))
+    (state,) = (one for one in columns((), Moment()) if one.title == "proc")
+    assert state.cell(view) == ("R", "")
+    assert state.cell(replace(view, ending=wire.Ending(1, exit_code=1))) == ("", "")
 
 
 async def test_culprits_lead_the_table_and_say_what_they_do() -> None:

@@ -78,7 +78,10 @@ def _where(rank: RankView) -> Span:
 
 
 def _process(rank: RankView) -> Span:
-    return (rank.process.state if rank.process is not None else "", "")
+    # What was last seen of a process that is gone is no state of it.
+    if rank.process is None or rank.ending is not None:
+        return ("", "")
+    return (rank.process.state, "")
 
 
 def _share(rank: RankView) -> float:
