@@ -82,8 +82,13 @@ def test_a_host_that_vanishes_from_a_running_job_is_not_called_guilty(
     with cluster.network.cut("node3"):
         told = cluster.until(is_undecided, 20, "that nothing goes on, and nobody knows why")
         assert "rank 3" in watcher.look()["verdicts"][0]["headline"]
-    back = cluster.until(lambda: watcher.look()["health"] == "healthy", 30, "it goes on")
-    assert watcher.look()["coverage"]["heard"] == 8
+
+    def is_back() -> bool:
+        # The job may go on before the agent there is heard again.
+        told = watcher.look()
+        return bool(told["health"] == "healthy" and told["coverage"]["heard"] == 8)
+
+    back = cluster.until(is_back, 30, "it goes on, and all are heard")
     print(f"told after {told:.1f} s; healthy {back:.1f} s after the cable was back")
 
 
