@@ -324,13 +324,56 @@ def test_each_cause_is_told(
     assert step in verdict.next
 
 
-@pytest.mark.parametrize("play", [play for play, *_ in CAUSES], ids=lambda p: p.__name__)
+RUNNING = (computes, runs_unseen)
+
+
+@pytest.mark.parametrize(
+    "play", [play for play, *_ in CAUSES if play not in RUNNING], ids=lambda p: p.__name__
+)
 def test_without_progress_each_is_confirmed_and_hung(play: Callable[[Scene], None]) -> None:
     found = absent(play).settle()
     verdict = only(found)
     assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
     assert found.health == "hung"
     assert exit_status(found) == 3
+
+
+@pytest.mark.parametrize("play", RUNNING, ids=lambda p: p.__name__)
+def test_who_could_run_and_gets_no_processor_is_not_called_hung(
+    play: Callable[[Scene], None],
+) -> None:
+    found = absent(play).settle()
+    verdict = only(found)
+    assert (verdict.culprits, verdict.confidence, verdict.progress) == (
+        (2,),
+        "confirmed",
+        "unknown",
+    )
+    assert (found.health, exit_status(found)) == ("held up", 5)
+    assert any("got no processor" in line for line in verdict.evidence)
+
+
+def test_who_could_run_and_gets_little_is_held_up() -> None:
+    scene = absent(runs_unseen)
+    found = scene.judge().frame
+    for step in range(10):
+        scene.pass_time(0.5)
+        scene.kernel(2, "R", cpu_ns=step * 10_000_000)
+        found = scene.judge().frame
+    verdict = only(found)
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "active")
+    assert found.health == "held up"
+    assert "it could run all the time, and got 1.5 % of a core" in verdict.evidence
+
+
+def test_who_happens_to_run_in_one_look_only_gets_nowhere() -> None:
+    scene = absent(sleeps)
+    for step in range(20):
+        scene.kernel(2, "R" if step % 7 == 0 else "S", cpu_ns=step * 10_000_000)
+        found = scene.judge().frame
+        scene.pass_time(0.5)
+    assert only(found).progress == "none"
+    assert found.health == "hung"
 
 
 @pytest.mark.parametrize(("play", "posture"), [

@@ -1,4 +1,4 @@
-"""A memory cgroup below our own: a container whose limit one rank will break."""
+"""A cgroup below our own: a container with a limit that one rank will meet."""
 
 from __future__ import annotations
 
@@ -7,49 +7,55 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
-LIMIT: Final = 512 << 20
+Controller = Literal["memory", "cpu"]
+LIMITS: Final[dict[Controller, tuple[tuple[str, str], tuple[str, str]]]] = {
+    "memory": (("memory.limit_in_bytes", f"{512 << 20}"), ("memory.max", f"{512 << 20}")),
+    "cpu": (("cpu.cfs_quota_us", "1000"), ("cpu.max", "1000 100000")),
+}
+"""512 MiB, and 1 % of a core: file and what is written to it, in version 1 and version 2."""
 _GONE_S: Final = 5.0
 
 
-def possible() -> bool:
+def possible(controller: Controller) -> bool:
     """Whether such a cgroup can be made here."""
     try:
-        with limited():
+        with limited(controller):
             return True
     except OSError:
         return False
 
 
 @contextmanager
-def limited(limit: int = LIMIT) -> Iterator[Path]:
+def limited(controller: Controller) -> Iterator[Path]:
     """Makes it; removes it when nobody is in it any more.
 
     Raises:
-        OSError: there is no memory controller that may be used here.
+        OSError: there is no such controller that may be used here.
     """
-    own, file = _own()
+    own, (file, limit) = _own(controller)
     folder = own / f"frtop-zoo-{os.getpid()}"
     folder.mkdir()
     try:
-        (folder / file).write_text(str(limit))
+        (folder / file).write_text(limit)
         yield folder
     finally:
         _removed(folder)
 
 
-def _own() -> tuple[Path, str]:
-    """Our own group in the hierarchy of the memory controller, and where a limit is written."""
+def _own(controller: Controller) -> tuple[Path, tuple[str, str]]:
+    """Our own group in the hierarchy of the controller, and what is written for a limit."""
     root = Path("/sys/fs/cgroup")
+    first, second = LIMITS[controller]
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, name = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            return root / "memory" / name.lstrip("/"), "memory.limit_in_bytes"
+        if controller in controllers.split(","):
+            return root / controller / name.lstrip("/"), first
         unified = root / name.lstrip("/")
-        if not controllers and "memory" in _subtree(unified):
-            return unified, "memory.max"
-    raise FileNotFoundError("no memory controller")
+        if not controllers and controller in _subtree(unified):
+            return unified, second
+    raise FileNotFoundError(f"no {controller} controller")
 
 
 def _subtree(folder: Path) -> str:

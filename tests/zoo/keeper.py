@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -83,7 +84,8 @@ def _has_hosts() -> bool:
 _IS_THERE: Final[dict[str, Callable[[], bool]]] = {
     "root": _is_root,
     "hosts": _has_hosts,
-    "cgroup": cgroup.possible,
+    "memory cgroup": partial(cgroup.possible, "memory"),
+    "cpu cgroup": partial(cgroup.possible, "cpu"),
 }
 
 
@@ -146,9 +148,11 @@ class Zoo:
         assert mode in case.modes, f"{name} cannot run {mode}"
         assert not lacking(case), f"{name} needs {lacking(case)}"
         with ExitStack() as stack:
-            if "cgroup" in case.needs:
-                os.environ["ZOO_CGROUP"] = str(stack.enter_context(cgroup.limited()))
-                stack.callback(os.environ.pop, "ZOO_CGROUP")
+            for controller in ("memory", "cpu"):
+                if f"{controller} cgroup" in case.needs:
+                    group = stack.enter_context(cgroup.limited(controller))
+                    os.environ["ZOO_CGROUP"] = str(group)
+                    stack.callback(os.environ.pop, "ZOO_CGROUP")
             return self._run(case, name, mode, dumps=dumps)
 
     def _run(self, case: Case, name: str, mode: Mode, *, dumps: bool) -> Outcome:

@@ -76,7 +76,7 @@ class Case:
         allowed: roots that a control may be said to have, as long as it is not called hung;
             it has to say when what it is about happens (`Job.frozen`).
         environment: what its ranks get, say a smaller ring.
-        needs: what has to be there to run it ("root", "cgroup", ...), else it is skipped.
+        needs: what has to be there to run it ("root", "cpu cgroup", ...), else it is skipped.
     """
 
     truths: tuple[Truth, ...] = ()

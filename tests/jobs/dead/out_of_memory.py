@@ -12,7 +12,7 @@ from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("dead",), culprits=(1,), causes=("oom",), says=("SIGKILL", "oom_kill")),),
-    needs=("cgroup",),
+    needs=("memory cgroup",),
 )
 
 

@@ -8,7 +8,11 @@ from frtop_tui.job.model import Progress, RankView
 from frtop_tui.job.record import LOOKS_APART_NS
 
 CPU_SHARE = 0.05
-"""A rank that only waits burns less: its recorder and a few timers, 0.4 % of a core."""
+"""A rank that only waits burns less: its recorder and a few timers, 0.4 % of a core.
+
+Who is about to run in both looks does not wait: the host, or its container's limit, gives it
+no more, and the little it gets is progress.
+"""
 IO_BYTES = 4096
 RECENT_NS = 2_000_000_000
 
@@ -59,6 +63,8 @@ def _between(view: RankView, old: wire.Look, new: wire.Look) -> tuple[Progress, 
     if not new.processes and not fresh:
         return "unknown", "neither /proc nor stacks could be read"
     seconds = (new.at_ns - old.at_ns) / 1e9
+    if _kept_running(old, new):
+        return "unknown", f"it could run, and got no processor in {seconds:.1f}s between two looks"
     return "none", f"no op, step, CPU time or I/O in {seconds:.1f}s between two looks"
 
 
@@ -84,9 +90,17 @@ def _grown(old: wire.Look, new: wire.Look) -> str:
             io += max(0, process.io_bytes - past.io_bytes)
     if cpu > CPU_SHARE * window:
         return f"it uses {100 * cpu / window:.0f} % of a core"
+    if cpu and _kept_running(old, new):
+        return f"it could run all the time, and got {100 * cpu / window:.1f} % of a core"
     if io >= IO_BYTES:
         return f"it reads or writes: {io:,} bytes in {window / 1e9:.1f}s"
     return ""
+
+
+def _kept_running(old: wire.Look, new: wire.Look) -> bool:
+    """Whether one of its processes runs in both looks, or would if there were a processor."""
+    running = {process.pid for process in old.processes if process.state == "R"}
+    return any(process.state == "R" and process.pid in running for process in new.processes)
 
 
 def _path(dump: wire.Dump, view: RankView) -> list[tuple[str, int]]:
