@@ -55,9 +55,11 @@ def test_the_right_rank_and_the_right_why(name: str, monkeypatch: pytest.MonkeyP
             frame = watch(source, job, 90)
         finally:
             source.close()
-        assert job.fault.explained_by(frame.verdicts), document(frame)
+        view = frame.ranks[CULPRIT]
+        seen = f"{frame.verdicts}\n{view.prior_look}\n{view.look}"
+        assert job.fault.explained_by(frame.verdicts), seen
         if name in POSTURES:
-            assert frame.ranks[CULPRIT].posture == POSTURES[name]
+            assert view.posture == POSTURES[name]
         assert exit_status(frame) == (5 if name in HELD_UP else 3)
     assert not job.folder.exists()
     assert not job.rings.exists()
