@@ -60,6 +60,7 @@ def test_health_says_since_when() -> None:
 
 def test_a_healthy_job_is_so_since_it_was_first_seen() -> None:
     scene = Scene(4)
+    scene.does(range(4), "all_reduce")
     begin = scene.now_ns
     assert scene.settle(3).since_ns == begin
 

@@ -116,6 +116,7 @@ def test_a_member_that_tells_nothing_is_not_waited_for_long() -> None:
 
 def test_ops_that_differ_legally_are_settled() -> None:
     scene = Scene(4)
+    scene.does(range(4), "all_reduce")
     judgement = hear(scene, {0: 5, 1: 5, 2: 7, 3: 5})
     reshaped = op_signature("all_reduce", inputs=(wire.TensorSpec("float32", (32, 32)),))
     frame = answer(scene, judgement.ops, {0: ops(BLOCK), 2: ops(BLOCK, n12=reshaped)})

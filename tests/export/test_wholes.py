@@ -31,7 +31,7 @@ def history(odd: wire.Signature | None = None, begin: int = 1) -> wire.History:
 
 
 def opened(path: Path, histories: dict[int, wire.History], frame: Frame | None = None) -> Frame:
-    frame = frame or Scene(WORLD).settle(0)
+    frame = frame or Scene(WORLD).settle(1)
     answers = {r: wire.HistoryAnswer(1, "node0", r + 1, h) for r, h in histories.items()}
     capture.write(path / "x.cap", frame, answers, ())
     return capture.read(path / "x.cap")

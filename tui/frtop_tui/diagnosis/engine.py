@@ -17,8 +17,9 @@ from frtop_tui.diagnosis.inquiry import Wanted, in_question
 from frtop_tui.diagnosis.lasting import lasting, lasting_texts
 from frtop_tui.diagnosis.light import Light
 from frtop_tui.diagnosis.memory import Memory
+from frtop_tui.diagnosis.outside import Outside
 from frtop_tui.diagnosis.partings import WantedOps
-from frtop_tui.diagnosis.points import Point, Points
+from frtop_tui.diagnosis.points import Points
 from frtop_tui.diagnosis.reasoning import Case
 from frtop_tui.diagnosis.story import last_said, story
 from frtop_tui.diagnosis.survey import Survey
@@ -79,6 +80,9 @@ class Engine:
         self._points.turn(frame.now_ns, _quiet(frame))
         case = Case(frame, self._survey, self._points, memory)
         found = (*case.verdicts(), *parted.verdicts)[:MOST_VERDICTS]
+        outside = Outside(frame, self._survey)
+        if not found:
+            found = tuple(outside.verdicts(memory.suspicions))
         memory.suspicions.forget(frame.now_ns)
         for verdict in called_hung(found):
             ripe = self._points.ripe(frame.now_ns)
@@ -94,25 +98,31 @@ class Engine:
         verdicts, before = found, tuple[str, ...]()
         if deaths.some and memory.before is not None:
             verdicts, before = story(memory.before, found, deaths)
-        health = health_of(frame.health, verdicts, waiting=bool(waits))
+        waiting = waits[0].since_ns if waits else outside.since_ns if outside.is_open else 0
+        health = health_of(frame.health, verdicts, waiting=bool(waiting))
         judged = replace(
             frame,
             health=health,
-            since_ns=self._since(health, verdicts, waits, frame),
+            since_ns=self._since(health, verdicts, waiting, frame),
             ranks=self._light.ranks(frame, late),
             groups=self._light.groups(frame),
             verdicts=verdicts,
-            notes=(*before, *lasting_texts(waits, frame.now_ns), *case.notes(found)),
+            notes=(
+                *before,
+                *lasting_texts(waits, frame.now_ns),
+                *case.notes(found),
+                *(() if found else outside.notes()),
+            ),
         )
         if not deaths.some:
             memory.before = last_said(memory.before, judged)
-        order = in_question(found, case.suspicious(), case.uneven())
+        order = in_question(found, case.suspicious(), [*case.uneven(), *outside.ranks])
         looks = memory.inquiry.wanted(frame.ranks, order, found, frame.now_ns)
         autopsies = memory.inquiry.autopsies(frame.ranks, case.unopened(), frame.now_ns)
         return Judgement(judged, (*looks, *autopsies), parted.wanted)
 
     def _since(
-        self, health: Health, verdicts: Sequence[Verdict], waits: Sequence[Point], frame: Frame
+        self, health: Health, verdicts: Sequence[Verdict], waiting_ns: int, frame: Frame
     ) -> int:
         """Since when it has been so: by what happened, else when it was first seen."""
         memory = self.memory
@@ -123,7 +133,7 @@ class Engine:
         if all(view.dumped for view in frame.ranks.values()):
             return 0  # first seen when the file was read
         if health == "waiting":
-            return waits[0].since_ns
+            return waiting_ns
         return frame.since_ns if health in _DATED else memory.since_ns
 
 

@@ -31,7 +31,7 @@ Health = Literal[
     "empty",  # agents answer, no job there
     "starting",
     "healthy",
-    "waiting",  # somebody waits for seconds; whether that is unusual there is not known yet
+    "waiting",  # somebody waits, or nobody is in an op, for long; what to make of it is open yet
     "unheard",  # none of those that may still live is heard: last known state
     "held up",  # somebody is waited for, and makes progress
     "hung",

@@ -1,0 +1,27 @@
+"""All ranks look for new data now and then, and there is none for 40 s."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.rank import STEP_S, join
+from zoo.truth import Case
+
+CASE = Case(lasts_s=60.0)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for step in range(10_000):
+        time.sleep(STEP_S)
+        if step == 40:
+            job.frozen()
+            time.sleep(40)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""The storage that all ranks read from is gone: nobody is left to wait for another."""
+
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+from zoo.rank import STEP_S, Job, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(
+            ("not_entered",),
+            culprits=(0, 1, 2, 3),
+            causes=("dataloader",),
+            says=("nobody is in an op", "shard"),
+        ),
+    ),
+    within_s=60.0,
+)
+
+
+class Shards(Dataset[torch.Tensor]):
+    def __init__(self, job: Job, shard: Path) -> None:
+        self._job, self._shard = job, shard
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 81:
+            self._job.frozen()
+            self._shard.read_bytes()
+        return torch.full((1000,), float(index))
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for batch in DataLoader(Shards(job, job.pipe("shard")), batch_size=2, num_workers=2):
+        time.sleep(STEP_S)
+        gradient += batch.mean()
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()
