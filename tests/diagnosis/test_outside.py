@@ -15,6 +15,16 @@ def fetches(scene: Scene, rank: int) -> None:
     scene.worker(rank, 90112 + rank, "D", "read", "/data/shard-0412")
 
 
+def streams(scene: Scene, rank: int) -> None:
+    scene.fetches(rank, worker=2, pid=90112 + rank, for_s=50)
+    scene.worker(rank, 90112 + rank, "S", "recvfrom", "socket:[12]")
+
+
+def polls_for_data(scene: Scene, rank: int) -> None:
+    scene.fetches(rank, worker=2, pid=90112 + rank, for_s=50)
+    scene.worker(rank, 90112 + rank, "S", "clock_nanosleep")
+
+
 def reads(scene: Scene, rank: int) -> None:
     scene.at(rank, frame("train.py:44", source="state = handle.read()"))
     scene.kernel(rank, "D", "read", "nfs_wait_bit", "/nfs/vocabulary")
@@ -83,7 +93,9 @@ def test_all_are_kept_for_good(play: Play, cause: str, text: str) -> None:
     assert (found.health, exit_status(found)) == ("hung", 3)
 
 
-@pytest.mark.parametrize("play", [sleeps, waits_at_queue, waits_for_socket, computes])
+@pytest.mark.parametrize("play", [
+    sleeps, waits_at_queue, waits_for_socket, computes, streams, polls_for_data,
+])  # fmt: skip
 def test_what_may_be_a_rest_is_no_hang(play: Play) -> None:
     found = everybody(play).settle(10)
     assert found.verdicts == ()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from frtop_tui.diagnosis.absence import absence_of
+from frtop_tui.diagnosis.absence import absence_of, loader_place
 from frtop_tui.diagnosis.blame import EXPLAINED, Culprits, blame
 from frtop_tui.diagnosis.certainty import CERTAIN
 from frtop_tui.diagnosis.inquiry import SUSPECTS_PER_POINT
@@ -22,8 +22,10 @@ from frtop_tui.diagnosis.waiting import WITHOUT_HISTORY_NS, last_activity_ns
 from frtop_tui.job.model import Frame, Posture, RankView, Verdict
 from frtop_tui.job.naming import duration
 
-KEEPS: Final = frozenset({"dataloader", "file_io", "gil", "stopped", "store"})
-"""Causes that are no rest, whoever waits or does not."""
+KEEPS: Final = frozenset({"file_io", "gil", "stopped", "store"})
+"""Causes that are no rest, whoever waits or does not; so are fetches, mostly."""
+_RESTS: Final = frozenset({"idle", "input", "pipe", "sleeping", "socket"})
+"""Where a loader may be that has nothing to load yet: data may come from elsewhere as it arises."""
 _OVER: Final[tuple[Posture, ...]] = ("dead", "done")
 _UNKNOWN: Final[tuple[Posture, ...]] = ("unheard", "starting")
 
@@ -51,9 +53,7 @@ class Outside:
         found = blame(self._views, asked, self._frame.now_ns)
         every = found.culprits
         named = {rank for culprits in every for rank in culprits.ranks}
-        kept = named | {*found.kept} == {*asked} and all(
-            culprits.absence.why.cause in KEEPS for culprits in every
-        )
+        kept = named | {*found.kept} == {*asked} and all(map(self._is_kept, every))
         still = all(culprits.progress[0] == "none" for culprits in every)
         first = [self._views[rank] for rank in asked[:SUSPECTS_PER_POINT]]
         unseen = any(view.look is None for view in first)
@@ -94,6 +94,13 @@ class Outside:
         first = [*islice(living, EXPLAINED)]
         moved = (last_activity_ns(view) + view.clock_ns for view in first)
         return tuple(view.rank for view in first) if all(map(self._is_long, moved)) else ()
+
+    def _is_kept(self, culprits: Culprits) -> bool:
+        cause = culprits.absence.why.cause
+        if cause != "dataloader":
+            return cause in KEEPS
+        loaders = (loader_place(self._views[rank]) for rank in culprits.ranks)
+        return all(place is None or place.kind not in _RESTS for place in loaders)
 
     def _is_confirmed(self, culprits: Culprits, suspicions: Suspicions) -> bool:
         views = [self._views[rank] for rank in culprits.ranks[:SUSPECTS_PER_POINT]]
