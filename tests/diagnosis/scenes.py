@@ -52,6 +52,7 @@ class Actor:
     state: int = 1
     process: wire.Process | None = None
     children: list[wire.Process] = field(default_factory=list)
+    threads: tuple[wire.Process, ...] = ()
     stack: tuple[wire.TraceFrame, ...] = ()
     active: bool = False
     owns_gil: bool = False
@@ -405,6 +406,7 @@ class Scene:
             processes=(self._process(actor), *actor.children),
             dumps=tuple(dumps),
             ops=tuple(actor.recent),
+            threads=actor.threads,
             links=actor.links,
             addresses=(f"10.0.0.{actor.host}",),
         )

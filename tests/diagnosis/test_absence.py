@@ -363,7 +363,38 @@ def test_who_could_run_and_gets_little_is_held_up() -> None:
     verdict = only(found)
     assert (verdict.confidence, verdict.progress) == ("confirmed", "active")
     assert found.health == "held up"
-    assert "it could run all the time, and got 1.5 % of a core" in verdict.evidence
+    assert "it could run in both looks, and got 1.5 % of a core" in verdict.evidence
+
+
+def test_a_thread_of_it_that_gets_little_counts_as_well() -> None:
+    scene = absent(waits_for_lock)
+    found = scene.frame()
+    for step in range(10):
+        scene.pass_time(0.5)
+        scene.actors[2].threads = (wire.Process(1102, "R", "omp", cpu_ns=step * 10_000_000),)
+        found = scene.judge().frame
+    assert only(found).progress == "active"
+
+
+def test_a_helper_that_could_run_is_no_progress_of_the_rank() -> None:
+    scene = absent(sleeps)
+    found = scene.frame()
+    for step in range(12):
+        scene.pass_time(0.5)
+        scene.actors[2].children = [wire.Process(90113, "R", "nice", cpu_ns=step * 10_000_000)]
+        found = scene.judge().frame
+    assert (only(found).progress, found.health) == ("none", "hung")
+
+
+@pytest.mark.parametrize(("mib", "progress"), [(40, "active"), (2, "none")])
+def test_who_maps_a_file_into_memory_makes_progress(mib: int, progress: str) -> None:
+    scene = absent(lambda scene: scene.kernel(2, "D"))
+    found = scene.frame()
+    for step in range(12):
+        scene.pass_time(0.5)
+        scene.actors[2].process = wire.Process(1002, "D", "python", rss=step * mib << 20)
+        found = scene.judge().frame
+    assert only(found).progress == progress
 
 
 def test_who_happens_to_run_in_one_look_only_gets_nowhere() -> None:

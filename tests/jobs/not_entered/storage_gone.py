@@ -19,7 +19,7 @@ CASE = Case(
             says=("nobody is in an op", "shard"),
         ),
     ),
-    within_s=60.0,
+    within_s=90.0,
 )
 
 

@@ -146,8 +146,7 @@ def _fetches(view: RankView, now_ns: int) -> Absence | None:
         who = f"DataLoader worker {fetch.worker}{count}{pid}"
     elif worker is not None:
         who = f"a DataLoader worker (pid {worker.pid})"
-    at = _worker_place(view, worker)
-    doing = _doing(worker) or (f" {at.kind} at {at.line}" if at is not None and at.line else "")
+    doing = _doing(worker) or _worker_place(view, worker)
     text = f"MainThread waits for {who}{':' if doing else ''}{doing}{since}{line}"
     pid_there = worker.pid if worker is not None else fetch.worker_pid if fetch is not None else 0
     step = _file_step(worker) or stacks_step(view, pid_there)
@@ -166,21 +165,22 @@ def _worker(view: RankView, fetch: wire.Fetch | None) -> wire.Process | None:
     return stuck[0] if len(stuck) == 1 else None
 
 
-def _worker_place(view: RankView, worker: wire.Process | None) -> Place | None:
-    """Where the worker is, by its own stack if it was dumped."""
+def _worker_place(view: RankView, worker: wire.Process | None) -> str:
+    """Where the worker is by its own stack, if it was dumped."""
     if worker is None or view.look is None:
-        return None
-    dumps = (dump for dump in view.look.dumps if dump.pid == worker.pid)
-    stack = next((dump.threads[0] for dump in dumps if dump.threads), None)
-    return places.classify(stack, worker)
+        return ""
+    dump = next((d for d in view.look.dumps if d.pid == worker.pid and d.threads), None)
+    if dump is None:
+        return ""
+    place = places.classify(dump.threads[0], worker)
+    return f" {place.kind} at {place.line}" if place.line else ""
 
 
-def loader_place(view: RankView) -> Place | None:
-    """Where the process is that loads what the rank fetches; None if that is not known."""
+def loader(view: RankView) -> wire.Process | None:
+    """The process that loads what the rank fetches; None if it is not known which."""
     fetch = view.present.fetch if view.present is not None else None
-    if fetch is not None and fetch.worker == -2:
-        return places.classify(None, view.process)
-    return _worker_place(view, _worker(view, fetch))
+    alone = fetch is not None and fetch.worker == -2
+    return view.process if alone else _worker(view, fetch)
 
 
 def _at_place(view: RankView, now_ns: int) -> Absence | None:

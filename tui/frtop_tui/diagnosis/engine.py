@@ -17,7 +17,7 @@ from frtop_tui.diagnosis.inquiry import Wanted, in_question
 from frtop_tui.diagnosis.lasting import lasting, lasting_texts
 from frtop_tui.diagnosis.light import Light
 from frtop_tui.diagnosis.memory import Memory
-from frtop_tui.diagnosis.outside import Outside
+from frtop_tui.diagnosis.outside import Outside, outside
 from frtop_tui.diagnosis.partings import WantedOps
 from frtop_tui.diagnosis.points import Points
 from frtop_tui.diagnosis.reasoning import Case
@@ -80,9 +80,10 @@ class Engine:
         self._points.turn(frame.now_ns, _quiet(frame))
         case = Case(frame, self._survey, self._points, memory)
         found = (*case.verdicts(), *parted.verdicts)[:MOST_VERDICTS]
-        outside = Outside(frame, self._survey)
-        if not found:
-            found = tuple(outside.verdicts(memory.suspicions))
+        rest = Outside()
+        if all(verdict.kind == "mismatch" for verdict in found):
+            rest = outside(frame, self._survey, memory.suspicions)
+            found = (*found, *rest.verdicts)
         memory.suspicions.forget(frame.now_ns)
         for verdict in called_hung(found):
             ripe = self._points.ripe(frame.now_ns)
@@ -98,8 +99,8 @@ class Engine:
         verdicts, before = found, tuple[str, ...]()
         if deaths.some and memory.before is not None:
             verdicts, before = story(memory.before, found, deaths)
-        waiting = waits[0].since_ns if waits else outside.since_ns if outside.is_open else 0
-        health = health_of(frame.health, verdicts, waiting=bool(waiting))
+        waiting = waits[0].since_ns if waits else rest.open_since_ns
+        health = health_of(frame.health, verdicts, waiting=bool(waits or waiting))
         judged = replace(
             frame,
             health=health,
@@ -111,12 +112,12 @@ class Engine:
                 *before,
                 *lasting_texts(waits, frame.now_ns),
                 *case.notes(found),
-                *(() if found else outside.notes()),
+                *rest.notes,
             ),
         )
         if not deaths.some:
             memory.before = last_said(memory.before, judged)
-        order = in_question(found, case.suspicious(), [*case.uneven(), *outside.ranks])
+        order = in_question(found, case.suspicious(), (*case.uneven(), *rest.wanted))
         looks = memory.inquiry.wanted(frame.ranks, order, found, frame.now_ns)
         autopsies = memory.inquiry.autopsies(frame.ranks, case.unopened(), frame.now_ns)
         return Judgement(judged, (*looks, *autopsies), parted.wanted)

@@ -27,11 +27,13 @@ class Suspicions:
     def __init__(self) -> None:
         self._first: dict[Hashable, tuple[int, int]] = {}  # stamp of the first, frame of the last
 
-    def confirms(self, key: Hashable, stamp_ns: int, now_ns: int) -> bool:
+    def confirms(
+        self, key: Hashable, stamp_ns: int, now_ns: int, after_ns: int = CONFIRMED_NS
+    ) -> bool:
         """Whether `key` was suspected at a stamp long enough before this one."""
         first, _ = self._first.get(key, (stamp_ns, now_ns))
         self._first[key] = (first, now_ns)
-        return stamp_ns - first >= CONFIRMED_NS
+        return stamp_ns - first >= after_ns
 
     def forget(self, now_ns: int) -> None:
         """Drops suspicions that have not been repeated for some seconds."""

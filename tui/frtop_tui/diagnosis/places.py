@@ -172,6 +172,11 @@ def system_call(process: wire.Process | None) -> str:
     return process.syscall.split()[0]
 
 
+def polls(process: wire.Process | None) -> bool:
+    """Main thread waits for an answer, as a store's client does."""
+    return system_call(process) in _POLL_CALLS
+
+
 def is_asleep_on_lock(process: wire.Process | None) -> bool:
     """Main thread asleep in a futex: a lock, a condition, or the wait inside gloo."""
     if process is None or process.state not in ("S", "I"):
@@ -241,8 +246,7 @@ def _serves(frames: tuple[wire.TraceFrame, ...]) -> bool:
 def _put_right(kind: Kind, leaf: wire.TraceFrame, process: wire.Process | None) -> Kind:
     """What a line says, in the light of what the kernel knows: a file may be a pipe."""
     if kind == "collective" and _line_kind(leaf) == kind:
-        polls = system_call(process) in _POLL_CALLS
-        return _other_end(process) or ("key" if polls else kind)
+        return _other_end(process) or ("key" if polls(process) else kind)
     if kind in ("file_io", "lock", "socket"):
         return _other_end(process) or kind
     return kind

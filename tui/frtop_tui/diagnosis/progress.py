@@ -10,10 +10,13 @@ from frtop_tui.job.record import LOOKS_APART_NS
 CPU_SHARE = 0.05
 """A rank that only waits burns less: its recorder and a few timers, 0.4 % of a core.
 
-Who is about to run in both looks does not wait: the host, or its container's limit, gives it
-no more, and the little it gets is progress.
+A thread that is about to run in both looks does not wait: the host, or its container's limit,
+gives it no more, and the little it gets is progress.
 """
 IO_BYTES = 4096
+MEMORY_BYTES = 32 << 20
+"""A file that is mapped is read without a call. The kernel's own tidying (khugepaged) makes a
+process grow as well, by half of that in ten seconds."""
 RECENT_NS = 2_000_000_000
 
 
@@ -51,7 +54,7 @@ def _between(view: RankView, old: wire.Look, new: wire.Look) -> tuple[Progress, 
     own = next((d for d in new.dumps if d.pid == view.identity.pid), None)
     before = next((d for d in old.dumps if d.pid == view.identity.pid), None)
     fresh = own is not None and view.stacks_ns > old.at_ns
-    grown = _grown(old, new)
+    grown = _grown(view, old, new)
     if view.present is not None and old.present is not None and _moved(old.present, view.present):
         grown = "its ops or steps advance"
     elif (
@@ -63,7 +66,7 @@ def _between(view: RankView, old: wire.Look, new: wire.Look) -> tuple[Progress, 
     if not new.processes and not fresh:
         return "unknown", "neither /proc nor stacks could be read"
     seconds = (new.at_ns - old.at_ns) / 1e9
-    if _kept_running(old, new):
+    if _ready(view, old, new) is not None:
         return "unknown", f"it could run, and got no processor in {seconds:.1f}s between two looks"
     return "none", f"no op, step, CPU time or I/O in {seconds:.1f}s between two looks"
 
@@ -74,11 +77,11 @@ def _moved(old: wire.Present, new: wire.Present) -> bool:
     return old.fetch is not None and new.fetch is not None and old.fetch != new.fetch
 
 
-def _grown(old: wire.Look, new: wire.Look) -> str:
-    """CPU time, or I/O of the same processes, "" if neither grew."""
+def _grown(view: RankView, old: wire.Look, new: wire.Look) -> str:
+    """CPU time, I/O or memory of the same processes, "" if none of it grew."""
     before = {process.pid: process for process in old.processes}
     window = max(1, new.at_ns - old.at_ns)
-    cpu = io = 0
+    cpu = io = memory = 0
     for process in new.processes:
         past = before.get(process.pid)
         if past is None:
@@ -86,21 +89,37 @@ def _grown(old: wire.Look, new: wire.Look) -> str:
             cpu += min(process.cpu_ns, window)
             continue
         cpu += max(0, process.cpu_ns - past.cpu_ns)
+        memory += max(0, process.rss - past.rss)
         if process.io_bytes >= 0 and past.io_bytes >= 0:
             io += max(0, process.io_bytes - past.io_bytes)
     if cpu > CPU_SHARE * window:
         return f"it uses {100 * cpu / window:.0f} % of a core"
-    if cpu and _kept_running(old, new):
-        return f"it could run all the time, and got {100 * cpu / window:.1f} % of a core"
+    if got := _ready(view, old, new):
+        return f"it could run in both looks, and got {100 * got / window:.1f} % of a core"
     if io >= IO_BYTES:
         return f"it reads or writes: {io:,} bytes in {window / 1e9:.1f}s"
+    if memory >= MEMORY_BYTES:
+        return f"its memory grows: {memory >> 20:,} MiB in {window / 1e9:.1f}s"
     return ""
 
 
-def _kept_running(old: wire.Look, new: wire.Look) -> bool:
-    """Whether one of its processes runs in both looks, or would if there were a processor."""
-    running = {process.pid for process in old.processes if process.state == "R"}
-    return any(process.state == "R" and process.pid in running for process in new.processes)
+def _ready(view: RankView, old: wire.Look, new: wire.Look) -> int | None:
+    """CPU time of those of its threads that would run in both looks; None: there are none.
+
+    The worker that it fetches from counts as well, not what else it has started.
+    """
+    fetch = view.present.fetch if view.present is not None else None
+    asked = {view.identity.pid, fetch.worker_pid if fetch is not None else 0}
+    before, after = _running(old, asked), _running(new, asked)
+    both = before.keys() & after.keys()
+    return sum(max(0, after[task] - before[task]) for task in both) if both else None
+
+
+def _running(look: wire.Look, asked: set[int]) -> dict[int, int]:
+    """CPU time by task, of those in state R."""
+    tasks = [process for process in look.processes if process.pid in asked]
+    # A process is its main thread's state and everybody's time, so what its threads tell counts.
+    return {task.pid: task.cpu_ns for task in (*tasks, *look.threads) if task.state == "R"}
 
 
 def _path(dump: wire.Dump, view: RankView) -> list[tuple[str, int]]:

@@ -23,6 +23,8 @@ _PAST: Final = (
     (re.compile(r"\b(?:has|have) (not |)(entered|sent|received)\b"), r"had \1\2"),
     (re.compile(r"\bdoes not finish\b"), "did not finish"),
     (re.compile(r"\bwaits?\b"), "waited"),
+    (re.compile(r"\bnobody is in\b"), "nobody was in"),
+    (re.compile(r"\bgets? nowhere\b"), "got nowhere"),
 )
 _WAITED: Final = re.compile(r"; (ranks? [\d,-]+) waited$")
 _LIVE_STEP: Final = re.compile(r"/proc/\d|\bkill\b|\bpy-spy\b|\bgdb\b|--pid")
