@@ -397,6 +397,23 @@ def test_who_maps_a_file_into_memory_makes_progress(mib: int, progress: str) -> 
     assert only(found).progress == progress
 
 
+def test_a_look_that_is_newer_than_what_was_told_blames_nobody() -> None:
+    scene = absent(reads_file)
+    assert only(scene.settle()).why.cause == "file_io"
+    before = dict(scene.actors[2].fronts)
+    scene.pass_time(6)  # till it is looked at again
+    scene.does([2], "all_reduce", ago=0.1)  # it has come, and sleeps behind that op
+    told, scene.actors[2].fronts = scene.actors[2].fronts, before
+    scene.sleeps(2)
+    scene.judge()  # takes the look
+    scene.pass_time(0.2)
+    assert scene.judge().frame.verdicts == ()
+    scene.actors[2].fronts = told
+    for rank in (0, 1, 3):
+        scene.actors[rank].pending.clear()
+    assert scene.settle(1).verdicts == ()
+
+
 def test_who_happens_to_run_in_one_look_only_gets_nowhere() -> None:
     scene = absent(sleeps)
     for step in range(20):

@@ -9,7 +9,7 @@ from typing import Final
 from frtop_tui.diagnosis.absence import Absence, absence_of
 from frtop_tui.diagnosis.places import classify
 from frtop_tui.diagnosis.progress import progress_of
-from frtop_tui.diagnosis.waiting import main_place
+from frtop_tui.diagnosis.waiting import is_ahead, main_place
 from frtop_tui.job.model import Progress, RankView
 
 EXPLAINED = 64
@@ -54,14 +54,15 @@ def blame(views: Mapping[int, RankView], absent: Sequence[int], now_ns: int) -> 
     nowhere is blamed with it, unless it is seen to move. Who waits for a locked file is not
     blamed while another one moves: that may hold the lock, as who compiles for all of a host.
     Nor who waits for a key of the store, as long as somebody is elsewhere, who may have to set it.
-    Nor is who is seen in a collective for the first time, on its way into the op as it seems.
+    Nor is who is seen in a collective for the first time, on its way into the op as it seems, or
+    has issued another op by a look that is newer than all that was told.
     Of very many absent ranks only the first are looked into, and last those that others may keep.
     """
     first = sorted(absent, key=lambda rank: _may_be_kept(views[rank]))[:EXPLAINED]
     causes = {rank: absence_of(views[rank], now_ns) for rank in sorted(first)}
     progress = {rank: _progress(views[rank], causes[rank], now_ns) for rank in causes}
     kept = _kept(views, progress)
-    coming = {rank for rank in progress if _is_coming(views[rank])}
+    coming = {rank for rank in progress if _is_coming(views[rank], now_ns)}
     progress = {r: how for r, how in progress.items() if r not in coming and r not in kept}
     still = [rank for rank, (how, _) in progress.items() if how == "none"]
     unseen = [rank for rank, (how, _) in progress.items() if how == "unknown"]
@@ -104,8 +105,13 @@ def _progress(view: RankView, cause: Absence, now_ns: int) -> tuple[Progress, st
     return _AWAITING.get(cause.why.cause, progress) if progress[0] == "none" else progress
 
 
-def _is_coming(view: RankView) -> bool:
-    """Whether its stack is in a collective that it has not told of, for the first time."""
+def _is_coming(view: RankView, now_ns: int) -> bool:
+    """Whether its stack is in a collective that it has not told of, for the first time.
+
+    Or whether the look already tells of an op: then its stack may be from anywhere behind it.
+    """
+    if not view.dumped and is_ahead(view, now_ns):
+        return True
     place = main_place(view)
     if view.dumped or view.pending or place is None or place.kind != "collective":
         return False

@@ -5,15 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Final
 
-from frtop_tui.diagnosis.waiting import last_activity_ns
+from frtop_tui.diagnosis.waiting import HEARD_NS, last_activity_ns
 from frtop_tui.job.model import RankView
 
 LONGER: Final = 20
 """A step that takes so many times as long as others is slow, and no hang yet."""
 AT_MOST_NS: Final = 12_000_000_000
 """Whoever has not come back after that is not awaited any longer before it is said."""
-HEARD_NS: Final = 1_000_000_000
-"""That it came back is heard some ticks later."""
 FEWEST: Final = 8
 """Ops, before their rhythm counts as known."""
 

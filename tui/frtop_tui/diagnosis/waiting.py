@@ -18,6 +18,10 @@ from frtop_tui.job.model import RankView
 AT_LEAST_NS: Final = 3_000_000_000
 WITHOUT_HISTORY_NS: Final = 30_000_000_000
 """Start-up, the first use of a group and compilation take their time once."""
+HEARD_NS: Final = 1_000_000_000
+"""What a rank has done is heard some ticks later."""
+ABREAST_NS: Final = 100_000_000
+"""Threads that issue ops at once may be told in another order."""
 HISTORY: Final = 3
 LONGEST_S: Final = 1e9
 """Of a timeout; what is longer is none."""
@@ -102,6 +106,15 @@ def last_activity_ns(view: RankView) -> int:
         if present.fetch is not None:
             newest = max(newest, present.fetch.begin_ns, present.fetch.end_ns)
     return newest
+
+
+def is_ahead(view: RankView, now_ns: int) -> bool:
+    """Whether a look has just told of an op that the agent has not told of yet."""
+    look = view.look
+    if look is None or now_ns - view.clock_ns - look.at_ns > HEARD_NS:
+        return False
+    newest = max((front.issued_ns for front in view.fronts.values()), default=0)
+    return any(op.issued_ns > newest + ABREAST_NS and op.group in view.fronts for op in look.ops)
 
 
 def main_place(view: RankView) -> Place | None:
