@@ -10,7 +10,7 @@ from diagnosis.scenes import LOADER, Scene, frame, only
 from frtop_probe import wire
 from frtop_tui.diagnosis.report import exit_status
 
-LONG = 10.0
+LONG = 30.0
 """Enough looks for everything that can be said a minute after the last op."""
 
 
@@ -117,6 +117,30 @@ def writes_checkpoint(scene: Scene, rank: int) -> None:
     scene.kernel(rank, "D", "write", "balance_dirty_pages", "/ckpt/part-0")
 
 
+def closes_file(scene: Scene, rank: int) -> None:
+    scene.at(rank, frame("save.py:10", source="with path.open('wb') as file:"))
+    scene.kernel(rank, "D", "close", "nfs_wait_bit", "/ckpt/part-0")
+
+
+def copies_file(scene: Scene, rank: int) -> None:
+    scene.at(rank, frame("/usr/lib/python3.11/shutil.py:139", "_fastcopy_sendfile"))
+    scene.kernel(rank, "D", "sendfile", "nfs_wait_bit")
+
+
+def removes_file(scene: Scene, rank: int) -> None:
+    scene.at(rank, frame("save.py:11", source="old.unlink()"))
+    scene.kernel(rank, "D", "unlink", "nfs_wait_bit")
+
+
+def waits_for_a_page(scene: Scene, rank: int) -> None:
+    scene.at(rank, frame("save.py:12", source="state = file.read()"))
+    scene.kernel(rank, "D")
+
+
+def allocates(scene: Scene, rank: int) -> None:
+    fetches_from(scene, rank, "D", "fallocate")
+
+
 Play = Callable[[Scene, int], None]
 
 
@@ -136,7 +160,6 @@ def everybody(play: Play, ranks: int = 4, *, ago: float = 60.0) -> Scene:
     (reads, "file_io", "/nfs/vocabulary"),
     (waits_for_key, "store", "train.py:33"),
     (stops, "stopped", "SIGSTOP"),
-    (holds_gil, "gil", "ext.py:60"),
 ])  # fmt: skip
 def test_all_are_kept_for_good(play: Play, cause: str, text: str) -> None:
     found = everybody(play).settle(LONG)
@@ -145,14 +168,15 @@ def test_all_are_kept_for_good(play: Play, cause: str, text: str) -> None:
     assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
     assert verdict.why.cause == cause
     assert text in verdict.why.text
-    assert verdict.headline.startswith("nobody is in an op, and none was issued for 1m1")
+    assert verdict.headline.startswith("nobody is in an op, and none was issued for 1m3")
     assert (found.health, found.notes, exit_status(found)) == ("hung", (), 3)
 
 
 @pytest.mark.parametrize("play", [
     sleeps, waits_at_queue, waits_for_socket, reads_channel, gets_from_own_store, computes,
     streams, polls_for_data, waits_for_its_thread, has_many_streams, replays,
-    syncs_checkpoint, writes_checkpoint,
+    holds_gil, syncs_checkpoint, writes_checkpoint, closes_file, copies_file, removes_file,
+    waits_for_a_page, allocates,
 ])  # fmt: skip
 def test_what_may_be_a_rest_is_no_hang(play: Play) -> None:
     found = everybody(play).settle(30)
@@ -201,7 +225,7 @@ def test_who_waits_for_a_key_is_not_blamed_while_somebody_is_elsewhere() -> None
     reads(scene, 2)
     verdict = only(scene.settle(LONG))
     assert (verdict.culprits, verdict.why.cause) == ((2,), "file_io")
-    assert "ranks 0-1,3 in no op either: kept by a lock or a store" in verdict.evidence
+    assert "ranks 0-1,3 not in an op either: at a key of the store" in verdict.evidence
 
 
 def test_it_takes_a_minute() -> None:
@@ -216,7 +240,7 @@ def test_it_takes_a_minute() -> None:
 def test_a_step_or_a_fetch_is_a_sign_of_life_as_well() -> None:
     scene = everybody(reads)
     scene.actors[3].step_at = scene.now - 5
-    found = scene.settle(LONG)
+    found = scene.settle(20)
     assert (found.verdicts, found.notes) == ((), ())
 
 
@@ -277,7 +301,7 @@ def test_a_disagreement_found_before_does_not_hide_it() -> None:
 
 def test_of_very_many_some_from_everywhere_are_looked_at() -> None:
     scene = everybody(reads, 130)
-    verdict = only(scene.settle(20))
+    verdict = only(scene.settle(LONG))
     assert verdict.culprits == tuple(range(0, 130, 3))
     assert all(scene.frame().ranks[rank].look is not None for rank in verdict.culprits)
     assert "86 more ranks are in no op either; they were not looked at" in verdict.evidence
@@ -308,6 +332,43 @@ def test_who_rests_is_looked_at_seldom() -> None:
         asked += len(scene.judge().looks)
         scene.pass_time(0.5)
     assert 4 * 4 <= asked <= 4 * 6  # of each rank a first look, and one every half a minute
+
+
+def test_a_fetch_that_takes_long_each_time_is_none_of_its_own() -> None:
+    scene = everybody(fetches)
+    for tick in range(400):
+        if tick % 90 == 0:
+            for rank in range(4):
+                scene.fetches(rank, worker=2, pid=90112 + rank, for_s=0)
+        found = scene.judge().frame
+        assert found.verdicts == ()
+        scene.pass_time(0.5)
+
+
+@pytest.mark.parametrize("every_s", [5, 15, 30])
+def test_what_other_processes_of_it_do_now_and_then_is_no_progress(every_s: int) -> None:
+    scene = everybody(reads)
+    healths = []
+    for tick in range(240):
+        child = wire.Process(95000, "S", "wandb", io_bytes=40_000 * (tick // (2 * every_s)))
+        scene.actors[0].children = [child]
+        healths.append(scene.judge().frame.health)
+        scene.pass_time(0.5)
+    assert set(healths[60:]) == {"hung"}
+
+
+@pytest.mark.parametrize(("mb_per_s", "health"), [(0, "hung"), (5, "healthy")])
+def test_one_long_read_makes_memory_grow(mb_per_s: int, health: str) -> None:
+    scene = everybody(reads)
+    for tick in range(180):
+        for rank in range(4):
+            scene.actors[rank].process = wire.Process(
+                1000 + rank, "D", "python", "nfs_wait_bit", "read", "/nfs/state.pt",
+                rss=tick * mb_per_s * 500_000,
+            )  # fmt: skip
+        found = scene.judge().frame
+        scene.pass_time(0.5)
+    assert ("hung" if found.verdicts else "healthy") == health
 
 
 def test_storage_that_goes_while_nobody_was_in_an_op_is_seen() -> None:

@@ -80,10 +80,10 @@ class Engine:
         self._points.turn(frame.now_ns, _quiet(frame))
         case = Case(frame, self._survey, self._points, memory)
         found = (*case.verdicts(), *parted.verdicts)[:MOST_VERDICTS]
-        rest = Outside()
-        if all(verdict.kind == "mismatch" for verdict in found):
-            rest = outside(frame, self._survey, memory.suspicions)
-            found = (*found, *rest.verdicts)
+        at_rest = Outside()
+        if frame.recorded is None and all(verdict.kind == "mismatch" for verdict in found):
+            at_rest = outside(frame, self._survey, memory.rest)
+            found = (*found, *at_rest.verdicts)
         memory.suspicions.forget(frame.now_ns)
         for verdict in called_hung(found):
             ripe = self._points.ripe(frame.now_ns)
@@ -99,7 +99,7 @@ class Engine:
         verdicts, before = found, tuple[str, ...]()
         if deaths.some and memory.before is not None:
             verdicts, before = story(memory.before, found, deaths)
-        waiting = waits[0].since_ns if waits else rest.open_since_ns
+        waiting = waits[0].since_ns if waits else at_rest.open_since_ns
         health = health_of(frame.health, verdicts, waiting=bool(waits or waiting))
         judged = replace(
             frame,
@@ -112,12 +112,12 @@ class Engine:
                 *before,
                 *lasting_texts(waits, frame.now_ns),
                 *case.notes(found),
-                *rest.notes,
+                *at_rest.notes,
             ),
         )
         if not deaths.some:
             memory.before = last_said(memory.before, judged)
-        order = in_question(found, case.suspicious(), (*case.uneven(), *rest.wanted))
+        order = in_question(found, case.suspicious(), (*case.uneven(), *at_rest.wanted))
         looks = memory.inquiry.wanted(frame.ranks, order, found, frame.now_ns)
         autopsies = memory.inquiry.autopsies(frame.ranks, case.unopened(), frame.now_ns)
         return Judgement(judged, (*looks, *autopsies), parted.wanted)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from frtop_tui.diagnosis.inquiry import Inquiry
+from frtop_tui.diagnosis.outside import Rest
 from frtop_tui.diagnosis.partings import Partings
 from frtop_tui.diagnosis.points import PointId
 from frtop_tui.diagnosis.signatures import Disagreement
@@ -27,13 +28,11 @@ class Suspicions:
     def __init__(self) -> None:
         self._first: dict[Hashable, tuple[int, int]] = {}  # stamp of the first, frame of the last
 
-    def confirms(
-        self, key: Hashable, stamp_ns: int, now_ns: int, after_ns: int = CONFIRMED_NS
-    ) -> bool:
+    def confirms(self, key: Hashable, stamp_ns: int, now_ns: int) -> bool:
         """Whether `key` was suspected at a stamp long enough before this one."""
         first, _ = self._first.get(key, (stamp_ns, now_ns))
         self._first[key] = (first, now_ns)
-        return stamp_ns - first >= after_ns
+        return stamp_ns - first >= CONFIRMED_NS
 
     def forget(self, now_ns: int) -> None:
         """Drops suspicions that have not been repeated for some seconds."""
@@ -84,6 +83,7 @@ class Memory:
     partings: Partings = field(default_factory=Partings)
     inquiry: Inquiry = field(default_factory=Inquiry)
     taken_back: TakenBack = field(default_factory=TakenBack)
+    rest: Rest = field(default_factory=Rest)
     before: Before | None = None
     health: Health | None = None
     since_ns: int = 0

@@ -111,7 +111,7 @@ def _ready(view: RankView, old: wire.Look, new: wire.Look) -> int | None:
     fetch = view.present.fetch if view.present is not None else None
     asked = {view.identity.pid, fetch.worker_pid if fetch is not None else 0}
     before, after = _running(old, asked), _running(new, asked)
-    both = before.keys() & after.keys()
+    both = (before.keys() & after.keys()) - {view.identity.recorder_tid}
     return sum(max(0, after[task] - before[task]) for task in both) if both else None
 
 

@@ -20,8 +20,6 @@ WITHOUT_HISTORY_NS: Final = 30_000_000_000
 """Start-up, the first use of a group and compilation take their time once."""
 HEARD_NS: Final = 1_000_000_000
 """What a rank has done is heard some ticks later."""
-ABREAST_NS: Final = 100_000_000
-"""Threads that issue ops at once may be told in another order."""
 HISTORY: Final = 3
 LONGEST_S: Final = 1e9
 """Of a timeout; what is longer is none."""
@@ -114,7 +112,8 @@ def is_ahead(view: RankView, now_ns: int) -> bool:
     if look is None or now_ns - view.clock_ns - look.at_ns > HEARD_NS:
         return False
     newest = max((front.issued_ns for front in view.fronts.values()), default=0)
-    return any(op.issued_ns > newest + ABREAST_NS and op.group in view.fronts for op in look.ops)
+    least = max(newest, look.at_ns - HEARD_NS)  # what is older has been told, or never will be
+    return any(op.issued_ns > least and op.group in view.fronts for op in look.ops)
 
 
 def main_place(view: RankView) -> Place | None:
