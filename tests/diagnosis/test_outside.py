@@ -371,6 +371,16 @@ def test_one_long_read_makes_memory_grow(mb_per_s: int, health: str) -> None:
     assert ("hung" if found.verdicts else "healthy") == health
 
 
+def test_one_that_was_elsewhere_in_between_begins_it_anew() -> None:
+    scene = everybody(reads)
+    scene.settle(18)
+    sleeps(scene, 2)
+    scene.settle(8)
+    reads(scene, 2)
+    assert scene.settle(32).verdicts == ()
+    assert scene.settle(25).health == "hung"
+
+
 def test_storage_that_goes_while_nobody_was_in_an_op_is_seen() -> None:
     scene = everybody(computes)
     scene.settle(40)

@@ -130,7 +130,7 @@ def _fetches(view: RankView, now_ns: int) -> Absence | None:
     since = ""
     if inside and fetch is not None:
         since = f", for {duration(view.age_s(fetch.begin_ns, now_ns))}"
-    worker = _worker(view, fetch)
+    worker = worker_of(view)
     if fetch is not None and inside and fetch.worker == -2:
         text = f"MainThread loads the next batch itself{_doing(view.process)}{since}{line}"
         return Absence(
@@ -154,8 +154,9 @@ def _fetches(view: RankView, now_ns: int) -> Absence | None:
     return Absence(Why("dataloader", "data", text), step, evidence, missing_stacks(view))
 
 
-def _worker(view: RankView, fetch: wire.Fetch | None) -> wire.Process | None:
-    """The worker waited for, or else a child that is plainly stuck in a file."""
+def worker_of(view: RankView) -> wire.Process | None:
+    """The worker that a fetch waits for, or else a child that is plainly stuck in a file."""
+    fetch = view.present.fetch if view.present is not None else None
     children = view.look.processes[1:] if view.look is not None else ()
     if fetch is not None and fetch.worker_pid:
         return next((child for child in children if child.pid == fetch.worker_pid), None)
@@ -174,13 +175,6 @@ def _worker_place(view: RankView, worker: wire.Process | None) -> str:
         return ""
     place = places.classify(dump.threads[0], worker)
     return f" {place.kind} at {place.line}" if place.line else ""
-
-
-def loader(view: RankView) -> wire.Process | None:
-    """The process that loads what the rank fetches; None if it is not known which."""
-    fetch = view.present.fetch if view.present is not None else None
-    alone = fetch is not None and fetch.worker == -2
-    return view.process if alone else _worker(view, fetch)
 
 
 def _at_place(view: RankView, now_ns: int) -> Absence | None:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from frtop_probe import wire
 from frtop_tui.diagnosis import places
-from frtop_tui.diagnosis.absence import Absence, absence_of, loader
+from frtop_tui.diagnosis.absence import Absence, absence_of, worker_of
 from frtop_tui.diagnosis.blame import EXPLAINED
 from frtop_tui.diagnosis.phrases import last_op_evidence, who
 from frtop_tui.diagnosis.progress import CPU_SHARE
@@ -96,7 +96,7 @@ def outside(frame: Frame, survey: Survey, rest: Rest) -> Outside:
     kept = {view.rank: _kept(view, absences[view.rank], everybody=everybody) for view in looked}
     seen = {rank: one for rank, one in kept.items() if one is not None}
     free, lacking = len(seen) < len(looked), len(looked) < len(asked)
-    still_ns = 0 if free or lacking else _still_ns(rest, seen)
+    still_ns = _still_ns(rest, {} if free or lacking else seen)
     verdicts = tuple[Verdict, ...]()
     if still_ns >= STILL_NS and max(map(_active_ns, living)) < now_ns - HUNG_NS:
         verdicts = _verdicts(frame, issued_ns, absences, still_ns, len(living))
@@ -142,22 +142,23 @@ def _kept(view: RankView, absence: Absence, *, everybody: bool) -> Seen | None:
 
     A key does only if `everybody` was asked: any other may have to set it.
     """
-    at_ns, cause = _looked_ns(view), absence.why.cause
-    own = view.process
-    if own is not None and view.posture == "stopped":
-        return Seen(max(at_ns, view.heard_ns), own)
-    process = loader(view) if cause == "dataloader" else own
+    if view.posture == "stopped" and view.process is not None:
+        return Seen(view.heard_ns, view.process)
+    looked = view.look.processes if view.look is not None else ()
+    own = next((process for process in looked if process.pid == view.identity.pid), None)
+    cause = absence.why.cause
+    process = (worker_of(view) or own) if cause == "dataloader" else own
     reads = cause in ("dataloader", "file_io") and _reads(process)
     polls = cause == "store" and everybody and places.polls(process)
-    return Seen(at_ns, process) if process is not None and (reads or polls) else None
+    return Seen(_looked_ns(view), process) if process is not None and (reads or polls) else None
 
 
 def _still_ns(rest: Rest, seen: Mapping[int, Seen]) -> int:
-    """How long all have been seen to be kept and to get nowhere; begins anew if one does."""
+    """How long all have been `seen` to be kept and to get nowhere; begins anew if one does."""
     known = rest.first.keys() == seen.keys()
     if not known or any(_has_moved(rest.first[rank], one) for rank, one in seen.items()):
         rest.first = seen
-    return min(one.at_ns - rest.first[rank].at_ns for rank, one in seen.items())
+    return min((one.at_ns - rest.first[rank].at_ns for rank, one in seen.items()), default=0)
 
 
 def _reads(process: wire.Process | None) -> bool:
