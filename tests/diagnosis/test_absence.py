@@ -540,6 +540,20 @@ def test_a_rank_whose_worker_still_reads_makes_progress() -> None:
     assert found.health == "held up"
 
 
+def test_a_stack_that_could_not_be_taken_before_is_no_change() -> None:
+    scene = absent(sleeps)
+    scene.actors[2].dump_error = "deadline"
+    for tick in range(16):
+        found = scene.judge().frame
+        if tick == 4:  # its next looks are well
+            scene.actors[2].dump_error = ""
+        scene.pass_time(0.5)
+        assert [
+            verdict.progress for verdict in found.verdicts if verdict.progress == "active"
+        ] == []
+    assert (only(found).progress, found.health) == ("none", "hung")
+
+
 def test_a_changing_stack_is_progress() -> None:
     scene = absent(saves_checkpoint)
     found = scene.judge().frame

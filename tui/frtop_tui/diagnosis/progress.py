@@ -57,9 +57,7 @@ def _between(view: RankView, old: wire.Look, new: wire.Look) -> tuple[Progress, 
     grown = _grown(view, old, new)
     if view.present is not None and old.present is not None and _moved(old.present, view.present):
         grown = "its ops or steps advance"
-    elif (
-        fresh and own is not None and before is not None and _path(before, view) != _path(own, view)
-    ):
+    elif fresh and _has_changed(_path(before, view), _path(own, view)):
         grown = grown or "its stack changed"
     if grown:
         return "active", grown
@@ -122,9 +120,12 @@ def _running(look: wire.Look, asked: set[int]) -> dict[int, int]:
     return {task.pid: task.cpu_ns for task in (*tasks, *look.threads) if task.state == "R"}
 
 
-def _path(dump: wire.Dump, view: RankView) -> list[tuple[str, int]]:
-    """The main thread's lines, innermost first."""
-    main = view.identity.main_ident
-    stack = next((t for t in dump.threads if t.ident == main), None)
-    stack = stack or (dump.threads[0] if dump.threads else None)
+def _path(dump: wire.Dump | None, view: RankView) -> list[tuple[str, int]]:
+    """The main thread's lines, innermost first; none where they could not be read."""
+    threads, main = dump.threads if dump is not None else (), view.identity.main_ident
+    stack = next((thread for thread in threads if thread.ident == main or not main), None)
     return [(f.function, f.line) for f in stack.frames] if stack is not None else []
+
+
+def _has_changed(old: list[tuple[str, int]], new: list[tuple[str, int]]) -> bool:
+    return bool(old and new) and old != new
