@@ -110,10 +110,12 @@ def _is_coming(view: RankView, now_ns: int) -> bool:
 
     Or whether the look already tells of an op: then its stack may be from anywhere behind it.
     """
-    if not view.dumped and is_ahead(view, now_ns):
+    if view.dumped:
+        return False
+    if is_ahead(view, now_ns):
         return True
     place = main_place(view)
-    if view.dumped or view.pending or place is None or place.kind != "collective":
+    if view.pending or place is None or place.kind != "collective":
         return False
     before = view.prior_stack
     return before is None or classify(before).kind != "collective"

@@ -79,11 +79,10 @@ class Engine:
         self._survey.turn(frame.ranks)
         self._points.turn(frame.now_ns, _quiet(frame))
         case = Case(frame, self._survey, self._points, memory)
-        found = (*case.verdicts(), *parted.verdicts)[:MOST_VERDICTS]
-        at_rest = Outside()
+        found, at_rest = (*case.verdicts(), *parted.verdicts), Outside()
         if frame.recorded is None and all(verdict.kind == "mismatch" for verdict in found):
             at_rest = outside(frame, self._survey, memory.rest)
-            found = (*found, *at_rest.verdicts)
+        found = (*found, *at_rest.verdicts)[:MOST_VERDICTS]
         memory.suspicions.forget(frame.now_ns)
         for verdict in called_hung(found):
             ripe = self._points.ripe(frame.now_ns)

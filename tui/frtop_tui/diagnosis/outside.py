@@ -199,7 +199,8 @@ def _verdicts(
     for rank, absence in absences.items():
         causes.setdefault(absence.why.cause, []).append(rank)
     waiting = causes.pop("store", []) if len(causes) > 1 else []
-    common = [f"in the same call for {duration(still_ns / 1e9)}, without CPU time, I/O or memory"]
+    still = duration(still_ns / 1e9)
+    common = [f"in the same call for {still}, with hardly any CPU time, I/O or growth of memory"]
     if waiting:
         common.append(f"{folded(waiting)} not in an op either: at a key of the store")
     if others := living - len(absences):

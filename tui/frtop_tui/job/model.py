@@ -17,7 +17,7 @@ from frtop_tui.job.parting import Parting
 Posture = Literal[
     "moving",  # its numbers advance, or nothing says otherwise
     "blocked",  # waits in an op
-    "late",  # others wait for it
+    "late",  # others wait for it, or all are kept outside of any op
     "silent",  # alive, but its beat stopped: something holds the GIL
     "stopped",  # its process is stopped (SIGSTOP, a debugger); its beat with it
     "dead",  # its process ended, and not by itself in an orderly way
