@@ -5,15 +5,38 @@ from __future__ import annotations
 import platform
 import sys
 from importlib import metadata
+from typing import Final
 
-from bench import agent_cost, big_job, ddp_step, diagnosis, dumps, live, recorder_cost, startup
+from bench import (
+    agent_cost,
+    big_job,
+    ddp_step,
+    diagnosis,
+    dumps,
+    live,
+    recorder_cost,
+    startup,
+    thread_states,
+)
+
+PARTS: Final = (
+    recorder_cost,
+    ddp_step,
+    thread_states,
+    startup,
+    agent_cost,
+    live,
+    big_job,
+    diagnosis,
+    dumps,
+)
 
 
 def main() -> None:
     only = sys.argv[1:]
     print(f"frtop {metadata.version('frtop')}, torch {metadata.version('torch')}, "
           f"Python {platform.python_version()}, {platform.machine()}\n")  # fmt: skip
-    for part in (recorder_cost, ddp_step, startup, agent_cost, live, big_job, diagnosis, dumps):
+    for part in PARTS:
         name = part.__name__.rpartition(".")[2]
         if not only or name in only:
             part.main()

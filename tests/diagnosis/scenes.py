@@ -57,6 +57,7 @@ class Actor:
     active: bool = False
     owns_gil: bool = False
     child_stacks: dict[int, tuple[wire.TraceFrame, ...]] = field(default_factory=dict)
+    child_threads: tuple[wire.ThreadStack, ...] = ()  # of each child, beside its main thread
     dump_error: str = ""
     raised: wire.Raised | None = None
     ending: wire.Ending | None = None
@@ -396,9 +397,8 @@ class Scene:
             dumps.append(wire.Dump(actor.pid, (thread,)))
             for pid in pids:
                 frames = actor.child_stacks.get(pid, ())
-                dumps.append(
-                    wire.Dump(pid, (wire.ThreadStack(MAIN, pid, "Main", False, False, frames),))
-                )
+                main = wire.ThreadStack(MAIN, pid, "Main", False, False, frames)
+                dumps.append(wire.Dump(pid, (*actor.child_threads, main)))
         return wire.Look(
             key=actor.rank + 1,
             at_ns=self._ns(actor, 0.0),

@@ -33,6 +33,57 @@ def stuck_worker_by_stack(scene: Scene) -> None:
     scene.actors[2].child_stacks[90112] = (frame("data.py:31", "decode", "lock.acquire()"),)
 
 
+POOL = "/usr/lib/python3.11/multiprocessing"
+DATA = LOADER.rpartition("/")[0]
+FORKED = (  # what every worker has below its own frames: those of the fork, and its parent's
+    frame(f"{POOL}/popen_fork.py:66", "_launch", "self.pid = os.fork()"),
+    frame(f"{POOL}/popen_fork.py:19", "__init__"),
+    frame(f"{LOADER}:1176", "__init__"),
+    frame("train.py:14"),
+)
+WORKER = (
+    frame(f"{DATA}/_utils/fetch.py:52", "fetch"),
+    frame(f"{DATA}/_utils/worker.py:349", "_worker_loop"),
+    frame(f"{POOL}/process.py:108", "run"),
+    frame(f"{POOL}/popen_fork.py:71", "_launch"),
+    *FORKED[1:],
+)
+
+
+@pytest.mark.parametrize(("frames", "call", "text"), [
+    ((frame("data.py:31", "decode", "time.sleep(3)"), *WORKER), "clock_nanosleep",
+     "sleeping at data.py:31 (decode)"),
+    ((frame("data.py:31", "decode", "lock.acquire()"), *WORKER), "futex",
+     "lock at data.py:31 (decode)"),
+    ((frame(f"{DATA}/dataset.py:9", "__getitem__"), *WORKER), "futex", "dataloader at train.py:14"),
+    ((frame(f"{POOL}/connection.py:257", "poll"), frame(f"{POOL}/queues.py:113", "get"),
+      *WORKER[1:]), "poll", "waits for the next index itself"),
+    (FORKED, "futex", "has not got past its fork, asleep on a lock"),
+    (FORKED, "", "has not got past its fork, for"),
+    ((), "futex", ""),
+])  # fmt: skip
+def test_what_a_worker_does_is_told_by_its_own_frames(
+    frames: tuple[wire.TraceFrame, ...], call: str, text: str
+) -> None:
+    feeder = (frame(f"{POOL}/queues.py:231", "_feed", "nwait()"),)
+
+    def play(scene: Scene) -> None:
+        scene.fetches(2, worker=2, pid=90112)
+        scene.worker(2, 90112, "S", call)
+        scene.actors[2].child_stacks[90112] = frames
+        scene.actors[2].child_threads = (
+            wire.ThreadStack(2, 90113, "QueueFeederThread", False, False, feeder),
+        )
+
+    verdict = only(absent(play).settle())
+    said = verdict.why.text.partition("(pid 90112)")[2]
+    assert said.startswith(f": {text}" if text else ", for ")
+    forks = frames == FORKED
+    assert verdict.why.layer == ("software" if forks else "data")
+    assert any("gh-112275" in line for line in verdict.evidence) == forks
+    assert verdict.next == f"py-spy dump {'--native ' if forks else ''}--pid 90112"
+
+
 def unknown_worker(scene: Scene) -> None:
     scene.fetches(2, worker=-1, workers=0)
     scene.worker(2, 90111, "S", "futex")

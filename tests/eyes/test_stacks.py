@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frtop_probe import wire
 from frtop_probe.eyes import proc, refusal, stacks
 from frtop_probe.eyes.source import SourceReader
 
@@ -57,6 +59,35 @@ async def test_a_stack_has_its_source(sleeper: subprocess.Popen[bytes]) -> None:
     assert (thread.name, thread.tid) == ("MainThread", sleeper.pid)
     assert thread.frames[0].line == 3
     assert thread.frames[0].source == "time.sleep(600)  # the culprit"
+
+
+async def test_a_child_that_is_still_in_its_fork_has_no_threads_of_its_parent(
+    imposter: Imposter, sleeper: subprocess.Popen[bytes]
+) -> None:
+    # As recorded of a DataLoader worker that waits for the interpreter's lock in `os.fork()`.
+    frame = '{"name": "wait", "filename": "responder.py", "line": 114}'
+    parents = f'"os_thread_id": {os.getpid()}, "thread_name": "frtop", "active": true'
+    own = f'"os_thread_id": {sleeper.pid}, "thread_name": "MainThread", "active": false'
+    rest = f'"thread_id": 1, "owns_gil": false, "frames": [{frame}]'
+    imposter(f"echo '[{{{parents}, {rest}}}, {{{own}, {rest}}}]'")
+    (thread,) = (await stacks.dump(sleeper.pid, 10)).threads
+    assert (thread.name, thread.tid) == ("MainThread", sleeper.pid)
+
+
+@pytest.mark.parametrize(("tids", "tasks", "left"), [
+    ((7, 9), [9], [9]),
+    ((9, 7), [7, 8, 9], [9, 7]),
+    ((0, 7, 9), [9], [0, 9]),
+    ((7, 9), [1], [7, 9]),  # numbered as in a container
+    ((0, 0), [9], [0, 0]),
+    ((7, 9), [], [7, 9]),
+    ((), [9], []),
+])  # fmt: skip
+def test_only_threads_that_the_process_has(
+    tids: tuple[int, ...], tasks: list[int], left: list[int]
+) -> None:
+    threads = tuple(wire.ThreadStack(1, tid, "", False, False, ()) for tid in tids)
+    assert [thread.tid for thread in stacks.living(threads, tasks)] == left
 
 
 async def test_a_process_that_is_gone() -> None:

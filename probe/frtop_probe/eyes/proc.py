@@ -126,7 +126,7 @@ def process(pid: int, proc: Path = PROC) -> wire.Process | None:
 def threads(pid: int, proc: Path = PROC) -> tuple[wire.Process, ...]:
     """The threads of a process, at most `MAX_THREADS`, by native id."""
     found = []
-    for tid in _tasks(pid, proc)[:MAX_THREADS]:
+    for tid in tasks(pid, proc)[:MAX_THREADS]:
         place = f"{proc}/{pid}/task/{tid}"
         text = read(f"{place}/stat")
         try:
@@ -144,7 +144,7 @@ def children(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     queue = [pid]
     while queue and len(found) < MAX_CHILDREN:
         parent = queue.pop(0)
-        for tid in _tasks(parent, proc):
+        for tid in tasks(parent, proc):
             text = read(f"{proc}/{parent}/task/{tid}/children") or ""
             fresh = [int(word) for word in text.split() if word.isdecimal()]
             found += fresh
@@ -152,7 +152,8 @@ def children(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     return tuple(found[:MAX_CHILDREN])
 
 
-def _tasks(pid: int, proc: Path) -> list[int]:
+def tasks(pid: int, proc: Path = PROC) -> list[int]:
+    """Native ids of a process's threads, ascending; empty if it is gone."""
     try:
         return sorted(int(name) for name in os.listdir(f"{proc}/{pid}/task"))  # noqa: PTH208 - hot
     except OSError:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import shutil
 import sys
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -85,6 +86,19 @@ def parse(data: bytes, pid: int = 0) -> tuple[wire.ThreadStack, ...]:
     )
 
 
+def living(
+    threads: tuple[wire.ThreadStack, ...], tasks: Collection[int]
+) -> tuple[wire.ThreadStack, ...]:
+    """Without those that a process does not have: `tasks` are the native ids of its threads.
+
+    A child that is still inside `fork()` has the books of its parent's threads, with their
+    stacks, but not the threads.
+    """
+    if not any(thread.tid in tasks for thread in threads):
+        return threads  # not numbered as they are here
+    return tuple(thread for thread in threads if not thread.tid or thread.tid in tasks)
+
+
 async def dump(pid: int, seconds: float, source: SourceReader | None = None) -> wire.Dump:
     """The stacks of one process, or the reason why there are none."""
     if proc.stat(pid) is None:
@@ -121,7 +135,7 @@ def _answer(pid: int, status: int | None, output: bytes, complaint: bytes) -> wi
     if status != 0:
         return _failure(pid, complaint.decode("utf-8", "replace"))
     try:
-        return wire.Dump(pid, parse(output, pid))
+        return wire.Dump(pid, living(parse(output, pid), proc.tasks(pid)))
     except msgspec.DecodeError as error:
         return wire.Dump(pid, error="failed", help=f"py-spy's answer was not understood: {error}")
 

@@ -76,8 +76,13 @@ def main() -> None:
     args = parser.parse_args()
 
     torch.set_num_threads(1)
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    shards = Shards(args.data, rank, world)
+    loader = DataLoader(shards, batch_size=BATCH, num_workers=2, persistent_workers=True)
+    # Forked beside the threads of a group, a worker may never come to life: before CPython
+    # 3.11.10 it can wait for a lock that one of them held (gh-112275).
+    iter(loader)
     dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(1)
     model = DistributedDataParallel(
         nn.Sequential(
@@ -85,7 +90,6 @@ def main() -> None:
         )
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    loader = DataLoader(Shards(args.data, rank, world), batch_size=BATCH, num_workers=2)
 
     step = 0
     while step < args.steps:

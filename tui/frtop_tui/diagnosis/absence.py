@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis import places
+from frtop_tui.diagnosis import places, workers
 from frtop_tui.diagnosis.idling import awaits_work
 from frtop_tui.diagnosis.places import Place
 from frtop_tui.diagnosis.waiting import is_fetching, main_place
@@ -130,7 +130,7 @@ def _fetches(view: RankView, now_ns: int) -> Absence | None:
     since = ""
     if inside and fetch is not None:
         since = f", for {duration(view.age_s(fetch.begin_ns, now_ns))}"
-    worker = worker_of(view)
+    worker = workers.worker_of(view)
     if fetch is not None and inside and fetch.worker == -2:
         text = f"MainThread loads the next batch itself{_doing(view.process)}{since}{line}"
         return Absence(
@@ -146,35 +146,19 @@ def _fetches(view: RankView, now_ns: int) -> Absence | None:
         who = f"DataLoader worker {fetch.worker}{count}{pid}"
     elif worker is not None:
         who = f"a DataLoader worker (pid {worker.pid})"
-    doing = _doing(worker) or _worker_place(view, worker)
-    text = f"MainThread waits for {who}{':' if doing else ''}{doing}{since}{line}"
+    stack = workers.stack_of(view, worker)
+    doing = _doing(worker).strip() or workers.doing(stack, worker)
+    text = f"MainThread waits for {who}{f': {doing}' if doing else ''}{since}{line}"
     pid_there = worker.pid if worker is not None else fetch.worker_pid if fetch is not None else 0
-    step = _file_step(worker) or stacks_step(view, pid_there)
-    evidence = (*_process_evidence(view), *([_process_line(worker)] if worker else []))
-    return Absence(Why("dataloader", "data", text), step, evidence, missing_stacks(view))
-
-
-def worker_of(view: RankView) -> wire.Process | None:
-    """The worker that a fetch waits for, or else a child that is plainly stuck in a file."""
-    fetch = view.present.fetch if view.present is not None else None
-    children = view.look.processes[1:] if view.look is not None else ()
-    if fetch is not None and fetch.worker_pid:
-        return next((child for child in children if child.pid == fetch.worker_pid), None)
-    stuck = [
-        c for c in children if places.classify(None, c).kind in places.FILES or c.state in "Tt"
-    ]
-    return stuck[0] if len(stuck) == 1 else None
-
-
-def _worker_place(view: RankView, worker: wire.Process | None) -> str:
-    """Where the worker is by its own stack, if it was dumped."""
-    if worker is None or view.look is None:
-        return ""
-    dump = next((d for d in view.look.dumps if d.pid == worker.pid and d.threads), None)
-    if dump is None:
-        return ""
-    place = places.classify(dump.threads[0], worker)
-    return f" {place.kind} at {place.line}" if place.line else ""
+    forking = workers.is_forking(stack)
+    step = _file_step(worker) or stacks_step(view, pid_there, native=forking)
+    evidence = (
+        *_process_evidence(view),
+        *([_process_line(worker)] if worker else []),
+        *([workers.AT_FORK] if forking else []),
+    )
+    layer: Layer = "software" if forking else "data"
+    return Absence(Why("dataloader", layer, text), step, evidence, missing_stacks(view))
 
 
 def _at_place(view: RankView, now_ns: int) -> Absence | None:

@@ -15,12 +15,13 @@ from typing import Final, NamedTuple
 
 from frtop_probe import wire
 from frtop_tui.diagnosis import places
-from frtop_tui.diagnosis.absence import Absence, absence_of, worker_of
+from frtop_tui.diagnosis.absence import Absence, absence_of
 from frtop_tui.diagnosis.blame import EXPLAINED
 from frtop_tui.diagnosis.phrases import last_op_evidence, who
 from frtop_tui.diagnosis.progress import CPU_SHARE
 from frtop_tui.diagnosis.survey import Survey
 from frtop_tui.diagnosis.waiting import WITHOUT_HISTORY_NS, last_activity_ns
+from frtop_tui.diagnosis.workers import worker_of
 from frtop_tui.job.model import Frame, Posture, RankView, Verdict
 from frtop_tui.job.naming import duration, folded
 

@@ -1,0 +1,55 @@
+"""A DataLoader worker of rank 1 never gets past its fork: a thread held a lock at that moment.
+
+As when a library guards its lock over forks, or the interpreter its own (CPython's gh-112275).
+"""
+
+import os
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, TensorDataset
+
+from zoo.rank import STEP_S, Job, join
+from zoo.truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(
+            ("not_entered",),
+            culprits=(1,),
+            causes=("dataloader",),
+            says=("worker", "has not got past its fork"),
+        ),
+    ),
+)
+
+lock = threading.Lock()
+
+
+def hold(job: Job) -> None:
+    """Another thread takes the lock before the epoch that never begins."""
+    lock.acquire()
+    job.frozen()
+    time.sleep(3600)
+
+
+def main() -> None:
+    job = join()
+    data = TensorDataset(torch.ones(40, 1000))
+    gradient = torch.ones(1000)
+    os.register_at_fork(after_in_child=lock.acquire)
+    for epoch in range(1000):
+        if epoch == 3 and job.rank == 1:
+            threading.Thread(target=hold, args=(job,), daemon=True).start()
+            time.sleep(STEP_S)
+        for (batch,) in DataLoader(data, batch_size=2, num_workers=2):
+            time.sleep(STEP_S)
+            gradient += batch.mean()
+            job.keep(dist.all_reduce(gradient, async_op=job.late))
+            job.wait()
+
+
+if __name__ == "__main__":
+    main()
