@@ -13,6 +13,7 @@ from frtop_tui.job.model import RankView
 
 _LOADER: Final = re.compile(r"(?:^|/)torch/utils/data/")
 _LOOP: Final = re.compile(r"/_utils/worker\.py$")
+_QUEUE: Final = re.compile(r"(?:^|/)multiprocessing/queues\.py$")
 _FORK: Final = re.compile(r"(?:^|/)multiprocessing/popen_fork\.py$")
 
 AT_FORK: Final = (
@@ -58,10 +59,11 @@ def doing(stack: wire.ThreadStack | None, worker: wire.Process | None) -> str:
         asleep = ", asleep on a lock" if places.is_asleep_on_lock(worker) else ""
         return f"has not got past its fork{asleep}"
     loader = next((i for i, f in enumerate(stack.frames) if _LOADER.search(f.file)), 0)
-    if loader and _LOOP.search(stack.frames[loader].file):
-        return "waits for the next index itself"
     # Everything from the loader on outward is what every worker has, and its parent's.
     inner = stack.frames[:loader] or stack.frames
+    asks = loader and _QUEUE.search(inner[-1].file) and places.bare_name(inner[-1]) == "get"
+    if asks and _LOOP.search(stack.frames[loader].file):
+        return "waits for the next index itself"
     place = places.classify(structs.replace(stack, frames=inner), worker)
     known = f"{place.kind} " if place.kind != "unknown" else ""
     return f"{known}at {place.line}" if place.line else ""
