@@ -20,7 +20,7 @@ LETTERS: Final[dict[Posture, str]] = {
     "starting": "s",
 }
 MEANINGS: Final[dict[Posture, str]] = {
-    "late": "others wait for it",
+    "late": "others wait for it, or all are kept outside of any op",
     "dead": "its process ended, and not in an orderly way",
     "silent": "alive, but its beat stopped: something holds the GIL",
     "stopped": "its process is stopped: SIGSTOP, or a debugger",
