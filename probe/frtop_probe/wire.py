@@ -184,7 +184,8 @@ class Process(Struct, frozen=True, array_like=True):
 
     `state` is the process's letter (main thread), `file` what its current read, write or
     similar call is about, `cpu_ns` user + system of all threads, `io_bytes` read +
-    written (-1 unreadable), `rss` bytes.
+    written (-1 unreadable), `rss` bytes. `ready_ns` is how long the main thread ran or was
+    about to run, up to its last turn (-1 unreadable).
     """
 
     pid: int
@@ -199,6 +200,7 @@ class Process(Struct, frozen=True, array_like=True):
     threads: int = 0
     children: int = 0
     parent: int = 0
+    ready_ns: int = -1
 
 
 class TraceFrame(Struct, frozen=True, array_like=True):

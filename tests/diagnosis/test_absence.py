@@ -431,6 +431,30 @@ def test_a_thread_of_it_that_gets_little_counts_as_well() -> None:
     assert only(found).progress == "active"
 
 
+@pytest.mark.parametrize(("per_s", "cpu_ns", "progress"), [
+    (300_000_000, 0, "none"),  # a transport's thread, on a full host: asleep in between
+    (300_000_000, 5_000_000, "none"),
+    (0, 0, "unknown"),  # has not had a single turn
+    (1_000_000_000, 5_000_000, "active"),
+    (700_000_000, 5_000_000, "active"),  # waits for the GIL in between
+])  # fmt: skip
+def test_a_thread_that_only_happens_to_be_about_to_run_gets_nowhere(
+    per_s: int, cpu_ns: int, progress: str
+) -> None:
+    scene = absent(reads_file)
+    found = scene.frame()
+    for step in range(12):
+        scene.pass_time(0.5)
+        scene.actors[2].threads = (
+            wire.Process(
+                1102, "R", "gloo_tcp_loop", cpu_ns=step * cpu_ns, ready_ns=1 + step * per_s // 2
+            ),
+        )
+        found = scene.judge().frame
+    assert only(found).progress == progress
+    assert found.health == ("hung" if progress == "none" else "held up")
+
+
 def test_a_helper_that_could_run_is_no_progress_of_the_rank() -> None:
     scene = absent(sleeps)
     found = scene.frame()

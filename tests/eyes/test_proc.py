@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def test_nonsense_elsewhere_is_unknown(text: str) -> None:
     proc.parse_syscall(text)
     proc.parse_wchan(text)
     assert proc.parse_io(text) >= -1
+    assert proc.parse_schedstat(text) >= -1
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,35 @@ def test_nonsense_elsewhere_is_unknown(text: str) -> None:
 )
 def test_system_calls(text: str, call: tuple[int, tuple[int, ...]] | None) -> None:
     assert proc.parse_syscall(text) == call
+
+
+@pytest.mark.parametrize(("text", "ready"), [
+    ("123 45 6\n", 168), ("0 0 0\n", -1), ("", -1), ("1 2\n", -1), ("1 -2 3\n", -1),
+])  # fmt: skip
+def test_a_kernel_that_does_not_count_waits_for_a_turn_says_nothing(text: str, ready: int) -> None:
+    assert proc.parse_schedstat(text) == ready
+
+
+def test_who_computes_could_run_all_the_time_and_who_sleeps_could_not() -> None:
+    code = "import sys\nprint(flush=True)\n"
+    programs = [code + "while True: pass", code + "sys.stdin.read()"]
+    spent = []
+    for program in programs:
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            before, begin = proc.process(child.pid), time.monotonic_ns()
+            time.sleep(0.5)
+            after, end = proc.process(child.pid), time.monotonic_ns()
+            child.kill()
+        assert before is not None
+        assert after is not None
+        spent.append((after.ready_ns - before.ready_ns) / (end - begin))
+    if min(before.ready_ns, after.ready_ns) < 0:
+        pytest.skip("this kernel does not count waits for a turn")
+    assert spent[0] > 0.5 > spent[1]
 
 
 def test_io_counts_what_was_read_and_written() -> None:

@@ -85,6 +85,21 @@ def parse_io(text: str) -> int:
     return total if seen == 2 else -1
 
 
+def parse_schedstat(text: str) -> int:
+    """Parses /proc/PID/schedstat: ns that a thread ran or waited for its turn.
+
+    The wait that it is in now is counted when it is over.
+
+    Returns:
+        -1 when it is unreadable, or this kernel does not count.
+    """
+    fields = text.split()
+    if len(fields) != 3 or not all(field.isdecimal() for field in fields):  # noqa: PLR2004
+        return -1
+    ran, waited, turns = map(int, fields)
+    return ran + waited if turns else -1
+
+
 def parse_wchan(text: str) -> str:
     """Where the kernel has put it to sleep; "" when it runs, or the kernel won't say."""
     name = text.strip()
@@ -176,6 +191,7 @@ def _process(place: str, found: Stat, io_bytes: int, child_count: int) -> wire.P
         threads=found.threads,
         children=child_count,
         parent=found.parent,
+        ready_ns=parse_schedstat(read(f"{place}/schedstat") or ""),
     )
 
 

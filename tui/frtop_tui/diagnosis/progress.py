@@ -10,8 +10,8 @@ from frtop_tui.job.record import LOOKS_APART_NS
 CPU_SHARE = 0.05
 """A rank that only waits burns less: its recorder and a few timers, 0.4 % of a core.
 
-A thread that is about to run in both looks does not wait: the host, or its container's limit,
-gives it no more, and the little it gets is progress.
+A thread that could run all the time does not wait: the host, or its container's limit, gives
+it no more, and the little it gets is progress.
 """
 IO_BYTES = 4096
 MEMORY_BYTES = 32 << 20
@@ -108,16 +108,30 @@ def _ready(view: RankView, old: wire.Look, new: wire.Look) -> int | None:
     """
     fetch = view.present.fetch if view.present is not None else None
     asked = {view.identity.pid, fetch.worker_pid if fetch is not None else 0}
-    before, after = _running(old, asked), _running(new, asked)
+    window = new.at_ns - old.at_ns
+    before, after = _tasks(old, asked), _tasks(new, asked)
     both = (before.keys() & after.keys()) - {view.identity.recorder_tid}
-    return sum(max(0, after[task] - before[task]) for task in both) if both else None
+    ready = [task for task in both if _could_run(before[task], after[task], window)]
+    return sum(max(0, after[t].cpu_ns - before[t].cpu_ns) for t in ready) if ready else None
 
 
-def _running(look: wire.Look, asked: set[int]) -> dict[int, int]:
-    """CPU time by task, of those in state R."""
+def _tasks(look: wire.Look, asked: set[int]) -> dict[int, wire.Process]:
     tasks = [process for process in look.processes if process.pid in asked]
     # A process is its main thread's state and everybody's time, so what its threads tell counts.
-    return {task.pid: task.cpu_ns for task in (*tasks, *look.threads) if task.state == "R"}
+    return {task.pid: task for task in (*tasks, *look.threads)}
+
+
+def _could_run(old: wire.Process, new: wire.Process, window: int) -> bool:
+    """Whether a thread was about to run all the time, not just when it was looked at.
+
+    One that wakes up a hundred times a second, as those of a transport do, waits for its turn
+    a hundred times on a full host, and is asleep in between.
+    """
+    if old.state != "R" or new.state != "R":
+        return False
+    ready = new.ready_ns - old.ready_ns
+    # One that has not had a turn since is in the same wait all along, which is not counted yet.
+    return min(old.ready_ns, new.ready_ns) < 0 or ready == 0 or 2 * ready >= window
 
 
 def _path(dump: wire.Dump | None, view: RankView) -> list[tuple[str, int]]:
