@@ -1,8 +1,8 @@
 """How often C++ threads take the GIL, with and without the recorder: two ranks on gloo.
 
-A thread of C++ makes a state of its own in the interpreter each time, under a lock. Before
-CPython 3.11.10 a child that is forked at that moment never lives (gh-112275). What training
-does itself must not be made more frequent.
+A thread of C++ makes a state of its own in the interpreter each time, under a lock. In CPython
+before 3.10.15, 3.11.10 and 3.12 a child that is forked at that moment never lives (gh-112275).
+What training does itself must not be made more frequent.
 """
 
 from __future__ import annotations

@@ -79,9 +79,9 @@ def test_who_computes_could_run_all_the_time_and_who_sleeps_could_not() -> None:
             child.kill()
         assert before is not None
         assert after is not None
+        if min(before.ready_ns, after.ready_ns) < 0:
+            pytest.skip("this kernel does not count waits for a turn")
         spent.append((after.ready_ns - before.ready_ns) / (end - begin))
-    if min(before.ready_ns, after.ready_ns) < 0:
-        pytest.skip("this kernel does not count waits for a turn")
     assert spent[0] > 0.5 > spent[1]
 
 

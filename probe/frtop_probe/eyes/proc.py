@@ -94,7 +94,7 @@ def parse_schedstat(text: str) -> int:
         -1 when it is unreadable, or this kernel does not count.
     """
     fields = text.split()
-    if len(fields) != 3 or not all(field.isdecimal() for field in fields):  # noqa: PLR2004
+    if len(fields) != 3 or not all(field.isdecimal() for field in fields):
         return -1
     ran, waited, turns = map(int, fields)
     return ran + waited if turns else -1

@@ -60,11 +60,16 @@ def parse(data: bytes, pid: int = 0) -> tuple[wire.ThreadStack, ...]:
     """Parses the output of `py-spy dump --json`.
 
     Before Python 3.11 threads do not know their native ids, so that a dump that does not
-    stop them has none (and calls all of them active); that of the main thread is `pid`.
+    stop them has none (and calls all of them active); that of the main thread is `pid`. The
+    main thread comes first, however many there are: py-spy lists the newest first.
 
     Raises:
         msgspec.DecodeError: it is something else.
     """
+    found = sorted(
+        _threads.decode(data),
+        key=lambda thread: (thread.os_thread_id != pid, thread.thread_name != "MainThread"),
+    )
     return tuple(
         wire.ThreadStack(
             ident=thread.thread_id,
@@ -82,11 +87,11 @@ def parse(data: bytes, pid: int = 0) -> tuple[wire.ThreadStack, ...]:
                 for frame in thread.frames[:MAX_FRAMES]
             ),
         )
-        for thread in _threads.decode(data)[:MAX_THREADS]
+        for thread in found[:MAX_THREADS]
     )
 
 
-def living(
+def existing(
     threads: tuple[wire.ThreadStack, ...], tasks: Collection[int]
 ) -> tuple[wire.ThreadStack, ...]:
     """Without those that a process does not have: `tasks` are the native ids of its threads.
@@ -95,8 +100,9 @@ def living(
     stacks, but not the threads.
     """
     if not any(thread.tid in tasks for thread in threads):
-        return threads  # not numbered as they are here
-    return tuple(thread for thread in threads if not thread.tid or thread.tid in tasks)
+        return threads  # it has ended since
+    nameless = len(tasks) > 1  # there may be some of which only the native id is not known
+    return tuple(t for t in threads if t.tid in tasks or (nameless and not t.tid))
 
 
 async def dump(pid: int, seconds: float, source: SourceReader | None = None) -> wire.Dump:
@@ -135,7 +141,7 @@ def _answer(pid: int, status: int | None, output: bytes, complaint: bytes) -> wi
     if status != 0:
         return _failure(pid, complaint.decode("utf-8", "replace"))
     try:
-        return wire.Dump(pid, living(parse(output, pid), proc.tasks(pid)))
+        return wire.Dump(pid, existing(parse(output, pid), proc.tasks(pid)))
     except msgspec.DecodeError as error:
         return wire.Dump(pid, error="failed", help=f"py-spy's answer was not understood: {error}")
 

@@ -79,8 +79,8 @@ def main() -> None:
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     shards = Shards(args.data, rank, world)
     loader = DataLoader(shards, batch_size=BATCH, num_workers=2, persistent_workers=True)
-    # Forked beside the threads of a group, a worker may never come to life: before CPython
-    # 3.11.10 it can wait for a lock that one of them held (gh-112275).
+    # Forked beside the threads of a group, a worker may never come to life: in CPython before
+    # 3.10.15, 3.11.10 and 3.12 it can wait for a lock that one of them held (gh-112275).
     iter(loader)
     dist.init_process_group("gloo")
     torch.manual_seed(1)

@@ -146,16 +146,17 @@ def _fetches(view: RankView, now_ns: int) -> Absence | None:
         who = f"DataLoader worker {fetch.worker}{count}{pid}"
     elif worker is not None:
         who = f"a DataLoader worker (pid {worker.pid})"
-    stack = workers.stack_of(view, worker)
-    doing = _doing(worker).strip() or workers.doing(stack, worker)
+    doing, forking = _doing(worker).strip(), False
+    if worker is not None and (stack := workers.stack_of(view, worker)) is not None:
+        forking = workers.is_forking(stack)
+        doing = workers.doing(stack, worker) if forking or not doing else doing
     text = f"MainThread waits for {who}{f': {doing}' if doing else ''}{since}{line}"
     pid_there = worker.pid if worker is not None else fetch.worker_pid if fetch is not None else 0
-    forking = workers.is_forking(stack)
     step = _file_step(worker) or stacks_step(view, pid_there, native=forking)
     evidence = (
         *_process_evidence(view),
         *([_process_line(worker)] if worker else []),
-        *([workers.AT_FORK] if forking else []),
+        *([workers.AT_FORK] if forking and places.is_asleep_on_lock(worker) else []),
     )
     layer: Layer = "software" if forking else "data"
     return Absence(Why("dataloader", layer, text), step, evidence, missing_stacks(view))

@@ -82,7 +82,7 @@ class Engine:
         found, at_rest = (*case.verdicts(), *parted.verdicts), Outside()
         if frame.recorded is None and all(verdict.kind == "mismatch" for verdict in found):
             at_rest = outside(frame, self._survey, memory.rest)
-        found = (*found, *at_rest.verdicts)[:MOST_VERDICTS]
+        found = (*found[: MOST_VERDICTS - len(at_rest.verdicts)], *at_rest.verdicts)
         memory.suspicions.forget(frame.now_ns)
         for verdict in called_hung(found):
             ripe = self._points.ripe(frame.now_ns)

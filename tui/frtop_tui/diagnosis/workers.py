@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import structs
@@ -13,12 +14,13 @@ from frtop_tui.job.model import RankView
 
 _LOADER: Final = re.compile(r"(?:^|/)torch/utils/data/")
 _LOOP: Final = re.compile(r"/_utils/worker\.py$")
-_QUEUE: Final = re.compile(r"(?:^|/)multiprocessing/queues\.py$")
+_QUEUE: Final = re.compile(r"(?:^|/)(?:multiprocessing/(?:queues|connection)|selectors)\.py$")
 _FORK: Final = re.compile(r"(?:^|/)multiprocessing/popen_fork\.py$")
 
 AT_FORK: Final = (
-    "a lock that another thread held at the fork stays locked in the worker: CPython's own before"
-    " 3.11.10 (gh-112275), or a library's; workers by forkserver or spawn avoid it"
+    "a lock that another thread held at the fork stays locked in the worker: a library's, or the"
+    " interpreter's own in CPython before 3.10.15, 3.11.10 and 3.12 (gh-112275); workers by"
+    " forkserver or spawn avoid it"
 )
 
 
@@ -43,27 +45,42 @@ def stack_of(view: RankView, worker: wire.Process | None) -> wire.ThreadStack | 
     return main if main is not None and main.frames else None
 
 
-def is_forking(stack: wire.ThreadStack | None) -> bool:
-    """Whether a worker is still inside the `os.fork()` that made it, which is a line of C."""
-    if stack is None:
+def is_forking(stack: wire.ThreadStack) -> bool:
+    """Whether a worker is still inside the `os.fork()` that made it, or a hook that runs there."""
+    frames, own = stack.frames, _own(stack.frames)
+    if len(own) == len(frames) or any(places.bare_name(f) == "_bootstrap" for f in own):
         return False
-    leaf = stack.frames[0]
-    return bool(_FORK.search(leaf.file)) and places.bare_name(leaf) == "_launch"
+    line = frames[len(own)].source
+    return not line or "fork(" in line
 
 
-def doing(stack: wire.ThreadStack | None, worker: wire.Process | None) -> str:
+def doing(stack: wire.ThreadStack, worker: wire.Process) -> str:
     """`sleeping at data.py:31 (decode)`: by its own stack, "" if that tells nothing."""
-    if stack is None:
-        return ""
-    if is_forking(stack):
-        asleep = ", asleep on a lock" if places.is_asleep_on_lock(worker) else ""
-        return f"has not got past its fork{asleep}"
-    loader = next((i for i, f in enumerate(stack.frames) if _LOADER.search(f.file)), 0)
-    # Everything from the loader on outward is what every worker has, and its parent's.
-    inner = stack.frames[:loader] or stack.frames
-    asks = loader and _QUEUE.search(inner[-1].file) and places.bare_name(inner[-1]) == "get"
-    if asks and _LOOP.search(stack.frames[loader].file):
+    own = _own(stack.frames)
+    if not is_forking(stack):
+        return _told(stack, own, worker) if own else ""
+    if own:
+        return f"has not got past its fork: {_told(stack, own, worker)}"
+    asleep = ", asleep on a lock" if places.is_asleep_on_lock(worker) else ""
+    return f"has not got past its fork{asleep}"
+
+
+def _own(frames: Sequence[wire.TraceFrame]) -> Sequence[wire.TraceFrame]:
+    """A forked worker's frames, without those that its stack has from its parent."""
+    forks = (
+        i for i, f in enumerate(frames)
+        if _FORK.search(f.file) and places.bare_name(f) == "_launch"
+    )  # fmt: skip
+    return frames[: next(forks, len(frames))]
+
+
+def _told(stack: wire.ThreadStack, frames: Sequence[wire.TraceFrame], worker: wire.Process) -> str:
+    loader = next((i for i, f in enumerate(frames) if _LOADER.search(f.file)), 0)
+    # Everything from the loader on outward is what every worker has.
+    inner = frames[:loader] or frames
+    gets = loader and places.bare_name(inner[-1]) == "get"
+    if gets and _LOOP.search(frames[loader].file) and all(_QUEUE.search(f.file) for f in inner):
         return "waits for the next index itself"
-    place = places.classify(structs.replace(stack, frames=inner), worker)
-    known = f"{place.kind} " if place.kind != "unknown" else ""
+    place = places.classify(structs.replace(stack, frames=tuple(inner)), worker)
+    known = f"{place.kind} " if place.kind not in ("unknown", "dataloader") else ""
     return f"{known}at {place.line}" if place.line else ""
