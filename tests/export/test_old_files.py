@@ -1,0 +1,47 @@
+"""Files that the first version wrote are read, and mean what they meant then.
+
+`old/` holds captures and black boxes of version 0.1.0 as they were written; `expected.json`
+holds what that version said of each. Sentences may change, facts may not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frtop_tui.diagnosis.report import document
+from frtop_tui.export.opening import open_paths
+from frtop_tui.job.model import Frame
+
+OLD = Path(__file__).parent / "old"
+EXPECTED: dict[str, dict[str, Any]] = json.loads((OLD / "expected.json").read_text())
+
+
+def facts(frame: Frame) -> dict[str, Any]:
+    """What must never change: health, states, who is blocked in what, verdicts."""
+    said = document(frame)
+    ranks = said["ranks"].values()
+    verdicts = [{**verdict, "why": dict(verdict["why"])} for verdict in said["verdicts"]]
+    for verdict in verdicts:
+        for sentence in ("headline", "evidence", "missing", "next"):
+            del verdict[sentence]
+        del verdict["why"]["text"]
+    return {
+        "health": said["health"],
+        "states": dict(Counter(rank["posture"] for rank in ranks)),
+        "blocked": sorted({rank["blocked_on"]["kind"] for rank in ranks if rank["blocked_on"]}),
+        "verdicts": verdicts,
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if name.endswith(".cap")])
+def test_an_old_capture_is_read_and_means_the_same(name: str) -> None:
+    assert facts(open_paths([OLD / name])) == EXPECTED[name]
+
+
+def test_old_black_boxes_are_read_and_mean_the_same() -> None:
+    assert facts(open_paths([*OLD.glob("*.box")])) == EXPECTED["boxes"]
