@@ -86,7 +86,7 @@ def _update(
     framed = time.perf_counter()
     judgement = scene.engine.judge(frame)
     judged = time.perf_counter()
-    scene.look(judgement)
+    scene.snapshot(judgement)
     return taken - begin, framed - taken, judged - framed
 
 
@@ -94,7 +94,7 @@ def _beats(scene: Scene, actor: Actor) -> wire.RankUpdate:
     """A rank that only waits: its beat goes on, and it burns a little."""
     process = wire.Process(actor.pid, "S", "python", "futex_do_wait", "futex", cpu_ns=scene.now_ns)
     update = scene.update_of(actor)
-    return wire.RankUpdate(update.key, present=update.present, process=process)
+    return wire.RankUpdate(update.key, status=update.status, process=process)
 
 
 def _steps(scene: Scene, actor: Actor) -> wire.RankUpdate:

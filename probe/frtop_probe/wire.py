@@ -135,7 +135,7 @@ class Fetch(Struct, frozen=True, array_like=True):
     workers: int = 0
 
 
-class Present(Struct, frozen=True, array_like=True):
+class RankStatus(Struct, frozen=True, array_like=True):
     """The ring's cells that change all the time. `state` is a `ring.layout.State`."""
 
     state: int
@@ -166,7 +166,7 @@ class Group(Struct, frozen=True, array_like=True):
     timeout_s: float = 0.0
 
 
-class Front(Struct, frozen=True, array_like=True):
+class GroupProgress(Struct, frozen=True, array_like=True):
     """How far a rank has come in a group: its last op there.
 
     `last` is left out (None) while the group moves quickly and nobody could use it.
@@ -228,7 +228,7 @@ class ThreadStack(Struct, frozen=True, array_like=True):
     frames: tuple[TraceFrame, ...]
 
 
-class Ending(Struct, frozen=True, array_like=True):
+class ExitInfo(Struct, frozen=True, array_like=True):
     """How a rank's process ended. Both None: gone, cause unknown.
 
     `clean` means that the recorder saw the interpreter end by itself, in an orderly way.
@@ -241,7 +241,7 @@ class Ending(Struct, frozen=True, array_like=True):
     oom_kills: int = 0  # by which the cgroup's counter rose around that moment
 
 
-class Raised(Struct, frozen=True, array_like=True):
+class UncaughtException(Struct, frozen=True, array_like=True):
     """An uncaught exception. `main` says that it ended the program, not only a thread."""
 
     kind: str
@@ -252,7 +252,7 @@ class Raised(Struct, frozen=True, array_like=True):
     frames: tuple[TraceFrame, ...] = ()
 
 
-class Blocks(Struct, frozen=True, array_like=True):
+class BlockSums(Struct, frozen=True, array_like=True):
     """Sums over consecutive blocks of `size` ops of a group, the first from op `first` on.
 
     Four bytes for each block, see `sums`. `pairs` is empty where all of them are nothing.
@@ -271,21 +271,21 @@ class RankUpdate(Struct, frozen=True, array_like=True):
     """What is new about one rank; what is None or empty has not changed.
 
     `key` is the agent's number for the process, stable while the agent lives. In the
-    answer to `AskState` everything is filled in.
+    answer to `StateRequest` everything is filled in.
     """
 
     key: int
     identity: Identity | None = None
-    present: Present | None = None
+    status: RankStatus | None = None
     groups: tuple[Group, ...] = ()
-    fronts: tuple[Front, ...] = ()
+    group_progress: tuple[GroupProgress, ...] = ()
     pending: tuple[Op, ...] | None = None
     pending_more: int = 0  # further pending ops that were left out
     process: Process | None = None
-    raised: Raised | None = None
-    ending: Ending | None = None
+    exception: UncaughtException | None = None
+    exit_info: ExitInfo | None = None
     notes: tuple[str, ...] = ()
-    blocks: tuple[Blocks, ...] = ()  # in the full state: the last ones
+    blocks: tuple[BlockSums, ...] = ()  # in the full state: the last ones
 
 
 class Update(Struct, frozen=True, array_like=True):
@@ -307,7 +307,7 @@ class Update(Struct, frozen=True, array_like=True):
     full: bool = False
 
 
-class AskState(Struct, frozen=True, array_like=True, tag="state"):
+class StateRequest(Struct, frozen=True, array_like=True, tag="state"):
     """Asks for everything; answered with a full `Update`.
 
     With `read_only` the operator gives up acting: from then on the agent refuses it on
@@ -318,7 +318,7 @@ class AskState(Struct, frozen=True, array_like=True, tag="state"):
     read_only: bool = False
 
 
-class AskLook(Struct, frozen=True, array_like=True, tag="look"):
+class SnapshotRequest(Struct, frozen=True, array_like=True, tag="look"):
     """Asks for looks at some ranks: `/proc` of them and their children, last `ops` ops.
 
     With `stacks` also for a non-blocking dump of their threads, and of the processes in
@@ -332,13 +332,13 @@ class AskLook(Struct, frozen=True, array_like=True, tag="look"):
     pids: tuple[int, ...] = ()
 
 
-class AskTime(Struct, frozen=True, array_like=True, tag="time"):
+class TimeRequest(Struct, frozen=True, array_like=True, tag="time"):
     """Asks for the agent's clocks: half of the round trip bounds the error of comparing."""
 
     id: int
 
 
-class AskHistory(Struct, frozen=True, array_like=True, tag="history"):
+class HistoryRequest(Struct, frozen=True, array_like=True, tag="history"):
     """Asks for the ops of one rank that its ring still holds, the newest `limit` (0: all).
 
     With a `group` (the rank's own number for it) for those of its collectives that have the
@@ -353,7 +353,7 @@ class AskHistory(Struct, frozen=True, array_like=True, tag="history"):
     last: int = 0
 
 
-class AskTensors(Struct, frozen=True, array_like=True, tag="tensors"):
+class TensorsRequest(Struct, frozen=True, array_like=True, tag="tensors"):
     """Asks a rank itself what is in the tensors of its pending op `sequence` (0: of all).
 
     An act, not a reading: it makes the rank work, and shows data.
@@ -364,10 +364,10 @@ class AskTensors(Struct, frozen=True, array_like=True, tag="tensors"):
     sequence: int = 0
 
 
-class AskData(Struct, frozen=True, array_like=True, tag="data"):
+class DataRequest(Struct, frozen=True, array_like=True, tag="data"):
     """Asks for bytes of one tensor of a pending op, `size` from `offset` on. An act.
 
-    `index` counts the tensors of the op as `TensorsAnswer` lists them.
+    `index` counts the tensors of the op as `TensorsResponse` lists them.
     """
 
     id: int
@@ -378,10 +378,12 @@ class AskData(Struct, frozen=True, array_like=True, tag="data"):
     size: int
 
 
-Ask = AskState | AskLook | AskTime | AskHistory | AskTensors | AskData
+Request = (
+    StateRequest | SnapshotRequest | TimeRequest | HistoryRequest | TensorsRequest | DataRequest
+)
 
 
-class Dump(Struct, frozen=True, array_like=True):
+class StackDump(Struct, frozen=True, array_like=True):
     """Stacks of one process, or why there are none.
 
     `error` is one of "", "refused", "gone", "deadline", "missing", "failed"; `help` the
@@ -406,7 +408,7 @@ class Link(Struct, frozen=True, array_like=True):
     again: int = 0
 
 
-class Look(Struct, frozen=True, array_like=True):
+class Snapshot(Struct, frozen=True, array_like=True):
     """One rank seen at one moment. `processes` has the rank first, then its children.
 
     `links` are its connections that bring nothing over; `addresses` those of its host that
@@ -415,9 +417,9 @@ class Look(Struct, frozen=True, array_like=True):
 
     key: int
     at_ns: int
-    present: Present | None = None
+    status: RankStatus | None = None
     processes: tuple[Process, ...] = ()
-    dumps: tuple[Dump, ...] = ()
+    dumps: tuple[StackDump, ...] = ()
     ops: tuple[Op, ...] = ()
     ops_lost: int = 0
     threads: tuple[Process, ...] = ()  # the rank's own threads, pid = native id
@@ -425,7 +427,7 @@ class Look(Struct, frozen=True, array_like=True):
     addresses: tuple[str, ...] = ()
 
 
-class Row(Struct, frozen=True, array_like=True):
+class HistoryRow(Struct, frozen=True, array_like=True):
     """An `Op` in a `History`: `signature` and `site` count its tables from 1, 0 is none.
 
     `took_ns` is 0 while pending, negative when the op failed after that time. `flags` are
@@ -450,7 +452,7 @@ class History(Struct, frozen=True, array_like=True):
 
     signatures: tuple[Signature, ...] = ()
     sites: tuple[Site, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[HistoryRow, ...] = ()
     lost: int = 0  # ops in between that could not be read
 
 
@@ -489,7 +491,7 @@ class OpTensors(Struct, frozen=True, array_like=True):
     error: str = ""
 
 
-class StateAnswer(Struct, frozen=True, array_like=True, tag="state"):
+class StateResponse(Struct, frozen=True, array_like=True, tag="state"):
     """`may_act` says whether this operator may ask for more than to look."""
 
     id: int
@@ -497,20 +499,20 @@ class StateAnswer(Struct, frozen=True, array_like=True, tag="state"):
     may_act: bool = True
 
 
-class TimeAnswer(Struct, frozen=True, array_like=True, tag="time"):
+class TimeResponse(Struct, frozen=True, array_like=True, tag="time"):
     id: int
     monotonic_ns: int
     wall_ns: int
 
 
-class HistoryAnswer(Struct, frozen=True, array_like=True, tag="history"):
+class HistoryResponse(Struct, frozen=True, array_like=True, tag="history"):
     id: int
     host: str
     key: int
     history: History
 
 
-class TensorsAnswer(Struct, frozen=True, array_like=True, tag="tensors"):
+class TensorsResponse(Struct, frozen=True, array_like=True, tag="tensors"):
     """Tensors of a rank's pending ops at `at_ns`.
 
     `error` is one of "", "gone", "silent" (the rank holds the GIL), "stopped",
@@ -527,7 +529,7 @@ class TensorsAnswer(Struct, frozen=True, array_like=True, tag="tensors"):
     help: str = ""
 
 
-class DataAnswer(Struct, frozen=True, array_like=True, tag="data"):
+class DataResponse(Struct, frozen=True, array_like=True, tag="data"):
     """Bytes of a tensor from `offset` on; fewer than asked for at its end (`total`)."""
 
     id: int
@@ -541,14 +543,14 @@ class DataAnswer(Struct, frozen=True, array_like=True, tag="data"):
     help: str = ""
 
 
-class LookAnswer(Struct, frozen=True, array_like=True, tag="look"):
+class SnapshotResponse(Struct, frozen=True, array_like=True, tag="look"):
     id: int
     host: str
-    looks: tuple[Look, ...]
+    snapshots: tuple[Snapshot, ...]
     monotonic_ns: int = 0
 
 
-class Refusal(Struct, frozen=True, array_like=True, tag="refusal"):
+class Error(Struct, frozen=True, array_like=True, tag="refusal"):
     """The agent will not, or cannot; `text` is a sentence for the user.
 
     `reason` is one of "" (unknown), "permission", "busy", "gone", "failed", "words".
@@ -559,12 +561,18 @@ class Refusal(Struct, frozen=True, array_like=True, tag="refusal"):
     reason: str = ""
 
 
-Answer = (
-    StateAnswer | LookAnswer | TimeAnswer | HistoryAnswer | TensorsAnswer | DataAnswer | Refusal
+Response = (
+    StateResponse
+    | SnapshotResponse
+    | TimeResponse
+    | HistoryResponse
+    | TensorsResponse
+    | DataResponse
+    | Error
 )
 
 
-class Box(Struct, frozen=True, array_like=True):
+class BlackBox(Struct, frozen=True, array_like=True):
     """The black box: what an agent writes down of one job's ranks on its host.
 
     `before` is everything as of the last tick before the first bad death, None when there
@@ -579,8 +587,8 @@ class Box(Struct, frozen=True, array_like=True):
     wall_ns: int
     before: Update | None
     after: Update
-    looks: tuple[LookAnswer, ...] = ()
-    histories: tuple[HistoryAnswer, ...] = ()
+    snapshots: tuple[SnapshotResponse, ...] = ()
+    histories: tuple[HistoryResponse, ...] = ()
     complete: bool = False
     version: str = ""
 
@@ -594,16 +602,16 @@ class WireError(Exception):
 
 _encoder = msgspec.msgpack.Encoder()
 _updates = msgspec.msgpack.Decoder(Update)
-_asks: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)
-_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
-_boxes = msgspec.msgpack.Decoder(Box)
+_asks: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_answers: msgspec.msgpack.Decoder[Response] = msgspec.msgpack.Decoder(Response)
+_boxes = msgspec.msgpack.Decoder(BlackBox)
 
 
-def encode(message: Update | Ask | Answer | Box) -> bytes:
+def encode(message: Update | Request | Response | BlackBox) -> bytes:
     return _encoder.encode(message)
 
 
-def packed(message: Update | Ask | Answer) -> bytes:
+def packed(message: Update | Request | Response) -> bytes:
     """A message as it is sent: one frame."""
     return PROTOCOL + _encoder.encode(message)
 
@@ -620,17 +628,17 @@ def decode_update(data: bytes) -> Update:
     return _decode(_updates, data)
 
 
-def decode_ask(data: bytes) -> Ask:
+def decode_request(data: bytes) -> Request:
     """Raises `WireError` for anything that is no request."""
     return _decode(_asks, data)
 
 
-def decode_answer(data: bytes) -> Answer:
+def decode_response(data: bytes) -> Response:
     """Raises `WireError` for anything that is no answer."""
     return _decode(_answers, data)
 
 
-def decode_box(data: bytes) -> Box:
+def decode_box(data: bytes) -> BlackBox:
     """Raises `WireError` for anything that is no black box; its file bounds the size."""
     try:
         return _boxes.decode(data)

@@ -87,24 +87,24 @@ class Operator:
         socket.curve_serverkey = self.server
         return socket
 
-    def ask(self, question: wire.Ask) -> wire.Answer:
+    def ask(self, question: wire.Request) -> wire.Response:
         self.dealer.send(wire.packed(question))
         while True:
-            answer = wire.decode_answer(wire.unpacked(self.dealer.recv()))
+            answer = wire.decode_response(wire.unpacked(self.dealer.recv()))
             if answer.id == question.id:
                 return answer
 
     def state(self) -> wire.Update:
         self.asked += 1
-        answer = self.ask(wire.AskState(self.asked))
-        assert isinstance(answer, wire.StateAnswer)
+        answer = self.ask(wire.StateRequest(self.asked))
+        assert isinstance(answer, wire.StateResponse)
         return answer.update
 
-    def look(self, *ranks: int, **more: Any) -> tuple[wire.Look, ...]:
+    def look(self, *ranks: int, **more: Any) -> tuple[wire.Snapshot, ...]:
         self.asked += 1
-        answer = self.ask(wire.AskLook(self.asked, ranks, **more))
-        assert isinstance(answer, wire.LookAnswer), answer
-        return answer.looks
+        answer = self.ask(wire.SnapshotRequest(self.asked, ranks, **more))
+        assert isinstance(answer, wire.SnapshotResponse), answer
+        return answer.snapshots
 
     def update(self) -> wire.Update:
         frame = self.subscriber.recv()
@@ -117,8 +117,8 @@ class Operator:
             yield from (rank for rank in self.update().ranks if rank.key == key)
         pytest.fail("the awaited update did not come")
 
-    def ending(self, key: int) -> wire.Ending:
-        return next(rank.ending for rank in self.rank_updates(key) if rank.ending is not None)
+    def ending(self, key: int) -> wire.ExitInfo:
+        return next(rank.exit_info for rank in self.rank_updates(key) if rank.exit_info is not None)
 
     def close(self) -> None:
         self.context.destroy(linger=0)

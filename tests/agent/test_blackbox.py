@@ -58,14 +58,14 @@ def record(host: Host, tmp_path: Path) -> Path:
     return folder
 
 
-def box(record: Path, like: str = "*.box") -> wire.Box | None:
+def box(record: Path, like: str = "*.box") -> wire.BlackBox | None:
     found = list(record.glob(like))
     assert len(found) <= 1, found
     return wire.decode_box(archive.read(found[0], BOX_KIND)) if found else None
 
 
-def complete(record: Path, like: str = "*.box") -> wire.Box:
-    def there() -> wire.Box | None:
+def complete(record: Path, like: str = "*.box") -> wire.BlackBox:
+    def there() -> wire.BlackBox | None:
         found = box(record, like)
         return found if found is not None and found.complete else None
 
@@ -125,29 +125,29 @@ def test_the_first_bad_death_is_written_down_at_once(host: Host, record: Path) -
     before, after = ranks(found.before), ranks(found.after)
     assert set(before) == set(after) == {0, 1, 2}
     assert [op.number for op in before[1].pending or ()] == [2]
-    assert before[1].ending is None
-    ending = after[1].ending
+    assert before[1].exit_info is None
+    ending = after[1].exit_info
     assert ending is not None
     assert (ending.signal, ending.clean) == (signal.SIGKILL, False)
-    assert after[0].ending is None
+    assert after[0].exit_info is None
     told = {history.key: history.history for history in found.histories}
     assert [(row.number, row.took_ns > 0) for row in told[after[1].key].rows] == [
         (1, True),
         (2, False),
     ]
 
-    def looked() -> wire.Box | None:
+    def looked() -> wire.BlackBox | None:
         again = box(record)
-        return again if again is not None and again.looks else None
+        return again if again is not None and again.snapshots else None
 
     seen = until(looked, "the stacks of those that live")
     assert {history.key for history in seen.histories} == {rank.key for rank in after.values()}
-    assert {look.key for look in seen.looks[0].looks} == {after[0].key, after[2].key}
-    assert all(look.dumps[0].threads for look in seen.looks[0].looks)
+    assert {look.key for look in seen.snapshots[0].snapshots} == {after[0].key, after[2].key}
+    assert all(look.dumps[0].threads for look in seen.snapshots[0].snapshots)
     for rank in (first, third):
         rank.process.send_signal(signal.SIGTERM)
     last = ranks(complete(record).after)
-    endings = [rank.ending.signal for rank in last.values() if rank.ending is not None]
+    endings = [rank.exit_info.signal for rank in last.values() if rank.exit_info is not None]
     assert sorted(endings, key=str) == sorted([signal.SIGKILL, *[signal.SIGTERM] * 2], key=str)
     until(lambda: free(host), "nothing is under way any more")
 
@@ -165,7 +165,7 @@ def test_a_job_that_hung_and_was_ended_as_a_whole_still_tells_where(
         rank.process.send_signal(signal.SIGTERM)
     found = complete(record)
     keys = {rank: told.key for rank, told in ranks(found.after).items()}
-    seen = [look for answer in found.looks for look in answer.looks if look.key == keys[0]]
+    seen = [look for answer in found.snapshots for look in answer.snapshots if look.key == keys[0]]
     assert len(seen) >= 2
     assert seen[1].at_ns - seen[0].at_ns > 0.25 * S
     look = seen[1]
@@ -187,7 +187,7 @@ def test_a_clean_end_leaves_no_box(host: Host, record: Path, order: str) -> None
 def test_an_exit_status_is_a_bad_end(host: Host, record: Path) -> None:
     (rank,), _ = waiting(host, 1)
     rank.order("exit 3")
-    ending = ranks(complete(record).after)[0].ending
+    ending = ranks(complete(record).after)[0].exit_info
     assert ending is not None
     assert ending.exit_code == 3
 
@@ -197,7 +197,7 @@ def test_jobs_nobody_records_are_left_alone(host: Host, tmp_path: Path) -> None:
     assert free(host)
     rank.kill()
     operator = host.operators[-1]
-    until(lambda: operator.state().ranks[0].ending, "the death is told")
+    until(lambda: operator.state().ranks[0].exit_info, "the death is told")
     assert not lock_file(host.folder).exists()
 
 
@@ -342,17 +342,17 @@ def test_a_job_that_moves_is_not_looked_at() -> None:
 def test_last_looks_are_few_and_bounded() -> None:
     looks = LastLooks("node0")
     for at in range(10):
-        looks.add("standstill", [wire.Look(1, at)], at)
-        looks.add("asked", [wire.Look(1, at)], at)
+        looks.add("standstill", [wire.Snapshot(1, at)], at)
+        looks.add("asked", [wire.Snapshot(1, at)], at)
     assert len(looks.told()) == KEPT["standstill"] + KEPT["asked"]
-    big = wire.Look(1, 11, dumps=(wire.Dump(1, help="x" * (MAX_BYTES // 2)),))
+    big = wire.Snapshot(1, 11, dumps=(wire.StackDump(1, help="x" * (MAX_BYTES // 2)),))
     for at in range(3):
         looks.add("death", [big], 20 + at)
     assert len(looks.told()) == 1
-    looks.add("death", [wire.Look(1, 1, dumps=(wire.Dump(1, help="x" * MAX_BYTES),))], 30)
+    looks.add("death", [wire.Snapshot(1, 1, dumps=(wire.StackDump(1, help="x" * MAX_BYTES),))], 30)
     assert looks.told() == ()
     looks.add("death", [], 31)
-    looks.add("death", [wire.Look(1, 32)], 32)
+    looks.add("death", [wire.Snapshot(1, 32)], 32)
     looks.forget(33)
     assert looks.told() == ()
 
@@ -368,11 +368,11 @@ def test_a_job_that_stands_still_is_told_by_an_agent_that_must_leave_first(
     agent.terminate()
     found = until(lambda: box(record), "a box", 1.5)
     assert (found.complete, found.before) == (False, None)
-    assert found.looks
+    assert found.snapshots
     host.ranks[0].kill()
     last = complete(record)
-    assert ranks(last.before)[0].ending is None
-    ending = ranks(last.after)[0].ending
+    assert ranks(last.before)[0].exit_info is None
+    ending = ranks(last.after)[0].exit_info
     assert ending is not None
     assert ending.signal == signal.SIGKILL
     assert agent.wait(5) == 0

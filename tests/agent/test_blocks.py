@@ -40,9 +40,9 @@ class Teller:
         self.maker.usual()
         self.ring = Ring(self.maker.path)
         self.blocks = Blocks(RingView(self.ring))
-        self.heard: list[wire.Blocks] = []
+        self.heard: list[wire.BlockSums] = []
 
-    def tick(self, after_ns: int = 0) -> tuple[wire.Blocks, ...]:
+    def tick(self, after_ns: int = 0) -> tuple[wire.BlockSums, ...]:
         self.ring.refresh()
         told = self.blocks.fresh(time.monotonic_ns() + after_ns)
         self.heard += told
@@ -63,7 +63,7 @@ def teller(tmp_path: Path) -> Teller:
     return Teller(tmp_path)
 
 
-def parts(told: Sequence[wire.Blocks], group: int = 1) -> Parts:
+def parts(told: Sequence[wire.BlockSums], group: int = 1) -> Parts:
     """Sums by first op and size."""
     found: Parts = {}
     for one in told:
@@ -73,12 +73,12 @@ def parts(told: Sequence[wire.Blocks], group: int = 1) -> Parts:
     return found
 
 
-def covered(told: Sequence[wire.Blocks], group: int = 1) -> Iterator[int]:
+def covered(told: Sequence[wire.BlockSums], group: int = 1) -> Iterator[int]:
     for first, size in parts(told, group):
         yield from range(first, first + size)
 
 
-def total(told: Sequence[wire.Blocks], last: int) -> int:
+def total(told: Sequence[wire.BlockSums], last: int) -> int:
     """The sum over ops 1 to `last`, whatever blocks it was told in."""
     assert sorted(covered(told)) == list(range(1, last + 1))
     return sum(parts(told).values()) % MODULUS
@@ -368,7 +368,7 @@ def test_no_block_of_a_writer_that_laps_is_wrong(tmp_path: Path) -> None:
     ring = Ring(Path(process.stdout.readline().strip()))
     view = RingView(ring)
     blocks = Blocks(view)
-    told: list[wire.Blocks] = []
+    told: list[wire.BlockSums] = []
     while process.poll() is None:
         ring.refresh()
         told += blocks.fresh(time.monotonic_ns())

@@ -83,7 +83,7 @@ def order(process: subprocess.Popen[str], text: str) -> str:
 def shown(operator: Operator) -> set[int]:
     """The pids of the ranks that are said to live."""
     ranks = operator.state().ranks
-    return {r.identity.pid for r in ranks if r.identity is not None and r.ending is None}
+    return {r.identity.pid for r in ranks if r.identity is not None and r.exit_info is None}
 
 
 def its_rank(operator: Operator) -> int:
@@ -171,13 +171,13 @@ def test_an_agent_that_is_killed_is_followed_by_another_that_finds_all(
     def told() -> dict[int, wire.RankUpdate] | None:
         ranks = operator.state().ranks
         found = {rank.identity.pid: rank for rank in ranks if rank.identity is not None}
-        return found if pids <= set(found) and found[dies.pid].ending is not None else None
+        return found if pids <= set(found) and found[dies.pid].exit_info is not None else None
 
     ranks = until(told, "it tells of both ranks")
-    ending = ranks[dies.pid].ending
+    ending = ranks[dies.pid].exit_info
     assert ending is not None
     assert (ending.clean, ending.exit_code, ending.signal) == (False, None, None)
-    assert ranks[lives.pid].ending is None
+    assert ranks[lives.pid].exit_info is None
 
 
 def litter(host: Host) -> None:

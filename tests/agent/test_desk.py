@@ -48,17 +48,17 @@ def users(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Users:
 def may_act(operator: Operator, *, read_only: bool = False) -> bool:
     """What the agent says of itself, checked against what it does."""
     operator.asked += 1
-    answer = operator.ask(wire.AskState(operator.asked, read_only))
-    assert isinstance(answer, wire.StateAnswer), answer
-    for act in (wire.AskTensors(-1, 1), wire.AskData(-2, 1, 1, 0, 0, 10)):
+    answer = operator.ask(wire.StateRequest(operator.asked, read_only))
+    assert isinstance(answer, wire.StateResponse), answer
+    for act in (wire.TensorsRequest(-1, 1), wire.DataRequest(-2, 1, 1, 0, 0, 10)):
         refused = refusal(operator, act)
         assert (refused is None or refused.reason != "permission") == answer.may_act, refused
     return answer.may_act
 
 
-def refusal(operator: Operator, ask: wire.Ask) -> wire.Refusal | None:
+def refusal(operator: Operator, ask: wire.Request) -> wire.Error | None:
     answer = operator.ask(ask)
-    return answer if isinstance(answer, wire.Refusal) else None
+    return answer if isinstance(answer, wire.Error) else None
 
 
 def shut_out(operator: Operator) -> bool:
@@ -81,9 +81,9 @@ def test_the_owner_acts_a_reader_reads_and_a_stranger_stays_outside(users: Users
     assert reader.state().ranks[0].identity == known[0].identity
     assert not may_act(reader)
     assert reader.look(known[0].key)[0].processes[0].pid == rank.pid
-    assert isinstance(reader.ask(wire.AskTime(50)), wire.TimeAnswer)
-    assert isinstance(reader.ask(wire.AskHistory(51, known[0].key)), wire.HistoryAnswer)
-    said = refusal(reader, wire.AskTensors(52, known[0].key))
+    assert isinstance(reader.ask(wire.TimeRequest(50)), wire.TimeResponse)
+    assert isinstance(reader.ask(wire.HistoryRequest(51, known[0].key)), wire.HistoryResponse)
+    said = refusal(reader, wire.TensorsRequest(52, known[0].key))
     assert said is not None
     assert said.id == 52
     assert f"`frtop key admit {users.colleague.shown}`" in said.text
@@ -109,10 +109,10 @@ def test_who_is_removed_is_refused_at_the_next_request(users: Users) -> None:
     assert may_act(colleague)
     editing.remove(users.owner, users.colleague.public)
     for ask in (
-        wire.AskState(60),
-        wire.AskTime(61),
-        wire.AskLook(62, (1,)),
-        wire.AskTensors(63, 1),
+        wire.StateRequest(60),
+        wire.TimeRequest(61),
+        wire.SnapshotRequest(62, (1,)),
+        wire.TensorsRequest(63, 1),
     ):
         said = refusal(colleague, ask)
         assert said is not None
@@ -131,15 +131,15 @@ def test_a_reader_on_many_connections_does_not_shut_the_owner_out(users: Users) 
     greedy = [users.operator(card, users.colleague) for _ in range(12)]
     for one in greedy:
         one.state()
-    look = wire.packed(wire.AskLook(90, (known[0].key,)))
+    look = wire.packed(wire.SnapshotRequest(90, (known[0].key,)))
     flood = 12  # a few may be answered before the next ones arrive
     for _ in range(flood):
         for one in greedy:
             one.dealer.send(look)
-    answer = owner.ask(wire.AskHistory(91, known[0].key))
-    assert isinstance(answer, wire.HistoryAnswer), answer
-    answers = [wire.decode_answer(wire.unpacked(one.dealer.recv())) for one in greedy * flood]
-    refused = [one for one in answers if isinstance(one, wire.Refusal)]
+    answer = owner.ask(wire.HistoryRequest(91, known[0].key))
+    assert isinstance(answer, wire.HistoryResponse), answer
+    answers = [wire.decode_response(wire.unpacked(one.dealer.recv())) for one in greedy * flood]
+    refused = [one for one in answers if isinstance(one, wire.Error)]
     assert {one.reason for one in refused} == {"busy"}
 
 
@@ -153,7 +153,7 @@ def test_a_read_only_agent_lets_nobody_act(users: Users, how: str) -> None:
     for pair in (users.owner, users.colleague):
         operator = users.operator(card, pair)
         assert not may_act(operator)
-        said = refusal(operator, wire.AskTensors(70, 1))
+        said = refusal(operator, wire.TensorsRequest(70, 1))
         assert said is not None
         assert "FRTOP_READ_ONLY" in said.text
 
@@ -214,7 +214,7 @@ def test_a_broken_list_lets_nobody_in_and_is_said_on_the_screen(users: Users) ->
 
     listed.write_text(f"{users.stranger.shown} read\n")
     assert not may_act(users.operator(card, users.stranger))
-    assert refusal(colleague, wire.AskState(80)) is not None
+    assert refusal(colleague, wire.StateRequest(80)) is not None
     (note,) = owner.state().notes
     assert "in order again" in note
     told = until(lambda: owner.update().notes, "updates tell the notes too")

@@ -79,7 +79,7 @@ def test_a_stranger_gets_no_answer_and_no_update(host: Host) -> None:
             if kind == zmq.SUB:
                 one.subscribe(b"")
             else:
-                one.send(wire.packed(wire.AskState(1)))
+                one.send(wire.packed(wire.StateRequest(1)))
             with pytest.raises(zmq.Again):
                 one.recv()
             one.close()

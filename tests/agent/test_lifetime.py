@@ -212,7 +212,7 @@ def test_it_leaves_in_order_in_the_middle_of_looks(host: Host) -> None:
     operator = host.operator(host.agent())
     operator.state()
     for number in range(4):
-        ask = wire.AskLook(number, (1, 2, 3), ops=9)
+        ask = wire.SnapshotRequest(number, (1, 2, 3), ops=9)
         operator.dealer.send(wire.packed(ask))
     operator.dealer.recv()
     host.agents[-1].terminate()
@@ -227,7 +227,7 @@ def test_a_flood_of_questions_does_not_stop_the_updates(host: Host) -> None:
     first = operator.update()
     end = time.monotonic() + 1.5
     while time.monotonic() < end:
-        operator.dealer.send(wire.packed(wire.AskState(1)))
+        operator.dealer.send(wire.packed(wire.StateRequest(1)))
     second = operator.update()
     assert second.number == first.number + 1
     assert second.monotonic_ns - first.monotonic_ns < 1e9

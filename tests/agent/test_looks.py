@@ -34,7 +34,7 @@ class Scene:
         }
         self.keys = {doing: pids[rank.pid] for doing, rank in self.ranks.items()}
 
-    def look(self, doing: str, pids: tuple[int, ...] = (), ops: int = 0) -> wire.Look:
+    def look(self, doing: str, pids: tuple[int, ...] = (), ops: int = 0) -> wire.Snapshot:
         (look,) = self.operator.look(self.keys[doing], pids=pids, ops=ops)
         return look
 
@@ -56,7 +56,7 @@ def test_a_read_that_does_not_return_shows_call_and_path(scene: Scene) -> None:
     assert (main.syscall, main.file, main.state) == ("read", str(scene.fifo), "S")
     assert main.wchan
     assert [op.number for op in look.ops] == [1]
-    assert look.present is not None
+    assert look.status is not None
     stack = next(t for t in look.dumps[0].threads if t.name == "MainThread")
     assert stack.frames[0].function == "read_for_ever"
     assert stack.frames[0].source == "os.read(descriptor, 1)"
@@ -111,8 +111,8 @@ def test_a_look_without_stacks_has_none(scene: Scene) -> None:
 
 
 def test_unknown_ranks_are_refused_with_a_sentence(scene: Scene) -> None:
-    answer = scene.operator.ask(wire.AskLook(9001, (77, 78)))
-    assert isinstance(answer, wire.Refusal)
+    answer = scene.operator.ask(wire.SnapshotRequest(9001, (77, 78)))
+    assert isinstance(answer, wire.Error)
     assert "no such rank" in answer.text
 
 
@@ -127,7 +127,9 @@ def test_a_dead_rank_is_gone_but_its_ops_remain(scene: Scene) -> None:
     scene.keys["dead"] = until(key, "the new rank is adopted")
     scene.host.ranks[-1].kill()
     dead = scene.keys["dead"]
-    until(lambda: [r for r in scene.operator.state().ranks if r.key == dead and r.ending], "death")
+    until(
+        lambda: [r for r in scene.operator.state().ranks if r.key == dead and r.exit_info], "death"
+    )
     look = scene.look("dead", ops=4)
     assert look.processes == ()
     assert look.dumps[0].error == "gone"
@@ -137,10 +139,10 @@ def test_a_dead_rank_is_gone_but_its_ops_remain(scene: Scene) -> None:
 
 def test_more_looks_than_allowed_at_once_are_refused(scene: Scene) -> None:
     for number in range(12):
-        ask = wire.AskLook(5000 + number, tuple(scene.keys.values()))
+        ask = wire.SnapshotRequest(5000 + number, tuple(scene.keys.values()))
         scene.operator.dealer.send(wire.packed(ask))
-    answers = [wire.decode_answer(wire.unpacked(scene.operator.dealer.recv())) for _ in range(12)]
-    refused = [answer for answer in answers if isinstance(answer, wire.Refusal)]
+    answers = [wire.decode_response(wire.unpacked(scene.operator.dealer.recv())) for _ in range(12)]
+    refused = [answer for answer in answers if isinstance(answer, wire.Error)]
     assert refused
     assert len(refused) < 12
     assert "busy" in refused[0].text

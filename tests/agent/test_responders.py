@@ -25,24 +25,24 @@ from frtop_probe.ring.layout import Cell, State
 from frtop_probe.ring.reader import Ring
 from recorder.told import Told, told, until
 
-Asked = wire.TensorsAnswer | wire.DataAnswer
+Asked = wire.TensorsResponse | wire.DataResponse
 
 
-def tensors(rank: Rank, sequence: int = 0) -> wire.TensorsAnswer:
+def tensors(rank: Rank, sequence: int = 0) -> wire.TensorsResponse:
     """Asked with a clock beside it, and a look at what is left open."""
     open_before = os.listdir("/proc/self/fd")  # noqa: PTH208
     begin = time.monotonic()
-    answer = asyncio.run(responders.tensors("here", rank, wire.AskTensors(5, 1, sequence)))
+    answer = asyncio.run(responders.tensors("here", rank, wire.TensorsRequest(5, 1, sequence)))
     assert time.monotonic() - begin < 2
     assert len(os.listdir("/proc/self/fd")) == len(open_before)  # noqa: PTH208
     assert (answer.id, answer.host, answer.key) == (5, "here", rank.key)
     assert bool(answer.error) == bool(answer.help)
-    assert wire.decode_answer(wire.encode(answer)) == answer
+    assert wire.decode_response(wire.encode(answer)) == answer
     return answer
 
 
-def data(rank: Rank, sequence: int, index: int, offset: int, size: int) -> wire.DataAnswer:
-    ask = wire.AskData(6, 1, sequence, index, offset, size)
+def data(rank: Rank, sequence: int, index: int, offset: int, size: int) -> wire.DataResponse:
+    ask = wire.DataRequest(6, 1, sequence, index, offset, size)
     answer = asyncio.run(responders.data(rank, ask))
     assert (answer.id, answer.sequence, answer.index, answer.offset) == (6, sequence, index, offset)
     return answer

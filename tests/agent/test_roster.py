@@ -72,18 +72,18 @@ async def test_what_is_told_adds_up_to_the_state(tmp_path: Path, sleeper: Sleepe
     ring.usual()
     ring.group(2, name="late")
     clock = Clock(tmp_path)
-    fronts: dict[int, wire.Front] = {}
+    fronts: dict[int, wire.GroupProgress] = {}
     pending: tuple[wire.Op, ...] = ()
     for step in range(12):
         if step % 3 == 0:
             ring.op(1, done=step % 2 == 0)
             ring.op(2, done=True)
         for update in clock.tick():
-            fronts |= {front.group: front for front in update.fronts}
+            fronts |= {front.group: front for front in update.group_progress}
             pending = update.pending if update.pending is not None else pending
     (rank,) = clock.roster.ranks.values()
     full = rank.full()
-    assert {front.group: front for front in full.fronts} == fronts
+    assert {front.group: front for front in full.group_progress} == fronts
     assert full.pending == pending
     assert [op.number for op in pending] == [2, 4]
     assert {group.id for group in full.groups} == {1, 2}
@@ -159,7 +159,9 @@ async def test_the_last_op_is_known_though_the_history_has_lost_it(
     clock = Clock(tmp_path)
     clock.tick()
     clock.tick()
-    lost = next(front.last for front in clock.roster.ranks[1].full().fronts if front.group == 2)
+    lost = next(
+        front.last for front in clock.roster.ranks[1].full().group_progress if front.group == 2
+    )
     assert lost is not None
     assert lost.signature is not None
     assert (lost.number, lost.signature.kind, lost.pending) == (1, "all_reduce", False)
@@ -179,7 +181,7 @@ async def test_a_send_that_the_history_has_lost_is_not_told_as_a_collective(
     layout.GROUP_ROW.pack_into(ring.map, at, *row)
     ring.cells[Cell.HEAD] = ring.sequence + layout.SMALL.slots
     clock = Clock(tmp_path)
-    fronts = [front for _ in range(2) for update in clock.tick() for front in update.fronts]
+    fronts = [front for _ in range(2) for update in clock.tick() for front in update.group_progress]
     last = fronts[-1].last
     assert last is not None
     assert (last.p2p, last.number) == (True, 5)
@@ -193,9 +195,13 @@ async def test_an_exception_is_told(tmp_path: Path, sleeper: Sleeper) -> None:
         ring.side(Side.EXCEPTION, number, {**entry, "at_ns": 5, "frames": [frame]})
     ring.side(Side.NOTE, 1, "loading")
     (update,) = Clock(tmp_path).tick()
-    assert update.raised is not None
-    assert (update.raised.kind, update.raised.main, update.raised.at_ns) == ("ValueError", True, 5)
-    assert update.raised.frames == (wire.TraceFrame(*frame),)  # type: ignore[arg-type]
+    assert update.exception is not None
+    assert (update.exception.kind, update.exception.main, update.exception.at_ns) == (
+        "ValueError",
+        True,
+        5,
+    )
+    assert update.exception.frames == (wire.TraceFrame(*frame),)  # type: ignore[arg-type]
     assert update.notes == ("loading",)
 
 
@@ -210,14 +216,14 @@ async def test_deaths_are_found_by_looking_where_there_are_no_pidfds(
     process = sleeper()
     RingMaker(tmp_path, pid=process.pid)
     clock = Clock(tmp_path)
-    assert clock.tick()[0].ending is None
+    assert clock.tick()[0].exit_info is None
     process.kill()
     while endings.lives(process.pid, clock.roster.ranks[1].ring.birth.start_ticks):
         pass
     counter.write_text(f"oom_kill {5 + oom}\n")
     (update,) = clock.tick()
-    assert update.ending is not None
-    assert (update.ending.signal, update.ending.oom_kills) == (9, oom)
+    assert update.exit_info is not None
+    assert (update.exit_info.signal, update.exit_info.oom_kills) == (9, oom)
     assert clock.tick() == ()
 
 
@@ -307,7 +313,7 @@ async def test_an_agent_without_descriptors_calls_nobody_dead(
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert lives
     (update,) = clock.tick()
-    assert update.ending is None
+    assert update.exit_info is None
     assert clock.roster.busy
     clock.roster.clear()
 
@@ -319,6 +325,6 @@ def test_times_that_make_no_sense_can_be_told(tmp_path: Path) -> None:
     at = maker._slot(maker.sequence)
     maker.map[at + 8 : at + 24] = (-(2**63)).to_bytes(8, sys.byteorder, signed=True) * 2
     ring = Ring(maker.path)
-    told = wire.HistoryAnswer(1, "h", 1, history_now(RingView(ring)))
+    told = wire.HistoryResponse(1, "h", 1, history_now(RingView(ring)))
     ring.close()
-    assert wire.decode_answer(wire.encode(told)) == told
+    assert wire.decode_response(wire.encode(told)) == told

@@ -49,8 +49,10 @@ def test_a_rank_that_starts_later_is_told_whole(host: Host) -> None:
 def test_the_last_op_is_told_once_its_group_is_quiet(host: Host) -> None:
     host.rank("wait")
     operator = host.operator(host.agent())
-    fronts = [front for _ in range(5) for rank in operator.update().ranks for front in rank.fronts]
-    last = operator.state().ranks[0].fronts[0].last
+    fronts = [
+        front for _ in range(5) for rank in operator.update().ranks for front in rank.group_progress
+    ]
+    last = operator.state().ranks[0].group_progress[0].last
     assert last is not None
     assert last.signature is not None
     assert (last.number, last.signature.kind, last.signature.reduce) == (1, "all_reduce", "sum")
@@ -74,14 +76,14 @@ def test_an_op_that_stays_pending_is_told_once(host: Host) -> None:
 @pytest.mark.parametrize(
     ("order", "ending"),
     [
-        ("exit 3", wire.Ending(0, exit_code=3)),
-        ("kill 9", wire.Ending(0, signal=9)),
-        ("kill 6", wire.Ending(0, signal=6)),
-        ("stop", wire.Ending(0, exit_code=0, clean=True)),
-        ("exit 0", wire.Ending(0, exit_code=0)),
+        ("exit 3", wire.ExitInfo(0, exit_code=3)),
+        ("kill 9", wire.ExitInfo(0, signal=9)),
+        ("kill 6", wire.ExitInfo(0, signal=6)),
+        ("stop", wire.ExitInfo(0, exit_code=0, clean=True)),
+        ("exit 0", wire.ExitInfo(0, exit_code=0)),
     ],
 )
-def test_how_a_rank_ended_is_seen(host: Host, order: str, ending: wire.Ending) -> None:
+def test_how_a_rank_ended_is_seen(host: Host, order: str, ending: wire.ExitInfo) -> None:
     rank = host.rank("wait")
     operator = host.operator(host.agent())
     operator.state()
@@ -91,7 +93,7 @@ def test_how_a_rank_ended_is_seen(host: Host, order: str, ending: wire.Ending) -
     assert msgspec.structs.replace(seen, at_ns=0) == ending
     assert abs(seen.at_ns - before) < 5e9
     state = operator.state().ranks[0]
-    assert state.ending == seen
+    assert state.exit_info == seen
     assert state.process is None
 
 
@@ -108,7 +110,7 @@ def test_a_ring_of_a_dead_process_is_shown_as_ended(host: Host) -> None:
     rank = host.rank("wait")
     rank.kill()
     state = host.operator(host.agent()).state()
-    ending = state.ranks[0].ending
+    ending = state.ranks[0].exit_info
     assert ending is not None
     assert (ending.exit_code, ending.signal, ending.clean) == (None, None, False)
 
@@ -119,13 +121,13 @@ def test_the_last_ops_of_a_rank_that_died_before_it_was_found_are_told(host: Hos
     assert rank.line() == "done"
     rank.kill()
     (told,) = host.operator(host.agent()).state().ranks
-    assert told.ending is not None
+    assert told.exit_info is not None
     assert told.pending is not None
     assert [op.number for op in told.pending] == [2]
-    last = told.fronts[0].last
+    last = told.group_progress[0].last
     assert last is not None
     assert (last.number, last.pending) == (2, True)
-    assert told.ending.at_ns >= last.issued_ns
+    assert told.exit_info.at_ns >= last.issued_ns
 
 
 def test_the_last_op_of_a_rank_that_dies_of_it_is_told(host: Host) -> None:
@@ -137,7 +139,7 @@ def test_the_last_op_of_a_rank_that_dies_of_it_is_told(host: Host) -> None:
     rank.kill()
     operator.ending(1)
     (told,) = operator.state().ranks
-    last = told.fronts[0].last
+    last = told.group_progress[0].last
     assert last is not None
     assert (last.number, last.pending) == (2, True)
     assert told.pending is not None
@@ -147,7 +149,7 @@ def test_the_last_op_of_a_rank_that_dies_of_it_is_told(host: Host) -> None:
 def test_a_pid_that_was_given_away_is_no_living_rank(host: Host) -> None:
     RingMaker(host.folder, start_ticks=1)
     ranks = host.operator(host.agent()).state().ranks
-    assert [rank.ending is not None for rank in ranks] == [True]
+    assert [rank.exit_info is not None for rank in ranks] == [True]
 
 
 def test_only_rings_of_this_namespace_and_boot_are_adopted(host: Host) -> None:
@@ -229,7 +231,7 @@ def test_nonsense_from_a_friend_does_not_end_the_agent(busy_agent: Host) -> None
     card = announcement.read(busy_agent.folder)
     assert card is not None
     operator = busy_agent.operator(card)
-    known = wire.packed(wire.AskLook(1, (1,), ops=3))
+    known = wire.packed(wire.SnapshotRequest(1, (1,), ops=3))
     frames = st.one_of(
         st.just(wire.PROTOCOL),
         st.binary(max_size=200),
@@ -261,6 +263,6 @@ def test_a_request_that_is_not_understood_is_answered_with_a_sentence(busy_agent
     assert card is not None
     operator = busy_agent.operator(card)
     operator.dealer.send(wire.PROTOCOL + b"\x93\xa4what\x01\x02")
-    answer = wire.decode_answer(wire.unpacked(operator.dealer.recv()))
-    assert isinstance(answer, wire.Refusal)
+    answer = wire.decode_response(wire.unpacked(operator.dealer.recv()))
+    assert isinstance(answer, wire.Error)
     assert "version" in answer.text

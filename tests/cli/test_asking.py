@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import tensors as tensors_command
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.naming import default_path, unused
-from frtop_tui.job.model import Frame, Writing
+from frtop_tui.job.model import Writing
 from frtop_tui.sources.base import Source
 from frtop_tui.sources.scripted import ScriptedSource
 from screens.scenes import WALL, connecting, hung, no_agent
@@ -25,7 +26,7 @@ GRADIENT = wire.TensorSummary(
     "input", "float32", (4, 1024), "cpu", 16384, 4096, 4096, -1.5, 2.5, 0.25, 64.0, 3, 1,
     ("0.5", "nan", "-1.5"), "9a3f01c2",
 )  # fmt: skip
-ANSWER = wire.TensorsAnswer(
+ANSWER = wire.TensorsResponse(
     1, "node0", 0, 5, (wire.OpTensors(30_000, (GRADIENT,)), wire.OpTensors(30_001, (), "freed"))
 )
 
@@ -34,7 +35,7 @@ class Answering(ScriptedSource):
     """Fulfils wishes at once, in the next frames."""
 
     def __init__(
-        self, frame: Frame, answer: wire.TensorsAnswer = ANSWER, problem: str = ""
+        self, frame: Frame, answer: wire.TensorsResponse = ANSWER, problem: str = ""
     ) -> None:
         super().__init__([frame])
         self._answer = answer
@@ -187,9 +188,9 @@ def test_tensors_as_json(
 
 
 @pytest.mark.parametrize(("source", "wish", "says"), [
-    (Answering(hung(), wire.TensorsAnswer(1, "node0", 0, 5, (), "silent", "rank 0 holds the GIL; "
+    (Answering(hung(), wire.TensorsResponse(1, "node0", 0, 5, (), "silent", "rank 0 holds the GIL; "
                                           "look at its stack")), {}, "holds the GIL\n  next: look"),
-    (Answering(hung(), wire.TensorsAnswer(1, "node0", 0, 5)), {}, "no op pending"),
+    (Answering(hung(), wire.TensorsResponse(1, "node0", 0, 5)), {}, "no op pending"),
     (Answering(hung()), {"op": 7}, "op 7 of rank 0 is not pending\n  next: pending: op 30000"),
     (Answering(replace(hung(), read_only="your key may only read there; ask its owner")), {},
      "may only read there\n  next: ask"),
@@ -240,6 +241,6 @@ def test_saving_of_several_ops_wants_to_know_which(
     live: Callable[[Source], None], tmp_path: Path
 ) -> None:
     ops = (wire.OpTensors(30_000, (GRADIENT,)), wire.OpTensors(30_001, (GRADIENT,)))
-    live(Answering(hung(), wire.TensorsAnswer(1, "node0", 0, 5, ops)))
+    live(Answering(hung(), wire.TensorsResponse(1, "node0", 0, 5, ops)))
     with pytest.raises(UsageError, match=r"--op: op 30000 \(#8812 all_reduce\), op 30001"):
         tensors_command.run(options(save=str(tmp_path / "x")))

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold, unfold
 from frtop_tui.diagnosis.engine import Engine, Judgement
-from frtop_tui.job.model import Frame, Verdict
+from frtop_tui.diagnosis.judged import Frame, Verdict
+from frtop_tui.job.model import ObservedFrame
 from frtop_tui.job.state import JobState
 
 MAIN = 1000  # ident of main threads
@@ -42,7 +43,7 @@ class Actor:
     rank: int
     host: int
     groups: dict[int, wire.Group] = field(default_factory=dict)
-    fronts: dict[int, wire.Front] = field(default_factory=dict)
+    group_progress: dict[int, wire.GroupProgress] = field(default_factory=dict)
     pending: list[wire.Op] = field(default_factory=list)
     ops: int = 0
     beat: float | None = None  # None: goes on
@@ -59,8 +60,8 @@ class Actor:
     child_stacks: dict[int, tuple[wire.TraceFrame, ...]] = field(default_factory=dict)
     child_threads: tuple[wire.ThreadStack, ...] = ()  # of each child, beside its main thread
     dump_error: str = ""
-    raised: wire.Raised | None = None
-    ending: wire.Ending | None = None
+    exception: wire.UncaughtException | None = None
+    exit_info: wire.ExitInfo | None = None
     recent: list[wire.Op] = field(default_factory=list)
     links: tuple[wire.Link, ...] = ()
     pending_more: int = 0
@@ -224,7 +225,7 @@ class Scene:
     ) -> wire.Op:
         actor = self.actors[rank]
         local = self.local(rank, group)
-        front = actor.fronts.get(local)
+        front = actor.group_progress.get(local)
         done, sent = (front.number, front.p2p) if front is not None else (0, 0)
         if p2p:
             sent += 1
@@ -248,7 +249,9 @@ class Scene:
             usual_ns=int(usual_s * SECOND),
             usual_count=usual_count,
         )
-        actor.fronts[local] = wire.Front(local, done, sent, issued, op if told else None)
+        actor.group_progress[local] = wire.GroupProgress(
+            local, done, sent, issued, op if told else None
+        )
         actor.recent.append(op)
         return op
 
@@ -298,7 +301,7 @@ class Scene:
         self, rank: int, kind: str, text: str, *, ago: float = 1.0, at: str = "train.py:51"
     ) -> None:
         actor = self.actors[rank]
-        actor.raised = wire.Raised(
+        actor.exception = wire.UncaughtException(
             kind, text, "MainThread", True, self._ns(actor, ago), (frame(at),)
         )
         self.ends(rank, exit_code=1, ago=ago - 0.05)
@@ -314,7 +317,7 @@ class Scene:
         oom_kills: int = 0,
     ) -> None:
         actor = self.actors[rank]
-        actor.ending = wire.Ending(self._ns(actor, ago), exit_code, signal, clean, oom_kills)
+        actor.exit_info = wire.ExitInfo(self._ns(actor, ago), exit_code, signal, clean, oom_kills)
         actor.pending = [] if clean else actor.pending
 
     def gone(self, *ranks: int) -> None:
@@ -331,9 +334,9 @@ class Scene:
     def _ns(self, actor: Actor, ago: float) -> int:
         return int((self.now - ago + self.skews[actor.host]) * SECOND)
 
-    def _present(self, actor: Actor) -> wire.Present:
+    def _present(self, actor: Actor) -> wire.RankStatus:
         beat = self.now - 0.1 if actor.beat is None else actor.beat
-        return wire.Present(
+        return wire.RankStatus(
             actor.state,
             int((beat + self.skews[actor.host]) * SECOND),
             actor.ops,
@@ -355,14 +358,14 @@ class Scene:
         return wire.RankUpdate(
             key=actor.rank + 1,
             identity=identity,
-            present=self._present(actor),
+            status=self._present(actor),
             groups=tuple(actor.groups.values()),
-            fronts=tuple(actor.fronts.values()),
+            group_progress=tuple(actor.group_progress.values()),
             pending=tuple(actor.pending),
             pending_more=actor.pending_more,
             process=self._process(actor),
-            raised=actor.raised,
-            ending=actor.ending,
+            exception=actor.exception,
+            exit_info=actor.exit_info,
         )
 
     def hear(self) -> None:
@@ -386,23 +389,25 @@ class Scene:
     def now_ns(self) -> int:
         return int(self.now * SECOND)
 
-    def look_of(self, actor: Actor, pids: Sequence[int] = (), *, stacks: bool = True) -> wire.Look:
-        dumps: list[wire.Dump] = []
+    def look_of(
+        self, actor: Actor, pids: Sequence[int] = (), *, stacks: bool = True
+    ) -> wire.Snapshot:
+        dumps: list[wire.StackDump] = []
         if stacks and actor.dump_error:
-            dumps.append(wire.Dump(actor.pid, (), actor.dump_error, "ptrace is refused"))
+            dumps.append(wire.StackDump(actor.pid, (), actor.dump_error, "ptrace is refused"))
         elif stacks:
             thread = wire.ThreadStack(
                 MAIN, actor.pid, "MainThread", actor.active, actor.owns_gil, actor.stack
             )
-            dumps.append(wire.Dump(actor.pid, (thread,)))
+            dumps.append(wire.StackDump(actor.pid, (thread,)))
             for pid in pids:
                 frames = actor.child_stacks.get(pid, ())
                 main = wire.ThreadStack(MAIN, pid, "Main", False, False, frames)
-                dumps.append(wire.Dump(pid, (*actor.child_threads, main)))
-        return wire.Look(
+                dumps.append(wire.StackDump(pid, (*actor.child_threads, main)))
+        return wire.Snapshot(
             key=actor.rank + 1,
             at_ns=self._ns(actor, 0.0),
-            present=self._present(actor),
+            status=self._present(actor),
             processes=(self._process(actor), *actor.children),
             dumps=tuple(dumps),
             ops=tuple(actor.recent),
@@ -416,13 +421,13 @@ class Scene:
         for wanted in judgement.looks:
             actor = self.actors[wanted.key - 1]
             look = self.look_of(actor, wanted.pids, stacks=wanted.stacks)
-            answer = wire.LookAnswer(1, wanted.host, (look,))
+            answer = wire.SnapshotResponse(1, wanted.host, (look,))
             self.state.apply_look(wanted.host, answer, self.now_ns)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
 
-    def frame(self) -> Frame:
+    def frame(self) -> ObservedFrame:
         return self.state.frame(self.now_ns, 0)
 
     def judge(self) -> Judgement:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from diagnosis.scenes import BACKWARD, LOADER, LOCK, Scene, frame, only
 from frtop_probe import wire
 from frtop_tui.diagnosis.absence import stacks_step
+from frtop_tui.diagnosis.judged import Verdict, unjudged
 from frtop_tui.diagnosis.report import exit_status
-from frtop_tui.job.model import Posture, Verdict
+from frtop_tui.job.model import RankState
 
 DATASET = (
     frame("data.py:12", "__getitem__", "return torch.load(self.files[i])"),
@@ -286,7 +287,7 @@ def test_a_server_without_work_holds_the_others_up_and_does_not_hang(
 def test_a_rank_that_gets_nowhere_is_blamed_before_a_server_without_work() -> None:
     scene = absent(asyncio_server)
     scene.actors[3].pending.clear()
-    scene.actors[3].fronts.clear()
+    scene.actors[3].group_progress.clear()
     scene.sleeps(3)
     verdict = only(scene.settle())
     assert verdict.culprits == (3,)
@@ -433,7 +434,7 @@ def test_who_could_run_and_gets_little_is_held_up() -> None:
 
 def test_a_thread_of_it_that_gets_little_counts_as_well() -> None:
     scene = absent(waits_for_lock)
-    found = scene.frame()
+    found = unjudged(scene.frame())
     for step in range(10):
         scene.pass_time(0.5)
         scene.actors[2].threads = (wire.Process(1102, "R", "omp", cpu_ns=step * 10_000_000),)
@@ -452,7 +453,7 @@ def test_a_thread_that_only_happens_to_be_about_to_run_gets_nowhere(
     per_s: int, cpu_ns: int, progress: str
 ) -> None:
     scene = absent(reads_file)
-    found = scene.frame()
+    found = unjudged(scene.frame())
     for step in range(12):
         scene.pass_time(0.5)
         scene.actors[2].threads = (
@@ -467,7 +468,7 @@ def test_a_thread_that_only_happens_to_be_about_to_run_gets_nowhere(
 
 def test_a_helper_that_could_run_is_no_progress_of_the_rank() -> None:
     scene = absent(sleeps)
-    found = scene.frame()
+    found = unjudged(scene.frame())
     for step in range(12):
         scene.pass_time(0.5)
         scene.actors[2].children = [wire.Process(90113, "R", "nice", cpu_ns=step * 10_000_000)]
@@ -478,7 +479,7 @@ def test_a_helper_that_could_run_is_no_progress_of_the_rank() -> None:
 @pytest.mark.parametrize(("mib", "progress"), [(40, "active"), (2, "none")])
 def test_who_maps_a_file_into_memory_makes_progress(mib: int, progress: str) -> None:
     scene = absent(lambda scene: scene.kernel(2, "D"))
-    found = scene.frame()
+    found = unjudged(scene.frame())
     for step in range(12):
         scene.pass_time(0.5)
         scene.actors[2].process = wire.Process(1002, "D", "python", rss=step * mib << 20)
@@ -489,15 +490,15 @@ def test_who_maps_a_file_into_memory_makes_progress(mib: int, progress: str) -> 
 def test_a_look_that_is_newer_than_what_was_told_blames_nobody() -> None:
     scene = absent(reads_file)
     assert only(scene.settle()).why.cause == "file_io"
-    before = dict(scene.actors[2].fronts)
+    before = dict(scene.actors[2].group_progress)
     scene.pass_time(6)  # till it is looked at again
     scene.does([2], "all_reduce", ago=0.1)  # it has come, and sleeps behind that op
-    told, scene.actors[2].fronts = scene.actors[2].fronts, before
+    told, scene.actors[2].group_progress = scene.actors[2].group_progress, before
     scene.sleeps(2)
     scene.judge()  # takes the look
     scene.pass_time(0.2)
     assert scene.judge().frame.verdicts == ()
-    scene.actors[2].fronts = told
+    scene.actors[2].group_progress = told
     for rank in (0, 1, 3):
         scene.actors[rank].pending.clear()
     assert scene.settle(1).verdicts == ()
@@ -517,9 +518,9 @@ def test_who_happens_to_run_in_one_look_only_gets_nowhere() -> None:
     (stopped, "stopped"), (holds_gil, "silent"), (sleeps, "late"), (stuck_worker, "late"),
     (computes, "late"), (reads_file, "late"),
 ])  # fmt: skip
-def test_the_posture_of_the_absent_rank(play: Callable[[Scene], None], posture: Posture) -> None:
+def test_the_posture_of_the_absent_rank(play: Callable[[Scene], None], posture: RankState) -> None:
     found = absent(play).settle()
-    assert {rank: view.posture for rank, view in found.ranks.items()} == {
+    assert {rank: view.state for rank, view in found.ranks.items()} == {
         0: "blocked", 1: "blocked", 2: posture, 3: "blocked",
     }  # fmt: skip
 
@@ -587,9 +588,9 @@ def test_a_refusal_without_a_word_leads_to_what_anybody_may_read() -> None:
     scene = absent(holds_gil_unseen)
     scene.settle(0)
     view = scene.frame().ranks[2]
-    assert view.look is not None
-    dump = wire.Dump(1002, (), "refused")
-    view = replace(view, look=structs.replace(view.look, dumps=(dump,)))
+    assert view.snapshot is not None
+    dump = wire.StackDump(1002, (), "refused")
+    view = replace(view, snapshot=structs.replace(view.snapshot, dumps=(dump,)))
     assert stacks_step(view) == "grep -H . /proc/1002/status /proc/1002/wchan"
 
 
@@ -724,7 +725,7 @@ def test_when_the_rank_comes_the_verdict_goes() -> None:
     found = scene.settle(1)
     assert not found.verdicts
     assert found.health == "healthy"
-    assert {view.posture for view in found.ranks.values()} == {"moving"}
+    assert {view.state for view in found.ranks.values()} == {"moving"}
 
 
 def test_a_later_absence_is_confirmed_anew() -> None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from diagnosis.scenes import BACKWARD, C10D, DATALOADER, LOCK, frame
 from frtop_probe import wire
 from frtop_tui.diagnosis.absence import absence_of
 from frtop_tui.diagnosis.calls import call_of, order_of, path_of
+from frtop_tui.diagnosis.judged import Frame, Verdict
 from frtop_tui.diagnosis.report import exit_status
 from frtop_tui.export.pyspy import frame_of
-from frtop_tui.job.model import Frame, Verdict
 
 SECOND = 1_000_000_000
 TORCH = C10D.removesuffix("/distributed/distributed_c10d.py")
@@ -97,7 +97,7 @@ def test_who_is_elsewhere_while_all_others_are_inside_is_named(stack: Stacks, ca
     assert (verdict.victims, verdict.progress) == ("0-1,3", "unknown")
     assert found.health == "held up"
     assert exit_status(found) == 5
-    assert [view.posture for view in found.ranks.values()] == ["blocked"] * 2 + ["late", "blocked"]
+    assert [view.state for view in found.ranks.values()] == ["blocked"] * 2 + ["late", "blocked"]
     assert any("group" in text for text in verdict.missing)
     assert any("once" in text for text in verdict.missing)
 
@@ -245,13 +245,13 @@ def test_a_meeting_that_asks_its_store_again_and_again_does_not_move() -> None:
 
 def test_stacks_beside_what_a_recorder_dumped_tell_why_a_rank_is_not_there() -> None:
     view = judged({0: REDUCE, 1: SLEEP}).ranks[1]
-    assert view.look is not None
-    look = wire.Look(2, 1, dumps=(wire.Dump(0, view.threads),))
+    assert view.snapshot is not None
+    look = wire.Snapshot(2, 1, dumps=(wire.StackDump(0, view.threads),))
     identity = wire.Identity(0, 0, 1, -1, view.identity.job)
-    dumped = replace(view, identity=identity, look=look)
+    dumped = replace(view, identity=identity, snapshot=look)
     assert dumped.dumped
     assert absence_of(dumped, 1).why.cause == "sleeping"
-    assert absence_of(replace(dumped, look=None), 1).why.cause == "unknown"
+    assert absence_of(replace(dumped, snapshot=None), 1).why.cause == "unknown"
 
 
 # Sends and receives

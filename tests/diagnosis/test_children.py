@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnosis.scenes import SECOND, Scene, frame, only
 from frtop_probe import wire
-from frtop_tui.job.model import Frame
+from frtop_tui.diagnosis.judged import Frame
 
 COMPILER = frame("/venv/lib/python3.11/site-packages/torch/_inductor/codecache.py:9", "result")
 

@@ -47,7 +47,7 @@ def test_an_exception_is_named_and_its_peers_are_victims(kind: str, text: str, a
 def test_an_exception_is_told_before_its_process_has_ended() -> None:
     scene = Scene(4)
     scene.raises(2, "ValueError", "loss is nan")
-    scene.actors[2].ending = None
+    scene.actors[2].exit_info = None
     scene.waits([0, 1, 3], "all_reduce", for_s=0.3)
     verdict = only(scene.judge().frame)
     assert (verdict.kind, verdict.culprits) == ("dead", (2,))
@@ -302,7 +302,7 @@ def test_an_early_exit_while_others_wait(leave: Callable[[Scene], None]) -> None
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("dead", (2,), "exited")
     assert verdict.victims == "0-1,3"
     assert "before all_reduce #8 of default_pg" in verdict.headline
-    assert found.ranks[2].posture == "done"
+    assert found.ranks[2].state == "done"
     assert exit_status(found) == 3
 
 
@@ -357,9 +357,9 @@ def test_an_exception_of_a_thread_ends_nothing() -> None:
     scene = Scene(4)
     scene.raises(2, "ValueError", "in a thread")
     actor = scene.actors[2]
-    assert actor.raised is not None
-    actor.raised = type(actor.raised)("ValueError", "in a thread", "loader", False, 1)
-    actor.ending = None
+    assert actor.exception is not None
+    actor.exception = type(actor.exception)("ValueError", "in a thread", "loader", False, 1)
+    actor.exit_info = None
     scene.at(2, frame("train.py:5"), active=True)
     assert not scene.settle().verdicts
 
@@ -369,7 +369,7 @@ def test_deaths_are_sorted_across_hosts_with_other_clocks() -> None:
     scene.raises(3, "ValueError", "first", ago=3.0)
     scene.raises(0, "ValueError", "second, of another kind", ago=2.5)
     actor = scene.actors[0]
-    assert actor.raised is not None
+    assert actor.exception is not None
     breaks(scene, [1, 2], ago=2.8)
     assert scene.settle().verdicts[0].headline.startswith("ranks 0,3 died: ValueError: first")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from diagnosis.scenes import Scene, only
 from frtop_probe import wire
-from frtop_tui.job.model import Frame
+from frtop_tui.job.model import ObservedFrame
 
 
 def hung() -> Scene:
@@ -67,22 +66,21 @@ def test_a_healthy_job_is_so_since_it_was_first_seen() -> None:
 
 def test_a_frame_without_ranks_passes_through() -> None:
     scene = Scene(4)
-    frame = Frame(1, 2, problem="no agent")
-    assert scene.engine.judge(frame).frame is frame
+    frame = scene.engine.judge(ObservedFrame(1, 2, problem="no agent")).frame
+    assert (frame.now_ns, frame.wall_ns, frame.problem) == (1, 2, "no agent")
 
 
 def test_ranks_are_blocked_since_they_wait_and_late_since_they_are_waited_for() -> None:
     found = hung().settle()
     for rank in range(4):
-        assert (found.now_ns - found.ranks[rank].posture_since_ns) / 1e9 == pytest.approx(14, abs=1)
+        assert (found.now_ns - found.ranks[rank].state_since_ns) / 1e9 == pytest.approx(14, abs=1)
 
 
-def test_views_nobody_has_to_say_anything_about_are_passed_on() -> None:
+def test_a_rank_of_which_nothing_new_is_known_stays_the_same_object() -> None:
     scene = Scene(4)
     scene.hear()
-    frame = scene.frame()
-    judged = scene.engine.judge(frame).frame
-    assert all(judged.ranks[rank] is frame.ranks[rank] for rank in range(4))
+    first, second = (scene.engine.judge(scene.frame()).frame for _ in range(2))
+    assert all(first.ranks[rank] is second.ranks[rank] for rank in range(4))
 
 
 TIMED_OUT = "[/w/gloo/unbound_buffer.cc:78] Timed out waiting 60000ms for recv operation"

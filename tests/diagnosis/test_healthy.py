@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from diagnosis.scenes import BACKWARD, LOCK, Scene, frame
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.report import exit_status
-from frtop_tui.job.model import Frame
 
 
 def assert_quiet(found: Frame) -> None:
@@ -156,7 +156,7 @@ def test_all_ended_cleanly() -> None:
     assert not found.verdicts
     assert found.health == "ended"
     assert exit_status(found) == 0
-    assert {view.posture for view in found.ranks.values()} == {"done"}
+    assert {view.state for view in found.ranks.values()} == {"done"}
 
 
 def test_an_exit_a_moment_before_others_are_heard_to_finish() -> None:
@@ -174,21 +174,21 @@ def test_starting_up() -> None:
     found = scene.settle(0)
     assert not found.verdicts
     assert found.health == "starting"
-    assert {view.posture for view in found.ranks.values()} == {"starting"}
+    assert {view.state for view in found.ranks.values()} == {"starting"}
 
 
 def test_a_short_silence_of_a_beat() -> None:
     scene = Scene(4)
     scene.silent(1, 1.2)
     found = scene.judge().frame
-    assert found.ranks[1].posture == "moving"
+    assert found.ranks[1].state == "moving"
 
 
 def test_a_silent_rank_that_nobody_waits_for_is_shown_but_not_judged() -> None:
     scene = Scene(4)
     scene.silent(1, 8)
     found = scene.settle()
-    assert found.ranks[1].posture == "silent"
+    assert found.ranks[1].state == "silent"
     assert_quiet(found)
 
 
@@ -206,7 +206,7 @@ def test_waits_of_a_side_thread_do_not_block_its_rank() -> None:
     for rank in range(4):
         scene.at(rank, frame("train.py:30"), active=True)
     found = scene.settle(0)
-    assert found.ranks[0].posture == "moving"
+    assert found.ranks[0].state == "moving"
     assert_quiet(found)
 
 

@@ -25,7 +25,7 @@ class Engine(Scene):
 
     others: tuple[tuple[wire.TraceFrame, ...], ...] = ()
 
-    def look_of(self, actor: Actor, *args: object, **kwargs: object) -> wire.Look:
+    def look_of(self, actor: Actor, *args: object, **kwargs: object) -> wire.Snapshot:
         look = super().look_of(actor, *args, **kwargs)  # type: ignore[arg-type]
         if actor.rank != 0 or not look.dumps:
             return look

@@ -73,7 +73,7 @@ class Play:
             self.scene.deaf ^= {way % 2}
         elif word == "hear all":
             self.scene.hear()
-        elif self.scene.actors[rank].ending is None:
+        elif self.scene.actors[rank].exit_info is None:
             self.changes[word](self.scene.actors[rank], way, seconds)
 
     def judge(self) -> None:
@@ -139,7 +139,7 @@ class Play:
         return [
             actor
             for actor in self.scene.actors.values()
-            if actor.ending is None and group in [g.name for g in actor.groups.values()]
+            if actor.exit_info is None and group in [g.name for g in actor.groups.values()]
         ]
 
     def _wait_late(self, actor: Actor, way: int, seconds: float) -> None:
@@ -173,7 +173,7 @@ class Play:
     def _look(self, actor: Actor, way: int, _seconds: float) -> None:
         host = self.scene.hosts[actor.host]
         look = self.scene.look_of(actor, stacks=way % 3 > 0)
-        answer = wire.LookAnswer(1, host, (look,))
+        answer = wire.SnapshotResponse(1, host, (look,))
         self.scene.state.apply_look(host, answer, self.scene.now_ns)
 
     def _silent(self, actor: Actor, way: int, seconds: float) -> None:
@@ -213,7 +213,9 @@ def news_of(old: wire.RankUpdate | None, new: wire.RankUpdate) -> wire.RankUpdat
         new,
         identity=None,
         groups=tuple(group for group in new.groups if group not in old.groups),
-        fronts=tuple(front for front in new.fronts if front not in old.fronts),
+        group_progress=tuple(
+            front for front in new.group_progress if front not in old.group_progress
+        ),
         pending=None if alike else new.pending,
         process=None if old.process == new.process else new.process,
     )
@@ -293,7 +295,7 @@ def test_a_moment_before_the_last_one_is_judged_as_it_was() -> None:
     play.change(("wait", 0, 0, 0.3))
     play.judge()
     early = play.scene.frame()
-    blocked = play.scene.engine.judge(early).frame.ranks[0].posture
+    blocked = play.scene.engine.judge(early).frame.ranks[0].state
     play.change(("pass", 0, 0, 4.0))
     play.judge()
-    assert play.scene.engine.judge(early).frame.ranks[0].posture == blocked
+    assert play.scene.engine.judge(early).frame.ranks[0].state == blocked

@@ -93,5 +93,5 @@ def test_without_stacks_it_is_one_or_the_other() -> None:
 def test_a_rank_that_starts_is_in_it_for_as_long_as_it_waits() -> None:
     found = meeting("node0", 29500, *CONNECTING).settle()
     view = found.ranks[0]
-    assert view.posture == "starting"
-    assert 30 < (found.now_ns - view.posture_since_ns) / 1e9 < 40
+    assert view.state == "starting"
+    assert 30 < (found.now_ns - view.state_since_ns) / 1e9 < 40

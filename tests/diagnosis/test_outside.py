@@ -303,7 +303,7 @@ def test_of_very_many_some_from_everywhere_are_looked_at() -> None:
     scene = everybody(reads, 130)
     verdict = only(scene.settle(LONG))
     assert verdict.culprits == tuple(range(0, 130, 3))
-    assert all(scene.frame().ranks[rank].look is not None for rank in verdict.culprits)
+    assert all(scene.frame().ranks[rank].snapshot is not None for rank in verdict.culprits)
     assert "86 more ranks are in no op either; they were not looked at" in verdict.evidence
 
 
@@ -319,7 +319,7 @@ def test_some_of_whom_no_look_comes_are_not_named() -> None:
         for wanted in judgement.looks:
             if wanted.key <= 6:
                 look = scene.look_of(scene.actors[wanted.key - 1])
-                answer = wire.LookAnswer(1, wanted.host, (look,))
+                answer = wire.SnapshotResponse(1, wanted.host, (look,))
                 scene.state.apply_look(wanted.host, answer, scene.now_ns)
         scene.pass_time(0.5)
     assert judgement.frame.verdicts == ()

@@ -12,9 +12,9 @@ from diagnosis.scenes import FLOATS, SECOND, Scene, op_signature
 from frtop_probe import agreement, wire
 from frtop_probe.sums import packed
 from frtop_tui.diagnosis.engine import Judgement, WantedOps
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.report import exit_status
 from frtop_tui.job.blocks import Ledger
-from frtop_tui.job.model import Frame
 
 Ops = tuple[wire.Op, ...]
 
@@ -24,7 +24,7 @@ def hear(scene: Scene, sums: Mapping[int, int], *, first: int = 9, size: int = 8
     scene.hear()
     scene.number += 1
     ranks = tuple(
-        wire.RankUpdate(rank + 1, blocks=(wire.Blocks(1, first, size, packed([value])),))
+        wire.RankUpdate(rank + 1, blocks=(wire.BlockSums(1, first, size, packed([value])),))
         for rank, value in sums.items()
     )
     update = wire.Update(
@@ -172,7 +172,7 @@ def test_a_rank_that_is_heard_is_asked_before_one_that_is_not() -> None:
     key = ("node0", 29500, 4, "run", 0, "nonce")
     ledger = scene.state._ledgers._jobs.setdefault(key, Ledger())
     for rank, value in from_both.items():
-        ledger.take(rank, groups, [wire.Blocks(1, 9, 8, packed([value]))], scene.now_ns)
+        ledger.take(rank, groups, [wire.BlockSums(1, 9, 8, packed([value]))], scene.now_ns)
     wanted = scene.engine.judge(scene.frame()).ops
     assert {one.rank for one in wanted} == {2, 1}
 
@@ -185,7 +185,7 @@ def test_splits_that_do_not_pair_are_asked_of_all() -> None:
     scene.hear()
     scene.number += 1
     ranks = tuple(
-        wire.RankUpdate(n + 1, blocks=(wire.Blocks(1, 9, 8, packed([5]), packed([value])),))
+        wire.RankUpdate(n + 1, blocks=(wire.BlockSums(1, 9, 8, packed([5]), packed([value])),))
         for n, value in enumerate((3, 4))
     )
     update = wire.Update(

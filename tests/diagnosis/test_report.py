@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 from msgspec.structs import replace as replace_job
 
 from diagnosis.scenes import Scene
 from frtop_probe.wire import Job
+from frtop_tui.diagnosis.judged import Frame, Verdict, VerdictKind, Why
 from frtop_tui.diagnosis.report import document, exit_status, text
-from frtop_tui.job.model import (
-    Coverage,
-    Frame,
-    Health,
-    JobPulse,
-    Recorded,
-    Verdict,
-    VerdictKind,
-    Why,
-)
+from frtop_tui.job.model import Coverage, Health, JobPulse, Recorded
 
 WHOLE = Coverage(4, 4)
 PARTIAL = Coverage(4, 3, (2,))
@@ -181,7 +173,7 @@ def test_the_document_is_the_promised_one() -> None:
     assert first["evidence"]
     assert "/data/shard-0412" in first["next"]
     assert found["coverage"]["complete"] is True
-    assert found["ranks"]["2"]["posture"] == "late"
+    assert found["ranks"]["2"]["state"] == "late"
     assert found["ranks"]["2"]["host"] == "node0"
     assert found["ranks"]["2"]["pid"] == 1002
     assert found["ranks"]["0"]["blocked_on"] == {"kind": "all_reduce", "number": 8}
@@ -201,7 +193,7 @@ def test_ranks_that_nobody_answers_for_are_unheard_in_the_document() -> None:
     scene.gone(3)
     ranks = document(scene.settle())["ranks"]
     assert list(ranks) == ["0", "1", "2", "3"]
-    assert ranks["3"] == {**dict.fromkeys(ranks["0"]), "posture": "unheard"}
+    assert ranks["3"] == {**dict.fromkeys(ranks["0"]), "state": "unheard"}
 
 
 @pytest.mark.parametrize(("other", "call"), [

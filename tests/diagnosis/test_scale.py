@@ -55,14 +55,14 @@ def test_an_update_of_a_few_changes_what_is_said_of_these_alone(scene: Scene) ->
     for host, skew in zip(scene.hosts, scene.skews, strict=True):
         here = [a for a in scene.actors.values() if scene.hosts[a.host] == host][:2]
         at_ns = int((scene.now + skew) * SECOND)
-        told = tuple(wire.RankUpdate(a.rank + 1, present=scene.update_of(a).present) for a in here)
+        told = tuple(wire.RankUpdate(a.rank + 1, status=scene.update_of(a).status) for a in here)
         update = wire.Update(host, f"agent-{host}", scene.number + 1, at_ns, 0, told)
         assert scene.state.apply(host, update, scene.now_ns)
     begin = time.process_time()
     after = scene.engine.judge(scene.frame()).frame
     print(f"\n{WORLD:,} ranks, 128 of them heard: {time.process_time() - begin:.3f} s of CPU")
     changed = [rank for rank in range(WORLD) if after.ranks[rank] is not before.ranks[rank]]
-    looked_at = {rank for rank in changed if after.ranks[rank].look is not None}
+    looked_at = {rank for rank in changed if after.ranks[rank].snapshot is not None}
     assert 128 <= len(changed) <= 128 + len(looked_at)
     assert all(one is other for one, other in zip(after.groups, before.groups, strict=True))
     assert only(after).culprits == (9_999,)

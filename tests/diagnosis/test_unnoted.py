@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from diagnosis.scenes import COLLECTIVE, Scene, frame, only
-from frtop_tui.job.model import Verdict
+from frtop_tui.diagnosis.judged import Verdict
 
 SOLVE = frame("ext.py:60", "run", "lib.solve(x)")
 
@@ -45,7 +45,7 @@ def test_a_rank_that_holds_the_gil_after_an_op_has_not_entered_the_next(kind: st
     assert (verdict.culprits, verdict.victims) == ((1,), "0,2")
     assert "ext.py:60" in verdict.why.text
     assert found.health == "hung"
-    assert found.ranks[1].posture == "silent"
+    assert found.ranks[1].state == "silent"
     assert found.ranks[1].blocked_on is None
 
 

@@ -16,7 +16,7 @@ def test_pending_alone_blocks_nobody() -> None:
     scene.at(0, frame("train.py:3"), active=True)
     scene.kernel(0, "R")
     found = scene.settle()
-    assert found.ranks[0].posture == "moving"
+    assert found.ranks[0].state == "moving"
     assert found.ranks[0].blocked_on is None
 
 
@@ -24,7 +24,7 @@ def test_a_synchronous_op_blocks_its_rank() -> None:
     scene = Scene(2)
     scene.waits([0], "all_reduce", for_s=50)
     view = scene.settle().ranks[0]
-    assert view.posture == "blocked"
+    assert view.state == "blocked"
     assert view.blocked_on is not None
     assert view.blocked_on.number == 8
 
@@ -335,7 +335,7 @@ def test_a_host_that_is_silent_is_never_a_culprit() -> None:
     verdict = only(found)
     assert (verdict.kind, verdict.culprits) == ("undecided", ())
     assert "ranks 2-3 cannot be seen" in verdict.headline
-    assert found.ranks[2].posture == "unheard"
+    assert found.ranks[2].state == "unheard"
     assert exit_status(found) == 4
 
 
@@ -513,7 +513,7 @@ def test_a_device_op_that_all_have_issued_may_be_over_long_since() -> None:
     for _ in range(12):
         judgement = scene.judge()
         for actor in scene.actors.values():  # somebody has these ranks on the screen
-            answer = wire.LookAnswer(1, "node0", (scene.look_of(actor),))
+            answer = wire.SnapshotResponse(1, "node0", (scene.look_of(actor),))
             scene.state.apply_look("node0", answer, scene.now_ns)
         scene.pass_time(0.5)
     assert only(judgement.frame).kind == "undecided"
@@ -528,7 +528,7 @@ def test_a_device_op_that_all_sit_in_is_stuck() -> None:
     for _ in range(12):
         judgement = scene.judge()
         for actor in scene.actors.values():
-            answer = wire.LookAnswer(1, "node0", (scene.look_of(actor),))
+            answer = wire.SnapshotResponse(1, "node0", (scene.look_of(actor),))
             scene.state.apply_look("node0", answer, scene.now_ns)
         scene.pass_time(0.5)
     assert only(judgement.frame).kind == "stuck"

@@ -48,7 +48,7 @@ def test_sizes_that_differ_are_a_mismatch_even_after_gloo_aborted(
     assert first["op"] == {"number": 4, "kind": "all_reduce"}
     assert re.search(r"1025.*1024|1024.*1025", first["why"]["text"] + str(first["evidence"]))
     # That a rank was aborted by gloo is in the rings that it left.
-    assert all(rank["posture"] == "dead" for rank in document["ranks"].values())
+    assert all(rank["state"] == "dead" for rank in document["ranks"].values())
 
 
 def test_a_job_whose_environment_has_no_frtop(home: Path, torchrun: Launch, tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ import pytest
 
 from frtop_tui.demo.faults import CULPRIT, FAULTS
 from frtop_tui.demo.job import DemoJob
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.report import document, exit_status
-from frtop_tui.job.model import Frame, Posture
+from frtop_tui.job.model import RankState
 from frtop_tui.sources.live import LiveSource
 
-POSTURES: dict[str, Posture] = {
+POSTURES: dict[str, RankState] = {
     "stall": "late",
     "exit": "done",
     "exception": "dead",
@@ -40,7 +41,7 @@ def watch(source: LiveSource, job: DemoJob, seconds: float) -> Frame:
     frame = source.frame()
     pytest.fail(
         f"no confirmed verdict in {seconds} s: {frame.health} {frame.verdicts}\n"
-        f"{[(rank, view.posture) for rank, view in frame.ranks.items()]}\n{job.output()[-3000:]}"
+        f"{[(rank, view.state) for rank, view in frame.ranks.items()]}\n{job.output()[-3000:]}"
     )
 
 
@@ -56,10 +57,10 @@ def test_the_right_rank_and_the_right_why(name: str, monkeypatch: pytest.MonkeyP
         finally:
             source.close()
         view = frame.ranks[CULPRIT]
-        seen = f"{frame.verdicts}\n{view.prior_look}\n{view.look}"
+        seen = f"{frame.verdicts}\n{view.prior_snapshot}\n{view.snapshot}"
         assert job.fault.explained_by(frame.verdicts), seen
         if name in POSTURES:
-            assert view.posture == POSTURES[name]
+            assert view.state == POSTURES[name]
         assert exit_status(frame) == (5 if name in HELD_UP else 3)
     assert not job.folder.exists()
     assert not job.rings.exists()
@@ -86,7 +87,7 @@ def test_a_healthy_run_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None
         assert exit_status(frame) == 0
         assert {"hung", "dead", "diverged", "held up"}.isdisjoint(seen)
         assert all(
-            (view.present is not None and view.present.step > 0) for view in frame.ranks.values()
+            (view.status is not None and view.status.step > 0) for view in frame.ranks.values()
         )
 
 

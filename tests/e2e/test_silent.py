@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from e2e.conftest import Launch, eventually
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.report import document, exit_status
-from frtop_tui.job.model import Frame
 from frtop_tui.sources.live import LiveSource
 
 ODD = 3333
@@ -58,7 +58,9 @@ def test_legal_differences_are_no_hint(
         assert time.monotonic() < end, steps()
         frames.append(source.frame())
         time.sleep(0.1)
-    heard = {front.number for view in frames[-1].ranks.values() for front in view.fronts.values()}
+    heard = {
+        front.number for view in frames[-1].ranks.values() for front in view.group_progress.values()
+    }
     assert max(heard) > 1500
     for frame in frames:
         assert not frame.partings, frame.partings

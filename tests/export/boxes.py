@@ -16,7 +16,9 @@ class Recorder:
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
-        self.looks: dict[int, list[wire.LookAnswer]] = {n: [] for n in range(len(scene.hosts))}
+        self.snapshots: dict[int, list[wire.SnapshotResponse]] = {
+            n: [] for n in range(len(scene.hosts))
+        }
         self.before: dict[int, wire.Update] = {}
 
     def look(self, *ranks: int) -> None:
@@ -24,25 +26,25 @@ class Recorder:
         for rank in ranks:
             actor = self.scene.actors[rank]
             pids = [child.pid for child in actor.children]
-            answer = wire.LookAnswer(
+            answer = wire.SnapshotResponse(
                 1,
                 self.scene.hosts[actor.host],
                 (self.scene.look_of(actor, pids),),
                 self._host_ns(actor.host),
             )
-            self.looks[actor.host].append(answer)
+            self.snapshots[actor.host].append(answer)
 
     def bad_death_follows(self, *hosts: int) -> None:
         """This tick is the last one before the first bad death."""
         for host in hosts or range(len(self.scene.hosts)):
             self.before[host] = self._state(host)
 
-    def boxes(self, *hosts: int, complete: bool = True) -> list[wire.Box]:
+    def boxes(self, *hosts: int, complete: bool = True) -> list[wire.BlackBox]:
         return [self._box(host, complete) for host in hosts or range(len(self.scene.hosts))]
 
-    def _box(self, host: int, complete: bool) -> wire.Box:
+    def _box(self, host: int, complete: bool) -> wire.BlackBox:
         name = self.scene.hosts[host]
-        return wire.Box(
+        return wire.BlackBox(
             name,
             f"agent-{name}",
             self.scene.job,
@@ -50,7 +52,7 @@ class Recorder:
             int((WALL + self.scene.now) * SECOND),
             self.before.get(host),
             self._state(host),
-            tuple(self.looks[host]),
+            tuple(self.snapshots[host]),
             tuple(_history(name, actor) for actor in self._actors(host)),
             complete,
             "0.1.0",
@@ -74,12 +76,12 @@ class Recorder:
         )
 
 
-def _history(host: str, actor: Actor) -> wire.HistoryAnswer:
+def _history(host: str, actor: Actor) -> wire.HistoryResponse:
     ops = actor.recent
     signatures = list(dict.fromkeys(op.signature for op in ops if op.signature is not None))
     sites = list(dict.fromkeys(op.site for op in ops if op.site is not None))
     rows = tuple(
-        wire.Row(
+        wire.HistoryRow(
             op.sequence,
             op.group,
             op.number,
@@ -95,10 +97,10 @@ def _history(host: str, actor: Actor) -> wire.HistoryAnswer:
         for op in ops
     )
     history = wire.History(tuple(signatures), tuple(sites), rows)
-    return wire.HistoryAnswer(1, host, actor.rank + 1, history)
+    return wire.HistoryResponse(1, host, actor.rank + 1, history)
 
 
-def written(folder: Path, boxes: Sequence[wire.Box]) -> list[Path]:
+def written(folder: Path, boxes: Sequence[wire.BlackBox]) -> list[Path]:
     paths = [folder / f"{box.host}.box" for box in boxes]
     for path, box in zip(paths, boxes, strict=True):
         archive.write(path, "blackbox", wire.encode(box))

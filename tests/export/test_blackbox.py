@@ -56,7 +56,7 @@ def test_a_hang_that_its_launcher_ended_is_told_as_a_hang(tmp_path: Path, hosts:
     assert "py-spy" not in verdict.next or "when it happens again" in verdict.next
     assert frame.health == "hung"
     assert exit_status(frame) == 3
-    assert {view.posture for view in frame.ranks.values()} == {"dead"}
+    assert {view.state for view in frame.ranks.values()} == {"dead"}
     assert frame.ranks[2].main_stack is not None
     assert frame.recorded is not None
     assert frame.recorded.kind == "black box"
@@ -130,13 +130,13 @@ def breaks_off(scene: Scene, rank: int, kind: str, text: str = "", *, ago: float
     """The op it waits in fails, it raises, and has yet to end."""
     actor = scene.actors[rank]
     scene.raises(rank, kind, text, ago=ago)
-    actor.ending = None
-    assert actor.raised is not None
+    actor.exit_info = None
+    assert actor.exception is not None
     for op in actor.pending:
-        failed = structs.replace(op, done_ns=-(actor.raised.at_ns - SECOND // 100))
+        failed = structs.replace(op, done_ns=-(actor.exception.at_ns - SECOND // 100))
         actor.recent = [failed if known is op else known for known in actor.recent]
-        front = actor.fronts[op.group]
-        actor.fronts[op.group] = structs.replace(front, last=failed)
+        front = actor.group_progress[op.group]
+        actor.group_progress[op.group] = structs.replace(front, last=failed)
     actor.pending = []
 
 
@@ -264,7 +264,7 @@ def test_a_box_that_was_written_in_a_hurry_leaves_its_ranks_unheard(tmp_path: Pa
     scene.ends(2, signal=9, ago=10)
     scene.ends(3, signal=TERM, ago=9)
     frame = open_paths(written(tmp_path, [*first, *recorder.boxes(1)]))
-    assert [frame.ranks[rank].posture for rank in range(4)] == [
+    assert [frame.ranks[rank].state for rank in range(4)] == [
         "unheard",
         "unheard",
         "dead",
@@ -278,7 +278,7 @@ def test_histories_are_in_the_ranks(tmp_path: Path) -> None:
     scene, recorder = hung()
     ended(scene, recorder)
     frame = open_paths(written(tmp_path, recorder.boxes()))
-    look = frame.ranks[1].look
+    look = frame.ranks[1].snapshot
     assert look is not None
     assert [op.sequence for op in look.ops] == [1, 2]
     assert look.ops[-1].pending
@@ -322,7 +322,7 @@ def test_of_two_agents_of_one_host_the_one_that_saw_the_end_speaks(tmp_path: Pat
     (tmp_path / "a").mkdir()
     paths = [*written(tmp_path / "a", [early]), *written(tmp_path, late)]
     frame = open_paths(paths)
-    assert {view.posture for view in frame.ranks.values()} == {"dead"}
+    assert {view.state for view in frame.ranks.values()} == {"dead"}
     assert len(frame.ranks) == 4
 
 

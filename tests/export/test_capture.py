@@ -8,34 +8,34 @@ import resource
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from diagnosis.scenes import Scene
 from export.boxes import Recorder, written
 from frtop_probe import archive, wire
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.report import document, text
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import capture
 from frtop_tui.export.histories import ops_of
 from frtop_tui.export.opening import open_paths
-from frtop_tui.job.model import Frame
 from screens.odd_scenes import SCENES as ODD
 from screens.scenes import SCENES, SITE, hung
 
 
-def rows(count: int, begin: int = 1) -> wire.HistoryAnswer:
+def rows(count: int, begin: int = 1) -> wire.HistoryResponse:
     signature = wire.Signature("all_reduce", reduce="sum")
     made = tuple(
-        wire.Row(begin + n, 1, begin + n, 1, 1, 1000 * n, 0 if n == count - 1 else 500, 7, 1)
+        wire.HistoryRow(begin + n, 1, begin + n, 1, 1, 1000 * n, 0 if n == count - 1 else 500, 7, 1)
         for n in range(count)
     )
-    return wire.HistoryAnswer(1, "node0", 1, wire.History((signature,), (SITE,), made, 3))
+    return wire.HistoryResponse(1, "node0", 1, wire.History((signature,), (SITE,), made, 3))
 
 
 def plain(frame: Frame) -> Frame:
@@ -81,13 +81,13 @@ def test_histories_come_back_with_shared_values_and_what_was_known_of_the_usual(
 ) -> None:
     frame = hung()
     view = frame.ranks[0]
-    assert view.look is not None
-    last = msgspec.structs.replace(view.look.ops[-1], sequence=50, usual_ns=9, usual_count=4)
-    look = msgspec.structs.replace(view.look, ops=(last,))
-    frame = replace(frame, ranks={**frame.ranks, 0: replace(view, look=look)})
+    assert view.snapshot is not None
+    last = msgspec.structs.replace(view.snapshot.ops[-1], sequence=50, usual_ns=9, usual_count=4)
+    look = msgspec.structs.replace(view.snapshot, ops=(last,))
+    frame = replace(frame, ranks={**frame.ranks, 0: replace(view, snapshot=look)})
     capture.write(tmp_path / "x.cap", frame, {0: rows(50), 5: rows(3)}, ())
     found = capture.read(tmp_path / "x.cap").ranks
-    seen = found[0].look
+    seen = found[0].snapshot
     assert seen is not None
     assert [op.sequence for op in seen.ops] == list(range(1, 51))
     assert seen.dumps == look.dumps
@@ -96,13 +96,13 @@ def test_histories_come_back_with_shared_values_and_what_was_known_of_the_usual(
     assert (seen.ops[-1].usual_ns, seen.ops[-1].usual_count) == (9, 4)
     assert seen.ops[0].done_ns == seen.ops[0].issued_ns + 500
     assert seen.ops_lost == 3
-    assert found[5].look is not None
-    assert len(found[5].look.ops) == 3
-    assert found[6].look == frame.ranks[6].look
+    assert found[5].snapshot is not None
+    assert len(found[5].snapshot.ops) == 3
+    assert found[6].snapshot == frame.ranks[6].snapshot
 
 
 def test_numbers_that_are_in_no_table_are_unknown() -> None:
-    odd = (wire.Row(1, 1, 1, 9, -3, 0, -4, 0), wire.Row(2, 1, 2, -1, 77, 0, 0, 0, 7))
+    odd = (wire.HistoryRow(1, 1, 1, 9, -3, 0, -4, 0), wire.HistoryRow(2, 1, 2, -1, 77, 0, 0, 0, 7))
     first, second = ops_of(wire.History((), (), odd))
     assert (first.signature, first.site, first.done_ns) == (None, None, -4)
     assert (second.sync, second.p2p, second.tracked) == (True, True, False)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from diagnosis.scenes import Scene, only
 from diagnosis.scenes import frame as scene_frame
 from export.boxes import Recorder as Boxes
 from export.boxes import written as boxed
 from flightrecorder.writer import MS, WALL, Recorder, world, written
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.report import exit_status
 from frtop_tui.errors import Unreadable, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.flightrecorder.naming import RankPattern
 from frtop_tui.export.opening import open_paths
-from frtop_tui.job.model import Frame
 from frtop_tui.screens.barred import barred
 from frtop_tui.sources.recorded import RecordedSource
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.report import document
 from frtop_tui.export.opening import open_paths
-from frtop_tui.job.model import Frame
 
 OLD = Path(__file__).parent / "old"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((OLD / "expected.json").read_text())
@@ -32,7 +32,7 @@ def facts(frame: Frame) -> dict[str, Any]:
         del verdict["why"]["text"]
     return {
         "health": said["health"],
-        "states": dict(Counter(rank["posture"] for rank in ranks)),
+        "states": dict(Counter(rank["state"] for rank in ranks)),
         "blocked": sorted({rank["blocked_on"]["kind"] for rank in ranks if rank["blocked_on"]}),
         "verdicts": verdicts,
     }

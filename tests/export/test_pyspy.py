@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.judged import Frame, Verdict
 from frtop_tui.diagnosis.report import document, exit_status, text
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.pyspy import Taken, frame_of, is_pyspy, split, stacks_of
-from frtop_tui.job.model import Frame, Verdict
 
 PROGRAM = Path(__file__).parents[1] / "jobs" / "unrecorded.py"
 SPY = Path(sys.executable).with_name("py-spy")
@@ -219,7 +219,7 @@ def test_variables_tell_of_the_default_group(jobs: Jobs) -> None:
 def test_the_frame_is_one_like_all_others(jobs: Jobs) -> None:
     told = document(jobs.judged("sleeping"))
     assert told["ranks"]["0"]["blocked_on"]["kind"] == "all_reduce"
-    assert told["ranks"]["2"]["posture"] == "late"
+    assert told["ranks"]["2"]["state"] == "late"
     assert told["recorded"]["kind"] == "stacks taken by py-spy"
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from diagnosis.scenes import Scene
 from frtop_probe import wire
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.report import exit_status
 from frtop_tui.diagnosis.wholes import disagreements
 from frtop_tui.export import capture
 from frtop_tui.export.histories import ops_of
-from frtop_tui.job.model import Frame
 
 SPECS = (wire.TensorSpec("float32", (1024,)),)
 SUM = wire.Signature("all_reduce", "sum", inputs=SPECS)
@@ -25,14 +25,15 @@ def history(odd: wire.Signature | None = None, begin: int = 1) -> wire.History:
     """Ops from `begin` on; one of them may be another one."""
     table = (SUM, odd or SUM)
     rows = tuple(
-        wire.Row(n, 1, n, 1 + (n == ODD), 0, n * 1000, 500, 7) for n in range(begin, begin + OPS)
+        wire.HistoryRow(n, 1, n, 1 + (n == ODD), 0, n * 1000, 500, 7)
+        for n in range(begin, begin + OPS)
     )
     return wire.History(table, (), rows)
 
 
 def opened(path: Path, histories: dict[int, wire.History], frame: Frame | None = None) -> Frame:
     frame = frame or Scene(WORLD).settle(1)
-    answers = {r: wire.HistoryAnswer(1, "node0", r + 1, h) for r, h in histories.items()}
+    answers = {r: wire.HistoryResponse(1, "node0", r + 1, h) for r, h in histories.items()}
     capture.write(path / "x.cap", frame, answers, ())
     return capture.read(path / "x.cap")
 
@@ -82,13 +83,13 @@ def test_another_verdict_stays_the_first(tmp_path: Path) -> None:
 def test_splits_have_to_pair(taken: tuple[int, int], kinds: list[str]) -> None:
     scene = Scene(2)
     pairs = [((1, 3), (1, 2)), ((2, 2), taken)]
-    ranks = dict(scene.settle(0).ranks)
+    scene.settle(0)
     for rank, (sent, got) in enumerate(pairs):
         odd = wire.Signature(
             "all_to_all_single", inputs=SPECS, outputs=SPECS, in_splits=sent, out_splits=got
         )
         scene.actors[rank].recent = list(ops_of(history(odd)))
-        look = wire.LookAnswer(1, "node0", (scene.look_of(scene.actors[rank]),))
+        look = wire.SnapshotResponse(1, "node0", (scene.look_of(scene.actors[rank]),))
         scene.state.apply_look("node0", look, scene.now_ns)
     ranks = dict(scene.frame().ranks)
     assert [one.field for one in disagreements(ranks)] == kinds

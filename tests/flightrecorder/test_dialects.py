@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from flightrecorder.writer import Recorder, pickled, world, written
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.export.flightrecorder.entries import Called, called
 from frtop_tui.export.opening import open_paths
-from frtop_tui.job.model import Frame
 
 
 def blamed(frame: Frame) -> set[int]:

@@ -58,7 +58,7 @@ def test_the_rank_that_has_not_come_is_named(dumps: Path, name: str) -> None:
 def test_both_of_a_rank_in_one_folder(dumps: Path) -> None:
     frame = open_paths([dumps])
     assert [verdict.culprits for verdict in frame.verdicts] == [(1,)]
-    look = frame.ranks[0].look
+    look = frame.ranks[0].snapshot
     assert look is not None
     assert len({op.sequence for op in look.ops}) == len(look.ops)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from flightrecorder.writer import MS, WALL, Recorder, grid, named, world, written
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.report import exit_status, text
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.unrecorded import withheld
 from frtop_tui.export.opening import open_paths
-from frtop_tui.job.model import Frame
 from frtop_tui.sources.recorded import RecordedSource
 
 
@@ -311,7 +311,7 @@ def test_a_dump_that_the_others_prove_to_be_older_blames_nobody(tmp_path: Path) 
             one.waits("0")
     frame = opened(written(tmp_path, ranks))
     assert blamed(frame) == set()
-    assert frame.ranks[1].posture == "unheard"
+    assert frame.ranks[1].state == "unheard"
 
 
 def test_what_was_issued_just_before_the_dump_is_no_wait(tmp_path: Path) -> None:

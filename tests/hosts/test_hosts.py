@@ -122,7 +122,7 @@ def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hu
     cluster.until(lambda: is_found(watcher.look()), 20, "the verdict")
     with cluster.network.cut("node3"):
         gone = cluster.until(
-            lambda: watcher.look()["ranks"]["3"]["posture"] == "unheard", 10, "node3 is missed"
+            lambda: watcher.look()["ranks"]["3"]["state"] == "unheard", 10, "node3 is missed"
         )
         seen = watcher.look()
         assert is_found(seen), seen
@@ -257,7 +257,7 @@ def test_the_first_to_die_is_named_though_no_two_clocks_agree(
 
     def dead() -> set[str]:
         ranks = watcher.look()["ranks"]
-        return {rank for rank in ranks if ranks[rank]["posture"] == "dead"}
+        return {rank for rank in ranks if ranks[rank]["state"] == "dead"}
 
     cluster.until(lambda: {"2"} < dead(), 20, "another dies of it")
     blamed = [v["culprits"] for v in watcher.look()["verdicts"] if v["kind"] == "dead"]

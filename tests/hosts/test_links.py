@@ -71,6 +71,6 @@ def test_a_host_that_frtop_does_not_reach_either_is_told_and_not_called_guilty(
 
     with managed.network.cut("node2"), managed.network.cut("node2", cable=1):
         seconds = managed.until(is_told, 30, "rank 2 and the address that nobody reaches")
-        assert watcher.look()["ranks"]["2"]["posture"] == "unheard"
+        assert watcher.look()["ranks"]["2"]["state"] == "unheard"
         assert watcher.look()["verdicts"][0]["kind"] == "undecided"
     print(f"told {seconds:.1f} s after both cables were pulled")

@@ -6,8 +6,8 @@ import json
 import sys
 from typing import Any
 
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.diagnosis.report import document
-from frtop_tui.job.model import Frame, RankView
 from frtop_tui.sources.live import LiveSource
 
 
@@ -36,7 +36,7 @@ def _told(frame: Frame) -> dict[str, Any]:
     }
 
 
-def _waits_s(view: RankView, frame: Frame) -> float | None:
+def _waits_s(view: JudgedRank, frame: Frame) -> float | None:
     """How long the rank has been in the op it is blocked on."""
     op = view.blocked_on
     return None if op is None else view.age_s(op.issued_ns, frame.now_ns)

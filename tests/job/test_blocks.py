@@ -34,13 +34,13 @@ class Rank:
         self._pairs = pairs
         self.run = Run(1, 1)
 
-    def tell(self, ops: int) -> list[wire.Blocks]:
+    def tell(self, ops: int) -> list[wire.BlockSums]:
         for number in range(self.run.end, self.run.end + ops):
             self.run.take(number, self._program(number) * weight(number), self._pairs)
         return told(1, self.run.cut())
 
 
-def hear(ledger: Ledger, rank: int, blocks: Iterable[wire.Blocks], now_ns: int = 0) -> None:
+def hear(ledger: Ledger, rank: int, blocks: Iterable[wire.BlockSums], now_ns: int = 0) -> None:
     ledger.take(rank, GROUPS, blocks, now_ns)
 
 
@@ -164,7 +164,7 @@ def test_sums_of_other_rules_other_groups_and_relative_numbers_are_not_compared(
     (one,) = Rank().tell(64)
     (other,) = Rank(odd_at(2)).tell(64)
     hear(ledger, 0, [one])
-    hear(ledger, 1, [wire.Blocks(1, other.first, 64, other.sums, b"", 2)])
+    hear(ledger, 1, [wire.BlockSums(1, other.first, 64, other.sums, b"", 2)])
     ledger.take(1, {1: wire.Group(1, "0", "", "gloo", "0-3", epoch=1)}, [other], 0)
     ledger.take(1, {1: wire.Group(1, "0", "", "gloo", "0-3", exact=False)}, [other], 0)
     ledger.take(1, {}, [other], 0)
@@ -228,11 +228,11 @@ def test_no_parting_has_the_id_of_one_before() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.builds(
-    wire.Blocks,
+    wire.BlockSums,
     st.integers(0, 2), st.integers(-5, 2**64 - 1), st.sampled_from([-1, 0, 1, 8, 9, 512, 2**63]),
     st.binary(max_size=40), st.binary(max_size=40), st.integers(0, 2),
 )))  # fmt: skip
-def test_nonsense_is_left_out(blocks: list[wire.Blocks]) -> None:
+def test_nonsense_is_left_out(blocks: list[wire.BlockSums]) -> None:
     ledger = Ledger()
     for rank in (0, 1, -7, 10**9):
         hear(ledger, rank, blocks)
@@ -252,7 +252,7 @@ def test_a_member_that_is_not_heard_does_not_make_it_grow() -> None:
 def test_what_is_kept_of_a_job_does_not_grow_with_its_groups() -> None:
     ledger = Ledger()
     for turn in range(4):
-        blocks = [wire.Blocks(1, 1 + turn * 100, 1, packed(range(100)), b"")]
+        blocks = [wire.BlockSums(1, 1 + turn * 100, 1, packed(range(100)), b"")]
         for number in range(512):
             ledger.take(0, {1: wire.Group(1, str(number), "tp", "gloo", "0-7")}, blocks, 0)
     kept = [len(group._blocks) for group in ledger._groups.values()]
@@ -263,11 +263,13 @@ def test_what_is_kept_of_a_job_does_not_grow_with_its_groups() -> None:
 def test_sixteen_thousand_ranks_are_compared_as_they_tell() -> None:
     world = 16_384
     groups = {1: wire.Group(1, "0", "", "nccl", f"0-{world - 1}")}
-    tick = [wire.Blocks(1, 1 + 512 * n, 64, packed(range(8 * n, 8 * n + 8)), b"") for n in range(4)]
+    tick = [
+        wire.BlockSums(1, 1 + 512 * n, 64, packed(range(8 * n, 8 * n + 8)), b"") for n in range(4)
+    ]
     ledger = Ledger()
     spent = 0.0
     for told_now in tick:
-        odd = wire.Blocks(1, told_now.first, 64, packed([9] * 8), b"")
+        odd = wire.BlockSums(1, told_now.first, 64, packed([9] * 8), b"")
         begin = time.process_time()
         for rank in range(world):
             last = rank == 9_999 and told_now is tick[-1]

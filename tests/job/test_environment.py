@@ -6,17 +6,17 @@ import pytest
 
 from frtop_probe import wire
 from frtop_tui.job.environment import differing, environment
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import ObservedRank
 
 JOB = wire.Job("node0", 29500, 4)
 
 
-def rank(number: int, torch: str = "2.13.0", **settings: str) -> RankView:
+def rank(number: int, torch: str = "2.13.0", **settings: str) -> ObservedRank:
     identity = wire.Identity(
         number + 1, 1, number, number, JOB, torch=torch, python="3.11.7",
         settings=tuple(settings.items()),
     )  # fmt: skip
-    return RankView(number, "node0", number, identity, "moving", 0, 0, 0)
+    return ObservedRank(number, "node0", number, identity, "moving", 0, 0, 0)
 
 
 def test_what_all_share_is_common() -> None:
@@ -40,7 +40,7 @@ def test_what_all_share_is_common() -> None:
         ([rank(0), rank(1, torch="2.15.0")], "torch differs: 2.13.0 on rank 0, 2.15.0 on rank 1"),
     ],
 )
-def test_what_differs_is_told_by_rank(views: list[RankView], sentence: str) -> None:
+def test_what_differs_is_told_by_rank(views: list[ObservedRank], sentence: str) -> None:
     assert differing(environment(views)) == [sentence]
 
 
@@ -53,5 +53,5 @@ def test_what_differs_is_told_by_rank(views: list[RankView], sentence: str) -> N
         [],
     ],
 )
-def test_what_has_to_differ_is_no_note(views: list[RankView]) -> None:
+def test_what_has_to_differ_is_no_note(views: list[ObservedRank]) -> None:
     assert differing(environment(views)) == []

@@ -6,20 +6,20 @@ import pytest
 
 from frtop_probe import wire
 from frtop_tui.job.groups import group_views, members_of
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import ObservedRank
 from frtop_tui.job.naming import duration, folded, group_label, job_place, job_title, shortened
 
 SECOND = 1_000_000_000
 JOB = wire.Job("node0", 29500, 4)
 
 
-def view(rank: int, groups: list[wire.Group], numbers: dict[int, int]) -> RankView:
-    return RankView(
+def view(rank: int, groups: list[wire.Group], numbers: dict[int, int]) -> ObservedRank:
+    return ObservedRank(
         rank=rank, host="h", key=rank, identity=wire.Identity(rank, 1, rank, rank, JOB),
-        posture="moving", posture_since_ns=0, heard_ns=0, clock_ns=rank * SECOND,
+        state="moving", state_since_ns=0, heard_ns=0, clock_ns=rank * SECOND,
         groups={group.id: group for group in groups},
-        fronts={
-            number: wire.Front(number, at, 0, (9 - rank) * SECOND) for number, at in numbers.items()
+        group_progress={
+            number: wire.GroupProgress(number, at, 0, (9 - rank) * SECOND) for number, at in numbers.items()
         },
     )  # fmt: skip
 
@@ -57,10 +57,10 @@ def test_the_last_op_is_of_whoever_told_it_at_the_furthest_number() -> None:
     told = wire.Op(9, 1, 6, wire.Signature("barrier"), None, SECOND)
     stale = wire.Op(9, 1, 5, wire.Signature("all_reduce"), None, SECOND)
     sent = wire.Op(9, 1, 6, wire.Signature("send"), None, SECOND, p2p=True)
-    views[0].fronts[1] = wire.Front(1, 5, 0, SECOND, stale)  # type: ignore[index]
-    views[1].fronts[1] = wire.Front(1, 6, 6, SECOND, sent)  # type: ignore[index]
+    views[0].group_progress[1] = wire.GroupProgress(1, 5, 0, SECOND, stale)  # type: ignore[index]
+    views[1].group_progress[1] = wire.GroupProgress(1, 6, 6, SECOND, sent)  # type: ignore[index]
     assert group_views(views)[0].last is None
-    views[2].fronts[1] = wire.Front(1, 6, 0, SECOND, told)  # type: ignore[index]
+    views[2].group_progress[1] = wire.GroupProgress(1, 6, 0, SECOND, told)  # type: ignore[index]
     assert group_views(views)[0].last == told
 
 

@@ -18,7 +18,7 @@ NOW = 1000 * S
 FIRST = wire.Job("node0", 29500, 2, "none", 0, "n1", "train.py")
 SECOND = structs.replace(FIRST, attempt=1)  # an elastic restart keeps its store, and the nonce
 OTHER = wire.Job("node0", 29501, 2, "none", 0, "n2", "other.py")
-ENDED = wire.Ending(NOW - 5 * S, 1)
+ENDED = wire.ExitInfo(NOW - 5 * S, 1)
 
 
 def record(
@@ -26,7 +26,7 @@ def record(
 ) -> RankRecord:
     identity = wire.Identity(100 + rank, 1, rank, rank, job, started_ns=NOW + (at - 60) * S)
     one = RankRecord(host, HostClock(), rank, identity)
-    one.ending = ENDED if ended else None
+    one.exit_info = ENDED if ended else None
     return one
 
 
@@ -233,22 +233,22 @@ def test_giving_up_acting_is_the_first_reason() -> None:
 
 def test_the_pulse_of_a_job_that_is_not_shown() -> None:
     one = record(FIRST, 0)
-    one.fronts = {1: wire.Front(1, 7, 0, NOW - 250 * S)}
+    one.group_progress = {1: wire.GroupProgress(1, 7, 0, NOW - 250 * S)}
     one.pending = (wire.Op(9, 1, 7, None, None, NOW - 250 * S, sync=True),)
     late = record(FIRST, 1)
-    late.fronts = {1: wire.Front(1, 6, 0, NOW - 260 * S)}
+    late.group_progress = {1: wire.GroupProgress(1, 6, 0, NOW - 260 * S)}
     (job,) = jobs_of(one, late)
     pulse = pulse_of(job, NOW)
     assert (pulse.age_s, pulse.quiet_s, pulse.waits_s) == (60, 250, 250)
     assert pulse_words(pulse) == "waits 4m10s"
     busy = record(FIRST, 1)
-    busy.fronts = {1: wire.Front(1, 6, 0, NOW - S)}
+    busy.group_progress = {1: wire.GroupProgress(1, 6, 0, NOW - S)}
     assert pulse_words(pulse_of(jobs_of(one, busy)[0], NOW)) == "last op 1.0s ago"
 
 
 def test_of_hosts_that_are_silent_no_pulse_is_told() -> None:
     one = record(FIRST, 0)
-    one.fronts = {1: wire.Front(1, 7, 0, NOW - 250 * S)}
+    one.group_progress = {1: wire.GroupProgress(1, 7, 0, NOW - 250 * S)}
     one.clock.silent = True
     assert pulse_words(pulse_of(jobs_of(one)[0], NOW)) == ""
 
@@ -283,7 +283,7 @@ def test_a_measured_clock_is_shown_with_its_error() -> None:
     state = heard(FIRST)
     assert state.frame(NOW, 0).hosts[0].clock_error_ns is None
     host_ns = NOW - 7 * S
-    state.time("h", NOW - 10, NOW + 10, wire.TimeAnswer(1, host_ns, NOW - 2 * S))
+    state.time("h", NOW - 10, NOW + 10, wire.TimeResponse(1, host_ns, NOW - 2 * S))
     frame = state.frame(NOW + 10, NOW)  # our wall clock is what our monotonic one shows
     (host,) = frame.hosts
     assert host.clock_error_ns == 10
@@ -293,7 +293,7 @@ def test_a_measured_clock_is_shown_with_its_error() -> None:
 
 def test_tensors_are_kept_with_their_rank() -> None:
     state = heard(FIRST)
-    answer = wire.TensorsAnswer(1, "h", 1, 5, error="silent", help="it holds the GIL")
+    answer = wire.TensorsResponse(1, "h", 1, 5, error="silent", help="it holds the GIL")
     state.apply_tensors("h", answer)
     state.apply_tensors("h", structs.replace(answer, key=99))
     assert state.frame(NOW, 0).ranks[0].tensors == answer

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from frtop_probe import wire
 from frtop_tui.job.jobs import by_job
-from frtop_tui.job.model import Frame
+from frtop_tui.job.model import ObservedFrame
 from frtop_tui.job.roll import Roll
 from frtop_tui.job.state import JobState
 
@@ -60,13 +60,19 @@ class World:
         group = GROUPS[int(str(told["group"]))]
         last = wire.Op(number + 1, group.id, number, wire.Signature("barrier"), None, here)
         said: dict[str, dict[str, object]] = {
-            "front": {"fronts": (wire.Front(group.id, number, 0, here, last if lost else None),)},
+            "front": {
+                "group_progress": (
+                    wire.GroupProgress(group.id, number, 0, here, last if lost else None),
+                )
+            },
             "group": {"groups": (group,)},
-            "beat": {"present": wire.Present(1, here, number)},
-            "cells": {"present": wire.Present(lost, here, 0, side_lost=lost, hook_errors=lost)},
+            "beat": {"status": wire.RankStatus(1, here, number)},
+            "cells": {"status": wire.RankStatus(lost, here, 0, side_lost=lost, hook_errors=lost)},
             "process": {"process": wire.Process(1 + rank, "T" if lost else "S")},
-            "end": {"ending": wire.Ending(here, 9 * lost)},
-            "raise": {"raised": wire.Raised("E", "e", "MainThread", bool(lost), here)},
+            "end": {"exit_info": wire.ExitInfo(here, 9 * lost)},
+            "raise": {
+                "exception": wire.UncaughtException("E", "e", "MainThread", bool(lost), here)
+            },
         }
         if word in said:
             self._say(host, wire.RankUpdate(key, **said[word]))  # type: ignore[arg-type]
@@ -78,8 +84,12 @@ class World:
             self.skew[host] += number * SECOND // 10
             self._say(host)
         elif word == "look":
-            look = wire.Look(key, here, processes=(wire.Process(1 + rank, "T" if lost else "R"),))
-            self.state.apply_look(f"h{host}", wire.LookAnswer(1, f"h{host}", (look,)), self.now)
+            look = wire.Snapshot(
+                key, here, processes=(wire.Process(1 + rank, "T" if lost else "R"),)
+            )
+            self.state.apply_look(
+                f"h{host}", wire.SnapshotResponse(1, f"h{host}", (look,)), self.now
+            )
         elif word == "forget":
             self._say(host, forgotten=(key,))
         elif word == "whole":
@@ -88,7 +98,7 @@ class World:
             self.keys[rank] += RANKS
             self._say(host, self._whole(rank))
 
-    def frame(self) -> Frame:
+    def frame(self) -> ObservedFrame:
         return self.state.frame(self.now, 0)
 
     def _ranks(self, host: int) -> range:
@@ -98,8 +108,8 @@ class World:
         here = self.now + self.skew[rank * 2 // RANKS]
         identity = wire.Identity(1 + rank, 1, rank, 0, job, started_ns=here - 9 * SECOND)
         return wire.RankUpdate(
-            key or self.keys[rank], identity, wire.Present(1, here, 0), GROUPS[:1],
-            (wire.Front(1, 1, 0, here),), (),
+            key or self.keys[rank], identity, wire.RankStatus(1, here, 0), GROUPS[:1],
+            (wire.GroupProgress(1, 1, 0, here),), (),
         )  # fmt: skip
 
     def _say(self, host: int, *ranks: wire.RankUpdate, **fields: object) -> None:
@@ -167,10 +177,10 @@ def test_ranks_of_another_job_do_not_take_the_place_of_those_shown() -> None:
     for step in range(1, 4):
         for host, ranks in whole.items():
             here = world.now + world.skew[host]
-            present = wire.Present(1, here, 0, step=step)
-            world._say(host, *(wire.RankUpdate(one.key, present=present) for one in ranks))
+            present = wire.RankStatus(1, here, 0, step=step)
+            world._say(host, *(wire.RankUpdate(one.key, status=present) for one in ranks))
         frame = world.state.frame(world.now, 0, "run-1")
-        steps = [view.present.step for view in frame.ranks.values() if view.present]
+        steps = [view.status.step for view in frame.ranks.values() if view.status]
         assert steps == [step] * RANKS
 
 
@@ -181,7 +191,7 @@ def test_a_beat_that_is_overdue_is_noticed_although_nothing_is_said_of_its_rank(
         world.now += SECOND // 2
         for rank in (3, 4):
             world.change("beat", {"rank": rank, "group": 0, "number": 0, "lost": 0, "seconds": 0})
-        postures = {rank: view.posture for rank, view in world.frame().ranks.items()}
+        postures = {rank: view.state for rank, view in world.frame().ranks.items()}
     assert postures == {
         0: "moving",
         1: "moving",

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.sums import packed
-from frtop_tui.job.model import Posture
+from frtop_tui.job.model import RankState
 from frtop_tui.job.pulse import pulse_in
 from frtop_tui.job.record import RankRecord
 from frtop_tui.job.state import JobState
@@ -26,12 +26,12 @@ def rank(key: int = 1, number: int = 0, job: wire.Job = JOB, **fields: Any) -> w
     identity = wire.Identity(
         100 + key, 1, number, number, job, started_ns=NOW - 60 * SECOND, main_ident=7
     )
-    known = {"present": present(NOW), "groups": (GROUP,), "pending": ()}
+    known = {"status": present(NOW), "groups": (GROUP,), "pending": ()}
     return wire.RankUpdate(key=key, identity=identity, **{**known, **fields})
 
 
-def present(beat_ns: int, **fields: Any) -> wire.Present:
-    return wire.Present(**{"state": 1, "beat_ns": beat_ns, "ops": 0, **fields})
+def present(beat_ns: int, **fields: Any) -> wire.RankStatus:
+    return wire.RankStatus(**{"state": 1, "beat_ns": beat_ns, "ops": 0, **fields})
 
 
 def update(
@@ -60,29 +60,29 @@ def test_a_delta_before_a_full_state_is_dropped() -> None:
 
 def test_deltas_follow_a_full_state() -> None:
     state = heard(rank())
-    delta = wire.RankUpdate(key=1, present=present(NOW, step=4))
+    delta = wire.RankUpdate(key=1, status=present(NOW, step=4))
     assert state.apply("h", update(6, delta), NOW)
     view = state.frame(NOW, 0).ranks[0]
-    assert view.present is not None
-    assert view.present.step == 4
+    assert view.status is not None
+    assert view.status.step == 4
     assert view.groups == {1: GROUP}
 
 
 def test_what_was_in_the_full_state_already_is_no_gap() -> None:
     state = heard(rank())
-    assert state.apply("h", update(5, wire.RankUpdate(key=1, present=present(1))), NOW)
+    assert state.apply("h", update(5, wire.RankUpdate(key=1, status=present(1))), NOW)
     view = state.frame(NOW, 0).ranks[0]
-    assert view.present is not None
-    assert view.present.beat_ns == NOW
+    assert view.status is not None
+    assert view.status.beat_ns == NOW
 
 
 def test_a_full_state_that_comes_late_takes_nothing_back() -> None:
     state = heard(rank())
-    assert state.apply("h", update(6, wire.RankUpdate(key=1, present=present(NOW + 1))), NOW)
+    assert state.apply("h", update(6, wire.RankUpdate(key=1, status=present(NOW + 1))), NOW)
     assert state.apply("h", update(5, rank(), full=True), NOW)
     view = state.frame(NOW, 0).ranks[0]
-    assert view.present is not None
-    assert view.present.beat_ns == NOW + 1
+    assert view.status is not None
+    assert view.status.beat_ns == NOW + 1
     assert state.apply("h", update(7), NOW)
     assert state.frame(NOW, 0).coverage.lost_updates == 0
 
@@ -152,7 +152,7 @@ def test_of_many_jobs_that_is_compared_which_is_shown() -> None:
         call = f"node0:{shown.master_port}"
         state.frame(NOW, 0, call)
         told = [
-            wire.RankUpdate(one.key, blocks=(wire.Blocks(1, 8 * number + 1, 8, packed([sums])),))
+            wire.RankUpdate(one.key, blocks=(wire.BlockSums(1, 8 * number + 1, 8, packed([sums])),))
             for sums, one in enumerate(ranks)
         ]
         assert state.apply("h", update(number + 1, *told), NOW)
@@ -164,7 +164,7 @@ def test_how_the_other_jobs_fare_is_counted_once_a_second() -> None:
     quick = SECOND // 10
     state = heard(rank(), rank(2, 0, other))
     before = state.frame(NOW, 0, "run-1").pulses
-    stepped = wire.RankUpdate(2, present=present(NOW, step_ns=NOW))
+    stepped = wire.RankUpdate(2, status=present(NOW, step_ns=NOW))
     assert state.apply("h", update(6, stepped), NOW + quick)
     assert state.frame(NOW + quick, 0, "run-1").pulses is before
     assert [one.quiet_s for one in before] == [None, None]
@@ -186,7 +186,7 @@ def test_forgotten_ranks_are_dropped() -> None:
 
 def test_a_rank_that_never_said_who_it_is_is_left_out() -> None:
     state = heard(rank())
-    state.apply("h", update(6, wire.RankUpdate(key=9, present=present(NOW))), NOW)
+    state.apply("h", update(6, wire.RankUpdate(key=9, status=present(NOW))), NOW)
     assert set(state.frame(NOW, 0).ranks) == {0}
 
 
@@ -200,9 +200,15 @@ def test_empty_pending_is_news_and_none_is_not() -> None:
 
 
 def test_fronts_of_several_groups_are_merged() -> None:
-    state = heard(rank(fronts=(wire.Front(1, 5, 0, NOW), wire.Front(2, 9, 0, NOW))))
-    state.apply("h", update(6, wire.RankUpdate(key=1, fronts=(wire.Front(1, 6, 0, NOW),))), NOW)
-    fronts = state.frame(NOW, 0).ranks[0].fronts
+    state = heard(
+        rank(group_progress=(wire.GroupProgress(1, 5, 0, NOW), wire.GroupProgress(2, 9, 0, NOW)))
+    )
+    state.apply(
+        "h",
+        update(6, wire.RankUpdate(key=1, group_progress=(wire.GroupProgress(1, 6, 0, NOW),))),
+        NOW,
+    )
+    fronts = state.frame(NOW, 0).ranks[0].group_progress
     assert (fronts[1].number, fronts[2].number) == (6, 9)
 
 
@@ -212,7 +218,7 @@ def test_fronts_of_several_groups_are_merged() -> None:
 @pytest.mark.parametrize("skew", [0, -900 * SECOND, 10**6 * SECOND])
 def test_ages_are_right_whatever_the_hosts_clock(skew: int) -> None:
     state = JobState()
-    shifted = rank(present=present(NOW + skew))
+    shifted = rank(status=present(NOW + skew))
     state.apply("h", update(1, shifted, at=NOW + skew, full=True), NOW)
     view = state.frame(NOW, 0).ranks[0]
     assert view.clock_ns == -skew
@@ -254,65 +260,65 @@ def stop(process: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("fields", "posture"), [
     ({}, "moving"),
     ({"groups": ()}, "starting"),
-    ({"present": present(NOW - 1 * SECOND)}, "moving"),
-    ({"present": present(NOW - 2 * SECOND)}, "silent"),
-    ({"present": present(NOW - 2 * SECOND, state=2)}, "moving"),
-    ({"present": present(NOW - 2 * SECOND, state=3)}, "moving"),
-    ({"present": present(0)}, "moving"),
+    ({"status": present(NOW - 1 * SECOND)}, "moving"),
+    ({"status": present(NOW - 2 * SECOND)}, "silent"),
+    ({"status": present(NOW - 2 * SECOND, state=2)}, "moving"),
+    ({"status": present(NOW - 2 * SECOND, state=3)}, "moving"),
+    ({"status": present(0)}, "moving"),
     (stop("T"), "stopped"),
     (stop("t"), "stopped"),
     (stop("D"), "moving"),
-    ({"ending": wire.Ending(NOW, 0)}, "done"),
-    ({"ending": wire.Ending(NOW, 0, clean=True)}, "done"),
-    ({"ending": wire.Ending(NOW, clean=True)}, "done"),
-    ({"ending": wire.Ending(NOW, 1)}, "dead"),
-    ({"ending": wire.Ending(NOW, 3, clean=True)}, "dead"),
-    ({"ending": wire.Ending(NOW, None, 9)}, "dead"),
-    ({"ending": wire.Ending(NOW)}, "dead"),
-    ({"raised": wire.Raised("ValueError", "", "MainThread", True, NOW)}, "dead"),
-    ({"raised": wire.Raised("ValueError", "", "loader", False, NOW)}, "moving"),
+    ({"exit_info": wire.ExitInfo(NOW, 0)}, "done"),
+    ({"exit_info": wire.ExitInfo(NOW, 0, clean=True)}, "done"),
+    ({"exit_info": wire.ExitInfo(NOW, clean=True)}, "done"),
+    ({"exit_info": wire.ExitInfo(NOW, 1)}, "dead"),
+    ({"exit_info": wire.ExitInfo(NOW, 3, clean=True)}, "dead"),
+    ({"exit_info": wire.ExitInfo(NOW, None, 9)}, "dead"),
+    ({"exit_info": wire.ExitInfo(NOW)}, "dead"),
+    ({"exception": wire.UncaughtException("ValueError", "", "MainThread", True, NOW)}, "dead"),
+    ({"exception": wire.UncaughtException("ValueError", "", "loader", False, NOW)}, "moving"),
 ])  # fmt: skip
-def test_postures(fields: dict[str, Any], posture: Posture) -> None:
-    assert heard(rank(**fields)).frame(NOW, 0).ranks[0].posture == posture
+def test_postures(fields: dict[str, Any], posture: RankState) -> None:
+    assert heard(rank(**fields)).frame(NOW, 0).ranks[0].state == posture
 
 
 def test_a_silent_host_makes_its_living_ranks_unheard() -> None:
-    state = heard(rank(), rank(2, 1, ending=wire.Ending(NOW, 0)))
+    state = heard(rank(), rank(2, 1, exit_info=wire.ExitInfo(NOW, 0)))
     frame = state.frame(NOW + 4 * SECOND, 0)
-    assert [view.posture for view in frame.ranks.values()] == ["unheard", "done"]
+    assert [view.state for view in frame.ranks.values()] == ["unheard", "done"]
     assert frame.hosts[0].state == "silent"
     assert frame.coverage.unheard == (0,)
-    assert frame.ranks[0].posture_since_ns == NOW
+    assert frame.ranks[0].state_since_ns == NOW
 
 
 def test_a_late_update_is_no_silence_of_a_beat() -> None:
     state = heard(rank())
-    assert state.frame(NOW + 29 * SECOND // 10, 0).ranks[0].posture == "moving"
+    assert state.frame(NOW + 29 * SECOND // 10, 0).ranks[0].state == "moving"
 
 
 def test_a_host_that_speaks_again_is_heard() -> None:
     state = heard(rank())
     state.frame(NOW + 9 * SECOND, 0)
     later = NOW + 10 * SECOND
-    delta = wire.RankUpdate(key=1, present=present(later))
+    delta = wire.RankUpdate(key=1, status=present(later))
     state.apply("h", update(6, delta, at=later), later)
     frame = state.frame(later, 0)
-    assert frame.ranks[0].posture == "moving"
+    assert frame.ranks[0].state == "moving"
     assert frame.hosts[0].state == "heard"
 
 
 def test_a_posture_keeps_the_time_it_began() -> None:
     state = heard(rank())
-    first = state.frame(NOW, 0).ranks[0].posture_since_ns
-    state.apply("h", update(6, wire.RankUpdate(key=1, present=present(NOW + SECOND)),
+    first = state.frame(NOW, 0).ranks[0].state_since_ns
+    state.apply("h", update(6, wire.RankUpdate(key=1, status=present(NOW + SECOND)),
                             at=NOW + SECOND), NOW + SECOND)  # fmt: skip
-    assert state.frame(NOW + SECOND, 0).ranks[0].posture_since_ns == first
+    assert state.frame(NOW + SECOND, 0).ranks[0].state_since_ns == first
 
 
 def test_views_that_have_not_changed_are_reused() -> None:
     state = heard(rank(), rank(2, 1))
     before = state.frame(NOW, 0).ranks
-    state.apply("h", update(6, wire.RankUpdate(key=2, present=present(NOW, ops=1))), NOW)
+    state.apply("h", update(6, wire.RankUpdate(key=2, status=present(NOW, ops=1))), NOW)
     after = state.frame(NOW, 0).ranks
     assert after[0] is before[0]
     assert after[1] is not before[1]
@@ -321,15 +327,15 @@ def test_views_that_have_not_changed_are_reused() -> None:
 # looks
 
 
-def look(at: int, *, stacks: str = "", pid: int = 101, error: str = "") -> wire.LookAnswer:
-    dumps: tuple[wire.Dump, ...] = ()
+def look(at: int, *, stacks: str = "", pid: int = 101, error: str = "") -> wire.SnapshotResponse:
+    dumps: tuple[wire.StackDump, ...] = ()
     if stacks:
         frame = wire.TraceFrame(stacks, "train.py", 1)
-        dumps = (wire.Dump(pid, (wire.ThreadStack(7, 7, "Main", False, False, (frame,)),)),)
+        dumps = (wire.StackDump(pid, (wire.ThreadStack(7, 7, "Main", False, False, (frame,)),)),)
     if error:
-        dumps = (wire.Dump(pid, (), error),)
+        dumps = (wire.StackDump(pid, (), error),)
     processes = (wire.Process(101, "S"),)
-    return wire.LookAnswer(1, "h", (wire.Look(1, at, None, processes, dumps),))
+    return wire.SnapshotResponse(1, "h", (wire.Snapshot(1, at, None, processes, dumps),))
 
 
 def names(state: JobState) -> list[str]:
@@ -343,9 +349,9 @@ def test_a_look_without_stacks_keeps_the_last_ones() -> None:
     state.apply_look("h", look(NOW + SECOND), NOW)
     view = state.frame(NOW, 0).ranks[0]
     assert names(state) == ["read"]
-    assert view.look is not None
-    assert view.look.at_ns == NOW + SECOND
-    assert view.stacks_ns == NOW
+    assert view.snapshot is not None
+    assert view.snapshot.at_ns == NOW + SECOND
+    assert view.stacks_taken_ns == NOW
 
 
 def test_a_refused_dump_does_not_erase_stacks_either() -> None:
@@ -366,8 +372,8 @@ def test_stacks_of_a_child_that_is_gone_are_dropped() -> None:
     state.apply_look("h", look(NOW, stacks="worker", pid=555), NOW)
     state.apply_look("h", look(NOW + SECOND), NOW)
     view = state.frame(NOW, 0).ranks[0]
-    assert view.look is not None
-    assert not view.look.dumps
+    assert view.snapshot is not None
+    assert not view.snapshot.dumps
 
 
 @pytest.mark.parametrize(("times", "prior"), [
@@ -378,7 +384,7 @@ def test_the_prior_look_is_at_least_two_seconds_older(times: list[int], prior: i
     state = heard(rank())
     for at in times:
         state.apply_look("h", look(NOW + at * SECOND, stacks="read"), NOW)
-    found = state.frame(NOW, 0).ranks[0].prior_look
+    found = state.frame(NOW, 0).ranks[0].prior_snapshot
     assert (None if found is None else (found.at_ns - NOW) // SECOND) == prior
 
 
@@ -386,20 +392,20 @@ def test_looks_in_quick_succession_do_not_push_out_the_old_ones() -> None:
     state = heard(rank())
     for tenth in range(60):
         state.apply_look("h", look(NOW + tenth * SECOND // 10, stacks="read"), NOW)
-    found = state.frame(NOW, 0).ranks[0].prior_look
+    found = state.frame(NOW, 0).ranks[0].prior_snapshot
     assert found is not None
     assert 2 <= (NOW + 59 * SECOND // 10 - found.at_ns) / SECOND < 3
 
 
 def test_what_a_look_saw_of_the_process_does_not_outlive_it() -> None:
     state = heard(rank(process=wire.Process(101, "S")))
-    stopped = wire.Look(1, NOW, None, (wire.Process(101, "T"),))
-    state.apply_look("h", wire.LookAnswer(1, "h", (stopped,)), NOW)
-    assert state.frame(NOW, 0).ranks[0].posture == "stopped"
+    stopped = wire.Snapshot(1, NOW, None, (wire.Process(101, "T"),))
+    state.apply_look("h", wire.SnapshotResponse(1, "h", (stopped,)), NOW)
+    assert state.frame(NOW, 0).ranks[0].state == "stopped"
     later = NOW + 2 * SECOND
-    state.apply("h", update(6, wire.RankUpdate(key=1, present=present(later)), at=later), later)
+    state.apply("h", update(6, wire.RankUpdate(key=1, status=present(later)), at=later), later)
     view = state.frame(later, 0).ranks[0]
-    assert (view.posture, view.process) == ("moving", wire.Process(101, "S"))
+    assert (view.state, view.process) == ("moving", wire.Process(101, "S"))
 
 
 def test_looks_survive_a_full_state_of_the_same_agent() -> None:
@@ -422,14 +428,14 @@ def of(job: wire.Job, started: int, **fields: Any) -> wire.RankUpdate:
     made = rank(key=started % 1000, number=0, job=job, **fields)
     identity = wire.Identity(200 + started, 1, 0, 0, job, started_ns=started * SECOND)
     return wire.RankUpdate(
-        key=started, identity=identity, present=made.present, groups=made.groups,
-        pending=(), ending=made.ending,
+        key=started, identity=identity, status=made.status, groups=made.groups,
+        pending=(), exit_info=made.exit_info,
     )  # fmt: skip
 
 
 OLD = wire.Job("node0", 29500, 1, "old", 0, "a", "old.py")
 NEW = wire.Job("node0", 29501, 1, "new", 0, "b", "new.py")
-ENDED = wire.Ending(NOW, 0)
+ENDED = wire.ExitInfo(NOW, 0)
 
 
 def chosen(state: JobState, name: str | None = None) -> str | None:
@@ -444,11 +450,11 @@ def test_the_newest_living_job_is_chosen() -> None:
 
 
 def test_a_living_job_comes_before_a_newer_one_that_has_ended() -> None:
-    assert chosen(heard(of(OLD, 10), of(NEW, 20, ending=ENDED))) == "old"
+    assert chosen(heard(of(OLD, 10), of(NEW, 20, exit_info=ENDED))) == "old"
 
 
 def test_of_ended_jobs_the_newest() -> None:
-    state = heard(of(OLD, 10, ending=ENDED), of(NEW, 20, ending=ENDED))
+    state = heard(of(OLD, 10, exit_info=ENDED), of(NEW, 20, exit_info=ENDED))
     assert chosen(state) == "new"
 
 
@@ -458,7 +464,7 @@ def test_a_job_is_chosen_by_any_of_its_names(name: str) -> None:
 
 
 def test_an_unknown_name_is_a_problem_not_another_job() -> None:
-    frame = heard(of(OLD, 10, ending=ENDED), of(NEW, 20)).frame(NOW, 0, "else")
+    frame = heard(of(OLD, 10, exit_info=ENDED), of(NEW, 20)).frame(NOW, 0, "else")
     assert frame.job is None
     text, _, step = frame.problem.partition("; ")
     assert text == (
@@ -476,7 +482,7 @@ def test_a_long_list_of_jobs_is_cut() -> None:
 
 def test_other_jobs_that_live_are_told_apart_from_those_that_ended() -> None:
     third = wire.Job("node0", 29502, 1, "third", 0, "c", "third.py")
-    state = heard(of(OLD, 10), of(NEW, 20), of(third, 15, ending=ENDED))
+    state = heard(of(OLD, 10), of(NEW, 20), of(third, 15, exit_info=ENDED))
     frame = state.frame(NOW, 0)
     assert [job.run_id for job in frame.other_jobs] == ["old", "third"]
     assert [job.run_id for job in frame.running_jobs] == ["old"]
@@ -508,7 +514,7 @@ def test_a_rank_that_does_not_know_the_nonce_yet_belongs_to_its_job() -> None:
 
 
 def test_of_two_processes_for_a_rank_the_living_one_is_shown() -> None:
-    state = heard(of(OLD, 10), of(OLD, 20, ending=ENDED))
+    state = heard(of(OLD, 10), of(OLD, 20, exit_info=ENDED))
     assert state.frame(NOW, 0).ranks[0].identity.pid == 210
 
 
@@ -563,7 +569,7 @@ def test_ranks_of_the_world_that_never_appeared_are_unheard() -> None:
     ({"side_lost": 3}, "3 signatures or call sites lost on rank 0"),
 ])  # fmt: skip
 def test_what_a_recorder_lost_is_noted(cells: dict[str, int], note: str) -> None:
-    frame = heard(rank(present=present(NOW, **cells)), rank(2, 1)).frame(NOW, 0)
+    frame = heard(rank(status=present(NOW, **cells)), rank(2, 1)).frame(NOW, 0)
     assert any(note in line for line in frame.coverage.notes)
 
 
@@ -589,9 +595,9 @@ OTHER = wire.Job("node9", 1, 2, "earlier")
     (OTHER, ENDED, False),
 ])  # fmt: skip
 def test_the_dead_of_earlier_jobs_need_no_rank(
-    job: wire.Job, ending: wire.Ending | None, counted: bool
+    job: wire.Job, ending: wire.ExitInfo | None, counted: bool
 ) -> None:
-    frame = heard(rank(), rank(2, -1, job=job, ending=ending)).frame(NOW, 0)
+    frame = heard(rank(), rank(2, -1, job=job, exit_info=ending)).frame(NOW, 0)
     assert any("have not said which rank" in n for n in frame.coverage.notes) is counted
 
 
@@ -602,7 +608,7 @@ def test_a_job_of_which_nobody_is_heard_is_not_healthy() -> None:
 
 
 def test_those_that_ended_are_no_sign_of_life() -> None:
-    state = heard(rank(), rank(2, 1, ending=ENDED))
+    state = heard(rank(), rank(2, 1, exit_info=ENDED))
     assert state.frame(NOW + 9 * SECOND, 0).health == "unheard"
 
 
@@ -610,7 +616,7 @@ def test_the_job_is_as_old_as_its_first_rank() -> None:
     assert heard(rank()).frame(NOW, 0).up_s == pytest.approx(60)
 
 
-@pytest.mark.parametrize(("other", "up_s"), [(None, 90), (wire.Ending(NOW - 5 * SECOND, 0), 55)])
-def test_a_job_that_has_ended_grows_no_older(other: wire.Ending | None, up_s: float) -> None:
-    state = heard(rank(ending=wire.Ending(NOW - 9 * SECOND, 0)), rank(2, 1, ending=other))
+@pytest.mark.parametrize(("other", "up_s"), [(None, 90), (wire.ExitInfo(NOW - 5 * SECOND, 0), 55)])
+def test_a_job_that_has_ended_grows_no_older(other: wire.ExitInfo | None, up_s: float) -> None:
+    state = heard(rank(exit_info=wire.ExitInfo(NOW - 9 * SECOND, 0)), rank(2, 1, exit_info=other))
     assert state.frame(NOW + 30 * SECOND, 0).up_s == pytest.approx(up_s)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from msgspec import structs
+from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, HostView, JobPulse, RankView, Recorded, Writing
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.job.model import HostView, JobPulse, Recorded, Writing
 
 from .odd_scenes import SCENES as SELDOM
 from .scenes import HOST_NOW, NOW, WALL, S, healthy, hung, two_roots
@@ -37,13 +37,13 @@ def summary(checksum: str, *, nans: int = 0, role: str = "input") -> wire.Tensor
     )
 
 
-def answer(rank: RankView, *tensors: wire.TensorSummary, error: str = "") -> wire.TensorsAnswer:
+def answer(rank: JudgedRank, *tensors: wire.TensorSummary, error: str = "") -> wire.TensorsResponse:
     blocked = rank.blocked_on
     ops = () if blocked is None or error else (wire.OpTensors(blocked.sequence, tensors),)
-    return wire.TensorsAnswer(rank.rank + 1, rank.host, rank.key, HOST_NOW - 2 * S, ops, error)
+    return wire.TensorsResponse(rank.rank + 1, rank.host, rank.key, HOST_NOW - 2 * S, ops, error)
 
 
-def with_answers(frame: Frame, answers: dict[int, wire.TensorsAnswer]) -> Frame:
+def with_answers(frame: Frame, answers: dict[int, wire.TensorsResponse]) -> Frame:
     ranks = dict(frame.ranks)
     for number, said in answers.items():
         ranks[number] = replace(ranks[number], tensors=said)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.job.model import Coverage, Frame, GroupKey, GroupView, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.job.model import Coverage, GroupKey, GroupView
 
 from .scenes import (
     CULPRIT,
@@ -30,7 +31,7 @@ def all_stacks() -> Frame:
     """The hung job after the stacks of all ranks were taken."""
     frame = hung()
     ranks = {
-        number: view if number == CULPRIT else replace(view, look=look(number, REDUCING))
+        number: view if number == CULPRIT else replace(view, snapshot=look(number, REDUCING))
         for number, view in frame.ranks.items()
     }
     return replace(frame, ranks=ranks)
@@ -41,7 +42,7 @@ def over() -> Frame:
     ranks = {
         n: replace(
             rank_view(n, "dead"),
-            ending=wire.Ending(HOST_NOW - 58 * S, exit_code=1),
+            exit_info=wire.ExitInfo(HOST_NOW - 58 * S, exit_code=1),
             blocked_on=None,
             pending=(),
         )
@@ -65,7 +66,10 @@ def pipeline() -> Frame:
         ranks[number] = replace(
             ranks[number],
             groups={**ranks[number].groups, 3: group},
-            fronts={**ranks[number].fronts, 3: wire.Front(3, 0, issued, HOST_NOW)},
+            group_progress={
+                **ranks[number].group_progress,
+                3: wire.GroupProgress(3, 0, issued, HOST_NOW),
+            },
         )
     return replace(
         base,
@@ -92,14 +96,12 @@ def another_job() -> Frame:
 
 def many(world: int = 4096, tick: int = 0, changed: float = 0.1) -> Frame:
     """A large job of which a share of ranks changes from tick to tick."""
-    ranks: dict[int, RankView] = {}
+    ranks: dict[int, JudgedRank] = {}
     for number in range(world):
         # Scattered, as ranks of different groups are; and each one heard in every tick.
         turned = (number * 7919 + tick * 104_729) % 1000 < changed * 1000 / 2
         base = _moving(number)
-        ranks[number] = base.judged(
-            "blocked" if turned else "moving", base.posture_since_ns, base.blocked_on
-        )
+        ranks[number] = replace(base, state="blocked" if turned else "moving")
     job = wire.Job("node0", 29500, world, name="large")
     return Frame(
         NOW,
@@ -114,10 +116,10 @@ def many(world: int = 4096, tick: int = 0, changed: float = 0.1) -> Frame:
     )
 
 
-_KEPT: dict[int, RankView] = {}
+_KEPT: dict[int, JudgedRank] = {}
 
 
-def _moving(number: int) -> RankView:
+def _moving(number: int) -> JudgedRank:
     if number not in _KEPT:
         _KEPT[number] = replace(rank_view(number, "moving", age_s=100.0), host=f"node{number // 8}")
     return _KEPT[number]

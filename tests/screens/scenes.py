@@ -6,22 +6,12 @@ convert shows ages that are plainly wrong.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
-from frtop_tui.job.model import (
-    Coverage,
-    Frame,
-    GroupKey,
-    GroupView,
-    HostView,
-    OpName,
-    Posture,
-    RankView,
-    Verdict,
-    Why,
-)
+from frtop_tui.diagnosis.judged import Frame, JudgedRank, OpName, Verdict, Why
+from frtop_tui.job.model import Coverage, GroupKey, GroupView, HostView, RankState
 
 S = 1_000_000_000
 NOW = 90_000 * S
@@ -106,7 +96,7 @@ PINNING = (
 
 def look(
     rank: int, frames: tuple[wire.TraceFrame, ...], age_s: float = 0.6, *, waits: bool = False
-) -> wire.Look:
+) -> wire.Snapshot:
     pid = 90_040 + rank
     threads = [wire.ThreadStack(MAIN, pid, "MainThread", False, False, frames)]
     processes = [
@@ -130,19 +120,19 @@ def look(
             )
             for index in range(4)
         ]
-    return wire.Look(
+    return wire.Snapshot(
         rank,
         HOST_NOW - int(age_s * S),
         None,
         tuple(processes),
-        (wire.Dump(pid, tuple(threads)),),
+        (wire.StackDump(pid, tuple(threads)),),
         history(8811 if waits else 8812, 252.0),
     )
 
 
 def rank_view(
-    number: int, posture: Posture, *, per_host: int = 8, age_s: float = 252.0
-) -> RankView:
+    number: int, posture: RankState, *, per_host: int = 8, age_s: float = 252.0
+) -> JudgedRank:
     """A rank that waits in #8812, or has not come so far, or moves."""
     pid = 90_040 + number
     late = posture == "late"
@@ -152,22 +142,22 @@ def rank_view(
     base = number - number % 8
     tensor = wire.Group(TP, f"t{base}", f"tp:{base // 8}", "nccl", fold(range(base, base + 8)))
     fetch = wire.Fetch(HOST_NOW - int(age_s * S), 0, 2, 90_112, 4) if late else None
-    return RankView(
+    return JudgedRank(
         rank=number,
         host=f"node{number // per_host}",
         key=number,
         identity=wire.Identity(
             pid, 1, number, number % per_host, JOB, cwd="/home/ml/llama", main_ident=MAIN
         ),
-        posture=posture,
-        posture_since_ns=NOW - int(age_s * S),
+        state=posture,
+        state_since_ns=NOW - int(age_s * S),
         heard_ns=NOW - S // 5,
         clock_ns=CLOCK,
-        present=wire.Present(
+        status=wire.RankStatus(
             1, HOST_NOW - S // 5, last * 3, step=2203, step_ns=HOST_NOW - 260 * S, fetch=fetch
         ),
         groups={WORLD: group, TP: tensor},
-        fronts={WORLD: wire.Front(WORLD, last, 0, HOST_NOW - int(age_s * S))},
+        group_progress={WORLD: wire.GroupProgress(WORLD, last, 0, HOST_NOW - int(age_s * S))},
         pending=(waits,) if waits else (),
         blocked_on=waits,
         process=wire.Process(
@@ -210,10 +200,10 @@ def hung() -> Frame:
     """Rank 37 waits for a DataLoader worker that reads from a dead mount; 63 wait for it."""
     ranks = {n: rank_view(n, "late" if n == CULPRIT else "blocked") for n in range(64)}
     for number in (0, 1, 36, 38):
-        ranks[number] = replace(ranks[number], look=look(number, REDUCING))
+        ranks[number] = replace(ranks[number], snapshot=look(number, REDUCING))
     culprit = look(CULPRIT, LOADING, waits=True)
     ranks[CULPRIT] = replace(
-        ranks[CULPRIT], look=culprit, prior_look=look(CULPRIT, LOADING, 3.6, waits=True)
+        ranks[CULPRIT], snapshot=culprit, prior_snapshot=look(CULPRIT, LOADING, 3.6, waits=True)
     )
     victims = tuple(n for n in range(64) if n != CULPRIT)
     return Frame(
@@ -280,7 +270,7 @@ def dead() -> Frame:
     base = hung()
     ranks = dict(base.ranks)
     ranks[CULPRIT] = rank_view(CULPRIT, "blocked")
-    raised = wire.Raised(
+    raised = wire.UncaughtException(
         "RuntimeError",
         "CUDA error: an illegal memory access was encountered\nCompile with ...",
         "MainThread",
@@ -294,8 +284,8 @@ def dead() -> Frame:
     )
     ranks[5] = replace(
         rank_view(5, "dead", age_s=30.0),
-        raised=raised,
-        ending=wire.Ending(HOST_NOW - 30 * S, exit_code=1),
+        exception=raised,
+        exit_info=wire.ExitInfo(HOST_NOW - 30 * S, exit_code=1),
         process=None,
     )
     waiting = tuple(n for n in range(64) if n != 5)
@@ -333,7 +323,7 @@ def two_roots() -> Frame:
     ranks[5] = dead().ranks[5]
     for number in range(56, 64):
         ranks[number] = replace(
-            ranks[number], posture="unheard", heard_ns=NOW - 41 * S, posture_since_ns=NOW - 40 * S
+            ranks[number], state="unheard", heard_ns=NOW - 41 * S, state_since_ns=NOW - 40 * S
         )
     return replace(
         base,
@@ -362,15 +352,17 @@ def refused() -> Frame:
     sentence = (
         "the kernel refused (ptrace_scope is 1): run `sysctl kernel.yama.ptrace_scope=0` on node4"
     )
-    seen = replace_dump(ranks[CULPRIT], wire.Dump(90_077, (), "refused", sentence))
+    seen = replace_dump(ranks[CULPRIT], wire.StackDump(90_077, (), "refused", sentence))
     ranks[CULPRIT] = seen
     return replace(base, ranks=ranks)
 
 
-def replace_dump(view: RankView, dump: wire.Dump) -> RankView:
-    assert view.look is not None
-    old = view.look
-    return replace(view, look=wire.Look(old.key, old.at_ns, None, old.processes, (dump,), old.ops))
+def replace_dump(view: JudgedRank, dump: wire.StackDump) -> JudgedRank:
+    assert view.snapshot is not None
+    old = view.snapshot
+    return replace(
+        view, snapshot=wire.Snapshot(old.key, old.at_ns, None, old.processes, (dump,), old.ops)
+    )
 
 
 def connecting() -> Frame:

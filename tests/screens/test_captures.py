@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from frtop_tui.app import FrtopApp
-from frtop_tui.job.model import Frame, Writing
+from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import job_key
 from frtop_tui.screens.automatic import due
 from frtop_tui.screens.tensors import TensorsScreen
@@ -35,7 +36,7 @@ def suspect(frame: Frame) -> Frame:
 
 @pytest.mark.parametrize("health", ["hung", "dead", "diverged"])
 def test_what_is_confirmed_and_bad_is_due_once(health: str) -> None:
-    frame = replace(scenes.hung(), health=health)  # type: ignore[arg-type]
+    frame = replace(scenes.hung(), health=health)
     assert due(frame, ()) == job_key(scenes.JOB)
     assert due(frame, {job_key(scenes.JOB)}) is None
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
-from frtop_tui.job.model import Frame
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_grid import RankGrid
 from frtop_tui.widgets.rank_table import RankTable
@@ -24,7 +24,7 @@ def painted(view: LineView) -> int:
 def with_postures(frame: Frame, changed: dict[int, str]) -> Frame:
     ranks = dict(frame.ranks)
     for number, posture in changed.items():
-        ranks[number] = replace(ranks[number], posture=posture)  # type: ignore[arg-type]
+        ranks[number] = replace(ranks[number], state=posture)
     return replace(frame, ranks=ranks)
 
 

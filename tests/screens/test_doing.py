@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, Posture, RankView, Why
+from frtop_tui.diagnosis.judged import Frame, JudgedRank, Why
+from frtop_tui.job.model import RankState
 from frtop_tui.widgets.doing import causes, doing, doing_at, line_of
 from frtop_tui.widgets.rank_table import Moment, columns, of_interest
 
@@ -18,13 +18,13 @@ OWN = (scenes.frame_of("step", scenes.SITE.file, 59, "time.sleep(1e9)"), *scenes
 
 
 def absent(
-    cause: str = "", posture: Posture = "late", frames: tuple[wire.TraceFrame, ...] = OWN
-) -> tuple[RankView, dict[int, Why]]:
+    cause: str = "", posture: RankState = "late", frames: tuple[wire.TraceFrame, ...] = OWN
+) -> tuple[JudgedRank, dict[int, Why]]:
     """Rank 3, which has no DataLoader, with a stack and the cause of its verdict."""
     view = scenes.rank_view(3, posture)
-    assert view.present is not None
-    present = wire.Present(1, scenes.HOST_NOW - 58 * scenes.S, 9, step=2203)
-    view = replace(view, present=present, look=scenes.look(3, frames), blocked_on=None)
+    assert view.status is not None
+    present = wire.RankStatus(1, scenes.HOST_NOW - 58 * scenes.S, 9, step=2203)
+    view = replace(view, status=present, snapshot=scenes.look(3, frames), blocked_on=None)
     return view, ({3: Why(cause, "software", "in words")} if cause else {})
 
 
@@ -42,7 +42,7 @@ def absent(
     ],
 )
 def test_a_rank_in_no_op_says_what_it_does_and_where(
-    cause: str, posture: Posture, words: str
+    cause: str, posture: RankState, words: str
 ) -> None:
     view, why = absent(cause, posture)
     assert doing_at(view, scenes.NOW, why) == words
@@ -52,9 +52,9 @@ def test_a_rank_in_no_op_says_what_it_does_and_where(
 def test_a_rank_in_a_file_names_the_call_and_the_file() -> None:
     view, why = absent("file_io")
     process = wire.Process(view.identity.pid, "D", "python", "", "read", "/mnt/shard-7")
-    look = wire.Look(3, scenes.HOST_NOW, None, (process,))
-    assert doing(replace(view, look=look), scenes.NOW, why) == "read /mnt/shard-7"
-    assert doing(replace(view, look=look), scenes.NOW, {}) == "read /mnt/shard-7"
+    look = wire.Snapshot(3, scenes.HOST_NOW, None, (process,))
+    assert doing(replace(view, snapshot=look), scenes.NOW, why) == "read /mnt/shard-7"
+    assert doing(replace(view, snapshot=look), scenes.NOW, {}) == "read /mnt/shard-7"
 
 
 def test_a_rank_that_moves_is_not_described_by_a_passing_stack() -> None:
@@ -66,7 +66,7 @@ def test_pending_ops_are_not_said_of_a_rank_that_does_not_speak() -> None:
     view, _ = absent(posture="silent")
     waiting = replace(view, pending=(scenes.op(9, 9, 1.0),))
     assert "pending" not in doing(waiting, scenes.NOW, {})
-    assert doing(replace(waiting, posture="moving"), scenes.NOW, {}) == "1 op pending, not blocked"
+    assert doing(replace(waiting, state="moving"), scenes.NOW, {}) == "1 op pending, not blocked"
 
 
 def killed_later() -> Frame:
@@ -74,7 +74,7 @@ def killed_later() -> Frame:
     frame = scenes.hung()
     ranks = dict(frame.ranks)
     ranks[2] = replace(
-        ranks[2], posture="dead", ending=wire.Ending(scenes.HOST_NOW - scenes.S, signal=6)
+        ranks[2], state="dead", exit_info=wire.ExitInfo(scenes.HOST_NOW - scenes.S, signal=6)
     )
     return replace(frame, ranks=ranks)
 
@@ -93,7 +93,7 @@ def test_a_process_that_is_gone_has_no_state() -> None:
     view = replace(scenes.rank_view(3, "moving"), process=wire.Process(90_043, "R", "python"))
     (state,) = (one for one in columns((), Moment()) if one.title == "proc")
     assert state.cell(view) == ("R", "")
-    assert state.cell(replace(view, ending=wire.Ending(1, exit_code=1))) == ("", "")
+    assert state.cell(replace(view, exit_info=wire.ExitInfo(1, exit_code=1))) == ("", "")
 
 
 async def test_culprits_lead_the_table_and_say_what_they_do() -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_type_hints
 
 import msgspec
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.cli import main, tensors
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.report import text
 from frtop_tui.errors import Unreadable
-from frtop_tui.job.model import Frame, Writing
+from frtop_tui.job.model import Writing
 from frtop_tui.job.printable import UNFIT, printable
 
 from . import asked_scenes, scenes
@@ -32,18 +33,11 @@ def poisoned(value: Any, hint: Any = None) -> Any:
         return tuple(poisoned(one, within) for one in value)
     if isinstance(value, dict):
         return {key: poisoned(one) for key, one in value.items()}
-    hints = get_type_hints(type(value)) if is_dataclass(value) or _is_struct(value) else {}
-    if _is_struct(value):
+    if isinstance(value, msgspec.Struct):
+        hints = get_type_hints(type(value))
         names = value.__struct_fields__
         return structs.replace(value, **{n: poisoned(getattr(value, n), hints[n]) for n in names})
-    if is_dataclass(value) and not isinstance(value, type):
-        told = [one.name for one in fields(value) if one.init]
-        return replace(value, **{n: poisoned(getattr(value, n), hints[n]) for n in told})
     return value
-
-
-def _is_struct(value: Any) -> bool:
-    return isinstance(value, msgspec.Struct)
 
 
 def harmless(shown: str) -> bool:

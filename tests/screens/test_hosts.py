@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from frtop_tui.job.model import HostView
 from frtop_tui.screens.hosts import filter_of

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from frtop_tui.app import FrtopApp, run_app
 from frtop_tui.screens.help import HelpScreen
@@ -103,7 +103,7 @@ async def test_ones_own_frame_is_in_sight_of_the_innermost_one() -> None:
 async def test_classes_out_of_sight_are_counted() -> None:
     ranks = dict(scenes.hung().ranks)
     for number, posture in ((1, "moving"), (2, "silent"), (3, "stopped")):
-        ranks[number] = replace(ranks[number], posture=posture, blocked_on=None)  # type: ignore[arg-type]
+        ranks[number] = replace(ranks[number], state=posture, blocked_on=None)
     async with driven(replace(scenes.hung(), ranks=ranks)) as app:
         await app.press("enter")
         await app.sees("the other ranks, +3 more")
@@ -298,7 +298,7 @@ async def test_the_cursor_stays_on_its_rank_when_rows_move() -> None:
         await app.press("2", "j", "j")
         ranks = dict(scenes.hung().ranks)
         for number in (50, 51, 52):
-            ranks[number] = replace(ranks[number], posture="late")
+            ranks[number] = replace(ranks[number], state="late")
         await app.give(replace(scenes.hung(), ranks=ranks))
         await app.press("enter")
         await app.sees("rank 1 ")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
-from frtop_tui.job.model import Frame
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.screens.rank import RankScreen
 
 from . import asked_scenes, odd_scenes, scenes
@@ -203,7 +202,7 @@ async def test_a_dead_rank_is_not_shown_as_if_it_still_ran() -> None:
     ranks = dict(frame.ranks)
     seen = scenes.look(5, ())
     process = seen.processes[0]
-    ranks[5] = replace(ranks[5], look=seen, process=process, raised=None)
+    ranks[5] = replace(ranks[5], snapshot=seen, process=process, exception=None)
     async with driven(replace(frame, ranks=ranks), size=(120, 32)) as app:
         await app.press("enter")
         await app.sees("its process is gone", "no stack to take", "ended with exit code 1")

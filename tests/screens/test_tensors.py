@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.job.model import HostView, Writing
@@ -196,7 +196,7 @@ async def test_a_tensor_and_an_op_say_themselves_why_there_is_no_more() -> None:
         wire.OpTensors(rank.blocked_on.sequence, (stuck, empty)),
         wire.OpTensors(5, (), "its tensors are gone"),
     )
-    said = wire.TensorsAnswer(1, rank.host, rank.key, scenes.HOST_NOW, ops)
+    said = wire.TensorsResponse(1, rank.host, rank.key, scenes.HOST_NOW, ops)
     async with driven(frame) as app:
         await app.press(*TO_RANK_12)
         await app.give(with_answers(frame, {ASKED: said}))

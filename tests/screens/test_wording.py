@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.job.frames import is_yours, short_file, yours
-from frtop_tui.job.model import Frame, Health, Posture
+from frtop_tui.job.model import Health, RankState
 from frtop_tui.widgets import spans, wording
 from frtop_tui.widgets.grid_layout import lay_out, natural, short_hosts
 from frtop_tui.widgets.groups import rows_of, state_of
@@ -100,16 +101,16 @@ def test_an_op_says_its_peer_or_root() -> None:
 @pytest.mark.parametrize(
     ("end", "words"),
     [
-        (wire.Ending(1), "process gone, cause unknown"),
-        (wire.Ending(1, clean=True), "left cleanly"),
-        (wire.Ending(1, exit_code=1), "ended with exit code 1"),
+        (wire.ExitInfo(1), "process gone, cause unknown"),
+        (wire.ExitInfo(1, clean=True), "left cleanly"),
+        (wire.ExitInfo(1, exit_code=1), "ended with exit code 1"),
         (
-            wire.Ending(1, signal=9, oom_kills=1),
+            wire.ExitInfo(1, signal=9, oom_kills=1),
             "ended by signal 9, 1 oom kills in its cgroup then",
         ),
     ],
 )
-def test_an_ending_claims_no_more_than_is_known(end: wire.Ending, words: str) -> None:
+def test_an_ending_claims_no_more_than_is_known(end: wire.ExitInfo, words: str) -> None:
     assert wording.ending(end) == words
 
 
@@ -189,8 +190,8 @@ def test_every_rank_has_its_own_place_in_the_grid() -> None:
 
 
 def test_cpu_is_known_only_from_two_looks() -> None:
-    old = wire.Look(1, 10**9, processes=(wire.Process(7, "R", cpu_ns=0),))
-    new = wire.Look(1, 3 * 10**9, processes=(wire.Process(7, "R", cpu_ns=10**9),))
+    old = wire.Snapshot(1, 10**9, processes=(wire.Process(7, "R", cpu_ns=0),))
+    new = wire.Snapshot(1, 3 * 10**9, processes=(wire.Process(7, "R", cpu_ns=10**9),))
     assert cpu_share(new, old, 7) == pytest.approx(0.5)
     assert cpu_share(new, None, 7) is None
     assert cpu_share(new, old, 8) is None
@@ -225,8 +226,8 @@ def test_without_a_verdict_only_what_was_heard_is_said() -> None:
     assert no_verdict(Frame(1, 1)) == "connecting: nothing heard yet"
 
 
-@pytest.mark.parametrize("posture", get_args(Posture))
-def test_every_posture_has_a_letter_a_meaning_and_a_tone(posture: Posture) -> None:
+@pytest.mark.parametrize("posture", get_args(RankState))
+def test_every_posture_has_a_letter_a_meaning_and_a_tone(posture: RankState) -> None:
     assert wording.LETTERS[posture]
     assert wording.MEANINGS[posture]
     assert posture in TONES
@@ -234,7 +235,7 @@ def test_every_posture_has_a_letter_a_meaning_and_a_tone(posture: Posture) -> No
 
 
 def test_no_two_postures_share_a_letter() -> None:
-    assert len(set(wording.LETTERS.values())) == len(get_args(Posture))
+    assert len(set(wording.LETTERS.values())) == len(get_args(RankState))
 
 
 @pytest.mark.parametrize("health", get_args(Health))
@@ -246,7 +247,7 @@ def test_a_wait_is_no_longer_than_those_who_waited() -> None:
     frame = scenes.hung()
     later = replace(frame, now_ns=frame.now_ns + 3600 * S)
     gone = {
-        rank: replace(view, posture="dead", posture_since_ns=frame.now_ns)
+        rank: replace(view, state="dead", state_since_ns=frame.now_ns)
         for rank, view in frame.ranks.items()
     }
     over = replace(later, ranks=gone)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, HostView, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.job.model import HostView
 from frtop_tui.sources.line import Line
 
 S = 1_000_000_000
@@ -18,26 +19,28 @@ class Ears:
 
     def __init__(self) -> None:
         self.open = True
-        self.asked: list[tuple[str, wire.Ask]] = []
+        self.asked: list[tuple[str, wire.Request]] = []
 
     @property
     def line(self) -> Line:
         return cast("Line", self)
 
-    def ask(self, place: str, question: wire.Ask) -> bool:
+    def ask(self, place: str, question: wire.Request) -> bool:
         if self.open:
             self.asked.append((place, question))
         return self.open
 
     def looks(self) -> list[tuple[str, tuple[int, ...], bool]]:
-        found = [(p, q.keys, q.stacks) for p, q in self.asked if isinstance(q, wire.AskLook)]
+        found = [
+            (p, q.keys, q.stacks) for p, q in self.asked if isinstance(q, wire.SnapshotRequest)
+        ]
         self.asked.clear()
         return found
 
     def answer(
         self,
-        settle: Callable[[str, wire.Answer, int], None],
-        agent: Callable[[str, wire.Ask], wire.Answer | None],
+        settle: Callable[[str, wire.Response, int], None],
+        agent: Callable[[str, wire.Request], wire.Response | None],
         now: int,
     ) -> int:
         """Lets `agent` answer all that was asked; gives how much that was."""
@@ -49,15 +52,15 @@ class Ears:
         return len(asked)
 
 
-def rank_view(rank: int, host: str, **fields: Any) -> RankView:
+def rank_view(rank: int, host: str, **fields: Any) -> JudgedRank:
     identity = wire.Identity(100 + rank, 1, rank, 0, JOB, torch="2.13.0")
-    known: dict[str, Any] = {"posture": "moving", "posture_since_ns": 0, "heard_ns": 0}
-    return RankView(
+    known: dict[str, Any] = {"state": "moving", "state_since_ns": 0, "heard_ns": 0}
+    return JudgedRank(
         rank=rank, host=host, key=rank + 1, identity=identity, clock_ns=0, **{**known, **fields}
     )
 
 
-def frame_of(*views: RankView, now: int = 0, **fields: Any) -> Frame:
+def frame_of(*views: JudgedRank, now: int = 0, **fields: Any) -> Frame:
     hosts = tuple(HostView(name, "heard") for name in dict.fromkeys(view.host for view in views))
     known: dict[str, Any] = {"job": JOB, "hosts": hosts, "ranks": {v.rank: v for v in views}}
     return Frame(now, 10**18 + now, **{**known, **fields})

@@ -8,7 +8,7 @@ import pytest
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Wanted
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.sources.asking import ANSWER_NS, WATCH_NS, Asking
 from frtop_tui.sources.line import Line
 from sources.seam import Ears
@@ -29,7 +29,7 @@ def asking(ears: Ears) -> Asking:
 def frame_of(*ranks: tuple[int, str, int]) -> Frame:
     identity = wire.Identity(1, 1, 0, 0, wire.Job("a", 1, 2))
     views = {
-        rank: RankView(rank, host, key, identity, "moving", 0, 0, 0) for rank, host, key in ranks
+        rank: JudgedRank(rank, host, key, identity, "moving", 0, 0, 0) for rank, host, key in ranks
     }
     return Frame(0, 0, ranks=views)
 
@@ -54,7 +54,7 @@ def test_a_host_that_owes_an_answer_is_asked_after_it(ears: Ears, asking: Asking
     asking.want([Wanted("n", 2, (), True)])
     asking.turn(frame_of(), 2 * S)
     assert not ears.asked
-    asking.settle("n", wire.LookAnswer(first[1].id, "n", ()), 2 * S)
+    asking.settle("n", wire.SnapshotResponse(first[1].id, "n", ()), 2 * S)
     asking.turn(frame_of(), 2 * S)
     assert ears.looks() == [("n", (2,), True)]
 
@@ -87,7 +87,7 @@ def test_what_is_watched_is_asked_for_again_and_again(ears: Ears, asking: Asking
     for turn in range(4):
         asking.turn(frame, S + turn * WATCH_NS)
         for place, question in ears.asked:
-            asking.settle(place, wire.LookAnswer(question.id, place, ()), S)
+            asking.settle(place, wire.SnapshotResponse(question.id, place, ()), S)
         kinds += [stacks for _, _, stacks in ears.looks()]
     assert kinds == [True, False, True, False]
 
@@ -113,13 +113,13 @@ def test_a_slow_host_is_not_buried_under_the_same_question(ears: Ears, asking: A
     asking.state("n", 0)
     for half_second in range(1, 121):
         asking.turn(None, half_second * S // 2)
-    states = [question for _, question in ears.asked if isinstance(question, wire.AskState)]
+    states = [question for _, question in ears.asked if isinstance(question, wire.StateRequest)]
     assert len(states) == 5  # at 0, 3, 9, 21 and 51 s
 
 
 def test_a_host_that_takes_long_is_given_the_time_for_looks_too(ears: Ears, asking: Asking) -> None:
     asking.state("n", 0)
-    asking.settle("n", wire.StateAnswer(1, wire.Update("n", "i", 1, 0, 0)), 5 * S)
+    asking.settle("n", wire.StateResponse(1, wire.Update("n", "i", 1, 0, 0)), 5 * S)
     asking.want([Wanted("n", 1, (), True)])
     asking.turn(frame_of(), 5 * S)
     ears.asked.clear()

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.export import capture
-from frtop_tui.job.model import Frame, HostView, RankView
+from frtop_tui.job.model import HostView
 from frtop_tui.sources import collecting
 from frtop_tui.sources.collecting import DEADLINE_NS, HOSTS_AT_ONCE, Collecting
 from frtop_tui.sources.errands import Errands
@@ -22,20 +23,20 @@ from sources.seam import Ears, S, frame_of, rank_view
 OP = wire.Op(9, 1, 8812, wire.Signature("all_reduce"), None, 5)
 
 
-def agent(place: str, question: wire.Ask) -> wire.Answer | None:
+def agent(place: str, question: wire.Request) -> wire.Response | None:
     """Answers everything, except on a host that is deaf."""
     if place == "deaf":
         return None
-    if isinstance(question, wire.AskLook):
-        looks = tuple(wire.Look(key, 1) for key in question.keys)
-        return wire.LookAnswer(question.id, place, looks)
-    if isinstance(question, wire.AskHistory):
-        return wire.HistoryAnswer(question.id, place, question.key, wire.History())
-    assert isinstance(question, wire.AskTensors)
-    return wire.TensorsAnswer(question.id, place, question.key, 1)
+    if isinstance(question, wire.SnapshotRequest):
+        looks = tuple(wire.Snapshot(key, 1) for key in question.keys)
+        return wire.SnapshotResponse(question.id, place, looks)
+    if isinstance(question, wire.HistoryRequest):
+        return wire.HistoryResponse(question.id, place, question.key, wire.History())
+    assert isinstance(question, wire.TensorsRequest)
+    return wire.TensorsResponse(question.id, place, question.key, 1)
 
 
-Answers = Callable[[str, wire.Ask], wire.Answer | None]
+Answers = Callable[[str, wire.Request], wire.Response | None]
 
 
 class Scene:
@@ -52,7 +53,7 @@ class Scene:
         self,
         path: Path,
         frame: Frame,
-        histories: Mapping[int, wire.HistoryAnswer],
+        histories: Mapping[int, wire.HistoryResponse],
         missing: Sequence[str],
         *,
         over: bool,
@@ -92,7 +93,7 @@ def scene() -> Iterator[Scene]:
     one.scribe.close()
 
 
-def ranks(hosts: Sequence[str], each: int, **fields: Any) -> list[RankView]:
+def ranks(hosts: Sequence[str], each: int, **fields: Any) -> list[JudgedRank]:
     return [rank_view(n, hosts[n // each], **fields) for n in range(len(hosts) * each)]
 
 
@@ -162,7 +163,7 @@ def test_read_only_asks_nothing_of_the_ranks(scene: Scene) -> None:
 
 @pytest.mark.parametrize("posture", ["silent", "stopped"])
 def test_ranks_that_cannot_answer_are_not_asked(scene: Scene, posture: str) -> None:
-    frame = frame_of(*ranks(["a"], 2, pending=(OP,), posture=posture))
+    frame = frame_of(*ranks(["a"], 2, pending=(OP,), state=posture))
     scene.go_on(scene.begin(frame), frame)
     assert "AskTensors" not in scene.kinds
     ((_, _, missing),) = scene.written
@@ -170,7 +171,7 @@ def test_ranks_that_cannot_answer_are_not_asked(scene: Scene, posture: str) -> N
 
 
 def test_ranks_that_are_not_heard_are_named(scene: Scene) -> None:
-    frame = frame_of(rank_view(0, "a"), rank_view(1, "b", posture="unheard"))
+    frame = frame_of(rank_view(0, "a"), rank_view(1, "b", state="unheard"))
     scene.go_on(scene.begin(frame), frame)
     ((_, histories, missing),) = scene.written
     assert histories == [0]
@@ -187,7 +188,7 @@ def test_of_very_many_ranks_only_the_newest_ops(
     scene.ears.answer(scene.errands.settle, agent, scene.now)
     one.turn(frame, scene.now)
     ((_, question),) = scene.ears.asked
-    assert isinstance(question, wire.AskHistory)
+    assert isinstance(question, wire.HistoryRequest)
     assert question.limit == 25
 
 
@@ -245,12 +246,12 @@ def test_what_appears_meanwhile_stays_what_was_there_is_replaced(
 
 def test_more_than_was_asked_for_is_not_kept(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collecting, "ROWS", 1)
-    endless = wire.History(rows=(wire.Row(1, 1, 1, 0, 0, 1, 1, 1),) * 100)
+    endless = wire.History(rows=(wire.HistoryRow(1, 1, 1, 0, 0, 1, 1, 1),) * 100)
 
-    def generous(place: str, question: wire.Ask) -> wire.Answer | None:
+    def generous(place: str, question: wire.Request) -> wire.Response | None:
         answer = agent(place, question)
-        if isinstance(answer, wire.HistoryAnswer):
-            return wire.HistoryAnswer(answer.id, place, answer.key, endless)
+        if isinstance(answer, wire.HistoryResponse):
+            return wire.HistoryResponse(answer.id, place, answer.key, endless)
         return answer
 
     frame = frame_of(*ranks(["a"], 1))
@@ -269,9 +270,9 @@ def test_more_than_was_asked_for_is_not_kept(scene: Scene, monkeypatch: pytest.M
 def test_why_there_are_no_tensors_is_a_sentence(
     scene: Scene, error: str, help_: str, why: str
 ) -> None:
-    def cannot(place: str, question: wire.Ask) -> wire.Answer | None:
-        if isinstance(question, wire.AskTensors):
-            return wire.TensorsAnswer(question.id, place, question.key, 1, (), error, help_)
+    def cannot(place: str, question: wire.Request) -> wire.Response | None:
+        if isinstance(question, wire.TensorsRequest):
+            return wire.TensorsResponse(question.id, place, question.key, 1, (), error, help_)
         return agent(place, question)
 
     frame = frame_of(*ranks(["a"], 2, pending=(OP,)))

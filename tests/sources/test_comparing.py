@@ -34,10 +34,10 @@ class Scene:
         self.asking = Asking(self.ears.line)
         self.comparing = Comparing(self.asking.errands, self.state)
 
-    def answer(self, *rows: wire.Row) -> None:
+    def answer(self, *rows: wire.HistoryRow) -> None:
         ((place, question),) = self.ears.asked
         history = wire.History((SIGNATURE,), (), rows)
-        answer = wire.HistoryAnswer(question.id, place, 3, history)
+        answer = wire.HistoryResponse(question.id, place, 3, history)
         self.asking.settle(place, answer, 2 * S)
 
 
@@ -48,13 +48,13 @@ def scene() -> Scene:
     return made
 
 
-def row(number: int, group: int = 1, flags: int = 0) -> wire.Row:
-    return wire.Row(number, group, number, 1, 0, S, 5, 7, flags)
+def row(number: int, group: int = 1, flags: int = 0) -> wire.HistoryRow:
+    return wire.HistoryRow(number, group, number, 1, 0, S, 5, 7, flags)
 
 
 def test_a_rank_is_asked_for_some_ops_of_a_group(scene: Scene) -> None:
     ((place, question),) = scene.ears.asked
-    asked = cast("wire.AskHistory", question)
+    asked = cast("wire.HistoryRequest", question)
     assert place == "node0"
     assert (asked.key, asked.group, asked.first, asked.last) == (3, 1, 9, 16)
 

@@ -15,10 +15,10 @@ class Scene:
     def __init__(self) -> None:
         self.ears = Ears()
         self.errands = Errands(self.ears.line, itertools.count(1))
-        self.told: list[wire.Answer] = []
+        self.told: list[wire.Response] = []
 
     def ask(self) -> int:
-        question = wire.AskHistory(0, 7)
+        question = wire.HistoryRequest(0, 7)
         return self.errands.ask("n", question, lambda answer, _: self.told.append(answer), S)
 
 
@@ -29,7 +29,7 @@ def scene() -> Scene:
 
 def test_the_answer_is_told_once(scene: Scene) -> None:
     number = scene.ask()
-    answer = wire.HistoryAnswer(number, "n", 7, wire.History())
+    answer = wire.HistoryResponse(number, "n", 7, wire.History())
     for _ in range(2):
         scene.errands.settle("n", answer, 2 * S)
     scene.errands.turn(99 * S)
@@ -37,14 +37,14 @@ def test_the_answer_is_told_once(scene: Scene) -> None:
 
 
 def test_a_refusal_is_an_answer(scene: Scene) -> None:
-    refusal = wire.Refusal(scene.ask(), "no such rank", "gone")
+    refusal = wire.Error(scene.ask(), "no such rank", "gone")
     scene.errands.settle("n", refusal, 2 * S)
     assert scene.told == [refusal]
 
 
 def test_an_agent_that_is_busy_is_asked_again(scene: Scene) -> None:
     number = scene.ask()
-    scene.errands.settle("n", wire.Refusal(number, "busy", "busy"), 2 * S)
+    scene.errands.settle("n", wire.Error(number, "busy", "busy"), 2 * S)
     scene.errands.turn(2 * S + BUSY_AGAIN_NS)
     assert [question.id for _, question in scene.ears.asked] == [number, number]
     assert not scene.told
@@ -71,14 +71,14 @@ def test_silence_ends_too(scene: Scene, open_: bool, words: str) -> None:
     assert not scene.told
     scene.errands.turn(S + PATIENCE_NS)
     (answer,) = scene.told
-    assert isinstance(answer, wire.Refusal)
+    assert isinstance(answer, wire.Error)
     assert answer.reason == "deadline"
     assert words in answer.text
 
 
 def test_an_agent_that_does_not_know_the_words(scene: Scene) -> None:
     scene.ask()
-    refusal = wire.Refusal(0, "older than the screen", "words")
+    refusal = wire.Error(0, "older than the screen", "words")
     scene.errands.settle("other", refusal, S)
     assert not scene.told
     scene.errands.settle("n", refusal, S)
@@ -87,7 +87,7 @@ def test_an_agent_that_does_not_know_the_words(scene: Scene) -> None:
 
 def test_an_answer_from_elsewhere_is_none(scene: Scene) -> None:
     number = scene.ask()
-    scene.errands.settle("m", wire.HistoryAnswer(number, "m", 7, wire.History()), 2 * S)
+    scene.errands.settle("m", wire.HistoryResponse(number, "m", 7, wire.History()), 2 * S)
     assert not scene.told
 
 
@@ -106,15 +106,15 @@ def test_another_agent_is_not_asked_what_was_meant_for_the_former(scene: Scene) 
     scene.errands.met("n", same=False)
     scene.errands.turn(3 * S)
     (answer,) = scene.told
-    assert isinstance(answer, wire.Refusal)
+    assert isinstance(answer, wire.Error)
     assert (answer.reason, scene.ears.asked) == ("gone", [])
 
-    def then(answer: wire.Answer, _: int) -> None:
+    def then(answer: wire.Response, _: int) -> None:
         scene.told.append(answer)
 
-    scene.errands.ask("n", wire.AskHistory(0, 7), then, 3 * S, agent=0)  # keys of the former
+    scene.errands.ask("n", wire.HistoryRequest(0, 7), then, 3 * S, agent=0)  # keys of the former
     scene.errands.turn(4 * S)
-    assert [type(answer) for answer in scene.told] == [wire.Refusal] * 2
+    assert [type(answer) for answer in scene.told] == [wire.Error] * 2
     now = scene.errands.agent("n")
-    scene.errands.ask("n", wire.AskHistory(0, 7), then, 3 * S, agent=now)
+    scene.errands.ask("n", wire.HistoryRequest(0, 7), then, 3 * S, agent=now)
     assert len(scene.ears.asked) == 1

@@ -12,8 +12,9 @@ import pytest
 
 from agent.host import Host
 from frtop_probe import keys
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.export import capture
-from frtop_tui.job.model import Frame, Writing
+from frtop_tui.job.model import Writing
 from frtop_tui.sources.live import LiveSource
 
 
@@ -114,8 +115,8 @@ def test_a_capture_has_everything_of_everybody(
     opened = capture.read(path)
     assert set(opened.ranks) == {0, 1}
     for view in opened.ranks.values():
-        assert view.look is not None
-        assert view.look.ops
+        assert view.snapshot is not None
+        assert view.snapshot.ops
         assert view.main_stack is not None, writing.problem
 
 
@@ -169,7 +170,7 @@ def test_a_host_that_goes_and_comes_back_is_asked_anew(pair: Pair, source: LiveS
     pair.cards[0] = again
     frame = frame_with(source, lambda f: states(f)[name] == "heard" and len(f.ranks) == 2)
     assert frame.ranks[0].identity.pid == before.ranks[0].identity.pid
-    assert frame.ranks[0].posture != "unheard"
+    assert frame.ranks[0].state != "unheard"
     (host,) = (host for host in frame.hosts if host.name == name)
     assert any("lost once in the last 10 minutes" in note for note in host.notes)
     frame_with(source, lambda f: all(host.clock_error_ns is not None for host in f.hosts))
@@ -187,11 +188,11 @@ def test_a_host_that_hangs_is_silent_and_keeps_nobody_waiting(
         writing = file(frame, "capture")
         assert writing is not None
         assert "no history of rank 1: no answer in 3 s" in writing.problem
-        frame = frame_with(source, lambda f: f.ranks[1].posture == "unheard")
+        frame = frame_with(source, lambda f: f.ranks[1].state == "unheard")
         assert states(frame) == {pair.names[0]: "heard", pair.names[1]: "silent"}
     finally:
         os.kill(pair.cards[1].pid, signal.SIGCONT)
-    frame = frame_with(source, lambda f: f.ranks[1].posture != "unheard")
+    frame = frame_with(source, lambda f: f.ranks[1].state != "unheard")
     assert states(frame)[pair.names[1]] == "heard"
 
 

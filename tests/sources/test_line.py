@@ -49,10 +49,10 @@ def until(line: Line, wanted: Callable[[Happening], bool], seconds: float = 15) 
 def test_state_is_asked_and_updates_follow(here: Place, line: Line) -> None:
     line.connect(here)
     until(line, lambda h: h == Up("node0"))
-    assert line.ask("node0", wire.AskState(7))
+    assert line.ask("node0", wire.StateRequest(7))
     answered = until(line, lambda h: isinstance(h, Answered))
     assert isinstance(answered, Answered)
-    assert isinstance(answered.answer, wire.StateAnswer)
+    assert isinstance(answered.answer, wire.StateResponse)
     assert (answered.place, answered.answer.id) == ("node0", 7)
     heard = until(line, lambda h: isinstance(h, Heard))
     assert isinstance(heard, Heard)
@@ -128,10 +128,10 @@ def test_trusted_keys_are_tried_one_after_the_other(
     try:
         line.connect(here)
         until(line, lambda h: h == Up("node0"))
-        assert line.ask("node0", wire.AskState(1))
+        assert line.ask("node0", wire.StateRequest(1))
         answered = until(line, lambda h: isinstance(h, Answered))
         assert isinstance(answered, Answered)
-        assert isinstance(answered.answer, wire.StateAnswer)
+        assert isinstance(answered.answer, wire.StateResponse)
         assert not answered.answer.may_act
         until(line, lambda h: isinstance(h, Heard))  # updates come by the same key
     finally:
@@ -200,9 +200,9 @@ def test_an_agent_that_comes_back_is_taken_up_again(
     assert card is not None
     os.kill(card.pid, signal.SIGTERM)
     until(line, lambda h: isinstance(h, Down))
-    assert not line.ask("node0", wire.AskState(1))
+    assert not line.ask("node0", wire.StateRequest(1))
     monkeypatch.setenv("FRTOP_PORT", str(here.pub))
     start_agent()
     until(line, lambda h: h == Up("node0"))
-    assert line.ask("node0", wire.AskState(2))
+    assert line.ask("node0", wire.StateRequest(2))
     until(line, lambda h: isinstance(h, Answered) and h.answer.id == 2)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from frtop_tui.errors import FrtopError, UnknownHost, UsageError
 from frtop_tui.sources import places

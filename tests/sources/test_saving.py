@@ -13,7 +13,7 @@ import pytest
 import safetensors
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.sources.errands import Errands
 from frtop_tui.sources.saving import Saving
 from frtop_tui.sources.scribe import Scribe
@@ -48,19 +48,19 @@ class Agent:
         self.asked = 0
         self.under_way = 0
 
-    def __call__(self, place: str, question: wire.Ask) -> wire.Answer:
-        if isinstance(question, wire.AskTensors):
+    def __call__(self, place: str, question: wire.Request) -> wire.Response:
+        if isinstance(question, wire.TensorsRequest):
             ops = (wire.OpTensors(9, self.tensors),)
-            return wire.TensorsAnswer(question.id, place, question.key, 1, ops)
-        assert isinstance(question, wire.AskData)
+            return wire.TensorsResponse(question.id, place, question.key, 1, ops)
+        assert isinstance(question, wire.DataRequest)
         assert (question.key, question.sequence) == (4, 9)
         self.asked += 1
         told = question.id, question.key, question.sequence, question.index, question.offset
         if self.asked > self.completes_after:
-            return wire.DataAnswer(*told, 0, b"", "none", "the op has completed meanwhile")
+            return wire.DataResponse(*told, 0, b"", "none", "the op has completed meanwhile")
         whole = self.data[question.index]
         end = question.offset + min(question.size, self.most)
-        return wire.DataAnswer(*told, len(whole), whole[question.offset : end])
+        return wire.DataResponse(*told, len(whole), whole[question.offset : end])
 
 
 class Scene:
@@ -180,26 +180,30 @@ def test_what_cannot_be_saved_is_named(
 def test_a_rank_that_cannot_answer_says_so(scene: Scene) -> None:
     saving = scene.begin()
     (asked,) = scene.ears.asked
-    silent = wire.TensorsAnswer(asked[1].id, "n", 4, 1, error="silent", help="holds the GIL; wait")
+    silent = wire.TensorsResponse(
+        asked[1].id, "n", 4, 1, error="silent", help="holds the GIL; wait"
+    )
     scene.errands.settle("n", silent, 2 * S)
     assert (saving.writing.state, saving.writing.problem) == ("failed", "holds the GIL; wait")
 
 
 def test_what_the_rank_told_before_is_not_asked_again(scene: Scene) -> None:
-    told = wire.TensorsAnswer(1, "n", 4, 1, (wire.OpTensors(9, scene.agent.tensors),))
+    told = wire.TensorsResponse(1, "n", 4, 1, (wire.OpTensors(9, scene.agent.tensors),))
     scene.begin(scene.frame(tensors=told))
     scene.go_on(lambda: bool(scene.ears.asked))
-    assert all(isinstance(question, wire.AskData) for _, question in scene.ears.asked)
+    assert all(isinstance(question, wire.DataRequest) for _, question in scene.ears.asked)
 
 
 def test_other_data_than_asked_for_is_refused(scene: Scene) -> None:
     whole = scene.agent.__class__.__call__
 
-    def shifted(place: str, question: wire.Ask) -> wire.Answer:
+    def shifted(place: str, question: wire.Request) -> wire.Response:
         answer = whole(scene.agent, place, question)
-        if not isinstance(answer, wire.DataAnswer):
+        if not isinstance(answer, wire.DataResponse):
             return answer
-        return wire.DataAnswer(answer.id, 4, 9, answer.index, answer.offset, 1, answer.data + b"x")
+        return wire.DataResponse(
+            answer.id, 4, 9, answer.index, answer.offset, 1, answer.data + b"x"
+        )
 
     saving = scene.begin()
     end = time.monotonic() + 20
@@ -226,12 +230,12 @@ def test_giving_up_leaves_nothing(scene: Scene) -> None:
 
 
 def test_an_unknown_rank_is_said(scene: Scene) -> None:
-    view: RankView = rank_view(0, "n")
+    view: JudgedRank = rank_view(0, "n")
     assert "rank 3 is not known" in scene.begin(frame_of(view)).writing.problem
 
 
 def test_giving_up_before_anything_has_come_leaves_nothing(scene: Scene) -> None:
-    told = wire.TensorsAnswer(1, "n", 4, 1, (wire.OpTensors(9, scene.agent.tensors),))
+    told = wire.TensorsResponse(1, "n", 4, 1, (wire.OpTensors(9, scene.agent.tensors),))
     saving = scene.begin(scene.frame(tensors=told))
     saving.give_up("frtop was closed", 2 * S)
     assert scene.left_over() == []

@@ -33,7 +33,7 @@ def test_a_few_at_once_then_every_few_seconds() -> None:
     assert scene.asked() == FIRST
     scene.timing.turn(S + EVERY_NS + FIRST)
     assert scene.asked() == FIRST + 1
-    assert all(isinstance(question, wire.AskTime) for _, question in scene.ears.asked)
+    assert all(isinstance(question, wire.TimeRequest) for _, question in scene.ears.asked)
 
 
 def test_no_second_question_while_one_is_under_way() -> None:

@@ -5,43 +5,43 @@ from __future__ import annotations
 from typing import Final
 
 from frtop_probe.wire import (
-    AskData,
-    AskHistory,
-    AskLook,
-    AskState,
-    AskTensors,
-    AskTime,
-    Blocks,
-    DataAnswer,
-    Dump,
-    Ending,
+    BlockSums,
+    DataRequest,
+    DataResponse,
+    Error,
+    ExitInfo,
     Fetch,
-    Front,
     Group,
+    GroupProgress,
     History,
-    HistoryAnswer,
+    HistoryRequest,
+    HistoryResponse,
+    HistoryRow,
     Identity,
     Job,
     Link,
-    Look,
-    LookAnswer,
     Op,
     OpTensors,
-    Present,
     Process,
-    Raised,
+    RankStatus,
     RankUpdate,
-    Refusal,
-    Row,
     Signature,
     Site,
-    StateAnswer,
-    TensorsAnswer,
+    Snapshot,
+    SnapshotRequest,
+    SnapshotResponse,
+    StackDump,
+    StateRequest,
+    StateResponse,
     TensorSpec,
+    TensorsRequest,
+    TensorsResponse,
     TensorSummary,
     ThreadStack,
-    TimeAnswer,
+    TimeRequest,
+    TimeResponse,
     TraceFrame,
+    UncaughtException,
     Update,
 )
 
@@ -52,7 +52,7 @@ _OP: Final = Op(
     41207, 2, 8812, _SIGNATURE, _SITE, 10**12, -(10**12), 2**47, True, True, False, True, 600_000,
     18_200_000, 900,
 )  # fmt: skip
-_PRESENT: Final = Present(1, 10**12, 50_019, 2203, 10**12, Fetch(7, 5, 2, 90112, 4), 1, 2, 3)
+_PRESENT: Final = RankStatus(1, 10**12, 50_019, 2203, 10**12, Fetch(7, 5, 2, 90112, 4), 1, 2, 3)
 _PROCESS: Final = Process(
     90077, "D", "python", "folio_wait_bit", "read", "/data/shard-0412", 10**10, 10**11, 41 * 2**30,
     212, 4, 90001,
@@ -65,14 +65,14 @@ _RANK: Final = RankUpdate(
         90077, 167335, 37, 5, Job("node0", 29500, 64, "llama", 1, "c0ffee", "llama-70b"),
         ("train.py", "--fast"), "/srv", "2.15.0", "3.11.7", 10**12, 2**47, 90080,
     ),
-    present=_PRESENT,
+    status=_PRESENT,
     groups=(Group(2, "5", "dp:0", "nccl", "0-63", False, 2, 600.0),),
-    fronts=(Front(2, 8812, 17, 10**12, _OP),),
+    group_progress=(GroupProgress(2, 8812, 17, 10**12, _OP),),
     pending=(_OP,),
     pending_more=4,
     process=_PROCESS,
-    raised=Raised("ValueError", "no such shard", "MainThread", True, 10**12, (_FRAME,)),
-    ending=Ending(10**12, 1, 9, True, 2),
+    exception=UncaughtException("ValueError", "no such shard", "MainThread", True, 10**12, (_FRAME,)),
+    exit_info=ExitInfo(10**12, 1, 9, True, 2),
     notes=("the side table is full",),
 )  # fmt: skip
 _UPDATE: Final = Update(
@@ -84,55 +84,55 @@ UPDATE: Final = _UPDATE
 UPDATES: Final = {
     "update-blocks": Update(
         "node4", "99e1cc05", 13, 10**12, 10**18,
-        (RankUpdate(1, blocks=(Blocks(2, 8769, 64, b"\x01\x02\x03\x04", b"\x05" * 4, 1),)),),
+        (RankUpdate(1, blocks=(BlockSums(2, 8769, 64, b"\x01\x02\x03\x04", b"\x05" * 4, 1),)),),
     ),
 }  # fmt: skip
 """What later versions add: bytes of their own, as those that are there stay as they are."""
 ASKS: Final = {
-    "ask-state": AskState(7),
-    "ask-look": AskLook(8, (1, 2), False, 200, (90112,)),
-    "ask-state-reading": AskState(7, True),
-    "ask-time": AskTime(10),
-    "ask-history": AskHistory(11, 1, 500),
-    "ask-history-some": AskHistory(11, 1, 500, 2, 8769, 8832),
-    "ask-tensors": AskTensors(12, 1, 41207),
-    "ask-data": AskData(13, 1, 41207, 2, 4096, 65536),
+    "ask-state": StateRequest(7),
+    "ask-look": SnapshotRequest(8, (1, 2), False, 200, (90112,)),
+    "ask-state-reading": StateRequest(7, True),
+    "ask-time": TimeRequest(10),
+    "ask-history": HistoryRequest(11, 1, 500),
+    "ask-history-some": HistoryRequest(11, 1, 500, 2, 8769, 8832),
+    "ask-tensors": TensorsRequest(12, 1, 41207),
+    "ask-data": DataRequest(13, 1, 41207, 2, 4096, 65536),
 }
 ANSWERS: Final = {
-    "answer-state": StateAnswer(7, _UPDATE),
-    "answer-look": LookAnswer(
+    "answer-state": StateResponse(7, _UPDATE),
+    "answer-look": SnapshotResponse(
         8,
         "node4",
         (
-            Look(
+            Snapshot(
                 1, 10**12, _PRESENT, (_PROCESS,),
-                (Dump(90077, (_STACK,)), Dump(90112, (), "refused", "ptrace_scope is 1")),
+                (StackDump(90077, (_STACK,)), StackDump(90112, (), "refused", "ptrace_scope is 1")),
                 (_OP,), 12, (_PROCESS,),
             ),
         ),
         10**12,
     ),
-    "answer-look-links": LookAnswer(
+    "answer-look-links": SnapshotResponse(
         8,
         "node4",
-        (Look(1, 10**12, links=(Link("10.0.0.1:4711", "[fe80::1]:29500", 96, 4),),
+        (Snapshot(1, 10**12, links=(Link("10.0.0.1:4711", "[fe80::1]:29500", 96, 4),),
               addresses=("10.0.0.1", "fe80::1")),),
         10**12,
     ),
-    "answer-refusal": Refusal(9, "no such rank on node4 any more"),
-    "answer-refusal-why": Refusal(9, "no such rank on node4 any more", "gone"),
-    "answer-state-reading": StateAnswer(7, _UPDATE, False),
-    "answer-time": TimeAnswer(10, 10**12, 10**18),
-    "answer-history": HistoryAnswer(
+    "answer-refusal": Error(9, "no such rank on node4 any more"),
+    "answer-refusal-why": Error(9, "no such rank on node4 any more", "gone"),
+    "answer-state-reading": StateResponse(7, _UPDATE, False),
+    "answer-time": TimeResponse(10, 10**12, 10**18),
+    "answer-history": HistoryResponse(
         11,
         "node4",
         1,
         History(
             (_SIGNATURE,), (_SITE,),
-            (Row(41207, 2, 8812, 1, 1, 10**12, -(10**9), 2**47, 5, True, 600_000),), 12,
+            (HistoryRow(41207, 2, 8812, 1, 1, 10**12, -(10**9), 2**47, 5, True, 600_000),), 12,
         ),
     ),
-    "answer-tensors": TensorsAnswer(
+    "answer-tensors": TensorsResponse(
         12, "node4", 1, 10**12,
         (
             OpTensors(
@@ -148,5 +148,5 @@ ANSWERS: Final = {
         ),
         "deadline", "ask again",
     ),
-    "answer-data": DataAnswer(13, 1, 41207, 2, 4096, 2**26, b"\x00\x80", "gone", "too late"),
+    "answer-data": DataResponse(13, 1, 41207, 2, 4096, 2**26, b"\x00\x80", "gone", "too late"),
 }  # fmt: skip

@@ -50,15 +50,15 @@ def test_updates_arrive_as_they_were_sent(update: wire.Update) -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(strategy(wire.Ask))
-def test_asks_arrive_as_they_were_sent(ask: wire.Ask) -> None:
-    assert wire.decode_ask(wire.encode(ask)) == ask
+@given(strategy(wire.Request))
+def test_asks_arrive_as_they_were_sent(ask: wire.Request) -> None:
+    assert wire.decode_request(wire.encode(ask)) == ask
 
 
 @settings(max_examples=30, deadline=None)
-@given(strategy(wire.Answer))
-def test_answers_arrive_as_they_were_sent(answer: wire.Answer) -> None:
-    assert wire.decode_answer(wire.encode(answer)) == answer
+@given(strategy(wire.Response))
+def test_answers_arrive_as_they_were_sent(answer: wire.Response) -> None:
+    assert wire.decode_response(wire.encode(answer)) == answer
 
 
 def test_bytes_of_the_first_version_mean_the_same_for_ever() -> None:
@@ -67,9 +67,9 @@ def test_bytes_of_the_first_version_mean_the_same_for_ever() -> None:
     for name, update in UPDATES.items():
         assert wire.decode_update((BYTES / f"{name}.msgpack").read_bytes()) == update
     for name, ask in ASKS.items():
-        assert wire.decode_ask((BYTES / f"{name}.msgpack").read_bytes()) == ask
+        assert wire.decode_request((BYTES / f"{name}.msgpack").read_bytes()) == ask
     for name, answer in ANSWERS.items():
-        assert wire.decode_answer((BYTES / f"{name}.msgpack").read_bytes()) == answer
+        assert wire.decode_response((BYTES / f"{name}.msgpack").read_bytes()) == answer
 
 
 def lengthened(value: Any) -> Any:
@@ -87,18 +87,20 @@ def test_fields_of_later_versions_are_ignored() -> None:
     for update in (UPDATE, *UPDATES.values()):
         assert wire.decode_update(msgspec.msgpack.encode(lengthened(update))) == update
     for ask in ASKS.values():
-        assert wire.decode_ask(msgspec.msgpack.encode(lengthened(ask))) == ask
+        assert wire.decode_request(msgspec.msgpack.encode(lengthened(ask))) == ask
     for answer in ANSWERS.values():
-        assert wire.decode_answer(msgspec.msgpack.encode(lengthened(answer))) == answer
+        assert wire.decode_response(msgspec.msgpack.encode(lengthened(answer))) == answer
 
 
 def test_fields_of_earlier_versions_are_enough() -> None:
     short = wire.decode_update(msgspec.msgpack.encode(["node4", "99", 3, 5, 6, [[1]]]))
     assert short == wire.Update("node4", "99", 3, 5, 6, (wire.RankUpdate(1),))
-    assert wire.decode_ask(msgspec.msgpack.encode(["look", 4, [1]])) == wire.AskLook(4, (1,))
+    assert wire.decode_request(msgspec.msgpack.encode(["look", 4, [1]])) == wire.SnapshotRequest(
+        4, (1,)
+    )
 
 
-@pytest.mark.parametrize("decode", [wire.decode_update, wire.decode_ask, wire.decode_answer])
+@pytest.mark.parametrize("decode", [wire.decode_update, wire.decode_request, wire.decode_response])
 @given(data=st.binary(max_size=64))
 @settings(max_examples=200, deadline=None)
 def test_nonsense_is_a_wire_error_and_nothing_else(decode: Any, data: bytes) -> None:
@@ -110,7 +112,7 @@ def test_nonsense_is_a_wire_error_and_nothing_else(decode: Any, data: bytes) -> 
 
 def test_a_tag_that_is_no_text_is_a_wire_error() -> None:
     with pytest.raises(wire.WireError):  # msgspec raises UnicodeDecodeError for it
-        wire.decode_ask(b"\x91\xa3\x00\x00\x80")
+        wire.decode_request(b"\x91\xa3\x00\x00\x80")
 
 
 def test_a_message_nested_too_deep_is_a_wire_error() -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from flightrecorder.writer import world, written
+from frtop_tui.diagnosis.judged import Frame, Verdict, Why
 from frtop_tui.export.flightrecorder.reading import values_of
-from frtop_tui.job.model import Frame, Verdict, Why
 from zoo import table
 from zoo.dumps import mend, torchfrtrace_text
 from zoo.keeper import case_of, names, story_of
@@ -184,7 +185,7 @@ def test_the_table_goes_between_its_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
     run = Run("dead/killed", "sync", said="dead 0: signal", health="dead", who_s=0.5)
-    table.write([run, replace(run, mode="late", who_s=0.7, confirmed_s=1.2)], page)
+    table.write([run, dataclasses.replace(run, mode="late", who_s=0.7, confirmed_s=1.2)], page)
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")

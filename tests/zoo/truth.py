@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from msgspec import Struct
+
 if TYPE_CHECKING:  # ranks import this, too
-    from frtop_tui.job.model import Frame, Verdict
+    from frtop_tui.diagnosis.judged import Frame, Verdict
 
 Mode = Literal["sync", "late", "sync slowly", "late slowly"]
 """Late: all ops are asynchronous and waited for late. Slowly: see `rank.Job.paced`."""
@@ -18,8 +20,7 @@ WRONG: Final = frozenset({"hung", "dead", "diverged"})
 """What the job of a healthy control must never be called."""
 
 
-@dataclass(frozen=True, slots=True)
-class Truth:
+class Truth(Struct, frozen=True):
     """One root cause. Of `kinds`, `causes` and `progress` any one that is listed is right.
 
     `says` are words that the verdict's text has to contain. `suspected` tells why it can be

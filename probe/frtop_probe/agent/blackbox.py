@@ -118,7 +118,7 @@ class BlackBoxes:
         if case.closed:
             return
         for rank in list(case.ranks.values()):
-            if rank.key not in self._roster.ranks and rank.ending is None:
+            if rank.key not in self._roster.ranks and rank.exit_info is None:
                 case.leave(rank)  # it has made itself a new ring
             elif case.mourn(rank) or (rank.lives and not case.failed):
                 self._weigh(case, rank)
@@ -154,7 +154,7 @@ class BlackBoxes:
         living = case.living[:MAX_LOOKED_AT]
         if not living:
             return
-        ask = wire.AskLook(0, tuple(rank.key for rank in living), pids=fetchers(living))
+        ask = wire.SnapshotRequest(0, tuple(rank.key for rank in living), pids=fetchers(living))
         try:
             looks = await self._looker.take(ask, living, seconds)
         except Exception as error:  # noqa: BLE001 - what a look meets must not end the agent
@@ -165,7 +165,7 @@ class BlackBoxes:
         case.looks.add(occasion, seen, time.monotonic_ns())
         case.changed.set()
 
-    def _asked(self, looks: tuple[wire.Look, ...]) -> None:
+    def _asked(self, looks: tuple[wire.Snapshot, ...]) -> None:
         """Keeps what operators have asked for."""
         for case in {self._of[look.key] for look in looks if look.key in self._of}:
             if not case.closed:
@@ -189,11 +189,11 @@ class BlackBoxes:
                     await case.changed.wait()
                 most = None
 
-    async def _content(self, case: Case, complete: bool, most: int | None) -> wire.Box:
+    async def _content(self, case: Case, complete: bool, most: int | None) -> wire.BlackBox:
         histories = await case.histories(most)
         now = Moment.now()
         after = self._told(case.ranks_now(now.monotonic_ns), now)
-        return wire.Box(
+        return wire.BlackBox(
             host=after.host,
             instance=after.instance,
             job=case.job,
@@ -201,13 +201,13 @@ class BlackBoxes:
             wall_ns=after.wall_ns,
             before=case.before,
             after=after,
-            looks=case.looks.told(),
+            snapshots=case.looks.told(),
             histories=histories,
             complete=complete,
             version=after.version,
         )
 
-    async def _write(self, case: Case, path: Path, box: wire.Box) -> None:
+    async def _write(self, case: Case, path: Path, box: wire.BlackBox) -> None:
         """A problem becomes a note: the job is no worse off than without us."""
         # An agent that finds only dead ranks may come after one that has told of them.
         unless = "" if case.watched else f"{case.file_stem(self._host)}-*"
@@ -262,7 +262,7 @@ class BlackBoxes:
         task.add_done_callback(self._tasks.discard)
 
 
-def _write(path: Path, box: wire.Box, unless: str) -> str:
+def _write(path: Path, box: wire.BlackBox, unless: str) -> str:
     """In a thread of its own. Gives the problem as a sentence."""
     if not path.is_absolute():
         return f"{path.parent} is no absolute path: set FRTOP_RECORD to one"

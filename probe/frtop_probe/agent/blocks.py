@@ -43,10 +43,10 @@ class Blocks:
         self._hopeless: dict[tuple[int, int], _Meaning] = {}
         """Of those that nobody waits for any more: some others are still to become known."""
 
-    def fresh(self, now_ns: int) -> tuple[wire.Blocks, ...]:
+    def fresh(self, now_ns: int) -> tuple[wire.BlockSums, ...]:
         """Blocks of what was issued since the last call, as far as it is whole."""
         self._read(now_ns)
-        made: list[wire.Blocks] = []
+        made: list[wire.BlockSums] = []
         for run in list(self._runs.values()):
             if not run.waiting:
                 continue
@@ -58,7 +58,7 @@ class Blocks:
             self._runs[run.group] = self._runs.pop(run.group)  # the others come first next time
         return tuple(made)
 
-    def last(self) -> tuple[wire.Blocks, ...]:
+    def last(self) -> tuple[wire.BlockSums, ...]:
         """The last blocks that were told, of every group."""
         runs = (run for run in self._runs.values() if self._exact(run))
         return tuple(one for run in runs for one in told(run.group, run.kept))

@@ -52,7 +52,7 @@ class Case:
     @property
     def over(self) -> bool:
         """Whether all ranks have ended, and how has been told."""
-        return all(rank.ending is not None for rank in self.ranks.values())
+        return all(rank.exit_info is not None for rank in self.ranks.values())
 
     @property
     def living(self) -> list[Rank]:
@@ -96,7 +96,7 @@ class Case:
         """Takes note of a rank's death or ending; whether there is one, and it is new."""
         if rank.lives:
             return False
-        if rank.ending is not None:
+        if rank.exit_info is not None:
             if rank.key in self._ended:
                 return False
             self._ended[rank.key] = rank.full()
@@ -118,7 +118,7 @@ class Case:
             self._ended.get(rank.key) or rank.reread(now_ns) for rank in self.ranks.values()
         )
 
-    async def histories(self, most: int | None = None) -> tuple[wire.HistoryAnswer, ...]:
+    async def histories(self, most: int | None = None) -> tuple[wire.HistoryResponse, ...]:
         """The ops of all ranks, or of the `most` that died first.
 
         They are encoded already, fit only for being written: those of a rank that has died,
@@ -126,7 +126,7 @@ class Case:
         """
         limit = MAX_ROWS // max(1, len(self.ranks))
         order = sorted(self.ranks.values(), key=lambda rank: (rank.died_ns or _NEVER, rank.key))
-        found: list[wire.HistoryAnswer] = []
+        found: list[wire.HistoryResponse] = []
         for rank in order[:most]:
             stamp = "dead"
             known = self._histories.get(rank.key)
@@ -135,12 +135,12 @@ class Case:
                     stamp = repr(rank.progress)
                 if known is None or known[0] != stamp:
                     told = await history(rank, limit)
-                    data = wire.encode(wire.HistoryAnswer(0, self._host, rank.key, told))
+                    data = wire.encode(wire.HistoryResponse(0, self._host, rank.key, told))
                     known = self._histories[rank.key] = (stamp, data)
             except ValueError:
                 pass  # its ring had to make room meanwhile
             if known is not None:
-                found.append(cast("wire.HistoryAnswer", msgspec.Raw(known[1])))
+                found.append(cast("wire.HistoryResponse", msgspec.Raw(known[1])))
         return tuple(found)
 
     def close(self) -> None:

@@ -28,9 +28,9 @@ by knocking on many connections."""
 MAX_OWED_TO_KEY: Final = 8
 """Of those, to one key: nor somebody else who was admitted."""
 
-Act = wire.AskTensors | wire.AskData
+Act = wire.TensorsRequest | wire.DataRequest
 """What makes the rank work, or shows data; the rest is reading."""
-Slow = wire.AskLook | wire.AskHistory | wire.AskTensors | wire.AskData
+Slow = wire.SnapshotRequest | wire.HistoryRequest | wire.TensorsRequest | wire.DataRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ class Desk:
             except zmq.ZMQError:
                 continue  # of nobody who was let in
             try:
-                ask = wire.decode_ask(wire.unpacked(frames[1].bytes))
+                ask = wire.decode_request(wire.unpacked(frames[1].bytes))
             except wire.WireError:
-                await self._send(operator, wire.Refusal(0, _MISUNDERSTOOD, "words"))
+                await self._send(operator, wire.Error(0, _MISUNDERSTOOD, "words"))
                 continue
             await self._take(operator, ask)
 
@@ -90,24 +90,26 @@ class Desk:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _take(self, operator: Operator, ask: wire.Ask) -> None:
+    async def _take(self, operator: Operator, ask: wire.Request) -> None:
         right = await self._admission.right(operator.key)
-        if isinstance(ask, wire.AskState) and ask.read_only:
+        if isinstance(ask, wire.StateRequest) and ask.read_only:
             self._admission.give_up_acting(operator.connection, operator.key)
         barred = self._barred(operator, right)
         if right is None or (barred and isinstance(ask, Act)):
-            await self._send(operator, wire.Refusal(ask.id, barred, "permission"))
+            await self._send(operator, wire.Error(ask.id, barred, "permission"))
             return
-        if isinstance(ask, wire.AskState):
-            answer = wire.StateAnswer(ask.id, self._state(), may_act=not barred)
+        if isinstance(ask, wire.StateRequest):
+            answer = wire.StateResponse(ask.id, self._state(), may_act=not barred)
             await self._send(operator, answer)
             return
-        if isinstance(ask, wire.AskTime):
-            await self._send(operator, wire.TimeAnswer(ask.id, time.monotonic_ns(), time.time_ns()))
+        if isinstance(ask, wire.TimeRequest):
+            await self._send(
+                operator, wire.TimeResponse(ask.id, time.monotonic_ns(), time.time_ns())
+            )
             return
         if self._full(operator):
             text = "the agent is busy with earlier requests: wait for their answers"
-            await self._send(operator, wire.Refusal(ask.id, text, "busy"))
+            await self._send(operator, wire.Error(ask.id, text, "busy"))
             return
         self._owed[operator] += 1
         task = asyncio.create_task(self._work(operator, ask))
@@ -146,11 +148,11 @@ class Desk:
         return ""
 
     async def _work(self, operator: Operator, ask: Slow) -> None:
-        answer: wire.Answer
+        answer: wire.Response
         try:
             answer = await self._answer(ask)
         except Exception as error:  # noqa: BLE001 - what one request meets must not end the agent
-            answer = wire.Refusal(ask.id, f"the request failed: {error!r}", "failed")
+            answer = wire.Error(ask.id, f"the request failed: {error!r}", "failed")
         finally:
             self._owed[operator] -= 1
             if not self._owed[operator]:
@@ -159,30 +161,30 @@ class Desk:
             await self._send(operator, answer)
         except Exception as error:  # noqa: BLE001 - likewise: what the wire has no word for
             text = f"the answer cannot be told: {error!r}"
-            await self._send(operator, wire.Refusal(ask.id, text, "failed"))
+            await self._send(operator, wire.Error(ask.id, text, "failed"))
 
-    async def _answer(self, ask: Slow) -> wire.Answer:
-        keys = dict.fromkeys(ask.keys if isinstance(ask, wire.AskLook) else (ask.key,))
+    async def _answer(self, ask: Slow) -> wire.Response:
+        keys = dict.fromkeys(ask.keys if isinstance(ask, wire.SnapshotRequest) else (ask.key,))
         ranks = [self._roster.ranks[key] for key in keys if key in self._roster.ranks]
         if not ranks:
             text = f"no such rank on {self._host} any more: ask for the state again"
-            return wire.Refusal(ask.id, text, "gone")
+            return wire.Error(ask.id, text, "gone")
         match ask:
-            case wire.AskLook():
+            case wire.SnapshotRequest():
                 looks = await self._looker.look(ask, ranks)
-                return wire.LookAnswer(ask.id, self._host, looks, time.monotonic_ns())
-            case wire.AskHistory() if ask.group:
+                return wire.SnapshotResponse(ask.id, self._host, looks, time.monotonic_ns())
+            case wire.HistoryRequest() if ask.group:
                 found = excerpt(ranks[0].view, ask.group, ask.first, ask.last)
-                return wire.HistoryAnswer(ask.id, self._host, ask.key, found)
-            case wire.AskHistory():
+                return wire.HistoryResponse(ask.id, self._host, ask.key, found)
+            case wire.HistoryRequest():
                 found = await history(ranks[0], ask.limit)
-                return wire.HistoryAnswer(ask.id, self._host, ask.key, found)
-            case wire.AskTensors():
+                return wire.HistoryResponse(ask.id, self._host, ask.key, found)
+            case wire.TensorsRequest():
                 return await tensors(self._host, ranks[0], ask)
-            case wire.AskData():
+            case wire.DataRequest():
                 return await data(ranks[0], ask)
 
-    async def _send(self, operator: Operator, answer: wire.Answer) -> None:
+    async def _send(self, operator: Operator, answer: wire.Response) -> None:
         with suppress(zmq.ZMQError):  # it may have left meanwhile
             await self._door.asks.send_multipart([operator.connection, wire.packed(answer)])
 

@@ -65,7 +65,7 @@ class Gathering:
         self._signature_table: list[wire.Signature] = []
         self._sites: dict[int, int] = {}
         self._site_table: list[wire.Site] = []
-        self._rows: list[wire.Row] = []
+        self._rows: list[wire.HistoryRow] = []
 
     def take(self, row: EventRow) -> None:
         """Adds an op; steps and notes are none."""
@@ -76,7 +76,7 @@ class Gathering:
             took = min(max(1, abs(row.done_ns) - row.issued_ns), _LONGEST_NS)
             took *= 1 if row.done_ns > 0 else -1
         self._rows.append(
-            wire.Row(
+            wire.HistoryRow(
                 row.sequence,
                 row.group,
                 row.number,

@@ -31,12 +31,12 @@ class LastLooks:
         self._host = host
         self._kept: list[_Kept] = []
 
-    def add(self, occasion: Occasion, looks: Iterable[wire.Look], now_ns: int) -> None:
+    def add(self, occasion: Occasion, looks: Iterable[wire.Snapshot], now_ns: int) -> None:
         """Keeps looks that were taken together; others of the same occasion make room."""
         found = tuple(looks)
         if not found:
             return
-        data = wire.encode(wire.LookAnswer(0, self._host, found, now_ns))
+        data = wire.encode(wire.SnapshotResponse(0, self._host, found, now_ns))
         self._kept.append(_Kept(occasion, now_ns, data))
         alike = [kept for kept in self._kept if kept.occasion == occasion]
         for old in alike[: -KEPT[occasion]]:
@@ -48,6 +48,6 @@ class LastLooks:
         """Drops those that tell of another time."""
         self._kept = [kept for kept in self._kept if kept.at_ns >= before_ns]
 
-    def told(self) -> tuple[wire.LookAnswer, ...]:
+    def told(self) -> tuple[wire.SnapshotResponse, ...]:
         """All of them, oldest first; encoded already, fit only for being written."""
-        return tuple(cast("wire.LookAnswer", msgspec.Raw(kept.data)) for kept in self._kept)
+        return tuple(cast("wire.SnapshotResponse", msgspec.Raw(kept.data)) for kept in self._kept)

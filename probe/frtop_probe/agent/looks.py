@@ -29,9 +29,11 @@ class Looker:
     def __init__(self) -> None:
         self._dumps = asyncio.Semaphore(DUMPS_AT_ONCE)
         self._source = SourceReader()
-        self.on_looks: Callable[[tuple[wire.Look, ...]], None] | None = None
+        self.on_looks: Callable[[tuple[wire.Snapshot, ...]], None] | None = None
 
-    async def look(self, ask: wire.AskLook, ranks: Iterable[Rank]) -> tuple[wire.Look, ...]:
+    async def look(
+        self, ask: wire.SnapshotRequest, ranks: Iterable[Rank]
+    ) -> tuple[wire.Snapshot, ...]:
         """What an operator asks for: one look per rank, all of them before the deadline."""
         looks = await self.take(ask, ranks, DEADLINE)
         if self.on_looks is not None:
@@ -39,8 +41,8 @@ class Looker:
         return looks
 
     async def take(
-        self, ask: wire.AskLook, ranks: Iterable[Rank], seconds: float
-    ) -> tuple[wire.Look, ...]:
+        self, ask: wire.SnapshotRequest, ranks: Iterable[Rank], seconds: float
+    ) -> tuple[wire.Snapshot, ...]:
         """The same of our own accord, within `seconds`."""
         end = time.monotonic() + seconds
         chosen = tuple(ranks)
@@ -59,7 +61,7 @@ class Looker:
         # With exceptions returned it waits for all: a py-spy must not outlive its look.
         dumping = (self._dump(pid, end) for _, pid in wanted)
         dumps = await asyncio.gather(*dumping, return_exceptions=True)
-        found: list[list[wire.Dump]] = [[] for _ in looks]
+        found: list[list[wire.StackDump]] = [[] for _ in looks]
         for (index, _), dump in zip(wanted, dumps, strict=True):
             if isinstance(dump, BaseException):
                 raise dump
@@ -69,7 +71,7 @@ class Looker:
             for look, dumped in zip(looks, found, strict=True)
         )
 
-    def _see(self, rank: Rank, ops: int, tables: Tables) -> wire.Look:
+    def _see(self, rank: Rank, ops: int, tables: Tables) -> wire.Snapshot:
         """Everything but the stacks."""
         rank.ring.refresh()
         rows, lost = rank.view.ops(ops) if ops else ((), 0)
@@ -80,10 +82,10 @@ class Looker:
             children = [proc.process(pid) for pid in proc.children(rank.pid)]
             processes = (first, *(child for child in children if child is not None))
             threads = proc.threads(rank.pid)
-        return wire.Look(
+        return wire.Snapshot(
             key=rank.key,
             at_ns=time.monotonic_ns(),
-            present=rank.view.present(),
+            status=rank.view.present(),
             processes=processes,
             ops=rows,
             ops_lost=lost,
@@ -92,7 +94,7 @@ class Looker:
             addresses=addresses,
         )
 
-    async def _dump(self, pid: int, end: float) -> wire.Dump:
+    async def _dump(self, pid: int, end: float) -> wire.StackDump:
         try:
             await asyncio.wait_for(self._dumps.acquire(), max(0.0, end - time.monotonic()))
         except (asyncio.TimeoutError, TimeoutError):
@@ -104,15 +106,15 @@ class Looker:
             self._dumps.release()
 
 
-def _dumped(rank: Rank, look: wire.Look, pids: frozenset[int]) -> list[int]:
+def _dumped(rank: Rank, look: wire.Snapshot, pids: frozenset[int]) -> list[int]:
     """The rank, and those of its children that were asked for."""
     if not look.processes:
         return [rank.pid]  # to be told that it is gone
     return [rank.pid, *(child.pid for child in look.processes[1:] if child.pid in pids)]
 
 
-def _late(pid: int) -> wire.Dump:
-    return wire.Dump(
+def _late(pid: int) -> wire.StackDump:
+    return wire.StackDump(
         pid,
         error="deadline",
         help=f"process {pid} was not reached within {DEADLINE:.0f} s: ask for fewer at a time",

@@ -36,14 +36,14 @@ class _Front:
     """What was last told of a group, and of which row."""
 
     row: GroupRow
-    told: wire.Front
+    told: wire.GroupProgress
 
 
 @dataclass(slots=True)
 class Rank:
     """The agent's memory of one rank.
 
-    `lives` is false from the moment of death on; `ending` is there once it has been told.
+    `lives` is false from the moment of death on; `exit_info` is there once it has been told.
     `pidfd` is None without a living process, and on kernels without pidfds.
     """
 
@@ -54,11 +54,11 @@ class Rank:
     died_ns: int | None = None
     exit: Exit | None = None
     oom_file: str = ""
-    ending: wire.Ending | None = None
+    exit_info: wire.ExitInfo | None = None
     _view: RingView = field(init=False)
     _blocks: Blocks | None = field(init=False)
     _identity: wire.Identity | None = None
-    _present: wire.Present | None = None
+    _present: wire.RankStatus | None = None
     _groups: dict[int, wire.Group] = field(default_factory=dict)
     _fronts: dict[int, _Front] = field(default_factory=dict)
     _pending: tuple[wire.Op, ...] = ()
@@ -69,7 +69,7 @@ class Rank:
     _pending_ticks: int = _FLUSH_TICKS
     _process_ticks: int = 0
     _side_used: int = 0
-    _raised: wire.Raised | None = None
+    _raised: wire.UncaughtException | None = None
     _notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -95,13 +95,13 @@ class Rank:
         fresh = wire.RankUpdate(
             key=self.key,
             identity=self._new_identity(),
-            present=self._new_present(),
+            status=self._new_present(),
             groups=self._new_groups(),
-            fronts=self._new_fronts(),
+            group_progress=self._new_fronts(),
             pending=self._new_pending(now_ns),
             pending_more=self._pending_more,
             process=self._new_process(),
-            raised=self._new_raised(),
+            exception=self._new_raised(),
             notes=self._new_notes(),
             blocks=self._blocks.fresh(now_ns) if self._blocks is not None else (),
         )
@@ -116,7 +116,7 @@ class Rank:
         self.update(now_ns)  # by now every group is quiet: their last ops are known, too
         ended = self.exit or Exit()
         stopped = self._present is not None and self._present.state == State.STOPPED
-        self.ending = wire.Ending(
+        self.exit_info = wire.ExitInfo(
             at_ns=self.died_ns,
             exit_code=ended.code,
             signal=ended.signal,
@@ -132,21 +132,21 @@ class Rank:
         return wire.RankUpdate(
             key=self.key,
             identity=self._identity,
-            present=self._present,
+            status=self._present,
             groups=tuple(self._groups.values()),
-            fronts=tuple(front.told for front in self._fronts.values()),
+            group_progress=tuple(front.told for front in self._fronts.values()),
             pending=self._pending,
             pending_more=self._pending_more,
             process=self._process,
-            raised=self._raised,
-            ending=self.ending,
+            exception=self._raised,
+            exit_info=self.exit_info,
             notes=self._notes,
             blocks=self._blocks.last() if self._blocks is not None else (),
         )
 
     def reread(self, now_ns: int) -> wire.RankUpdate:
         """Everything as of now; what was told, and is to be told, stays as it is."""
-        if self.ending is not None:
+        if self.exit_info is not None:
             return self.full()
         apart = Rank(self.key, self.ring, self.lives, None, self.died_ns, self.exit)
         apart._view = self._view
@@ -211,7 +211,7 @@ class Rank:
         self._identity = identity
         return identity
 
-    def _new_present(self) -> wire.Present | None:
+    def _new_present(self) -> wire.RankStatus | None:
         present = self._view.present()
         if present == self._present:
             return None
@@ -227,12 +227,12 @@ class Rank:
                 fresh.append(group)
         return tuple(fresh)
 
-    def _new_fronts(self) -> tuple[wire.Front, ...]:
+    def _new_fronts(self) -> tuple[wire.GroupProgress, ...]:
         fresh = []
         for row in self.ring.group_rows():
             known = self._fronts.get(row.group)
             if known is None or known.row != row:
-                front = wire.Front(row.group, row.number, row.p2p, row.issued_ns)
+                front = wire.GroupProgress(row.group, row.number, row.p2p, row.issued_ns)
             elif known.told.last is None or known.told.last.pending:
                 last = self._view.last_op(row)  # quiet since the last tick
                 front = msgspec.structs.replace(known.told, last=last)
@@ -300,7 +300,7 @@ class Rank:
         self._process = process
         return process
 
-    def _new_raised(self) -> wire.Raised | None:
+    def _new_raised(self) -> wire.UncaughtException | None:
         raised = self._view.raised()
         if raised == self._raised:
             return None

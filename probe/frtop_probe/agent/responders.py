@@ -54,7 +54,7 @@ class _NoAnswerError(Exception):
 _said = msgspec.json.Decoder(_Said)
 
 
-async def tensors(host: str, rank: Rank, ask: wire.AskTensors) -> wire.TensorsAnswer:
+async def tensors(host: str, rank: Rank, ask: wire.TensorsRequest) -> wire.TensorsResponse:
     """What is in the tensors of a rank's pending ops, or why it cannot say, within 2 s."""
     ops: tuple[wire.OpTensors, ...] = ()
     error = text = ""
@@ -65,10 +65,10 @@ async def tensors(host: str, rank: Rank, ask: wire.AskTensors) -> wire.TensorsAn
             text = f"process {rank.pid} waits in no op that has tensors: ask the ranks that wait"
     except _NoAnswerError as none:
         error, text = none.error, none.text
-    return wire.TensorsAnswer(ask.id, host, rank.key, time.monotonic_ns(), ops, error, text)
+    return wire.TensorsResponse(ask.id, host, rank.key, time.monotonic_ns(), ops, error, text)
 
 
-async def data(rank: Rank, ask: wire.AskData) -> wire.DataAnswer:
+async def data(rank: Rank, ask: wire.DataRequest) -> wire.DataResponse:
     """Bytes of one tensor of a pending op."""
     total, found, error, text = 0, b"", "", ""
     size = max(0, min(ask.size, MAX_DATA))
@@ -80,7 +80,7 @@ async def data(rank: Rank, ask: wire.AskData) -> wire.DataAnswer:
             raise _unclear(rank)
     except _NoAnswerError as none:
         found, error, text = b"", none.error, none.text
-    return wire.DataAnswer(
+    return wire.DataResponse(
         ask.id, rank.key, ask.sequence, ask.index, ask.offset, total, found, error, text
     )
 

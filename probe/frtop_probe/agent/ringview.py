@@ -63,7 +63,7 @@ class RingView:
             settings=_take(who, "settings", tuple[tuple[str, str], ...], ()),
         )
 
-    def present(self) -> wire.Present:
+    def present(self) -> wire.RankStatus:
         cell = self.ring.cell
         begin, end = cell(Cell.FETCH_BEGIN_NS), cell(Cell.FETCH_END_NS)
         fetch = None
@@ -75,7 +75,7 @@ class RingView:
                 cell(Cell.FETCH_WORKER_PID),
                 cell(Cell.FETCH_WORKERS),
             )
-        return wire.Present(
+        return wire.RankStatus(
             state=cell(Cell.STATE),
             beat_ns=cell(Cell.BEAT_NS),
             ops=cell(Cell.OPS),
@@ -102,7 +102,7 @@ class RingView:
             timeout_s=_take(entry, "timeout_s", float, 0.0),
         )
 
-    def raised(self) -> wire.Raised | None:
+    def raised(self) -> wire.UncaughtException | None:
         """The exception that ended the program, else the last one that ended a thread."""
         entries = self.ring.exceptions
         if not entries:
@@ -110,7 +110,7 @@ class RingView:
         ends = [entry for entry in entries if entry.get("main")]
         entry = ends[-1] if ends else entries[-1]
         frames = entry.get("frames")
-        return wire.Raised(
+        return wire.UncaughtException(
             kind=_take(entry, "type", str, "") or _take(entry, "kind", str, "Exception"),
             text=_take(entry, "text", str, ""),
             thread=_take(entry, "thread", str, ""),

@@ -77,14 +77,14 @@ class Roster:
     @property
     def busy(self) -> bool:
         """Whether a rank lives, or its ending has not been told yet."""
-        return any(rank.ending is None for rank in self.ranks.values())
+        return any(rank.exit_info is None for rank in self.ranks.values())
 
     def tick(self, now_ns: int) -> News:
         """Looks for rings, reads all living ranks, and tells what is new."""
         self._scan()
         updates = []
         for rank in list(self.ranks.values()):
-            if rank.ending is not None:
+            if rank.exit_info is not None:
                 continue
             try:
                 update = self._follow(rank, now_ns)
@@ -113,7 +113,7 @@ class Roster:
     def clear(self) -> None:
         """Removes the rings of ended ranks, and lets go of all others."""
         for rank in list(self.ranks.values()):
-            if rank.ending is not None:
+            if rank.exit_info is not None:
                 rank.ring.remove()
             self._forget(rank)
 
@@ -225,7 +225,7 @@ class Roster:
 
     def _room(self) -> bool:
         """Whether there is room for one more; the oldest ended rank goes if need be."""
-        ended = [rank for rank in self.ranks.values() if rank.ending is not None]
+        ended = [rank for rank in self.ranks.values() if rank.exit_info is not None]
         if len(self.ranks) < MAX_RANKS and len(ended) < MAX_ENDED:
             return True
         if ended:

@@ -165,7 +165,7 @@ def _fitting(first: int, most: int) -> int:
     return max(size for size in SIZES if size <= most and (first - 1) % size == 0)
 
 
-def told(group: int, blocks: Iterable[Block]) -> list[wire.Blocks]:
+def told(group: int, blocks: Iterable[Block]) -> list[wire.BlockSums]:
     """Blocks in the words of the wire: those of one size in a row are one message."""
     rows: list[list[Block]] = []
     for block in blocks:
@@ -175,7 +175,7 @@ def told(group: int, blocks: Iterable[Block]) -> list[wire.Blocks]:
         else:
             rows.append([block])
     return [
-        wire.Blocks(
+        wire.BlockSums(
             group,
             row[0].first,
             row[0].size,

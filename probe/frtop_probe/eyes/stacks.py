@@ -105,13 +105,13 @@ def existing(
     return tuple(t for t in threads if t.tid in tasks or (nameless and not t.tid))
 
 
-async def dump(pid: int, seconds: float, source: SourceReader | None = None) -> wire.Dump:
+async def dump(pid: int, seconds: float, source: SourceReader | None = None) -> wire.StackDump:
     """The stacks of one process, or the reason why there are none."""
     if proc.stat(pid) is None:
         return _gone(pid)
     spy = program()
     if spy is None:
-        return wire.Dump(
+        return wire.StackDump(
             pid,
             error="missing",
             help="py-spy is not installed beside the agent: `pip install py-spy`",
@@ -119,11 +119,11 @@ async def dump(pid: int, seconds: float, source: SourceReader | None = None) -> 
     try:
         child = await _start(spy, pid)
     except OSError as error:
-        return wire.Dump(pid, error="failed", help=f"{spy} cannot be run: {error.strerror}")
+        return wire.StackDump(pid, error="failed", help=f"{spy} cannot be run: {error.strerror}")
     try:
         output, complaint = await asyncio.wait_for(_outputs(child), seconds)
     except (asyncio.TimeoutError, TimeoutError):
-        return wire.Dump(
+        return wire.StackDump(
             pid,
             error="deadline",
             help=f"py-spy had not read process {pid} after {seconds:.1f} s: the host is "
@@ -133,17 +133,19 @@ async def dump(pid: int, seconds: float, source: SourceReader | None = None) -> 
         await _end(child)
     answer = _answer(pid, child.returncode, output, complaint)
     if source is not None and answer.threads:
-        return wire.Dump(pid, await _with_source(answer.threads, source))
+        return wire.StackDump(pid, await _with_source(answer.threads, source))
     return answer
 
 
-def _answer(pid: int, status: int | None, output: bytes, complaint: bytes) -> wire.Dump:
+def _answer(pid: int, status: int | None, output: bytes, complaint: bytes) -> wire.StackDump:
     if status != 0:
         return _failure(pid, complaint.decode("utf-8", "replace"))
     try:
-        return wire.Dump(pid, existing(parse(output, pid), proc.tasks(pid)))
+        return wire.StackDump(pid, existing(parse(output, pid), proc.tasks(pid)))
     except msgspec.DecodeError as error:
-        return wire.Dump(pid, error="failed", help=f"py-spy's answer was not understood: {error}")
+        return wire.StackDump(
+            pid, error="failed", help=f"py-spy's answer was not understood: {error}"
+        )
 
 
 async def _start(spy: str, pid: int) -> asyncio.subprocess.Process:
@@ -196,21 +198,21 @@ async def _outputs(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     return output, complaint
 
 
-def _gone(pid: int) -> wire.Dump:
-    return wire.Dump(pid, error="gone", help=f"process {pid} has ended: no stacks any more")
+def _gone(pid: int) -> wire.StackDump:
+    return wire.StackDump(pid, error="gone", help=f"process {pid} has ended: no stacks any more")
 
 
-def _failure(pid: int, complaint: str) -> wire.Dump:
+def _failure(pid: int, complaint: str) -> wire.StackDump:
     """What py-spy said, in the user's words: `complaint` is its standard error."""
     said = complaint.lower()
     found = proc.stat(pid)
     if found is None or found.state in "ZX" or any(word in said for word in _GONE):
         return _gone(pid)
     if any(word in said for word in _REFUSED):
-        return wire.Dump(pid, error="refused", help=refusal.explain(pid))
+        return wire.StackDump(pid, error="refused", help=refusal.explain(pid))
     line = next((line.strip() for line in complaint.splitlines() if line.strip()), "no reason")
     text = line.removeprefix("Error: ")[:300]
-    return wire.Dump(pid, error="failed", help=f"py-spy: {text}")
+    return wire.StackDump(pid, error="failed", help=f"py-spy: {text}")
 
 
 async def _with_source(

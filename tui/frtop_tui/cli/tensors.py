@@ -16,8 +16,8 @@ from frtop_probe import wire
 from frtop_tui.cli.connecting import connect
 from frtop_tui.cli.diagnose import progress, require_seen
 from frtop_tui.cli.writing import await_writing, require_folder
+from frtop_tui.diagnosis.judged import JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.job.model import RankView
 from frtop_tui.job.printable import printable
 from frtop_tui.sources.base import Source
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def ask(source: Source, rank: int) -> tuple[RankView, wire.TensorsAnswer]:
+def ask(source: Source, rank: int) -> tuple[JudgedRank, wire.TensorsResponse]:
     """The rank and its answer.
 
     Raises:
@@ -80,7 +80,7 @@ def ask(source: Source, rank: int) -> tuple[RankView, wire.TensorsAnswer]:
     return view, view.tensors
 
 
-def lines(view: RankView, ops: Sequence[wire.OpTensors]) -> list[str]:
+def lines(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> list[str]:
     """A table, one line per tensor; why something is missing stands under it."""
     rows = [_COLUMNS]
     troubles = []
@@ -109,7 +109,7 @@ def lines(view: RankView, ops: Sequence[wire.OpTensors]) -> list[str]:
 
 
 def _row(
-    view: RankView, sequence: int, op: wire.Op | None, tensor: wire.TensorSummary
+    view: JudgedRank, sequence: int, op: wire.Op | None, tensor: wire.TensorSummary
 ) -> tuple[str, ...]:
     group = view.groups.get(op.group) if op is not None else None
     seen = tensor.seen > 0
@@ -137,12 +137,12 @@ def _kind(op: wire.Op | None) -> str:
     return op.signature.kind if op is not None and op.signature is not None else "op"
 
 
-def _op_of(view: RankView, sequence: int) -> wire.Op | None:
+def _op_of(view: JudgedRank, sequence: int) -> wire.Op | None:
     return next((op for op in view.pending if op.sequence == sequence), None)
 
 
 def _chosen(
-    view: RankView, ops: tuple[wire.OpTensors, ...], wanted: int
+    view: JudgedRank, ops: tuple[wire.OpTensors, ...], wanted: int
 ) -> tuple[wire.OpTensors, ...]:
     """The op of that sequence, else the only one of that number: people see both."""
     if not ops:
@@ -161,12 +161,12 @@ def _chosen(
     return found
 
 
-def _number(view: RankView, found: wire.OpTensors) -> int | None:
+def _number(view: JudgedRank, found: wire.OpTensors) -> int | None:
     op = _op_of(view, found.sequence)
     return op.number if op is not None else None
 
 
-def _called(view: RankView, ops: Sequence[wire.OpTensors]) -> str:
+def _called(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
     """`op 22 (#21 all_reduce), op 23`."""
     words = []
     for one in ops:
@@ -175,7 +175,7 @@ def _called(view: RankView, ops: Sequence[wire.OpTensors]) -> str:
     return ", ".join(words)
 
 
-def _save(source: Source, view: RankView, ops: Sequence[wire.OpTensors], path: Path) -> None:
+def _save(source: Source, view: JudgedRank, ops: Sequence[wire.OpTensors], path: Path) -> None:
     with_data = [one for one in ops if one.tensors]
     if len(with_data) != 1:
         there = _called(view, with_data) or "none with tensors"
@@ -190,7 +190,7 @@ def _save(source: Source, view: RankView, ops: Sequence[wire.OpTensors], path: P
         print(f"missing: {printable(told.problem)}", file=sys.stderr)
 
 
-def _json(view: RankView, ops: Sequence[wire.OpTensors]) -> str:
+def _json(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
     told: list[dict[str, Any]] = []
     for found in ops:
         op = _op_of(view, found.sequence)
@@ -207,7 +207,7 @@ def _json(view: RankView, ops: Sequence[wire.OpTensors]) -> str:
                        "ops": told}, indent=1)  # fmt: skip
 
 
-def _await_rank(source: Source, rank: int) -> RankView:
+def _await_rank(source: Source, rank: int) -> JudgedRank:
     begin = time.monotonic()
     while True:
         frame = source.frame()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis import places, workers
 from frtop_tui.diagnosis.idling import awaits_work
+from frtop_tui.diagnosis.judged import Layer, Why
 from frtop_tui.diagnosis.places import Place
 from frtop_tui.diagnosis.waiting import is_fetching, main_place
 from frtop_tui.job.frames import own_frame, short_file
-from frtop_tui.job.model import Layer, RankView, Why
+from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import duration, folded, typed
 
 
@@ -26,7 +29,7 @@ class Absence:
     missing: tuple[str, ...] = ()
 
 
-def absence_of(view: RankView, now_ns: int) -> Absence:
+def absence_of(view: Rank, now_ns: int) -> Absence:
     """Why `view`, which is alive and not blocked in an op, is not there."""
     if view.dumped and not view.threads:
         return _by_dump(view)
@@ -42,7 +45,7 @@ def absence_of(view: RankView, now_ns: int) -> Absence:
     )
 
 
-def stacks_step(view: RankView, pid: int = 0, *, native: bool = False) -> str:
+def stacks_step(view: Rank, pid: int = 0, *, native: bool = False) -> str:
     """How to see the stacks of `view` or its child `pid`; first what to change, if refused."""
     pid = pid or _pid(view)
     if not pid:
@@ -50,7 +53,7 @@ def stacks_step(view: RankView, pid: int = 0, *, native: bool = False) -> str:
             f"read the end of rank {view.rank}'s output; if it still lives:"
             " py-spy dump --pid PID on its host"
         )
-    dumps = view.look.dumps if view.look is not None else ()
+    dumps = view.snapshot.dumps if view.snapshot is not None else ()
     refused = next((dump for dump in dumps if dump.error in ("refused", "missing")), None)
     if refused is None or view.threads:
         return f"py-spy dump {'--native ' if native else ''}--pid {pid}"
@@ -59,13 +62,13 @@ def stacks_step(view: RankView, pid: int = 0, *, native: bool = False) -> str:
     return f"grep -H . /proc/{pid}/status /proc/{pid}/wchan"
 
 
-def _pid(view: RankView) -> int:
+def _pid(view: Rank) -> int:
     """Its process, also of one whose dump does not tell, but its stack: the main thread's."""
     main = view.main_stack
     return view.identity.pid or (main.tid if main is not None else 0)
 
 
-def _by_dump(view: RankView) -> Absence:
+def _by_dump(view: Rank) -> Absence:
     """A dump tells what a rank has issued, not what it does instead of the next op."""
     text = (
         "nothing of what it issued is unfinished"
@@ -79,7 +82,7 @@ def _by_dump(view: RankView) -> Absence:
     )
 
 
-def _stopped(view: RankView, now_ns: int) -> Absence | None:
+def _stopped(view: Rank, now_ns: int) -> Absence | None:
     process = view.process
     if process is None or process.state not in ("T", "t"):
         return None
@@ -97,11 +100,11 @@ def _stopped(view: RankView, now_ns: int) -> Absence | None:
     )
 
 
-def _holds_gil(view: RankView, now_ns: int) -> Absence | None:
+def _holds_gil(view: Rank, now_ns: int) -> Absence | None:
     owner = next((thread for thread in view.threads if thread.owns_gil), None)
     # Without a beat only a sleeper tells: who runs Python code has the GIL as well.
-    asleep = view.present is None and owner is not None and not owner.active
-    if view.posture != "silent" and not asleep:
+    asleep = view.status is None and owner is not None and not owner.active
+    if view.state != "silent" and not asleep:
         return None
     since = _beat_age(view, now_ns)
     if owner is not None and owner.frames:
@@ -118,8 +121,8 @@ def _holds_gil(view: RankView, now_ns: int) -> Absence | None:
     )
 
 
-def _fetches(view: RankView, now_ns: int) -> Absence | None:
-    fetch = view.present.fetch if view.present is not None else None
+def _fetches(view: Rank, now_ns: int) -> Absence | None:
+    fetch = view.status.fetch if view.status is not None else None
     place = main_place(view)
     inside = is_fetching(view)
     if not inside and (place is None or place.kind != "dataloader"):
@@ -162,7 +165,7 @@ def _fetches(view: RankView, now_ns: int) -> Absence | None:
     return Absence(Why("dataloader", layer, text), step, evidence, missing_stacks(view))
 
 
-def _at_place(view: RankView, now_ns: int) -> Absence | None:
+def _at_place(view: Rank, now_ns: int) -> Absence | None:
     """By the stack of the main thread, or by what the kernel alone says."""
     place = main_place(view) or places.classify(None, view.process)
     if place.kind == "lock" and awaits_work(view):
@@ -188,18 +191,18 @@ def _at_place(view: RankView, now_ns: int) -> Absence | None:
     )
 
 
-def _other_end(view: RankView, kind: places.Kind) -> str:
+def _other_end(view: Rank, kind: places.Kind) -> str:
     """` pid 4711 (ffmpeg), state S`: children that it may wait for; else its pipe or terminal."""
     file = view.process.file if view.process is not None else ""
     if kind in ("pipe", "input"):
         return f" {places.system_call(view.process)} {file}" if file else ""
-    if kind != "child" or view.look is None:
+    if kind != "child" or view.snapshot is None:
         return ""
-    children = [f"pid {c.pid} ({c.name}), state {c.state}" for c in view.look.processes[1:4]]
+    children = [f"pid {c.pid} ({c.name}), state {c.state}" for c in view.snapshot.processes[1:4]]
     return f": {'; '.join(children)};" if children else ""
 
 
-def _step(view: RankView, place: Place) -> str:
+def _step(view: Rank, place: Place) -> str:
     pid = _pid(view)
     pipe = typed(view.process.file) if view.process is not None else ""
     dump = stacks_step(view)
@@ -248,26 +251,26 @@ def _doing(process: wire.Process | None) -> str:
     return f" {call}{file}{', state D' if process.state == 'D' else ''}"
 
 
-def _beat_age(view: RankView, now_ns: int) -> str:
-    beat = view.present.beat_ns if view.present is not None else 0
+def _beat_age(view: Rank, now_ns: int) -> str:
+    beat = view.status.beat_ns if view.status is not None else 0
     return f" for {duration(view.age_s(beat, now_ns))}" if beat else ""
 
 
-def _since(view: RankView, now_ns: int) -> str:
+def _since(view: Rank, now_ns: int) -> str:
     """How long ago it did anything that we see. Of a dump the last op is the last we know."""
     if view.dumped:
         return ""
-    newest = max((front.issued_ns for front in view.fronts.values()), default=0)
+    newest = max((front.issued_ns for front in view.group_progress.values()), default=0)
     return f"; its last op was {duration(view.age_s(newest, now_ns))} ago" if newest else ""
 
 
-def _thread_name(view: RankView, thread: wire.ThreadStack) -> str:
+def _thread_name(view: Rank, thread: wire.ThreadStack) -> str:
     if thread.ident == view.identity.main_ident:
         return "MainThread"
     return f"thread {thread.name or thread.tid}"
 
 
-def _process_evidence(view: RankView) -> tuple[str, ...]:
+def _process_evidence(view: Rank) -> tuple[str, ...]:
     return (_process_line(view.process),) if view.process is not None else ()
 
 
@@ -282,18 +285,18 @@ def _process_line(process: wire.Process) -> str:
     return ", ".join(parts)
 
 
-def missing_stacks(view: RankView) -> tuple[str, ...]:
+def missing_stacks(view: Rank) -> tuple[str, ...]:
     """Why there are no stacks, if there are none."""
     if view.threads:
         return ()
-    dumps = view.look.dumps if view.look is not None else ()
+    dumps = view.snapshot.dumps if view.snapshot is not None else ()
     own = next((d for d in dumps if d.pid == view.identity.pid), None)
     if own is not None and own.error:
         return (f"stacks of rank {view.rank}: {own.help or own.error}",)
     return (f"stacks of rank {view.rank}: not taken yet",)
 
 
-_EXPLANATIONS: Final[tuple[Callable[[RankView, int], Absence | None], ...]] = (
+_EXPLANATIONS: Final[tuple[Callable[[Rank, int], Absence | None], ...]] = (
     _stopped,
     _holds_gil,
     _fetches,

@@ -9,10 +9,11 @@ from typing import Final
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.absence import Absence, absence_of, stacks_step
 from frtop_tui.diagnosis.calls import DEFAULT_GROUP, Call, order_of
+from frtop_tui.diagnosis.judged import OpName, Verdict, Why
 from frtop_tui.diagnosis.meeting import is_connecting
 from frtop_tui.diagnosis.phrases import has, wait_text, who
 from frtop_tui.diagnosis.stands import Stand
-from frtop_tui.job.model import Frame, OpName, Verdict, Why
+from frtop_tui.job.model import ObservedFrame
 from frtop_tui.job.naming import folded
 
 MOST_TOLD: Final = 4
@@ -42,7 +43,7 @@ class Camp:
 
 
 def not_entered(
-    frame: Frame, camps: Sequence[Camp], blamed: Sequence[Stand], others: Sequence[Stand]
+    frame: ObservedFrame, camps: Sequence[Camp], blamed: Sequence[Stand], others: Sequence[Stand]
 ) -> Verdict:
     """`blamed` are away for one cause while `camps` wait; `others` are not there either."""
     camp, culprits = camps[0], tuple(sorted(stand.rank for stand in blamed))
@@ -66,7 +67,9 @@ def not_entered(
     )
 
 
-def undecided_outside(frame: Frame, camps: Sequence[Camp], outside: Sequence[Stand]) -> Verdict:
+def undecided_outside(
+    frame: ObservedFrame, camps: Sequence[Camp], outside: Sequence[Stand]
+) -> Verdict:
     """Some are inside, some are not, and whether these are to blame the stacks do not tell."""
     first = outside[0]
     head = "; ".join(camp.text for camp in camps[:2])
@@ -86,7 +89,7 @@ def undecided_outside(frame: Frame, camps: Sequence[Camp], outside: Sequence[Sta
     )
 
 
-def together(frame: Frame, camp: Camp) -> Verdict:
+def together(frame: ObservedFrame, camp: Camp) -> Verdict:
     """All that were seen are in the same call at the same place."""
     head = f"all that were seen are in the same call: {camp.text}"
     connecting = [s.rank for s in camp.stands if is_connecting(s.view)]
@@ -108,7 +111,7 @@ def together(frame: Frame, camp: Camp) -> Verdict:
     return _undecided(frame, [camp], head, reason, step)
 
 
-def apart(frame: Frame, camps: Sequence[Camp]) -> Verdict:
+def apart(frame: ObservedFrame, camps: Sequence[Camp]) -> Verdict:
     """All are inside, but not of the same call: nobody can be blamed for being alone."""
     main, other = camps[0], camps[1]
     order, shown = order_of(other.stands[0].path, main.stands[0].path)
@@ -134,7 +137,7 @@ def apart(frame: Frame, camps: Sequence[Camp]) -> Verdict:
     return _undecided(frame, camps, head, reason, step, evidence=evidence)
 
 
-def ring(frame: Frame, stands: Sequence[Stand]) -> Verdict:
+def ring(frame: ObservedFrame, stands: Sequence[Stand]) -> Verdict:
     """Sends and receives that wait for each other; if nothing moves, they will for ever."""
     waits = [f"rank {s.rank} in {s.call.text}" for s in stands if s.call is not None]
     still = all(stand.progress == "none" for stand in stands)
@@ -188,7 +191,7 @@ def moving_text(inside: Sequence[Stand]) -> str:
 
 
 def _undecided(
-    frame: Frame,
+    frame: ObservedFrame,
     camps: Sequence[Camp],
     head: str,
     reason: str,
@@ -218,7 +221,7 @@ def _undecided(
 
 
 def _absent_text(
-    frame: Frame, camp: Camp, culprits: tuple[int, ...], waiting: Sequence[int]
+    frame: ObservedFrame, camp: Camp, culprits: tuple[int, ...], waiting: Sequence[int]
 ) -> str:
     named, call = who(frame.ranks, culprits), camp.call
     rest = set(waiting).difference(camp.ranks)
@@ -245,7 +248,7 @@ def _inside_texts(camps: Sequence[Camp]) -> list[str]:
 
 def _shown(stands: Sequence[Stand]) -> list[str]:
     """What two dumps of a rank tell; that there is only one is said once."""
-    return [f"rank {s.rank}: {s.shown}" for s in stands if s.view.prior_look is not None]
+    return [f"rank {s.rank}: {s.shown}" for s in stands if s.view.prior_snapshot is not None]
 
 
 def _position(stand: Stand, camp: Camp) -> list[str]:
@@ -258,7 +261,9 @@ def _position(stand: Stand, camp: Camp) -> list[str]:
     return []
 
 
-def _missing(frame: Frame, camps: Sequence[Camp], stands: Sequence[Stand]) -> tuple[str, ...]:
+def _missing(
+    frame: ObservedFrame, camps: Sequence[Camp], stands: Sequence[Stand]
+) -> tuple[str, ...]:
     found = []
     if camps and any(c.call.group != DEFAULT_GROUP and c.call.peer is None for c in camps):
         found.append("the group: stacks name none, so that it may be one without those named")
@@ -266,7 +271,7 @@ def _missing(frame: Frame, camps: Sequence[Camp], stands: Sequence[Stand]) -> tu
         kind = camps[0].call.kind
         if kind != "init_process_group":
             found.append(f"who has to call {kind}: mostly every rank of the job")
-    if all(stand.view.prior_look is None for stand in stands):
+    if all(stand.view.prior_snapshot is None for stand in stands):
         found.append(_ONCE)
     if frame.coverage.unheard:
         found.append(f"{folded(frame.coverage.unheard)}: no stacks")

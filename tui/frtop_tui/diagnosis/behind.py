@@ -5,10 +5,10 @@ from __future__ import annotations
 from frtop_tui.diagnosis.phrases import Missed, kind_of
 from frtop_tui.diagnosis.points import front_number
 from frtop_tui.job.groups import identifier
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.job.model import ObservedFrame, Rank
 
 
-def behind_of(frame: Frame, victims: set[int]) -> dict[int, Missed]:
+def behind_of(frame: ObservedFrame, victims: set[int]) -> dict[int, Missed]:
     """Ranks that are behind the victims in a group they share, and what they missed.
 
     Those that sat in an op of another group were only kept by whoever is behind them.
@@ -23,7 +23,7 @@ def behind_of(frame: Frame, victims: set[int]) -> dict[int, Missed]:
     return behind
 
 
-def _just_behind(frame: Frame, victims: set[int]) -> dict[int, Missed]:
+def _just_behind(frame: ObservedFrame, victims: set[int]) -> dict[int, Missed]:
     views = frame.ranks
     behind: dict[int, Missed] = {}
     for group in frame.groups:
@@ -43,21 +43,21 @@ def _just_behind(frame: Frame, victims: set[int]) -> dict[int, Missed]:
     return behind or _not_met(frame, victims)
 
 
-def _not_met(frame: Frame, victims: set[int]) -> dict[int, Missed]:
+def _not_met(frame: ObservedFrame, victims: set[int]) -> dict[int, Missed]:
     """Who left in good order, and should have been at the other end of a victim's last op."""
     views = frame.ranks
     found: dict[int, Missed] = {}
     for view in (views[rank] for rank in sorted(victims)):
-        front = max(view.fronts.values(), key=lambda front: front.issued_ns, default=None)
+        front = max(view.group_progress.values(), key=lambda front: front.issued_ns, default=None)
         last = front.last if front is not None else None
         group = view.groups.get(last.group) if last is not None else None
         if last is None or group is None or not last.p2p or last.signature is None:
             continue
         peer = last.signature.peer
-        if peer is not None and peer in views and views[peer].posture == "done":
+        if peer is not None and peer in views and views[peer].state == "done":
             found.setdefault(peer, Missed(group, kind_of(last), 0))
     return found
 
 
-def _sat_in_op(view: RankView) -> bool:
+def _sat_in_op(view: Rank) -> bool:
     return any(op.sync and op.pending and not op.pseudo for op in view.pending)

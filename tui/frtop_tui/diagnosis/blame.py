@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from frtop_tui.diagnosis.absence import Absence, absence_of
+from frtop_tui.diagnosis.judged import Progress
 from frtop_tui.diagnosis.places import classify
 from frtop_tui.diagnosis.progress import progress_of
 from frtop_tui.diagnosis.waiting import is_ahead, main_place
-from frtop_tui.job.model import Progress, RankView
+from frtop_tui.job.model import Rank
 
 EXPLAINED = 64
 """So many absent ranks are looked into one by one."""
@@ -47,7 +48,7 @@ class Blame:
     kept: tuple[int, ...] = ()
 
 
-def blame(views: Mapping[int, RankView], absent: Sequence[int], now_ns: int) -> Blame:
+def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Blame:
     """Those of `absent` that get nowhere, else those of which it is not known, else all.
 
     Only a few are looked at closely. Who is absent for the same cause as one that gets
@@ -83,13 +84,13 @@ def blame(views: Mapping[int, RankView], absent: Sequence[int], now_ns: int) -> 
     return Blame(culprits, moving, unknown, kept)
 
 
-def _may_be_kept(view: RankView) -> bool:
+def _may_be_kept(view: Rank) -> bool:
     place = main_place(view)
     return place is not None and place.kind in ("key", "file_lock")
 
 
 def _kept(
-    views: Mapping[int, RankView], progress: Mapping[int, tuple[Progress, str]]
+    views: Mapping[int, Rank], progress: Mapping[int, tuple[Progress, str]]
 ) -> tuple[int, ...]:
     """Those at a locked file, if another one moves, and at a store, if another one is not."""
     places = {rank: main_place(views[rank]) for rank in progress}
@@ -100,12 +101,12 @@ def _kept(
     return tuple(sorted((locked if moves else set()) | (keyed if elsewhere else set())))
 
 
-def _progress(view: RankView, cause: Absence, now_ns: int) -> tuple[Progress, str]:
+def _progress(view: Rank, cause: Absence, now_ns: int) -> tuple[Progress, str]:
     progress = progress_of(view, now_ns)
     return _AWAITING.get(cause.why.cause, progress) if progress[0] == "none" else progress
 
 
-def _is_coming(view: RankView, now_ns: int) -> bool:
+def _is_coming(view: Rank, now_ns: int) -> bool:
     """Whether its stack is in a collective that it has not told of, for the first time.
 
     Or whether the look already tells of an op: then its stack may be from anywhere behind it.

@@ -8,17 +8,17 @@ Blamed is who is in no call at all, while enough others are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis import accounts
 from frtop_tui.diagnosis.accounts import Camp
 from frtop_tui.diagnosis.calls import Call
+from frtop_tui.diagnosis.judged import Frame, Verdict, judged_frame
 from frtop_tui.diagnosis.light import judged_ranks
 from frtop_tui.diagnosis.stands import Stand, stand_of
 from frtop_tui.diagnosis.waiting import Wait
-from frtop_tui.job.model import Frame, RankView, Verdict
+from frtop_tui.job.model import ObservedFrame, Rank
 from frtop_tui.job.naming import folded
 
 PAIR: Final = 2
@@ -26,7 +26,7 @@ MOST_RINGS: Final = 4
 _ANYBODY: Final = -1
 
 
-def judged_by_stacks(frame: Frame) -> Frame | None:
+def judged_by_stacks(frame: ObservedFrame) -> Frame | None:
     """The judged frame, where stacks are all that is known of the ranks; else None.
 
     Nobody is called healthy by a stack: without a verdict it is undecided.
@@ -49,24 +49,24 @@ def judged_by_stacks(frame: Frame) -> Frame | None:
     late = {rank: 0 for verdict in verdicts for rank in verdict.culprits}
     waits = {stand.rank: _wait(stand) for stand in inside if stand.progress != "active"}
     decided = bool(verdicts) and verdicts[0].kind != "undecided"
-    return replace(
+    return judged_frame(
         frame,
+        judged_ranks(frame.ranks, waits, late, frame.now_ns),
         health="held up" if decided else "undecided",
         since_ns=0,
-        ranks=judged_ranks(frame.ranks, waits, late, frame.now_ns),
         verdicts=verdicts,
         notes=notes,
     )
 
 
-def _is_recorded(view: RankView) -> bool:
+def _is_recorded(view: Rank) -> bool:
     """Whether anything is known of a rank that its stacks do not tell."""
-    known = view.groups or view.pending or view.ending is not None
-    return bool(known) or view.present is not None
+    known = view.groups or view.pending or view.exit_info is not None
+    return bool(known) or view.status is not None
 
 
 def _verdicts(
-    frame: Frame, stands: Mapping[int, Stand], inside: Sequence[Stand]
+    frame: ObservedFrame, stands: Mapping[int, Stand], inside: Sequence[Stand]
 ) -> tuple[Verdict, ...]:
     camps = _camps(inside)
     awaited, of_anybody = _awaited(stands)
@@ -111,7 +111,7 @@ def _blamed(outside: Sequence[Stand], camps: Sequence[Camp], seen: int) -> list[
 
 
 def _all_inside(
-    frame: Frame, stands: Mapping[int, Stand], camps: Sequence[Camp]
+    frame: ObservedFrame, stands: Mapping[int, Stand], camps: Sequence[Camp]
 ) -> tuple[Verdict, ...]:
     rings = _rings(stands)
     if rings:
@@ -204,7 +204,7 @@ def _wait(stand: Stand) -> Wait:
         issued_ns=0,
         sync=True,
     )
-    at = stand.view.posture_since_ns
+    at = stand.view.state_since_ns
     return Wait(stand.rank, op, at, _is_sure(call), undated=True)
 
 

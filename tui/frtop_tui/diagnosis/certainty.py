@@ -8,7 +8,7 @@ from typing import Final
 from frtop_tui.diagnosis.absence import stacks_step
 from frtop_tui.diagnosis.points import Point
 from frtop_tui.diagnosis.waiting import main_place
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import folded, listed
 
 CERTAIN: Final = frozenset({"stopped", "gil"})
@@ -16,11 +16,11 @@ CERTAIN: Final = frozenset({"stopped", "gil"})
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def reach(views: Mapping[int, RankView]) -> str:
+def reach(views: Mapping[int, Rank]) -> str:
     """What to do about ranks that cannot be seen."""
     if any(view.dumped for view in views.values()):
         return "fetch the dumps of these ranks, too; where there are none, their output"
-    silent = list(dict.fromkeys(v.host for v in views.values() if v.posture == "unheard"))
+    silent = list(dict.fromkeys(v.host for v in views.values() if v.state == "unheard"))
     hosts = listed(silent) if silent else "the hosts that are missing"
     return f"reach {hosts}: up, and is the agent there running?"
 
@@ -35,7 +35,7 @@ def members_known(point: Point) -> bool:
     return not point.op.pseudo or known
 
 
-def belong_to_heard_hosts(views: Mapping[int, RankView], never: Sequence[int]) -> bool:
+def belong_to_heard_hosts(views: Mapping[int, Rank], never: Sequence[int]) -> bool:
     """Whether `never` would run on hosts that are heard, going by the ranks around them.
 
     Others may run where nobody has looked: then that they were never heard of means little.
@@ -50,10 +50,10 @@ def belong_to_heard_hosts(views: Mapping[int, RankView], never: Sequence[int]) -
     return all(any(first <= rank <= last for first, last in spans.values()) for rank in never)
 
 
-def doubt(views: Mapping[int, RankView], point: Point) -> tuple[str, str] | None:
+def doubt(views: Mapping[int, Rank], point: Point) -> tuple[str, str] | None:
     """Why a wait that all have entered may not be stuck, and what to do about it."""
     members = [view for rank in point.members if (view := views.get(rank)) is not None]
-    unheard = [view.rank for view in members if view.posture == "unheard"]
+    unheard = [view.rank for view in members if view.state == "unheard"]
     waiter = views[point.waits[0].rank]
     if point.op.p2p:
         text = "its peer has issued the other half, or which peer is not known"
@@ -69,7 +69,7 @@ def doubt(views: Mapping[int, RankView], point: Point) -> tuple[str, str] | None
     return None
 
 
-def _inside(view: RankView) -> bool:
+def _inside(view: Rank) -> bool:
     """Whether a rank's stack is in the call of a collective itself."""
     place = main_place(view)
     return place is not None and place.kind == "collective"

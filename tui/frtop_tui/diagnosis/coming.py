@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from frtop_tui.diagnosis.points import Point, answers
 from frtop_tui.diagnosis.standing import local_number
 from frtop_tui.diagnosis.waiting import patience_ns
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 
 
-def is_fresh(views: Mapping[int, RankView], point: Point, now_ns: int) -> bool:
+def is_fresh(views: Mapping[int, Rank], point: Point, now_ns: int) -> bool:
     """Whether its last one came but now: that others had waited long for it is over."""
     if point.undated:
         return False
     return now_ns - _entered_ns(views, point) <= patience_ns(point.op, point.group)
 
 
-def _entered_ns(views: Mapping[int, RankView], point: Point) -> int:
+def _entered_ns(views: Mapping[int, Rank], point: Point) -> int:
     """Operator's time at which anybody last came to `point`, or did more in its group."""
     last = max(wait.since_ns for wait in point.waits)
     if point.op.p2p:
@@ -30,13 +30,13 @@ def _entered_ns(views: Mapping[int, RankView], point: Point) -> int:
         if view is None:
             continue
         number = local_number(view, group)
-        front = view.fronts.get(number) if number is not None else None
+        front = view.group_progress.get(number) if number is not None else None
         if front is not None and front.issued_ns:
             last = max(last, front.issued_ns + view.clock_ns)
     return last
 
 
-def _answered_ns(views: Mapping[int, RankView], point: Point) -> int:
+def _answered_ns(views: Mapping[int, Rank], point: Point) -> int:
     """When the peer issued its half, as far as that is pending."""
     view = views.get(point.peer) if point.peer is not None else None
     if view is None:

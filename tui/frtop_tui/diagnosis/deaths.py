@@ -15,7 +15,7 @@ from typing import Final, Literal
 from frtop_probe import wire
 from frtop_tui.diagnosis.places import place_line
 from frtop_tui.job.frames import own_frame
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 
 TOGETHER_NS: Final = 1_000_000_000
 """Deaths this close may be seen in either order: a peer notices a closed connection
@@ -95,7 +95,7 @@ class Deaths:
         return [*self.first, *self.followers]
 
 
-def sorted_deaths(every: Iterable[Death], ranks: Mapping[int, RankView]) -> Deaths:
+def sorted_deaths(every: Iterable[Death], ranks: Mapping[int, Rank]) -> Deaths:
     """Sorts the deaths of a job's `ranks` into causes and consequences."""
     found = sorted(every, key=lambda death: (death.at_ns, death.rank))
     if not found:
@@ -133,9 +133,7 @@ def sorted_deaths(every: Iterable[Death], ranks: Mapping[int, RankView]) -> Deat
     return Deaths(roots, tuple(death for death in found if death.rank not in named))
 
 
-def _out_before(
-    ended: list[Death], found: list[Death], ranks: Mapping[int, RankView]
-) -> list[Death]:
+def _out_before(ended: list[Death], found: list[Death], ranks: Mapping[int, Rank]) -> list[Death]:
     """Those whose processes were gone when the first of the others was ended.
 
     A launcher ends the others because of them; who is a victim of a SIGTERM itself takes
@@ -146,7 +144,7 @@ def _out_before(
         return []
     first = next(iter(ranks.values())).identity.job
     alone = first is not None and len(ranks) >= first.world_size
-    alone = alone and all(view.posture != "done" for view in ranks.values())
+    alone = alone and all(view.state != "done" for view in ranks.values())
     natures = ("network", "unknown") if alone else ("unknown",)
     return [d for d in found if d.nature in natures and 0 < d.out_ns < ended[0].at_ns]
 
@@ -172,12 +170,12 @@ def _only_if_all(some: list[Death], found: list[Death]) -> list[Death]:
     return [death for death in some if death.at_ns <= some[0].at_ns + TOGETHER_NS // 10]
 
 
-def death_of(view: RankView) -> Death | None:
+def death_of(view: Rank) -> Death | None:
     """How a rank ended, None if it lives or left cleanly."""
-    raised, ending = view.raised, view.ending
+    raised, ending = view.exception, view.exit_info
     if raised is not None and raised.main:
         return _by_exception(view, raised)
-    if ending is None or view.posture == "done":
+    if ending is None or view.state == "done":
         return None
     at_ns, code = ending.at_ns + view.clock_ns, ending.exit_code
     number = ending.signal or (code - 128 if code is not None and _is_signal(code) else 0)
@@ -189,8 +187,8 @@ def death_of(view: RankView) -> Death | None:
     return Death(view.rank, at_ns, "unknown", "unknown", gone, out_ns=at_ns)
 
 
-def _by_exception(view: RankView, raised: wire.Raised) -> Death:
-    at_ns = (raised.at_ns or (view.ending.at_ns if view.ending else 0)) + view.clock_ns
+def _by_exception(view: Rank, raised: wire.UncaughtException) -> Death:
+    at_ns = (raised.at_ns or (view.exit_info.at_ns if view.exit_info else 0)) + view.clock_ns
     kind = raised.kind.rpartition(".")[2]
     if kind == "KeyboardInterrupt":
         return _interrupted(view.rank, at_ns)
@@ -199,7 +197,7 @@ def _by_exception(view: RankView, raised: wire.Raised) -> Death:
     said = f"{raised.kind}: {text}{where}" if text else f"{raised.kind}{where}"
     nature = _nature_of(kind, raised.text)
     waited_s = _waited_s(raised.text) if nature == "timeout" else 0.0
-    out_ns = view.ending.at_ns + view.clock_ns if view.ending is not None else 0
+    out_ns = view.exit_info.at_ns + view.clock_ns if view.exit_info is not None else 0
     return Death(view.rank, at_ns, nature, "exception", said, out_ns=out_ns, waited_s=waited_s)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.points import Point, front_number, local_number
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 
 _TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "barrier", "all_to_all")
 """Ops that no device is through with before all have come."""
@@ -26,7 +26,7 @@ class Behind:
     begun: bool = True
 
 
-def behind(views: Mapping[int, RankView], point: Point) -> Behind | None:
+def behind(views: Mapping[int, Rank], point: Point) -> Behind | None:
     """Members whose devices are where those of the others were before.
 
     Only of dumps, where all have issued the op of `point`; else nobody.
@@ -61,7 +61,7 @@ def _are_few(last: Mapping[int, wire.Op], members: int) -> bool:
     return 2 * len(last) < members or (together and 2 * len(last) == members)
 
 
-def _tells_starts(view: RankView) -> bool:
+def _tells_starts(view: Rank) -> bool:
     """Whether its recorder notes starts: not if it has completed ops without any."""
-    ops = view.look.ops if view.look is not None else ()
+    ops = view.snapshot.ops if view.snapshot is not None else ()
     return any(op.started_ns for op in ops) or not any(op.done_ns for op in ops)

@@ -9,11 +9,12 @@ frame and the same memory an engine that saw all frames before and a new one com
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from frtop_tui.diagnosis.camps import judged_by_stacks
 from frtop_tui.diagnosis.inquiry import Wanted, in_question
+from frtop_tui.diagnosis.judged import Frame, Verdict, judged_frame, unjudged
 from frtop_tui.diagnosis.lasting import lasting, lasting_texts
 from frtop_tui.diagnosis.light import Light
 from frtop_tui.diagnosis.memory import Memory
@@ -24,7 +25,7 @@ from frtop_tui.diagnosis.reasoning import Case
 from frtop_tui.diagnosis.story import last_said, story
 from frtop_tui.diagnosis.survey import Survey
 from frtop_tui.diagnosis.taken_back import called_hung
-from frtop_tui.job.model import Frame, Health, Verdict
+from frtop_tui.job.model import Health, ObservedFrame
 from frtop_tui.job.naming import job_key
 
 __all__ = ["Engine", "Judgement", "Wanted", "WantedOps"]
@@ -58,7 +59,7 @@ class Engine:
         self._light = Light(self._survey)
         self._now_ns = 0
 
-    def judge(self, frame: Frame) -> Judgement:
+    def judge(self, frame: ObservedFrame) -> Judgement:
         """Fills in what only the comparison of ranks tells."""
         job = job_key(frame.job) if frame.job is not None else None
         memory = self.memory
@@ -66,7 +67,7 @@ class Engine:
             memory = self.memory = Memory(job)
             self._begin()
         if not frame.ranks:
-            return Judgement(frame)
+            return Judgement(unjudged(frame))
         by_stacks = judged_by_stacks(frame)
         if by_stacks is not None:
             return Judgement(by_stacks)
@@ -100,11 +101,11 @@ class Engine:
             verdicts, before = story(memory.before, found, deaths)
         waiting = waits[0].since_ns if waits else at_rest.open_since_ns
         health = health_of(frame.health, verdicts, waiting=bool(waits or waiting))
-        judged = replace(
+        judged = judged_frame(
             frame,
+            self._light.ranks(frame, late),
             health=health,
             since_ns=self._since(health, verdicts, waiting, frame),
-            ranks=self._light.ranks(frame, late),
             groups=self._light.groups(frame),
             verdicts=verdicts,
             notes=(
@@ -122,7 +123,7 @@ class Engine:
         return Judgement(judged, (*looks, *autopsies), parted.wanted)
 
     def _since(
-        self, health: Health, verdicts: Sequence[Verdict], waiting_ns: int, frame: Frame
+        self, health: Health, verdicts: Sequence[Verdict], waiting_ns: int, frame: ObservedFrame
     ) -> int:
         """Since when it has been so: by what happened, else when it was first seen."""
         memory = self.memory
@@ -137,7 +138,7 @@ class Engine:
         return frame.since_ns if health in _DATED else memory.since_ns
 
 
-def _quiet(frame: Frame) -> dict[str, int]:
+def _quiet(frame: ObservedFrame) -> dict[str, int]:
     """Hosts that have not been heard for a moment, and when they were last."""
     return {
         host.name: host.heard_ns

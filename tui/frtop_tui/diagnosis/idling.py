@@ -10,7 +10,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis import places
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 
 _QUEUES: Final = re.compile(r"/(queue|multiprocessing/queues|asyncio/queues)\.py$")
 _AT_WORK: Final = frozenset(
@@ -19,7 +19,7 @@ _AT_WORK: Final = frozenset(
 """What a thread may do that the main thread waits for: then nobody knows what is missing."""
 
 
-def awaits_work(view: RankView) -> bool:
+def awaits_work(view: Rank) -> bool:
     """Whether the main thread waits at a queue, a thread serves, and none is at work."""
     main = view.main_stack
     if main is None or not _at_queue(main):

@@ -7,9 +7,10 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from frtop_tui.diagnosis import places
+from frtop_tui.diagnosis.judged import Verdict
 from frtop_tui.diagnosis.points import Point
 from frtop_tui.diagnosis.waiting import is_fetching
-from frtop_tui.job.model import RankView, Verdict
+from frtop_tui.job.model import Rank
 
 AGAIN_NS: Final = 1_000_000_000
 SETTLED_AGAIN_NS: Final = 5_000_000_000
@@ -42,7 +43,7 @@ class Inquiry:
 
     def wanted(
         self,
-        ranks: Mapping[int, RankView],
+        ranks: Mapping[int, Rank],
         order: Iterable[int],
         verdicts: Iterable[Verdict],
         now_ns: int,
@@ -57,7 +58,7 @@ class Inquiry:
         found: list[Wanted] = []
         for rank in order:
             view = ranks.get(rank)
-            if view is None or view.ending is not None or view.posture == "unheard":
+            if view is None or view.exit_info is not None or view.state == "unheard":
                 continue
             again = SETTLED_AGAIN_NS if rank in settled else AGAIN_NS
             if now_ns - self._asked.get(rank, now_ns - again) < again:
@@ -71,7 +72,7 @@ class Inquiry:
         return tuple(found)
 
     def autopsies(
-        self, ranks: Mapping[int, RankView], dead: Iterable[int], now_ns: int
+        self, ranks: Mapping[int, Rank], dead: Iterable[int], now_ns: int
     ) -> tuple[Wanted, ...]:
         """Looks at the last ops of dead ranks, which their rings still hold; no stacks."""
         found: list[Wanted] = []
@@ -105,13 +106,13 @@ def in_question(
     return list(order)
 
 
-def children_in_question(view: RankView) -> tuple[int, ...]:
+def children_in_question(view: Rank) -> tuple[int, ...]:
     """The worker that is waited for, else children that are plainly stuck."""
-    fetch = view.present.fetch if view.present is not None else None
+    fetch = view.status.fetch if view.status is not None else None
     if fetch is not None and is_fetching(view) and fetch.worker_pid:
         return (fetch.worker_pid,)
-    if view.look is None:
+    if view.snapshot is None:
         return ()
-    children = view.look.processes[1:]
+    children = view.snapshot.processes[1:]
     stuck = [c.pid for c in children if places.classify(None, c).kind in places.FILES]
     return tuple(stuck[:2])

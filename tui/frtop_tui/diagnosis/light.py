@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from itertools import compress, count, filterfalse
 from operator import is_not
 
+from msgspec.structs import replace
+
+from frtop_tui.diagnosis.judged import JudgedRank
 from frtop_tui.diagnosis.points import SETTLED_NS
 from frtop_tui.diagnosis.survey import Survey
 from frtop_tui.diagnosis.waiting import Wait
 from frtop_tui.job.alarms import Alarms
 from frtop_tui.job.groups import Identifier, identifier
-from frtop_tui.job.model import Frame, GroupView, Posture, RankView
+from frtop_tui.job.model import GroupView, ObservedFrame, Rank, RankState, as_rank
 
 _REPLACED = frozenset({"moving", "starting"})
 """Postures that give way. A rank that is dead, silent or unheard remains so."""
@@ -27,7 +30,7 @@ class Light:
 
     def __init__(self, survey: Survey) -> None:
         self._survey = survey
-        self._ranks: dict[int, RankView] = {}
+        self._ranks: dict[int, JudgedRank] = {}
         self._late: Mapping[int, int] = {}
         self._alarms = Alarms()
         self._seats: dict[int, Identifier] = {}  # of ranks whose wait has settled
@@ -37,7 +40,7 @@ class Light:
         self._groups: list[GroupView] = []
         self._places: dict[Identifier, int] = {}
 
-    def ranks(self, frame: Frame, late: Mapping[int, int]) -> Mapping[int, RankView]:
+    def ranks(self, frame: ObservedFrame, late: Mapping[int, int]) -> Mapping[int, JudgedRank]:
         """The frame's ranks; `late` says since when others wait for one."""
         survey, now_ns = self._survey, frame.now_ns
         differently = dict(late.items() ^ self._late.items()).keys() & frame.ranks.keys()
@@ -56,7 +59,7 @@ class Light:
         self._ranks = judged
         return judged
 
-    def groups(self, frame: Frame) -> tuple[GroupView, ...]:
+    def groups(self, frame: ObservedFrame) -> tuple[GroupView, ...]:
         """The frame's groups, with who waits in them; after its ranks."""
         plain = frame.groups
         if len(plain) != len(self._plain):
@@ -97,34 +100,34 @@ def _key(group: GroupView) -> Identifier:
 
 
 def judged_ranks(
-    ranks: Mapping[int, RankView],
+    ranks: Mapping[int, Rank],
     waits: Mapping[int, Wait],
     late: Mapping[int, int],
     now_ns: int,
-) -> dict[int, RankView]:
+) -> dict[int, JudgedRank]:
     """`late` says since when others wait for a rank."""
     return {rank: _judged(view, waits.get(rank), late, now_ns) for rank, view in ranks.items()}
 
 
-def _judged(view: RankView, wait: Wait | None, late: Mapping[int, int], now_ns: int) -> RankView:
+def _judged(view: Rank, wait: Wait | None, late: Mapping[int, int], now_ns: int) -> JudgedRank:
     since_late = late.get(view.rank)
-    if since_late is not None and view.posture in _REPLACED:
-        return view.judged("late", since_late or view.posture_since_ns, None)
+    if since_late is not None and view.state in _REPLACED:
+        return as_rank(JudgedRank, view, "late", since_late or view.state_since_ns, None)
     if wait is None or wait.side or not wait.has_lasted(SETTLED_NS, now_ns):
-        return view
+        return as_rank(JudgedRank, view)
     # A rank in its first `init_process_group` is still starting, and says so.
-    gives_way = view.posture in _REPLACED and not (wait.op.pseudo and not view.groups)
-    posture: Posture = "blocked" if gives_way else view.posture
+    gives_way = view.state in _REPLACED and not (wait.op.pseudo and not view.groups)
+    posture: RankState = "blocked" if gives_way else view.state
     # "moving" and "starting" are as old as our looking; the wait knows better.
     dated = posture in ("blocked", "starting") and not wait.undated
-    since = wait.since_ns if dated else view.posture_since_ns
-    return view.judged(posture, since, wait.op)
+    since = wait.since_ns if dated else view.state_since_ns
+    return as_rank(JudgedRank, view, posture, since, wait.op)
 
 
 def _judged_group(group: GroupView, inside: Mapping[Identifier, set[int]]) -> GroupView:
     """Nobody is late where nobody waits."""
     waiting = inside.get(_key(group))
     if not waiting:
-        return group.judged((), group.waiting) if group.late else group
+        return replace(group, late=()) if group.late else group
     late = tuple(filterfalse(waiting.__contains__, group.late))
-    return group.judged(late, tuple(sorted(waiting)))
+    return replace(group, late=late, waiting=tuple(sorted(waiting)))

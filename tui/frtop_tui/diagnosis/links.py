@@ -7,20 +7,23 @@ that is one end of all of them is cut off itself; of a single link nobody can sa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.judged import Verdict, Why
 from frtop_tui.diagnosis.phrases import op_text, wait_text
 from frtop_tui.diagnosis.point import Point
-from frtop_tui.job.model import RankView, Verdict, Why
+from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import folded, listed
 
 _MOST_TOLD: Final = 4
 
 
-def by_links(made: Verdict, views: Mapping[int, RankView], point: Point) -> Verdict:
+def by_links(made: Verdict, views: Mapping[int, Rank], point: Point) -> Verdict:
     """A verdict on a `point` that nobody is known to miss, in the light of its dead links."""
     severed = _severed(views, point)
     if severed is None:
@@ -55,7 +58,7 @@ class _Severed:
     ranks: tuple[int, ...] = ()
 
 
-def _severed(views: Mapping[int, RankView], point: Point) -> _Severed | None:
+def _severed(views: Mapping[int, Rank], point: Point) -> _Severed | None:
     if point.op.p2p or point.op.pseudo:
         return None  # whose links it needs is not known
     members = {rank: views[rank] for rank in point.members if rank in views}
@@ -95,7 +98,7 @@ def _severed(views: Mapping[int, RankView], point: Point) -> _Severed | None:
 class _Ends:
     """What dead links are between: hosts, or ranks where all are on one host."""
 
-    def __init__(self, members: Mapping[int, RankView], *, apart: bool) -> None:
+    def __init__(self, members: Mapping[int, Rank], *, apart: bool) -> None:
         self._apart = apart
         self.known = frozenset(self.of(view) for view in members.values())
         self._owners = {
@@ -104,11 +107,11 @@ class _Ends:
         self._homes = {
             address: view.host
             for view in members.values()
-            if view.look is not None
-            for address in view.look.addresses
+            if view.snapshot is not None
+            for address in view.snapshot.addresses
         }
 
-    def of(self, view: RankView) -> str:
+    def of(self, view: Rank) -> str:
         return view.host if self._apart else f"rank {view.rank}"
 
     def beyond(self, link: wire.Link) -> str:
@@ -135,10 +138,12 @@ def _cut_off(
     )
 
 
-def _dead(view: RankView, since_ns: int = 0) -> tuple[wire.Link, ...]:
+def _dead(view: Rank, since_ns: int = 0) -> tuple[wire.Link, ...]:
     """As of the last look at a rank that lives, if that is not of an earlier wait."""
-    look = view.look
-    return look.links if look is not None and view.ending is None and look.at_ns > since_ns else ()
+    look = view.snapshot
+    return (
+        look.links if look is not None and view.exit_info is None and look.at_ns > since_ns else ()
+    )
 
 
 def _address(end: str) -> str:

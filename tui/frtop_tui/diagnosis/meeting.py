@@ -12,15 +12,16 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.absence import Absence, missing_stacks, stacks_step
 from frtop_tui.diagnosis.certainty import LOOPBACK
+from frtop_tui.diagnosis.judged import Why
 from frtop_tui.diagnosis.points import Point
 from frtop_tui.diagnosis.waiting import main_place
-from frtop_tui.job.model import RankView, Why
+from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import folded, typed
 
 _RENDEZVOUS: Final = "torch/distributed/rendezvous.py"
 
 
-def met_in_vain(views: Mapping[int, RankView], point: Point) -> tuple[str, Absence] | None:
+def met_in_vain(views: Mapping[int, Rank], point: Point) -> tuple[str, Absence] | None:
     """What to say first, and why it does not finish; None if `point` is no such meeting."""
     if not point.op.pseudo or point.kind != "init_process_group":
         return None
@@ -86,7 +87,7 @@ def _after_store(ranks: list[int]) -> Absence:
     return Absence(Why("transport", "network", why), step, evidence)
 
 
-def is_connecting(view: RankView) -> bool:
+def is_connecting(view: Rank) -> bool:
     """Whether the main thread makes its client of the store: that waits for all the others."""
     stack = view.main_stack
     return stack is not None and any(

@@ -14,7 +14,7 @@ from frtop_tui.diagnosis.signatures import Disagreement
 from frtop_tui.diagnosis.story import Before
 from frtop_tui.diagnosis.taken_back import TakenBack
 from frtop_tui.job.groups import identifier
-from frtop_tui.job.model import Health, RankView
+from frtop_tui.job.model import Health, Rank
 from frtop_tui.job.naming import JobKey
 
 CONFIRMED_NS: Final = 2_000_000_000
@@ -41,15 +41,15 @@ class Suspicions:
             del self._first[key]
 
 
-def look_stamp(views: Sequence[RankView]) -> int | None:
+def look_stamp(views: Sequence[Rank]) -> int | None:
     """Operator's time of the oldest last look at `views`; None while one is missing."""
-    stamps = [view.look.at_ns + view.clock_ns for view in views if view.look is not None]
+    stamps = [view.snapshot.at_ns + view.clock_ns for view in views if view.snapshot is not None]
     return min(stamps) if stamps and len(stamps) == len(views) else None
 
 
-def is_second_look_due(views: Sequence[RankView]) -> bool:
+def is_second_look_due(views: Sequence[Rank]) -> bool:
     """Whether the next look at one of them will be the first to compare with another."""
-    return any(view.look is not None and view.prior_look is None for view in views)
+    return any(view.snapshot is not None and view.prior_snapshot is None for view in views)
 
 
 class Found:

@@ -7,6 +7,7 @@ from typing import Final
 
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.deaths import INTERRUPTED, Death
+from frtop_tui.diagnosis.judged import OpName, Progress, Verdict, Why
 from frtop_tui.diagnosis.phrases import (
     Missed,
     after_death,
@@ -25,13 +26,7 @@ from frtop_tui.diagnosis.phrases import (
 )
 from frtop_tui.diagnosis.places import place_line
 from frtop_tui.diagnosis.points import Point
-from frtop_tui.job.model import (
-    Frame,
-    OpName,
-    Progress,
-    Verdict,
-    Why,
-)
+from frtop_tui.job.model import ObservedFrame
 from frtop_tui.job.naming import duration, folded
 
 _UNSURE: Final = frozenset({"unknown", "abort", "network"})
@@ -39,7 +34,7 @@ _UNSURE: Final = frozenset({"unknown", "abort", "network"})
 
 
 def exited(
-    frame: Frame,
+    frame: ObservedFrame,
     ranks: Sequence[int],
     victims: set[int],
     *,
@@ -54,7 +49,7 @@ def exited(
     views = frame.ranks
     ages = [ended_age(views[rank], frame.now_ns) for rank in ranks]
     first = views[ranks[0]]
-    code = first.ending.exit_code if first.ending is not None else None
+    code = first.exit_info.exit_code if first.exit_info is not None else None
     status = "with exit status 0" if code == 0 else "in an orderly way"
     waiting = victims & set(point.waiting) if point is not None else set()
     then = [wait_text(waiting)] if waiting else []
@@ -98,7 +93,7 @@ def exited(
 
 
 def dead(
-    frame: Frame,
+    frame: ObservedFrame,
     deaths: Sequence[Death],
     points: Sequence[Point],
     followers: set[int],
@@ -112,8 +107,8 @@ def dead(
         f"rank {death.rank} {duration((frame.now_ns - death.at_ns) / 1e9)} ago: {death.text}"
         for death in deaths[:4]
     ]
-    if view.raised is not None and view.raised.main:
-        evidence += [f"  {place_line(raised_in)}" for raised_in in view.raised.frames[:4]]
+    if view.exception is not None and view.exception.main:
+        evidence += [f"  {place_line(raised_in)}" for raised_in in view.exception.frames[:4]]
     evidence += broken_evidence(frame.ranks, followers)
     then = f"; {wait_text(waiting)}" if waiting else ""
     if followers - waiting and not waiting:
@@ -141,7 +136,7 @@ def dead(
     )
 
 
-def aborted(frame: Frame, deaths: Sequence[Death], followers: set[int]) -> Verdict:
+def aborted(frame: ObservedFrame, deaths: Sequence[Death], followers: set[int]) -> Verdict:
     """Ranks that were aborted, a moment ago: whose op it was is not known yet."""
     first = deaths[0]
     ranks = sorted(death.rank for death in deaths)
@@ -162,7 +157,7 @@ def aborted(frame: Frame, deaths: Sequence[Death], followers: set[int]) -> Verdi
     )
 
 
-def broken(frame: Frame, followers: Sequence[Death]) -> Verdict:
+def broken(frame: ObservedFrame, followers: Sequence[Death]) -> Verdict:
     """Everybody's connection closed, and nobody is known who closed the first."""
     first = followers[0]
     return Verdict(
@@ -181,7 +176,7 @@ def broken(frame: Frame, followers: Sequence[Death]) -> Verdict:
 
 
 def left_group(
-    frame: Frame,
+    frame: ObservedFrame,
     ranks: Sequence[int],
     deaths: Sequence[Death],
     waiting: set[int],
@@ -213,7 +208,7 @@ def left_group(
 
 
 def timed_out(
-    frame: Frame, behind: Sequence[int], deaths: Sequence[Death], missed: Missed
+    frame: ObservedFrame, behind: Sequence[int], deaths: Sequence[Death], missed: Missed
 ) -> Verdict:
     """The others gave up after their own timeout; `behind` were the ones they waited for."""
     first = deaths[0]

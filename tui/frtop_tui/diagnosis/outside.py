@@ -17,12 +17,13 @@ from frtop_probe import wire
 from frtop_tui.diagnosis import places
 from frtop_tui.diagnosis.absence import Absence, absence_of
 from frtop_tui.diagnosis.blame import EXPLAINED
+from frtop_tui.diagnosis.judged import Verdict
 from frtop_tui.diagnosis.phrases import last_op_evidence, who
 from frtop_tui.diagnosis.progress import CPU_SHARE
 from frtop_tui.diagnosis.survey import Survey
 from frtop_tui.diagnosis.waiting import WITHOUT_HISTORY_NS, last_activity_ns
 from frtop_tui.diagnosis.workers import worker_of
-from frtop_tui.job.model import Frame, Posture, RankView, Verdict
+from frtop_tui.job.model import ObservedFrame, Rank, RankState
 from frtop_tui.job.naming import duration, folded
 
 QUIET_NS: Final = WITHOUT_HISTORY_NS
@@ -40,8 +41,8 @@ IO_PER_S: Final = 4096
 MEMORY_PER_S: Final = 2 << 20
 MEMORY_LEAST: Final = 16 << 20
 """A long read shows in nothing else; the kernel's own tidying makes a process grow by less."""
-_OVER: Final[tuple[Posture, ...]] = ("dead", "done")
-_UNKNOWN: Final[tuple[Posture, ...]] = ("unheard", "starting")
+_OVER: Final[tuple[RankState, ...]] = ("dead", "done")
+_UNKNOWN: Final[tuple[RankState, ...]] = ("unheard", "starting")
 _READS: Final = frozenset({
     "read", "pread64", "readv", "preadv", "preadv2", "open", "openat", "openat2", "getdents64",
     "stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "readlink",
@@ -77,13 +78,13 @@ class Outside:
     open_since_ns: int = 0
 
 
-def outside(frame: Frame, survey: Survey, rest: Rest) -> Outside:
+def outside(frame: ObservedFrame, survey: Survey, rest: Rest) -> Outside:
     """Nothing of a job in which somebody is in an op, or was of late, or is not known."""
     now_ns = frame.now_ns
     issued_ns = max((group.issued_ns for group in frame.groups), default=0)
-    living, asked = list[RankView](), list[RankView]()
+    living, asked = list[Rank](), list[Rank]()
     if 0 < issued_ns < now_ns - QUIET_NS and _nobody_waits(survey):
-        living = [view for view in survey.views.values() if view.posture not in _OVER]
+        living = [view for view in survey.views.values() if view.state not in _OVER]
         # Of very many, some from everywhere.
         asked = living[:: -(-len(living) // EXPLAINED) or 1]
     since_ns = max(map(_active_ns, asked), default=now_ns)
@@ -125,27 +126,27 @@ def _nobody_waits(survey: Survey) -> bool:
     return len(views) >= first.identity.job.world_size and not any(v.dumped for v in views)
 
 
-def _active_ns(view: RankView) -> int:
+def _active_ns(view: Rank) -> int:
     """When it last did anything, on our clock."""
     return last_activity_ns(view) + view.clock_ns
 
 
-def _looked_ns(view: RankView) -> int:
-    return view.look.at_ns + view.clock_ns if view.look is not None else 0
+def _looked_ns(view: Rank) -> int:
+    return view.snapshot.at_ns + view.clock_ns if view.snapshot is not None else 0
 
 
-def _is_looked_at(view: RankView, since_ns: int) -> bool:
-    return view.posture == "stopped" or _looked_ns(view) > since_ns
+def _is_looked_at(view: Rank, since_ns: int) -> bool:
+    return view.state == "stopped" or _looked_ns(view) > since_ns
 
 
-def _kept(view: RankView, absence: Absence, *, everybody: bool) -> Seen | None:
+def _kept(view: Rank, absence: Absence, *, everybody: bool) -> Seen | None:
     """What keeps a rank for good, None if nothing does.
 
     A key does only if `everybody` was asked: any other may have to set it.
     """
-    if view.posture == "stopped" and view.process is not None:
+    if view.state == "stopped" and view.process is not None:
         return Seen(view.heard_ns, view.process)
-    looked = view.look.processes if view.look is not None else ()
+    looked = view.snapshot.processes if view.snapshot is not None else ()
     own = next((process for process in looked if process.pid == view.identity.pid), None)
     cause = absence.why.cause
     process = (worker_of(view) or own) if cause == "dataloader" else own
@@ -182,7 +183,7 @@ def _has_moved(first: Seen, last: Seen) -> bool:
     )
 
 
-def _due(asked: Sequence[RankView], before_ns: int) -> tuple[int, ...]:
+def _due(asked: Sequence[Rank], before_ns: int) -> tuple[int, ...]:
     """Whom to look at next, first who was looked at longest ago."""
     looked = {view.rank: at_ns for view in asked if (at_ns := _looked_ns(view)) < before_ns}
     return tuple(sorted(looked, key=looked.__getitem__))
@@ -193,7 +194,11 @@ def _age(now_ns: int, issued_ns: int) -> str:
 
 
 def _verdicts(
-    frame: Frame, issued_ns: int, absences: Mapping[int, Absence], still_ns: int, living: int
+    frame: ObservedFrame,
+    issued_ns: int,
+    absences: Mapping[int, Absence],
+    still_ns: int,
+    living: int,
 ) -> tuple[Verdict, ...]:
     """One for each cause. Who waits for a key is kept by those that are elsewhere."""
     causes: dict[str, list[int]] = {}

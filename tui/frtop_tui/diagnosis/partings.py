@@ -8,15 +8,18 @@ known all the same, and between which ops.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from frtop_probe import wire
+from frtop_tui.diagnosis.judged import OpName, Verdict, Why
 from frtop_tui.diagnosis.phrases import group_key, who
 from frtop_tui.diagnosis.signatures import Disagreement, Party, compare
 from frtop_tui.diagnosis.standing import local_number
 from frtop_tui.job.groups import Identifier, identifier
-from frtop_tui.job.model import Frame, OpName, RankView, Verdict, Why
+from frtop_tui.job.model import ObservedFrame, Rank
 from frtop_tui.job.naming import folded, group_label
 from frtop_tui.job.parting import Parting
 
@@ -58,7 +61,7 @@ class Partings:
         self._unproven: dict[Identifier, Parting] = {}
         self._found: set[Identifier] = set()
 
-    def judge(self, frame: Frame) -> Parted:
+    def judge(self, frame: ObservedFrame) -> Parted:
         """Once per frame."""
         found: list[Disagreement] = []
         wanted: list[WantedOps] = []
@@ -75,7 +78,7 @@ class Partings:
         verdicts = [unproven(parting, frame) for parting in self._unproven.values()]
         return Parted(tuple(found), tuple(verdicts), tuple(wanted))
 
-    def _samples(self, parting: Parting, views: Mapping[int, RankView]) -> list[int]:
+    def _samples(self, parting: Parting, views: Mapping[int, Rank]) -> list[int]:
         """One rank of each side, or with splits all: those that were asked, else that can be."""
         if parting.pairs:
             return [rank for rank in parting.sides[0] if rank in views][:MOST_PAIRED]
@@ -83,14 +86,14 @@ class Partings:
         for side in parting.sides[:MOST_SIDES]:
             known = [rank for rank in side if rank in views]
             asked = (rank for rank in known if (parting.id, rank) in self._asked)
-            heard = (rank for rank in known if views[rank].posture != "unheard")
+            heard = (rank for rank in known if views[rank].state != "unheard")
             best = next(asked, next(heard, next(iter(known), None)))
             if best is not None:
                 chosen.append(best)
         return chosen
 
     def _wanted(
-        self, parting: Parting, ranks: list[int], views: Mapping[int, RankView]
+        self, parting: Parting, ranks: list[int], views: Mapping[int, Rank]
     ) -> list[WantedOps]:
         made = []
         for rank in ranks:
@@ -106,7 +109,7 @@ class Partings:
         return made
 
     def _result(
-        self, parting: Parting, samples: list[int], views: Mapping[int, RankView]
+        self, parting: Parting, samples: list[int], views: Mapping[int, Rank]
     ) -> Disagreement | None:
         known = self._results.get(parting.id)
         if known is not None and known[0] is parting:
@@ -131,9 +134,7 @@ class Partings:
             self._asked = {asked for asked in self._asked if asked[0] in ids}
 
 
-def _parted(
-    parting: Parting, samples: list[int], views: Mapping[int, RankView]
-) -> Disagreement | None:
+def _parted(parting: Parting, samples: list[int], views: Mapping[int, Rank]) -> Disagreement | None:
     """The first op that differs; each side is of one mind with the one who was asked."""
     sides = {rank: side for side in parting.sides for rank in samples if rank in side}
     by_number: dict[int, dict[int, wire.Op]] = {}
@@ -167,7 +168,7 @@ def _whole(parting: Parting, samples: list[int]) -> bool:
     )
 
 
-def unproven(parting: Parting, frame: Frame) -> Verdict:
+def unproven(parting: Parting, frame: ObservedFrame) -> Verdict:
     """Who differs from whom, and between which ops: what they were is known no more."""
     label = group_label(parting.group.name, parting.group.description)
     between = f"between #{parting.first} and #{parting.last} of {label}"
@@ -187,7 +188,7 @@ def unproven(parting: Parting, frame: Frame) -> Verdict:
             head = f"{who(frame.ranks, rest)} issued something else {between} than {folded(main)}"
         else:
             head = f"{folded(odd)} and {folded(main)} issued different ops {between}"
-    over = all(view.posture in ("dead", "done") for view in frame.ranks.values())
+    over = all(view.state in ("dead", "done") for view in frame.ranks.values())
     return Verdict(
         kind="mismatch",
         confidence="suspect",

@@ -8,10 +8,11 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.deaths import INTERRUPTED, Death
+from frtop_tui.diagnosis.judged import Layer
 from frtop_tui.diagnosis.places import place_line
 from frtop_tui.diagnosis.point import Crowd, Point, crowd
 from frtop_tui.job.frames import own_frame, site_line
-from frtop_tui.job.model import GroupKey, Layer, RankView
+from frtop_tui.job.model import GroupKey, Rank
 from frtop_tui.job.naming import duration, folded, group_label, shortened
 
 MOST_BEHIND: Final = 8
@@ -46,7 +47,7 @@ def op_text(point: Point) -> str:
     return f"{point.kind}{number}{side} of {label}"
 
 
-def who(views: Mapping[int, RankView], ranks: Sequence[int]) -> str:
+def who(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
     """`rank 2 (node4 pid 90077)`; several ranks without their places."""
     if len(ranks) == 1 and (view := views.get(ranks[0])) is not None and not view.dumped:
         host = "" if view.host in ("", "local") else f"{view.host} "
@@ -112,11 +113,11 @@ def chain_evidence(points: Sequence[Point]) -> list[str]:
     return [*lines, f"and more behind these: {more} ops that wait"] if more > 0 else lines
 
 
-def last_op_evidence(views: Mapping[int, RankView], culprits: Sequence[int]) -> list[str]:
+def last_op_evidence(views: Mapping[int, Rank], culprits: Sequence[int]) -> list[str]:
     """What the culprits did last, as far as they are known at all."""
     lines = []
     for view in filter(None, map(views.get, culprits[:3])):
-        known = [front.last for front in view.fronts.values() if front.last is not None]
+        known = [front.last for front in view.group_progress.values() if front.last is not None]
         if not known:
             continue
         last = max(known, key=lambda op: op.sequence)
@@ -128,21 +129,21 @@ def last_op_evidence(views: Mapping[int, RankView], culprits: Sequence[int]) -> 
     return lines
 
 
-def broken_evidence(views: Mapping[int, RankView], ranks: Iterable[int]) -> list[str]:
+def broken_evidence(views: Mapping[int, Rank], ranks: Iterable[int]) -> list[str]:
     """One line of what the followers raised."""
     for rank in sorted(ranks):
         view = views.get(rank)
-        if view is not None and view.raised is not None:
-            text = view.raised.text.strip().splitlines()
-            return [f"then rank {rank}: {view.raised.kind}: {text[0][:160] if text else ''}"]
+        if view is not None and view.exception is not None:
+            text = view.exception.text.strip().splitlines()
+            return [f"then rank {rank}: {view.exception.kind}: {text[0][:160] if text else ''}"]
     return []
 
 
-def ended_ns(view: RankView) -> int:
-    return view.ending.at_ns + view.clock_ns if view.ending is not None else 0
+def ended_ns(view: Rank) -> int:
+    return view.exit_info.at_ns + view.clock_ns if view.exit_info is not None else 0
 
 
-def ended_age(view: RankView, now_ns: int) -> float:
+def ended_age(view: Rank, now_ns: int) -> float:
     return max(0.0, (now_ns - ended_ns(view)) / 1e9)
 
 
@@ -168,10 +169,10 @@ def death_layer(death: Death) -> Layer:
     return "unknown" if sent or death.cause in (INTERRUPTED, "unknown") else "software"
 
 
-def after_death(death: Death, view: RankView) -> str:
+def after_death(death: Death, view: Rank) -> str:
     output = f"read the end of rank {death.rank}'s own output"
-    if death.cause == "exception" and view.raised is not None and view.raised.frames:
-        return f"look at {place_line(own_frame(view.raised.frames))}"
+    if death.cause == "exception" and view.exception is not None and view.exception.frames:
+        return f"look at {place_line(own_frame(view.exception.frames))}"
     steps = {
         INTERRUPTED: "nothing to look at in the code: it was ended on purpose",
         "oom": f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom",

@@ -7,8 +7,9 @@ line that makes it. So the text of that line and the kernel's view complete each
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from frtop_probe import wire
 from frtop_tui.job.frames import frame_line, own_frame
@@ -43,8 +44,7 @@ FILES: Final = frozenset({"file_io", "file_lock"})
 """Kinds that are about a file, which the kernel often names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """What a thread is doing, and the user's own line that led there."""
 
     kind: Kind

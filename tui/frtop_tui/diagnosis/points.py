@@ -11,7 +11,7 @@ leaves there, its group gets on, or something else is known of those that it wai
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from itertools import chain, dropwhile
+from itertools import chain
 from typing import TypeVar
 
 from frtop_probe import wire
@@ -19,7 +19,7 @@ from frtop_tui.diagnosis.moments import NEVER, What
 from frtop_tui.diagnosis.point import Crowd, Point, PointId, call_id, crowd, point_id
 from frtop_tui.diagnosis.standing import Standing, front_number, local_number
 from frtop_tui.diagnosis.survey import Survey
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 
 __all__ = ["Point", "PointId", "Points", "circles", "front_number", "leading_to", "local_number"]
 
@@ -168,9 +168,9 @@ class Points:
         survey = self._survey
         for rank in absent:
             view = survey.views.get(rank)
-            if view is None or view.posture == "unheard":
+            if view is None or view.state == "unheard":
                 unseen.append(rank)
-            elif view.ending is not None:
+            elif view.exit_info is not None:
                 gone.append(rank)
             else:
                 wait, onward = survey.waits.get(rank), self._at.get(rank)
@@ -312,7 +312,8 @@ def circles(points: Iterable[Point]) -> list[list[Point]]:
             path[here] = None
             here = next(iter(here.onward.values()))
         if here in path:
-            found.append([*dropwhile(here.__ne__, path)])
+            ring = [*path]
+            found.append(ring[ring.index(here) :])
         done |= path.keys()
     return found
 
@@ -348,7 +349,7 @@ def answers(other: wire.Op, point: Point) -> bool:
     return opposite and mine and not tags_differ(point, other)
 
 
-def _is_inside(view: RankView | None, point: Point) -> bool:
+def _is_inside(view: Rank | None, point: Point) -> bool:
     """Whether a rank is in the call that makes a group; in the world's first, or through it."""
     if view is None:
         return False

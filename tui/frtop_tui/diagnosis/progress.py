@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.judged import Progress
 from frtop_tui.diagnosis.waiting import last_activity_ns
-from frtop_tui.job.model import Progress, RankView
+from frtop_tui.job.model import Rank
 from frtop_tui.job.record import LOOKS_APART_NS
 
 CPU_SHARE = 0.05
@@ -20,28 +21,28 @@ process grow as well, by half of that in ten seconds."""
 RECENT_NS = 2_000_000_000
 
 
-def progress_of(view: RankView, now_ns: int) -> tuple[Progress, str]:
+def progress_of(view: Rank, now_ns: int) -> tuple[Progress, str]:
     """Progress, and what shows it (or what was missing)."""
-    if view.ending is not None:
+    if view.exit_info is not None:
         return "none", "its process ended"
-    if view.posture == "stopped":
+    if view.state == "stopped":
         return "none", "its process is stopped"
     if view.dumped:
         return _between_dumps(view)
     active = last_activity_ns(view)
     if active and now_ns - view.clock_ns - active < RECENT_NS:
         return "active", "it still issues ops"
-    if view.look is None or view.prior_look is None:
+    if view.snapshot is None or view.prior_snapshot is None:
         return "unknown", "not looked at twice yet"
-    return _between(view, view.prior_look, view.look)
+    return _between(view, view.prior_snapshot, view.snapshot)
 
 
-def _between_dumps(view: RankView) -> tuple[Progress, str]:
+def _between_dumps(view: Rank) -> tuple[Progress, str]:
     """What has changed from one dump of a rank to another."""
-    new, old = view.look, view.prior_look
+    new, old = view.snapshot, view.prior_snapshot
     if new is None or old is None:
         return "unknown", "a single dump does not tell whether it moves"
-    if new.present is not None and old.present is not None and _moved(old.present, new.present):
+    if new.status is not None and old.status is not None and _moved(old.status, new.status):
         return "active", "it has issued or completed ops between two dumps"
     seconds = (new.at_ns - old.at_ns) / 1e9
     if seconds * 1e9 < LOOKS_APART_NS:
@@ -49,13 +50,13 @@ def _between_dumps(view: RankView) -> tuple[Progress, str]:
     return "none", f"nothing issued, nothing completed in {seconds:.1f}s between two dumps"
 
 
-def _between(view: RankView, old: wire.Look, new: wire.Look) -> tuple[Progress, str]:
+def _between(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> tuple[Progress, str]:
     """What has changed from one look to another."""
     own = next((d for d in new.dumps if d.pid == view.identity.pid), None)
     before = next((d for d in old.dumps if d.pid == view.identity.pid), None)
-    fresh = own is not None and view.stacks_ns > old.at_ns
+    fresh = own is not None and view.stacks_taken_ns > old.at_ns
     grown = _grown(view, old, new)
-    if view.present is not None and old.present is not None and _moved(old.present, view.present):
+    if view.status is not None and old.status is not None and _moved(old.status, view.status):
         grown = "its ops or steps advance"
     elif fresh and _has_changed(_path(before, view), _path(own, view)):
         grown = grown or "its stack changed"
@@ -69,13 +70,13 @@ def _between(view: RankView, old: wire.Look, new: wire.Look) -> tuple[Progress, 
     return "none", f"no op, step, CPU time or I/O in {seconds:.1f}s between two looks"
 
 
-def _moved(old: wire.Present, new: wire.Present) -> bool:
+def _moved(old: wire.RankStatus, new: wire.RankStatus) -> bool:
     if (old.ops, old.step) != (new.ops, new.step):
         return True
     return old.fetch is not None and new.fetch is not None and old.fetch != new.fetch
 
 
-def _grown(view: RankView, old: wire.Look, new: wire.Look) -> str:
+def _grown(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> str:
     """CPU time, I/O or memory of the same processes, "" if none of it grew."""
     before = {process.pid: process for process in old.processes}
     window = max(1, new.at_ns - old.at_ns)
@@ -101,12 +102,12 @@ def _grown(view: RankView, old: wire.Look, new: wire.Look) -> str:
     return ""
 
 
-def _ready(view: RankView, old: wire.Look, new: wire.Look) -> int | None:
+def _ready(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> int | None:
     """CPU time of those of its threads that would run in both looks; None: there are none.
 
     The worker that it fetches from counts as well, not what else it has started.
     """
-    fetch = view.present.fetch if view.present is not None else None
+    fetch = view.status.fetch if view.status is not None else None
     asked = {view.identity.pid, fetch.worker_pid if fetch is not None else 0}
     window = new.at_ns - old.at_ns
     before, after = _tasks(old, asked), _tasks(new, asked)
@@ -115,7 +116,7 @@ def _ready(view: RankView, old: wire.Look, new: wire.Look) -> int | None:
     return sum(max(0, after[t].cpu_ns - before[t].cpu_ns) for t in ready) if ready else None
 
 
-def _tasks(look: wire.Look, asked: set[int]) -> dict[int, wire.Process]:
+def _tasks(look: wire.Snapshot, asked: set[int]) -> dict[int, wire.Process]:
     tasks = [process for process in look.processes if process.pid in asked]
     # A process is its main thread's state and everybody's time, so what its threads tell counts.
     return {task.pid: task for task in (*tasks, *look.threads)}
@@ -134,7 +135,7 @@ def _could_run(old: wire.Process, new: wire.Process, window: int) -> bool:
     return min(old.ready_ns, new.ready_ns) < 0 or ready == 0 or 2 * ready >= window
 
 
-def _path(dump: wire.Dump | None, view: RankView) -> list[tuple[str, int]]:
+def _path(dump: wire.StackDump | None, view: Rank) -> list[tuple[str, int]]:
     """The main thread's lines, innermost first; none where they could not be read."""
     threads, main = dump.threads if dump is not None else (), view.identity.main_ident
     stack = next((thread for thread in threads if thread.ident == main or not main), None)

@@ -8,7 +8,8 @@ not entered.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from frtop_tui.diagnosis import obituary, uncounted
 from frtop_tui.diagnosis import verdict as words
@@ -26,6 +27,7 @@ from frtop_tui.diagnosis.coming import is_fresh
 from frtop_tui.diagnosis.deaths import Death
 from frtop_tui.diagnosis.devices import behind
 from frtop_tui.diagnosis.inquiry import SUSPECTS_PER_POINT
+from frtop_tui.diagnosis.judged import Verdict
 from frtop_tui.diagnosis.links import by_links
 from frtop_tui.diagnosis.meeting import met_in_vain
 from frtop_tui.diagnosis.memory import Memory, is_second_look_due, look_stamp
@@ -38,7 +40,7 @@ from frtop_tui.diagnosis.signatures import NEAR, Disagreement
 from frtop_tui.diagnosis.survey import Survey
 from frtop_tui.diagnosis.tempo import may_come_back
 from frtop_tui.diagnosis.waiting import patience_ns
-from frtop_tui.job.model import Frame, Verdict
+from frtop_tui.job.model import ObservedFrame
 from frtop_tui.job.naming import folded
 
 SKEW_NS = 1_000_000_000
@@ -53,7 +55,9 @@ READ_NS = 2_000_000_000
 class Case:
     """The reasoning about one frame."""
 
-    def __init__(self, frame: Frame, survey: Survey, points: Points, memory: Memory) -> None:
+    def __init__(
+        self, frame: ObservedFrame, survey: Survey, points: Points, memory: Memory
+    ) -> None:
         """Args: survey, points: as of `frame`."""
         self.frame = frame
         self._now = frame.now_ns
@@ -113,7 +117,7 @@ class Case:
         deaths = self._deaths.every
         if not any(death.nature in ("abort", "network") for death in deaths):
             return []
-        views = ((death.rank, self._views[death.rank].look) for death in deaths)
+        views = ((death.rank, self._views[death.rank].snapshot) for death in deaths)
         return [rank for rank, look in views if look is None or not look.ops]
 
     def notes(self, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
@@ -200,7 +204,7 @@ class Case:
     def _nobody_needs(self, dead: set[int]) -> bool:
         """All the others have left cleanly, or it died after it was done itself."""
         others = [view for rank, view in self._views.items() if rank not in dead]
-        return all(view.posture == "done" for view in others) and bool(others)
+        return all(view.state == "done" for view in others) and bool(others)
 
     def _unrooted(self, followers: Sequence[Death]) -> list[Verdict]:
         """Everybody followed: somebody left cleanly, or was behind when time ran out."""
@@ -209,7 +213,7 @@ class Case:
             return []
         victims = {death.rank for death in broken}
         behind = behind_of(self.frame, victims)
-        gone = [rank for rank in sorted(behind) if self._views[rank].posture == "done"]
+        gone = [rank for rank in sorted(behind) if self._views[rank].state == "done"]
         if gone:
             # Some broke off, some still wait: one departure, one verdict.
             points = self.points.at(gone, self._now)
@@ -218,7 +222,7 @@ class Case:
             point = points[0] if points else None
             missed = behind[gone[0]]
             return [obituary.exited(self.frame, gone, victims, point=point, missed=missed)]
-        living = [rank for rank in sorted(behind) if self._views[rank].ending is None]
+        living = [rank for rank in sorted(behind) if self._views[rank].exit_info is None]
         if living and all(death.nature == "network" for death in broken):
             progress = progress_of(self._views[living[0]], self._now)
             # Those that still wait for it, and for nobody else, say no more than the dead.
@@ -242,7 +246,7 @@ class Case:
             return []
         made: dict[tuple[int, ...], tuple[Point, set[int]]] = {}
         for point in self.points.at(left, self._now):
-            gone = tuple(rank for rank in point.gone if self._views[rank].posture == "done")
+            gone = tuple(rank for rank in point.gone if self._views[rank].state == "done")
             settled = self._now - point.since_ns >= SKEW_NS
             # A receive that nobody sits in may never complete, and means nothing.
             left_behind = point.op.p2p and not any(wait.sure for wait in point.waits)
@@ -282,7 +286,7 @@ class Case:
                 break
             fresh = [rank for rank in point.sinks if rank not in assigned]
             if point in early:
-                fresh = [rank for rank in fresh if self._views[rank].posture == "stopped"]
+                fresh = [rank for rank in fresh if self._views[rank].state == "stopped"]
                 if not fresh:
                     continue
             if fresh:
@@ -303,7 +307,7 @@ class Case:
             rank
             for rank in self._survey.postures["stopped"]
             # Not one that a tracer holds for a moment.
-            if self._now - self._views[rank].posture_since_ns >= SKEW_NS
+            if self._now - self._views[rank].state_since_ns >= SKEW_NS
         ]
         if not stopped:
             return []
@@ -362,7 +366,7 @@ class Case:
         halted = [
             view
             for rank in point.members
-            if (view := self._views.get(rank)) is not None and view.posture == "stopped"
+            if (view := self._views.get(rank)) is not None and view.state == "stopped"
         ]
         culprit = halted[0] if len(halted) == 1 else None
         absence = absence_of(culprit, self._now) if culprit is not None else None

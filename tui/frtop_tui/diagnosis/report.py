@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.judged import Frame, Verdict
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
-from frtop_tui.job.model import Frame, GroupKey, Health, HostView, RankView, Recorded, Verdict
+from frtop_tui.job.model import GroupKey, Health, HostView, Rank, Recorded
 from frtop_tui.job.naming import duration, job_call, job_title
 from frtop_tui.job.printable import printable
 from frtop_tui.job.pulse import known_jobs, others_text, pulse_in
@@ -27,7 +28,7 @@ _QUIET: Final[dict[Health, str]] = {
 }
 """What may be said without a verdict, other than of a healthy job."""
 _UNHEARD: Final[dict[str, Any]] = {
-    "posture": "unheard",
+    "state": "unheard",
     "since_s": None,
     "host": None,
     "pid": None,
@@ -255,14 +256,14 @@ def _verdict(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[str, A
     }
 
 
-def _rank(view: RankView, now_ns: int) -> dict[str, Any]:
+def _rank(view: Rank, now_ns: int) -> dict[str, Any]:
     blocked = view.blocked_on
     return {
-        "posture": view.posture,
-        "since_s": round(max(0.0, (now_ns - view.posture_since_ns) / 1e9), 1),
+        "state": view.state,
+        "since_s": round(max(0.0, (now_ns - view.state_since_ns) / 1e9), 1),
         "host": view.host,
         "pid": view.identity.pid,
-        "step": view.present.step if view.present is not None else None,
+        "step": view.status.step if view.status is not None else None,
         "blocked_on": None
         if blocked is None
         else {
@@ -272,7 +273,7 @@ def _rank(view: RankView, now_ns: int) -> dict[str, Any]:
     }
 
 
-def _is_exact(view: RankView, op: wire.Op) -> bool:
+def _is_exact(view: Rank, op: wire.Op) -> bool:
     """Whether the op's number can be compared with those of other ranks."""
     group = view.groups.get(op.group)
     # An op that only a stack tells of has no number at all.

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.certainty import members_known
+from frtop_tui.diagnosis.judged import OpName, Verdict, Why
 from frtop_tui.diagnosis.phrases import group_key, op_text, wait_evidence
 from frtop_tui.diagnosis.point import Point
 from frtop_tui.diagnosis.points import tags_differ
 from frtop_tui.diagnosis.verdict import doubted
-from frtop_tui.job.model import Frame, OpName, Verdict, Why
+from frtop_tui.job.model import ObservedFrame
 from frtop_tui.job.naming import folded
 
 
@@ -21,7 +23,7 @@ def is_early(ring: Sequence[Point], now_ns: int) -> bool:
     return any(point.begins_ns("ripe", now_ns) >= now_ns for point in unsure)
 
 
-def cycle(frame: Frame, ring: Sequence[Point]) -> Verdict:
+def cycle(frame: ObservedFrame, ring: Sequence[Point]) -> Verdict:
     """The verdict; with something `missing` where nobody can say who has to come."""
     sides = sorted(((tuple(sorted(p.waiting)), p) for p in ring), key=lambda side: side[0])
     waits = [f"{folded(ranks)} in {op_text(point)}" for ranks, point in sides]
@@ -90,7 +92,7 @@ def _odd_side(ring: Sequence[Point]) -> tuple[int, ...]:
     return tuple(sorted(rest)) if needed and len(most) > len(rest) else ()
 
 
-def _tags(frame: Frame, ring: Sequence[Point]) -> str:
+def _tags(frame: ObservedFrame, ring: Sequence[Point]) -> str:
     """What is wrong between a send and a receive that would meet but for their tags."""
     for point in ring:
         into, receiver = point.op.signature, point.waits[0].rank

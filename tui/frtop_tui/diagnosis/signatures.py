@@ -6,12 +6,13 @@ Which fields have to agree is told by `frtop_probe.agreement`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from frtop_probe import wire
 from frtop_probe.agreement import SIZELESS, SPLIT, difference
 from frtop_tui.job.groups import identifier, members_of
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 
 NEAR = 2
 """A wait this few ops after a disagreement follows from it."""
@@ -19,16 +20,14 @@ MOST_PAIRED = 256
 """Members of a group whose splits are compared: each with each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Party:
+class Party(Struct, frozen=True):
     """Ranks whose op at one number is alike, and that op."""
 
     ranks: tuple[int, ...]
     op: wire.Op
 
 
-@dataclass(frozen=True, slots=True)
-class Disagreement:
+class Disagreement(Struct, frozen=True):
     """Different ops at the same number of one group; parties by size, the largest first."""
 
     group: wire.Group
@@ -62,24 +61,24 @@ Place = tuple[str, str, int, int]
 """An op's: its group, and its number there."""
 
 
-def ops_told(view: RankView) -> dict[Place, wire.Op]:
+def ops_told(view: Rank) -> dict[Place, wire.Op]:
     """The last ops that a rank tells of, where others may have issued other ones."""
     told: dict[Place, wire.Op] = {}
     known = set()
-    for front in view.fronts.values():
+    for front in view.group_progress.values():
         if front.last is not None:
             known.add(front.last.sequence)
             _note(told, view, front.last)
     for op in view.pending:
         if op.sequence not in known:
             _note(told, view, op)
-    if view.look is not None:
-        for op in view.look.ops:
+    if view.snapshot is not None:
+        for op in view.snapshot.ops:
             _note(told, view, op)
     return told
 
 
-def _note(told: dict[Place, wire.Op], view: RankView, op: wire.Op) -> None:
+def _note(told: dict[Place, wire.Op], view: Rank, op: wire.Op) -> None:
     if op.p2p or op.pseudo or op.signature is None:
         return
     group = view.groups.get(op.group)

@@ -7,10 +7,10 @@ from itertools import chain
 
 from frtop_probe import wire
 from frtop_tui.job.groups import identifier, members_of
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 
 
-def local_number(view: RankView, group: wire.Group) -> int | None:
+def local_number(view: Rank, group: wire.Group) -> int | None:
     """The rank's own number for a group that another rank knows as `group`."""
     same = view.groups.get(group.id)
     if same is group:
@@ -21,10 +21,10 @@ def local_number(view: RankView, group: wire.Group) -> int | None:
     return next((n for n, other in view.groups.items() if identifier(other) == key), None)
 
 
-def front_number(view: RankView, group: wire.Group) -> int:
+def front_number(view: Rank, group: wire.Group) -> int:
     """Number of the last collective the rank has issued in `group`, 0 for none."""
     number = local_number(view, group)
-    front = view.fronts.get(number) if number is not None else None
+    front = view.group_progress.get(number) if number is not None else None
     newest = front.number if front is not None else 0
     # Pending ops may be newer than the front: both are read without a lock.
     for op in view.pending:
@@ -39,7 +39,7 @@ class Standing:
     Kept up with what changes: `turns` grows with every change.
     """
 
-    def __init__(self, group: wire.Group, ranks: Mapping[int, RankView]) -> None:
+    def __init__(self, group: wire.Group, ranks: Mapping[int, Rank]) -> None:
         self.members = members_of(group.ranks)
         self.never = [rank for rank in self.members if rank not in ranks]
         self.turns = 0
@@ -54,7 +54,7 @@ class Standing:
         if not group.exact:
             self._open = self._opened(ranks)  # there who is absent is told from it
 
-    def put(self, view: RankView) -> None:
+    def put(self, view: Rank) -> None:
         """What is known of a rank now; one that is no member does not count."""
         rank = view.rank
         if rank not in self.known:
@@ -72,13 +72,13 @@ class Standing:
         """Known members that have not issued op `number`."""
         return list(chain.from_iterable(ranks for at, ranks in self._at.items() if at < number))
 
-    def not_through(self, number: int, ranks: Mapping[int, RankView]) -> set[int]:
+    def not_through(self, number: int, ranks: Mapping[int, Rank]) -> set[int]:
         """Known members that may not have completed op `number`; `ranks` as they are now."""
         if self._open is None:
             self._open = self._opened(ranks)
         return {*self.behind(number), *self._open.at.get(number, ()), *self._open.more}
 
-    def _opened(self, ranks: Mapping[int, RankView]) -> _Open:
+    def _opened(self, ranks: Mapping[int, Rank]) -> _Open:
         found = _Open()
         for rank in self.known:
             found.put(ranks[rank], self._group)
@@ -93,7 +93,7 @@ class _Open:
         self.more: set[int] = set()
         self._numbers: dict[int, tuple[int, ...]] = {}
 
-    def put(self, view: RankView, group: wire.Group) -> bool:
+    def put(self, view: Rank, group: wire.Group) -> bool:
         """Whether that changes anything."""
         rank, numbers, more = view.rank, _pending(view, group), view.pending_more > 0
         before = self._numbers.get(rank, ())
@@ -108,7 +108,7 @@ class _Open:
         return True
 
 
-def _pending(view: RankView, group: wire.Group) -> tuple[int, ...]:
+def _pending(view: Rank, group: wire.Group) -> tuple[int, ...]:
     if not view.pending:
         return ()
     mine = local_number(view, group)

@@ -8,8 +8,9 @@ from typing import Final, Literal
 from frtop_probe import wire
 from frtop_tui.diagnosis import places
 from frtop_tui.diagnosis.calls import Call, call_of, path_of
+from frtop_tui.diagnosis.judged import Progress
 from frtop_tui.diagnosis.places import Place
-from frtop_tui.job.model import Progress, RankView
+from frtop_tui.job.model import Rank
 from frtop_tui.job.record import LOOKS_APART_NS
 
 Doing = Literal[
@@ -42,7 +43,7 @@ _RUNNING: Final = frozenset({"computing", "backward", "device"})
 class Stand:
     """One rank. `left` says that an earlier dump still had it inside a call."""
 
-    view: RankView
+    view: Rank
     doing: Doing
     call: Call | None
     place: Place
@@ -57,7 +58,7 @@ class Stand:
         return self.view.rank
 
 
-def stand_of(view: RankView) -> Stand | None:
+def stand_of(view: Rank) -> Stand | None:
     """What the rank does; None if no thread of it was seen in Python."""
     main = view.main_stack
     if main is None or not main.frames:
@@ -76,7 +77,7 @@ def gil_holder(threads: tuple[wire.ThreadStack, ...]) -> wire.ThreadStack | None
     return next((t for t in threads if t.owns_gil and not t.active and t.frames), None)
 
 
-def _doing(view: RankView, place: Place, *, leaves: bool) -> Doing:
+def _doing(view: Rank, place: Place, *, leaves: bool) -> Doing:
     if leaves or gil_holder(view.threads) is not None:
         return "away"
     if place.kind in _LONG and place.sure:
@@ -98,8 +99,8 @@ def _call(main: wire.ThreadStack, threads: tuple[wire.ThreadStack, ...]) -> tupl
     return None, ""
 
 
-def _progress(view: RankView, main: wire.ThreadStack) -> tuple[Progress, str, bool]:
-    new, old = view.look, view.prior_look
+def _progress(view: Rank, main: wire.ThreadStack) -> tuple[Progress, str, bool]:
+    new, old = view.snapshot, view.prior_snapshot
     before = view.prior_stack
     if new is None or old is None or before is None:
         return "unknown", "stacks were taken once: whether it moves they do not tell", False

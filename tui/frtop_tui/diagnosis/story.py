@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_tui.diagnosis.deaths import INTERRUPTED, Death, Deaths
-from frtop_tui.job.model import Frame, Verdict
+from frtop_tui.diagnosis.judged import Frame, Verdict
 from frtop_tui.job.naming import duration, folded
 
 MOST_ENDINGS: Final = 3
@@ -57,7 +59,7 @@ def _came(known: Before, frame: Frame) -> bool:
     return any(
         front.issued_ns + view.clock_ns > known.at_ns
         for view in views
-        for front in view.fronts.values()
+        for front in view.group_progress.values()
     )
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import compress
 from operator import is_, is_not
+
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.deaths import Death, Deaths, death_of, sorted_deaths
@@ -21,7 +22,7 @@ from frtop_tui.diagnosis.unnoted import Others, is_doubtful, is_past, still_pend
 from frtop_tui.diagnosis.views import tell_the_same
 from frtop_tui.diagnosis.waiting import Wait, wait_of
 from frtop_tui.job.groups import Identifier, identifier
-from frtop_tui.job.model import Posture, RankView
+from frtop_tui.job.model import Rank, RankState
 
 
 class Survey:
@@ -34,10 +35,10 @@ class Survey:
     """
 
     def __init__(self) -> None:
-        self.ranks: Mapping[int, RankView] = {}
-        self.views: Mapping[int, RankView] = {}
+        self.ranks: Mapping[int, Rank] = {}
+        self.views: Mapping[int, Rank] = {}
         self.waits: dict[int, Wait] = {}
-        self.postures: defaultdict[Posture, set[int]] = defaultdict(set)
+        self.postures: defaultdict[RankState, set[int]] = defaultdict(set)
         self.told = Told()
         self.seen: list[int] = []
         self.moved: set[int] = set()
@@ -46,11 +47,11 @@ class Survey:
         self.whole = True
         self._standings: dict[Identifier, Standing] = {}
         self._doubtful: dict[int, Wait] = {}  # waits as their ranks tell them
-        self._corrected: dict[int, RankView] = {}
+        self._corrected: dict[int, Rank] = {}
         self._dead: dict[int, Death] = {}
         self._deaths: Deaths | None = Deaths()
 
-    def turn(self, ranks: Mapping[int, RankView]) -> None:
+    def turn(self, ranks: Mapping[int, Rank]) -> None:
         """Brings everything to `ranks`."""
         before, self.ranks = self.ranks, ranks
         self.whole = len(before) != len(ranks) or not all(map(is_, before, ranks))
@@ -89,16 +90,16 @@ class Survey:
             self._deaths = sorted_deaths(self._dead.values(), self.ranks)
         return self._deaths
 
-    def _put(self, old: RankView | None, new: RankView | None) -> Wait | None:
+    def _put(self, old: Rank | None, new: Rank | None) -> Wait | None:
         """Takes a new view in the place of the old one; gives the wait that it tells of."""
         if old is not None:
-            self.postures[old.posture].discard(old.rank)
+            self.postures[old.state].discard(old.rank)
             self._doubtful.pop(old.rank, None)
             self._dead.pop(old.rank, None)
         self.told.put(old, new)
         wait = None
         if new is not None:
-            self.postures[new.posture].add(new.rank)
+            self.postures[new.state].add(new.rank)
             wait = wait_of(new)
             if wait is not None and is_doubtful(new, wait):
                 self._doubtful[new.rank] = wait
@@ -110,7 +111,7 @@ class Survey:
         self._deaths = None if self._dead else Deaths()
         return wait
 
-    def _advance(self, old: RankView | None, new: RankView) -> None:
+    def _advance(self, old: Rank | None, new: Rank) -> None:
         if not self._standings:
             return
         groups = [*new.groups.values(), *(old.groups.values() if old is not None else ())]

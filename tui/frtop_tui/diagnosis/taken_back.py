@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from frtop_tui.diagnosis.certainty import CERTAIN
+from frtop_tui.diagnosis.judged import Verdict
 from frtop_tui.diagnosis.point import Point
 from frtop_tui.diagnosis.waiting import Wait, without_history_ns
-from frtop_tui.job.model import RankView, Verdict
+from frtop_tui.job.model import Rank
 
 MOST: Final = 512
 """More sites are not remembered."""
@@ -37,13 +38,13 @@ class TakenBack:
     sites: dict[Key, None] = field(default_factory=dict)
     _said: dict[Key, _Said] = field(default_factory=dict)
 
-    def listen(self, ranks: Mapping[int, RankView]) -> None:
+    def listen(self, ranks: Mapping[int, Rank]) -> None:
         """Learns what turns out to have been no hang."""
         over = {key: one for key, one in self._said.items() if not _goes_on(ranks, one)}
         for key, one in over.items():
             del self._said[key]
             view = ranks.get(one.rank)
-            if view is not None and view.posture in _WELL and len(self.sites) < MOST:
+            if view is not None and view.state in _WELL and len(self.sites) < MOST:
                 self.sites[key] = None
 
     def say(self, points: Iterable[Point]) -> None:
@@ -85,13 +86,13 @@ def _key(wait: Wait) -> Key | None:
     return (*site, wait.rank, wait.peer)
 
 
-def _goes_on(ranks: Mapping[int, RankView], said: _Said) -> bool:
+def _goes_on(ranks: Mapping[int, Rank], said: _Said) -> bool:
     view = ranks.get(said.rank)
-    if view is None or view.ending is not None:
+    if view is None or view.exit_info is not None:
         return False
-    if view.posture == "unheard" or view.pending_more > 0:
+    if view.state == "unheard" or view.pending_more > 0:
         return True
     # Of an op on a device nobody notes the end: it stands until the next one is issued.
-    lasts = [front.last for front in view.fronts.values() if front.last is not None]
+    lasts = [front.last for front in view.group_progress.values() if front.last is not None]
     untracked = [op for op in lasts if not op.tracked]
     return any(op.sequence == said.sequence for op in (*view.pending, *untracked))

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Final
 
 from frtop_tui.diagnosis.waiting import HEARD_NS, last_activity_ns
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 
 LONGER: Final = 20
 """A step that takes so many times as long as others is slow, and no hang yet."""
@@ -16,12 +16,12 @@ FEWEST: Final = 8
 """Ops, before their rhythm counts as known."""
 
 
-def may_come_back(view: RankView, now_ns: int) -> bool:
+def may_come_back(view: Rank, now_ns: int) -> bool:
     """Whether a rank that gets nowhere has been so for no longer than a slow step may take."""
     # A dump does not tell when it was written, so it cannot tell how long that is ago.
-    if view.dumped or view.look is None or len(view.look.ops) < FEWEST:
+    if view.dumped or view.snapshot is None or len(view.snapshot.ops) < FEWEST:
         return False
-    issued = sorted(op.issued_ns for op in view.look.ops)
+    issued = sorted(op.issued_ns for op in view.snapshot.ops)
     # The longest pause but one: a single one may have been a checkpoint, or the start.
     usual = sorted(after - before for before, after in pairwise(issued))[-2]
     last = max(issued[-1], last_activity_ns(view))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.agreement import SPLIT
 from frtop_tui.diagnosis.signatures import Disagreement, Place, compare_alike, ops_told
 from frtop_tui.job.groups import Identifier, identifier
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 
 _Alike = dict[wire.Signature | None, dict[int, wire.Op]]
 """The ops of one place by rank, those with equal signatures together."""
@@ -23,7 +24,7 @@ class Told:
         self._changed: set[Place] = set()
         self._found: dict[Place, Disagreement] = {}
 
-    def put(self, old: RankView | None, new: RankView | None) -> None:
+    def put(self, old: Rank | None, new: Rank | None) -> None:
         """Takes what a rank tells now in the place of what it told."""
         before = ops_told(old) if old is not None else {}
         now = ops_told(new) if new is not None else {}
@@ -39,7 +40,7 @@ class Told:
                 alike.setdefault(op.signature, {})[view.rank] = op
                 self._changed.add(place)
 
-    def disagreements(self, ranks: Mapping[int, RankView]) -> list[Disagreement]:
+    def disagreements(self, ranks: Mapping[int, Rank]) -> list[Disagreement]:
         """All that the last known ops of each group tell, at most one per group."""
         for place in self._changed:
             one = self._compare(place, ranks)
@@ -54,7 +55,7 @@ class Told:
             first.setdefault(place[:3], self._dated(place, ranks))
         return sorted(first.values(), key=lambda one: one.since_ns)
 
-    def _compare(self, place: Place, ranks: Mapping[int, RankView]) -> Disagreement | None:
+    def _compare(self, place: Place, ranks: Mapping[int, Rank]) -> Disagreement | None:
         alike = self._places.get(place, {})
         splits = any(signature is not None and signature.kind in SPLIT for signature in alike)
         if len(alike) < 2 and not splits:
@@ -64,7 +65,7 @@ class Told:
         group = next(group for group in groups if identifier(group) == place[:3])
         return compare_alike(group, place[3], ops, alike.values())
 
-    def _dated(self, place: Place, ranks: Mapping[int, RankView]) -> Disagreement:
+    def _dated(self, place: Place, ranks: Mapping[int, Rank]) -> Disagreement:
         """With the time when the first of them issued it, on the operator's clock."""
         every = (item for ops in self._places[place].values() for item in ops.items())
         since = min(op.issued_ns + ranks[rank].clock_ns for rank, op in every)

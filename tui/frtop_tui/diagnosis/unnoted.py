@@ -16,21 +16,21 @@ from frtop_tui.diagnosis import places
 from frtop_tui.diagnosis.standing import Standing
 from frtop_tui.diagnosis.waiting import Wait, main_place
 from frtop_tui.job.groups import members_of
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 
 _VAGUE: Final = frozenset({"lock", "unknown"})
 """Places that a wait in C++ may look like."""
 _CANNOT_TELL: Final = frozenset({"silent", "stopped", "dead", "done", "unheard"})
 """Postures whose pending ops may be over long since."""
-_Peers = Mapping[int, RankView]
+_Peers = Mapping[int, Rank]
 StandingOf = Callable[[wire.Group], Standing]
 
 
-def is_doubtful(view: RankView, wait: Wait) -> bool:
+def is_doubtful(view: Rank, wait: Wait) -> bool:
     """Whether it may not be there any more: no sign of life, or its stack is elsewhere."""
-    if view.posture == "silent":
+    if view.state == "silent":
         return True
-    if view.look is None or not wait.op.sync or wait.side:
+    if view.snapshot is None or not wait.op.sync or wait.side:
         return False
     place = main_place(view)
     return place is not None and place.sure and place.kind not in places.WAITS | _VAGUE
@@ -61,7 +61,7 @@ class Others:
         return any(through), [*islice(slow, 2)]
 
 
-def still_pending(view: RankView, others: Others) -> tuple[wire.Op, ...]:
+def still_pending(view: Rank, others: Others) -> tuple[wire.Op, ...]:
     """The pending ops of a rank in doubt, without those that are over all the same."""
     return tuple(op for op in view.pending if not _is_over(view, op, others))
 
@@ -72,14 +72,14 @@ def is_past(wait: Wait, ranks: _Peers, theirs: Wait | None) -> bool:
     `theirs` is what the peer is blocked in. Then the other half is over, and this one with
     it; and were it not, who holds the GIL would still be the first to look at.
     """
-    if not wait.op.p2p or ranks[wait.rank].posture != "silent":
+    if not wait.op.p2p or ranks[wait.rank].state != "silent":
         return False
     if theirs is None or theirs.op.p2p or theirs.group is None:
         return False
     return wait.rank in members_of(theirs.group.ranks)
 
 
-def _is_over(view: RankView, op: wire.Op, others: Others) -> bool:
+def _is_over(view: Rank, op: wire.Op, others: Others) -> bool:
     if op.pseudo or not op.tracked:
         return False
     if _holds_gil_elsewhere(view, op):
@@ -90,13 +90,13 @@ def _is_over(view: RankView, op: wire.Op, others: Others) -> bool:
     return others.are_through(view.rank, group, op.number)
 
 
-def _can_tell(view: RankView) -> bool:
-    return view.posture not in _CANNOT_TELL and not view.dumped
+def _can_tell(view: Rank) -> bool:
+    return view.state not in _CANNOT_TELL and not view.dumped
 
 
-def _holds_gil_elsewhere(view: RankView, op: wire.Op) -> bool:
+def _holds_gil_elsewhere(view: Rank, op: wire.Op) -> bool:
     """Whether the op's own thread holds the GIL, which a wait lets go, at another place."""
-    if view.posture != "silent" or view.stacks_ns < op.issued_ns or not op.sync:
+    if view.state != "silent" or view.stacks_taken_ns < op.issued_ns or not op.sync:
         return False
     owner = next((thread for thread in view.threads if thread.owns_gil), None)
     if owner is None or owner.ident != op.thread:

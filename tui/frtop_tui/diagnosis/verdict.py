@@ -6,14 +6,16 @@ Verdicts on deaths are in `obituary`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.absence import Absence
 from frtop_tui.diagnosis.blame import Blame, Culprits
 from frtop_tui.diagnosis.devices import Behind
+from frtop_tui.diagnosis.judged import OpName, Progress, Verdict, Why
 from frtop_tui.diagnosis.phrases import (
     at_line,
     chain_evidence,
@@ -30,14 +32,7 @@ from frtop_tui.diagnosis.phrases import (
 from frtop_tui.diagnosis.point import Crowd, Point
 from frtop_tui.diagnosis.signatures import Disagreement, wording
 from frtop_tui.job.groups import members_of
-from frtop_tui.job.model import (
-    Frame,
-    OpName,
-    Progress,
-    RankView,
-    Verdict,
-    Why,
-)
+from frtop_tui.job.model import Moment, ObservedFrame, Rank
 from frtop_tui.job.naming import folded, group_label
 
 TOLD_NS: Final = 2_000_000_000
@@ -45,7 +40,7 @@ TOLD_NS: Final = 2_000_000_000
 
 
 def not_entered(
-    frame: Frame,
+    frame: ObservedFrame,
     points: Sequence[Point],
     waiting: Crowd,
     blamed: Culprits,
@@ -94,7 +89,9 @@ def doubted(verdict: Verdict, point: Point) -> Verdict:
     return replace(verdict, missing=(*verdict.missing, text))
 
 
-def _absent_text(frame: Frame, point: Point, culprits: Sequence[int], waiting: Crowd) -> str:
+def _absent_text(
+    frame: ObservedFrame, point: Point, culprits: Sequence[int], waiting: Crowd
+) -> str:
     named = f"{who(frame.ranks, culprits)} {has(culprits)} not"
     if not point.op.p2p:
         return f"{named} entered {op_text(point)}; {crowd_text(waiting)}"
@@ -104,7 +101,7 @@ def _absent_text(frame: Frame, point: Point, culprits: Sequence[int], waiting: C
     return f"{named} {answered}; {wait_text(point.waiting)} in {op_text(point)}{more}"
 
 
-def mismatch(found: Disagreement, frame: Frame, victims: set[int], *, fatal: bool) -> Verdict:
+def mismatch(found: Disagreement, frame: Moment, victims: set[int], *, fatal: bool) -> Verdict:
     """Different ops at the same place of a group; `fatal` if deaths follow from it."""
     culprits = () if _is_open(found, frame) else found.culprits
     main, other = found.parties[0], found.parties[1]
@@ -138,7 +135,7 @@ def mismatch(found: Disagreement, frame: Frame, victims: set[int], *, fatal: boo
     if fatal:
         outcome = "the deaths follow from it"
     differs = "differ" if found.field == "splits" else "differs"
-    over = all(view.posture in ("dead", "done") for view in frame.ranks.values())
+    over = all(view.state in ("dead", "done") for view in frame.ranks.values())
     if over:
         outcome += "; the job has ended"
     return Verdict(
@@ -168,7 +165,7 @@ def _is_same_call(one: wire.Op, other: wire.Op) -> bool:
     return one.site is not None and one.site == other.site and kind_of(one) == kind_of(other)
 
 
-def _is_open(found: Disagreement, frame: Frame) -> bool:
+def _is_open(found: Disagreement, frame: Moment) -> bool:
     """Whether it may be told yet who is the minority: some members have not been heard of it."""
     members = members_of(found.group.ranks)
     if not found.is_open(len(members) - sum(len(party.ranks) for party in found.parties)):
@@ -179,12 +176,16 @@ def _is_open(found: Disagreement, frame: Frame) -> bool:
     return fresh or any(_cannot_tell(frame.ranks.get(rank)) for rank in untold)
 
 
-def _cannot_tell(view: RankView | None) -> bool:
-    return view is None or view.posture == "unheard"
+def _cannot_tell(view: Rank | None) -> bool:
+    return view is None or view.state == "unheard"
 
 
 def stuck(
-    frame: Frame, point: Point, culprit: RankView | None, absence: Absence | None, head: str = ""
+    frame: ObservedFrame,
+    point: Point,
+    culprit: Rank | None,
+    absence: Absence | None,
+    head: str = "",
 ) -> Verdict:
     """All have entered, and it does not finish. `culprit` has, but is stopped since."""
     culprits: tuple[int, ...] = ()
@@ -218,7 +219,7 @@ def stuck(
     )
 
 
-def device_behind(frame: Frame, point: Point, late: Behind, progress: Progress) -> Verdict:
+def device_behind(frame: ObservedFrame, point: Point, late: Behind, progress: Progress) -> Verdict:
     """All have issued it, and the devices of a few are not where those of the others are."""
     label = group_label(point.group.name, point.group.description) if point.group else "its group"
     named = folded(late.ranks)
@@ -246,7 +247,7 @@ def device_behind(frame: Frame, point: Point, late: Behind, progress: Progress) 
     )
 
 
-def undecided(frame: Frame, point: Point, reason: str, step: str) -> Verdict:
+def undecided(frame: ObservedFrame, point: Point, reason: str, step: str) -> Verdict:
     """Somebody waits out of the ordinary, and who is to blame cannot be said."""
     return Verdict(
         kind="undecided",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
 from operator import attrgetter, is_
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 
 _COUNTERS: Final = frozenset({
     "heard_ns", "beat_ns", "ops", "cpu_ns", "io_bytes", "rss", "threads", "children",
@@ -19,18 +18,18 @@ What is worked out anew in every frame, as progress is, may. A beat that stops i
 """
 
 
-def tell_the_same(one: RankView, other: RankView) -> bool:
+def tell_the_same(one: Rank, other: Rank) -> bool:
     """Whether nothing but counters differs; may say no where it is yes."""
     return (
         all(map(is_, _of_view(one), _of_view(other)))
-        and _same(one.present, other.present, _of_present)
+        and _same(one.status, other.status, _of_present)
         and _same(one.process, other.process, _of_process)
     )
 
 
 def _same(
-    one: wire.Present | wire.Process | None,
-    other: wire.Present | wire.Process | None,
+    one: wire.RankStatus | wire.Process | None,
+    other: wire.RankStatus | wire.Process | None,
     told: attrgetter[tuple[object, ...]],
 ) -> bool:
     if one is None or other is None:
@@ -42,6 +41,6 @@ def _all_but_counters(names: Iterable[str], *besides: str) -> attrgetter[tuple[o
     return attrgetter(*(name for name in names if name not in _COUNTERS and name not in besides))
 
 
-_of_view: Final = _all_but_counters((f.name for f in fields(RankView)), "present", "process")
-_of_present: Final = _all_but_counters(wire.Present.__struct_fields__)
+_of_view: Final = _all_but_counters(Rank.__struct_fields__, "status", "process")
+_of_present: Final = _all_but_counters(wire.RankStatus.__struct_fields__)
 _of_process: Final = _all_but_counters(wire.Process.__struct_fields__)

@@ -7,13 +7,15 @@ threads sits in the wait.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis import places
 from frtop_tui.diagnosis.places import Place
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 
 AT_LEAST_NS: Final = 3_000_000_000
 WITHOUT_HISTORY_NS: Final = 30_000_000_000
@@ -27,8 +29,7 @@ _NOT_WAITING: Final = frozenset({"dead", "done", "stopped", "unheard"})
 """What an unheard rank waited in when it was last heard may be over long since."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """One rank blocked in one op, since when (operator's clock), and how sure that is.
 
     `side` means that another thread than the main one waits: the rank itself goes on.
@@ -87,18 +88,18 @@ def timeout_ns(op: wire.Op, group: wire.Group | None) -> int:
     return int(group.timeout_s * 1e9) if group is not None and known else 0
 
 
-def is_fetching(view: RankView) -> bool:
+def is_fetching(view: Rank) -> bool:
     """Inside a DataLoader fetch now."""
-    fetch = view.present.fetch if view.present is not None else None
+    fetch = view.status.fetch if view.status is not None else None
     return fetch is not None and fetch.begin_ns > fetch.end_ns
 
 
-def last_activity_ns(view: RankView) -> int:
+def last_activity_ns(view: Rank) -> int:
     """Host time of the last thing the rank is known to have done: op, step or fetch."""
-    newest = max((front.issued_ns for front in view.fronts.values()), default=0)
+    newest = max((front.issued_ns for front in view.group_progress.values()), default=0)
     if view.pending:
         newest = max(newest, view.pending[-1].issued_ns)
-    present = view.present
+    present = view.status
     if present is not None:
         newest = max(newest, present.step_ns)
         if present.fetch is not None:
@@ -106,27 +107,27 @@ def last_activity_ns(view: RankView) -> int:
     return newest
 
 
-def is_ahead(view: RankView, now_ns: int) -> bool:
+def is_ahead(view: Rank, now_ns: int) -> bool:
     """Whether a look has just told of an op that the agent has not told of yet."""
-    look = view.look
+    look = view.snapshot
     if look is None or now_ns - view.clock_ns - look.at_ns > HEARD_NS:
         return False
-    newest = max((front.issued_ns for front in view.fronts.values()), default=0)
+    newest = max((front.issued_ns for front in view.group_progress.values()), default=0)
     least = max(newest, look.at_ns - HEARD_NS)  # what is older has been told, or never will be
-    return any(op.issued_ns > least and op.group in view.fronts for op in look.ops)
+    return any(op.issued_ns > least and op.group in view.group_progress for op in look.ops)
 
 
-def main_place(view: RankView) -> Place | None:
+def main_place(view: Rank) -> Place | None:
     """Where the main thread was in the last dump, if the rank has not moved since."""
     stack = view.main_stack
-    if stack is None or last_activity_ns(view) > view.stacks_ns:
+    if stack is None or last_activity_ns(view) > view.stacks_taken_ns:
         return None
     return places.classify(stack, view.process)
 
 
-def wait_of(view: RankView) -> Wait | None:
+def wait_of(view: Rank) -> Wait | None:
     """The op that this rank's main thread, or else another one, is blocked in."""
-    if view.posture in _NOT_WAITING:
+    if view.state in _NOT_WAITING:
         return None
     if view.dumped:
         return _dumped_wait(view)
@@ -142,7 +143,7 @@ def wait_of(view: RankView) -> Wait | None:
     return _asynchronous_wait(view, place) or sitting
 
 
-def _dumped_wait(view: RankView) -> Wait | None:
+def _dumped_wait(view: Rank) -> Wait | None:
     """The wait that a dump tells of; how long it lasts, only what came after it can tell."""
     op = view.blocked_on
     if op is None:
@@ -153,7 +154,7 @@ def _dumped_wait(view: RankView) -> Wait | None:
     return Wait(view.rank, op, since, undated=not aged, group=view.groups.get(op.group))
 
 
-def _asynchronous_wait(view: RankView, place: Place | None) -> Wait | None:
+def _asynchronous_wait(view: Rank, place: Place | None) -> Wait | None:
     """The main thread waits for an op that it has issued without waiting at once."""
     candidate = _candidate(view)
     if candidate is None or is_fetching(view):
@@ -172,7 +173,7 @@ def _asynchronous_wait(view: RankView, place: Place | None) -> Wait | None:
     return None
 
 
-def _sitting_in(view: RankView) -> Wait | None:
+def _sitting_in(view: Rank) -> Wait | None:
     """A synchronous op whose thread has not issued anything after it."""
     main = view.identity.main_ident
     found: Wait | None = None
@@ -190,7 +191,7 @@ def _sitting_in(view: RankView) -> Wait | None:
     return found
 
 
-def _has_moved_on(view: RankView, op: wire.Op) -> bool:
+def _has_moved_on(view: Rank, op: wire.Op) -> bool:
     """Whether the op's thread has issued a later one: then it cannot sit in this one."""
     if op.pseudo:
         return False  # what it issues inside is part of it
@@ -198,14 +199,14 @@ def _has_moved_on(view: RankView, op: wire.Op) -> bool:
     for other in view.pending:
         if other.sequence > sequence and other.thread == thread and not other.pseudo:
             return True
-    for front in view.fronts.values():
+    for front in view.group_progress.values():
         last = front.last
         if last is not None and last.sequence > sequence and last.thread == thread:
             return True
     return False
 
 
-def _candidate(view: RankView) -> wire.Op | None:
+def _candidate(view: Rank) -> wire.Op | None:
     """The op that a waiting main thread most likely waits for.
 
     Collectives complete in order, so the oldest one. Sends and receives count only when
@@ -223,9 +224,9 @@ def _candidate(view: RankView) -> wire.Op | None:
     return mine[-1] if mine else None
 
 
-def _untracked_wait(view: RankView) -> Wait | None:
+def _untracked_wait(view: Rank) -> Wait | None:
     """Device ops: completion is unknown, so the last one counts if the stack waits."""
-    known = [*view.pending, *(f.last for f in view.fronts.values() if f.last is not None)]
+    known = [*view.pending, *(f.last for f in view.group_progress.values() if f.last is not None)]
     lasts = [op for op in known if not op.tracked and not op.p2p]
     if not lasts:
         return None

@@ -6,19 +6,22 @@ A disagreement that nothing hung on, and nobody watched, is found when the file 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.agreement import SPLIT
 from frtop_probe.sums import MODULUS, UNKNOWN, of_signature, of_splits
 from frtop_tui.diagnosis import verdict as words
 from frtop_tui.diagnosis.engine import MOST_VERDICTS, health_of
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.phrases import group_key
 from frtop_tui.diagnosis.signatures import Disagreement, compare
 from frtop_tui.diagnosis.standing import local_number
 from frtop_tui.job.groups import Identifier, identifier, members_of
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.job.model import Rank
 
 MOST_COMPARED: Final = 64
 """Ops of one group that are compared field by field: what counts is the first that differs."""
@@ -57,12 +60,12 @@ def with_histories(frame: Frame) -> Frame:
     return replace(frame, verdicts=verdicts, health=health, since_ns=verdicts[0].since_ns)
 
 
-def disagreements(ranks: Mapping[int, RankView]) -> list[Disagreement]:
+def disagreements(ranks: Mapping[int, Rank]) -> list[Disagreement]:
     """The first op of each group that differs between members."""
     groups: dict[Identifier, _Group] = {}
     for view in ranks.values():
-        if view.look is not None:
-            _take(groups, view, view.look.ops)
+        if view.snapshot is not None:
+            _take(groups, view, view.snapshot.ops)
     found = []
     for known in groups.values():
         size = len(members_of(known.group.ranks))
@@ -75,7 +78,7 @@ def disagreements(ranks: Mapping[int, RankView]) -> list[Disagreement]:
     return found
 
 
-def _take(groups: dict[Identifier, _Group], view: RankView, ops: tuple[wire.Op, ...]) -> None:
+def _take(groups: dict[Identifier, _Group], view: Rank, ops: tuple[wire.Op, ...]) -> None:
     """Ten thousands of ops of each rank come by: what they count for is looked up."""
     mine: dict[int, tuple[_Group, int, int] | None] = {}
     counts: dict[tuple[int, int], tuple[int | None, int]] = {}
@@ -108,7 +111,7 @@ def _take(groups: dict[Identifier, _Group], view: RankView, ops: tuple[wire.Op, 
 
 
 def _mine(
-    groups: dict[Identifier, _Group], view: RankView, number: int
+    groups: dict[Identifier, _Group], view: Rank, number: int
 ) -> tuple[_Group, int, int] | None:
     """A rank's group, its place there, and how many members it has; None if not comparable."""
     group = view.groups.get(number)
@@ -119,11 +122,11 @@ def _mine(
     return groups.setdefault(identifier(group), _Group(group)), at, len(members)
 
 
-def _compared(ranks: Mapping[int, RankView], group: wire.Group, number: int) -> Disagreement | None:
+def _compared(ranks: Mapping[int, Rank], group: wire.Group, number: int) -> Disagreement | None:
     ops: dict[int, wire.Op] = {}
     for rank, view in ranks.items():
         mine = local_number(view, group)
-        for op in view.look.ops if mine is not None and view.look is not None else ():
+        for op in view.snapshot.ops if mine is not None and view.snapshot is not None else ():
             if op.number == number and op.group == mine and not (op.p2p or op.pseudo):
                 ops[rank] = op
     one = compare(group, number, ops)

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_tui.diagnosis import places
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 
 _LOADER: Final = re.compile(r"(?:^|/)torch/utils/data/")
 _LOOP: Final = re.compile(r"/_utils/worker\.py$")
@@ -24,10 +24,10 @@ AT_FORK: Final = (
 )
 
 
-def worker_of(view: RankView) -> wire.Process | None:
+def worker_of(view: Rank) -> wire.Process | None:
     """The worker that a fetch waits for, or else a child that is plainly stuck in a file."""
-    fetch = view.present.fetch if view.present is not None else None
-    children = view.look.processes[1:] if view.look is not None else ()
+    fetch = view.status.fetch if view.status is not None else None
+    children = view.snapshot.processes[1:] if view.snapshot is not None else ()
     if fetch is not None and fetch.worker_pid:
         return next((child for child in children if child.pid == fetch.worker_pid), None)
     stuck = [
@@ -36,11 +36,11 @@ def worker_of(view: RankView) -> wire.Process | None:
     return stuck[0] if len(stuck) == 1 else None
 
 
-def stack_of(view: RankView, worker: wire.Process | None) -> wire.ThreadStack | None:
+def stack_of(view: Rank, worker: wire.Process | None) -> wire.ThreadStack | None:
     """Its main thread in the last look: the one that loads. What feeds its queue is another."""
-    if worker is None or view.look is None:
+    if worker is None or view.snapshot is None:
         return None
-    threads = next((dump.threads for dump in view.look.dumps if dump.pid == worker.pid), ())
+    threads = next((dump.threads for dump in view.snapshot.dumps if dump.pid == worker.pid), ())
     main = next((t for t in threads if t.tid == worker.pid), threads[0] if threads else None)
     return main if main is not None and main.frames else None
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.wholes import with_histories
 from frtop_tui.export.capture import content_of, damaged
 from frtop_tui.export.histories import inflate
 from frtop_tui.export.replay import play
-from frtop_tui.job.model import Coverage, Frame, Recorded
+from frtop_tui.job.model import Coverage, Recorded
 from frtop_tui.job.naming import JobKey, folded, job_key, job_names
 
 KIND: Final = "blackbox"
@@ -30,7 +32,7 @@ class Found:
     """One box and where it lay."""
 
     path: Path
-    box: wire.Box
+    box: wire.BlackBox
 
 
 def load(path: Path) -> Found:
@@ -95,9 +97,9 @@ def frame_of(found: Sequence[Found]) -> Frame:
     )
 
 
-def _by_host(found: Sequence[Found]) -> Mapping[str, wire.Box]:
+def _by_host(found: Sequence[Found]) -> Mapping[str, wire.BlackBox]:
     """Boxes by the name to show; of two about the same ranks the one that knows more."""
-    hosts: dict[str, wire.Box] = {}
+    hosts: dict[str, wire.BlackBox] = {}
     said: set[int] = set()
     ordered = sorted(found, key=lambda one: (one.box.complete, one.box.wall_ns), reverse=True)
     for box in (one.box for one in ordered):
@@ -112,7 +114,7 @@ def _by_host(found: Sequence[Found]) -> Mapping[str, wire.Box]:
     return dict(sorted(hosts.items()))
 
 
-def _of_one_job(box: wire.Box, job: wire.Job) -> wire.Box:
+def _of_one_job(box: wire.BlackBox, job: wire.Job) -> wire.BlackBox:
     """All of its ranks as members of `job`: some had not heard its nonce when they died."""
     before = _renamed(box.before, job) if box.before is not None else None
     return structs.replace(box, before=before, after=_renamed(box.after, job))
@@ -130,7 +132,7 @@ def _renamed(update: wire.Update, job: wire.Job) -> wire.Update:
     return structs.replace(update, ranks=ranks)
 
 
-def _about(boxes: Mapping[str, wire.Box]) -> list[str]:
+def _about(boxes: Mapping[str, wire.BlackBox]) -> list[str]:
     """What a reader has to know about how this came together."""
     notes = []
     if len(boxes) > 1:

@@ -14,22 +14,25 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from frtop_probe import archive, wire
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.wholes import with_histories
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.histories import inflate
-from frtop_tui.job.model import Frame, Recorded
+from frtop_tui.job.model import Recorded
 from frtop_tui.job.printable import printable
 
 KIND: Final = "capture"
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""1: other names of fields (`_FIRST_NAMES`)."""
 GONE: Final = "this is a capture: there is no live job to ask"
 
 
@@ -48,17 +51,36 @@ class _Content(msgspec.Struct, omit_defaults=True):
     job: wire.Job | None = None
 
 
+_FIRST_NAMES: Final = {
+    "state": "posture",
+    "state_since_ns": "posture_since_ns",
+    "status": "present",
+    "group_progress": "fronts",
+    "exception": "raised",
+    "exit_info": "ending",
+    "snapshot": "look",
+    "prior_snapshot": "prior_look",
+    "stacks_taken_ns": "stacks_ns",
+}
 _frames: Final = msgspec.msgpack.Decoder(Frame)
 _contents: Final = msgspec.msgpack.Decoder(_Content)
 _histories: Final = msgspec.msgpack.Decoder(wire.History)
 _encoder: Final = msgspec.msgpack.Encoder()
-_BROKEN: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
+_BROKEN: Final = (
+    msgspec.DecodeError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    UnicodeDecodeError,
+    RecursionError,
+    OverflowError,
+)
 
 
 def write(
     path: Path,
     frame: Frame,
-    histories: Mapping[int, wire.HistoryAnswer],
+    histories: Mapping[int, wire.HistoryResponse],
     missing: Sequence[str],
     *,
     over: bool = True,
@@ -122,7 +144,7 @@ def read(path: Path) -> Frame:
     collecting = gc.isenabled()
     gc.disable()  # half a million values that all stay: nothing to be found by looking
     try:
-        frame = _frames.decode(content.frame)
+        frame = _frame(content)
         told = {r: _histories.decode(raw) for r, raw in content.histories.items()}
         ranks = {r: inflate(view, told.get(r), frame.now_ns) for r, view in frame.ranks.items()}
     except _BROKEN as error:
@@ -136,6 +158,17 @@ def read(path: Path) -> Frame:
         "capture", str(path), content.wall_ns, content.by, content.version, content.missing
     )
     return with_histories(replace(frame, ranks=ranks, recorded=recorded, read_only=GONE))
+
+
+def _frame(content: _Content) -> Frame:
+    if content.format > 1:
+        return _frames.decode(content.frame)
+    plain = msgspec.msgpack.decode(content.frame)
+    for rank in plain["ranks"].values():
+        for name, first in _FIRST_NAMES.items():
+            if first in rank:
+                rank[name] = rank.pop(first)
+    return msgspec.convert(plain, Frame)
 
 
 def _content(path: Path) -> _Content:

@@ -9,17 +9,18 @@ to less than what others have completed with it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.judged import MOMENT, Frame, JudgedRank
 from frtop_tui.diagnosis.points import front_number, local_number
 from frtop_tui.export.flightrecorder.ops import TOGETHER
 from frtop_tui.job.groups import Identifier, group_views, identifier
-from frtop_tui.job.model import Coverage, Frame, Health, RankView
+from frtop_tui.job.model import Coverage, Health, ObservedFrame, ObservedRank, as_rank
 from frtop_tui.job.naming import folded
 
 _AS_BEFORE: Final = frozenset({"dead", "ended", "unheard", "starting", "connecting", "empty"})
@@ -40,7 +41,7 @@ def filled(frame: Frame, told: Frame, troubles: list[str]) -> Frame:
     fresh, old, known = [], [], []
     for rank, view in told.ranks.items():
         mine = views.get(rank)
-        if mine is not None and mine.posture != "unheard":
+        if mine is not None and mine.state != "unheard":
             if _knows_less(mine) and (better := _with_completion(mine, view, frame)) is not mine:
                 views[rank] = better
                 known.append(rank)
@@ -81,7 +82,7 @@ def _misfit(frame: Frame, told: Frame) -> str:
         return "tell of other groups"
     for rank, view in told.ranks.items():
         mine = frame.ranks.get(rank)
-        if mine is None or mine.posture == "unheard" or not view.dumped:
+        if mine is None or mine.state == "unheard" or not view.dumped:
             continue
         for group in view.groups.values():
             number = local_number(mine, group)
@@ -91,16 +92,16 @@ def _misfit(frame: Frame, told: Frame) -> str:
     return ""
 
 
-def _groups(views: Mapping[int, RankView]) -> dict[Identifier, wire.Group]:
+def _groups(views: Mapping[int, JudgedRank]) -> dict[Identifier, wire.Group]:
     return {identifier(g): g for view in views.values() for g in view.groups.values()}
 
 
-def _completed(views: Mapping[int, RankView]) -> dict[Identifier, int]:
+def _completed(views: Mapping[int, JudgedRank]) -> dict[Identifier, int]:
     """By group, the last op that is done and that nobody can be done with alone."""
     found: dict[Identifier, int] = {}
     for view in views.values():
-        looked = view.look.ops if view.look is not None else ()
-        lasts = (front.last for front in view.fronts.values() if front.last is not None)
+        looked = view.snapshot.ops if view.snapshot is not None else ()
+        lasts = (front.last for front in view.group_progress.values() if front.last is not None)
         for op in (*looked, *lasts):
             group = view.groups.get(op.group)
             if group is None or op.p2p or op.done_ns <= 0 or op.signature is None:
@@ -111,25 +112,25 @@ def _completed(views: Mapping[int, RankView]) -> dict[Identifier, int]:
     return found
 
 
-def _is_behind(view: RankView, completed: Mapping[Identifier, int]) -> bool:
+def _is_behind(view: JudgedRank, completed: Mapping[Identifier, int]) -> bool:
     return any(
         0 < front_number(view, group) < completed.get(identifier(group), 0)
         for group in view.groups.values()
     )
 
 
-def _knows_less(view: RankView) -> bool:
+def _knows_less(view: JudgedRank) -> bool:
     """Whether completion of some of its ops is not known to the recorder."""
-    looked = view.look.ops if view.look is not None else ()
-    lasts = (front.last for front in view.fronts.values() if front.last is not None)
+    looked = view.snapshot.ops if view.snapshot is not None else ()
+    lasts = (front.last for front in view.group_progress.values() if front.last is not None)
     return any(not op.tracked for op in (*looked, *lasts))
 
 
-def _with_completion(view: RankView, dump: RankView, frame: Frame) -> RankView:
+def _with_completion(view: JudgedRank, dump: JudgedRank, frame: Frame) -> JudgedRank:
     """The rank with the ops that its devices have not completed, as its dump tells."""
     shift = frame.now_ns - frame.wall_ns - view.clock_ns  # from the wall to the rank's host
-    looked = view.look.ops if view.look is not None else ()
-    lasts = [front.last for front in view.fronts.values() if front.last is not None]
+    looked = view.snapshot.ops if view.snapshot is not None else ()
+    lasts = [front.last for front in view.group_progress.values() if front.last is not None]
     known = {(op.group, op.number): op for op in (*looked, *lasts) if not op.p2p}
     unfinished = []
     for op in dump.pending:
@@ -148,20 +149,20 @@ def _with_completion(view: RankView, dump: RankView, frame: Frame) -> RankView:
     return replace(view, pending=tuple(pending))
 
 
-def _on_clock_of(frame: Frame, view: RankView) -> RankView:
+def _on_clock_of(frame: Frame, view: JudgedRank) -> JudgedRank:
     """A rank of a dump, whose times are those of the wall, on the frame's clock."""
     shift = frame.now_ns - frame.wall_ns
     job = frame.job if frame.job is not None else view.identity.job
-    plain = view.judged("moving", view.heard_ns + shift, view.blocked_on)
-    inside = view.posture == "blocked" and not view.dumped  # by its stack: in whatever op
-    if inside or view.posture == "unheard":
-        plain = view.judged("unheard", view.heard_ns + shift, None)
+    plain = as_rank(JudgedRank, view, "moving", view.heard_ns + shift, view.blocked_on)
+    inside = view.state == "blocked" and not view.dumped  # by its stack: in whatever op
+    if inside or view.state == "unheard":
+        plain = as_rank(JudgedRank, view, "unheard", view.heard_ns + shift, None)
     identity = structs.replace(view.identity, job=job)
     return replace(plain, identity=identity, heard_ns=view.heard_ns + shift, clock_ns=shift)
 
 
-def _judged(frame: Frame, views: dict[int, RankView], fresh: list[int]) -> Frame:
-    heard = {rank for rank in fresh if views[rank].posture != "unheard"}
+def _judged(frame: Frame, views: dict[int, JudgedRank], fresh: list[int]) -> Frame:
+    heard = {rank for rank in fresh if views[rank].state != "unheard"}
     known = replace(
         frame,
         ranks=dict(sorted(views.items())),
@@ -171,7 +172,9 @@ def _judged(frame: Frame, views: dict[int, RankView], fresh: list[int]) -> Frame
     if any(verdict.culprits or verdict.parties for verdict in frame.verdicts):
         return known
     health: Health = frame.health if frame.health in _AS_BEFORE else "healthy"
-    judged = Engine().judge(replace(known, verdicts=(), notes=(), health=health)).frame
+    observed = ObservedFrame(**{name: getattr(known, name) for name in MOMENT})
+    ranks = {rank: as_rank(ObservedRank, view) for rank, view in known.ranks.items()}
+    judged = Engine().judge(replace(observed, ranks=ranks, notes=(), health=health)).frame
     return judged if judged.verdicts or not frame.verdicts else known
 
 

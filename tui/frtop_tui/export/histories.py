@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring.layout import Flag
-from frtop_tui.job.model import RankView
+from frtop_tui.diagnosis.judged import JudgedRank
 
 _SYNC: Final = int(Flag.SYNC)
 _P2P: Final = int(Flag.P2P)
@@ -44,20 +44,20 @@ def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
     )
 
 
-def inflate(view: RankView, history: wire.History | None, now_ns: int) -> RankView:
+def inflate(view: JudgedRank, history: wire.History | None, now_ns: int) -> JudgedRank:
     """The rank with its whole history in its look, in place of the last few ops."""
     if history is None or not history.rows:
         return view
-    look = view.look or wire.Look(view.key, now_ns - view.clock_ns)
+    look = view.snapshot or wire.Snapshot(view.key, now_ns - view.clock_ns)
     usual = {op.sequence: op for op in look.ops if op.usual_count}
     ops = ops_of(history)
     if usual:  # how long it usually takes is in no history
         ops = tuple(_with_usual(op, usual.get(op.sequence)) for op in ops)
     shown = structs.replace(look, ops=ops, ops_lost=history.lost)
-    return replace(view, look=shown)
+    return replace(view, snapshot=shown)
 
 
-def _done(row: wire.Row) -> int:
+def _done(row: wire.HistoryRow) -> int:
     if not row.took_ns:
         return 0
     done = row.issued_ns + abs(row.took_ns)

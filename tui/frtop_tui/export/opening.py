@@ -9,18 +9,20 @@ or of captures and black boxes, the newest speaks. What is left over is named.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_probe import wire
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import blackbox, capture, pyspy, stacks
 from frtop_tui.export.files import Files, files_in, is_folder
 from frtop_tui.export.filling import filled
 from frtop_tui.export.flightrecorder import gathering
 from frtop_tui.export.flightrecorder.naming import RankPattern
-from frtop_tui.job.model import Frame
 from frtop_tui.job.naming import job_call, job_names, job_place, job_title, listed, typed
 
 MOST_NOTES: Final = 20

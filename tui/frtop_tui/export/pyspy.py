@@ -17,9 +17,10 @@ import msgspec
 from frtop_probe import archive, wire
 from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.lines import texts_of, with_text
-from frtop_tui.job.model import Coverage, Frame, RankView, Recorded
+from frtop_tui.job.model import Coverage, ObservedFrame, ObservedRank, Recorded
 from frtop_tui.job.naming import folded
 from frtop_tui.job.printable import printable
 
@@ -158,7 +159,7 @@ def frame_of(
     before = earlier or {}
     views = {rank: _view(rank, job, known[rank], before.get(rank)) for rank in sorted(known)}
     now = max((taken[2] for taken in known.values()), default=0)
-    frame = Frame(
+    frame = ObservedFrame(
         now_ns=now,
         wall_ns=now,
         health="undecided",
@@ -208,31 +209,31 @@ def _world_told(taken: Taken) -> int:
     return min(max(told, default=0), MAX_RANKS)
 
 
-def _view(rank: int, job: wire.Job, taken: Taken, before: Taken | None) -> RankView:
+def _view(rank: int, job: wire.Job, taken: Taken, before: Taken | None) -> ObservedRank:
     host, threads, written = taken
     main = next((t for t in threads if t.name == MAIN), threads[0] if threads else None)
     pid = main.tid if main is not None else 0
     ident = main.ident if main is not None else 0
-    return RankView(
+    return ObservedRank(
         rank=rank,
         host=host,
         key=rank + 1,
         identity=wire.Identity(pid, 0, rank, -1, job, main_ident=ident),
-        posture="moving",
-        posture_since_ns=written,
+        state="moving",
+        state_since_ns=written,
         heard_ns=written,
         clock_ns=0,
-        look=_look(rank, pid, threads, written),
-        prior_look=_look(rank, pid, before[1], before[2]) if before is not None else None,
-        stacks_ns=written,
+        snapshot=_look(rank, pid, threads, written),
+        prior_snapshot=_look(rank, pid, before[1], before[2]) if before is not None else None,
+        stacks_taken_ns=written,
     )
 
 
-def _look(rank: int, pid: int, threads: tuple[wire.ThreadStack, ...], at: int) -> wire.Look:
-    return wire.Look(rank + 1, at, dumps=(wire.Dump(pid, threads),))
+def _look(rank: int, pid: int, threads: tuple[wire.ThreadStack, ...], at: int) -> wire.Snapshot:
+    return wire.Snapshot(rank + 1, at, dumps=(wire.StackDump(pid, threads),))
 
 
-def _coverage(world: int, views: Mapping[int, RankView]) -> Coverage:
+def _coverage(world: int, views: Mapping[int, ObservedRank]) -> Coverage:
     missing = tuple(rank for rank in range(world) if rank not in views)
     notes = ["how many ranks there are is in no stack: those above the last one are not missed"]
     if missing:

@@ -19,8 +19,8 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.export.histories import ops_of
-from frtop_tui.job.model import Frame
 from frtop_tui.job.state import JobState
 
 MOST_MOMENTS: Final = 16
@@ -33,13 +33,13 @@ JUDGED_OPS: Final = 64
 """The newest ops of a rank that died; a disagreement that killed it is among them."""
 
 
-def play(boxes: Mapping[str, wire.Box]) -> Frame:
+def play(boxes: Mapping[str, wire.BlackBox]) -> Frame:
     """Judges the boxes of one job, by host."""
     return _Replay(boxes).play()
 
 
 class _Replay:
-    def __init__(self, boxes: Mapping[str, wire.Box]) -> None:
+    def __init__(self, boxes: Mapping[str, wire.BlackBox]) -> None:
         self._boxes = boxes
         self._state = JobState()
         self._engine = Engine()
@@ -49,7 +49,7 @@ class _Replay:
         looks = [
             (at(box, answer), name, _telling(box, answer))
             for name, box in self._boxes.items()
-            for answer in box.looks
+            for answer in box.snapshots
         ]
         looks.sort(key=itemgetter(0))
         if first:
@@ -66,7 +66,7 @@ class _Replay:
         self._judge(end - AGREE_NS)
         return self._judge(end)
 
-    def _up_to(self, until: int, looks: list[tuple[int, str, wire.LookAnswer]]) -> None:
+    def _up_to(self, until: int, looks: list[tuple[int, str, wire.SnapshotResponse]]) -> None:
         """Judges the moment before the first bad death, led to by what was seen till then.
 
         Hosts look at moments of their own: those of one second are judged together.
@@ -90,48 +90,50 @@ class _Replay:
     def _open_histories(self, end: int) -> None:
         """Gives ranks that nobody had looked at the last ops that their rings held."""
         views = self._state.frame(end, end).ranks.values()
-        seen = {(v.host, v.key) for v in views if v.look is not None and v.look.ops}
+        seen = {(v.host, v.key) for v in views if v.snapshot is not None and v.snapshot.ops}
         for name, box in self._boxes.items():
             looks = tuple(
-                wire.Look(answer.key, box.after.monotonic_ns, ops=ops_of(newest(answer.history)))
+                wire.Snapshot(
+                    answer.key, box.after.monotonic_ns, ops=ops_of(newest(answer.history))
+                )
                 for answer in box.histories
                 if (name, answer.key) not in seen
             )
-            self._state.apply_look(name, wire.LookAnswer(0, name, looks), end)
+            self._state.apply_look(name, wire.SnapshotResponse(0, name, looks), end)
 
     def _judge(self, moment: int) -> Frame:
         return self._engine.judge(self._state.frame(moment, moment)).frame
 
 
-def offset(box: wire.Box) -> int:
+def offset(box: wire.BlackBox) -> int:
     """Added to the times of the box's host it gives the wall's."""
     return box.wall_ns - box.monotonic_ns
 
 
-def at(box: wire.Box, said: wire.Update | wire.LookAnswer) -> int:
+def at(box: wire.BlackBox, said: wire.Update | wire.SnapshotResponse) -> int:
     """When that was, by the wall."""
     when = said.monotonic_ns
-    if not when and isinstance(said, wire.LookAnswer):
-        when = max((look.at_ns for look in said.looks), default=0)
+    if not when and isinstance(said, wire.SnapshotResponse):
+        when = max((look.at_ns for look in said.snapshots), default=0)
     return when + offset(box)
 
 
-def _first_bad(box: wire.Box) -> int:
+def _first_bad(box: wire.BlackBox) -> int:
     """When the first rank of a host ended badly, or raised what was to end it, by the wall."""
     assert box.before is not None
-    raised = (rank.raised for rank in box.before.ranks)
+    raised = (rank.exception for rank in box.before.ranks)
     times = (one.at_ns for one in raised if one is not None and one.main)
     sane = [at_ns for at_ns in times if 0 < at_ns < box.before.monotonic_ns]
     return min([*sane, box.before.monotonic_ns]) + offset(box)
 
 
-def _rewound(box: wire.Box, moment_ns: int) -> wire.Update:
+def _rewound(box: wire.BlackBox, moment_ns: int) -> wire.Update:
     """The host's state before the first bad death as it was at `moment_ns` of its clock."""
     update = box.before if box.before is not None else box.after
     histories = {answer.key: answer.history for answer in box.histories}
     ranks = tuple(
         structs.replace(
-            rank, raised=None, pending=_pending(rank, histories.get(rank.key), moment_ns)
+            rank, exception=None, pending=_pending(rank, histories.get(rank.key), moment_ns)
         )
         for rank in update.ranks
     )
@@ -142,7 +144,9 @@ def _pending(
     rank: wire.RankUpdate, history: wire.History | None, moment_ns: int
 ) -> tuple[wire.Op, ...]:
     """The ops that a rank had not completed then, as far as its history tells."""
-    known = {front.last.sequence: front.last for front in rank.fronts if front.last is not None}
+    known = {
+        front.last.sequence: front.last for front in rank.group_progress if front.last is not None
+    }
     ops = {op.sequence: op for op in (ops_of(newest(history)) if history is not None else ())}
     open_then = {op.sequence: op for op in rank.pending or ()}
     for op in {**ops, **known}.values():
@@ -165,15 +169,15 @@ def _as_of(update: wire.Update, moment_ns: int) -> wire.Update:
 
 
 def _beating(rank: wire.RankUpdate, shift: int) -> wire.RankUpdate:
-    if rank.present is None or not rank.present.beat_ns:
+    if rank.status is None or not rank.status.beat_ns:
         return rank
-    present = structs.replace(rank.present, beat_ns=rank.present.beat_ns + shift)
-    return structs.replace(rank, present=present)
+    present = structs.replace(rank.status, beat_ns=rank.status.beat_ns + shift)
+    return structs.replace(rank, status=present)
 
 
-def _telling(box: wire.Box, answer: wire.LookAnswer) -> wire.LookAnswer:
+def _telling(box: wire.BlackBox, answer: wire.SnapshotResponse) -> wire.SnapshotResponse:
     """Those looks that still hold: their rank has issued nothing since."""
     known = (box.before if box.before is not None else box.after).ranks
-    acted = {rank.key: max((f.issued_ns for f in rank.fronts), default=0) for rank in known}
-    looks = tuple(look for look in answer.looks if look.at_ns >= acted.get(look.key, 0))
-    return structs.replace(answer, looks=looks)
+    acted = {rank.key: max((f.issued_ns for f in rank.group_progress), default=0) for rank in known}
+    looks = tuple(look for look in answer.snapshots if look.at_ns >= acted.get(look.key, 0))
+    return structs.replace(answer, snapshots=looks)

@@ -7,11 +7,12 @@ which there is only a stack, as who holds the GIL may write no dump, is known by
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.places import WAITS
@@ -19,7 +20,7 @@ from frtop_tui.diagnosis.stands import stand_of
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import pyspy
 from frtop_tui.export.flightrecorder.naming import Claim, RankPattern, named, ranks_of
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import ObservedRank, as_rank
 from frtop_tui.job.naming import folded
 
 _SKEW_NS: Final = 1_000_000_000
@@ -33,7 +34,7 @@ class Stacks:
     before: dict[int, pyspy.Taken] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def join(self, views: dict[int, RankView], job: wire.Job) -> None:
+    def join(self, views: dict[int, ObservedRank], job: wire.Job) -> None:
         """Puts stacks to the ranks in `views`, and adds those of which there is nothing else.
 
         A stack that is older than what its rank has issued since tells nothing any more.
@@ -42,14 +43,14 @@ class Stacks:
         for rank, seen in (pyspy.frame_of(Path(), self.last).ranks if self.last else {}).items():
             view = views.get(rank)
             if view is None:
-                views[rank] = _alone(seen, job)
+                views[rank] = _alone(as_rank(ObservedRank, seen), job)
                 alone.append(rank)
-                if views[rank].posture == "unheard":
+                if views[rank].state == "unheard":
                     inside.append(rank)
-            elif seen.stacks_ns and seen.stacks_ns + _SKEW_NS < view.heard_ns:
+            elif seen.stacks_taken_ns and seen.stacks_taken_ns + _SKEW_NS < view.heard_ns:
                 stale.append(rank)
             else:
-                views[rank] = _joined(view, seen)
+                views[rank] = _joined(view, as_rank(ObservedRank, seen))
         if stale:
             self.notes.append(f"stacks of {folded(stale)} are older than their last ops: left out")
         if alone:
@@ -59,23 +60,23 @@ class Stacks:
             self.notes.append(text)
 
 
-def _alone(seen: RankView, job: wire.Job) -> RankView:
+def _alone(seen: ObservedRank, job: wire.Job) -> ObservedRank:
     """A rank of which there is only a stack. Who waits may wait in anything: unheard."""
     stand = stand_of(seen)
     waits = stand is not None and (stand.doing == "inside" or stand.place.kind in WAITS)
     plain = replace(seen, identity=structs.replace(seen.identity, job=job))
-    return plain.judged("unheard" if waits else "moving", seen.heard_ns, None)
+    return as_rank(ObservedRank, plain, "unheard" if waits else "moving", seen.heard_ns, None)
 
 
-def _joined(view: RankView, seen: RankView) -> RankView:
-    look = view.look or wire.Look(view.key, view.heard_ns)
+def _joined(view: ObservedRank, seen: ObservedRank) -> ObservedRank:
+    look = view.snapshot or wire.Snapshot(view.key, view.heard_ns)
     ident = seen.identity.main_ident
     return replace(
         view,
         host=view.host or seen.host,
         identity=structs.replace(view.identity, main_ident=ident),
-        look=structs.replace(look, dumps=(wire.Dump(view.identity.pid, seen.threads),)),
-        stacks_ns=max(seen.stacks_ns, view.heard_ns),
+        snapshot=structs.replace(look, dumps=(wire.StackDump(view.identity.pid, seen.threads),)),
+        stacks_taken_ns=max(seen.stacks_taken_ns, view.heard_ns),
     )
 
 

@@ -116,7 +116,7 @@ class _Group:
         self._settled: deque[tuple[int, int]] = deque(maxlen=256)
         """Where it was noticed: larger blocks with the same ops are no news."""
 
-    def take(self, rank: int, told: wire.Blocks, most: int) -> list[tuple[int, int, _Block]]:
+    def take(self, rank: int, told: wire.BlockSums, most: int) -> list[tuple[int, int, _Block]]:
         """Gives blocks that are worth a notice: first op, size, block.
 
         Args:
@@ -190,7 +190,7 @@ class Ledgers:
         first = itertools.islice(dict.fromkeys(jobs), MOST_JOBS)
         self._jobs = {key: self._jobs.get(key) or Ledger(self._ids) for key in first}
 
-    def take(self, record: RankRecord, told: Iterable[wire.Blocks], now_ns: int) -> None:
+    def take(self, record: RankRecord, told: Iterable[wire.BlockSums], now_ns: int) -> None:
         """What one rank said."""
         rank = record.identity.rank
         if rank < 0:
@@ -226,7 +226,11 @@ class Ledger:
         self._open: list[tuple[_Group, _Noticed]] = []
 
     def take(
-        self, rank: int, groups: Mapping[int, wire.Group], told: Iterable[wire.Blocks], now_ns: int
+        self,
+        rank: int,
+        groups: Mapping[int, wire.Group],
+        told: Iterable[wire.BlockSums],
+        now_ns: int,
     ) -> None:
         """What one rank said. What makes no sense is left out."""
         for one in told:

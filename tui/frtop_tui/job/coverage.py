@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from frtop_probe.ring.fold import fold
 from frtop_probe.ring.layout import State
-from frtop_tui.job.model import Coverage, Posture, RankView
+from frtop_tui.job.model import Coverage, ObservedRank, RankState
 from frtop_tui.job.naming import folded
 
 
@@ -15,14 +15,14 @@ class Census:
     """How the ranks are seen, counted as they change: not each of them in every frame."""
 
     def __init__(self) -> None:
-        self.postures: Counter[Posture] = Counter()
+        self.postures: Counter[RankState] = Counter()
         self.unheard: set[int] = set()
         self._off: set[int] = set()
         self._hook: set[int] = set()
         self._ops_lost: dict[int, int] = {}
         self._sides_lost: dict[int, int] = {}
 
-    def put(self, old: RankView | None, new: RankView | None) -> None:
+    def put(self, old: ObservedRank | None, new: ObservedRank | None) -> None:
         """Takes `new` in the place of `old`, the last view of the same rank."""
         if old is not None and new is not None and _told(old) == _told(new):
             return
@@ -32,7 +32,7 @@ class Census:
             self._enter(new)
 
     def coverage(
-        self, ranks: Mapping[int, RankView], world_size: int, lost_updates: int, nameless: int
+        self, ranks: Mapping[int, ObservedRank], world_size: int, lost_updates: int, nameless: int
     ) -> Coverage:
         """Of the counted `ranks`; `nameless` are processes that have not said their rank."""
         expected = world_size or len(ranks)
@@ -73,18 +73,18 @@ class Census:
             notes.append(f"{count} signatures or call sites lost on {folded(sides)}")
         return notes
 
-    def _leave(self, view: RankView) -> None:
+    def _leave(self, view: ObservedRank) -> None:
         rank = view.rank
-        self.postures[view.posture] -= 1
+        self.postures[view.state] -= 1
         for ranks in (self.unheard, self._off, self._hook):
             ranks.discard(rank)
         self._ops_lost.pop(rank, None)
         self._sides_lost.pop(rank, None)
 
-    def _enter(self, view: RankView) -> None:
-        rank, cells = view.rank, view.present
-        self.postures[view.posture] += 1
-        if view.posture == "unheard":
+    def _enter(self, view: ObservedRank) -> None:
+        rank, cells = view.rank, view.status
+        self.postures[view.state] += 1
+        if view.state == "unheard":
             self.unheard.add(rank)
         if cells is None:
             return
@@ -98,12 +98,12 @@ class Census:
             self._sides_lost[rank] = cells.side_lost
 
 
-def _told(view: RankView) -> tuple[object, ...]:
+def _told(view: ObservedRank) -> tuple[object, ...]:
     """All of a view that is counted."""
-    cells = view.present
+    cells = view.status
     if cells is None:
-        return (view.posture,)
-    return (view.posture, cells.state, cells.hook_errors, cells.pending_lost, cells.side_lost)
+        return (view.state,)
+    return (view.state, cells.state, cells.hook_errors, cells.pending_lost, cells.side_lost)
 
 
 def unheard_text(coverage: Coverage) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import folded, shortened
 
 OWN: Final = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"})
@@ -29,7 +29,7 @@ class Environment:
     different: Mapping[str, Mapping[str, str]]
 
 
-def environment(views: Iterable[RankView]) -> Environment:
+def environment(views: Iterable[Rank]) -> Environment:
     """Compares all ranks; `torch` and `python` stand among the settings."""
     values: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     ranks: list[int] = []
@@ -61,7 +61,7 @@ def differing(found: Environment) -> list[str]:
     ]
 
 
-def _named(view: RankView) -> dict[str, str]:
+def _named(view: Rank) -> dict[str, str]:
     who = view.identity
     versions = {"torch": who.torch, "python": who.python}
     return {name: value for name, value in versions.items() if value} | dict(who.settings)

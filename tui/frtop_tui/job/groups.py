@@ -9,7 +9,7 @@ from itertools import chain
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import unfold
-from frtop_tui.job.model import GroupKey, GroupView, RankView
+from frtop_tui.job.model import GroupKey, GroupView, Rank
 
 Identifier = tuple[str, str, int]
 """Name, folded members, epoch: cheaper to hash ten thousand times than a `GroupKey`."""
@@ -28,7 +28,7 @@ def members_of(ranks: str) -> tuple[int, ...]:
         return ()
 
 
-def group_views(ranks: Iterable[RankView]) -> tuple[GroupView, ...]:
+def group_views(ranks: Iterable[Rank]) -> tuple[GroupView, ...]:
     """One view per group that any of `ranks` knows, the largest and oldest first."""
     groups = Groups()
     for view in ranks:
@@ -45,7 +45,7 @@ class Groups:
         self._places: dict[Identifier, int] = {}
         self._views: list[GroupView] = []
 
-    def put(self, old: RankView | None, new: RankView | None) -> None:
+    def put(self, old: Rank | None, new: Rank | None) -> None:
         """Takes `new` in the place of `old`, the last view of the same rank."""
         same = old is not None and new is not None and old.groups is new.groups
         if old is not None and not same:
@@ -53,7 +53,10 @@ class Groups:
             for key in set(map(identifier, old.groups.values())) - here:
                 self._drop(key, old.rank)
         if new is None or (
-            old is not None and same and old.fronts is new.fronts and old.clock_ns == new.clock_ns
+            old is not None
+            and same
+            and old.group_progress is new.group_progress
+            and old.clock_ns == new.clock_ns
         ):
             return
         for number, group in new.groups.items():
@@ -61,7 +64,7 @@ class Groups:
             gathered = self._gathered.get(key)
             if gathered is None:
                 gathered = self._gathered[key] = _Gathered()
-            if gathered.put(new.rank, group, new.fronts.get(number), new.clock_ns):
+            if gathered.put(new.rank, group, new.group_progress.get(number), new.clock_ns):
                 self._changed.add(key)
 
     def views(self) -> tuple[GroupView, ...]:
@@ -103,7 +106,9 @@ class _Gathered:
         self._key: GroupKey | None = None
         self._issued_ns: int | None = 0
 
-    def put(self, rank: int, group: wire.Group, front: wire.Front | None, clock_ns: int) -> bool:
+    def put(
+        self, rank: int, group: wire.Group, front: wire.GroupProgress | None, clock_ns: int
+    ) -> bool:
         """Whether that changes anything."""
         part: tuple[int, int, wire.Op | None] = (0, 0, None)
         if front is not None:

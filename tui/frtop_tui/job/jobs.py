@@ -53,7 +53,7 @@ class JobRanks:
 
     @property
     def lives(self) -> bool:
-        return any(record.ending is None for record in self.records)
+        return any(record.exit_info is None for record in self.records)
 
     @property
     def started_ns(self) -> int:
@@ -73,7 +73,9 @@ class JobRanks:
         """Since its first rank began, until now or until its last one ended."""
         if self.lives:
             return self.age_s(now_ns)
-        ended = [r.ending.at_ns + r.clock.offset for r in self.records if r.ending is not None]
+        ended = [
+            r.exit_info.at_ns + r.clock.offset for r in self.records if r.exit_info is not None
+        ]
         return self.age_s(min(now_ns, max(ended)))
 
 
@@ -120,7 +122,7 @@ def _may_be_one(job: Sequence[RankRecord], early: Sequence[RankRecord]) -> bool:
 
     `localhost` is another place on every host.
     """
-    if all(record.ending is not None for record in job):
+    if all(record.exit_info is not None for record in job):
         return False
     if early[0].identity.job.master_addr not in _LOOPBACK:
         return True

@@ -8,13 +8,15 @@ turns them into ages at the frame's `now_ns`, which is the operator's monotonic 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from operator import attrgetter
+from typing import Final, Literal, TypeVar
+
+from msgspec import Struct, field
 
 from frtop_probe import wire
 from frtop_tui.job.parting import Parting
 
-Posture = Literal[
+RankState = Literal[
     "moving",  # its numbers advance, or nothing says otherwise
     "blocked",  # waits in an op
     "late",  # others wait for it, or all are kept outside of any op
@@ -41,15 +43,10 @@ Health = Literal[
     "ended",
 ]
 
-VerdictKind = Literal["dead", "mismatch", "cycle", "not_entered", "stuck", "slow", "undecided"]
-Confidence = Literal["suspect", "confirmed"]
-Progress = Literal["none", "active", "unknown"]
-Layer = Literal["software", "data", "device", "network", "unknown"]
 HostState = Literal["connecting", "heard", "silent", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupKey:
+class GroupKey(Struct, frozen=True):
     """A group across ranks: its number or name alone repeats with other members."""
 
     name: str
@@ -57,63 +54,38 @@ class GroupKey:
     epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RankView:
-    """One rank. `clock_ns` added to its host's times gives the operator's clock."""
+class Rank(Struct, frozen=True):
+    """What is known of one rank. `clock_ns` added to its host's times gives the operator's clock.
+
+    Never itself: a rank is `ObservedRank` before the diagnosis and `JudgedRank` after it.
+    """
 
     rank: int
     host: str
     key: int
     identity: wire.Identity
-    posture: Posture
-    posture_since_ns: int  # operator's clock
+    state: RankState
+    state_since_ns: int  # operator's clock
     heard_ns: int  # operator's clock: last time its agent spoke of it
     clock_ns: int
-    present: wire.Present | None = None
+    status: wire.RankStatus | None = None
     groups: Mapping[int, wire.Group] = field(default_factory=dict)
-    fronts: Mapping[int, wire.Front] = field(default_factory=dict)
+    group_progress: Mapping[int, wire.GroupProgress] = field(default_factory=dict)
     pending: tuple[wire.Op, ...] = ()
     pending_more: int = 0
-    blocked_on: wire.Op | None = None  # told beforehand where there is only a dump
+    blocked_on: wire.Op | None = None  # observed only in dumps, which tell nothing else
     process: wire.Process | None = None
-    raised: wire.Raised | None = None
-    ending: wire.Ending | None = None
-    look: wire.Look | None = None
-    prior_look: wire.Look | None = None  # an earlier one, at least 2 s before, to compare
+    exception: wire.UncaughtException | None = None
+    exit_info: wire.ExitInfo | None = None
+    snapshot: wire.Snapshot | None = None
+    prior_snapshot: wire.Snapshot | None = None  # at least 2 s older, to compare
     notes: tuple[str, ...] = ()
-    stacks_ns: int = 0  # host's clock: when the stacks in `look` were taken
-    tensors: wire.TensorsAnswer | None = None  # the last answer of the rank itself
+    stacks_taken_ns: int = 0  # host's clock: when the stacks in `snapshot` were taken
+    tensors: wire.TensorsResponse | None = None  # the last response of the rank itself
 
     def age_s(self, host_ns: int, now_ns: int) -> float:
         """Seconds between a time of this rank's host and the operator's `now_ns`."""
         return max(0.0, (now_ns - self.clock_ns - host_ns) / 1e9)
-
-    def judged(self, posture: Posture, since_ns: int, blocked_on: wire.Op | None) -> RankView:
-        """The same rank in the light of the others; written out, as `replace` is slow."""
-        return RankView(
-            self.rank,
-            self.host,
-            self.key,
-            self.identity,
-            posture,
-            since_ns,
-            self.heard_ns,
-            self.clock_ns,
-            self.present,
-            self.groups,
-            self.fronts,
-            self.pending,
-            self.pending_more,
-            blocked_on,
-            self.process,
-            self.raised,
-            self.ending,
-            self.look,
-            self.prior_look,
-            self.notes,
-            self.stacks_ns,
-            self.tensors,
-        )
 
     @property
     def dumped(self) -> bool:
@@ -123,29 +95,53 @@ class RankView:
     @property
     def main_stack(self) -> wire.ThreadStack | None:
         """Main thread of the last dump, if there is one."""
-        return self._main_in(self.look)
+        return self._main_in(self.snapshot)
 
     @property
     def prior_stack(self) -> wire.ThreadStack | None:
         """Main thread in the look before."""
-        return self._main_in(self.prior_look)
+        return self._main_in(self.prior_snapshot)
 
     @property
     def threads(self) -> tuple[wire.ThreadStack, ...]:
         """The rank's own threads in the last dump; empty if there is none."""
-        return self._threads_in(self.look)
+        return self._threads_in(self.snapshot)
 
-    def _threads_in(self, look: wire.Look | None) -> tuple[wire.ThreadStack, ...]:
+    def _threads_in(self, look: wire.Snapshot | None) -> tuple[wire.ThreadStack, ...]:
         dumps = look.dumps if look is not None else ()
         return next((d.threads for d in dumps if d.pid == self.identity.pid), ())
 
-    def _main_in(self, look: wire.Look | None) -> wire.ThreadStack | None:
+    def _main_in(self, look: wire.Snapshot | None) -> wire.ThreadStack | None:
         threads, main = self._threads_in(look), self.identity.main_ident
         return next((t for t in threads if t.ident == main), threads[0]) if threads else None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupView:
+class ObservedRank(Rank, frozen=True):
+    """A rank as its evidence tells it, without the other ranks: what the diagnosis reads."""
+
+
+_RANK: Final = attrgetter(*Rank.__struct_fields__)
+_STATE: Final = Rank.__struct_fields__.index("state")
+_BLOCKED: Final = Rank.__struct_fields__.index("blocked_on")
+OneRank = TypeVar("OneRank", bound=Rank)
+
+
+def as_rank(
+    kind: type[OneRank],
+    rank: Rank,
+    state: RankState | None = None,
+    since_ns: int = 0,
+    blocked_on: wire.Op | None = None,
+) -> OneRank:
+    """`rank` as one of `kind`, and in another state if one is given."""
+    fields = list(_RANK(rank))
+    if state is not None:
+        fields[_STATE : _STATE + 2] = state, since_ns
+        fields[_BLOCKED] = blocked_on
+    return kind(*fields)
+
+
+class GroupView(Struct, frozen=True):
     """A group across its ranks. `number` is the furthest collective anybody issued."""
 
     key: GroupKey
@@ -159,28 +155,12 @@ class GroupView:
     exact: bool = True
     issued_ns: int = 0  # operator's clock: the last op issued by anybody, 0 for none
 
-    def judged(self, late: tuple[int, ...], waiting: tuple[int, ...]) -> GroupView:
-        """The same group in the light of the others; written out, as `replace` is slow."""
-        return GroupView(
-            self.key,
-            self.description,
-            self.backend,
-            self.members,
-            self.number,
-            self.last,
-            late,
-            waiting,
-            self.exact,
-            self.issued_ns,
-        )
-
     def idle_s(self, now_ns: int) -> float:
         """Seconds since the last op issued by anybody; 0.0 while there is none."""
         return max(0.0, (now_ns - self.issued_ns) / 1e9) if self.issued_ns else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class HostView:
+class HostView(Struct, frozen=True):
     """One address the operator named. `problem` is a sentence with the next step."""
 
     name: str
@@ -196,8 +176,7 @@ class HostView:
     address: str = ""  # where its agent is, "" when not known yet
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
+class Writing(Struct, frozen=True):
     """A file that the operator asked for, or that writes itself: how far it has come.
 
     `done` of `total` are ranks for a capture, bytes for tensors. `automatic` says that
@@ -215,8 +194,7 @@ class Writing:
     at_ns: int = 0  # operator's clock: since when it has been in this state
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """Where a frame comes from that is not live. `wall_ns` is when it was recorded."""
 
     kind: str  # "capture", "black box"
@@ -228,48 +206,7 @@ class Recorded:
     filled: bool = False  # dumps or stacks beside it told more than it says itself
 
 
-@dataclass(frozen=True, slots=True)
-class Why:
-    """Cause of a rank's absence. `cause` is a stable word, `text` the sentence."""
-
-    cause: str  # dataloader, file_io, gil, stopped, sleeping, lock, computing, compiling,
-    # exited, exception, signal, oom, interrupted, idle, other_group, out_of_loop,
-    # never_joined, unknown, ...
-    layer: Layer
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class OpName:
-    """The op a verdict is about; `number` None when it cannot be compared."""
-
-    kind: str
-    number: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Who is waited for, why, and whether it is hung. Blames as few as can be justified."""
-
-    kind: VerdictKind
-    confidence: Confidence
-    progress: Progress
-    culprits: tuple[int, ...]
-    headline: str  # one line: who and what
-    why: Why
-    next: str  # what to do, fitting the cause
-    victims: str = ""  # folded
-    parties: tuple[tuple[int, ...], ...] = ()
-    group: GroupKey | None = None
-    op: OpName | None = None
-    since_ns: int = 0  # operator's clock: since when it has been so
-    left_s: float | None = None  # until the op's own timeout
-    evidence: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()  # what could not be seen
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """How much of the job was seen; partial is never shown as complete."""
 
     expected: int = 0
@@ -283,8 +220,7 @@ class Coverage:
         return self.heard >= self.expected > 0 and not self.lost_updates
 
 
-@dataclass(frozen=True, slots=True)
-class JobPulse:
+class JobPulse(Struct, frozen=True):
     """When a job began and when anything last moved in it: seen without judging it.
 
     `quiet_s` and `waits_s` are None where nobody living is heard, or nothing is known.
@@ -296,13 +232,8 @@ class JobPulse:
     waits_s: float | None = None  # how long the oldest op that anybody waits in is pending
 
 
-_SINCE_THE_END: Final = frozenset({"dead", "ended", "unheard"})
-"""Healths of which the age is that of the end itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One moment of one job."""
+class Moment(Struct, frozen=True):
+    """One moment of one job: never itself, an `ObservedFrame` or a judged `Frame`."""
 
     now_ns: int
     wall_ns: int
@@ -312,28 +243,19 @@ class Frame:
     other_jobs: tuple[wire.Job, ...] = ()
     up_s: float = 0.0
     hosts: tuple[HostView, ...] = ()
-    ranks: Mapping[int, RankView] = field(default_factory=dict)
+    ranks: Mapping[int, Rank] = field(default_factory=dict)
     groups: tuple[GroupView, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
     coverage: Coverage = Coverage()
     problem: str = ""  # what keeps us from seeing anything, with the next step
-    # Worth knowing, nothing to act on: a death nobody waits for; who waits when "waiting".
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # worth knowing, nothing to act on
     running_jobs: tuple[wire.Job, ...] = ()  # those of `other_jobs` that live
-    writings: tuple[Writing, ...] = ()  # the last of each kind
     recorded: Recorded | None = None  # None: live
     read_only: str = ""  # why nothing may be asked of the ranks, "" if it may
     pulses: tuple[JobPulse, ...] = ()  # of `job` and `other_jobs`
     partings: tuple[Parting, ...] = ()  # hints that ops differ, of the last seconds
 
-    @property
-    def until_ns(self) -> int:
-        """Up to when what is said has lasted: now, for a wait not beyond its ranks' end."""
-        if self.health in _SINCE_THE_END or not self.ranks:
-            return self.now_ns
-        ends = 0
-        for view in self.ranks.values():
-            if view.posture not in ("dead", "done"):
-                return self.now_ns
-            ends = max(ends, view.posture_since_ns)
-        return min(self.now_ns, ends)
+
+class ObservedFrame(Moment, frozen=True):
+    """What the evidence tells of one moment: what the diagnosis reads."""
+
+    ranks: Mapping[int, ObservedRank] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.job.jobs import JobRanks
-from frtop_tui.job.model import Frame, JobPulse
+from frtop_tui.job.model import JobPulse, Moment
 from frtop_tui.job.naming import duration, job_call, job_key, job_place, listed, typed
 from frtop_tui.job.record import RankRecord
 
@@ -27,7 +27,7 @@ def pulse_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobPulse:
     """
     if judged:
         return JobPulse(one.job, one.age_s(now_ns))
-    heard = [r for r in one.records if r.ending is None and not r.clock.silent]
+    heard = [r for r in one.records if r.exit_info is None and not r.clock.silent]
     moved = max(map(_moved_ns, heard), default=0)
     waits = [since for record in heard if (since := _waits_ns(record))]
     return JobPulse(
@@ -60,9 +60,9 @@ class Pulses:
 
 def _moved_ns(record: RankRecord) -> int:
     """On our clock; 0 when it has not issued anything yet."""
-    times = [front.issued_ns for front in record.fronts.values()]
+    times = [front.issued_ns for front in record.group_progress.values()]
     times += [op.issued_ns for op in record.pending]
-    times += [record.present.step_ns] if record.present is not None else []
+    times += [record.status.step_ns] if record.status is not None else []
     last = max(times, default=0)
     return last + record.clock.offset if last else 0
 
@@ -82,18 +82,18 @@ def pulse_words(pulse: JobPulse | None) -> str:
     return f"last op {duration(pulse.quiet_s)} ago"
 
 
-def pulse_in(frame: Frame, job: wire.Job) -> JobPulse | None:
+def pulse_in(frame: Moment, job: wire.Job) -> JobPulse | None:
     """The pulse of one of the frame's jobs."""
     key = job_key(job)
     return next((pulse for pulse in frame.pulses if job_key(pulse.job) == key), None)
 
 
-def known_jobs(frame: Frame) -> tuple[wire.Job, ...]:
+def known_jobs(frame: Moment) -> tuple[wire.Job, ...]:
     """The one that is shown and all others."""
     return (*([frame.job] if frame.job is not None else []), *frame.other_jobs)
 
 
-def others_count(frame: Frame) -> str:
+def others_count(frame: Moment) -> str:
     """`2 live, 9 ended`: how many there are beside the one shown, "" for none."""
     live, rest = len(frame.running_jobs), len(frame.other_jobs) - len(frame.running_jobs)
     # Of jobs that left only boxes or dumps nobody knows whether they have ended.
@@ -103,7 +103,7 @@ def others_count(frame: Frame) -> str:
     return ", ".join(words)
 
 
-def others_line(frame: Frame) -> str:
+def others_line(frame: Moment) -> str:
     """The jobs beside the one shown, for a panel: how many, and how the living fare."""
     count = others_count(frame)
     if not count:
@@ -125,7 +125,7 @@ def others_line(frame: Frame) -> str:
     return f"{count}; J shows {them}{call}"
 
 
-def others_text(frame: Frame) -> str:
+def others_text(frame: Moment) -> str:
     """The same where there are no keys: which ones live, and the word that shows each."""
     count = others_count(frame)
     if not count:
@@ -142,5 +142,5 @@ def _waited(pulse: JobPulse) -> float:
     return pulse.waits_s or 0.0
 
 
-def _call(frame: Frame, job: wire.Job) -> str:
+def _call(frame: Moment, job: wire.Job) -> str:
     return job_call(job, known_jobs(frame))

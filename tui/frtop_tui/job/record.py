@@ -10,7 +10,7 @@ import msgspec
 from frtop_probe import wire
 from frtop_probe.ring.layout import State
 from frtop_tui.job.clock import HostClock
-from frtop_tui.job.model import Posture, RankView
+from frtop_tui.job.model import ObservedRank, RankState
 
 SILENT_AFTER_NS = 1_500_000_000
 """A beat comes four times a second: six missed ones are no scheduling hiccup."""
@@ -23,29 +23,29 @@ _TOO_CLOSE_NS = 400_000_000
 
 @dataclass(slots=True, eq=False)
 class RankRecord:
-    """Mutable counterpart of a `RankView`; `view` hands out the same one until it changes."""
+    """Mutable counterpart of a `ObservedRank`; `view` hands out the same one until it changes."""
 
     host: str
     clock: HostClock
     key: int
     identity: wire.Identity
     heard_ns: int = 0
-    present: wire.Present | None = None
+    status: wire.RankStatus | None = None
     groups: dict[int, wire.Group] = field(default_factory=dict)
-    fronts: dict[int, wire.Front] = field(default_factory=dict)
+    group_progress: dict[int, wire.GroupProgress] = field(default_factory=dict)
     pending: tuple[wire.Op, ...] = ()
     pending_more: int = 0
     process: wire.Process | None = None
-    raised: wire.Raised | None = None
-    ending: wire.Ending | None = None
+    exception: wire.UncaughtException | None = None
+    exit_info: wire.ExitInfo | None = None
     notes: tuple[str, ...] = ()
-    look: wire.Look | None = None
-    prior_look: wire.Look | None = None
-    stacks_ns: int = 0
-    tensors: wire.TensorsAnswer | None = None
-    _looks: deque[wire.Look] = field(default_factory=lambda: deque(maxlen=LOOKS_KEPT))
-    _view: RankView | None = None
-    _posture_was: Posture | None = None
+    snapshot: wire.Snapshot | None = None
+    prior_snapshot: wire.Snapshot | None = None
+    stacks_taken_ns: int = 0
+    tensors: wire.TensorsResponse | None = None
+    _looks: deque[wire.Snapshot] = field(default_factory=lambda: deque(maxlen=LOOKS_KEPT))
+    _view: ObservedRank | None = None
+    _posture_was: RankState | None = None
     _posture_since: int = 0
 
     def take(self, update: wire.RankUpdate, now_ns: int) -> None:
@@ -54,81 +54,84 @@ class RankRecord:
         self.heard_ns = now_ns
         if update.identity is not None:
             self.identity = update.identity
-        if update.present is not None:
-            self.present = update.present
+        if update.status is not None:
+            self.status = update.status
         if update.groups:
             self.groups = {**self.groups, **{group.id: group for group in update.groups}}
-        if update.fronts:
-            self.fronts = {**self.fronts, **{front.group: front for front in update.fronts}}
+        if update.group_progress:
+            self.group_progress = {
+                **self.group_progress,
+                **{front.group: front for front in update.group_progress},
+            }
         if update.pending is not None:
             self.pending = update.pending
             self.pending_more = update.pending_more
         self.process = update.process or self.process
-        self.raised = update.raised or self.raised
-        self.ending = update.ending or self.ending
+        self.exception = update.exception or self.exception
+        self.exit_info = update.exit_info or self.exit_info
         self.notes = update.notes or self.notes
 
     def keep_looks_of(self, other: RankRecord) -> None:
         """A full state replaces everything but what was asked for beside it."""
         self.tensors = other.tensors
-        self.look, self.prior_look = other.look, other.prior_look
-        self.stacks_ns, self._looks = other.stacks_ns, other._looks
+        self.snapshot, self.prior_snapshot = other.snapshot, other.prior_snapshot
+        self.stacks_taken_ns, self._looks = other.stacks_taken_ns, other._looks
 
-    def take_tensors(self, answer: wire.TensorsAnswer) -> None:
+    def take_tensors(self, answer: wire.TensorsResponse) -> None:
         """What the rank itself answered, or why it did not."""
         self._view = None
         self.tensors = answer
 
-    def take_look(self, look: wire.Look) -> None:
+    def take_look(self, look: wire.Snapshot) -> None:
         """The newest look, with the last stacks there are, and an older one to compare."""
         self._view = None
-        if look.present is not None and self.present is not None:
-            newer = look.present.beat_ns >= self.present.beat_ns
-            self.present = look.present if newer else self.present
+        if look.status is not None and self.status is not None:
+            newer = look.status.beat_ns >= self.status.beat_ns
+            self.status = look.status if newer else self.status
         if any(dump.threads for dump in look.dumps):
-            self.stacks_ns = look.at_ns
+            self.stacks_taken_ns = look.at_ns
         past = self._looks
         if len(past) > 1 and past[-1].at_ns - past[-2].at_ns < _TOO_CLOSE_NS:
             if look.dumps or not past[-1].dumps:
                 past[-1] = look
         else:
             past.append(look)
-        self.look = _with_stacks(look, self.look, self.identity.pid)
+        self.snapshot = _with_stacks(look, self.snapshot, self.identity.pid)
         old = [past for past in self._looks if look.at_ns - past.at_ns >= LOOKS_APART_NS]
         with_stacks = [past for past in old if past.dumps]
         comparable = with_stacks or old
-        self.prior_look = comparable[-1] if comparable else None
+        self.prior_snapshot = comparable[-1] if comparable else None
 
-    def view(self, now_ns: int) -> RankView:
+    def view(self, now_ns: int) -> ObservedRank:
         posture, natural_ns = self._posture()
         last = self._view
-        if last is not None and last.posture == posture and last.clock_ns == self.clock.offset:
+        if last is not None and last.state == posture and last.clock_ns == self.clock.offset:
             return last
         since = natural_ns or now_ns
         if natural_ns == 0 and self._posture_was == posture:
             since = self._posture_since
         self._posture_was, self._posture_since = posture, since
-        self._view = RankView(
+        self._view = ObservedRank(
             rank=self.identity.rank,
             host=self.host,
             key=self.key,
             identity=self.identity,
-            posture=posture,
-            posture_since_ns=since,
+            state=posture,
+            state_since_ns=since,
             heard_ns=self.heard_ns,
             clock_ns=self.clock.offset,
-            present=self.present,
+            status=self.status,
             groups=self.groups,
-            fronts=self.fronts,
+            group_progress=self.group_progress,
             pending=self.pending,
             pending_more=self.pending_more,
             process=self._process_now(),
-            raised=self.raised,
-            ending=self.ending,
-            look=self.look,
-            prior_look=self.prior_look,
+            exception=self.exception,
+            exit_info=self.exit_info,
+            snapshot=self.snapshot,
+            prior_snapshot=self.prior_snapshot,
             notes=self.notes,
-            stacks_ns=self.stacks_ns,
+            stacks_taken_ns=self.stacks_taken_ns,
             tensors=self.tensors,
         )
         return self._view
@@ -136,29 +139,29 @@ class RankRecord:
     def changes_ns(self) -> int:
         """The host's time at which the view changes if nothing more is heard, 0 for never."""
         last_ns, moments = self.clock.last_ns, []
-        if self.present is not None and self.present.beat_ns:
-            moments.append(self.present.beat_ns + SILENT_AFTER_NS + 1)
-        if self.look is not None:
-            moments.append(self.look.at_ns + FRESH_NS)
+        if self.status is not None and self.status.beat_ns:
+            moments.append(self.status.beat_ns + SILENT_AFTER_NS + 1)
+        if self.snapshot is not None:
+            moments.append(self.snapshot.at_ns + FRESH_NS)
         return min((moment for moment in moments if moment > last_ns), default=0)
 
-    def _posture(self) -> tuple[Posture, int]:
+    def _posture(self) -> tuple[RankState, int]:
         """What can be said without the others, and since when (0: since it was noticed)."""
         clock = self.clock
-        if self.ending is not None:
+        if self.exit_info is not None:
             return (
-                "done" if ended_cleanly(self.ending, self.raised) else "dead",
-                self.ending.at_ns + clock.offset,
+                "done" if ended_cleanly(self.exit_info, self.exception) else "dead",
+                self.exit_info.at_ns + clock.offset,
             )
-        if self.raised is not None and self.raised.main:
+        if self.exception is not None and self.exception.main:
             # The program is over, if not its process: that may take a while to go.
-            return "dead", self.raised.at_ns + clock.offset
+            return "dead", self.exception.at_ns + clock.offset
         if clock.silent:
             return "unheard", clock.heard_ns
         process = self._process_now()
         if process is not None and process.state in ("T", "t"):
             return "stopped", self._beat_since()
-        present = self.present
+        present = self.status
         # The agent's own clock at its last update, not ours: a late update is no silence.
         if (
             present is not None
@@ -175,19 +178,19 @@ class RankRecord:
         The agent tells only changes to what it told before: what a look saw in between
         must not stay for ever.
         """
-        look = self.look
+        look = self.snapshot
         if look is not None and self.clock.last_ns - look.at_ns < FRESH_NS:
             own = next((p for p in look.processes if p.pid == self.identity.pid), None)
             return own or self.process
         return self.process
 
     def _beat_since(self) -> int:
-        if self.present is None or not self.present.beat_ns:
+        if self.status is None or not self.status.beat_ns:
             return 0
-        return self.present.beat_ns + self.clock.offset
+        return self.status.beat_ns + self.clock.offset
 
 
-def ended_cleanly(ending: wire.Ending, raised: wire.Raised | None) -> bool:
+def ended_cleanly(ending: wire.ExitInfo, raised: wire.UncaughtException | None) -> bool:
     """Exit status 0, or unknown but seen to end in an orderly way without an exception."""
     if ending.signal or ending.exit_code:
         return False
@@ -196,7 +199,7 @@ def ended_cleanly(ending: wire.Ending, raised: wire.Raised | None) -> bool:
     return ending.clean and not (raised is not None and raised.main)
 
 
-def _with_stacks(look: wire.Look, last: wire.Look | None, own_pid: int) -> wire.Look:
+def _with_stacks(look: wire.Snapshot, last: wire.Snapshot | None, own_pid: int) -> wire.Snapshot:
     """`look`, with the last stacks of each of its processes for which it has none."""
     dumps = {dump.pid: dump for dump in look.dumps}
     if last is not None:

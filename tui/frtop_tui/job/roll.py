@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from frtop_tui.job.coverage import Census
 from frtop_tui.job.groups import Groups
 from frtop_tui.job.jobs import JobRanks, started
-from frtop_tui.job.model import Health, RankView
+from frtop_tui.job.model import Health, ObservedRank
 from frtop_tui.job.record import RankRecord
 
 
@@ -20,7 +20,7 @@ class Roll:
     """One job's ranks as of the last turn. `views` is replaced, never changed."""
 
     def __init__(self) -> None:
-        self.views: dict[int, RankView] = {}
+        self.views: dict[int, ObservedRank] = {}
         self.groups = Groups()
         self.census = Census()
         self._records: list[RankRecord] = []
@@ -46,7 +46,7 @@ class Roll:
             seniors = dict(sorted(seniors.items()))
             gone = self.views.keys() - seniors.keys()
             self._records, self._seniors = one.records, seniors
-        changed: dict[int, RankView] = {}
+        changed: dict[int, ObservedRank] = {}
         for rank, record in seniors.items():
             view, known = record.view(now_ns), self.views.get(rank)
             if view is not known:
@@ -76,19 +76,19 @@ class Roll:
     def since_ns(self) -> int:
         """Since when nobody has changed its posture."""
         if self._since_ns is None:
-            self._since_ns = max(view.posture_since_ns for view in self.views.values())
+            self._since_ns = max(view.state_since_ns for view in self.views.values())
         return self._since_ns
 
-    def _put(self, old: RankView | None, new: RankView | None) -> None:
+    def _put(self, old: ObservedRank | None, new: ObservedRank | None) -> None:
         self.groups.put(old, new)
         self.census.put(old, new)
-        before, since_ns = self._since_ns, new.posture_since_ns if new is not None else 0
+        before, since_ns = self._since_ns, new.state_since_ns if new is not None else 0
         if before is not None and since_ns >= before:
             self._since_ns = since_ns
-        elif old is not None and old.posture_since_ns == before:
+        elif old is not None and old.state_since_ns == before:
             self._since_ns = None  # the last one: who is it now?
 
 
 def _seniority(record: RankRecord) -> tuple[bool, int]:
     """Two processes that claim one rank: the living one is shown, else the newer."""
-    return (record.ending is None, started(record))
+    return (record.exit_info is None, started(record))

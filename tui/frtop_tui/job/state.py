@@ -6,16 +6,16 @@ Pure: `now_ns` is the operator's monotonic clock and always an argument.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.job.blocks import Ledgers
 from frtop_tui.job.host import HostRecord
 from frtop_tui.job.jobs import JobRanks, Picker, by_job, newest_first, nothing_to_show
-from frtop_tui.job.model import Frame, HostState, HostView
+from frtop_tui.job.model import HostState, HostView, ObservedFrame
 from frtop_tui.job.naming import JobKey, job_key, listed
 from frtop_tui.job.pulse import Pulses
 from frtop_tui.job.record import RankRecord
@@ -105,16 +105,16 @@ class JobState:
             known.view = replace(known.view, notes=update.notes)
         return True
 
-    def apply_look(self, host: str, answer: wire.LookAnswer, now_ns: int) -> None:  # noqa: ARG002
+    def apply_look(self, host: str, answer: wire.SnapshotResponse, now_ns: int) -> None:  # noqa: ARG002
         """Takes in looks; those at ranks that are no longer known are dropped."""
         known = self._host(host)
-        for look in answer.looks:
+        for look in answer.snapshots:
             record = known.records.get(look.key)
             if record is not None:
                 record.take_look(look)
                 self._touched.add(record)
 
-    def time(self, host: str, sent_ns: int, received_ns: int, answer: wire.TimeAnswer) -> None:
+    def time(self, host: str, sent_ns: int, received_ns: int, answer: wire.TimeResponse) -> None:
         """Takes in what clocks said that were asked at `sent_ns` and heard at `received_ns`."""
         clock = self._host(host).clock
         clock.measure(sent_ns, received_ns, answer.monotonic_ns)
@@ -124,7 +124,7 @@ class JobState:
         """Hosts whose clocks may have jumped: to be asked now."""
         return [name for name, host in self._hosts.items() if host.clock.doubted]
 
-    def apply_tensors(self, host: str, answer: wire.TensorsAnswer) -> None:
+    def apply_tensors(self, host: str, answer: wire.TensorsResponse) -> None:
         """Takes in what a rank itself says, or why it cannot."""
         record = self._host(host).records.get(answer.key)
         if record is not None:
@@ -137,7 +137,7 @@ class JobState:
         if record is not None:
             self._ledgers.tell(parting, record, ops)
 
-    def frame(self, now_ns: int, wall_ns: int, job: str | JobKey | None = None) -> Frame:
+    def frame(self, now_ns: int, wall_ns: int, job: str | JobKey | None = None) -> ObservedFrame:
         """The moment `now_ns` of one job: `job` by key, name, run id, nonce or `address:port`.
 
         Without `job`, the newest one with live ranks, which then stays for as long as it
@@ -153,7 +153,7 @@ class JobState:
         running = tuple(one.job for one in rest if one.lives)
         pulses = self._pulses.at(now_ns, jobs, chosen)
         if chosen is None:
-            return Frame(
+            return ObservedFrame(
                 now_ns=now_ns,
                 wall_ns=wall_ns,
                 health="empty" if any(host.heard_ns for host in hosts) else "connecting",
@@ -168,7 +168,7 @@ class JobState:
         roll = self._roll
         missing = sum(host.missing for host in self._hosts.values() if not host.whole)
         nameless = _nameless(strangers, chosen.job)
-        return Frame(
+        return ObservedFrame(
             now_ns=now_ns,
             wall_ns=wall_ns,
             health=roll.health,
@@ -245,7 +245,7 @@ class JobState:
             record = RankRecord(host.view.name, host.clock, update.key, update.identity)
             host.records[update.key] = record
             self._jobs = None
-        if update.ending is not None or identity not in (None, record.identity):
+        if update.exit_info is not None or identity not in (None, record.identity):
             self._jobs = None
         if update.groups:
             # Shared values: a group of a thousand ranks has one list of members, not 1,000.
@@ -271,4 +271,4 @@ def _may_only_read(hosts: Iterable[HostView], records: Iterable[RankRecord]) -> 
 def _nameless(strangers: list[RankRecord], job: wire.Job) -> int:
     """How many without a rank may matter: those that live, and those of `job` itself."""
     mine = job_key(job)[:-1]
-    return sum(r.ending is None or job_key(r.identity.job)[:-1] == mine for r in strangers)
+    return sum(r.exit_info is None or job_key(r.identity.job)[:-1] == mine for r in strangers)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.job.groups import members_of
-from frtop_tui.job.model import Frame, RankView
 
 
-def has_tensors(view: RankView | None) -> bool:
+def has_tensors(view: JudgedRank | None) -> bool:
     """Whether the rank may hold an op with tensors; what is not known of an op, may be."""
     if view is None:
         return False
@@ -30,7 +30,7 @@ def to_ask(frame: Frame, rank: int) -> int:
         return rank
     for waiting in _waiting(frame, rank):
         other = frame.ranks.get(waiting)
-        if other is None or other.posture in ("dead", "done", "unheard", "silent", "stopped"):
+        if other is None or other.state in ("dead", "done", "unheard", "silent", "stopped"):
             continue
         answered = other.tensors is not None and other.tensors.ops
         if answered or (has_tensors(other) and frame.recorded is None):

@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 
 from frtop_probe.ring.fold import unfold
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.widgets.wording import MEANINGS, group_name
 
-Test = Callable[[RankView], bool]
+Test = Callable[[JudgedRank], bool]
 
 FIELDS = ("rank", "host", "group")
 WORDS = (*MEANINGS, "marked")
@@ -29,7 +29,7 @@ class FilterError(ValueError):
     """The filter means nothing; the sentence says which word and what would do."""
 
 
-def matching(text: str, frame: Frame, marked: Collection[int] = ()) -> list[RankView]:
+def matching(text: str, frame: Frame, marked: Collection[int] = ()) -> list[JudgedRank]:
     """Ranks of the frame that the filter means, by number.
 
     Raises:
@@ -76,7 +76,7 @@ def _bare(word: str, marked: Collection[int]) -> Test:
         near = get_close_matches(name, WORDS, 1)
         hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(WORDS)}"
         raise FilterError(f"no word `{name}`: {hint}")
-    return lambda rank: rank.posture in wanted or ("marked" in wanted and rank.rank in marked)
+    return lambda rank: rank.state in wanted or ("marked" in wanted and rank.rank in marked)
 
 
 def _ranks(value: str) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frtop_tui.job.model import RankView
+from frtop_tui.diagnosis.judged import JudgedRank
 from frtop_tui.screens.base import FrameScreen
 
 
@@ -12,7 +12,7 @@ class OneRankScreen(FrameScreen):
     def __init__(self, marked: set[int], rank: int) -> None:
         super().__init__(marked)
         self.rank = rank
-        self.known: RankView | None = None
+        self.known: JudgedRank | None = None
 
     @property
     def watches(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_probe.ring.fold import fold
-from frtop_tui.job.model import Frame
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.screens.asking import to_ask
 from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, OpenStacks, OpenTensors
 from frtop_tui.widgets.doing import causes, doing_at
@@ -46,7 +46,7 @@ class Legend(LineView, can_focus=False):
                     plain(f" rank {view.rank}", "strong"),
                     plain(view.host),
                     plain(f"pid {view.identity.pid}" if view.identity.pid else "", "dim"),
-                    plain(view.posture, view.posture),
+                    plain(view.state, view.state),
                     plain(doing_at(view, frame.now_ns, causes(frame))),
                 )
             )

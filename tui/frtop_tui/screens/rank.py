@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.screens.base import OpenTensors, TakeStacks
 from frtop_tui.screens.one_rank import OneRankScreen
 from frtop_tui.widgets.lines import LineView
@@ -21,26 +21,26 @@ from frtop_tui.widgets.stack_pane import StackPane
 from frtop_tui.widgets.wording import age, calm, ending, group_label
 
 
-def banner_lines(frame: Frame, rank: RankView | None, number: int, width: int) -> list[Line]:
+def banner_lines(frame: Frame, rank: JudgedRank | None, number: int, width: int) -> list[Line]:
     """What must not be overlooked about a rank: how it ended, what it raised, its silence."""
     if rank is None:
         return wrap(
             f"rank {number} has not been heard of; nothing is known about it", width, "warn"
         )
     rows: list[Line] = []
-    if rank.raised is not None:
-        raised = rank.raised
+    if rank.exception is not None:
+        raised = rank.exception
         when = age(rank.age_s(raised.at_ns, frame.now_ns))
         scope = "ended the program" if raised.main else f"ended thread {raised.thread}"
         first = raised.text.strip().splitlines() or [""]
         rows += wrap(f"{raised.kind}: {first[0]} ({scope} {when} ago)", width, "bad")
-    if rank.ending is not None:
-        when = age(rank.age_s(rank.ending.at_ns, frame.now_ns))
-        clean = rank.ending.clean and not rank.ending.exit_code
-        rows += wrap(f"{ending(rank.ending)}, {when} ago", width, "" if clean else "bad")
+    if rank.exit_info is not None:
+        when = age(rank.age_s(rank.exit_info.at_ns, frame.now_ns))
+        clean = rank.exit_info.clean and not rank.exit_info.exit_code
+        rows += wrap(f"{ending(rank.exit_info)}, {when} ago", width, "" if clean else "bad")
     if number not in frame.ranks:
         rows += wrap("gone from the job's frame; below is its last known state", width, "warn")
-    elif rank.posture == "unheard":
+    elif rank.state == "unheard":
         when = age((frame.now_ns - rank.heard_ns) / 1e9)
         rows += wrap(f"not heard since {when}; below is its last known state", width, "warn")
     if frame.problem:
@@ -48,7 +48,7 @@ def banner_lines(frame: Frame, rank: RankView | None, number: int, width: int) -
     return rows
 
 
-def group_in_question(frame: Frame, rank: RankView) -> str:
+def group_in_question(frame: Frame, rank: JudgedRank) -> str:
     """The group this rank is late or blocked in, for the path at the top."""
     for group in frame.groups:
         if rank.rank in group.late:
@@ -65,7 +65,7 @@ class Banner(LineView, can_focus=False):
         super().__init__(id="banner")
         self.number = number
         self.frame: Frame | None = None
-        self.rank: RankView | None = None
+        self.rank: JudgedRank | None = None
 
     def content(self, width: int) -> Sequence[Line]:
         if self.frame is None:
@@ -105,11 +105,11 @@ class RankScreen(OneRankScreen):
         if rank is None or frame is None:
             return path
         group = group_in_question(frame, rank)
-        present = rank.present
+        present = rank.status
         # The path reads on into the state: one line must say all that identifies a rank.
         start = (*path[:-1], *plain(f"{group} > " if group else "", "dim"), path[-1])
         beat = ""
-        if present is not None and rank.ending is None:
+        if present is not None and rank.exit_info is None:
             beat = f"beat {calm(rank.age_s(present.beat_ns, frame.now_ns))}"
         return (
             *start,
@@ -118,7 +118,7 @@ class RankScreen(OneRankScreen):
                 (
                     plain(rank.host),
                     plain(f"pid {rank.identity.pid}" if rank.identity.pid else ""),
-                    plain(rank.posture, rank.posture),
+                    plain(rank.state, rank.state),
                     plain(beat),
                     plain(f"step {present.step}" if present is not None and present.step else ""),
                 )

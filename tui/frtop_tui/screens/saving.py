@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.export.naming import unused
-from frtop_tui.job.model import Frame, RankView
 from frtop_tui.job.naming import job_title
 from frtop_tui.widgets.agreement import known_op
 from frtop_tui.widgets.wording import kind, number
@@ -19,7 +19,7 @@ def size_of(op: wire.OpTensors) -> int:
     return sum(tensor.size for tensor in op.tensors if not tensor.error)
 
 
-def free_path(frame: Frame, rank: RankView, sequence: int, folder: Path) -> Path:
+def free_path(frame: Frame, rank: JudgedRank, sequence: int, folder: Path) -> Path:
     """`frtop-JOB-rankN-opNUMBER.safetensors`, with `-2` and so on behind what is there."""
     title = job_title(frame.job) if frame.job is not None else "job"
     # A job's name comes from another machine: it must not choose the folder.
@@ -29,7 +29,7 @@ def free_path(frame: Frame, rank: RankView, sequence: int, folder: Path) -> Path
     return unused(folder / f"frtop-{safe}-rank{rank.rank}-op{name}.safetensors")
 
 
-def question(rank: RankView, op: wire.OpTensors, path: Path) -> str:
+def question(rank: JudgedRank, op: wire.OpTensors, path: Path) -> str:
     """What will be written where, before it is."""
     known = known_op(rank, op.sequence)
     of = " ".join(filter(None, (kind(known), number(known)))) if known is not None else "the op"

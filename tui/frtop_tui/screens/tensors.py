@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.job.printable import printable
 from frtop_tui.screens.base import InspectRank, SaveTensors
 from frtop_tui.screens.one_rank import OneRankScreen
@@ -42,7 +42,7 @@ class TensorsScreen(OneRankScreen):
         """The rank it waits for, which has nothing to look into."""
         self._opened = False
         self._asked_ns: int | None = None
-        self._before: wire.TensorsAnswer | None = None
+        self._before: wire.TensorsResponse | None = None
         """The answer there was when the rank was asked: the next one is ours."""
         self._saving: tuple[int, int, Path] | None = None
 
@@ -58,7 +58,7 @@ class TensorsScreen(OneRankScreen):
         rank = self.known
         if rank is None:
             return super().crumbs()
-        state = join((plain(rank.host), plain(rank.posture, rank.posture)))
+        state = join((plain(rank.host), plain(rank.state, rank.state)))
         return (*super().crumbs(), *plain("  "), *state)
 
     def draw(self, frame: Frame) -> None:
@@ -74,7 +74,7 @@ class TensorsScreen(OneRankScreen):
             pane.instead = self.instead
             pane.show(frame, self.known, waiting, self._absent(frame))
 
-    def _waiting_s(self, frame: Frame, rank: RankView) -> float | None:
+    def _waiting_s(self, frame: Frame, rank: JudgedRank) -> float | None:
         if self._asked_ns is None:
             return None
         if rank.tensors != self._before:

@@ -14,7 +14,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Wanted
-from frtop_tui.job.model import Frame
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.sources.errands import Errands
 from frtop_tui.sources.line import Line
 from frtop_tui.sources.timing import Timing
@@ -65,7 +65,7 @@ class Asking:
         if owed is not None and not anew and not self._late(place, owed[1], now):
             return
         number = next(self._ids)
-        if self._line.ask(place, wire.AskState(number, self._read_only)):
+        if self._line.ask(place, wire.StateRequest(number, self._read_only)):
             self._states[place] = number, now
 
     def state_later(self, place: str, now: int) -> None:
@@ -84,9 +84,9 @@ class Asking:
         self.errands.forget(place)
         self.timing.forget(place)
 
-    def settle(self, place: str, answer: wire.Answer, now: int) -> None:
+    def settle(self, place: str, answer: wire.Response, now: int) -> None:
         self.errands.settle(place, answer, now)
-        if isinstance(answer, wire.StateAnswer):
+        if isinstance(answer, wire.StateResponse):
             owed = self._states.pop(place, None)
             if owed is not None:
                 self._took(place, now - owed[1])
@@ -147,7 +147,7 @@ class Asking:
             debt = host, purpose, stacks
             owed = self._looks.get(debt)
             number = next(self._ids)
-            question = wire.AskLook(
+            question = wire.SnapshotRequest(
                 number,
                 keys=tuple(one.key for one in ones),
                 stacks=stacks,

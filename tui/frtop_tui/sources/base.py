@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from frtop_tui.job.model import Frame
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.job.naming import JobKey
 
 
@@ -27,7 +27,7 @@ class Source(Protocol):
         """Take the stacks of these ranks once, now."""
 
     def inspect(self, rank: int) -> None:
-        """Ask a rank what is in the tensors of its pending ops: `RankView.tensors`."""
+        """Ask a rank what is in the tensors of its pending ops: `JudgedRank.tensors`."""
 
     def save(self, rank: int, sequence: int, path: Path) -> None:
         """Write the tensors of one pending op as safetensors: `Frame.writings`."""

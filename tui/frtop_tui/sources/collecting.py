@@ -11,16 +11,19 @@ from __future__ import annotations
 import os
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_probe import wire
 from frtop_tui.diagnosis.inquiry import children_in_question
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.export import capture
 from frtop_tui.export.naming import placed
-from frtop_tui.job.model import Frame, RankView, Writing
+from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import folded, job_key
 from frtop_tui.sources.errands import Errands
 from frtop_tui.sources.scribe import Scribe
@@ -44,7 +47,7 @@ class _Step:
 
     kind: Kind
     ranks: tuple[int, ...]
-    question: wire.Ask
+    question: wire.Request
 
 
 _SILENCE: Final = {
@@ -76,7 +79,7 @@ class Collecting:
         self._over = False
         self._job = frame.job
         self._until = now + DEADLINE_NS
-        self._histories: dict[int, wire.HistoryAnswer] = {}
+        self._histories: dict[int, wire.HistoryResponse] = {}
         self._missing: dict[tuple[Kind, str], set[int]] = defaultdict(set)
         self._steps: dict[str, deque[_Step]] = {}  # by host
         self._agents: dict[str, int] = {}  # by host
@@ -132,9 +135,9 @@ class Collecting:
         self._over = os.path.lexists(self._path)
 
     def _plan(self, frame: Frame) -> None:
-        hosts: dict[str, list[RankView]] = defaultdict(list)
+        hosts: dict[str, list[JudgedRank]] = defaultdict(list)
         for view in frame.ranks.values():
-            if view.posture == "unheard":
+            if view.state == "unheard":
                 self._missing["stacks and history", f"{view.host} is not heard"].add(view.rank)
             else:
                 hosts[view.host].append(view)
@@ -153,15 +156,15 @@ class Collecting:
                 for rank in step.ranks:
                     self._left[rank] += 1
 
-    def _tensors(self, views: Iterable[RankView]) -> list[_Step]:
+    def _tensors(self, views: Iterable[JudgedRank]) -> list[_Step]:
         steps = []
         for view in views:
             if not view.pending:
                 continue
-            if view.posture in _DEAF:
-                self._missing["tensors", f"{view.posture}, cannot answer"].add(view.rank)
+            if view.state in _DEAF:
+                self._missing["tensors", f"{view.state}, cannot answer"].add(view.rank)
             else:
-                steps.append(_Step("tensors", (view.rank,), wire.AskTensors(0, view.key)))
+                steps.append(_Step("tensors", (view.rank,), wire.TensorsRequest(0, view.key)))
         return steps
 
     def _ask(self, now: int) -> None:
@@ -180,10 +183,10 @@ class Collecting:
             )
             self._under_way[host] = number, step
 
-    def _answered(self, host: str, step: _Step, answer: wire.Answer, _now: int) -> None:
+    def _answered(self, host: str, step: _Step, answer: wire.Response, _now: int) -> None:
         """Looks and tensors are in the job's state already; histories are kept here."""
         self._under_way.pop(host, None)
-        if isinstance(answer, wire.HistoryAnswer):
+        if isinstance(answer, wire.HistoryResponse):
             if len(answer.history.rows) > self._limit:
                 self._missing["history", "more was told than asked for"].add(step.ranks[0])
             else:
@@ -191,22 +194,22 @@ class Collecting:
             if len(answer.history.rows) >= self._limit:
                 few = f"only the newest {self._limit:,} ops of each were asked for"
                 self._missing["whole history", few].add(step.ranks[0])
-        elif isinstance(answer, wire.LookAnswer):
+        elif isinstance(answer, wire.SnapshotResponse):
             self._note_dumps(step, answer)
-        elif isinstance(answer, wire.TensorsAnswer):
+        elif isinstance(answer, wire.TensorsResponse):
             if answer.error:
                 why = _SILENCE.get(answer.error) or answer.help or answer.error
                 self._missing["tensors", why].update(step.ranks)
         else:
-            why = answer.text if isinstance(answer, wire.Refusal) else "answered something else"
+            why = answer.text if isinstance(answer, wire.Error) else "answered something else"
             self._missing[step.kind, why].update(step.ranks)
         for rank in step.ranks:
             self._left[rank] -= 1
 
-    def _note_dumps(self, step: _Step, answer: wire.LookAnswer) -> None:
-        assert isinstance(step.question, wire.AskLook)
+    def _note_dumps(self, step: _Step, answer: wire.SnapshotResponse) -> None:
+        assert isinstance(step.question, wire.SnapshotRequest)
         ranks = dict(zip(step.question.keys, step.ranks, strict=True))
-        for look in answer.looks:
+        for look in answer.snapshots:
             failed = next((dump for dump in look.dumps if dump.error and not dump.threads), None)
             if failed is not None and look.key in ranks:
                 self._missing["stacks", failed.help or failed.error].add(ranks[look.key])
@@ -262,12 +265,12 @@ def same_job(job: wire.Job | None, other: wire.Job | None) -> bool:
     )
 
 
-def _looks(views: list[RankView]) -> list[_Step]:
+def _looks(views: list[JudgedRank]) -> list[_Step]:
     steps = []
-    living = [view for view in views if view.ending is None]
+    living = [view for view in views if view.exit_info is None]
     for start in range(0, len(living), RANKS_PER_LOOK):
         some = living[start : start + RANKS_PER_LOOK]
-        question = wire.AskLook(
+        question = wire.SnapshotRequest(
             0,
             keys=tuple(view.key for view in some),
             stacks=True,
@@ -278,5 +281,7 @@ def _looks(views: list[RankView]) -> list[_Step]:
     return steps
 
 
-def _histories(views: list[RankView], limit: int) -> list[_Step]:
-    return [_Step("history", (view.rank,), wire.AskHistory(0, view.key, limit)) for view in views]
+def _histories(views: list[JudgedRank], limit: int) -> list[_Step]:
+    return [
+        _Step("history", (view.rank,), wire.HistoryRequest(0, view.key, limit)) for view in views
+    ]

@@ -25,14 +25,14 @@ class Comparing:
 
     def want(self, wanted: Iterable[WantedOps], now: int) -> None:
         for one in wanted:
-            question = wire.AskHistory(0, one.key, 0, one.group, one.first, one.last)
+            question = wire.HistoryRequest(0, one.key, 0, one.group, one.first, one.last)
             agent = self._errands.agent(one.host)
             then = partial(self._answered, one)
             self._errands.ask(one.host, question, then, now, agent=agent)
 
-    def _answered(self, one: WantedOps, answer: wire.Answer, _now: int) -> None:
+    def _answered(self, one: WantedOps, answer: wire.Response, _now: int) -> None:
         ops: tuple[wire.Op, ...] = ()
-        if isinstance(answer, wire.HistoryAnswer):
+        if isinstance(answer, wire.HistoryResponse):
             ops = tuple(
                 op
                 for op in ops_of(answer.history)

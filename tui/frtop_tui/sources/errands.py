@@ -16,14 +16,14 @@ PATIENCE_NS: Final = 8_000_000_000
 """The agent itself gives a rank two seconds; the rest is for the way there and back."""
 BUSY_AGAIN_NS: Final = 300_000_000
 
-Then = Callable[[wire.Answer, int], None]
+Then = Callable[[wire.Response, int], None]
 """Takes the answer, or a refusal of ours, and our time."""
 
 
 @dataclass(slots=True)
 class _Errand:
     place: str
-    question: wire.Ask
+    question: wire.Request
     then: Then
     until_ns: int
     seconds: float
@@ -55,7 +55,7 @@ class Errands:
     def ask(
         self,
         place: str,
-        question: wire.Ask,
+        question: wire.Request,
         then: Then,
         now: int,
         patience: int = PATIENCE_NS,
@@ -65,7 +65,7 @@ class Errands:
         """Asks, as soon as it can leave; `then` is called exactly once, unless dropped.
 
         An agent that is busy is asked again. When nothing came in time, `then` gets a
-        `Refusal` with the reason "deadline".
+        `Error` with the reason "deadline".
         """
         number = next(self._ids)
         question = structs.replace(question, id=number)
@@ -79,17 +79,17 @@ class Errands:
         """Nobody awaits this answer any more."""
         self._owed.pop(number, None)
 
-    def settle(self, place: str, answer: wire.Answer, now: int) -> None:
+    def settle(self, place: str, answer: wire.Response, now: int) -> None:
         """An answer has come from `place`; others than those awaited are left alone."""
         number = answer.id
-        if isinstance(answer, wire.Refusal) and answer.reason == "words":
+        if isinstance(answer, wire.Error) and answer.reason == "words":
             # It did not even understand the number: of what was asked last, as a rule.
             sent = (n for n, e in self._owed.items() if e.place == place and e.sent)
             number = max(sent, default=0)
         errand = self._owed.get(number)
         if errand is None or errand.place != place or errand.stale:
             return
-        if isinstance(answer, wire.Refusal) and answer.reason == "busy" and now < errand.until_ns:
+        if isinstance(answer, wire.Error) and answer.reason == "busy" and now < errand.until_ns:
             errand.sent, errand.due_ns = False, now + BUSY_AGAIN_NS
             return
         del self._owed[number]
@@ -120,10 +120,10 @@ class Errands:
         for number, errand in list(self._owed.items()):
             if errand.stale:
                 self._owed.pop(number, None)
-                errand.then(wire.Refusal(number, _another(errand), "gone"), now)
+                errand.then(wire.Error(number, _another(errand), "gone"), now)
             elif now >= errand.until_ns:
                 self._owed.pop(number, None)
-                errand.then(wire.Refusal(number, _late(errand), "deadline"), now)
+                errand.then(wire.Error(number, _late(errand), "deadline"), now)
             elif not errand.sent and now >= errand.due_ns:
                 errand.sent = self._send(errand)
 

@@ -66,7 +66,7 @@ class Heard:
 @dataclass(frozen=True, slots=True)
 class Answered:
     place: str
-    answer: wire.Answer
+    answer: wire.Response
 
 
 Happening = Up | Down | Heard | Answered
@@ -202,7 +202,7 @@ class Line:
         link = self._links.get(place)
         return link is not None and link.phase is _Phase.UP
 
-    def ask(self, place: str, question: wire.Ask) -> bool:
+    def ask(self, place: str, question: wire.Request) -> bool:
         """Sends a request; False when it cannot leave just now."""
         link = self._links.get(place)
         if link is None or link.phase is not _Phase.UP:
@@ -279,7 +279,7 @@ class Line:
             current = link is not None and link.route == frames[0]
             if current and len(frames) == 2:
                 try:
-                    yield Answered(place, wire.decode_answer(wire.unpacked(frames[1])))
+                    yield Answered(place, wire.decode_response(wire.unpacked(frames[1])))
                 except wire.WireError:
                     yield Down(place, foreign(place))
 

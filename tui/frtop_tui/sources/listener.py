@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.errors import FrtopError
-from frtop_tui.job.model import Frame
 from frtop_tui.job.naming import JobKey
 from frtop_tui.job.state import JobState
 from frtop_tui.sources.asking import Asking
@@ -145,19 +146,19 @@ class Listener:
             case Answered(place, answer):
                 self._answered(place, answer, now)
 
-    def _answered(self, place: str, answer: wire.Answer, now: int) -> None:
+    def _answered(self, place: str, answer: wire.Response, now: int) -> None:
         match answer:
-            case wire.StateAnswer(_, update, may_act):
+            case wire.StateResponse(_, update, may_act):
                 self._heard_whole(place, update, may_act, now)
-            case wire.LookAnswer():
+            case wire.SnapshotResponse():
                 self._state.apply_look(place, answer, now)
-            case wire.TimeAnswer():
+            case wire.TimeResponse():
                 sent = self.asking.timing.heard(place, answer.id, now)
                 if sent is not None:
                     self._state.time(place, sent, now, answer)
-            case wire.TensorsAnswer():
+            case wire.TensorsResponse():
                 self._state.apply_tensors(place, answer)
-            case wire.Refusal() if self.asking.is_state(place, answer.id):
+            case wire.Error() if self.asking.is_state(place, answer.id):
                 self._state.refused(place, answer.text)
         # Last: whoever awaits this answer finds it in the job's state already.
         self.asking.settle(place, answer, now)

@@ -13,14 +13,15 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_probe import keys
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.errors import KeyTrouble
-from frtop_tui.job.model import Frame
 from frtop_tui.job.naming import JobKey
 from frtop_tui.sources.here import Here
 from frtop_tui.sources.line import Line

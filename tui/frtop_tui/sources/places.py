@@ -8,10 +8,10 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+from msgspec import Struct
 
 from frtop_probe.agent.options import DEFAULT_PORT
 from frtop_tui.errors import FrtopError, UnknownHost, UsageError
@@ -23,8 +23,7 @@ MOST_WORKERS: Final = 256
 SLOW_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where an agent should be. `address` is numeric, so that socket events name it.
 
     `key` is the public key it announced in our own folder, b"" for one elsewhere.

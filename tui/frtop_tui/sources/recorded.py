@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from msgspec.structs import replace
+
 from frtop_probe import archive
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import capture
 from frtop_tui.export.naming import placed
-from frtop_tui.job.model import Frame, Writing
+from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import JobKey
 
 

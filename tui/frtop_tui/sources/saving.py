@@ -7,15 +7,18 @@ our memory nor the rank's host ever holds more than two pieces for us.
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from frtop_probe import wire
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.export.naming import placed
-from frtop_tui.job.model import Frame, RankView, Writing
+from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import group_label, job_place
 from frtop_tui.sources.errands import Errands, Then
 from frtop_tui.sources.safetensors import Draft, Entry, NoSuchDtype, header
@@ -30,8 +33,7 @@ QUICK_NS: Final = 500_000_000
 ones, and stays free for the rest."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """`size` bytes of tensor `index` from `offset`; the tensor begins at `start` of the data."""
 
     index: int
@@ -86,7 +88,7 @@ class Saving:
         if view.tensors is not None and _has(view.tensors, sequence):
             self._prepare(view.tensors, now)
         else:
-            question = wire.AskTensors(0, view.key, sequence)
+            question = wire.TensorsRequest(0, view.key, sequence)
             self._under_way.add(self._ask(question, self._told, now))
 
     @property
@@ -102,18 +104,18 @@ class Saving:
         if not self.over:
             self._fail(why, now)
 
-    def _ask(self, question: wire.Ask, then: Then, now: int) -> int:
+    def _ask(self, question: wire.Request, then: Then, now: int) -> int:
         return self._errands.ask(self._host, question, then, now, agent=self._agent)
 
-    def _told(self, answer: wire.Answer, now: int) -> None:
+    def _told(self, answer: wire.Response, now: int) -> None:
         """What the op's tensors are; from the rank itself."""
         self._under_way.clear()
-        if isinstance(answer, wire.TensorsAnswer) and not answer.error:
+        if isinstance(answer, wire.TensorsResponse) and not answer.error:
             self._prepare(answer, now)
         else:
             self._fail(_why(answer), now)
 
-    def _prepare(self, answer: wire.TensorsAnswer, now: int) -> None:
+    def _prepare(self, answer: wire.TensorsResponse, now: int) -> None:
         found = next((op for op in answer.ops if op.sequence == self._sequence), None)
         if found is None or not found.tensors:
             why = found.error if found is not None else ""
@@ -159,7 +161,7 @@ class Saving:
             piece = replace(whole, size=min(whole.size, self._piece))
             if piece.size < whole.size:
                 self._todo.appendleft(whole.after(piece.size))
-            question = wire.AskData(
+            question = wire.DataRequest(
                 0, self._key, self._sequence, piece.index, piece.offset, piece.size
             )
             then = partial(self._got, piece, now)
@@ -170,11 +172,11 @@ class Saving:
             finish = partial(placed, self._path, self._draft.finish)
             self._scribe.do(finish, self._finished, self._fail)
 
-    def _got(self, piece: _Piece, asked_ns: int, answer: wire.Answer, now: int) -> None:
+    def _got(self, piece: _Piece, asked_ns: int, answer: wire.Response, now: int) -> None:
         self._under_way.discard(answer.id)
         if self.over or self._draft is None:
             return
-        if not isinstance(answer, wire.DataAnswer) or answer.error:
+        if not isinstance(answer, wire.DataResponse) or answer.error:
             self._fail(f"{self._name}: {_why(answer)}; nothing was written", now)
             return
         got = len(answer.data)
@@ -227,16 +229,18 @@ def _named(op: wire.Op | None, rank: int, sequence: int) -> str:
     return f"{op.signature.kind} #{op.number} of rank {rank}"
 
 
-def _has(answer: wire.TensorsAnswer, sequence: int) -> bool:
+def _has(answer: wire.TensorsResponse, sequence: int) -> bool:
     return any(op.sequence == sequence and op.tensors for op in answer.ops)
 
 
-def _why(answer: wire.Answer) -> str:
+def _why(answer: wire.Response) -> str:
     """Why an answer has nothing for us."""
     match answer:
-        case wire.Refusal(text=text):
+        case wire.Error(text=text):
             return text
-        case wire.TensorsAnswer(error=error, help=told) | wire.DataAnswer(error=error, help=told):
+        case (
+            wire.TensorsResponse(error=error, help=told) | wire.DataResponse(error=error, help=told)
+        ):
             return told or error
         case _:
             return "the agent answered something else"
@@ -246,7 +250,7 @@ def _nothing(_result: object, _now: int) -> None:
     """Nobody needs to know."""
 
 
-def _texts(frame: Frame, view: RankView, op: wire.Op | None, sequence: int) -> dict[str, str]:
+def _texts(frame: Frame, view: JudgedRank, op: wire.Op | None, sequence: int) -> dict[str, str]:
     """What the file says about itself; the format knows texts only."""
     moment = datetime.fromtimestamp(frame.wall_ns / 1e9, tz=timezone.utc)
     texts = {

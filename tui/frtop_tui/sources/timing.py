@@ -65,6 +65,6 @@ class Timing:
 
     def _ask(self, place: str, clock: _Clock, now: int) -> None:
         number = next(self._ids)
-        if self._line.ask(place, wire.AskTime(number)):
+        if self._line.ask(place, wire.TimeRequest(number)):
             clock.number, clock.sent_ns, clock.due_ns = number, now, now + EVERY_NS
             clock.left = max(0, clock.left - 1)

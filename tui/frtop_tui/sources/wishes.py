@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, RankView, Writing
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.job.model import Writing
 from frtop_tui.job.state import JobState
 from frtop_tui.sources.asking import Asking
 from frtop_tui.sources.collecting import Collecting, same_job
@@ -43,16 +44,16 @@ class Wishes:
             return
         self._inspected.add((view.host, view.key))
         then = partial(self._inspection, view)
-        self._asking.errands.ask(view.host, wire.AskTensors(0, view.key), then, now)
+        self._asking.errands.ask(view.host, wire.TensorsRequest(0, view.key), then, now)
 
-    def _inspection(self, view: RankView, answer: wire.Answer, _now: int) -> None:
+    def _inspection(self, view: JudgedRank, answer: wire.Response, _now: int) -> None:
         """An answer of the rank itself is in the job's state already."""
         self._inspected.discard((view.host, view.key))
-        if isinstance(answer, wire.Refusal):
+        if isinstance(answer, wire.Error):
             self._tell(view, answer.reason or "refused", answer.text)
 
-    def _tell(self, view: RankView, error: str, text: str) -> None:
-        answer = wire.TensorsAnswer(0, view.host, view.key, 0, error=error, help=text)
+    def _tell(self, view: JudgedRank, error: str, text: str) -> None:
+        answer = wire.TensorsResponse(0, view.host, view.key, 0, error=error, help=text)
         self._state.apply_tensors(view.host, answer)
 
     def save(self, frame: Frame | None, rank: int, sequence: int, path: Path, *, now: int) -> None:
@@ -114,7 +115,7 @@ class Wishes:
 _NOTHING = Frame(0, 0)
 
 
-def _deaf(frame: Frame, view: RankView) -> tuple[str, str]:
+def _deaf(frame: Frame, view: JudgedRank) -> tuple[str, str]:
     """Why a rank need not be asked: a word and the sentence; empty when it may be."""
     host = next((one for one in frame.hosts if one.name == view.host), None)
     if frame.read_only:
@@ -122,6 +123,6 @@ def _deaf(frame: Frame, view: RankView) -> tuple[str, str]:
     if host is not None and not host.may_act:
         text = f"our key may only read on {view.host}: its owner can allow more, `frtop key admit`"
         return "permission", text
-    if view.posture == "unheard" or (host is not None and host.state == "failed"):
+    if view.state == "unheard" or (host is not None and host.state == "failed"):
         return "unheard", f"{view.host} is not heard: ask again when it is"
     return "", ""

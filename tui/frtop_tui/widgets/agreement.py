@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +20,19 @@ class Agreement:
     mute: tuple[int, ...] = ()  # asked, and could not say
 
 
-def known_op(rank: RankView, sequence: int) -> wire.Op | None:
+def known_op(rank: JudgedRank, sequence: int) -> wire.Op | None:
     """The op of this sequence, as far as the rank's queue still tells of it."""
     for op in rank.pending:
         if op.sequence == sequence:
             return op
     if rank.blocked_on is not None and rank.blocked_on.sequence == sequence:
         return rank.blocked_on
-    look = rank.look
+    look = rank.snapshot
     found = (op for op in (look.ops if look is not None else ()) if op.sequence == sequence)
     return next(found, None)
 
 
-def _place(rank: RankView, sequence: int) -> tuple[object, ...] | None:
+def _place(rank: JudgedRank, sequence: int) -> tuple[object, ...] | None:
     """What the same op has in common on all its ranks; None where nothing is."""
     op = known_op(rank, sequence)
     group = rank.groups.get(op.group) if op is not None else None
@@ -41,7 +41,7 @@ def _place(rank: RankView, sequence: int) -> tuple[object, ...] | None:
     return (group.name, group.ranks, group.epoch, op.number)
 
 
-def agreement(frame: Frame, rank: RankView, sequence: int, index: int) -> Agreement:
+def agreement(frame: Frame, rank: JudgedRank, sequence: int, index: int) -> Agreement:
     """Compares tensor `index` of an op with that of the other ranks that have answered."""
     place = _place(rank, sequence)
     mine = _tensor(rank, sequence, index)
@@ -71,7 +71,7 @@ def _members(frame: Frame, place: tuple[object, ...]) -> tuple[int, ...]:
     return ()
 
 
-def _tensor(rank: RankView, sequence: int, index: int) -> wire.TensorSummary | None:
+def _tensor(rank: JudgedRank, sequence: int, index: int) -> wire.TensorSummary | None:
     for op in rank.tensors.ops if rank.tensors is not None else ():
         if op.sequence == sequence and index < len(op.tensors):
             return op.tensors[index]
@@ -79,7 +79,7 @@ def _tensor(rank: RankView, sequence: int, index: int) -> wire.TensorSummary | N
 
 
 def _same_op(
-    rank: RankView | None, place: tuple[object, ...], index: int
+    rank: JudgedRank | None, place: tuple[object, ...], index: int
 ) -> wire.TensorSummary | None:
     if rank is None or rank.tensors is None:
         return None

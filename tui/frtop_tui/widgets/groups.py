@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby, repeat
 from typing import ClassVar
 
+from msgspec import Struct
+from msgspec.structs import replace
 from textual.binding import Binding, BindingType
 
-from frtop_tui.job.model import Frame, GroupView, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.job.model import GroupView
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, plain
 from frtop_tui.widgets.wording import age, group_name, kind
@@ -18,8 +20,7 @@ IDLE_S = 2.0
 """Below this a group counts as active: most steps take less."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One line: a group, or several quiet ones that look alike."""
 
     label: str
@@ -52,9 +53,9 @@ def rows_of(groups: Sequence[GroupView]) -> list[Row]:
     return rows
 
 
-def completed(rows: Sequence[Row], ranks: Mapping[int, RankView]) -> list[Row]:
+def completed(rows: Sequence[Row], ranks: Mapping[int, JudgedRank]) -> list[Row]:
     """The rows with what only the ranks tell: that all have ended, and their p2p ops."""
-    ended = {number for number, rank in ranks.items() if rank.ending is not None}
+    ended = {number for number, rank in ranks.items() if rank.exit_info is not None}
     found: list[Row] = []
     for row in rows:
         over = bool(ended) and all(ended.issuperset(group.members) for group in row.groups)
@@ -64,16 +65,16 @@ def completed(rows: Sequence[Row], ranks: Mapping[int, RankView]) -> list[Row]:
     return found
 
 
-def p2p_ops(view: GroupView, ranks: Mapping[int, RankView]) -> int:
+def p2p_ops(view: GroupView, ranks: Mapping[int, JudgedRank]) -> int:
     """How many sends and receives the most diligent member has issued there."""
     name = (view.key.name, view.key.ranks, view.key.epoch)
     return max(
         (
-            rank.fronts[number].p2p
+            rank.group_progress[number].p2p
             for rank in map(ranks.get, view.members)
             if rank is not None
             for number, group in rank.groups.items()
-            if number in rank.fronts and (group.name, group.ranks, group.epoch) == name
+            if number in rank.group_progress and (group.name, group.ranks, group.epoch) == name
         ),
         default=0,
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from msgspec import Struct
 from textual.binding import Binding, BindingType
 
 from frtop_probe.ring.fold import fold
-from frtop_tui.job.model import Frame, HostState, HostView
+from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.job.model import HostState, HostView
 from frtop_tui.widgets.clock import clock_sentence, offset
 from frtop_tui.widgets.grid_layout import natural
 from frtop_tui.widgets.lines import LineView
@@ -33,8 +34,7 @@ MEANING: Final[dict[HostState, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HostRow:
+class HostRow(Struct, frozen=True):
     """A host with what the ranks and the moment add to it."""
 
     host: HostView

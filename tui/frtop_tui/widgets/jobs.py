@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from msgspec.structs import replace
 from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, JobPulse
+from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.job.model import JobPulse
 from frtop_tui.job.naming import job_key, job_title
 from frtop_tui.job.pulse import pulse_in, pulse_words
 from frtop_tui.widgets.spans import Span
@@ -44,7 +46,7 @@ def rows_of(frame: Frame) -> list[JobRow]:
     rows.sort(key=lambda row: not row.lives)
     if frame.job is None:
         return rows
-    over = frame.health == "ended" or all(r.ending is not None for r in frame.ranks.values())
+    over = frame.health == "ended" or all(r.exit_info is not None for r in frame.ranks.values())
     lives = bool(frame.ranks) and not over
     pulse = pulse_in(frame, frame.job)
     idle = [group.idle_s(frame.now_ns) for group in frame.groups if group.number]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_table import cpu_share
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, tail
@@ -25,17 +25,17 @@ def call(process: wire.Process, room: int) -> Line:
     return plain(f"{process.syscall} {where}", "strong")
 
 
-def process_lines(rank: RankView, width: int) -> list[Line]:
+def process_lines(rank: JudgedRank, width: int) -> list[Line]:
     """The rank's own line, its details, then children, those in trouble first."""
-    look = rank.look
+    look = rank.snapshot
     processes = look.processes if look is not None else ()
     own = next((p for p in processes if p.pid == rank.identity.pid), rank.process)
-    if rank.ending is not None:
+    if rank.exit_info is not None:
         # What was seen last would read as if it still ran.
         return [plain("its process is gone", "dim")]
     if own is None:
         return [plain("nothing known of the process", "dim")]
-    share = cpu_share(rank.look, rank.prior_look, own.pid)
+    share = cpu_share(rank.snapshot, rank.prior_snapshot, own.pid)
     state = f"{own.state} {STATES.get(own.state, '')}".rstrip()
     rows = [
         join(
@@ -50,7 +50,7 @@ def process_lines(rank: RankView, width: int) -> list[Line]:
         )
     ]
     children = [p for p in processes if p.pid != rank.identity.pid]
-    fetch = None if rank.present is None else rank.present.fetch
+    fetch = None if rank.status is None else rank.status.fetch
     waited = fetch.worker_pid if fetch is not None and fetch.end_ns < fetch.begin_ns else 0
     # Of a hundred workers the one that is waited for must be the first line.
     children.sort(key=lambda p: (p.pid != waited, p.state not in TROUBLE, p.pid))
@@ -60,7 +60,7 @@ def process_lines(rank: RankView, width: int) -> list[Line]:
         if waited and child.pid == waited and fetch is not None:
             name = f"worker {fetch.worker} of {fetch.workers}"
         tone = "warn" if child.state in TROUBLE else "dim"
-        share = cpu_share(rank.look, rank.prior_look, child.pid)
+        share = cpu_share(rank.snapshot, rank.prior_snapshot, child.pid)
         rows.append(
             (
                 ("> " if child.pid == waited else "  ", "strong"),
@@ -81,12 +81,12 @@ class ProcessPane(LineView):
     def __init__(self) -> None:
         super().__init__(id="process", classes="pane")
         self.entitle("process")
-        self.rank: RankView | None = None
+        self.rank: JudgedRank | None = None
 
-    def show(self, frame: Frame, rank: RankView) -> None:
+    def show(self, frame: Frame, rank: JudgedRank) -> None:
         self.rank = rank
         title = "process and children"
-        fetch = None if rank.present is None else rank.present.fetch
+        fetch = None if rank.status is None else rank.status.fetch
         if fetch is not None and fetch.end_ns < fetch.begin_ns:
             since = age(rank.age_s(fetch.begin_ns, frame.now_ns))
             title += f": has waited for data for {since}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, plain
 from frtop_tui.widgets.wording import age, calm, duration, group_of, kind, number, site, tensors
@@ -22,14 +22,14 @@ class Widths:
     site: int
 
     @classmethod
-    def of(cls, rank: RankView, ops: Iterable[wire.Op]) -> Widths:
+    def of(cls, rank: JudgedRank, ops: Iterable[wire.Op]) -> Widths:
         rows = [(number(op), group_of(rank, op), kind(op), site(op.site)) for op in ops]
         longest = [max((len(row[n]) for row in rows), default=0) for n in range(4)]
         return cls(longest[0], min(16, longest[1]), min(24, longest[2]), min(22, longest[3]))
 
 
 def op_line(
-    rank: RankView, op: wire.Op, took: tuple[str, str], columns: Widths, width: int
+    rank: JudgedRank, op: wire.Op, took: tuple[str, str], columns: Widths, width: int
 ) -> Line:
     """number, group, kind, tensors, how long, line; in narrow panes the tensors give way."""
     waited = rank.blocked_on is not None and op.sequence == rank.blocked_on.sequence
@@ -54,7 +54,7 @@ def op_line(
     )
 
 
-def queue_lines(rank: RankView, now_ns: int, width: int) -> list[Line]:
+def queue_lines(rank: JudgedRank, now_ns: int, width: int) -> list[Line]:
     """All lines of the pane: pending, then recent, newest first."""
     rows: list[Line] = []
     pending = sorted(rank.pending, key=lambda op: op.sequence)
@@ -62,7 +62,7 @@ def queue_lines(rank: RankView, now_ns: int, width: int) -> list[Line]:
     if rank.blocked_on is not None and rank.blocked_on.sequence not in known:
         pending.append(rank.blocked_on)
         known.add(rank.blocked_on.sequence)
-    look = rank.look
+    look = rank.snapshot
     recent = [] if look is None else [op for op in look.ops if op.sequence not in known]
     recent.sort(key=lambda op: -op.sequence)
     columns = Widths.of(rank, (*pending, *recent))
@@ -101,10 +101,10 @@ class QueuePane(LineView):
     def __init__(self) -> None:
         super().__init__(id="queue", classes="pane")
         self.entitle("queue")
-        self.rank: RankView | None = None
+        self.rank: JudgedRank | None = None
         self.now_ns = 0
 
-    def show(self, frame: Frame, rank: RankView) -> None:
+    def show(self, frame: Frame, rank: JudgedRank) -> None:
         same = self.rank is not None and self.rank.rank == rank.rank
         if same and self.scroll_offset.y > 0:
             # Lines that move away under the eye cannot be read.

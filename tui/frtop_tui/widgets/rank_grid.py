@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.widgets.grid_layout import by_host, lay_out
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain
@@ -17,7 +17,7 @@ from frtop_tui.widgets.wording import LETTERS, URGENCY
 
 def legend(frame: Frame) -> Line:
     """The letters that are on the screen, with how many there are of each."""
-    counts = Counter([rank.posture for rank in frame.ranks.values()])
+    counts = Counter([rank.state for rank in frame.ranks.values()])
     world = frame.job.world_size if frame.job else 0
     counts["unheard"] += max(0, world - len(frame.ranks))
     return join(
@@ -59,7 +59,7 @@ class RankGrid(LineView):
         super().__init__(id="grid", classes="pane")
         self.entitle("ranks")
         self.marked = marked
-        self.ranks: Mapping[int, RankView] = {}
+        self.ranks: Mapping[int, JudgedRank] = {}
         self.chosen: int | None = None
         self.layout_of_ranks = lay_out({}, 1)
         self._hosts: dict[str, list[int]] = {}
@@ -100,7 +100,7 @@ class RankGrid(LineView):
 
     def _letter(self, rank: int) -> Span:
         view = self.ranks.get(rank)
-        posture = "unheard" if view is None else view.posture
+        posture = "unheard" if view is None else view.state
         letter = LETTERS[posture]
         if rank == self.chosen and self.has_focus:
             return (letter, "cursor")

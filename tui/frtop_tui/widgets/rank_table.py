@@ -11,7 +11,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, RankView, Why
+from frtop_tui.diagnosis.judged import Frame, JudgedRank, Why
 from frtop_tui.widgets.doing import blamed, causes, doing, doing_at, line_of
 from frtop_tui.widgets.grid_layout import natural, short_hosts
 from frtop_tui.widgets.spans import Line, Span
@@ -37,23 +37,23 @@ class Moment:
         self.now_ns = frame.now_ns
         self.causes, self.blamed = causes(frame), blamed(frame)
 
-    def interest(self, rank: RankView) -> tuple[int, int]:
+    def interest(self, rank: JudgedRank) -> tuple[int, int]:
         """Culprits first, in the order of their verdicts, then by posture."""
-        return (self.blamed.get(rank.rank, len(URGENCY)), URGENCY[rank.posture])
+        return (self.blamed.get(rank.rank, len(URGENCY)), URGENCY[rank.state])
 
-    def doing(self, rank: RankView) -> str:
+    def doing(self, rank: JudgedRank) -> str:
         words = doing if self.lined else doing_at
         return words(rank, self.now_ns, self.causes)
 
-    def since_s(self, rank: RankView) -> float:
-        return max(0.0, (self.now_ns - rank.posture_since_ns) / 1e9)
+    def since_s(self, rank: JudgedRank) -> float:
+        return max(0.0, (self.now_ns - rank.state_since_ns) / 1e9)
 
-    def beat_s(self, rank: RankView) -> float:
-        present = rank.present
+    def beat_s(self, rank: JudgedRank) -> float:
+        present = rank.status
         return -1.0 if present is None else rank.age_s(present.beat_ns, self.now_ns)
 
 
-def cpu_share(look: wire.Look | None, prior: wire.Look | None, pid: int) -> float | None:
+def cpu_share(look: wire.Snapshot | None, prior: wire.Snapshot | None, pid: int) -> float | None:
     """CPUs used between two looks (1.0: one core busy), None when not seen twice."""
     if look is None or prior is None or look.at_ns <= prior.at_ns:
         return None
@@ -64,48 +64,48 @@ def cpu_share(look: wire.Look | None, prior: wire.Look | None, pid: int) -> floa
     return max(0, after.cpu_ns - before.cpu_ns) / (look.at_ns - prior.at_ns)
 
 
-def _rank(rank: RankView, marked: Collection[int]) -> Span:
+def _rank(rank: JudgedRank, marked: Collection[int]) -> Span:
     is_marked = rank.rank in marked
     return (f"{'*' if is_marked else ''}{rank.rank}", "mark" if is_marked else "strong")
 
 
-def _posture(rank: RankView) -> Span:
-    return (f"{LETTERS[rank.posture]} {rank.posture}", rank.posture)
+def _posture(rank: JudgedRank) -> Span:
+    return (f"{LETTERS[rank.state]} {rank.state}", rank.state)
 
 
-def _where(rank: RankView) -> Span:
+def _where(rank: JudgedRank) -> Span:
     return (line_of(rank), "dim")
 
 
-def _process(rank: RankView) -> Span:
+def _process(rank: JudgedRank) -> Span:
     # What was last seen of a process that is gone is no state of it.
-    if rank.process is None or rank.ending is not None:
+    if rank.process is None or rank.exit_info is not None:
         return ("", "")
     return (rank.process.state, "")
 
 
-def _share(rank: RankView) -> float:
-    share = cpu_share(rank.look, rank.prior_look, rank.identity.pid)
+def _share(rank: JudgedRank) -> float:
+    share = cpu_share(rank.snapshot, rank.prior_snapshot, rank.identity.pid)
     return -1.0 if share is None else share
 
 
-def _cpu(rank: RankView) -> Span:
+def _cpu(rank: JudgedRank) -> Span:
     share = _share(rank)
     return ("" if share < 0 else f"{share:.0%}", "dim")
 
 
-def _step(rank: RankView) -> int:
-    return rank.present.step if rank.present is not None else 0
+def _step(rank: JudgedRank) -> int:
+    return rank.status.step if rank.status is not None else 0
 
 
-def _beat(rank: RankView, moment: Moment) -> Span:
+def _beat(rank: JudgedRank, moment: Moment) -> Span:
     seconds = moment.beat_s(rank)
     if seconds < 0:
         return ("", "")
-    return (calm(seconds), rank.posture if rank.posture in ("silent", "stopped") else "dim")
+    return (calm(seconds), rank.state if rank.state in ("silent", "stopped") else "dim")
 
 
-def columns(marked: Collection[int], at: Moment) -> list[Column[RankView]]:
+def columns(marked: Collection[int], at: Moment) -> list[Column[JudgedRank]]:
     """Essential ones first; those with `needs` wait for a wider terminal.
 
     Rows come by rank and sorting is stable, so no key has to name the rank as well.
@@ -132,18 +132,18 @@ def columns(marked: Collection[int], at: Moment) -> list[Column[RankView]]:
     ]
 
 
-def of_interest(frame: Frame, most: int) -> list[RankView]:
+def of_interest(frame: Frame, most: int) -> list[JudgedRank]:
     """The ranks to look at first, for where there is no room for all."""
     first = blamed(frame)
-    found: dict[str, list[RankView]] = {posture: [] for posture in URGENCY}
+    found: dict[str, list[JudgedRank]] = {posture: [] for posture in URGENCY}
     for rank in frame.ranks.values():
         if rank.rank not in first:
-            found[rank.posture].append(rank)
+            found[rank.state].append(rank)
     culprits = (frame.ranks[rank] for rank in first if rank in frame.ranks)
     return list(islice(chain(culprits, *found.values()), most))
 
 
-class RankTable(LineTable[RankView]):
+class RankTable(LineTable[JudgedRank]):
     """Rows of ranks; marks are shown with a star. The cursor stays on its rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -158,7 +158,7 @@ class RankTable(LineTable[RankView]):
         super().__init__(columns(marked, self.at), "no ranks", **keywords)
         self.marked = marked
 
-    def show_ranks(self, frame: Frame, ranks: Sequence[RankView]) -> None:
+    def show_ranks(self, frame: Frame, ranks: Sequence[JudgedRank]) -> None:
         """Shows these ranks in this order, at the moment of the frame."""
         self.at.take(frame)
         hosts = {rank.host for rank in frame.ranks.values()}

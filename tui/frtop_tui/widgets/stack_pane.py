@@ -8,8 +8,8 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.job.frames import frame_line, is_yours, yours
-from frtop_tui.job.model import Frame, RankView
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain, tail, wrap
 from frtop_tui.widgets.wording import calm
@@ -17,7 +17,7 @@ from frtop_tui.widgets.wording import calm
 YOURS: Final[Span] = ("  ◀ yours", "yours")
 
 
-def thread_line(thread: wire.ThreadStack, main_ident: int, look: wire.Look) -> Line:
+def thread_line(thread: wire.ThreadStack, main_ident: int, look: wire.Snapshot) -> Line:
     """Name and state; a waiting thread reads `idle`, which is not the same as harmless."""
     name = "MainThread" if thread.ident == main_ident else thread.name or "thread"
     # The kernel's side of the same thread: what it sleeps in.
@@ -63,7 +63,7 @@ def frame_lines(
 
 
 def dump_lines(
-    dump: wire.Dump, main_ident: int, look: wire.Look, width: int, *, folded: bool
+    dump: wire.StackDump, main_ident: int, look: wire.Snapshot, width: int, *, folded: bool
 ) -> list[Line]:
     """One process: its threads, or the sentence that says why there are none."""
     if dump.error:
@@ -75,14 +75,14 @@ def dump_lines(
     return rows or [plain("no threads with Python frames", "dim")]
 
 
-def stack_lines(rank: RankView, width: int, *, folded: bool = False) -> list[Line]:
+def stack_lines(rank: JudgedRank, width: int, *, folded: bool = False) -> list[Line]:
     """The exception that ended the rank first, then the last dump of all its processes."""
     rows: list[Line] = []
-    if rank.raised is not None:
-        rows.append(plain(f"raised in {rank.raised.thread}", "bad"))
-        rows += frame_lines(rank.raised.frames, width, folded=folded)
-    look = rank.look
-    if rank.ending is not None:
+    if rank.exception is not None:
+        rows.append(plain(f"raised in {rank.exception.thread}", "bad"))
+        rows += frame_lines(rank.exception.frames, width, folded=folded)
+    look = rank.snapshot
+    if rank.exit_info is not None:
         if look is None or not any(thread.frames for thread in rank.threads):
             return rows or [plain("the process is gone: no stack to take", "dim")]
         rows.append(plain("the last stack seen before its end", "dim"))
@@ -108,19 +108,19 @@ class StackPane(LineView):
     def __init__(self) -> None:
         super().__init__(id="stack", classes="pane")
         self.entitle("stack")
-        self.rank: RankView | None = None
+        self.rank: JudgedRank | None = None
         self.unfolded = False
         self.foldable = False
 
-    def show(self, frame: Frame, rank: RankView) -> None:
+    def show(self, frame: Frame, rank: JudgedRank) -> None:
         if self.rank is None or self.rank.rank != rank.rank:
             self.unfolded = False
         self.rank = rank
-        look = rank.look
+        look = rank.snapshot
         if look is None or not look.dumps:
             self.entitle("stack")
         else:
-            taken = rank.stacks_ns or look.at_ns
+            taken = rank.stacks_taken_ns or look.at_ns
             # The line to look at may be out of sight below a dozen frames of torch.
             stack = rank.main_stack
             mine = yours(stack.frames) if stack is not None else None

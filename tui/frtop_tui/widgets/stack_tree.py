@@ -8,9 +8,9 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from frtop_probe.ring.fold import fold
-from frtop_probe.wire import Look
+from frtop_probe.wire import Snapshot
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.job.frames import basename, is_yours
-from frtop_tui.job.model import Frame
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, plain, wrap
 from frtop_tui.widgets.stacks import Entry, Merged, Step, entries, merge_frame, waits_in
@@ -33,11 +33,11 @@ class StackTree(LineView):
         self.turned: set[tuple[Step, ...]] = set()
         self._entries: list[Entry] = []
         self._notes: dict[int, str] = {}
-        self._looks: list[Look | None] = []
+        self._looks: list[Snapshot | None] = []
 
     def show(self, frame: Frame, ranks: Sequence[int]) -> None:
         """Merges again only when somebody was looked at anew: thousands of stacks cost."""
-        looks = [view.look if (view := frame.ranks.get(n)) is not None else None for n in ranks]
+        looks = [view.snapshot if (view := frame.ranks.get(n)) is not None else None for n in ranks]
         if self.merged is None or not _same(looks, self._looks):
             self._looks = looks
             self.merged = merge_frame(frame, ranks)
@@ -92,5 +92,5 @@ class StackTree(LineView):
             self.redraw()
 
 
-def _same(new: Sequence[Look | None], old: Sequence[Look | None]) -> bool:
+def _same(new: Sequence[Snapshot | None], old: Sequence[Snapshot | None]) -> bool:
     return len(new) == len(old) and all(a is b for a, b in zip(new, old, strict=True))

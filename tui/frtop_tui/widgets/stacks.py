@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.job.frames import is_yours
-from frtop_tui.job.model import Frame, RankView
 from frtop_tui.widgets.wording import ending, group_of, kind, number
 
 Step = tuple[str, str, int]
@@ -106,16 +106,16 @@ def waits_in(frame: Frame, node: Node) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def why_none(rank: RankView) -> str:
+def why_none(rank: JudgedRank) -> str:
     """Why there is no stack of a rank, in words that stand before a list of ranks."""
-    if rank.ending is not None:
-        return ending(rank.ending)
-    if rank.look is not None and rank.look.dumps:
-        dump = rank.look.dumps[0]
+    if rank.exit_info is not None:
+        return ending(rank.exit_info)
+    if rank.snapshot is not None and rank.snapshot.dumps:
+        dump = rank.snapshot.dumps[0]
         if dump.error:
             return dump.help or dump.error
         return "no thread with Python frames"
-    if rank.posture == "unheard":
+    if rank.state == "unheard":
         return "its agent cannot be reached"
     return "asked for, no answer yet"
 
@@ -130,12 +130,12 @@ def merge_frame(frame: Frame, ranks: Iterable[int]) -> Merged:
         if rank is None:
             missing.setdefault("never heard", []).append(wanted)
             continue
-        stack = rank.main_stack if rank.ending is None else None
-        if stack is None or not stack.frames or rank.look is None:
+        stack = rank.main_stack if rank.exit_info is None else None
+        if stack is None or not stack.frames or rank.snapshot is None:
             missing.setdefault(why_none(rank), []).append(wanted)
             continue
         stacks.append((wanted, stack.frames))
-        oldest = min(oldest, (rank.stacks_ns or rank.look.at_ns) + rank.clock_ns)
+        oldest = min(oldest, (rank.stacks_taken_ns or rank.snapshot.at_ns) + rank.clock_ns)
     listed = sorted(missing.items(), key=lambda item: (len(item[1]), item[1]))
     reasons = tuple((why, tuple(numbers)) for why, numbers in listed)
     return Merged(merge(stacks), len(stacks), reasons, oldest)

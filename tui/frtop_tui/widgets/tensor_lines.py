@@ -7,7 +7,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.widgets.agreement import Agreement, agreement, known_op
 from frtop_tui.widgets.spans import Line, flow, plain, wrap
 from frtop_tui.widgets.wording import (
@@ -36,7 +36,7 @@ HELP: Final = {
 INDENT: Final = " " * 4
 
 
-def op_head(rank: RankView, sequence: int, now_ns: int, width: int) -> list[Line]:
+def op_head(rank: JudgedRank, sequence: int, now_ns: int, width: int) -> list[Line]:
     """Which op, since when, and whether the rank waits in it."""
     op = known_op(rank, sequence)
     if op is None:
@@ -133,7 +133,7 @@ def _compared(agreed: Agreement, *, reduced: bool) -> str:
     return "; ".join(words)
 
 
-def op_lines(frame: Frame, rank: RankView, op: wire.OpTensors, width: int) -> Iterator[Line]:
+def op_lines(frame: Frame, rank: JudgedRank, op: wire.OpTensors, width: int) -> Iterator[Line]:
     """One pending op with all its tensors."""
     yield from op_head(rank, op.sequence, frame.now_ns, width)
     if op.error:
@@ -151,7 +151,7 @@ def op_lines(frame: Frame, rank: RankView, op: wire.OpTensors, width: int) -> It
         yield from summary_lines(summary, label, agreed, width, reduced=reduced)
 
 
-def error_lines(answer: wire.TensorsAnswer, rank: int, width: int) -> list[Line]:
+def error_lines(answer: wire.TensorsResponse, rank: int, width: int) -> list[Line]:
     """Why the rank did not say, and what to do about it."""
     if not answer.error:
         return []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 from frtop_tui.widgets.tensor_lines import error_lines, op_lines
@@ -33,7 +33,7 @@ class TensorsPane(LineView):
         super().__init__(id="tensors", classes="pane", has_cursor=True)
         self.entitle("tensors")
         self.frame: Frame | None = None
-        self.rank: RankView | None = None
+        self.rank: JudgedRank | None = None
         self.waiting_s: float | None = None
         self.absent = ""
         """Why there is nothing to show and nothing to come."""
@@ -41,7 +41,7 @@ class TensorsPane(LineView):
         """Who was meant, and has no tensors: this rank waits for it."""
         self._ops: list[wire.OpTensors | None] = []
 
-    def show(self, frame: Frame, rank: RankView, waiting_s: float | None, absent: str) -> None:
+    def show(self, frame: Frame, rank: JudgedRank, waiting_s: float | None, absent: str) -> None:
         """Shows what the rank last said, and that it was asked `waiting_s` ago."""
         self.frame, self.rank, self.waiting_s, self.absent = frame, rank, waiting_s, absent
         answer = rank.tensors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from frtop_tui.job.model import Frame, Verdict
+from frtop_tui.diagnosis.judged import Frame, Verdict
 from frtop_tui.job.pulse import others_line
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
@@ -77,7 +77,7 @@ def no_verdict(frame: Frame) -> str:
         return "agents answer, but there is no job"
     if not frame.ranks:
         return "no ranks yet"
-    counts = Counter(rank.posture for rank in frame.ranks.values())
+    counts = Counter(rank.state for rank in frame.ranks.values())
     strangers = len(frame.coverage.unheard) - counts["unheard"]
     words = [f"{counts[p]:,} {p}" for p in sorted(counts, key=URGENCY.__getitem__)]
     if strangers > 0:

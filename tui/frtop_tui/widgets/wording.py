@@ -6,9 +6,10 @@ import math
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.job.model import Frame, GroupView, Health, Posture, RankView
+from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.job.model import GroupView, Health, RankState
 
-LETTERS: Final[dict[Posture, str]] = {
+LETTERS: Final[dict[RankState, str]] = {
     "moving": ".",
     "blocked": "b",
     "late": "L",
@@ -19,7 +20,7 @@ LETTERS: Final[dict[Posture, str]] = {
     "unheard": "?",
     "starting": "s",
 }
-MEANINGS: Final[dict[Posture, str]] = {
+MEANINGS: Final[dict[RankState, str]] = {
     "late": "others wait for it, or all are kept outside of any op",
     "dead": "its process ended, and not in an orderly way",
     "silent": "alive, but its beat stopped: something holds the GIL",
@@ -31,7 +32,7 @@ MEANINGS: Final[dict[Posture, str]] = {
     "done": "left cleanly",
 }
 """In the order of interest: who may be guilty first."""
-URGENCY: Final[dict[Posture, int]] = {posture: n for n, posture in enumerate(MEANINGS)}
+URGENCY: Final[dict[RankState, int]] = {posture: n for n, posture in enumerate(MEANINGS)}
 
 HEALTH_TONE: Final[dict[Health, str]] = {
     "connecting": "warn",
@@ -169,7 +170,7 @@ def group_label(description: str, name: str) -> str:
     return name if description in ("", "undefined") else description
 
 
-def group_of(rank: RankView, op: wire.Op) -> str:
+def group_of(rank: JudgedRank, op: wire.Op) -> str:
     """The label of the group an op of this rank belongs to."""
     group = rank.groups.get(op.group)
     return "" if group is None else group_label(group.description, group.name)
@@ -179,7 +180,7 @@ def group_name(group: GroupView) -> str:
     return group_label(group.description, group.key.name)
 
 
-def ending(end: wire.Ending) -> str:
+def ending(end: wire.ExitInfo) -> str:
     """How the process ended, and no more than is known of it."""
     oom = f", {end.oom_kills} oom kills in its cgroup then" if end.oom_kills else ""
     if end.signal is not None:

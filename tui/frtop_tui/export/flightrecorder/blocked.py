@@ -17,14 +17,14 @@ from frtop_tui.diagnosis.points import front_number
 from frtop_tui.diagnosis.stands import stand_of
 from frtop_tui.diagnosis.waiting import AT_LEAST_NS, main_place
 from frtop_tui.export.flightrecorder.ops import Ops
-from frtop_tui.job.model import RankView
+from frtop_tui.job.model import Rank
 
 _SKEW_NS: Final = 60_000_000_000
 """A file that is older than what it tells by more than a clock may be wrong says nothing."""
 
 
 def blocked_ops(
-    views: Mapping[int, RankView], ops: Ops, written: Mapping[int, int]
+    views: Mapping[int, Rank], ops: Ops, written: Mapping[int, int]
 ) -> dict[int, wire.Op]:
     """By rank; without those that have nothing unfinished, or only since a moment.
 
@@ -34,7 +34,7 @@ def blocked_ops(
     fronts = _Fronts(views)
     found: dict[int, wire.Op] = {}
     for rank, view in views.items():
-        if view.posture == "unheard":
+        if view.state == "unheard":
             continue
         heads = [op for op in _heads(view) if not _young(op, written.get(rank, 0))]
         if not heads or _is_elsewhere(view):
@@ -44,7 +44,7 @@ def blocked_ops(
     return found
 
 
-def outdated(views: Mapping[int, RankView], completed: Mapping[int, int]) -> list[int]:
+def outdated(views: Mapping[int, Rank], completed: Mapping[int, int]) -> list[int]:
     """Ranks that must have gone on since they were dumped.
 
     Others have completed an op (the last one of each group) that they had not come to yet:
@@ -60,7 +60,7 @@ def outdated(views: Mapping[int, RankView], completed: Mapping[int, int]) -> lis
     return found
 
 
-def _is_elsewhere(view: RankView) -> bool:
+def _is_elsewhere(view: Rank) -> bool:
     """Whether its stack is surely in no wait for an op or a device."""
     if main_place(view) is None:
         return False
@@ -76,7 +76,7 @@ def _order(op: wire.Op) -> tuple[bool, bool, int]:
     return receives, op.p2p, op.issued_ns
 
 
-def _heads(view: RankView) -> list[wire.Op]:
+def _heads(view: Rank) -> list[wire.Op]:
     """The oldest unfinished op of each group, and with each peer."""
     found: dict[tuple[int, int | None, str], wire.Op] = {}
     for op in view.pending:
@@ -97,11 +97,11 @@ def _young(op: wire.Op, written_ns: int) -> bool:
 class _Fronts:
     """How far everybody is in every group."""
 
-    def __init__(self, views: Mapping[int, RankView]) -> None:
+    def __init__(self, views: Mapping[int, Rank]) -> None:
         self._views = views
         self._least: dict[int, int] = {}
 
-    def is_awaited(self, view: RankView, op: wire.Op, ops: Ops) -> bool:
+    def is_awaited(self, view: Rank, op: wire.Op, ops: Ops) -> bool:
         """Whether somebody has not come to `op` of `view`."""
         group = view.groups[op.group]
         if not op.p2p:

@@ -8,10 +8,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.entries import Dump, dump_of
 from frtop_tui.export.flightrecorder.jobstate import frame_of
@@ -19,7 +22,6 @@ from frtop_tui.export.flightrecorder.moments import Told, signs_of
 from frtop_tui.export.flightrecorder.naming import HOW, Claim, Named, RankPattern, named, ranks_of
 from frtop_tui.export.flightrecorder.reading import parts_in
 from frtop_tui.export.stacks import Stacks
-from frtop_tui.job.model import Frame
 from frtop_tui.job.naming import listed
 
 KEPT: Final = 16_384

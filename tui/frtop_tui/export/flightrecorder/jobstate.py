@@ -8,13 +8,16 @@ to blame.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.export.flightrecorder.blocked import blocked_ops, outdated
 from frtop_tui.export.flightrecorder.moments import Moments, Told, moments_of, present_of
 from frtop_tui.export.flightrecorder.ops import Ops, Part
@@ -22,7 +25,7 @@ from frtop_tui.export.flightrecorder.settling import settled
 from frtop_tui.export.flightrecorder.unrecorded import withheld
 from frtop_tui.export.stacks import Stacks
 from frtop_tui.job.groups import group_views
-from frtop_tui.job.model import Coverage, Frame, RankView, Recorded
+from frtop_tui.job.model import Coverage, ObservedFrame, ObservedRank, Recorded, as_rank
 from frtop_tui.job.naming import folded, listed
 from frtop_tui.job.printable import printable
 from frtop_tui.job.record import LOOKS_APART_NS
@@ -35,7 +38,7 @@ OVER: Final = "these are dumps that torch wrote: there is nobody to ask"
 class _State:
     """The ranks at one moment."""
 
-    views: dict[int, RankView] = field(default_factory=dict)
+    views: dict[int, ObservedRank] = field(default_factory=dict)
     completed: dict[int, int] = field(default_factory=dict)  # by group
     written: dict[int, int] = field(default_factory=dict)
 
@@ -67,12 +70,12 @@ def frame_of(
         _add(state, job, ops, rank, told.last)
     for rank in gaps:
         view = state.views[rank]
-        state.views[rank] = replace(view, prior_look=early.views[rank].look)
+        state.views[rank] = replace(view, prior_snapshot=early.views[rank].snapshot)
     stacks.join(state.views, job)
     now = max((view.heard_ns for view in state.views.values() if view.dumped), default=0)
     now = now or max(state.written.values())
     frame = _frame(folder, job, ops, state, now)
-    blank = not any(view.fronts for view in state.views.values())
+    blank = not any(view.group_progress for view in state.views.values())
     said = ["these dumps tell of no op, so not whether the job is well"] if blank else []
     told_of = (*notes, *said, *stacks.notes, *_about(moments))
     versions = listed(sorted({one.dump.version for one in dumps if one.dump.version}), 3)
@@ -96,24 +99,26 @@ def _add(state: _State, job: wire.Job, ops: Ops, rank: int, dumps: Sequence[Told
         state.completed[group] = max(number, state.completed.get(group, 0))
 
 
-def _look_earlier(views: dict[int, RankView], rank: int, gap: int) -> None:
+def _look_earlier(views: dict[int, ObservedRank], rank: int, gap: int) -> None:
     view = views[rank]
-    assert view.look is not None
-    look = wire.Look(view.key, view.look.at_ns - gap, view.look.present, ops=view.look.ops)
-    views[rank] = replace(view, look=look)
+    assert view.snapshot is not None
+    look = wire.Snapshot(
+        view.key, view.snapshot.at_ns - gap, view.snapshot.status, ops=view.snapshot.ops
+    )
+    views[rank] = replace(view, snapshot=look)
 
 
-def _frame(folder: Path, job: wire.Job, ops: Ops, state: _State, now: int) -> Frame:
+def _frame(folder: Path, job: wire.Job, ops: Ops, state: _State, now: int) -> ObservedFrame:
     views = state.views
     old = outdated(views, state.completed)
     for rank in old:
-        views[rank] = views[rank].judged("unheard", views[rank].heard_ns, None)
+        views[rank] = as_rank(ObservedRank, views[rank], "unheard", views[rank].heard_ns, None)
     for rank, op in blocked_ops(views, ops, state.written).items():
-        views[rank] = views[rank].judged("moving", views[rank].heard_ns, op)
-    return Frame(
+        views[rank] = as_rank(ObservedRank, views[rank], "moving", views[rank].heard_ns, op)
+    return ObservedFrame(
         now_ns=now,
         wall_ns=now,
-        health="healthy" if any(view.fronts for view in views.values()) else "undecided",
+        health="healthy" if any(view.group_progress for view in views.values()) else "undecided",
         since_ns=now,
         job=job,
         ranks=views,
@@ -124,23 +129,23 @@ def _frame(folder: Path, job: wire.Job, ops: Ops, state: _State, now: int) -> Fr
     )
 
 
-def _view(rank: int, dumps: Sequence[Told], job: wire.Job, mine: Sequence[Part]) -> RankView:
+def _view(rank: int, dumps: Sequence[Told], job: wire.Job, mine: Sequence[Part]) -> ObservedRank:
     newest = max((part.latest_ns for part in mine), default=0)
     kept = sorted((op for part in mine for op in part.recent), key=lambda op: op.issued_ns)
     pending = sorted((op for part in mine for op in part.pending), key=lambda op: op.issued_ns)
-    return RankView(
+    return ObservedRank(
         rank=rank,
         host=dumps[0].host,
         key=rank + 1,
         identity=wire.Identity(0, 0, rank, -1, job),
-        posture="moving",
-        posture_since_ns=newest,
+        state="moving",
+        state_since_ns=newest,
         heard_ns=newest,
         clock_ns=0,
         groups={group.id: group for part in mine for group in part.groups},
-        fronts={front.group: front for part in mine for front in part.fronts},
+        group_progress={front.group: front for part in mine for front in part.fronts},
         pending=tuple(pending),
-        look=wire.Look(rank + 1, newest, present_of(dumps), ops=tuple(kept)),
+        snapshot=wire.Snapshot(rank + 1, newest, present_of(dumps), ops=tuple(kept)),
     )
 
 
@@ -153,9 +158,11 @@ def _world_of(dumps: Sequence[Told]) -> int:
     return min(largest + 1, MAX_RANKS)
 
 
-def _coverage(world: int, views: Mapping[int, RankView], old: Sequence[int], ops: Ops) -> Coverage:
+def _coverage(
+    world: int, views: Mapping[int, ObservedRank], old: Sequence[int], ops: Ops
+) -> Coverage:
     missing = [rank for rank in range(world) if rank not in views]
-    unheard = sorted(rank for rank, view in views.items() if view.posture == "unheard")
+    unheard = sorted(rank for rank, view in views.items() if view.state == "unheard")
     notes = list(ops.notes())
     if missing:
         notes.insert(

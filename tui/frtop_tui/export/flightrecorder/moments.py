@@ -65,13 +65,13 @@ def moments_of(dumps: Sequence[Told]) -> Moments:
     return Moments(tuple(last), tuple(before) if is_compared else (), undated)
 
 
-def present_of(dumps: Sequence[Told]) -> wire.Present:
+def present_of(dumps: Sequence[Told]) -> wire.RankStatus:
     """How far a rank was: ops that it has issued, and as steps those that are completed."""
     issued = completed = 0
     for one in dumps:
         here, done = _counts(one.dump)
         issued, completed = issued + here, completed + done
-    return wire.Present(0, 0, issued, completed)
+    return wire.RankStatus(0, 0, issued, completed)
 
 
 def _counts(dump: Dump) -> tuple[int, int]:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.errors import UsageError
 from frtop_tui.job.naming import listed
@@ -106,8 +108,7 @@ def _rest(text: str) -> str:
     return "_".join(_USUAL.sub("", spaced).split()).strip("-.@")
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """One dump: its name, and the ranks that its own groups leave possible (None: any).
 
     `signs` are what only dumps of one process share. `told` is the rank where a page says it.

@@ -43,7 +43,7 @@ class Part:
     """What one dump of a rank tells."""
 
     groups: tuple[wire.Group, ...]
-    fronts: tuple[wire.Front, ...]
+    fronts: tuple[wire.GroupProgress, ...]
     pending: tuple[wire.Op, ...]
     recent: tuple[wire.Op, ...]
     latest_ns: int
@@ -229,7 +229,7 @@ class Ops:
         groups: Mapping[str, wire.Group],
         lasts: Sequence[wire.Op],
         recent: Sequence[wire.Op],
-    ) -> Iterator[wire.Front]:
+    ) -> Iterator[wire.GroupProgress]:
         """How far the rank has come; where entries are gone, as far as the status tells."""
         collectives = {op.group: op for op in lasts if not op.p2p}
         sends = Counter(op.group for op in recent if op.p2p)
@@ -243,7 +243,9 @@ class Ops:
             if name not in self._mixed and group.backend != _GLOO and counted > number:
                 number, op = counted, None
             if number or group.id in sends:
-                yield wire.Front(group.id, number, sends[group.id], newest.get(group.id, 0), op)
+                yield wire.GroupProgress(
+                    group.id, number, sends[group.id], newest.get(group.id, 0), op
+                )
 
 
 def _counts_calls(entry: Entry, enqueued: int) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_probe.ring.fold import unfold
-from frtop_tui.job.model import Frame, RankView, Verdict
+from frtop_tui.diagnosis.judged import Frame, JudgedRank, Verdict
 from frtop_tui.job.naming import duration, folded
 
 LONG_NS: Final = 10_000_000_000
@@ -35,7 +36,7 @@ def _follows(verdict: Verdict) -> bool:
     return verdict.kind == "undecided" and verdict.why.cause == "unknown"
 
 
-def _aged(verdict: Verdict, ranks: Mapping[int, RankView]) -> Verdict:
+def _aged(verdict: Verdict, ranks: Mapping[int, JudgedRank]) -> Verdict:
     """Confirmed, if those who have not come did other things long after the wait began.
 
     Then their dumps are not older than the wait, and they had the time to come.

@@ -9,11 +9,12 @@ dump. Then nobody is named.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_probe.ring.fold import fold, unfold
-from frtop_tui.job.model import Frame, RankView, Verdict, Why
+from frtop_tui.diagnosis.judged import Frame, JudgedRank, Verdict, Why
 from frtop_tui.job.naming import folded
 
 _GLOO: Final = "gloo"
@@ -37,7 +38,7 @@ def withheld(frame: Frame) -> Frame:
     return replace(frame, health=health, verdicts=(*rest, *changed))
 
 
-def _is_bare(verdict: Verdict, ranks: Mapping[int, RankView]) -> bool:
+def _is_bare(verdict: Verdict, ranks: Mapping[int, JudgedRank]) -> bool:
     """Whether all it says of its culprits is that nothing of theirs is unfinished."""
     views = [ranks[rank] for rank in verdict.culprits if rank in ranks]
     return (
@@ -52,7 +53,7 @@ def _are_more(verdict: Verdict) -> bool:
     return len(verdict.culprits) > len(unfold(verdict.victims)) > 0
 
 
-def _is_gloo(verdict: Verdict, ranks: Mapping[int, RankView]) -> bool:
+def _is_gloo(verdict: Verdict, ranks: Mapping[int, JudgedRank]) -> bool:
     views = (ranks[rank] for rank in verdict.culprits if rank in ranks)
     return all(any(_GLOO in group.backend for group in view.groups.values()) for view in views)
 
