@@ -413,3 +413,51 @@ def test_where_the_default_group_is_known_it_is_not_missed() -> None:
     verdict = verdict_of(judged({0: wrapped("{}"), 1: wrapped("{}"), 2: SLEEP}))
     assert "of default_pg" in verdict.headline
     assert not any("group" in text for text in verdict.missing)
+
+
+# lines that are not known
+
+
+RUNS = thread((frame("train.py:35"), MAIN), active=True)
+UNKNOWN = inside("all_reduce", "train.py:0")
+
+
+@pytest.mark.parametrize(("one", "other", "order"), [
+    ("train.py:40", "train.py:50", "behind"),
+    ("train.py:0", "train.py:50", "unknown"),
+    ("train.py:50", "train.py:0", "unknown"),
+    ("train.py:0", "train.py:0", "unknown"),
+])  # fmt: skip
+def test_a_line_of_0_is_unknown_and_neither_before_nor_after_another(
+    one: str, other: str, order: str
+) -> None:
+    mine, theirs = (path_of((frame(line), MAIN)) for line in (one, other))
+    assert order_of(mine, theirs)[0] == order
+
+
+@pytest.mark.parametrize(("then", "now", "progress"), [
+    ("train.py:33", "train.py:33", "none"),
+    ("train.py:33", "train.py:34", "active"),
+    ("train.py:0", "train.py:34", "unknown"),
+    ("train.py:33", "train.py:0", "unknown"),
+    ("train.py:0", "train.py:0", "unknown"),
+])  # fmt: skip
+def test_who_is_at_an_unknown_line_neither_moves_nor_stands_still(
+    then: str, now: str, progress: str
+) -> None:
+    sleeps = (frame("/usr/lib/python3.11/pathlib.py:1044", "Path.open"),)
+    old: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: (*sleeps, frame(then), MAIN), 3: REDUCE}
+    new: dict[int, Stacks] = {**old, 2: (*sleeps, frame(now), MAIN)}
+    assert verdict_of(judged(new, old)).progress == progress
+
+
+@pytest.mark.parametrize(("call", "named"), [(REDUCE, (2,)), (UNKNOWN, ())])
+def test_that_all_others_are_at_one_place_takes_known_lines(
+    call: Stacks, named: tuple[int, ...]
+) -> None:
+    assert verdict_of(judged({0: call, 1: call, 2: RUNS, 3: call})).culprits == named
+
+
+def test_an_unknown_line_is_not_shown_as_a_number() -> None:
+    verdict = verdict_of(judged({0: UNKNOWN, 1: UNKNOWN, 2: SLEEP, 3: UNKNOWN}))
+    assert "all_reduce, called at train.py (train)" in verdict.headline

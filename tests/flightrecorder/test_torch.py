@@ -8,10 +8,12 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from frtop_tui.diagnosis.report import text
+from frtop_tui.export.flightrecorder.reading import values_of
 from frtop_tui.export.opening import open_paths
 
 pytestmark = pytest.mark.torch
@@ -20,10 +22,17 @@ PROGRAM = Path(__file__).parents[1] / "jobs" / "dumping.py"
 
 @pytest.fixture(scope="module")
 def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dumps")
+    folder = ran(PROGRAM, tmp_path_factory.mktemp("dumps"))
+    for path in folder.glob("*rank*"):
+        age(path)
+    return folder
+
+
+def ran(program: Path, folder: Path) -> Path:
+    """Three ranks of it to their end."""
     ranks = [
         subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(folder)],
+            [sys.executable, str(program), str(folder)],
             env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "RANK": str(rank)},
         )
         for rank in range(3)
@@ -34,8 +43,6 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for rank in ranks:
             rank.kill()
             rank.wait()
-    for path in folder.glob("*rank*"):
-        age(path)
     return folder
 
 
@@ -84,3 +91,21 @@ def test_the_page_of_its_debug_server(dumps: Path, tmp_path: Path) -> None:
     frame = open_paths([tmp_path])
     assert [verdict.culprits for verdict in frame.verdicts] == [(1,)]
     assert frame.ranks[2].host == "node2"
+
+
+def test_a_healthy_job_of_gloo(tmp_path: Path) -> None:
+    """Its last op is `scheduled` for ever; that it is through, `retired` says, some µs later."""
+    ran(PROGRAM.with_name("through.py"), tmp_path)
+    for path in tmp_path.glob("*/*rank*"):
+        age(path)
+    frame = open_paths([tmp_path / "later"])
+    assert (frame.health, frame.verdicts) == ("healthy", ())
+    assert {entry["state"] for entry in told(tmp_path / "later")} == {"scheduled"}
+    frame = open_paths([tmp_path / "at_once"])
+    assert [verdict.culprits for verdict in frame.verdicts] in ([], [()])
+    is_through = all(entry["retired"] for entry in told(tmp_path / "at_once"))
+    assert frame.health == ("healthy" if is_through else "undecided")
+
+
+def told(folder: Path) -> list[dict[str, Any]]:
+    return [entry for path in folder.iterdir() for entry in values_of(path)["entries"]]

@@ -19,7 +19,8 @@ def view(rank: int, groups: list[wire.Group], numbers: dict[int, int]) -> Observ
         state="moving", state_since_ns=0, heard_ns=0, clock_ns=rank * SECOND,
         groups={group.id: group for group in groups},
         group_progress={
-            number: wire.GroupProgress(number, at, 0, (9 - rank) * SECOND) for number, at in numbers.items()
+            number: wire.GroupProgress(number, at, 0, (9 - rank) * SECOND)
+            for number, at in numbers.items()
         },
     )  # fmt: skip
 

@@ -71,7 +71,9 @@ _RANK: Final = RankUpdate(
     pending=(_OP,),
     pending_more=4,
     process=_PROCESS,
-    exception=UncaughtException("ValueError", "no such shard", "MainThread", True, 10**12, (_FRAME,)),
+    exception=UncaughtException(
+        "ValueError", "no such shard", "MainThread", True, 10**12, (_FRAME,)
+    ),
     exit_info=ExitInfo(10**12, 1, 9, True, 2),
     notes=("the side table is full",),
 )  # fmt: skip

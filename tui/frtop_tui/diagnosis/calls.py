@@ -133,6 +133,23 @@ def path_of(frames: Sequence[wire.TraceFrame]) -> tuple[tuple[str, str, int], ..
     return tuple((frame.file, frame.function, frame.line) for frame in reversed(frames))
 
 
+def differ(
+    one: Sequence[tuple[str, str, int]], other: Sequence[tuple[str, str, int]]
+) -> bool | None:
+    """Whether two stacks are at different lines; None where that takes a line that is not known.
+
+    Such is line 0: it equals none, and differs from none.
+    """
+    unknown = False
+    for mine, theirs in zip(one, other, strict=False):
+        if mine[:2] != theirs[:2] or (mine[2] != theirs[2] and mine[2] and theirs[2]):
+            return True
+        unknown = unknown or not (mine[2] and theirs[2])
+    if len(one) != len(other):
+        return True
+    return None if unknown else False
+
+
 def order_of(
     one: Sequence[tuple[str, str, int]], other: Sequence[tuple[str, str, int]]
 ) -> tuple[Order, str]:
@@ -141,10 +158,11 @@ def order_of(
     Also what shows it. A loop may lead back, so that this is a hint and no proof.
     """
     for mine, theirs in zip(one, other, strict=False):
-        if mine == theirs:
+        if mine == theirs and mine[2]:
             continue
         frame, past = _frame(mine), _frame(theirs)
-        if mine[:2] != theirs[:2] or not is_yours(frame):
+        known = mine[2] and theirs[2]
+        if mine[:2] != theirs[:2] or not known or not is_yours(frame):
             return "unknown", ""
         words = f"{places.place_line(frame)} against {places.place_line(past)}"
         return ("further" if mine[2] > theirs[2] else "behind"), words

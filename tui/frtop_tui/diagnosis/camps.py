@@ -13,7 +13,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis import accounts
 from frtop_tui.diagnosis.accounts import Camp
-from frtop_tui.diagnosis.calls import Call
+from frtop_tui.diagnosis.calls import Call, differ
 from frtop_tui.diagnosis.judged import Frame, Verdict, judged_frame
 from frtop_tui.diagnosis.light import judged_ranks
 from frtop_tui.diagnosis.stands import Stand, stand_of
@@ -101,13 +101,18 @@ def _blamed(outside: Sequence[Stand], camps: Sequence[Camp], seen: int) -> list[
     if 2 * len(outside) >= seen and seen != PAIR:
         return []
     candidates = [stand for stand in outside if stand.doing == "away"]
-    if not candidates and len(camps) == 1:
+    if not candidates and _is_one_place(camps):
         candidates = [stand for stand in outside if stand.doing == "running"]
     for progress in ("none", "unknown", "active"):
         chosen = [stand for stand in candidates if stand.progress == progress]
         if chosen:
             return chosen
     return []
+
+
+def _is_one_place(camps: Sequence[Camp]) -> bool:
+    """Whether all are surely at the same lines, which takes lines that are known."""
+    return len(camps) == 1 and differ(camps[0].call.steps, camps[0].call.steps) is False
 
 
 def _all_inside(

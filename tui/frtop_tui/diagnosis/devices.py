@@ -12,6 +12,8 @@ from frtop_tui.job.model import Rank
 
 _TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "barrier", "all_to_all")
 """Ops that no device is through with before all have come."""
+_ON_HOSTS: Final = ("gloo", "mpi", "fake")
+"""Backends without devices: their ops run in threads, and are noted as done some time later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,11 @@ class Behind:
 def behind(views: Mapping[int, Rank], point: Point) -> Behind | None:
     """Members whose devices are where those of the others were before.
 
-    Only of dumps, where all have issued the op of `point`; else nobody.
+    Only of dumps, where all have issued the op of `point`, and of backends that are known to
+    have devices; else nobody.
     """
     group = point.group
-    if group is None or point.number is None:
+    if group is None or point.number is None or not _has_devices(group.backend):
         return None
     oldest: dict[int, wire.Op | None] = {}
     for rank in point.members:
@@ -51,6 +54,10 @@ def behind(views: Mapping[int, Rank], point: Point) -> Behind | None:
         return None
     told = all(_tells_starts(views[rank]) for rank in waiting)
     return Behind(waiting, first, begun=False) if waiting and told else None
+
+
+def _has_devices(backend: str) -> bool:
+    return bool(backend) and not any(name in backend for name in _ON_HOSTS)
 
 
 def _are_few(last: Mapping[int, wire.Op], members: int) -> bool:

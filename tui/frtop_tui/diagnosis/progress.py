@@ -143,4 +143,8 @@ def _path(dump: wire.StackDump | None, view: Rank) -> list[tuple[str, int]]:
 
 
 def _has_changed(old: list[tuple[str, int]], new: list[tuple[str, int]]) -> bool:
-    return bool(old and new) and old != new
+    """A line of 0 is not known: it differs from none."""
+    if not old or not new or len(old) != len(new):
+        return bool(old and new)
+    pairs = zip(old, new, strict=True)
+    return any(a[0] != b[0] or (a[1] != b[1] and a[1] and b[1]) for a, b in pairs)

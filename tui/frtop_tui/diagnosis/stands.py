@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from frtop_probe import wire
 from frtop_tui.diagnosis import places
-from frtop_tui.diagnosis.calls import Call, call_of, path_of
+from frtop_tui.diagnosis.calls import Call, call_of, differ, path_of
 from frtop_tui.diagnosis.judged import Progress
 from frtop_tui.diagnosis.places import Place
 from frtop_tui.job.model import Rank
@@ -106,7 +106,10 @@ def _progress(view: Rank, main: wire.ThreadStack) -> tuple[Progress, str, bool]:
         return "unknown", "stacks were taken once: whether it moves they do not tell", False
     seconds = (new.at_ns - old.at_ns) / 1e9
     apart = f"in two dumps, {seconds:.1f}s apart"
-    if _steps(before) != _steps(main):
+    moved = differ(_steps(before), _steps(main))
+    if moved is None:
+        return "unknown", f"not all lines of its stack are known {apart}", False
+    if moved:
         return "active", f"its stack is another one {apart}", call_of(before) is not None
     if new.at_ns - old.at_ns < LOOKS_APART_NS:
         return "unknown", f"its stack is the same {apart}: too near to say anything", False

@@ -162,7 +162,8 @@ def mismatch(found: Disagreement, frame: Moment, victims: set[int], *, fatal: bo
 
 def _is_same_call(one: wire.Op, other: wire.Op) -> bool:
     """Whether it is one line of one program that called the same with other arguments."""
-    return one.site is not None and one.site == other.site and kind_of(one) == kind_of(other)
+    known = one.site is not None and bool(one.site.line)
+    return known and one.site == other.site and kind_of(one) == kind_of(other)
 
 
 def _is_open(found: Disagreement, frame: Moment) -> bool:

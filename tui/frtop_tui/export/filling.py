@@ -19,6 +19,7 @@ from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.judged import MOMENT, Frame, JudgedRank
 from frtop_tui.diagnosis.points import front_number, local_number
 from frtop_tui.export.flightrecorder.ops import TOGETHER
+from frtop_tui.export.flightrecorder.unfinished import undecided
 from frtop_tui.job.groups import Identifier, group_views, identifier
 from frtop_tui.job.model import Coverage, Health, ObservedFrame, ObservedRank, as_rank
 from frtop_tui.job.naming import folded
@@ -59,6 +60,9 @@ def filled(frame: Frame, told: Frame, troubles: list[str]) -> Frame:
         troubles.append(f"{_named(told)} beside it tell no more of its ranks")
         return _noted(frame, notes)
     whole = _noted(_judged(frame, views, fresh), notes)
+    unfinished = told.recorded.unfinished if told.recorded is not None else {}
+    taken = {rank: unfinished[rank] for rank in sorted([*fresh, *known]) if rank in unfinished}
+    whole = undecided(whole, told.ranks, taken)
     assert whole.recorded is not None
     return replace(whole, recorded=replace(whole.recorded, filled=True))
 

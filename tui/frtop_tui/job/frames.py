@@ -65,4 +65,6 @@ def frame_line(frame: wire.TraceFrame) -> str:
 
 def site_line(site: wire.Site | None) -> str:
     """`train.py:214`, "" when nobody knows who issued it."""
-    return f"{short_file(site.file)}:{site.line}" if site is not None else ""
+    if site is None or not site.line:
+        return short_file(site.file) if site is not None else ""
+    return f"{short_file(site.file)}:{site.line}"

@@ -162,7 +162,10 @@ def number(op: wire.Op) -> str:
 
 def site(where: wire.Site | None) -> str:
     """`train.py:231`."""
-    return "" if where is None else f"{where.file.rpartition('/')[2]}:{where.line}"
+    if where is None:
+        return ""
+    name = where.file.rpartition("/")[2]
+    return f"{name}:{where.line}" if where.line else name
 
 
 def group_label(description: str, name: str) -> str:

@@ -44,6 +44,22 @@ def blocked_ops(
     return found
 
 
+def unfinished_ops(
+    views: Mapping[int, Rank], written: Mapping[int, int]
+) -> dict[int, tuple[wire.Op, ...]]:
+    """By rank, all that its dump tells to be unfinished, and not only since a moment.
+
+    Whatever else is known: of ranks that are elsewhere, or that went on since, too.
+    """
+    found = {}
+    for rank, view in views.items():
+        if view.dumped:
+            ops = [op for op in view.pending if not _young(op, written.get(rank, 0))]
+            if ops:
+                found[rank] = tuple(ops)
+    return found
+
+
 def outdated(views: Mapping[int, Rank], completed: Mapping[int, int]) -> list[int]:
     """Ranks that must have gone on since they were dumped.
 

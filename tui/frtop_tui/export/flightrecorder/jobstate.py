@@ -18,10 +18,11 @@ from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.export.flightrecorder.blocked import blocked_ops, outdated
+from frtop_tui.export.flightrecorder.blocked import blocked_ops, outdated, unfinished_ops
 from frtop_tui.export.flightrecorder.moments import Moments, Told, moments_of, present_of
 from frtop_tui.export.flightrecorder.ops import Ops, Part
 from frtop_tui.export.flightrecorder.settling import settled
+from frtop_tui.export.flightrecorder.unfinished import undecided
 from frtop_tui.export.flightrecorder.unrecorded import withheld
 from frtop_tui.export.stacks import Stacks
 from frtop_tui.job.groups import group_views
@@ -79,8 +80,12 @@ def frame_of(
     said = ["these dumps tell of no op, so not whether the job is well"] if blank else []
     told_of = (*notes, *said, *stacks.notes, *_about(moments))
     versions = listed(sorted({one.dump.version for one in dumps if one.dump.version}), 3)
-    recorded = Recorded(KIND, str(folder), now, version=versions, notes=told_of)
-    return withheld(settled(replace(engine.judge(frame).frame, recorded=recorded)))
+    unfinished = unfinished_ops(state.views, state.written)
+    recorded = Recorded(
+        KIND, str(folder), now, version=versions, notes=told_of, unfinished=unfinished
+    )
+    judged = withheld(settled(replace(engine.judge(frame).frame, recorded=recorded)))
+    return undecided(judged, judged.ranks, unfinished)
 
 
 def _gap(told: Moments) -> int:
