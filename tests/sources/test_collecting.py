@@ -105,8 +105,8 @@ def test_all_ranks_are_asked_for_everything(scene: Scene) -> None:
     assert (one.writing.done, one.writing.total, one.writing.automatic) == (4, 4, True)
     ((_, histories, missing),) = scene.written
     assert (histories, list(missing)) == ([0, 1, 2, 3], [])
-    assert sorted(scene.kinds) == ["AskHistory"] * 4 + ["AskLook"] * 2 + ["AskTensors"] * 4
-    assert scene.kinds[:2] == ["AskLook", "AskLook"]
+    assert sorted(scene.kinds) == ["HistoryRequest"] * 4 + ["SnapshotRequest"] * 2 + ["TensorsRequest"] * 4
+    assert scene.kinds[:2] == ["SnapshotRequest", "SnapshotRequest"]
 
 
 def test_the_frame_that_is_written_has_the_answers_in_it(scene: Scene) -> None:
@@ -150,13 +150,13 @@ def test_who_may_only_look_gets_no_tensors_and_is_told(scene: Scene) -> None:
     scene.go_on(scene.begin(frame), frame)
     ((_, _, missing),) = scene.written
     assert list(missing) == ["no tensors of rank 0: our key may only read on a"]
-    assert scene.kinds.count("AskTensors") == 1
+    assert scene.kinds.count("TensorsRequest") == 1
 
 
 def test_read_only_asks_nothing_of_the_ranks(scene: Scene) -> None:
     frame = frame_of(*ranks(["a"], 2, pending=(OP,)), read_only="started with --read-only")
     scene.go_on(scene.begin(frame), frame)
-    assert "AskTensors" not in scene.kinds
+    assert "TensorsRequest" not in scene.kinds
     ((_, _, missing),) = scene.written
     assert list(missing) == ["no tensors of ranks 0-1: started with --read-only"]
 
@@ -165,7 +165,7 @@ def test_read_only_asks_nothing_of_the_ranks(scene: Scene) -> None:
 def test_ranks_that_cannot_answer_are_not_asked(scene: Scene, posture: str) -> None:
     frame = frame_of(*ranks(["a"], 2, pending=(OP,), state=posture))
     scene.go_on(scene.begin(frame), frame)
-    assert "AskTensors" not in scene.kinds
+    assert "TensorsRequest" not in scene.kinds
     ((_, _, missing),) = scene.written
     assert list(missing) == [f"no tensors of ranks 0-1: {posture}, cannot answer"]
 
