@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold, unfold
 from frtop_tui.diagnosis.engine import Engine, Judgement
-from frtop_tui.diagnosis.judged import Frame, Verdict
+from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.model import ObservedFrame
 from frtop_tui.job.state import JobState
 

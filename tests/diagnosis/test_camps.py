@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from diagnosis.scenes import BACKWARD, C10D, DATALOADER, LOCK, frame
 from frtop_probe import wire
-from frtop_tui.diagnosis.absence import absence_of
-from frtop_tui.diagnosis.calls import call_of, order_of, path_of
-from frtop_tui.diagnosis.judged import Frame, Verdict
-from frtop_tui.diagnosis.report import exit_status
+from frtop_tui.diagnosis.evidence.absence_cause import absence_of
+from frtop_tui.diagnosis.evidence.c10d_call import call_of, order_of, path_of
+from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.export.pyspy import frame_of
+from frtop_tui.report.text import exit_status
 
 SECOND = 1_000_000_000
 TORCH = C10D.removesuffix("/distributed/distributed_c10d.py")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from diagnosis.scenes import BACKWARD, LOCK, Scene, frame
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import exit_status
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.report.text import exit_status
 
 
 def assert_quiet(found: Frame) -> None:

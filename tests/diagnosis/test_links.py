@@ -18,10 +18,10 @@ def entered(world: int = 4, *, hosts: int = 4) -> Scene:
 def severs(scene: Scene, one: int, other: int, *, ways: int = 2) -> None:
     """What `one` sends to `other` vanishes, and with two ways the other way round, too."""
     near, far = (scene.actors[rank] for rank in (one, other))
-    ends = tuple(f"10.0.0.{actor.host}:{4000 + one + other}" for actor in (near, far))
-    near.links += (wire.Link(ends[0], ends[1], 96, 5),)
+    endpoints = tuple(f"10.0.0.{actor.host}:{4000 + one + other}" for actor in (near, far))
+    near.links += (wire.Link(endpoints[0], endpoints[1], 96, 5),)
     if ways == 2:
-        far.links += (wire.Link(ends[1], ends[0], 48, 5),)
+        far.links += (wire.Link(endpoints[1], endpoints[0], 48, 5),)
 
 
 @pytest.mark.parametrize("ways", [1, 2])

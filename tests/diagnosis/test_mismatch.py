@@ -9,7 +9,7 @@ import pytest
 from diagnosis.scenes import FLOATS, SECOND, Scene, frame, only
 from frtop_probe import wire
 from frtop_probe.agreement import difference
-from frtop_tui.diagnosis.report import exit_status
+from frtop_tui.report.text import exit_status
 
 MORE = (wire.TensorSpec("float32", (1025,)),)
 DOUBLES = (wire.TensorSpec("float64", (1024,)),)
@@ -368,10 +368,10 @@ def test_a_death_long_after_a_disagreement_does_not_follow_from_it() -> None:
     scene.ends(2, signal=6, ago=1)
     for rank in (0, 1, 3):
         scene.raises(rank, "RuntimeError", "Connection closed by peer", ago=0.8)
-    death, disagreement = scene.settle().verdicts
+    death, mismatch = scene.settle().verdicts
     assert (death.kind, death.culprits) == ("dead", (2,))
-    assert (disagreement.kind, disagreement.victims) == ("mismatch", "")
-    assert "data may be wrong" in disagreement.why.text
+    assert (mismatch.kind, mismatch.victims) == ("mismatch", "")
+    assert "data may be wrong" in mismatch.why.text
 
 
 def test_who_counts_from_another_op_on_and_waits_in_another_one_disagrees() -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from diagnosis.scenes import FLOATS, SECOND, Scene, op_signature
 from frtop_probe import agreement, wire
 from frtop_probe.sums import packed
-from frtop_tui.diagnosis.engine import Judgement, WantedOps
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import exit_status
+from frtop_tui.diagnosis.engine import Judgement, OpsRequest
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.blocks import Ledger
+from frtop_tui.report.text import exit_status
 
 Ops = tuple[wire.Op, ...]
 
@@ -42,7 +42,7 @@ def ops(numbers: range, **odd: wire.Signature) -> Ops:
     )
 
 
-def answer(scene: Scene, wanted: tuple[WantedOps, ...], told: Mapping[int, Ops]) -> Frame:
+def answer(scene: Scene, wanted: tuple[OpsRequest, ...], told: Mapping[int, Ops]) -> Frame:
     """What ranks answer, and the judgement a moment later."""
     for one in wanted:
         scene.state.apply_ops(one.host, one.key, one.parting, told[one.rank])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from diagnosis.scenes import COLLECTIVE, Scene, frame, only
-from frtop_tui.diagnosis.judged import Verdict
+from frtop_tui.diagnosis.model import Verdict
 
 SOLVE = frame("ext.py:60", "run", "lib.solve(x)")
 

@@ -15,12 +15,12 @@ from diagnosis.scenes import frame as scene_frame
 from export.boxes import Recorder as Boxes
 from export.boxes import written as boxed
 from flightrecorder.writer import MS, WALL, Recorder, world, written
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import exit_status
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.flightrecorder.naming import RankPattern
 from frtop_tui.export.opening import open_paths
+from frtop_tui.report.text import exit_status
 from frtop_tui.screens.barred import barred
 from frtop_tui.sources.recorded import RecordedSource
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flightrecorder.writer import Recorder, pickled, world, written
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.flightrecorder.entries import Called, called
 from frtop_tui.export.opening import open_paths
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from flightrecorder.writer import MS, Recorder, world, written
-from frtop_tui.diagnosis.judged import Frame, Verdict
-from frtop_tui.diagnosis.report import exit_status, text
+from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.opening import open_paths
+from frtop_tui.report.text import exit_status, text
 
 SECOND = 1000 * MS
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flightrecorder.writer import Recorder, world
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.pages import parts_of, parts_of_page
 from frtop_tui.export.opening import open_paths

@@ -16,10 +16,10 @@ from export.boxes import Recorder as Boxes
 from export.boxes import written as boxed
 from export.test_mix import READS, SPINS, captured, stack
 from flightrecorder.writer import MS, WALL, Recorder, world, written
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import exit_status, text
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export import capture
 from frtop_tui.export.opening import open_paths
+from frtop_tui.report.text import exit_status, text
 from frtop_tui.sources.recorded import RecordedSource
 
 

@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from flightrecorder.writer import MS, WALL, Recorder, grid, named, world, written
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import exit_status, text
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.unrecorded import withheld
 from frtop_tui.export.opening import open_paths
+from frtop_tui.report.text import exit_status, text
 from frtop_tui.sources.recorded import RecordedSource
 
 

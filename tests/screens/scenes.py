@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
-from frtop_tui.diagnosis.judged import Frame, JudgedRank, OpName, Verdict, Why
+from frtop_tui.diagnosis.model import Frame, JudgedRank, OpName, Verdict, Why
 from frtop_tui.job.model import Coverage, GroupKey, GroupView, HostView, RankState
 
 S = 1_000_000_000

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export import capture
 from frtop_tui.job.model import HostView
 from frtop_tui.sources import collecting
@@ -105,7 +105,10 @@ def test_all_ranks_are_asked_for_everything(scene: Scene) -> None:
     assert (one.writing.done, one.writing.total, one.writing.automatic) == (4, 4, True)
     ((_, histories, missing),) = scene.written
     assert (histories, list(missing)) == ([0, 1, 2, 3], [])
-    assert sorted(scene.kinds) == ["HistoryRequest"] * 4 + ["SnapshotRequest"] * 2 + ["TensorsRequest"] * 4
+    assert (
+        sorted(scene.kinds)
+        == ["HistoryRequest"] * 4 + ["SnapshotRequest"] * 2 + ["TensorsRequest"] * 4
+    )
     assert scene.kinds[:2] == ["SnapshotRequest", "SnapshotRequest"]
 
 

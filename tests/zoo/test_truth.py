@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from flightrecorder.writer import world, written
-from frtop_tui.diagnosis.judged import Frame, Verdict, Why
+from frtop_tui.diagnosis.model import Frame, Verdict, Why
 from frtop_tui.export.flightrecorder.reading import values_of
 from zoo import table
 from zoo.dumps import mend, torchfrtrace_text

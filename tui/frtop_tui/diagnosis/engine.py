@@ -12,23 +12,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_tui.diagnosis.camps import judged_by_stacks
-from frtop_tui.diagnosis.inquiry import Wanted, in_question
-from frtop_tui.diagnosis.judged import Frame, Verdict, judged_frame, unjudged
-from frtop_tui.diagnosis.lasting import lasting, lasting_texts
-from frtop_tui.diagnosis.light import Light
-from frtop_tui.diagnosis.memory import Memory
-from frtop_tui.diagnosis.outside import Outside, outside
-from frtop_tui.diagnosis.partings import WantedOps
-from frtop_tui.diagnosis.points import Points
-from frtop_tui.diagnosis.reasoning import Case
-from frtop_tui.diagnosis.story import last_said, story
-from frtop_tui.diagnosis.survey import Survey
-from frtop_tui.diagnosis.taken_back import called_hung
+from frtop_tui.diagnosis.annotate import Annotator
+from frtop_tui.diagnosis.blocked.rank_index import RankIndex
+from frtop_tui.diagnosis.detectors.detect import Case
+from frtop_tui.diagnosis.detectors.long_waits import lasting, lasting_texts
+from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
+from frtop_tui.diagnosis.detectors.stacks_only import judge_stacks_only
+from frtop_tui.diagnosis.detectors.stalled_outside_ops import OutsideOps, outside
+from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
+from frtop_tui.diagnosis.history.before_death import last_said, story
+from frtop_tui.diagnosis.history.false_alarms import hung_findings
+from frtop_tui.diagnosis.history.memory import Memory
+from frtop_tui.diagnosis.look_requests import LookRequest, in_question
+from frtop_tui.diagnosis.model import Frame, Verdict, judged_frame, unjudged
 from frtop_tui.job.model import Health, ObservedFrame
 from frtop_tui.job.naming import job_key
 
-__all__ = ["Engine", "Judgement", "Wanted", "WantedOps"]
+__all__ = ["Engine", "Judgement", "LookRequest", "OpsRequest"]
 
 MOST_VERDICTS = 8
 QUIET_NS: Final = 1_000_000_000
@@ -42,8 +42,8 @@ class Judgement:
     """The judged frame, and what to look at next to know more."""
 
     frame: Frame
-    looks: tuple[Wanted, ...] = ()
-    ops: tuple[WantedOps, ...] = ()
+    looks: tuple[LookRequest, ...] = ()
+    ops: tuple[OpsRequest, ...] = ()
 
 
 class Engine:
@@ -54,9 +54,9 @@ class Engine:
         self._begin()
 
     def _begin(self) -> None:
-        self._survey = Survey()
-        self._points = Points(self._survey)
-        self._light = Light(self._survey)
+        self._survey = RankIndex()
+        self._points = WaitGraph(self._survey)
+        self._light = Annotator(self._survey)
         self._now_ns = 0
 
     def judge(self, frame: ObservedFrame) -> Judgement:
@@ -68,26 +68,28 @@ class Engine:
             self._begin()
         if not frame.ranks:
             return Judgement(unjudged(frame))
-        by_stacks = judged_by_stacks(frame)
+        by_stacks = judge_stacks_only(frame)
         if by_stacks is not None:
             return Judgement(by_stacks)
         if frame.now_ns < self._now_ns:
             self._begin()  # what time made of waits is kept as well, and does not go back
         self._now_ns = frame.now_ns
-        memory.taken_back.listen(frame.ranks)
+        memory.false_alarms.learn(frame.ranks)
         parted = memory.partings.judge(frame)
         memory.found.keep(parted.found)
-        self._survey.turn(frame.ranks)
-        self._points.turn(frame.now_ns, _quiet(frame))
+        self._survey.update(frame.ranks)
+        self._points.update(frame.now_ns, _quiet(frame))
         case = Case(frame, self._survey, self._points, memory)
-        found, at_rest = (*case.verdicts(), *parted.verdicts), Outside()
+        found, at_rest = (*case.verdicts(), *parted.verdicts), OutsideOps()
         if frame.recorded is None and all(verdict.kind == "mismatch" for verdict in found):
             at_rest = outside(frame, self._survey, memory.rest)
         found = (*found[: MOST_VERDICTS - len(at_rest.verdicts)], *at_rest.verdicts)
         memory.suspicions.forget(frame.now_ns)
-        for verdict in called_hung(found):
-            ripe = self._points.ripe(frame.now_ns)
-            memory.taken_back.say(p for p in ripe if not set(verdict.culprits).isdisjoint(p.sinks))
+        for verdict in hung_findings(found):
+            ripe = self._points.overdue(frame.now_ns)
+            memory.false_alarms.record(
+                p for p in ripe if not set(verdict.culprits).isdisjoint(p.free)
+            )
         late = {
             rank: verdict.since_ns
             for verdict in reversed(found)
@@ -117,7 +119,9 @@ class Engine:
         )
         if not deaths.some:
             memory.before = last_said(memory.before, judged)
-        order = in_question(found, case.suspicious(), (*case.uneven(), *at_rest.wanted))
+        order = in_question(
+            found, case.suspicious(), (*case.ranks_needing_stacks(), *at_rest.wanted)
+        )
         looks = memory.inquiry.wanted(frame.ranks, order, found, frame.now_ns)
         autopsies = memory.inquiry.autopsies(frame.ranks, case.unopened(), frame.now_ns)
         return Judgement(judged, (*looks, *autopsies), parted.wanted)

@@ -23,8 +23,8 @@ import msgspec
 from msgspec.structs import replace
 
 from frtop_probe import archive, wire
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.wholes import with_histories
+from frtop_tui.diagnosis.detectors.mismatch.history import with_histories
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.histories import inflate
 from frtop_tui.job.model import Recorded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import members_of
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.job.naming import JobKey
 from frtop_tui.job.state import JobState

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.entries import Dump, dump_of
 from frtop_tui.export.flightrecorder.jobstate import frame_of

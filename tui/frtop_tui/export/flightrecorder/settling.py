@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe.ring.fold import unfold
-from frtop_tui.diagnosis.judged import Frame, JudgedRank, Verdict
+from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict
 from frtop_tui.job.naming import duration, folded
 
 LONG_NS: Final = 10_000_000_000
