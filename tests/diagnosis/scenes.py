@@ -418,7 +418,7 @@ class Scene:
 
     def look(self, judgement: Judgement) -> None:
         """Answers what the judge wants to see."""
-        for wanted in judgement.looks:
+        for wanted in judgement.look_requests:
             actor = self.actors[wanted.key - 1]
             look = self.look_of(actor, wanted.pids, stacks=wanted.stacks)
             answer = wire.SnapshotResponse(1, wanted.host, (look,))

@@ -214,4 +214,4 @@ def test_no_look_is_wanted_of_a_healthy_job() -> None:
     scene = Scene(64)
     scene.waits(range(32), "all_reduce", for_s=0.7)
     scene.hear()
-    assert not scene.engine.judge(scene.frame()).looks
+    assert not scene.engine.judge(scene.frame()).look_requests

@@ -85,7 +85,7 @@ class Play:
         kept, fresh = engine.judge(told), (anew := Engine(before)).judge(told)
         same(kept, fresh)
         assert remembered(engine.memory) == remembered(anew.memory)
-        self.scene.look(Judgement(kept.frame, kept.looks[: self.looks]))
+        self.scene.look(Judgement(kept.frame, kept.look_requests[: self.looks]))
 
     def _tell(self) -> None:
         scene = self.scene
@@ -232,9 +232,9 @@ def same(one: Judgement, other: Judgement) -> None:
 
 def remembered(memory: Memory) -> list[object]:
     """All that is in a memory, to be compared."""
-    kept = (memory.suspicions, memory.found, memory.inquiry)
-    told = [memory.job, memory.before, memory.health, memory.since_ns, memory.false_alarms]
-    return [*told, *map(vars, kept)]
+    objects = (memory.mismatches, memory.look_requests)
+    values = [memory.job, memory.before_death, memory.health, memory.since_ns]
+    return [*values, memory.false_alarms, memory.confirmations, *map(vars, objects)]
 
 
 WORDS: Final = (
@@ -253,9 +253,7 @@ changes = st.tuples(
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.lists(changes, min_size=1, max_size=4), min_size=2, max_size=8), st.data())
-def test_what_was_kept_makes_no_difference(
-    rounds: list[list[Change]], data: st.DataObject
-) -> None:
+def test_what_was_kept_makes_no_difference(rounds: list[list[Change]], data: st.DataObject) -> None:
     play = Play()
     play.judge()
     for update in rounds:

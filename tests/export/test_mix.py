@@ -15,6 +15,7 @@ from diagnosis.scenes import frame as scene_frame
 from export.boxes import Recorder as Boxes
 from export.boxes import written as boxed
 from flightrecorder.writer import MS, WALL, Recorder, world, written
+from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable, UsageError
 from frtop_tui.export import capture
@@ -85,7 +86,7 @@ def test_ops_tell_who_and_stacks_tell_why(tmp_path: Path) -> None:
         stack(tmp_path, rank, *(READS if rank == 2 else WAITS))
     frame = open_paths([tmp_path])
     verdict = only(frame)
-    assert (verdict.kind, verdict.culprits, verdict.victims) == ("not_entered", (2,), "0-1,3")
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("not_entered", (2,), "0-1,3")
     assert verdict.op is not None
     assert verdict.op.number == 21
     assert verdict.why.cause == "file_io"
@@ -217,7 +218,7 @@ def test_a_capture_gets_the_ranks_that_it_did_not_hear_from_their_dumps(tmp_path
     frame = open_paths([tmp_path])
     verdict = only(frame)
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("not_entered", (3,), "suspect")
-    assert verdict.victims == "0-2"
+    assert fold(verdict.victims) == "0-2"
     assert frame.coverage.unheard == ()
     assert frame.recorded is not None
     assert frame.recorded.kind == "capture"

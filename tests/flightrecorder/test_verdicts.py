@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from flightrecorder.writer import MS, WALL, Recorder, grid, named, world, written
+from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.unrecorded import withheld
@@ -39,7 +40,7 @@ def one_missing(size: int = 4, culprit: int = 2) -> list[Recorder]:
 def test_a_rank_that_has_not_come_is_named(tmp_path: Path) -> None:
     frame = opened(written(tmp_path, one_missing()))
     (verdict,) = frame.verdicts
-    assert (verdict.kind, verdict.culprits, verdict.victims) == ("not_entered", (2,), "0-1,3")
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("not_entered", (2,), "0-1,3")
     assert verdict.op is not None
     assert (verdict.op.kind, verdict.op.number) == ("all_reduce", 21)
 
@@ -78,7 +79,7 @@ def test_of_several_gloo_knows_no_sends_so_nobody_is_named(
     assert blamed(frame) == named
     if not named:
         (verdict,) = frame.verdicts
-        assert (verdict.kind, verdict.victims, exit_status(frame)) == ("undecided", "0,2", 4)
+        assert (verdict.kind, fold(verdict.victims), exit_status(frame)) == ("undecided", "0,2", 4)
         assert "ranks 1,3" in verdict.headline
 
 
@@ -288,7 +289,7 @@ def test_a_device_that_is_behind_what_all_have_issued(tmp_path: Path, *, aged: b
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("stuck", (2,), "suspect")
     assert "the device of rank 2 is behind: others have completed #6" in verdict.headline
     assert ("or its dump is the oldest" in verdict.headline) != aged
-    assert verdict.victims == "0-1,3"
+    assert fold(verdict.victims) == "0-1,3"
     assert exit_status(frame) == 5
 
 

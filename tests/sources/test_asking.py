@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.engine import LookRequest
+from frtop_tui.diagnosis.look_requests import LookRequest
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.sources.asking import ANSWER_NS, WATCH_NS, Asking
 from frtop_tui.sources.line import Line

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.engine import OpsRequest
+from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
 from frtop_tui.job.state import JobState
 from frtop_tui.sources.asking import Asking
 from frtop_tui.sources.comparing import Comparing

@@ -29,7 +29,7 @@ class Annotator:
     """
 
     def __init__(self, index: RankIndex) -> None:
-        self._survey = index
+        self._index = index
         self._ranks: dict[int, JudgedRank] = {}
         self._late: Mapping[int, int] = {}
         self._alarms = Alarms()
@@ -42,7 +42,7 @@ class Annotator:
 
     def ranks(self, frame: ObservedFrame, late: Mapping[int, int]) -> Mapping[int, JudgedRank]:
         """The frame's ranks; `late` says since when others wait for one."""
-        index, now_ns = self._survey, frame.now_ns
+        index, now_ns = self._index, frame.now_ns
         differently = dict(late.items() ^ self._late.items()).keys() & frame.ranks.keys()
         self._late = late
         again = {*index.seen, *index.rewaited, *self._alarms.rung(now_ns), *differently}
@@ -54,7 +54,7 @@ class Annotator:
             else:
                 judged[rank] = _judged(view, wait, late, now_ns)
             self._seat(rank, wait, now_ns)
-        if index.whole:
+        if index.renumbered:
             judged = {rank: judged[rank] for rank in frame.ranks}
         self._ranks = judged
         return judged

@@ -6,20 +6,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from frtop_tui.diagnosis.blocked.blocked_op import is_fetching
+from frtop_tui.diagnosis.blocked.blocked_op import is_fetching, patience_ns
+from frtop_tui.diagnosis.blocked.wait_deadlines import EARLY_NS
+from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence import stack_location as places
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.graph.wait_graph import in_order
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
-from frtop_tui.diagnosis.model import Verdict
-from frtop_tui.job.model import Rank
+from frtop_tui.diagnosis.thresholds import SUSPECTS_PER_NODE
+from frtop_tui.job.model import ObservedFrame, Rank
 
 AGAIN_NS: Final = 1_000_000_000
 SETTLED_AGAIN_NS: Final = 5_000_000_000
 """A culprit that is confirmed is looked at more seldom: it is known already."""
 MOST: Final = 16
+MOST_EARLY: Final = 4
+MOST_PER_SIDE: Final = 4
 MOST_AUTOPSIES: Final = 64
 AUTOPSY_AGAIN_NS: Final = 10_000_000_000
-SUSPECTS_PER_POINT: Final = 6
-WAITERS_PER_POINT: Final = 2
+WAITERS_PER_NODE: Final = 2
 MOST_REMEMBERED: Final = 4096
 MOST_IN_QUESTION: Final = 512
 """More are not looked at before it is the turn of the first of them again."""
@@ -45,15 +50,15 @@ class LookRequests:
         self,
         ranks: Mapping[int, Rank],
         order: Iterable[int],
-        verdicts: Iterable[Verdict],
+        findings: Iterable[Finding],
         now_ns: int,
     ) -> tuple[LookRequest, ...]:
         """At most `MOST` looks, the first of `order` first, none too soon after the last."""
         settled = {
             rank
-            for verdict in verdicts
-            if verdict.confidence == "confirmed" and verdict.progress != "unknown"
-            for rank in verdict.culprits
+            for finding in findings
+            if finding.confidence == "confirmed" and finding.progress != "unknown"
+            for rank in finding.culprits
         }
         found: list[LookRequest] = []
         for rank in order:
@@ -86,14 +91,42 @@ class LookRequests:
         return tuple(found)
 
 
+def early_suspects(context: Context) -> list[WaitNode]:
+    """A few nodes that become overdue soon: then there is a snapshot to compare with."""
+    overdue, graph = set(context.overdue), context.graph
+    early = [node for node in graph.nodes_where("early", context.now_ns) if node not in overdue]
+    early = sorted(in_order(early), key=lambda node: node.since_ns)[:MOST_EARLY]
+    for node in early:
+        graph.look_into(node, context.now_ns)
+    return early
+
+
+def ranks_needing_stacks(frame: ObservedFrame) -> list[int]:
+    """Ranks of groups whose members stopped at different ops, completion unknown.
+
+    Ops of devices are such, and ops that a program polls: only stacks show who waits.
+    """
+    found: list[int] = []
+    for group in frame.groups:
+        last = group.last
+        if last is None or not (group.exact and group.late) or (last.tracked and last.done_ns):
+            continue
+        patience = patience_ns(last, None) if last.tracked else EARLY_NS
+        if group.idle_s(frame.now_ns) * 1e9 > patience:
+            late = set(group.late)
+            ahead = [rank for rank in group.members if rank not in late]
+            found += [*group.late[:MOST_PER_SIDE], *ahead[:MOST_PER_SIDE]]
+    return found
+
+
 def in_question(
-    verdicts: Iterable[Verdict], nodes: Sequence[WaitNode], others: Iterable[int]
+    findings: Iterable[Finding], nodes: Sequence[WaitNode], others: Iterable[int]
 ) -> list[int]:
     """Ranks worth a look, the most useful first: those blamed, those absent, who waits."""
     every = chain(
-        (rank for verdict in verdicts for rank in verdict.culprits[:SUSPECTS_PER_POINT]),
-        (rank for p in nodes for rank in [*p.free, *p.blocked_at][:SUSPECTS_PER_POINT]),
-        (wait.rank for node in nodes for wait in node.waits[:WAITERS_PER_POINT]),
+        (rank for finding in findings for rank in finding.culprits[:SUSPECTS_PER_NODE]),
+        (rank for p in nodes for rank in [*p.free, *p.blocked_at][:SUSPECTS_PER_NODE]),
+        (wait.rank for node in nodes for wait in node.waits[:WAITERS_PER_NODE]),
         # Nobody is known to be missing: whose links are dead only a look at each one tells.
         (w.rank for p in nodes if not (p.free or p.blocked_at or p.ended) for w in p.waits),
         others,

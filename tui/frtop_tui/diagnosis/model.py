@@ -42,7 +42,7 @@ class Verdict(Struct, frozen=True):
     headline: str  # one line: who and what
     why: Why
     next: str  # what to do, fitting the cause
-    victims: str = ""  # folded
+    victims: frozenset[int] = frozenset()
     parties: tuple[tuple[int, ...], ...] = ()
     group: GroupKey | None = None
     op: OpName | None = None
@@ -50,6 +50,21 @@ class Verdict(Struct, frozen=True):
     left_s: float | None = None  # until the op's own timeout
     evidence: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()  # what could not be seen
+
+
+class Sentences(Struct, frozen=True):
+    """`head` says who and what, `waiting` ends the headline with who waits, if that fits."""
+
+    head: str
+    why: Why
+    next: str
+    evidence: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    waiting: str = ""
+
+    @property
+    def headline(self) -> str:
+        return f"{self.head}; {self.waiting}" if self.waiting else self.head
 
 
 class JudgedRank(Rank, frozen=True):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
-from frtop_tui.diagnosis.detectors.mismatch.history import with_histories
+from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.capture import content_of, damaged
 from frtop_tui.export.histories import inflate

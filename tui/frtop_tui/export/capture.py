@@ -23,7 +23,8 @@ import msgspec
 from msgspec.structs import replace
 
 from frtop_probe import archive, wire
-from frtop_tui.diagnosis.detectors.mismatch.history import with_histories
+from frtop_probe.ring.fold import unfold
+from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.histories import inflate
@@ -168,6 +169,8 @@ def _frame(content: _Content) -> Frame:
         for name, first in _FIRST_NAMES.items():
             if first in rank:
                 rank[name] = rank.pop(first)
+    for verdict in plain.get("verdicts", ()):
+        verdict["victims"] = unfold(verdict.get("victims", ""))
     return msgspec.convert(plain, Frame)
 
 

@@ -15,8 +15,8 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.blocked.group_frontier import front_number, local_number
 from frtop_tui.diagnosis.engine import Engine
-from frtop_tui.diagnosis.graph.wait_graph import front_number, local_number
 from frtop_tui.diagnosis.model import MOMENT, Frame, JudgedRank
 from frtop_tui.export.flightrecorder.ops import TOGETHER
 from frtop_tui.export.flightrecorder.unfinished import undecided

@@ -234,7 +234,7 @@ def _verdict(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[str, A
         "progress": verdict.progress,
         "culprits": list(verdict.culprits),
         "parties": [list(party) for party in verdict.parties],
-        "victims": verdict.victims,
+        "victims": fold(verdict.victims),
         "headline": verdict.headline,
         "group": None
         if group is None

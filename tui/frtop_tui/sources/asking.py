@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.engine import LookRequest
+from frtop_tui.diagnosis.look_requests import LookRequest
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.sources.errands import Errands
 from frtop_tui.sources.line import Line

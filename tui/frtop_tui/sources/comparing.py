@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.engine import OpsRequest
+from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
 from frtop_tui.export.histories import ops_of
 from frtop_tui.job.state import JobState
 from frtop_tui.sources.errands import Errands

@@ -199,8 +199,8 @@ class Listener:
             frame = replace(frame, notes=(*told.notes, *frame.notes))
         elif self._here is not None and self._here.problem:
             frame = replace(frame, problem=self._here.problem)
-        self.asking.want(judgement.looks)
-        self._comparing.want(judgement.ops, now)
+        self.asking.want(judgement.look_requests)
+        self._comparing.want(judgement.ops_requests, now)
         self.asking.turn(frame, now)
         self.wishes.turn(frame, now)
         self._frame = replace(frame, writings=self.wishes.writings)

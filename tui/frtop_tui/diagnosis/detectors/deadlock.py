@@ -1,77 +1,99 @@
-"""Ranks that wait for each other in a circle: what is said of them, and who is the odd one."""
+"""Ranks that wait for each other in a ring of waits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
-from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.detectors.certainty import members_known
-from frtop_tui.diagnosis.graph.wait_graph import tags_differ
+from frtop_tui.diagnosis.detectors.context import Context
+from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
+from frtop_tui.diagnosis.graph.p2p_match import tags_differ
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
-from frtop_tui.diagnosis.model import OpName, Verdict, Why
-from frtop_tui.diagnosis.wording.phrases import group_key, op_text, wait_evidence
-from frtop_tui.diagnosis.wording.verdict import doubted
-from frtop_tui.job.model import ObservedFrame
-from frtop_tui.job.naming import folded
 
 
-def is_early(ring: Sequence[WaitNode], now_ns: int) -> bool:
-    """Whether it may be none: who makes a group without the others takes its time."""
-    unsure = (node for node in ring if not members_known(node))
-    return any(node.begins_ns("overdue", now_ns) >= now_ns for node in unsure)
+class TagsDiffer(Detail, frozen=True):
+    """A send and a receive that would meet but for their tags."""
+
+    sender: int
+    sent: int
+    receiver: int
+    received: int
 
 
-def cycle(frame: ObservedFrame, ring: Sequence[WaitNode]) -> Verdict:
-    """The verdict; with something `missing` where nobody can say who has to come."""
-    sides = sorted(((tuple(sorted(p.waiting)), p) for p in ring), key=lambda side: side[0])
-    waits = [f"{folded(ranks)} in {op_text(node)}" for ranks, node in sides]
-    messages = any(node.op.p2p for node in ring)
+class Deadlock(Detail, frozen=True):
+    """A ring of waits, and what is uncertain about it.
+
+    Attributes:
+        sides: ranks and the node where they wait, by rank.
+        ring: the same nodes in order of the ring.
+        odd: those that went elsewhere, where each op needs everybody.
+        tags: why a message of the ring is not delivered.
+        uncertain: a node where a rank of the ring may not sit at all.
+        members_unknown: a node of which nobody knows who has to come.
+    """
+
+    sides: tuple[tuple[tuple[int, ...], WaitNode], ...]
+    ring: tuple[WaitNode, ...]
+    odd: tuple[int, ...] = ()
+    tags: TagsDiffer | None = None
+    uncertain: WaitNode | None = None
+    members_unknown: WaitNode | None = None
+
+
+def detect(context: Context) -> list[Finding]:
+    """One finding for each ring, however unusual: its ranks will not stop waiting."""
+    settled = context.graph.settled(context.now_ns)
+    candidates = [node for node in settled if node not in context.explained]
+    rings = context.graph.cycles(candidates)
+    found = [_finding(context, ring) for ring in rings if not _may_be_none(context, ring)]
+    context.explained.update(node for ring in rings for node in ring)
+    return found
+
+
+def _may_be_none(context: Context, ring: Sequence[WaitNode]) -> bool:
+    """Whether it is too early: who makes a group before the others come takes time."""
+    unknown = (node for node in ring if not members_known(node))
+    return any(node.begins_ns("overdue", context.now_ns) >= context.now_ns for node in unknown)
+
+
+def _finding(context: Context, ring: Sequence[WaitNode]) -> Finding:
+    sides = sorted(((tuple(sorted(n.waiting)), n) for n in ring), key=lambda side: side[0])
     odd = _odd_side(ring)
-    tags = _tags(frame, ring)
-    order = tags or (
-        "sends and receives meet in the wrong order"
-        if messages
-        else "groups are used in different orders"
-    )
-    more = f"; of those that both need, only {folded(odd)} went elsewhere" if odd else ""
-    made = Verdict(
+    first = sides[0][1]
+    left = [s for node in ring if (s := node.left_s(context.now_ns)) is not None]
+    return Finding(
         kind="cycle",
-        confidence="suspect",
-        progress="none",
+        detail=Deadlock(
+            tuple(sides),
+            tuple(ring),
+            odd,
+            _tags(context, ring),
+            _uncertain(ring),
+            next((node for node in ring if not members_known(node)), None),
+        ),
+        key=("cycle", frozenset(node.id for node in ring)),
         culprits=odd,
+        victims=frozenset(rank for ranks, _ in sides for rank in ranks if rank not in odd),
         parties=tuple(ranks for ranks, _ in sides),
-        headline=f"they wait for each other: {', '.join(waits[:3])}",
-        why=Why("cycle", "software", f"each needs the other first: {order}{more}"),
-        next=_pair_step(tags) if messages else _order_step(odd, sides[0][0], sides[-1][0]),
-        victims=fold(rank for ranks, _ in sides for rank in ranks if rank not in odd),
-        group=group_key(sides[0][1].group),
-        op=OpName(sides[0][1].kind, sides[0][1].number),
+        cause="cycle",
+        group=group_key(first.group),
+        op=op_of(first),
+        nodes=tuple(ring),
         since_ns=min(node.known_since_ns for node in ring),
-        left_s=min((s for p in ring if (s := p.left_s(frame.now_ns)) is not None), default=None),
-        evidence=tuple(line for p in ring[:4] for line in wait_evidence(p, frame.now_ns)),
+        left_s=min(left, default=None),
     )
-    guessed = _guessed(ring)
-    if guessed is not None:
-        text = f"{folded(guessed.waiting)} may wait in something else: no stack says where"
-        if not guessed.op.p2p:
-            text = f"{folded(guessed.waiting)} may wait for another thread than the one in the op"
-        made = replace(made, missing=(text,))
-    unsure = next((node for node in ring if not members_known(node)), None)
-    return made if unsure is None else doubted(made, unsure)
 
 
-def _guessed(ring: Sequence[WaitNode]) -> WaitNode | None:
-    """Where somebody in the circle is not known to sit.
+def _uncertain(ring: Sequence[WaitNode]) -> WaitNode | None:
+    """A node where a rank of the ring may not sit at all.
 
-    A message may be posted early, and another thread's op need not be what the main one,
-    which waits for some thread or other, waits for.
+    A message may be posted early. And the main thread, which waits for some other thread, need
+    not wait for the one that sits in the op.
     """
     awaited: dict[WaitNode, set[int]] = {}
     for node in ring:
-        for rank, at in node.blocked_at.items():
-            awaited.setdefault(at, set()).add(rank)
+        for rank, elsewhere in node.blocked_at.items():
+            awaited.setdefault(elsewhere, set()).add(rank)
     for node in ring:
         sides = [wait for wait in node.waits if wait.rank in awaited.get(node, ())]
         guess = node.op.p2p or all(wait.behind for wait in sides)
@@ -81,10 +103,7 @@ def _guessed(ring: Sequence[WaitNode]) -> WaitNode | None:
 
 
 def _odd_side(ring: Sequence[WaitNode]) -> tuple[int, ...]:
-    """Who is elsewhere, if most are at one point.
-
-    Only where each of the points needs all of them: otherwise it is no matter of numbers.
-    """
+    """Who is elsewhere while most are at one node, where each node needs all of them."""
     sides = sorted((frozenset(node.waiting) for node in ring), key=len)
     most, rest = sides[-1], frozenset[int]().union(*sides[:-1])
     everybody = most | rest
@@ -92,35 +111,17 @@ def _odd_side(ring: Sequence[WaitNode]) -> tuple[int, ...]:
     return tuple(sorted(rest)) if needed and len(most) > len(rest) else ()
 
 
-def _tags(frame: ObservedFrame, ring: Sequence[WaitNode]) -> str:
-    """What is wrong between a send and a receive that would meet but for their tags."""
+def _tags(context: Context, ring: Sequence[WaitNode]) -> TagsDiffer | None:
     for node in ring:
         into, receiver = node.op.signature, node.waits[0].rank
-        view = frame.ranks.get(into.peer) if into is not None and into.peer is not None else None
-        if into is None or view is None or "recv" not in into.kind:
+        if into is None or into.peer is None or "recv" not in into.kind:
             continue
-        for op in view.pending:
+        sender = context.frame.ranks.get(into.peer)
+        for op in sender.pending if sender is not None else ():
             out = op.signature
-            meet = out is not None and "send" in out.kind and out.peer == receiver
-            if meet and out is not None and tags_differ(node, op):
-                return (
-                    f"rank {view.rank} sends with tag {out.tag} what"
-                    f" rank {receiver} receives with tag {into.tag}"
-                )
-    return ""
-
-
-def _pair_step(tags: str) -> str:
-    if tags:
-        return "give a send and its receive the same tag"
-    return "pair each send with a receive: on one of them the other first, or batch_isend_irecv"
-
-
-def _order_step(odd: Sequence[int], first: Sequence[int], last: Sequence[int]) -> str:
-    if not odd:
-        return "use these groups in the same order on all of their ranks"
-    most = first if odd[0] in last else last
-    return (
-        f"compare the calls of rank {odd[0]} with those of rank {most[0]}: one left out, one too"
-        " many, or another order"
-    )
+            meets = out is not None and "send" in out.kind and out.peer == receiver
+            if meets and out is not None and tags_differ(node, op):
+                assert out.tag is not None
+                assert into.tag is not None
+                return TagsDiffer(into.peer, out.tag, receiver, into.tag)
+    return None

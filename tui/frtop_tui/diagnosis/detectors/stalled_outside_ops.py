@@ -1,10 +1,10 @@
-"""Nobody is in any op: whether something outside of the job keeps all ranks for good.
+"""No rank is in an op: whether something outside of the job holds all ranks for good.
 
 Storage that is gone stops all loaders in the same step, and no rank is left to wait for
-another: no wait leads to a culprit. So each rank answers for itself, and all have to be kept:
-one that is elsewhere may be whom the others wait for. As nobody waits, nobody is in a hurry to
-say so, and what also keeps a rank that has nothing to do (a queue, a socket, a sleep, a lock)
-proves nothing. Nor do writes: a checkpoint goes to its disk in silence.
+another. So each rank is examined for itself, and all of them have to be held: one that is
+elsewhere may be the one that the others wait for. A queue, a socket, a sleep or a lock proves
+nothing, because ranks without work sit there too. Writes prove nothing either: a checkpoint
+takes its time in silence.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ from typing import Final, NamedTuple
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.blocked_op import WITHOUT_HISTORY_NS, last_activity_ns
-from frtop_tui.diagnosis.blocked.rank_index import RankIndex
-from frtop_tui.diagnosis.detectors.not_entered import EXPLAINED
+from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence import stack_location as places
-from frtop_tui.diagnosis.evidence.absence_cause import Absence, absence_of
+from frtop_tui.diagnosis.evidence.absence_cause import absence_of
 from frtop_tui.diagnosis.evidence.dataloader_worker import worker_of
 from frtop_tui.diagnosis.evidence.progress import CPU_SHARE
-from frtop_tui.diagnosis.model import Verdict
-from frtop_tui.diagnosis.wording.phrases import last_op_evidence, who
-from frtop_tui.job.model import ObservedFrame, Rank, RankState
-from frtop_tui.job.naming import duration, folded
+from frtop_tui.diagnosis.finding import Detail, Finding
+from frtop_tui.diagnosis.thresholds import MOST_ABSENT_EXPLAINED
+from frtop_tui.job.model import Rank, RankState
 
 QUIET_NS: Final = WITHOUT_HISTORY_NS
 """So long nobody has done anything before anybody is looked at."""
@@ -50,8 +48,8 @@ _READS: Final = frozenset({
 """Where the kernel keeps who waits for storage, other than to change what is there."""
 
 
-class Seen(NamedTuple):
-    """The process that is kept, of one rank, as a look at `at_ns` (our clock) found it."""
+class Held(NamedTuple):
+    """The process that is held, of one rank, as the snapshot at `at_ns` (our clock) shows it."""
 
     at_ns: int
     process: wire.Process
@@ -59,69 +57,91 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class RestState:
-    """A time in which nobody was in an op: since when, and how all were found to be kept."""
+    """A time in which no rank is in an op: since when, and how each rank was first held."""
 
     since_ns: int = 0
-    first: Mapping[int, Seen] = field(default_factory=dict)
+    first: Mapping[int, Held] = field(default_factory=dict)
+
+
+class HeldOutside(Detail, frozen=True):
+    """Ranks that one cause holds outside of any op, in the same call for `held_ns`.
+
+    Attributes:
+        issued_ns: operator's clock: when any rank last issued an op.
+        at_store_key: ranks that wait for a store key meanwhile.
+        others: ranks in no op that were not examined.
+    """
+
+    ranks: tuple[int, ...]
+    issued_ns: int
+    held_ns: int
+    at_store_key: tuple[int, ...]
+    others: int
+
+
+class RestNote(NamedTuple):
+    """No rank is in an op, and what one of them does instead, if that is known."""
+
+    issued_ns: int
+    rank: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideOps:
-    """What there is to say of a job of which nobody is in an op, and whom to look at.
+    """What is known of a job in which no rank is in an op, and whom to look at.
 
-    `open_since_ns` is since when, as long as looks may yet tell that it is hung; else 0.
+    `open_since_ns` is since when it lasts while snapshots may yet show that it is hung; else 0.
     """
 
-    verdicts: tuple[Verdict, ...] = ()
-    notes: tuple[str, ...] = ()
-    wanted: tuple[int, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    note: RestNote | None = None
+    look_at: tuple[int, ...] = ()
     open_since_ns: int = 0
 
 
-def outside(frame: ObservedFrame, index: RankIndex, rest: RestState) -> OutsideOps:
-    """Nothing of a job in which somebody is in an op, or was of late, or is not known."""
-    now_ns = frame.now_ns
+def stalled_outside_ops(context: Context, rest: RestState) -> OutsideOps:
+    """Nothing, if a rank is in an op, or was recently, or is not known."""
+    frame, now_ns = context.frame, context.now_ns
     issued_ns = max((group.issued_ns for group in frame.groups), default=0)
     living, asked = list[Rank](), list[Rank]()
-    if 0 < issued_ns < now_ns - QUIET_NS and _nobody_waits(index):
-        living = [view for view in index.views.values() if view.state not in _OVER]
+    if 0 < issued_ns < now_ns - QUIET_NS and _nobody_waits(context):
+        living = [view for view in context.ranks.values() if view.state not in _OVER]
         # Of very many, some from everywhere.
-        asked = living[:: -(-len(living) // EXPLAINED) or 1]
+        asked = living[:: -(-len(living) // MOST_ABSENT_EXPLAINED) or 1]
     since_ns = max(map(_active_ns, asked), default=now_ns)
     if since_ns >= now_ns - QUIET_NS:
         rest.since_ns, rest.first = 0, {}
         return OutsideOps()
     rest.since_ns = rest.since_ns or now_ns
-    absences = {view.rank: absence_of(view, now_ns) for view in asked}
+    causes = {view.rank: absence_of(view, now_ns).why.cause for view in asked}
     looked = [view for view in asked if _is_looked_at(view, since_ns)]
     everybody = len(asked) == len(living)
-    kept = {view.rank: _kept(view, absences[view.rank], everybody=everybody) for view in looked}
-    seen = {rank: one for rank, one in kept.items() if one is not None}
+    held = {view.rank: _held(view, causes[view.rank], everybody=everybody) for view in looked}
+    seen = {rank: one for rank, one in held.items() if one is not None}
     free, lacking = len(seen) < len(looked), len(looked) < len(asked)
-    still_ns = _still_ns(rest, {} if free or lacking else seen)
-    verdicts = tuple[Verdict, ...]()
-    if still_ns >= STILL_NS and max(map(_active_ns, living)) < now_ns - HUNG_NS:
-        verdicts = _verdicts(frame, issued_ns, absences, still_ns, len(living))
+    held_ns = _held_ns(rest, {} if free or lacking else seen)
+    findings = tuple[Finding, ...]()
+    if held_ns >= STILL_NS and max(map(_active_ns, living)) < now_ns - HUNG_NS:
+        findings = _findings(issued_ns, causes, held_ns, len(living))
     begins = now_ns - rest.since_ns < BEGINS_NS
-    is_open = not (free or verdicts) and (begins or still_ns >= TWICE_NS)
-    first = next((rank for rank, one in kept.items() if one is None), min(kept, default=None))
-    text = _age(now_ns, issued_ns)
-    note = text if first is None else f"{text}; rank {first}: {absences[first].why.text}"
+    is_open = not (free or findings) and (begins or held_ns >= TWICE_NS)
+    first = next((rank for rank, one in held.items() if one is None), min(held, default=None))
     return OutsideOps(
-        verdicts,
-        () if verdicts else (note,),
+        findings,
+        None if findings else RestNote(issued_ns, first),
         _due(asked, now_ns - (FREE_AGAIN_NS if free else KEPT_AGAIN_NS)),
         since_ns if is_open else 0,
     )
 
 
-def _nobody_waits(index: RankIndex) -> bool:
-    """Whether all ranks are known as they are now, and nobody waits for another."""
-    if index.deaths.some or any(index.postures.get(posture) for posture in _UNKNOWN):
+def _nobody_waits(context: Context) -> bool:
+    """Whether the present state of every rank is known, and none waits for another."""
+    index = context.index
+    if context.deaths.some or any(index.states.get(state) for state in _UNKNOWN):
         return False
     if any(not wait.side for wait in index.waits.values()):
         return False
-    views = index.views.values()
+    views = context.ranks.values()
     first = next(iter(views))
     return len(views) >= first.identity.job.world_size and not any(v.dumped for v in views)
 
@@ -139,24 +159,23 @@ def _is_looked_at(view: Rank, since_ns: int) -> bool:
     return view.state == "stopped" or _looked_ns(view) > since_ns
 
 
-def _kept(view: Rank, absence: Absence, *, everybody: bool) -> Seen | None:
-    """What keeps a rank for good, None if nothing does.
+def _held(view: Rank, cause: str, *, everybody: bool) -> Held | None:
+    """What holds a rank for good, None if nothing does.
 
-    A key does only if `everybody` was asked: any other may have to set it.
+    A store key counts only if `everybody` was examined: any other rank may have to set it.
     """
     if view.state == "stopped" and view.process is not None:
-        return Seen(view.heard_ns, view.process)
+        return Held(view.heard_ns, view.process)
     looked = view.snapshot.processes if view.snapshot is not None else ()
     own = next((process for process in looked if process.pid == view.identity.pid), None)
-    cause = absence.why.cause
     process = (worker_of(view) or own) if cause == "dataloader" else own
     reads = cause in ("dataloader", "file_io") and _reads(process)
     polls = cause == "store" and everybody and places.polls(process)
-    return Seen(_looked_ns(view), process) if process is not None and (reads or polls) else None
+    return Held(_looked_ns(view), process) if process is not None and (reads or polls) else None
 
 
-def _still_ns(rest: RestState, seen: Mapping[int, Seen]) -> int:
-    """How long all have been `seen` to be kept and to get nowhere; begins anew if one does."""
+def _held_ns(rest: RestState, seen: Mapping[int, Held]) -> int:
+    """For how long all have been held without progress; begins anew if one makes some."""
     known = rest.first.keys() == seen.keys()
     if not known or any(_has_moved(rest.first[rank], one) for rank, one in seen.items()):
         rest.first = seen
@@ -171,7 +190,7 @@ def _reads(process: wire.Process | None) -> bool:
     return process.state in "Tt" or (in_file and places.system_call(process) in _READS)
 
 
-def _has_moved(first: Seen, last: Seen) -> bool:
+def _has_moved(first: Held, last: Held) -> bool:
     """Whether a process got on, on the whole; others of its threads do this and that."""
     old, new, seconds = first.process, last.process, (last.at_ns - first.at_ns) / 1e9
     if (old.pid, old.syscall, old.file) != (new.pid, new.syscall, new.file):
@@ -189,47 +208,22 @@ def _due(asked: Sequence[Rank], before_ns: int) -> tuple[int, ...]:
     return tuple(sorted(looked, key=looked.__getitem__))
 
 
-def _age(now_ns: int, issued_ns: int) -> str:
-    return f"nobody is in an op, and none was issued for {duration((now_ns - issued_ns) / 1e9)}"
-
-
-def _verdicts(
-    frame: ObservedFrame,
-    issued_ns: int,
-    absences: Mapping[int, Absence],
-    still_ns: int,
-    living: int,
-) -> tuple[Verdict, ...]:
-    """One for each cause. Who waits for a key is kept by those that are elsewhere."""
-    causes: dict[str, list[int]] = {}
-    for rank, absence in absences.items():
-        causes.setdefault(absence.why.cause, []).append(rank)
-    waiting = causes.pop("store", []) if len(causes) > 1 else []
-    still = duration(still_ns / 1e9)
-    common = [f"in the same call for {still}, with hardly any CPU time, I/O or growth of memory"]
-    if waiting:
-        common.append(f"{folded(waiting)} not in an op either: at a key of the store")
-    if others := living - len(absences):
-        common.append(f"{others:,} more ranks are in no op either; they were not looked at")
+def _findings(
+    issued_ns: int, causes: Mapping[int, str], held_ns: int, living: int
+) -> tuple[Finding, ...]:
+    """One for each cause. Ranks at a store key are held by those that are elsewhere."""
+    by_cause: dict[str, list[int]] = {}
+    for rank, cause in causes.items():
+        by_cause.setdefault(cause, []).append(rank)
+    waiting = tuple(by_cause.pop("store", ())) if len(by_cause) > 1 else ()
     return tuple(
-        Verdict(
+        Finding(
             kind="not_entered",
-            confidence="confirmed",
-            progress="none",
+            detail=HeldOutside(tuple(ranks), issued_ns, held_ns, waiting, living - len(causes)),
+            key=("outside", tuple(ranks)),
             culprits=tuple(ranks),
-            headline=(
-                f"{_age(frame.now_ns, issued_ns)}: {who(frame.ranks, ranks)}"
-                f" {'gets' if len(ranks) == 1 else 'get'} nowhere"
-            ),
-            why=absences[ranks[0]].why,
-            next=absences[ranks[0]].next,
+            cause=cause,
             since_ns=issued_ns,
-            evidence=(
-                *absences[ranks[0]].evidence,
-                *common,
-                *last_op_evidence(frame.ranks, ranks),
-            ),
-            missing=absences[ranks[0]].missing,
         )
-        for ranks in causes.values()
+        for cause, ranks in by_cause.items()
     )

@@ -15,9 +15,11 @@ from itertools import chain
 from typing import TypeVar
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier, front_number, local_number
+from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier, local_number
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.blocked.wait_deadlines import NEVER, WaitStage
+from frtop_tui.diagnosis.graph import traversal
+from frtop_tui.diagnosis.graph.p2p_match import answers
 from frtop_tui.diagnosis.graph.wait_node import (
     NodeId,
     RankSet,
@@ -27,8 +29,6 @@ from frtop_tui.diagnosis.graph.wait_node import (
     rank_set,
 )
 from frtop_tui.job.model import Rank
-
-__all__ = ["Point", "PointId", "Points", "circles", "front_number", "leading_to", "local_number"]
 
 SETTLED_NS = 1_000_000_000
 """A rank that entered its own wait less than this ago is on its way, not blocked."""
@@ -59,7 +59,7 @@ class WaitGraph:
 
     def __init__(self, index: RankIndex) -> None:
         self.all: dict[NodeId, WaitNode] = {}
-        self._survey = index
+        self._index = index
         self._everybody: tuple[int, ...] = ()
         self._at: dict[int, WaitNode] = {}
         self._sorted: dict[WaitNode, _Sorting] = {}
@@ -78,14 +78,14 @@ class WaitGraph:
             quiet: hosts that have not been heard for a moment, and when they were last.
         """
         self._quiet = quiet or {}
-        index = self._survey
-        if index.whole:
+        index = self._index
+        if index.renumbered:
             self._everybody = tuple(index.ranks)
             for node in self.all.values():
                 node.everybody = self._everybody
         for rank in index.rewaited:
             self._move(rank)
-        if index.whole or index.recorrected:
+        if index.renumbered or index.recorrected:
             self._sorted.clear()
             self._changes += 1
         elif index.moved or now_ns >= self._next_ns:
@@ -109,7 +109,7 @@ class WaitGraph:
         return found
 
     def _heard_ns(self, rank: int) -> int:
-        return self._quiet.get(self._survey.views[rank].host, NEVER)
+        return self._quiet.get(self._index.corrected[rank].host, NEVER)
 
     def overdue(self, now_ns: int) -> list[WaitNode]:
         """Points at which some wait is out of the ordinary, oldest first, looked into."""
@@ -127,11 +127,13 @@ class WaitGraph:
 
     def cycles(self, nodes: Sequence[WaitNode]) -> list[list[WaitNode]]:
         """As `circles`, of points that were looked into."""
-        return self._once("circles", nodes, lambda: cycles(nodes))
+        return self._once("circles", nodes, lambda: traversal.cycles(nodes))
 
     def nodes_awaiting(self, ranks: Sequence[int], nodes: Sequence[WaitNode]) -> list[WaitNode]:
         """Those of `points` at which one of `ranks` is awaited, directly or through others."""
-        return self._once(("awaiting", *ranks), nodes, lambda: _awaiting(ranks, nodes))
+        return self._once(
+            ("awaiting", *ranks), nodes, lambda: traversal.nodes_awaiting(ranks, nodes)
+        )
 
     def rank_set(self, nodes: Sequence[WaitNode]) -> RankSet:
         """All who wait at these points."""
@@ -172,9 +174,9 @@ class WaitGraph:
         ended: list[int] = []
         unobserved: list[int] = []
         blocked_at: dict[int, WaitNode] = {}
-        index = self._survey
+        index = self._index
         for rank in absent:
-            view = index.views.get(rank)
+            view = index.corrected.get(rank)
             if view is None or view.state == "unheard":
                 unobserved.append(rank)
             elif view.exit_info is not None:
@@ -218,7 +220,7 @@ class WaitGraph:
         return seen
 
     def _move(self, rank: int) -> None:
-        wait, before = self._survey.waits.get(rank), self._at.pop(rank, None)
+        wait, before = self._index.waits.get(rank), self._at.pop(rank, None)
         self._changes += 1
         key = node_id(wait) if wait is not None else None
         if before is not None and before.id != key and before.leave(rank):
@@ -239,7 +241,7 @@ class WaitGraph:
             return self._absent_from_pseudo(node)
         if node.op.p2p:
             return self._absent_peer(node)
-        frontier = self._survey.frontier(group)
+        frontier = self._index.frontier(group)
         if node.number is not None:
             absent = [*frontier.behind(node.number), *frontier.never]
         else:
@@ -249,7 +251,7 @@ class WaitGraph:
 
     def _absent_from_pseudo(self, node: WaitNode) -> tuple[list[int], _Sorting]:
         """`init_process_group`, and calls that do not tell: everybody of the world has to come."""
-        views = self._survey.views
+        views = self._index.corrected
         everybody = set(node.callers or ())
         if not everybody:
             world = max((v.identity.job.world_size for v in views.values()), default=0)
@@ -262,7 +264,7 @@ class WaitGraph:
         rank, peer = node.waits[0].rank, node.peer
         if peer is None or peer == rank:
             return [], _Sorting((), None)
-        view = self._survey.views.get(peer)
+        view = self._index.corrected.get(peer)
         if view is None:
             return [peer], _Sorting((peer,), None)
         # Its half may be among those that were left out.
@@ -277,7 +279,7 @@ class WaitGraph:
         Nobody may have looked yet whether that is complete, and if the other half is there
         as well, it is: then another message is awaited.
         """
-        wait = self._survey.waits.get(rank)
+        wait = self._index.waits.get(rank)
         if wait is None or half.sync or not wait.sure or wait.side:
             return False
         # Which one of several messages is waited for late is a guess.
@@ -285,7 +287,7 @@ class WaitGraph:
         return known and wait.op.sequence > half.sequence
 
     def _has_pending(self, rank: int, group: wire.Group) -> bool:
-        view = self._survey.views[rank]
+        view = self._index.corrected[rank]
         number = local_number(view, group)
         return any(op.group == number and not op.p2p for op in view.pending)
 
@@ -304,79 +306,9 @@ def _order(node: WaitNode) -> tuple[int, int, int]:
     return (-len(node.waits) if node.undated else 0, node.since_ns, _first(node))
 
 
-def cycles(nodes: Iterable[WaitNode]) -> list[list[WaitNode]]:
-    """Rings of points that wait for each other and from which no edge leads out."""
-    known = dict.fromkeys(nodes)
-    endpoints = {
-        p
-        for p in known
-        if p.free
-        or p.ended
-        or p.unobserved
-        or not p.blocked_at
-        or not known.keys() >= set(p.successors)
-    }
-    done = leading_to(endpoints, known)
-    found = list[list[WaitNode]]()
-    for start in known:
-        path: dict[WaitNode, None] = {}
-        here = start
-        while here not in done and here not in path:
-            path[here] = None
-            here = next(iter(here.blocked_at.values()))
-        if here in path:
-            ring = [*path]
-            found.append(ring[ring.index(here) :])
-        done |= path.keys()
-    return found
-
-
-def leading_to(endpoints: Iterable[WaitNode], nodes: Iterable[WaitNode]) -> set[WaitNode]:
-    """`ends`, and every point from which edges lead to one of them."""
-    back: dict[WaitNode, list[WaitNode]] = {}
-    for node in nodes:
-        for blocked_at in node.successors:
-            back.setdefault(blocked_at, []).append(node)
-    reached = set(endpoints)
-    todo = list(reached)
-    while todo:
-        for before in back.get(todo.pop(), ()):
-            if before not in reached:
-                reached.add(before)
-                todo.append(before)
-    return reached
-
-
-def _awaiting(ranks: Iterable[int], nodes: Sequence[WaitNode]) -> list[WaitNode]:
-    wanted = set(ranks)
-    reached = leading_to([p for p in nodes if not wanted.isdisjoint(p.free)], nodes)
-    return [node for node in nodes if node in reached]
-
-
-def answers(other: wire.Op, node: WaitNode) -> bool:
-    """Whether a pending op of the peer is the other half of the one waited in at `point`."""
-    if other.signature is None or not other.p2p:
-        return False
-    opposite = ("recv" in node.kind) != ("recv" in other.signature.kind)
-    mine = other.signature.peer in (node.waits[0].rank, None)
-    return opposite and mine and not tags_differ(node, other)
-
-
 def _is_inside(view: Rank | None, node: WaitNode) -> bool:
     """Whether a rank is in the call that makes a group; in the world's first, or through it."""
     if view is None:
         return False
     through = node.kind == "init_process_group" and bool(view.groups)
     return through or any(op.pseudo and call_id(op) == node.id for op in view.pending)
-
-
-def tags_differ(node: WaitNode, other: wire.Op) -> bool:
-    """Whether a send and a receive never meet, as one has another tag; NCCL knows no tags."""
-    mine, theirs = node.op.signature, other.signature
-    if mine is None or theirs is None or node.group is None or "nccl" in node.group.backend:
-        return False
-    return None not in (mine.tag, theirs.tag) and mine.tag != theirs.tag
-
-
-def _kind(op: wire.Op) -> str:
-    return op.signature.kind if op.signature is not None else ""

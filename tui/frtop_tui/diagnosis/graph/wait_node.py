@@ -36,6 +36,11 @@ def call_id(op: wire.Op) -> NodeId:
     return ("pseudo", signature and signature.kind, signature and signature.members)
 
 
+def kind_of(op: wire.Op) -> str:
+    """`all_reduce`; `an op` where the signature was lost."""
+    return op.signature.kind if op.signature is not None else "an op"
+
+
 class RankSet(NamedTuple):
     """Ranks, and how they are written: of thousands that takes its time."""
 
@@ -64,11 +69,11 @@ class WaitNode:
         "_oldest",
         "_ordered",
         "_waits",
-        "everybody",
-        "ended",
-        "id",
         "blocked_at",
+        "ended",
+        "everybody",
         "free",
+        "id",
         "unobserved",
     )
 
@@ -129,7 +134,7 @@ class WaitNode:
 
     @property
     def kind(self) -> str:
-        return self.op.signature.kind if self.op.signature is not None else "an op"
+        return kind_of(self.op)
 
     @property
     def peer(self) -> int | None:

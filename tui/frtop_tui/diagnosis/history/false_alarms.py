@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from frtop_tui.diagnosis.blocked.blocked_op import Wait, without_history_ns
 from frtop_tui.diagnosis.detectors.certainty import CERTAIN
+from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
-from frtop_tui.diagnosis.model import Verdict
 from frtop_tui.job.model import Rank
 
 MOST: Final = 512
@@ -64,15 +64,12 @@ class FalseAlarms:
         return known and not wait.has_lasted(without_history_ns(wait.op, wait.group), now_ns)
 
 
-def hung_findings(verdicts: Collection[Verdict]) -> list[Verdict]:
+def hung_findings(findings: Collection[Finding]) -> list[Finding]:
     """Those that say so of somebody who has not come, and may come yet."""
     return [
-        verdict
-        for verdict in verdicts
-        if verdict.kind == "not_entered"
-        and verdict.confidence == "confirmed"
-        and verdict.progress == "none"
-        and verdict.why.cause not in CERTAIN
+        finding
+        for finding in findings
+        if finding.kind == "not_entered" and finding.hung and finding.cause not in CERTAIN
     ]
 
 

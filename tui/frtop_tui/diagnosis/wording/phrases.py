@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.detectors.deaths.roots import INTERRUPTED, Death
+from frtop_probe.agreement import SIZELESS
+from frtop_tui.diagnosis.evidence.death import INTERRUPTED, Death
 from frtop_tui.diagnosis.evidence.stack_location import place_line
-from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, rank_set
+from frtop_tui.diagnosis.graph.wait_node import WaitNode, kind_of
 from frtop_tui.diagnosis.model import Layer
+from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.frames import own_frame, site_line
-from frtop_tui.job.model import GroupKey, Rank
-from frtop_tui.job.naming import duration, folded, group_label, shortened
+from frtop_tui.job.model import Rank
+from frtop_tui.job.naming import duration, folded, group_label
 
 MOST_BEHIND: Final = 8
 """Points of a chain that are told."""
-
-
-@dataclass(frozen=True, slots=True)
-class MissedOp:
-    """An op that others were in when it was already too late for a rank to come."""
-
-    group: wire.Group
-    kind: str
-    number: int
-
-    @property
-    def text(self) -> str:
-        label = group_label(self.group.name, self.group.description)
-        number = f" #{self.number}" if self.number else ""  # messages have none
-        return f"{self.kind}{number} of {label}"
 
 
 def op_text(node: WaitNode) -> str:
@@ -53,30 +39,6 @@ def who(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
         host = "" if view.host in ("", "local") else f"{view.host} "
         return f"rank {view.rank} ({host}pid {view.identity.pid})"
     return folded(ranks)
-
-
-def has(ranks: Sequence[int]) -> str:
-    return "has" if len(ranks) == 1 else "have"
-
-
-def wait_text(ranks: Iterable[int]) -> str:
-    return ranks_wait_text(rank_set(ranks))
-
-
-def ranks_wait_text(waiting: RankSet) -> str:
-    if not waiting.ranks:
-        return "nobody waits yet"
-    if len(waiting.ranks) == 1:
-        return f"rank {waiting.folded} waits"
-    return f"ranks {shortened(waiting.folded)} wait"
-
-
-def group_key(group: wire.Group | None) -> GroupKey | None:
-    return GroupKey(group.name, group.ranks, group.epoch) if group is not None else None
-
-
-def kind_of(op: wire.Op) -> str:
-    return op.signature.kind if op.signature is not None else "an op"
 
 
 def at_line(op: wire.Op) -> str:
@@ -108,7 +70,7 @@ def chain_evidence(nodes: Sequence[WaitNode]) -> list[str]:
     for node in nodes[1 : 1 + MOST_BEHIND]:
         awaited = {*node.free, *node.blocked_at}
         whom = f" for {folded(awaited)}" if awaited and not node.op.p2p else ""
-        lines.append(f"{wait_text(node.waiting)} in {op_text(node)}{whom}")
+        lines.append(f"{Tense.PRESENT.waits(node.waiting)} in {op_text(node)}{whom}")
     more = len(nodes) - 1 - len(lines)
     return [*lines, f"and more behind these: {more} ops that wait"] if more > 0 else lines
 
@@ -137,14 +99,6 @@ def broken_evidence(views: Mapping[int, Rank], ranks: Iterable[int]) -> list[str
             text = view.exception.text.strip().splitlines()
             return [f"then rank {rank}: {view.exception.kind}: {text[0][:160] if text else ''}"]
     return []
-
-
-def ended_ns(view: Rank) -> int:
-    return view.exit_info.at_ns + view.clock_ns if view.exit_info is not None else 0
-
-
-def ended_age(view: Rank, now_ns: int) -> float:
-    return max(0.0, (now_ns - ended_ns(view)) / 1e9)
 
 
 def cut(text: str) -> str:
@@ -184,3 +138,27 @@ def after_death(death: Death, view: Rank) -> str:
     if death.crashed:
         return f"{output}; `python -X faulthandler` prints the stack of a crash"
     return steps.get(death.cause, output)
+
+
+def signature_text(signature: wire.Signature | None) -> str:
+    """`all_reduce sum float32[1024]`, as in an evidence line."""
+    if signature is None:
+        return "an op of unknown signature"
+    parts = [signature.kind]
+    if signature.reduce:
+        parts.append(signature.reduce)
+    if signature.root is not None:
+        parts.append(f"root {signature.root}")
+    specs = signature.inputs or signature.outputs or ()
+    if specs and signature.kind not in SIZELESS:
+        shown = [f"{s.dtype}[{','.join(map(str, s.shape))}]" for s in specs[:2]]
+        parts.append(" ".join(shown) + (" …" if len(specs) > 2 else ""))
+    if signature.in_splits or signature.out_splits:
+        parts.append(f"splits {_short(signature.in_splits)} out {_short(signature.out_splits)}")
+    return " ".join(parts)
+
+
+def _short(splits: tuple[int, ...] | None) -> str:
+    if splits is None:
+        return "?"
+    return ",".join(map(str, splits[:8])) + (",…" if len(splits) > 8 else "")

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.detectors.stuck.rendezvous import is_connecting
 from frtop_tui.diagnosis.evidence.absence_cause import Absence, absence_of, stacks_step
 from frtop_tui.diagnosis.evidence.c10d_call import DEFAULT_GROUP, Call, order_of
 from frtop_tui.diagnosis.evidence.stack_state import StackState
 from frtop_tui.diagnosis.model import OpName, Verdict, Why
-from frtop_tui.diagnosis.wording.phrases import has, wait_text, who
+from frtop_tui.diagnosis.wording.phrases import who
+from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.model import ObservedFrame
 from frtop_tui.job.naming import folded
 
@@ -63,7 +63,7 @@ def not_entered(
         headline=_absent_text(frame, call_site, culprits, waiting),
         why=absence.why,
         next=absence.next,
-        victims=fold(waiting),
+        victims=frozenset(waiting),
         op=OpName(call_site.call.kind),
         evidence=tuple(evidence),
         missing=(*absence.missing, *_missing(frame, call_sites, blamed)),
@@ -167,7 +167,7 @@ def ring(frame: ObservedFrame, states: Sequence[StackState]) -> Verdict:
         next="pair each send with a receive: on one of them the other first, or batch_isend_irecv"
         if still
         else _AGAIN,
-        victims=fold(stand.rank for stand in states),
+        victims=frozenset(stand.rank for stand in states),
         parties=tuple((stand.rank,) for stand in states),
         op=OpName(kind),
         evidence=tuple(_shown(states[:MOST_TOLD])),
@@ -221,7 +221,7 @@ def _undecided(
         headline=head,
         why=Why("unknown", "unknown", reason),
         next=step,
-        victims=fold(stand.rank for stand in states),
+        victims=frozenset(stand.rank for stand in states),
         parties=tuple(parties) if len(parties) > 1 else (),
         op=OpName(call_sites[0].call.kind),
         evidence=tuple(evidence or _inside_texts(call_sites)),
@@ -233,16 +233,17 @@ def _absent_text(
     frame: ObservedFrame, call_site: CallSite, culprits: tuple[int, ...], waiting: Sequence[int]
 ) -> str:
     named, call = who(frame.ranks, culprits), call_site.call
+    has, waits = Tense.PRESENT.has(culprits), Tense.PRESENT.waits(call_site.ranks)
     rest = set(waiting).difference(call_site.ranks)
-    more = f"; {wait_text(rest)} elsewhere" if rest else ""
+    more = f"; {Tense.PRESENT.waits(rest)} elsewhere" if rest else ""
     if call.role == "implicit":
         return (
             f"{folded(call_site.ranks)} {_are(call_site.ranks)} in {call.text}, {named} not{more}"
         )
     if call.role == "p2p" and call.peer in culprits:
         answered = "sent" if "recv" in call.kind else "received"
-        return f"{named} {has(culprits)} not {answered}; {wait_text(call_site.ranks)} in {call.text}{more}"
-    return f"{named} {has(culprits)} not entered {call.text}; {wait_text(call_site.ranks)}{more}"
+        return f"{named} {has} not {answered}; {waits} in {call.text}{more}"
+    return f"{named} {has} not entered {call.text}; {waits}{more}"
 
 
 def _inside_texts(call_sites: Sequence[CallSite]) -> list[str]:

@@ -13,9 +13,9 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.blocked_op import AT_LEAST_NS, main_place
+from frtop_tui.diagnosis.blocked.group_frontier import front_number
 from frtop_tui.diagnosis.evidence.stack_location import WAITS
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
-from frtop_tui.diagnosis.graph.wait_graph import front_number
 from frtop_tui.export.flightrecorder.ops import Ops
 from frtop_tui.job.model import Rank
 

@@ -1,31 +1,46 @@
-"""Who was behind ranks that broke off: for whom they had waited, directly or in the end."""
+"""Which ranks others had waited for when these broke off."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import front_number
-from frtop_tui.diagnosis.wording.phrases import MissedOp, kind_of
+from frtop_tui.diagnosis.graph.wait_node import kind_of
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import ObservedFrame, Rank
 
 
-def laggards(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
-    """Ranks that are behind the victims in a group they share, and what they missed.
+@dataclass(frozen=True, slots=True)
+class MissedOp:
+    """An op that others were in when it was already too late for a rank to enter it.
 
-    Those that sat in an op of another group were only kept by whoever is behind them.
+    `number` is 0 for a message.
     """
-    behind, kept = _just_behind(frame, victims), set(victims)
-    while waited := {rank for rank in behind if _sat_in_op(frame.ranks[rank])}:
-        kept |= waited
-        further = _just_behind(frame, kept)
+
+    group: wire.Group
+    kind: str
+    number: int
+
+
+def laggards(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
+    """Ranks that lag the victims in a group they share, and the op that they missed.
+
+    A laggard that sat in an op of another group only waited itself: whoever lags it counts.
+    """
+    found, waiting = _lagging(frame, victims), set(victims)
+    while waited := {rank for rank in found if _sat_in_op(frame.ranks[rank])}:
+        waiting |= waited
+        further = _lagging(frame, waiting)
         if not further:
             break
-        behind = further
-    return behind
+        found = further
+    return found
 
 
-def _just_behind(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
+def _lagging(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
     views = frame.ranks
-    behind: dict[int, MissedOp] = {}
+    found: dict[int, MissedOp] = {}
     for group in frame.groups:
         members = [rank for rank in group.members if rank in views]
         inside = [rank for rank in members if rank in victims]
@@ -39,8 +54,8 @@ def _just_behind(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]
         kind = kind_of(group.last) if group.last is not None else "op"
         for rank in members:
             if rank not in victims and front_number(views[rank], known) < furthest:
-                behind.setdefault(rank, MissedOp(known, kind, furthest))
-    return behind or _not_met(frame, victims)
+                found.setdefault(rank, MissedOp(known, kind, furthest))
+    return found or _not_met(frame, victims)
 
 
 def _not_met(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import local_number
-from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch, Party, compare
-from frtop_tui.diagnosis.model import OpName, Verdict, Why
-from frtop_tui.diagnosis.wording.phrases import group_key, who
+from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch, Party
+from frtop_tui.diagnosis.detectors.mismatch.compare import compare as compare_ops
+from frtop_tui.diagnosis.finding import Detail, Finding, group_key
+from frtop_tui.diagnosis.model import OpName
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import ObservedFrame, Rank
-from frtop_tui.job.naming import folded, group_label
 from frtop_tui.job.parting import Parting
 
 MOST_SIDES: Final = 4
@@ -48,11 +48,18 @@ class HintOutcome:
     """What is known of them by now, and what to ask for to know more."""
 
     found: tuple[Mismatch, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    findings: tuple[Finding, ...] = ()
     wanted: tuple[OpsRequest, ...] = ()
 
 
-class Partings:
+class ChecksumsDiffer(Detail, frozen=True):
+    """Checksums over ops differ, and which op it was is lost. `over`: all ranks have ended."""
+
+    hint: Parting
+    over: bool
+
+
+class ChecksumHints:
     """Remembers what was asked, and what came of it."""
 
     def __init__(self) -> None:
@@ -61,7 +68,7 @@ class Partings:
         self._unproven: dict[Identifier, Parting] = {}
         self._found: set[Identifier] = set()
 
-    def judge(self, frame: ObservedFrame) -> HintOutcome:
+    def compare(self, frame: ObservedFrame) -> HintOutcome:
         """Once per frame."""
         found: list[Mismatch] = []
         wanted: list[OpsRequest] = []
@@ -75,8 +82,8 @@ class Partings:
                 if one is not None:
                     found.append(one)
         self._forget({parting.id for parting in frame.partings})
-        verdicts = [unproven(parting, frame) for parting in self._unproven.values()]
-        return HintOutcome(tuple(found), tuple(verdicts), tuple(wanted))
+        findings = [_finding(parting, frame) for parting in self._unproven.values()]
+        return HintOutcome(tuple(found), tuple(findings), tuple(wanted))
 
     def _samples(self, parting: Parting, views: Mapping[int, Rank]) -> list[int]:
         """One rank of each side, or with splits all: those that were asked, else that can be."""
@@ -144,7 +151,7 @@ def _parted(parting: Parting, samples: list[int], views: Mapping[int, Rank]) -> 
                 by_number.setdefault(op.number, {})[rank] = op
     for number in sorted(by_number):
         ops = by_number[number]
-        one = compare(parting.group, number, ops) if len(ops) > 1 else None
+        one = compare_ops(parting.group, number, ops) if len(ops) > 1 else None
         if one is None:
             continue
         parties = one.parties
@@ -168,43 +175,21 @@ def _whole(parting: Parting, samples: list[int]) -> bool:
     )
 
 
-def unproven(parting: Parting, frame: ObservedFrame) -> Verdict:
-    """Who differs from whom, and between which ops: what they were is known no more."""
-    label = group_label(parting.group.name, parting.group.description)
-    between = f"between #{parting.first} and #{parting.last} of {label}"
-    if parting.first == parting.last:
-        between = f"at #{parting.first} of {label}"
-    main, *others = parting.sides
+def _finding(hint: Parting, frame: ObservedFrame) -> Finding:
+    """Who differs from whom, and between which ops; the ops themselves are lost."""
+    main, *others = hint.sides
     rest = tuple(sorted(rank for side in others for rank in side))
-    culprits: tuple[int, ...] = ()
-    if parting.pairs:
-        head = f"what ranks sent and received in all_to_all {between} does not pair"
-        step = f"compare the splits of {folded(main)} {between}"
-    else:
-        odd = others[0]
-        step = f"compare the calls of ranks {odd[0]} and {main[0]} {between}"
-        if len(main) > len(rest):
-            culprits = rest
-            head = f"{who(frame.ranks, rest)} issued something else {between} than {folded(main)}"
-        else:
-            head = f"{folded(odd)} and {folded(main)} issued different ops {between}"
+    culprits = rest if not hint.pairs and len(main) > len(rest) else ()
     over = all(view.state in ("dead", "done") for view in frame.ranks.values())
-    return Verdict(
+    return Finding(
         kind="mismatch",
-        confidence="suspect",
-        progress="none" if over else "active",
+        detail=ChecksumsDiffer(hint, over),
+        key=("checksums", hint.id),
         culprits=culprits,
-        headline=head,
-        why=Why(
-            "mismatch",
-            "software",
-            "sums over their ops differ; data may be wrong without any error"
-            + ("; the job has ended" if over else ""),
-        ),
-        next=f"{step}; if it comes again while frtop watches, the op will be named",
-        parties=(culprits, main) if culprits else parting.sides,
-        group=group_key(parting.group),
-        op=OpName("ops", parting.first),
-        since_ns=parting.since_ns,
-        missing=("which op it was: it could not be read, or was overwritten by then",),
+        parties=(culprits, main) if culprits else hint.sides,
+        cause="mismatch",
+        progress="none" if over else "active",
+        group=group_key(hint.group),
+        op=OpName("ops", hint.first),
+        since_ns=hint.since_ns,
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from frtop_probe import wire
-from frtop_probe.agreement import SIZELESS, SPLIT, difference
+from frtop_probe.agreement import SPLIT, difference
 from frtop_tui.job.groups import identifier, members_of
 from frtop_tui.job.model import Rank
 
@@ -50,7 +50,7 @@ class Mismatch(Struct, frozen=True):
         """Whether so many members more could make another party the largest."""
         return len(self.parties[0].ranks) <= len(self.rest) + untold
 
-    def successors(self, group: wire.Group | None, number: int | None) -> bool:
+    def explains(self, group: wire.Group | None, number: int | None) -> bool:
         """Whether a wait for that op is one for the op in disagreement, or follows from it."""
         if group is None or number is None or identifier(group) != identifier(self.group):
             return False
@@ -165,27 +165,3 @@ def _split_disagreement(
         main, other = tuple(rank for _, rank, _ in known if rank != odd[0]), (odd[0],)
     parties = (Party(main, ops[main[0]]), Party(other, ops[other[0]]))
     return Mismatch(group, number, "splits", parties)
-
-
-def wording(signature: wire.Signature | None) -> str:
-    """`all_reduce sum float32[1024]`, as in an evidence line."""
-    if signature is None:
-        return "an op of unknown signature"
-    parts = [signature.kind]
-    if signature.reduce:
-        parts.append(signature.reduce)
-    if signature.root is not None:
-        parts.append(f"root {signature.root}")
-    specs = signature.inputs or signature.outputs or ()
-    if specs and signature.kind not in SIZELESS:
-        shown = [f"{s.dtype}[{','.join(map(str, s.shape))}]" for s in specs[:2]]
-        parts.append(" ".join(shown) + (" …" if len(specs) > 2 else ""))
-    if signature.in_splits or signature.out_splits:
-        parts.append(f"splits {_short(signature.in_splits)} out {_short(signature.out_splits)}")
-    return " ".join(parts)
-
-
-def _short(splits: tuple[int, ...] | None) -> str:
-    if splits is None:
-        return "?"
-    return ",".join(map(str, splits[:8])) + (",…" if len(splits) > 8 else "")

@@ -16,10 +16,6 @@ from frtop_probe.agreement import SPLIT
 from frtop_probe.sums import MODULUS, UNKNOWN, of_signature, of_splits
 from frtop_tui.diagnosis.blocked.group_frontier import local_number
 from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch, compare
-from frtop_tui.diagnosis.engine import MOST_VERDICTS, health_of
-from frtop_tui.diagnosis.model import Frame
-from frtop_tui.diagnosis.wording import verdict as words
-from frtop_tui.diagnosis.wording.phrases import group_key
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.model import Rank
 
@@ -35,29 +31,6 @@ class _Group:
     counts: dict[int, int] = field(default_factory=dict)
     odd: set[int] = field(default_factory=set)
     pairs: dict[int, list[int]] = field(default_factory=dict)
-
-
-def with_histories(frame: Frame) -> Frame:
-    """The judged frame, and what the ops in its ranks' looks tell beyond its verdicts."""
-    told = {
-        verdict.group
-        for verdict in frame.verdicts
-        if verdict.kind == "mismatch" and verdict.confidence == "confirmed"
-    }
-    fresh = [
-        words.mismatch(one, frame, set(), fatal=False)
-        for one in mismatches(frame.ranks)
-        if group_key(one.group) not in told
-    ]
-    if not fresh:
-        return frame
-    proven = {verdict.group for verdict in fresh}
-    before = [v for v in frame.verdicts if v.kind != "mismatch" or v.group not in proven]
-    verdicts = (*before, *fresh)[:MOST_VERDICTS]
-    if before:
-        return replace(frame, verdicts=verdicts)
-    health = health_of(frame.health, verdicts, waiting=False)
-    return replace(frame, verdicts=verdicts, health=health, since_ns=verdicts[0].since_ns)
 
 
 def mismatches(ranks: Mapping[int, Rank]) -> list[Mismatch]:

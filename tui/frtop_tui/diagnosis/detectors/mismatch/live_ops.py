@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -29,8 +29,12 @@ class LiveOps:
         self._changed: set[StackLocation] = set()
         self._found: dict[StackLocation, Mismatch] = {}
 
-    def put(self, old: Rank | None, new: Rank | None) -> None:
-        """Takes what a rank tells now in the place of what it told."""
+    def update(self, replaced: Iterable[tuple[Rank | None, Rank | None]]) -> None:
+        """Takes the ops of each rank's new object in place of those of its old one."""
+        for old, new in replaced:
+            self._replace(old, new)
+
+    def _replace(self, old: Rank | None, new: Rank | None) -> None:
         before = ops_known(old) if old is not None else {}
         now = ops_known(new) if new is not None else {}
         view = new if new is not None else old

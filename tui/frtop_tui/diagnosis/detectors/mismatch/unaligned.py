@@ -1,46 +1,31 @@
-"""Groups in which not all members count alike: a recorder was started after the group was made.
+"""Groups whose members do not count alike: a recorder started after the group was made.
 
-Their numbers are never compared. But when every member sits in an op of the group, and these
-ops cannot be the same one, they disagree whatever the numbers are.
+Their sequence numbers are never compared. But when every member sits in an op of the group, and
+these ops cannot be the same one, they differ whatever their numbers are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from msgspec.structs import replace
 
-from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch, compare
+from frtop_tui.diagnosis.detectors.context import Context
+from frtop_tui.diagnosis.detectors.mismatch.compare import compare
+from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import mismatch_finding
+from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.job.groups import identifier
-from frtop_tui.job.naming import folded
 
 
-@dataclass(frozen=True, slots=True)
-class UnalignedMismatch:
-    """Ranks that wait in ops that do not fit; `ranks` count from a later op on."""
-
-    found: Mismatch
-    ranks: tuple[int, ...]
-
-    @property
-    def missing(self) -> str:
-        """For the verdict: what is not known because of it."""
-        return (
-            f"which op of the group {folded(self.ranks)} is at: the recorder there was started"
-            " after the group was made"
-        )
-
-
-def parted(nodes: Iterable[WaitNode], node: WaitNode) -> UnalignedMismatch | None:
-    """A disagreement among all members of the group of `point`, where some cannot be compared."""
+def find(context: Context, node: WaitNode) -> Finding | None:
+    """A mismatch among all members of the group of `node`, if some of them count otherwise."""
     group = node.group
     if group is None or node.op.pseudo or node.op.p2p:
         return None
-    here = identifier(group)
+    key = identifier(group)
     waits = {
         wait.rank: wait
-        for other in nodes
-        if other.group is not None and identifier(other.group) == here
+        for other in context.graph.all.values()
+        if other.group is not None and identifier(other.group) == key
         for wait in other.waits
         if not (wait.side or wait.op.pseudo or wait.op.p2p)
     }
@@ -50,7 +35,6 @@ def parted(nodes: Iterable[WaitNode], node: WaitNode) -> UnalignedMismatch | Non
     found = compare(group, 0, {rank: wait.op for rank, wait in waits.items()})
     if found is None:
         return None
-    return UnalignedMismatch(
-        Mismatch(found.group, 0, found.field, found.parties, node.since_ns),
-        tuple(sorted(late)),
-    )
+    found = replace(found, number=0, since_ns=node.since_ns)
+    made = mismatch_finding(context.frame, found, set(node.members), unaligned=tuple(sorted(late)))
+    return replace(made, key=("unaligned", node.id, made.parties))

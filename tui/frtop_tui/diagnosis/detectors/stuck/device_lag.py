@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import front_number, local_number
@@ -17,8 +18,7 @@ _ON_HOSTS: Final = ("gloo", "mpi", "fake")
 """Backends without devices: their ops run in threads, and are noted as done some time later."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceLag:
+class DeviceLag(Struct, frozen=True):
     """Devices of `ranks` are still at op `number`, or before it where they have not `begun` it.
 
     Those of the others have completed it, or at least begun.
@@ -29,7 +29,7 @@ class DeviceLag:
     begun: bool = True
 
 
-def behind(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
+def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
     """Members whose devices are where those of the others were before.
 
     Only of dumps, where all have issued the op of `point`, and of backends that are known to

@@ -1,4 +1,4 @@
-"""When the last one came to an op that all have entered."""
+"""When the last member entered an op that all have entered."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Mapping
 
 from frtop_tui.diagnosis.blocked.blocked_op import patience_ns
 from frtop_tui.diagnosis.blocked.group_frontier import local_number
-from frtop_tui.diagnosis.graph.wait_graph import answers
+from frtop_tui.diagnosis.graph.p2p_match import answers
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.job.model import Rank
 
 
-def is_fresh(views: Mapping[int, Rank], node: WaitNode, now_ns: int) -> bool:
-    """Whether its last one came but now: that others had waited long for it is over."""
+def entered_recently(views: Mapping[int, Rank], node: WaitNode, now_ns: int) -> bool:
+    """Whether the last member entered recently: earlier waiting no longer counts."""
     if node.undated:
         return False
     return now_ns - _entered_ns(views, node) <= patience_ns(node.op, node.group)
 
 
 def _entered_ns(views: Mapping[int, Rank], node: WaitNode) -> int:
-    """Operator's time at which anybody last came to `point`, or did more in its group."""
+    """Operator's time at which a member last entered `node`, or issued more in its group."""
     last = max(wait.since_ns for wait in node.waits)
     if node.op.p2p:
         return max(last, _answered_ns(views, node))
@@ -38,7 +38,7 @@ def _entered_ns(views: Mapping[int, Rank], node: WaitNode) -> int:
 
 
 def _answered_ns(views: Mapping[int, Rank], node: WaitNode) -> int:
-    """When the peer issued its half, as far as that is pending."""
+    """When the peer issued its half, if that is still pending."""
     view = views.get(node.peer) if node.peer is not None else None
     if view is None:
         return 0
