@@ -28,19 +28,22 @@ def detect(context: Context) -> list[Finding]:
         absent = [rank for rank in node.free if rank not in assigned]
         if node in stopped:
             absent = [rank for rank in absent if context.ranks[rank].state == "stopped"]
-            if not absent:
-                continue
         if absent:
             assigned |= set(absent)
-            for finding in not_entered.find(context, node, absent):
-                found[finding.culprits] = finding
-        elif node.entered_by_all:
-            if not entered_recently(context.ranks, node, context.now_ns):
-                finding = stuck.find(context, node)
-                found[_identity(finding, node)] = finding
-        elif node.unobserved and not node.free and not node.blocked_at:
-            found[node.id] = unobserved.find(context, node)
+            found.update((one.culprits, one) for one in not_entered.find(context, node, absent))
+        elif node not in stopped and (finding := _without_absentees(context, node)) is not None:
+            found[_identity(finding, node)] = finding
     return list(found.values())
+
+
+def _without_absentees(context: Context, node: WaitNode) -> Finding | None:
+    """The finding on a node of which no observed member is free to enter it."""
+    if node.entered_by_all:
+        recent = entered_recently(context.ranks, node, context.now_ns)
+        return None if recent else stuck.find(context, node)
+    if node.unobserved and not node.free and not node.blocked_at:
+        return unobserved.find(context, node)
+    return None
 
 
 def _identity(finding: Finding, node: WaitNode) -> object:
