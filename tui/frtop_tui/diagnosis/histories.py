@@ -6,12 +6,13 @@ from msgspec.structs import replace
 
 from frtop_tui.diagnosis.detectors.mismatch.history import mismatches
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import mismatch_finding
-from frtop_tui.diagnosis.engine import health_of
+from frtop_tui.diagnosis.engine import Engine, health_of
 from frtop_tui.diagnosis.finding import group_key
 from frtop_tui.diagnosis.history.confirmation import confirmed_at_once
-from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.model import MOMENT, Frame
 from frtop_tui.diagnosis.thresholds import MOST_VERDICTS
 from frtop_tui.diagnosis.wording.verdict import word
+from frtop_tui.job.model import ObservedFrame, ObservedRank, as_rank
 
 
 def with_histories(frame: Frame) -> Frame:
@@ -35,3 +36,13 @@ def with_histories(frame: Frame) -> Frame:
         return replace(frame, verdicts=verdicts)
     health = health_of(frame.health, verdicts, waiting=False)
     return replace(frame, verdicts=verdicts, health=health, since_ns=verdicts[0].since_ns)
+
+
+def with_trace(frame: Frame) -> Frame:
+    """`frame` with the trace of judging it again, where it has none: files keep no trace."""
+    if frame.trace is not None or not frame.ranks:
+        return frame
+    known = {name: getattr(frame, name) for name in MOMENT}
+    ranks = {number: as_rank(ObservedRank, rank) for number, rank in frame.ranks.items()}
+    observed = ObservedFrame(**{**known, "ranks": ranks, "notes": ()})
+    return replace(frame, trace=Engine(explain=True).judge(observed).frame.trace)

@@ -102,7 +102,9 @@ def write(
     told = frame.recorded  # of what was recorded before: its time and author, not ours
     content = _Content(
         FORMAT,
-        msgspec.Raw(_encoder.encode(replace(frame, recorded=None, writings=(), read_only=""))),
+        msgspec.Raw(
+            _encoder.encode(replace(frame, recorded=None, writings=(), read_only="", trace=None))
+        ),
         {r: msgspec.Raw(_encoder.encode(a.history)) for r, a in histories.items()},
         told.wall_ns if told is not None else time.time_ns(),
         told.by if told is not None else author(),
