@@ -46,7 +46,7 @@ def ops(numbers: range, **odd: wire.Signature) -> Ops:
 def answer(scene: Scene, wanted: tuple[OpsRequest, ...], told: Mapping[int, Ops]) -> Frame:
     """What ranks answer, and the judgement a moment later."""
     for one in wanted:
-        scene.state.apply_ops(one.host, one.key, one.parting, told[one.rank])
+        scene.state.apply_ops(one.host, one.key, one.hint, told[one.rank])
     scene.pass_time(0.5)
     scene.hear()
     judgement = scene.engine.judge(scene.frame())
