@@ -13,8 +13,8 @@ import zmq
 from bench.hosts import Hosts
 from frtop_probe import keys, wire
 from frtop_probe.agent.announcement import Announcement
-from frtop_probe.agent.blocks import Blocks
-from frtop_probe.agent.ringview import RingView
+from frtop_probe.agent.block_reader import BlockReader
+from frtop_probe.agent.ring_view import RingView
 from frtop_probe.ring.layout import Cell
 from frtop_probe.ring.reader import Ring
 
@@ -97,7 +97,7 @@ def _read(rings: list[Ring]) -> None:
             begin = time.perf_counter()
             ring.pending()
             pending.append(time.perf_counter() - begin)
-            blocks = Blocks(RingView(ring))
+            blocks = BlockReader(RingView(ring))
             begin = time.process_time()
             blocks.fresh(time.monotonic_ns())
             sums.append((time.process_time() - begin) / ring.shape.slots)

@@ -46,7 +46,7 @@ class Hosts:
             self._start("-m", "frtop_probe.agent", FRTOP_DIR=str(folder), FRTOP_BIND="127.0.0.1",
                         FRTOP_PORT=str(port + 2 * index), FRTOP_AGENT_WITH=str(os.getpid())
                         )  # fmt: skip
-            while (card := announcement.read(folder)) is None:
+            while (card := announcement.find_agent(folder)) is None:
                 assert time.monotonic() - begin < START_S, f"no agent in {folder}"
                 time.sleep(0.05)
             self.agents.append(card)
