@@ -1,4 +1,4 @@
-"""One of each message, every field filled in: what `bytes/` was written from."""
+"""One message of each type with every field set: the source of the files in `bytes/`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _OP: Final = Op(
     41207, 2, 8812, _SIGNATURE, _SITE, 10**12, -(10**12), 2**47, True, True, False, True, 600_000,
     18_200_000, 900,
 )  # fmt: skip
-_PRESENT: Final = RankStatus(1, 10**12, 50_019, 2203, 10**12, Fetch(7, 5, 2, 90112, 4), 1, 2, 3)
+_STATUS: Final = RankStatus(1, 10**12, 50_019, 2203, 10**12, Fetch(7, 5, 2, 90112, 4), 1, 2, 3)
 _PROCESS: Final = Process(
     90077, "D", "python", "folio_wait_bit", "read", "/data/shard-0412", 10**10, 10**11, 41 * 2**30,
     212, 4, 90001,
@@ -65,7 +65,7 @@ _RANK: Final = RankUpdate(
         90077, 167335, 37, 5, Job("node0", 29500, 64, "llama", 1, "c0ffee", "llama-70b"),
         ("train.py", "--fast"), "/srv", "2.15.0", "3.11.7", 10**12, 2**47, 90080,
     ),
-    status=_PRESENT,
+    status=_STATUS,
     groups=(Group(2, "5", "dp:0", "nccl", "0-63", False, 2, 600.0),),
     group_progress=(GroupProgress(2, 8812, 17, 10**12, _OP),),
     pending=(_OP,),
@@ -89,8 +89,8 @@ UPDATES: Final = {
         (RankUpdate(1, blocks=(BlockSums(2, 8769, 64, b"\x01\x02\x03\x04", b"\x05" * 4, 1),)),),
     ),
 }  # fmt: skip
-"""What later versions add: bytes of their own, as those that are there stay as they are."""
-ASKS: Final = {
+"""Messages of later versions have files of their own; existing files never change."""
+REQUESTS: Final = {
     "ask-state": StateRequest(7),
     "ask-look": SnapshotRequest(8, (1, 2), False, 200, (90112,)),
     "ask-state-reading": StateRequest(7, True),
@@ -100,14 +100,14 @@ ASKS: Final = {
     "ask-tensors": TensorsRequest(12, 1, 41207),
     "ask-data": DataRequest(13, 1, 41207, 2, 4096, 65536),
 }
-ANSWERS: Final = {
+RESPONSES: Final = {
     "answer-state": StateResponse(7, _UPDATE),
     "answer-look": SnapshotResponse(
         8,
         "node4",
         (
             Snapshot(
-                1, 10**12, _PRESENT, (_PROCESS,),
+                1, 10**12, _STATUS, (_PROCESS,),
                 (StackDump(90077, (_STACK,)), StackDump(90112, (), "refused", "ptrace_scope is 1")),
                 (_OP,), 12, (_PROCESS,),
             ),
