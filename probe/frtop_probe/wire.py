@@ -122,7 +122,7 @@ class Identity(Struct, frozen=True, array_like=True):
     settings: tuple[tuple[str, str], ...] = ()  # of torch and transports, from the environment
 
 
-class Fetch(Struct, frozen=True, array_like=True):
+class DataLoaderFetch(Struct, frozen=True, array_like=True):
     """The last DataLoader fetch; when `end_ns` < `begin_ns`, the rank is inside it now.
 
     `worker` is the index of the worker waited for: -1 unknown, -2 the rank itself loads.
@@ -143,7 +143,7 @@ class RankStatus(Struct, frozen=True, array_like=True):
     ops: int
     step: int = 0
     step_ns: int = 0
-    fetch: Fetch | None = None
+    fetch: DataLoaderFetch | None = None
     side_lost: int = 0
     pending_lost: int = 0
     hook_errors: int = 0
@@ -396,22 +396,22 @@ class StackDump(Struct, frozen=True, array_like=True):
     help: str = ""
 
 
-class Link(Struct, frozen=True, array_like=True):
+class DeadConnection(Struct, frozen=True, array_like=True):
     """A TCP connection whose peer acknowledges nothing: `10.0.0.1:4711`, `[fe80::1]:4711`.
 
-    `queued` bytes were sent without acknowledgement, the oldest of them `again` times more.
+    `queued` bytes were sent without acknowledgement, the oldest were resent `retransmits` times.
     """
 
     local: str
     remote: str
     queued: int = 0
-    again: int = 0
+    retransmits: int = 0
 
 
 class Snapshot(Struct, frozen=True, array_like=True):
     """One rank at one time. `processes` has the rank first, then its descendants.
 
-    `links` are its dead connections; `addresses` are those of its host that have connections.
+    `dead_connections` are the rank's own; `addresses` are those of its host that have connections.
     """
 
     key: int
@@ -422,7 +422,7 @@ class Snapshot(Struct, frozen=True, array_like=True):
     ops: tuple[Op, ...] = ()
     ops_lost: int = 0
     threads: tuple[Process, ...] = ()  # the rank's own threads; `pid` is the native thread id
-    links: tuple[Link, ...] = ()
+    dead_connections: tuple[DeadConnection, ...] = ()
     addresses: tuple[str, ...] = ()
 
 

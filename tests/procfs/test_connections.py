@@ -100,7 +100,7 @@ def test_a_connection_to_an_unreachable_peer_is_dead() -> None:
         assert dead.local == f"127.0.0.1:{near.getsockname()[1]}"
         assert dead.remote == f"127.0.0.1:{far.getsockname()[1]}"
         assert dead.queued == 96
-        assert dead.again >= DEAD_RETRANSMITS
+        assert dead.retransmits >= DEAD_RETRANSMITS
 
 
 def test_an_ended_process_has_no_connections() -> None:

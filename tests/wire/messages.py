@@ -6,11 +6,12 @@ from typing import Final
 
 from frtop_probe.wire import (
     BlockSums,
+    DataLoaderFetch,
     DataRequest,
     DataResponse,
+    DeadConnection,
     Error,
     ExitInfo,
-    Fetch,
     Group,
     GroupProgress,
     History,
@@ -19,7 +20,6 @@ from frtop_probe.wire import (
     HistoryRow,
     Identity,
     Job,
-    Link,
     Op,
     OpTensors,
     Process,
@@ -52,7 +52,9 @@ _OP: Final = Op(
     41207, 2, 8812, _SIGNATURE, _SITE, 10**12, -(10**12), 2**47, True, True, False, True, 600_000,
     18_200_000, 900,
 )  # fmt: skip
-_STATUS: Final = RankStatus(1, 10**12, 50_019, 2203, 10**12, Fetch(7, 5, 2, 90112, 4), 1, 2, 3)
+_STATUS: Final = RankStatus(
+    1, 10**12, 50_019, 2203, 10**12, DataLoaderFetch(7, 5, 2, 90112, 4), 1, 2, 3
+)
 _PROCESS: Final = Process(
     90077, "D", "python", "folio_wait_bit", "read", "/data/shard-0412", 10**10, 10**11, 41 * 2**30,
     212, 4, 90001,
@@ -117,7 +119,8 @@ RESPONSES: Final = {
     "answer-look-links": SnapshotResponse(
         8,
         "node4",
-        (Snapshot(1, 10**12, links=(Link("10.0.0.1:4711", "[fe80::1]:29500", 96, 4),),
+        (Snapshot(1, 10**12,
+              dead_connections=(DeadConnection("10.0.0.1:4711", "[fe80::1]:29500", 96, 4),),
               addresses=("10.0.0.1", "fe80::1")),),
         10**12,
     ),

@@ -69,7 +69,7 @@ class RingView:
         begin, end = cell(Cell.FETCH_BEGIN_NS), cell(Cell.FETCH_END_NS)
         fetch = None
         if begin:
-            fetch = wire.Fetch(
+            fetch = wire.DataLoaderFetch(
                 begin,
                 end,
                 cell(Cell.FETCH_WORKER),

@@ -79,7 +79,7 @@ class SnapshotTaker:
         rows, lost = rank.view.ops(ops) if ops else ((), 0)
         found: tuple[wire.Process, ...] = ()
         threads: tuple[wire.Process, ...] = ()
-        links, addresses = tables.find_dead(rank.pid) if rank.lives else ((), ())
+        dead, addresses = tables.find_dead(rank.pid) if rank.lives else ((), ())
         if rank.lives and (own := processes.read_process(rank.pid)) is not None:
             children = map(processes.read_process, processes.descendants(rank.pid))
             found = (own, *(child for child in children if child is not None))
@@ -92,7 +92,7 @@ class SnapshotTaker:
             ops=rows,
             ops_lost=lost,
             threads=threads,
-            links=links,
+            dead_connections=dead,
             addresses=addresses,
         )
 

@@ -46,14 +46,14 @@ class ConnectionTables:
         self._proc = str(proc)
         self._tables: dict[str, tuple[tuple[str, ...], tuple[TcpConnection, ...]]] = {}
 
-    def find_dead(self, pid: int) -> tuple[tuple[wire.Link, ...], tuple[str, ...]]:
+    def find_dead(self, pid: int) -> tuple[tuple[wire.DeadConnection, ...], tuple[str, ...]]:
         """The dead connections of a process, and the addresses its host has connections from."""
         addresses, dead = self._table(pid)
         if dead:
             own = self._socket_inodes(pid)
             dead = tuple(row for row in dead if row.inode in own)
         found = tuple(
-            wire.Link(
+            wire.DeadConnection(
                 _format(row.local, row.local_port),
                 _format(row.remote, row.remote_port),
                 row.queued,

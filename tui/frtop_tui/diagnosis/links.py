@@ -78,7 +78,7 @@ def _severed(views: Mapping[int, Rank], point: Point) -> _Severed | None:
         return None
     evidence = tuple(
         f"rank {rank}: {link.remote} has not acknowledged {link.queued} bytes,"
-        f" sent {link.again + 1} times"
+        f" sent {link.retransmits + 1} times"
         for rank, link in [one for one in found if frozenset(found[one]) in links][:_MOST_TOLD]
     )
     common = frozenset[str].intersection(*links)
@@ -114,7 +114,7 @@ class _Ends:
     def of(self, view: Rank) -> str:
         return view.host if self._apart else f"rank {view.rank}"
 
-    def beyond(self, link: wire.Link) -> str:
+    def beyond(self, link: wire.DeadConnection) -> str:
         """The other end: whose it is if that one has the same dead link, else its host."""
         owner = self._owners.get((link.remote, link.local))
         if owner is not None:
@@ -138,11 +138,13 @@ def _cut_off(
     )
 
 
-def _dead(view: Rank, since_ns: int = 0) -> tuple[wire.Link, ...]:
+def _dead(view: Rank, since_ns: int = 0) -> tuple[wire.DeadConnection, ...]:
     """As of the last look at a rank that lives, if that is not of an earlier wait."""
     look = view.snapshot
     return (
-        look.links if look is not None and view.exit_info is None and look.at_ns > since_ns else ()
+        look.dead_connections
+        if look is not None and view.exit_info is None and look.at_ns > since_ns
+        else ()
     )
 
 
