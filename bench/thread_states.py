@@ -65,7 +65,7 @@ def train(recorder: str) -> int:
     from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
 
     if recorder == "on":
-        import frtop_probe  # noqa: PLC0415 - what is measured is a process without it, too
+        import frtop_probe  # noqa: PLC0415 - the other run is without it
 
         frtop_probe.start()
     dist.init_process_group("gloo")

@@ -175,8 +175,8 @@ def test_a_hung_job_killed_as_a_whole_has_its_stacks_in_the_box(
     keys = {rank: sent.key for rank, sent in ranks(found.after).items()}
     seen = [
         snapshot
-        for answer in found.snapshots
-        for snapshot in answer.snapshots
+        for response in found.snapshots
+        for snapshot in response.snapshots
         if snapshot.key == keys[0]
     ]
     assert len(seen) >= 2

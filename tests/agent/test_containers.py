@@ -135,11 +135,11 @@ def test_containers_sharing_a_folder_have_one_agent_each(shared: Host, start: St
 
     first.kill()  # and all processes in its namespace
     first.wait()
-    gone = f"-{ranks[0]}-"
+    namespace_of_first = f"-{ranks[0]}-"
     wait_for(
         lambda: (
             len(list(shared.folder.glob("*.ring"))) == 2
-            and not any(gone in path.name for path in shared.folder.iterdir())
+            and not any(namespace_of_first in path.name for path in shared.folder.iterdir())
         ),
         "its files are removed",
     )

@@ -192,8 +192,8 @@ def test_a_rank_reports_why_its_agent_waited_in_vain(
 
 def test_an_agent_that_waited_in_vain_releases_its_lock(keyless: Host) -> None:
     RingBuilder(keyless.folder, rank=1)
-    begun = time.monotonic()
+    begin = time.monotonic()
     with pytest.raises(KeyProblem, match="this user's key is not on"):
         bootstrap_key([keyless.folder], by_hand=False, timeout_s=0.6)
-    assert time.monotonic() - begun >= 0.6
+    assert time.monotonic() - begin >= 0.6
     assert not agent_lives(keyless.folder)

@@ -49,17 +49,17 @@ def users(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Users:
 def may_act(operator: Operator, *, read_only: bool = False) -> bool:
     """The right that the agent reports, checked against the requests it accepts."""
     operator.requests_sent += 1
-    answer = operator.request(wire.StateRequest(operator.requests_sent, read_only))
-    assert isinstance(answer, wire.StateResponse), answer
+    response = operator.request(wire.StateRequest(operator.requests_sent, read_only))
+    assert isinstance(response, wire.StateResponse), response
     for act in (wire.TensorsRequest(-1, 1), wire.DataRequest(-2, 1, 1, 0, 0, 10)):
         refused = error_of(operator, act)
-        assert (refused is None or refused.reason != "permission") == answer.may_act, refused
-    return answer.may_act
+        assert (refused is None or refused.reason != "permission") == response.may_act, refused
+    return response.may_act
 
 
 def error_of(operator: Operator, request: wire.Request) -> wire.Error | None:
-    answer = operator.request(request)
-    return answer if isinstance(answer, wire.Error) else None
+    response = operator.request(request)
+    return response if isinstance(response, wire.Error) else None
 
 
 def is_refused(operator: Operator) -> bool:
@@ -137,10 +137,10 @@ def test_a_reader_with_many_connections_does_not_block_the_owner(users: Users) -
     for _ in range(flood):
         for one in others:
             one.dealer.send(snapshot_request)
-    answer = owner.request(wire.HistoryRequest(91, known[0].key))
-    assert isinstance(answer, wire.HistoryResponse), answer
-    answers = [wire.decode_response(wire.unpacked(one.dealer.recv())) for one in others * flood]
-    refused = [one for one in answers if isinstance(one, wire.Error)]
+    response = owner.request(wire.HistoryRequest(91, known[0].key))
+    assert isinstance(response, wire.HistoryResponse), response
+    responses = [wire.decode_response(wire.unpacked(one.dealer.recv())) for one in others * flood]
+    refused = [one for one in responses if isinstance(one, wire.Error)]
     assert {one.reason for one in refused} == {"busy"}
 
 
@@ -240,12 +240,12 @@ async def test_a_hung_home_delays_no_request_for_long(
     alive.clear()
     dead.set()
     for _ in range(2):
-        begun = time.monotonic()
+        begin = time.monotonic()
         assert await admission.admits(users.owner.public)
         assert await admission.right(users.owner.public) == "act"
         assert await admission.right(users.colleague.public) == "act"  # the last known right
         assert not await admission.admits(users.stranger.public)
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begin < 2
     assert "does not answer" in admission.notes[0]
     alive.set()
     while "in order again" not in admission.notes[0]:

@@ -101,11 +101,11 @@ def test_children_are_listed_and_dumped_on_request(scene: RankScene) -> None:
 
 
 def test_one_response_has_snapshots_of_several_ranks(scene: RankScene) -> None:
-    begun = time.monotonic()
+    begin = time.monotonic()
     snapshots = scene.operator.snapshots(*scene.keys.values(), 99)
     assert [snapshot.key for snapshot in snapshots] == list(scene.keys.values())
     assert all(snapshot.dumps[0].threads for snapshot in snapshots)
-    assert time.monotonic() - begun < 2.5
+    assert time.monotonic() - begin < 2.5
 
 
 def test_a_snapshot_without_stacks_has_no_dumps(scene: RankScene) -> None:

@@ -136,9 +136,9 @@ async def test_a_py_spy_past_its_deadline_is_killed(
     sleeper: subprocess.Popen[bytes], fake_py_spy: FakePySpy, tmp_path: Path
 ) -> None:
     fake_py_spy(f"echo $$ > {tmp_path}/pid; exec sleep 600")
-    begun = time.monotonic()
+    begin = time.monotonic()
     dump = await stacks.dump(sleeper.pid, 0.5)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begin < 5
     assert dump.error == "deadline"
     pid = int((tmp_path / "pid").read_text())
     await wait_for_async(lambda: processes.read_stat(pid) is None, "py-spy is gone")
@@ -214,8 +214,8 @@ async def test_a_hung_file_system_delays_no_dump(
         time.sleep(600)
 
     monkeypatch.setattr("frtop_probe.procfs.source_lines._read", hang)
-    begun = time.monotonic()
+    begin = time.monotonic()
     dump = await stacks.dump(sleeper.pid, 10, reader)
     assert stuck.is_set()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begin < 5
     assert dump.threads[0].frames[0].source == ""

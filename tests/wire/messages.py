@@ -93,18 +93,18 @@ UPDATES: Final = {
 }  # fmt: skip
 """Messages of later versions have files of their own; existing files never change."""
 REQUESTS: Final = {
-    "ask-state": StateRequest(7),
-    "ask-look": SnapshotRequest(8, (1, 2), False, 200, (90112,)),
-    "ask-state-reading": StateRequest(7, True),
-    "ask-time": TimeRequest(10),
-    "ask-history": HistoryRequest(11, 1, 500),
-    "ask-history-some": HistoryRequest(11, 1, 500, 2, 8769, 8832),
-    "ask-tensors": TensorsRequest(12, 1, 41207),
-    "ask-data": DataRequest(13, 1, 41207, 2, 4096, 65536),
+    "request-state": StateRequest(7),
+    "request-snapshot": SnapshotRequest(8, (1, 2), False, 200, (90112,)),
+    "request-state-read-only": StateRequest(7, True),
+    "request-time": TimeRequest(10),
+    "request-history": HistoryRequest(11, 1, 500),
+    "request-history-of-group": HistoryRequest(11, 1, 500, 2, 8769, 8832),
+    "request-tensors": TensorsRequest(12, 1, 41207),
+    "request-data": DataRequest(13, 1, 41207, 2, 4096, 65536),
 }
 RESPONSES: Final = {
-    "answer-state": StateResponse(7, _UPDATE),
-    "answer-look": SnapshotResponse(
+    "response-state": StateResponse(7, _UPDATE),
+    "response-snapshot": SnapshotResponse(
         8,
         "node4",
         (
@@ -116,7 +116,7 @@ RESPONSES: Final = {
         ),
         10**12,
     ),
-    "answer-look-links": SnapshotResponse(
+    "response-snapshot-dead-connections": SnapshotResponse(
         8,
         "node4",
         (Snapshot(1, 10**12,
@@ -124,11 +124,11 @@ RESPONSES: Final = {
               addresses=("10.0.0.1", "fe80::1")),),
         10**12,
     ),
-    "answer-refusal": Error(9, "no such rank on node4 any more"),
-    "answer-refusal-why": Error(9, "no such rank on node4 any more", "gone"),
-    "answer-state-reading": StateResponse(7, _UPDATE, False),
-    "answer-time": TimeResponse(10, 10**12, 10**18),
-    "answer-history": HistoryResponse(
+    "response-error": Error(9, "no such rank on node4 any more"),
+    "response-error-reason": Error(9, "no such rank on node4 any more", "gone"),
+    "response-state-read-only": StateResponse(7, _UPDATE, False),
+    "response-time": TimeResponse(10, 10**12, 10**18),
+    "response-history": HistoryResponse(
         11,
         "node4",
         1,
@@ -137,7 +137,7 @@ RESPONSES: Final = {
             (HistoryRow(41207, 2, 8812, 1, 1, 10**12, -(10**9), 2**47, 5, True, 600_000),), 12,
         ),
     ),
-    "answer-tensors": TensorsResponse(
+    "response-tensors": TensorsResponse(
         12, "node4", 1, 10**12,
         (
             OpTensors(
@@ -153,5 +153,5 @@ RESPONSES: Final = {
         ),
         "deadline", "ask again",
     ),
-    "answer-data": DataResponse(13, 1, 41207, 2, 4096, 2**26, b"\x00\x80", "gone", "too late"),
+    "response-data": DataResponse(13, 1, 41207, 2, 4096, 2**26, b"\x00\x80", "gone", "too late"),
 }  # fmt: skip

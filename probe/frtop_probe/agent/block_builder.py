@@ -90,7 +90,7 @@ class BlockBuilder:
         blocks = self._ready
         self._ready = []
         if self._sums:
-            blocks += self._cut(to_the_end=quiet)
+            blocks += self._cut(everything=quiet)
         for block in blocks:
             self._remember(block)
         return blocks
@@ -112,22 +112,22 @@ class BlockBuilder:
 
     def _skip_to(self, number: int) -> None:
         """Continues after a gap; what came before it is cut as it is."""
-        self._ready += self._cut(to_the_end=True)
+        self._ready += self._cut(everything=True)
         del self._ready[:-MAX_RECENT]
         self.start = self.end = number
         self._early = {n: found for n, found in self._early.items() if n >= number}
         self._catch_up()
 
-    def _cut(self, *, to_the_end: bool) -> list[Block]:
+    def _cut(self, *, everything: bool) -> list[Block]:
         made = []
         sums, at, left = self._sums, 0, len(self._sums)
-        usual = max(size for size in SIZES if size <= max(1, left))
+        preferred = max(size for size in SIZES if size <= max(1, left))
         while left:
-            size = _fitting(self.start, usual)
+            size = _largest_size(self.start, preferred)
             if size > left:
-                if not to_the_end:
+                if not everything:
                     break
-                size = _fitting(self.start, left)
+                size = _largest_size(self.start, left)
             total = sum(sums[at : at + size]) % MODULUS
             made.append(Block(self.start, size, total, self._pairs_of(self.start, size)))
             self.start += size
@@ -159,7 +159,7 @@ class BlockBuilder:
         del recent[:-MAX_RECENT]
 
 
-def _fitting(first: int, most: int) -> int:
+def _largest_size(first: int, most: int) -> int:
     """The largest block size that may begin at op `first`."""
     return max(size for size in SIZES if size <= most and (first - 1) % size == 0)
 

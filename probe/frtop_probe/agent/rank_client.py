@@ -74,14 +74,14 @@ async def read_tensor_data(rank: TrackedRank, request: wire.DataRequest) -> wire
     """Reads bytes of one tensor of a pending op."""
     total, found, error, text = 0, b"", "", ""
     size = max(0, min(request.size, MAX_DATA))
-    where = {
+    payload = {
         "sequence": request.sequence,
         "index": request.index,
         "offset": request.offset,
         "size": size,
     }
     try:
-        reply, found = await _query(rank, {"ask": "data", **where})
+        reply, found = await _query(rank, {"ask": "data", **payload})
         total, error, text = reply.total, reply.error, reply.help
         if len(found) > size:
             raise _malformed_reply(rank)
@@ -101,7 +101,7 @@ async def read_tensor_data(rank: TrackedRank, request: wire.DataRequest) -> wire
 
 
 async def _query(rank: TrackedRank, request: dict[str, Any]) -> tuple[_Reply, bytes]:
-    """Raises `_NoReplyError`."""
+    """Sends one request and reads the reply; raises `_NoReplyError`."""
     _check_can_answer(rank)
     connection = _connect_to(rank)
     try:

@@ -172,7 +172,7 @@ class RequestHandler:
             return wire.Error(request.id, text, "gone")
         match request:
             case wire.SnapshotRequest():
-                snapshots = await self._taker.answer(request, ranks)
+                snapshots = await self._taker.take_requested(request, ranks)
                 now_ns = time.monotonic_ns()
                 return wire.SnapshotResponse(request.id, self._host, snapshots, now_ns)
             case wire.HistoryRequest() if request.group:

@@ -73,12 +73,12 @@ class AgentService:
         serving = asyncio.create_task(self._handler.serve())
         try:
             while not self._leaving.done():
-                begun = time.monotonic()
+                begin = time.monotonic()
                 self._tick()
                 self._leave_when_idle()
                 if serving.done():
                     serving.result()  # raises: a new agent is better than one that does not answer
-                rest = max(0.02, TICK - (time.monotonic() - begun))
+                rest = max(0.02, TICK - (time.monotonic() - begin))
                 with suppress(asyncio.TimeoutError, TimeoutError):
                     await asyncio.wait_for(asyncio.shield(self._leaving), rest)
             self._tick()  # sends the last exit infos

@@ -32,7 +32,7 @@ class SnapshotTaker:
         self._source = SourceLines()
         self.on_snapshots: Callable[[tuple[wire.Snapshot, ...]], None] | None = None
 
-    async def answer(
+    async def take_requested(
         self, request: wire.SnapshotRequest, ranks: Iterable[TrackedRank]
     ) -> tuple[wire.Snapshot, ...]:
         """Takes the snapshots that an operator requests, one per rank, within `DEADLINE`."""
