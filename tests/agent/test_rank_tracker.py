@@ -52,12 +52,12 @@ class TickClock:
     """Ticks a tracker with half a second between ticks, without waiting."""
 
     def __init__(self, folder: Path) -> None:
-        self.rank_tracker = RankTracker([folder])
+        self.tracker = RankTracker([folder])
         self.now = time.monotonic_ns()
 
     def tick(self) -> tuple[wire.RankUpdate, ...]:
         self.now += 500_000_000
-        return self.rank_tracker.tick(self.now).ranks
+        return self.tracker.tick(self.now).ranks
 
     def pending(self) -> tuple[wire.Op, ...] | None:
         return next((update.pending for update in self.tick()), None)
@@ -87,7 +87,7 @@ async def test_updates_add_up_to_the_full_state(tmp_path: Path, sleeper: Sleeper
                 group_progress.group: group_progress for group_progress in update.group_progress
             }
             pending = update.pending if update.pending is not None else pending
-    (rank,) = clock.rank_tracker.ranks.values()
+    (rank,) = clock.tracker.ranks.values()
     full = rank.full()
     assert {
         group_progress.group: group_progress for group_progress in full.group_progress
@@ -120,10 +120,10 @@ async def test_ops_issued_just_now_are_not_sent_as_pending(
     clock.now -= 500_000_000
     ring.op()
     assert not clock.pending()
-    assert not clock.rank_tracker.ranks[1].full().pending
+    assert not clock.tracker.ranks[1].full().pending
     clock.tick()
     clock.tick()
-    assert clock.rank_tracker.ranks[1].full().pending
+    assert clock.tracker.ranks[1].full().pending
 
 
 async def test_the_end_of_a_wait_is_sent_at_once(tmp_path: Path, sleeper: Sleeper) -> None:
@@ -132,7 +132,7 @@ async def test_the_end_of_a_wait_is_sent_at_once(tmp_path: Path, sleeper: Sleepe
     blocked = ring.op()
     clock = TickClock(tmp_path)
     clock.tick()
-    assert clock.rank_tracker.ranks[1].full().pending
+    assert clock.tracker.ranks[1].full().pending
     ring.complete(blocked)
     ring.op(done=True)
     assert clock.pending() == ()
@@ -151,7 +151,7 @@ async def test_an_old_pending_op_is_found_when_the_rank_stops(
             ring.op(done=True)
         clock.tick()
     clock.tick()
-    assert [op.sequence for op in clock.rank_tracker.ranks[1].full().pending or ()] == [forgotten]
+    assert [op.sequence for op in clock.tracker.ranks[1].full().pending or ()] == [forgotten]
 
 
 async def test_the_last_op_of_a_group_survives_its_slot(tmp_path: Path, sleeper: Sleeper) -> None:
@@ -167,7 +167,7 @@ async def test_the_last_op_of_a_group_survives_its_slot(tmp_path: Path, sleeper:
     clock.tick()
     lost = next(
         group_progress.last
-        for group_progress in clock.rank_tracker.ranks[1].full().group_progress
+        for group_progress in clock.tracker.ranks[1].full().group_progress
         if group_progress.group == 2
     )
     assert lost is not None
@@ -231,8 +231,8 @@ async def test_deaths_are_found_without_pidfds(
     clock = TickClock(tmp_path)
     assert clock.tick()[0].exit_info is None
     process.kill()
-    while exit_status.is_alive(process.pid, clock.rank_tracker.ranks[1].ring.birth.start_ticks):
-        pass
+    start_ticks = clock.tracker.ranks[1].ring.birth.start_ticks
+    wait_for(lambda: not exit_status.is_alive(process.pid, start_ticks), "it ends")
     counter.write_text(f"oom_kill {5 + oom}\n")
     (update,) = clock.tick()
     assert update.exit_info is not None
@@ -248,9 +248,9 @@ async def test_a_truncated_ring_becomes_a_note(tmp_path: Path, sleeper: Sleeper,
     assert len(clock.tick()) == 2
     os.truncate(cut.path, size)
     clock.tick()
-    (left,) = clock.rank_tracker.ranks.values()
+    (left,) = clock.tracker.ranks.values()
     assert left.ring.path == intact.path
-    assert f"was cut off at {size} bytes" in clock.rank_tracker.notes[0]
+    assert f"was cut off at {size} bytes" in clock.tracker.notes[0]
 
 
 async def test_ended_ranks_do_not_displace_living_ones(
@@ -264,8 +264,8 @@ async def test_ended_ranks_do_not_displace_living_ones(
     clock = TickClock(tmp_path)
     for _ in range(3):
         clock.tick()
-    assert [rank.pid for rank in clock.rank_tracker.ranks.values() if rank.lives] == [process.pid]
-    assert len(clock.rank_tracker.ranks) == 8
+    assert [rank.pid for rank in clock.tracker.ranks.values() if rank.lives] == [process.pid]
+    assert len(clock.tracker.ranks) == 8
 
 
 async def test_traffic_of_a_busy_host_is_bounded(tmp_path: Path, sleeper: Sleeper) -> None:
@@ -325,8 +325,8 @@ async def test_without_free_descriptors_no_rank_counts_as_dead(
     assert alive
     (update,) = clock.tick()
     assert update.exit_info is None
-    assert clock.rank_tracker.busy
-    clock.rank_tracker.clear()
+    assert clock.tracker.busy
+    clock.tracker.clear()
 
 
 def test_extreme_times_can_be_encoded(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from frtop_probe.procfs import exit_status, processes
 from frtop_probe.procfs.exit_status import ExitStatus
+from waiting import wait_for
 
 
 @given(st.integers(0, 255))
@@ -62,8 +63,8 @@ def test_the_exit_status_of_a_foreign_process_is_read(reaped: bool, kill: int) -
         if kill:
             os.kill(grandchild.pid, kill)
         assert select.select([pidfd], [], [], 10)[0]
-        while reaped and processes.read_stat(grandchild.pid) is not None:
-            pass  # its parent is about to reap it
+        if reaped:
+            wait_for(lambda: processes.read_stat(grandchild.pid) is None, "the parent reaps it")
         seen = exit_status.read_exit_status(pidfd, grandchild.pid, grandchild.start_ticks)
         assert seen == (ExitStatus(signal=kill) if kill else ExitStatus(code=5))
         assert not exit_status.is_alive(grandchild.pid, grandchild.start_ticks)

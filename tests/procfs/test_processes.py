@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frtop_probe import wire
 from frtop_probe.procfs import processes, syscalls
+from waiting import wait_for
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=15)
 
@@ -124,9 +126,12 @@ def test_a_blocked_reader_shows_the_file_it_reads(
     reader: tuple[subprocess.Popen[bytes], Path],
 ) -> None:
     process, fifo = reader
-    while (found := processes.read_process(process.pid)) is not None and not found.file:
-        pass  # it does not sleep yet
-    assert found is not None
+
+    def blocked() -> wire.Process | None:
+        seen = processes.read_process(process.pid)
+        return seen if seen is not None and seen.file else None
+
+    found = wait_for(blocked, "it is blocked in the read")
     assert (found.syscall, found.file) == ("read", str(fifo))
     assert found.parent == os.getpid()
     assert found.rss > 1_000_000
@@ -135,8 +140,9 @@ def test_a_blocked_reader_shows_the_file_it_reads(
     assert thread.pid == process.pid
     assert process.pid in processes.descendants(os.getpid())
     process.send_signal(signal.SIGKILL)
-    while (seen := processes.read_stat(process.pid)) is not None and seen.state != "Z":
-        pass
+    wait_for(
+        lambda: (seen := processes.read_stat(process.pid)) is None or seen.state == "Z", "it ends"
+    )
     process.wait()
     assert processes.read_process(process.pid) is None
     assert processes.read_threads(process.pid) == ()
@@ -151,9 +157,8 @@ def test_grandchildren_are_descendants() -> None:
         assert shell.stdout is not None
         inner = int(shell.stdout.readline())
         assert inner in processes.descendants(shell.pid)
-        while len(found := processes.descendants(shell.pid)) < 2:
-            pass
-        assert found[0] == inner
+        wait_for(lambda: len(processes.descendants(shell.pid)) == 2, "the inner shell forks")
+        assert processes.descendants(shell.pid)[0] == inner
     finally:
         for pid in processes.descendants(shell.pid):
             os.kill(pid, signal.SIGKILL)
