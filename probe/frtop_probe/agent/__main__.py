@@ -11,10 +11,12 @@ from frtop_probe.ring.folder import FolderError, agent_lives, folder
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m frtop_probe.agent", description=__doc__)
-    parser.add_argument("--port", type=int, help="port of updates; requests go to the next")
+    parser.add_argument("--port", type=int, help="port of updates; requests use the next one")
     parser.add_argument("--bind", metavar="ADDR", help="address to listen on (default: all)")
-    parser.add_argument("--with-pid", type=int, metavar="PID", help="leave when it ends")
-    parser.add_argument("--linger", type=float, metavar="SECONDS", help="stay after the last rank")
+    parser.add_argument("--with-pid", type=int, metavar="PID", help="leave when this process ends")
+    parser.add_argument(
+        "--linger", type=float, metavar="SECONDS", help="time to stay after the last rank"
+    )
     parser.add_argument("--read-only", action="store_true", help="let nobody act on ranks")
     given = parser.parse_args(arguments)
     try:
