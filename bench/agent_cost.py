@@ -72,7 +72,7 @@ def _traffic(agent: Announcement) -> None:
             continue
         frame = sub.recv()
         size += len(frame)
-        for rank in wire.decode_update(wire.unpacked(frame)).ranks:
+        for rank in wire.decode_update(wire.from_frame(frame)).ranks:
             blocks = [(one.group, one.first, one.size, one.sums, one.pairs) for one in rank.blocks]
             sums += len(msgspec.msgpack.encode(blocks)) if blocks else 0
             ops += sum(one.size * len(one.sums) // 4 for one in rank.blocks)

@@ -610,12 +610,12 @@ def encode(message: Update | Request | Response | BlackBox) -> bytes:
     return _encoder.encode(message)
 
 
-def packed(message: Update | Request | Response) -> bytes:
+def to_frame(message: Update | Request | Response) -> bytes:
     """Encodes a message into the one frame that is sent."""
     return PROTOCOL + _encoder.encode(message)
 
 
-def unpacked(frame: bytes) -> bytes:
+def from_frame(frame: bytes) -> bytes:
     """Removes the protocol's prefix from a frame; raises `WireError` when it is missing."""
     if not frame.startswith(PROTOCOL):
         raise WireError("no message of frtop")

@@ -77,9 +77,9 @@ class Operator:
         return socket
 
     def request(self, message: wire.Request) -> wire.Response:
-        self.dealer.send(wire.packed(message))
+        self.dealer.send(wire.to_frame(message))
         while True:
-            response = wire.decode_response(wire.unpacked(self.dealer.recv()))
+            response = wire.decode_response(wire.from_frame(self.dealer.recv()))
             if response.id == message.id:
                 return response
 
@@ -98,7 +98,7 @@ class Operator:
     def update(self) -> wire.Update:
         frame = self.subscriber.recv()
         assert not self.subscriber.rcvmore  # `wire` says why messages have one frame
-        return wire.decode_update(wire.unpacked(frame))
+        return wire.decode_update(wire.from_frame(frame))
 
     def rank_updates(self, key: int) -> Iterator[wire.RankUpdate]:
         end = time.monotonic() + DEADLINE

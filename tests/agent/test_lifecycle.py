@@ -214,7 +214,7 @@ def test_an_agent_ends_cleanly_while_it_takes_snapshots(host: Host) -> None:
     operator.state()
     for number in range(4):
         request = wire.SnapshotRequest(number, (1, 2, 3), ops=9)
-        operator.dealer.send(wire.packed(request))
+        operator.dealer.send(wire.to_frame(request))
     operator.dealer.recv()
     host.agents[-1].terminate()
     _, errors = host.agents[-1].communicate(timeout=DEADLINE)
@@ -228,7 +228,7 @@ def test_a_flood_of_requests_does_not_stop_the_updates(host: Host) -> None:
     first = operator.update()
     end = time.monotonic() + 1.5
     while time.monotonic() < end:
-        operator.dealer.send(wire.packed(wire.StateRequest(1)))
+        operator.dealer.send(wire.to_frame(wire.StateRequest(1)))
     second = operator.update()
     assert second.number == first.number + 1
     assert second.monotonic_ns - first.monotonic_ns < 1e9

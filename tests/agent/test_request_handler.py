@@ -132,14 +132,14 @@ def test_a_reader_with_many_connections_does_not_block_the_owner(users: Users) -
     others = [users.operator(card, users.colleague) for _ in range(12)]
     for one in others:
         one.state()
-    snapshot_request = wire.packed(wire.SnapshotRequest(90, (known[0].key,)))
+    snapshot_request = wire.to_frame(wire.SnapshotRequest(90, (known[0].key,)))
     flood = 12  # a few may be answered before the next ones arrive
     for _ in range(flood):
         for one in others:
             one.dealer.send(snapshot_request)
     response = owner.request(wire.HistoryRequest(91, known[0].key))
     assert isinstance(response, wire.HistoryResponse), response
-    responses = [wire.decode_response(wire.unpacked(one.dealer.recv())) for one in others * flood]
+    responses = [wire.decode_response(wire.from_frame(one.dealer.recv())) for one in others * flood]
     refused = [one for one in responses if isinstance(one, wire.Error)]
     assert {one.reason for one in refused} == {"busy"}
 

@@ -80,7 +80,7 @@ def test_a_stranger_gets_no_response_and_no_update(host: Host) -> None:
             if kind == zmq.SUB:
                 client.subscribe(b"")
             else:
-                client.send(wire.packed(wire.StateRequest(1)))
+                client.send(wire.to_frame(wire.StateRequest(1)))
             with pytest.raises(zmq.Again):
                 client.recv()
             client.close()

@@ -237,7 +237,7 @@ def test_malformed_requests_do_not_end_the_agent(busy_agent: Host) -> None:
     card = announcement.find_agent(busy_agent.folder)
     assert card is not None
     operator = busy_agent.operator(card)
-    known = wire.packed(wire.SnapshotRequest(1, (1,), ops=3))
+    known = wire.to_frame(wire.SnapshotRequest(1, (1,), ops=3))
     frames = st.one_of(
         st.just(wire.PROTOCOL),
         st.binary(max_size=200),
@@ -269,6 +269,6 @@ def test_an_unknown_request_gets_an_error(busy_agent: Host) -> None:
     assert card is not None
     operator = busy_agent.operator(card)
     operator.dealer.send(wire.PROTOCOL + b"\x93\xa4what\x01\x02")
-    response = wire.decode_response(wire.unpacked(operator.dealer.recv()))
+    response = wire.decode_response(wire.from_frame(operator.dealer.recv()))
     assert isinstance(response, wire.Error)
     assert "version" in response.text

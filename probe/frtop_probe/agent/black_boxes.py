@@ -156,7 +156,7 @@ class BlackBoxWriter:
     def _check_failure(self, job: RecordedJob, rank: TrackedRank) -> None:
         """Starts a box at the first bad end: a death, or an exception that ends the program."""
         job.changed.set()
-        failed = rank.raised_to_end or (not rank.lives and rank.ended_badly)
+        failed = rank.ended_by_exception or (not rank.lives and rank.has_failed)
         if not job.failed and failed:
             job.failed = True
             if job.seen_alive:

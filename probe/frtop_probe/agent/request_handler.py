@@ -77,7 +77,7 @@ class RequestHandler:
             except zmq.ZMQError:
                 continue  # not from an admitted connection
             try:
-                request = wire.decode_request(wire.unpacked(frames[1].bytes))
+                request = wire.decode_request(wire.from_frame(frames[1].bytes))
             except wire.WireError:
                 await self._send(operator, wire.Error(0, _MALFORMED, "words"))
                 continue
@@ -188,7 +188,7 @@ class RequestHandler:
 
     async def _send(self, operator: Operator, response: wire.Response) -> None:
         with suppress(zmq.ZMQError):  # the operator may have left
-            await self._socket.send_multipart([operator.connection, wire.packed(response)])
+            await self._socket.send_multipart([operator.connection, wire.to_frame(response)])
 
 
 _MALFORMED: Final = (

@@ -111,7 +111,7 @@ class AgentService:
             version=self._version,
         )
         # PUB drops messages instead of blocking, so this completes at once.
-        self._sockets.updates.send(wire.packed(update))
+        self._sockets.updates.send(wire.to_frame(update))
 
     def _leave_when_idle(self) -> None:
         if self._tracker.busy:

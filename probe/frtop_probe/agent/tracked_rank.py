@@ -136,9 +136,7 @@ class TrackedRank:
             identity=self._identity,
             status=self._status,
             groups=tuple(self._groups.values()),
-            group_progress=tuple(
-                progress_now.sent for progress_now in self._group_progress.values()
-            ),
+            group_progress=tuple(known.sent for known in self._group_progress.values()),
             pending=self._pending,
             pending_more=self._pending_more,
             process=self._process,
@@ -162,9 +160,9 @@ class TrackedRank:
         return copy.full()
 
     @property
-    def ended_badly(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether a dead rank failed, as far as is known by now."""
-        if self.raised_to_end:
+        if self.ended_by_exception:
             return True
         known = self.exit or ExitStatus()
         if known.signal is not None or known.code is not None:
@@ -172,7 +170,7 @@ class TrackedRank:
         return self.ring.cell(Cell.STATE) != State.STOPPED
 
     @property
-    def raised_to_end(self) -> bool:
+    def ended_by_exception(self) -> bool:
         """Whether an exception has ended the program; its process may still run."""
         self.ring.refresh()
         exception = self._view.exception()
@@ -236,16 +234,16 @@ class TrackedRank:
         for row in self.ring.group_rows():
             known = self._group_progress.get(row.group)
             if known is None or known.row != row:
-                progress_now = wire.GroupProgress(row.group, row.number, row.p2p, row.issued_ns)
+                fresh_progress = wire.GroupProgress(row.group, row.number, row.p2p, row.issued_ns)
             elif known.sent.last is None or known.sent.last.pending:
                 last = self._view.last_op(row)  # quiet since the last tick
-                progress_now = msgspec.structs.replace(known.sent, last=last)
+                fresh_progress = msgspec.structs.replace(known.sent, last=last)
                 if known.sent.last is not None and known.sent.last.pending == last.pending:
                     continue
             else:
                 continue
-            self._group_progress[row.group] = _Progress(row, progress_now)
-            fresh.append(progress_now)
+            self._group_progress[row.group] = _Progress(row, fresh_progress)
+            fresh.append(fresh_progress)
         return tuple(fresh)
 
     def restarted(self) -> bool:
