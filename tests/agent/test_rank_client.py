@@ -23,7 +23,8 @@ from frtop_probe.procfs import processes
 from frtop_probe.ring import contact
 from frtop_probe.ring.layout import Cell, State
 from frtop_probe.ring.reader import Ring
-from recorder.told import Told, told, until
+from recorder.told import Told, told
+from waiting import wait_for
 
 AnyResponse = wire.TensorsResponse | wire.DataResponse
 
@@ -90,14 +91,14 @@ def test_a_rank_replies_or_the_reason_is_given(tmp_path: Path) -> None:
 
         # The rank sleeps in C and holds the GIL.
         recorded.begin("ctypes.PyDLL(None).usleep(3_200_000)")
-        until(lambda: _beat_age(rank) > 1.2, "silence")
+        wait_for(lambda: _beat_age(rank) > 1.2, "silence")
         refused = tensors(rank)
         assert (refused.error, refused.ops) == ("silent", ())
         recorded.expect("done")
         assert tensors(rank).ops
 
         recorded.process.send_signal(signal.SIGSTOP)
-        until(lambda: _state(rank) == "T", "it stops")
+        wait_for(lambda: _state(rank) == "T", "it stops")
         refused = tensors(rank)
         assert refused.error == "stopped"
         assert f"kill -CONT {rank.pid}" in refused.help
