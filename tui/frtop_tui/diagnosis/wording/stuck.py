@@ -181,7 +181,7 @@ def _unreachable(between: str) -> Why:
 def _link_texts(links: DeadLinks) -> tuple[str, ...]:
     return tuple(
         f"rank {rank}: {link.remote} has not acknowledged {link.queued} bytes,"
-        f" sent {link.again + 1} times"
+        f" sent {link.retransmits + 1} times"
         for rank, link in links.seen[:_MOST_LINKS]
     )
 
