@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from diagnosis.scenes import BACKWARD, LOADER, LOCK, Scene, frame, only
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence.absence_cause import stacks_step
 from frtop_tui.diagnosis.model import Verdict, unjudged
+from frtop_tui.diagnosis.wording.absence import stacks_step
 from frtop_tui.job.model import RankState
 from frtop_tui.report.text import exit_status
 

@@ -253,9 +253,7 @@ changes = st.tuples(
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.lists(changes, min_size=1, max_size=4), min_size=2, max_size=8), st.data())
-def test_what_was_kept_makes_no_difference(
-    rounds: list[list[Change]], data: st.DataObject
-) -> None:
+def test_what_was_kept_makes_no_difference(rounds: list[list[Change]], data: st.DataObject) -> None:
     play = Play()
     play.judge()
     for update in rounds:

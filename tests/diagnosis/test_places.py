@@ -7,9 +7,9 @@ import pytest
 from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, DATALOADER, LOCK, frame
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.stack_location import (
-    Kind,
-    classify,
+    LocationKind,
     is_asleep_on_lock,
+    locate,
     system_call,
 )
 from frtop_tui.job.frames import own_frame
@@ -72,8 +72,8 @@ def kernel(state: str = "S", syscall: str = "", wchan: str = "", file: str = "")
     ((frame("train.py:3", source='store.get("seed")'),), "key"),
     ((frame("train.py:3", source='self._store.wait(["ready"])'),), "key"),
 ])  # fmt: skip
-def test_stacks(frames: tuple[wire.TraceFrame, ...], kind: Kind) -> None:
-    assert classify(stack(*frames), kernel()).kind == kind
+def test_stacks(frames: tuple[wire.TraceFrame, ...], kind: LocationKind) -> None:
+    assert locate(stack(*frames), kernel()).kind == kind
 
 
 @pytest.mark.parametrize(("process", "kind"), [
@@ -97,8 +97,8 @@ def test_stacks(frames: tuple[wire.TraceFrame, ...], kind: Kind) -> None:
     (kernel("S"), "unknown"),
     (None, "unknown"),
 ])  # fmt: skip
-def test_the_kernel_alone(process: wire.Process | None, kind: Kind) -> None:
-    place = classify(None, process)
+def test_the_kernel_alone(process: wire.Process | None, kind: LocationKind) -> None:
+    place = locate(None, process)
     assert place.kind == kind
     assert not place.sure
 
@@ -115,22 +115,22 @@ def test_the_kernel_alone(process: wire.Process | None, kind: Kind) -> None:
     ("y = f(options.get(1))", kernel("R"), "computing"),
 ])  # fmt: skip
 def test_the_kernel_puts_right_what_a_line_seems_to_say(
-    source: str, process: wire.Process, kind: Kind
+    source: str, process: wire.Process, kind: LocationKind
 ) -> None:
-    assert classify(stack(frame("train.py:3", source=source)), process).kind == kind
+    assert locate(stack(frame("train.py:3", source=source)), process).kind == kind
 
 
 def test_a_running_thread_of_ones_own_computes() -> None:
-    assert classify(stack(frame("train.py:3"), active=True), kernel("R")).kind == "computing"
+    assert locate(stack(frame("train.py:3"), active=True), kernel("R")).kind == "computing"
 
 
 def test_a_sleeping_thread_of_ones_own_is_told_by_the_kernel() -> None:
-    place = classify(stack(frame("train.py:3")), kernel("S", "futex"))
+    place = locate(stack(frame("train.py:3")), kernel("S", "futex"))
     assert (place.kind, place.sure, place.line) == ("lock", False, "train.py:3 (train)")
 
 
 def test_the_users_own_line_is_shown_not_the_librarys() -> None:
-    assert classify(stack(*LOCK), None).line == "train.py:40 (train)"
+    assert locate(stack(*LOCK), None).line == "train.py:40 (train)"
 
 
 @pytest.mark.parametrize(("text", "name"), [

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from frtop_tui.diagnosis.blocked.blocked_op import is_fetching
-from frtop_tui.diagnosis.evidence import stack_location as places
+from frtop_tui.diagnosis.evidence.rank_activity import is_fetching
+from frtop_tui.diagnosis.evidence.stack_location import FILE_KINDS, locate
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.model import Verdict
 from frtop_tui.job.model import Rank
@@ -114,5 +114,5 @@ def children_in_question(view: Rank) -> tuple[int, ...]:
     if view.snapshot is None:
         return ()
     children = view.snapshot.processes[1:]
-    stuck = [c.pid for c in children if places.classify(None, c).kind in places.FILES]
+    stuck = [c.pid for c in children if locate(None, c).kind in FILE_KINDS]
     return tuple(stuck[:2])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from frtop_tui.diagnosis.blocked.blocked_op import main_place
-from frtop_tui.diagnosis.evidence.absence_cause import stacks_step
+from frtop_tui.diagnosis.evidence.rank_activity import main_thread_location
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.wording.absence import stacks_step
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import folded, listed
 
@@ -71,5 +71,5 @@ def doubt(views: Mapping[int, Rank], node: WaitNode) -> tuple[str, str] | None:
 
 def _inside(view: Rank) -> bool:
     """Whether a rank's stack is in the call of a collective itself."""
-    place = main_place(view)
+    place = main_thread_location(view)
     return place is not None and place.kind == "collective"

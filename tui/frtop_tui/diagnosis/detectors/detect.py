@@ -11,10 +11,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from frtop_tui.diagnosis.blocked.blocked_op import patience_ns
-from frtop_tui.diagnosis.blocked.group_frontier import front_number, local_number
+from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number, local_group_id
+from frtop_tui.diagnosis.blocked.patience import patience_ns
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
-from frtop_tui.diagnosis.blocked.wait_deadlines import EARLY_NS
 from frtop_tui.diagnosis.detectors.certainty import (
     CERTAIN,
     belong_to_heard_hosts,
@@ -32,16 +31,17 @@ from frtop_tui.diagnosis.detectors.stuck.dead_links import by_links
 from frtop_tui.diagnosis.detectors.stuck.device_lag import behind
 from frtop_tui.diagnosis.detectors.stuck.last_entry import is_fresh
 from frtop_tui.diagnosis.detectors.stuck.rendezvous import met_in_vain
-from frtop_tui.diagnosis.evidence.absence_cause import absence_of, never_joined
-from frtop_tui.diagnosis.evidence.progress import progress_of
-from frtop_tui.diagnosis.evidence.step_pace import may_come_back
+from frtop_tui.diagnosis.evidence.progress import ProgressSeen, progress_of
+from frtop_tui.diagnosis.evidence.step_pace import may_be_slow_step
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph, in_order
 from frtop_tui.diagnosis.graph.wait_node import WaitNode, rank_set
 from frtop_tui.diagnosis.history.memory import Memory, is_second_look_due, look_stamp
 from frtop_tui.diagnosis.look_requests import SUSPECTS_PER_POINT
 from frtop_tui.diagnosis.model import Verdict
+from frtop_tui.diagnosis.thresholds import EARLY_NS
 from frtop_tui.diagnosis.wording import deaths as obituary
 from frtop_tui.diagnosis.wording import verdict as words
+from frtop_tui.diagnosis.wording.absence import absence_of, never_joined
 from frtop_tui.job.model import ObservedFrame
 from frtop_tui.job.naming import folded
 
@@ -163,9 +163,9 @@ class Case:
     def _has_passed(self, rank: int, found: Mismatch) -> bool:
         """Whether a rank had long completed the op in disagreement: it died of another thing."""
         view, last = self._views[rank], found.number + NEAR
-        if not found.parties[0].op.tracked or front_number(view, found.group) <= last:
+        if not found.parties[0].op.tracked or last_issued_number(view, found.group) <= last:
             return False
-        mine = local_number(view, found.group)
+        mine = local_group_id(view, found.group)
         return not any(op.group == mine and not op.p2p and op.number <= last for op in view.pending)
 
     def _dead(self) -> list[Verdict]:
@@ -342,7 +342,7 @@ class Case:
         if verdict.progress == "unknown" and is_second_look_due(views):
             return verdict  # that it is there is sure; whether it gets anywhere soon will be
         stalled = verdict.progress == "none" and verdict.why.cause not in CERTAIN
-        slow = any(may_come_back(view, self._now) for view in views)
+        slow = any(may_be_slow_step(view, self._now) for view in views)
         slow = slow or self._taken_back.was_false_alarm(node, self._now)
         return verdict if stalled and slow else confirmed
 
@@ -359,7 +359,7 @@ class Case:
             return self._confirmed(made, ("uncounted", node.id, made.parties), self._now)
         late = behind(self._views, node)
         if late is not None:
-            progress = progress_of(self._views[late.ranks[0]], self._now)[0]
+            progress = progress_of(self._views[late.ranks[0]], self._now).progress
             made = words.device_behind(self.frame, node, late, progress)
             key = ("device", node.id, late.ranks)
             return self._confirmed(made, key, look_stamp([self._views[r] for r in late.ranks]))
@@ -383,8 +383,8 @@ class Case:
     def _unseen(self, node: WaitNode) -> Verdict:
         never = [rank for rank in node.unobserved if rank not in self._views]
         if node.op.pseudo and never:
-            seen = f"{folded(never)} never heard of"
-            culprits = SameCause(tuple(never), never_joined(never), ("unknown", seen))
+            seen = ProgressSeen("unknown", "never_heard")
+            culprits = SameCause(tuple(never), never_joined(never), seen)
             made = words.not_entered(
                 self.frame, [node], rank_set(node.waiting), culprits, Absentees((culprits,))
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from frtop_tui.diagnosis.blocked.blocked_op import has_history
+from frtop_tui.diagnosis.blocked.patience import has_history
 from frtop_tui.diagnosis.blocked.wait_deadlines import deadlines_of
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph, in_order
 from frtop_tui.diagnosis.graph.wait_node import WaitNode

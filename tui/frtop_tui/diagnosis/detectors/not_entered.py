@@ -6,21 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_tui.diagnosis.blocked.blocked_op import is_ahead, main_place
-from frtop_tui.diagnosis.evidence.absence_cause import Absence, absence_of
-from frtop_tui.diagnosis.evidence.progress import progress_of
-from frtop_tui.diagnosis.evidence.stack_location import classify
-from frtop_tui.diagnosis.model import Progress
+from frtop_tui.diagnosis.evidence.progress import ProgressSeen, progress_of
+from frtop_tui.diagnosis.evidence.rank_activity import has_newer_op, main_thread_location
+from frtop_tui.diagnosis.evidence.stack_location import locate
+from frtop_tui.diagnosis.wording.absence import Absence, absence_of
 from frtop_tui.job.model import Rank
 
 EXPLAINED = 64
 """So many absent ranks are looked into one by one."""
 
 
-_UNSEEN: Final[tuple[Progress, str]] = ("unknown", "")
-_AWAITING: Final[dict[str, tuple[Progress, str]]] = {
-    "idle": ("unknown", "with nothing to do there is nothing to see"),
-    "input": ("unknown", "whether anybody will type or send anything cannot be seen"),
+_UNSEEN: Final = ProgressSeen("unknown", "one_snapshot")
+_AWAITING: Final[dict[str, ProgressSeen]] = {
+    "idle": ProgressSeen("unknown", "nothing_to_do"),
+    "input": ProgressSeen("unknown", "input_open"),
 }
 """A server without work stands as still as one that hangs."""
 
@@ -31,7 +30,7 @@ class SameCause:
 
     ranks: tuple[int, ...]
     absence: Absence
-    progress: tuple[Progress, str]
+    progress: ProgressSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,8 @@ def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Abse
     kept = _kept(views, progress)
     coming = {rank for rank in progress if _is_coming(views[rank], now_ns)}
     progress = {r: how for r, how in progress.items() if r not in coming and r not in kept}
-    still = [rank for rank, (how, _) in progress.items() if how == "none"]
-    unseen = [rank for rank, (how, _) in progress.items() if how == "unknown"]
+    still = [rank for rank, seen in progress.items() if seen.progress == "none"]
+    unseen = [rank for rank, seen in progress.items() if seen.progress == "unknown"]
     stalled = {causes[rank].why.cause for rank in still} - {"unknown"}
     alike = [rank for rank in unseen if causes[rank].why.cause in stalled]
     guilty = [*still, *alike] or unseen or list(progress)
@@ -79,31 +78,29 @@ def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Abse
     )
     named = {*guilty, *kept, *coming}
     others = [rank for rank in absent if rank not in named]
-    moving = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] == "active")
-    unknown = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] != "active")
+    moving = tuple(rank for rank in others if progress.get(rank, _UNSEEN).progress == "active")
+    unknown = tuple(rank for rank in others if progress.get(rank, _UNSEEN).progress != "active")
     return Absentees(culprits, moving, unknown, kept)
 
 
 def _may_be_kept(view: Rank) -> bool:
-    place = main_place(view)
+    place = main_thread_location(view)
     return place is not None and place.kind in ("key", "file_lock")
 
 
-def _kept(
-    views: Mapping[int, Rank], progress: Mapping[int, tuple[Progress, str]]
-) -> tuple[int, ...]:
+def _kept(views: Mapping[int, Rank], progress: Mapping[int, ProgressSeen]) -> tuple[int, ...]:
     """Those at a locked file, if another one moves, and at a store, if another one is not."""
-    places = {rank: main_place(views[rank]) for rank in progress}
+    places = {rank: main_thread_location(views[rank]) for rank in progress}
     locked = {rank for rank, at in places.items() if at is not None and at.kind == "file_lock"}
     keyed = {rank for rank, at in places.items() if at is not None and at.kind == "key"}
     elsewhere = progress.keys() - locked - keyed
-    moves = any(progress[rank][0] == "active" for rank in elsewhere)
+    moves = any(progress[rank].progress == "active" for rank in elsewhere)
     return tuple(sorted((locked if moves else set()) | (keyed if elsewhere else set())))
 
 
-def _progress(view: Rank, cause: Absence, now_ns: int) -> tuple[Progress, str]:
-    progress = progress_of(view, now_ns)
-    return _AWAITING.get(cause.why.cause, progress) if progress[0] == "none" else progress
+def _progress(view: Rank, cause: Absence, now_ns: int) -> ProgressSeen:
+    seen = progress_of(view, now_ns)
+    return _AWAITING.get(cause.why.cause, seen) if seen.progress == "none" else seen
 
 
 def _is_coming(view: Rank, now_ns: int) -> bool:
@@ -113,10 +110,10 @@ def _is_coming(view: Rank, now_ns: int) -> bool:
     """
     if view.dumped:
         return False
-    if is_ahead(view, now_ns):
+    if has_newer_op(view, now_ns):
         return True
-    place = main_place(view)
+    place = main_thread_location(view)
     if view.pending or place is None or place.kind != "collective":
         return False
     before = view.prior_stack
-    return before is None or classify(before).kind != "collective"
+    return before is None or locate(before).kind != "collective"

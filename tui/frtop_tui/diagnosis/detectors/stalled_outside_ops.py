@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.blocked_op import WITHOUT_HISTORY_NS, last_activity_ns
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.detectors.not_entered import EXPLAINED
-from frtop_tui.diagnosis.evidence import stack_location as places
-from frtop_tui.diagnosis.evidence.absence_cause import Absence, absence_of
 from frtop_tui.diagnosis.evidence.dataloader_worker import worker_of
-from frtop_tui.diagnosis.evidence.progress import CPU_SHARE
+from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
+from frtop_tui.diagnosis.evidence.stack_location import is_polling, locate, system_call
 from frtop_tui.diagnosis.model import Verdict
+from frtop_tui.diagnosis.thresholds import CPU_SHARE, PATIENCE_WITHOUT_HISTORY_NS
+from frtop_tui.diagnosis.wording.absence import Absence, absence_of
 from frtop_tui.diagnosis.wording.phrases import last_op_evidence, who
 from frtop_tui.job.model import ObservedFrame, Rank, RankState
 from frtop_tui.job.naming import duration, folded
 
-QUIET_NS: Final = WITHOUT_HISTORY_NS
+QUIET_NS: Final = PATIENCE_WITHOUT_HISTORY_NS
 """So long nobody has done anything before anybody is looked at."""
 HUNG_NS: Final = 60_000_000_000
 STILL_NS: Final = 20_000_000_000
@@ -119,7 +119,7 @@ def _nobody_waits(index: RankIndex) -> bool:
     """Whether all ranks are known as they are now, and nobody waits for another."""
     if index.deaths.some or any(index.postures.get(posture) for posture in _UNKNOWN):
         return False
-    if any(not wait.side for wait in index.waits.values()):
+    if any(not wait.background for wait in index.waits.values()):
         return False
     views = index.views.values()
     first = next(iter(views))
@@ -151,7 +151,7 @@ def _kept(view: Rank, absence: Absence, *, everybody: bool) -> Seen | None:
     cause = absence.why.cause
     process = (worker_of(view) or own) if cause == "dataloader" else own
     reads = cause in ("dataloader", "file_io") and _reads(process)
-    polls = cause == "store" and everybody and places.polls(process)
+    polls = cause == "store" and everybody and is_polling(process)
     return Seen(_looked_ns(view), process) if process is not None and (reads or polls) else None
 
 
@@ -167,8 +167,8 @@ def _reads(process: wire.Process | None) -> bool:
     """Whether a process waits for storage, by the kernel's word; or is stopped."""
     if process is None:
         return False
-    in_file = places.classify(None, process).kind == "file_io"
-    return process.state in "Tt" or (in_file and places.system_call(process) in _READS)
+    in_file = locate(None, process).kind == "file_io"
+    return process.state in "Tt" or (in_file and system_call(process) in _READS)
 
 
 def _has_moved(first: Seen, last: Seen) -> bool:

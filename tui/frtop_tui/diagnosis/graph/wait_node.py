@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.blocked.wait_deadlines import (
     WaitDeadlines,
     WaitStage,
     deadlines_of,
-    first_of,
+    earliest,
 )
 from frtop_tui.job.groups import members_of
 
@@ -64,11 +64,11 @@ class WaitNode:
         "_oldest",
         "_ordered",
         "_waits",
-        "everybody",
-        "ended",
-        "id",
         "blocked_at",
+        "ended",
+        "everybody",
         "free",
+        "id",
         "unobserved",
     )
 
@@ -160,7 +160,7 @@ class WaitNode:
     def deadlines(self) -> WaitDeadlines:
         """The earliest of all who wait here."""
         if not self._exact:
-            self._bounds, self._exact = first_of([*self._moments.values()]), True
+            self._bounds, self._exact = earliest([*self._moments.values()]), True
         return self._bounds
 
     def has_begun(self, are: WaitStage, until_ns: Callable[[int], int]) -> bool:

@@ -7,9 +7,10 @@ from typing import Final
 
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.detectors.deaths.roots import INTERRUPTED, Death
-from frtop_tui.diagnosis.evidence.stack_location import place_line
+from frtop_tui.diagnosis.evidence.progress import ProgressSeen
+from frtop_tui.diagnosis.evidence.stack_location import line_and_function
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
-from frtop_tui.diagnosis.model import OpName, Progress, Verdict, Why
+from frtop_tui.diagnosis.model import OpName, Verdict, Why
 from frtop_tui.diagnosis.wording.phrases import (
     MissedOp,
     after_death,
@@ -26,6 +27,7 @@ from frtop_tui.diagnosis.wording.phrases import (
     wait_text,
     who,
 )
+from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.job.model import ObservedFrame
 from frtop_tui.job.naming import duration, folded
 
@@ -108,7 +110,8 @@ def dead(
         for death in deaths[:4]
     ]
     if view.exception is not None and view.exception.main:
-        evidence += [f"  {place_line(raised_in)}" for raised_in in view.exception.frames[:4]]
+        frames = view.exception.frames[:4]
+        evidence += [f"  {line_and_function(raised_in)}" for raised_in in frames]
     evidence += broken_evidence(frame.ranks, followers)
     then = f"; {wait_text(waiting)}" if waiting else ""
     if followers - waiting and not waiting:
@@ -180,7 +183,7 @@ def left_group(
     ranks: Sequence[int],
     deaths: Sequence[Death],
     waiting: set[int],
-    progress: tuple[Progress, str],
+    seen: ProgressSeen,
 ) -> Verdict:
     """`ranks` live and are behind, but the others' connections closed: they left the group.
 
@@ -191,7 +194,7 @@ def left_group(
     return Verdict(
         kind="not_entered",
         confidence="suspect",
-        progress=progress[0],
+        progress=seen.progress,
         culprits=tuple(ranks),
         headline=f"{who(frame.ranks, ranks)} closed the connections while {folded(victims)}"
         f" still had ops to do{f'; {wait_text(waiting)}' if waiting else ''}",
@@ -203,7 +206,10 @@ def left_group(
         next="compare the number of steps per rank, and where each calls destroy_process_group",
         victims=fold(victims | waiting),
         since_ns=first.at_ns,
-        evidence=(*(f"rank {death.rank}: {death.text}" for death in deaths[:4]), progress[1]),
+        evidence=(
+            *(f"rank {death.rank}: {death.text}" for death in deaths[:4]),
+            progress_text(seen),
+        ),
     )
 
 

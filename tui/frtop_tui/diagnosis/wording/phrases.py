@@ -8,7 +8,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.detectors.deaths.roots import INTERRUPTED, Death
-from frtop_tui.diagnosis.evidence.stack_location import place_line
+from frtop_tui.diagnosis.evidence.stack_location import line_and_function
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, rank_set
 from frtop_tui.diagnosis.model import Layer
 from frtop_tui.job.frames import own_frame, site_line
@@ -172,7 +172,7 @@ def death_layer(death: Death) -> Layer:
 def after_death(death: Death, view: Rank) -> str:
     output = f"read the end of rank {death.rank}'s own output"
     if death.cause == "exception" and view.exception is not None and view.exception.frames:
-        return f"look at {place_line(own_frame(view.exception.frames))}"
+        return f"look at {line_and_function(own_frame(view.exception.frames))}"
     steps = {
         INTERRUPTED: "nothing to look at in the code: it was ended on purpose",
         "oom": f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom",

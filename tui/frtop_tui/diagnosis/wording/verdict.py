@@ -15,9 +15,9 @@ from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch, wording
 from frtop_tui.diagnosis.detectors.not_entered import Absentees, SameCause
 from frtop_tui.diagnosis.detectors.stuck.device_lag import DeviceLag
-from frtop_tui.diagnosis.evidence.absence_cause import Absence
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode
 from frtop_tui.diagnosis.model import OpName, Progress, Verdict, Why
+from frtop_tui.diagnosis.wording.absence import Absence
 from frtop_tui.diagnosis.wording.phrases import (
     at_line,
     chain_evidence,
@@ -31,6 +31,7 @@ from frtop_tui.diagnosis.wording.phrases import (
     wait_text,
     who,
 )
+from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.job.groups import members_of
 from frtop_tui.job.model import Moment, ObservedFrame, Rank
 from frtop_tui.job.naming import folded, group_label
@@ -49,7 +50,8 @@ def not_entered(
     """`blamed`, one cause of `blame`, are awaited at all of `points`, by all in `waiting`."""
     node, culprits, absence = nodes[0], blamed.ranks, blamed.absence
     waiting = waiting.without(culprits)
-    evidence = [*wait_evidence(node, frame.now_ns), *absence.evidence, blamed.progress[1]]
+    evidence = [*wait_evidence(node, frame.now_ns), *absence.evidence]
+    evidence.append(progress_text(blamed.progress, culprits))
     evidence += last_op_evidence(frame.ranks, culprits)
     evidence += chain_evidence(nodes)
     if blame.moving:
@@ -61,7 +63,7 @@ def not_entered(
     return Verdict(
         kind="not_entered",
         confidence="suspect",
-        progress=blamed.progress[0],
+        progress=blamed.progress.progress,
         culprits=culprits,
         headline=_absent_text(frame, node, culprits, waiting),
         why=absence.why,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frtop_tui.diagnosis.blocked.group_frontier import front_number
+from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number
 from frtop_tui.diagnosis.wording.phrases import MissedOp, kind_of
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import ObservedFrame, Rank
@@ -35,10 +35,10 @@ def _just_behind(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]
         known = next((g for g in views[inside[0]].groups.values() if identifier(g) == key), None)
         if known is None:
             continue
-        furthest = max(front_number(views[rank], known) for rank in inside)
+        furthest = max(last_issued_number(views[rank], known) for rank in inside)
         kind = kind_of(group.last) if group.last is not None else "op"
         for rank in members:
-            if rank not in victims and front_number(views[rank], known) < furthest:
+            if rank not in victims and last_issued_number(views[rank], known) < furthest:
                 behind.setdefault(rank, MissedOp(known, kind, furthest))
     return behind or _not_met(frame, victims)
 

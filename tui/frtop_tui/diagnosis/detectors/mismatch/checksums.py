@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.group_frontier import local_number
+from frtop_tui.diagnosis.blocked.group_frontier import local_group_id
 from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch, Party, compare
 from frtop_tui.diagnosis.model import OpName, Verdict, Why
 from frtop_tui.diagnosis.wording.phrases import group_key, who
@@ -98,7 +98,7 @@ class Partings:
         made = []
         for rank in ranks:
             view = views[rank]
-            group = local_number(view, parting.group)
+            group = local_group_id(view, parting.group)
             if group is not None and (parting.id, rank) not in self._asked:
                 self._asked.add((parting.id, rank))
                 made.append(

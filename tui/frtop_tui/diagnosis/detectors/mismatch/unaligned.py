@@ -42,7 +42,7 @@ def parted(nodes: Iterable[WaitNode], node: WaitNode) -> UnalignedMismatch | Non
         for other in nodes
         if other.group is not None and identifier(other.group) == here
         for wait in other.waits
-        if not (wait.side or wait.op.pseudo or wait.op.p2p)
+        if not (wait.background or wait.op.pseudo or wait.op.p2p)
     }
     late = [rank for rank, wait in waits.items() if wait.group and not wait.group.exact]
     if not late or waits.keys() != set(node.members):

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.blocked_op import main_place
 from frtop_tui.diagnosis.detectors.certainty import LOOPBACK
-from frtop_tui.diagnosis.evidence.absence_cause import Absence, missing_stacks, stacks_step
+from frtop_tui.diagnosis.evidence.rank_activity import main_thread_location
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.model import Why
+from frtop_tui.diagnosis.wording.absence import Absence, missing_stacks, stacks_step
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import folded, typed
 
@@ -27,7 +27,7 @@ def met_in_vain(views: Mapping[int, Rank], node: WaitNode) -> tuple[str, Absence
         return None
     waiting = [views[rank] for rank in sorted(node.waiting)]
     job = waiting[0].identity.job
-    seen = [view for view in waiting if main_place(view) is not None]
+    seen = [view for view in waiting if main_thread_location(view) is not None]
     connecting = [view.rank for view in seen if is_connecting(view)]
     if connecting:
         hosts = {view.host for view in views.values()}
