@@ -13,7 +13,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Verdict, unjudged
 from frtop_tui.diagnosis.wording.absence import stacks_step
 from frtop_tui.job.model import RankState
-from frtop_tui.report.text import exit_status
+from frtop_tui.report.exit_status import exit_status
 
 DATASET = (
     frame("data.py:12", "__getitem__", "return torch.load(self.files[i])"),

@@ -14,7 +14,7 @@ from frtop_tui.diagnosis.evidence.c10d_call import call_of, path_of, program_ord
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.diagnosis.wording.absence import absence_of
 from frtop_tui.export.pyspy import frame_of
-from frtop_tui.report.text import exit_status
+from frtop_tui.report.exit_status import exit_status
 
 SECOND = 1_000_000_000
 TORCH = C10D.removesuffix("/distributed/distributed_c10d.py")

@@ -14,7 +14,9 @@ from diagnosis.scenes import Scene
 from frtop_probe.wire import Job
 from frtop_tui.diagnosis.model import Frame, Verdict, VerdictKind, Why
 from frtop_tui.job.model import Coverage, Health, JobPulse, Recorded
-from frtop_tui.report.text import document, exit_status, text
+from frtop_tui.report.document import document
+from frtop_tui.report.exit_status import exit_status
+from frtop_tui.report.text import text
 
 WHOLE = Coverage(4, 4)
 PARTIAL = Coverage(4, 3, (2,))

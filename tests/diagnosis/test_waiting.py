@@ -7,7 +7,7 @@ import pytest
 from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, LOCK, SECOND, Scene, frame, only
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.blocked_op import wait_of
-from frtop_tui.report.text import exit_status
+from frtop_tui.report.exit_status import exit_status
 
 
 def test_pending_alone_blocks_nobody() -> None:

@@ -27,9 +27,9 @@ C10dRole = Literal[
     "implicit",  # a wait for an op of a kind that the stack does not show
 ]
 ProgramOrder = Literal["same", "later", "earlier", "unknown"]
-Step = tuple[str, str, int]
+StackStep = tuple[str, str, int]
 """File, function and line of a frame; line 0 is unknown."""
-Path = tuple[Step, ...]
+StackPath = tuple[StackStep, ...]
 """A stack's steps, outermost first."""
 DEFAULT_GROUP: Final = "default_pg"
 
@@ -97,7 +97,7 @@ class C10dCall:
     kind: str
     role: C10dRole
     frame: wire.TraceFrame
-    path: Path
+    path: StackPath
     depth: int
     group: str = ""
     peer: int | None = None
@@ -108,7 +108,7 @@ class C10dCall:
         return line_and_function(self.frame)
 
     @property
-    def steps(self) -> Path:
+    def steps(self) -> StackPath:
         """The steps that stay the same while it waits: a rendezvous polls its store."""
         return self.path[: self.depth] if self.role == "rendezvous" else self.path
 
@@ -141,11 +141,11 @@ def call_of(stack: wire.ThreadStack) -> C10dCall | None:
     return _call(kind, "implicit", frames, 0) if kind else None
 
 
-def path_of(frames: Sequence[wire.TraceFrame]) -> Path:
+def path_of(frames: Sequence[wire.TraceFrame]) -> StackPath:
     return tuple((frame.file, frame.function, frame.line) for frame in reversed(frames))
 
 
-def paths_differ(one: Sequence[Step], other: Sequence[Step]) -> bool | None:
+def paths_differ(one: Sequence[StackStep], other: Sequence[StackStep]) -> bool | None:
     """Whether two stacks are at different lines; None if a line that decides it is unknown."""
     unknown = False
     for mine, theirs in zip(one, other, strict=False):
@@ -157,7 +157,7 @@ def paths_differ(one: Sequence[Step], other: Sequence[Step]) -> bool | None:
     return None if unknown else False
 
 
-def program_order(one: Sequence[Step], other: Sequence[Step]) -> tuple[ProgramOrder, str]:
+def program_order(one: Sequence[StackStep], other: Sequence[StackStep]) -> tuple[ProgramOrder, str]:
     """Whether `one` is later in the program than `other`, and the lines that show it.
 
     This is a hint and no proof: a loop may lead back.
@@ -174,7 +174,7 @@ def program_order(one: Sequence[Step], other: Sequence[Step]) -> tuple[ProgramOr
     return ("same" if len(one) == len(other) else "unknown"), ""
 
 
-def _frame(step: Step) -> wire.TraceFrame:
+def _frame(step: StackStep) -> wire.TraceFrame:
     return wire.TraceFrame(step[1], step[0], step[2])
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.c10d_call import (
     C10dCall,
-    Path,
+    StackPath,
     call_of,
     path_of,
     paths_differ,
@@ -64,7 +64,7 @@ class StackState(Struct, frozen=True):
     activity: Activity
     call: C10dCall | None
     location: StackLocation
-    path: Path
+    path: StackPath
     progress_seen: ProgressSeen
     has_left_call: bool = False
     thread: str = ""
@@ -140,6 +140,6 @@ def _progress(view: Rank, main: wire.ThreadStack) -> tuple[ProgressSeen, bool]:
     return ProgressSeen("none", "stack_same", seconds), False
 
 
-def _steps(main: wire.ThreadStack) -> Path:
+def _steps(main: wire.ThreadStack) -> StackPath:
     call = call_of(main)
     return call.steps if call is not None else path_of(main.frames)
