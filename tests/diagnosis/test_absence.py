@@ -63,18 +63,18 @@ WORKER = (
       *WORKER[1:]), "clock_nanosleep", "sleeping at data.py:8 (__setstate__)"),
     ((frame(f"{POOL}/popen_fork.py:73", "_launch", "os._exit(code)"), *FORKED[1:]), "futex", ""),
     ((frame(f"{POOL}/connection.py:257", "poll"), frame(f"{POOL}/queues.py:113", "get"),
-      *WORKER[1:]), "poll", "waits for the next index itself"),
+      *WORKER[1:]), "poll", "waits for the next index, for"),
     ((frame(f"{POOL}/queues.py:94", "put"), *WORKER[1:]), "futex",
      "lock at multiprocessing/queues.py:94 (put)"),
     ((frame("data.py:40", "connect", "sock.connect(a)"), frame("data.py:9", "init"), *WORKER[1:]),
      "connect", "socket at data.py:40 (connect)"),
-    (FORKED, "futex", "has not got past its fork, asleep on a lock"),
-    (FORKED, "", "has not got past its fork, for"),
+    (FORKED, "futex", "is still in its fork, asleep on a lock"),
+    (FORKED, "", "is still in its fork, for"),
     ((frame("lib.py:10", "_after_fork", "_lock.acquire()"), *FORKED), "futex",
-     "has not got past its fork: lock at lib.py:10 (_after_fork)"),
+     "is still in its fork: lock at lib.py:10 (_after_fork)"),
     ((frame("lib.py:10", "_after_fork", "_lock.acquire()"),
       frame(f"{POOL}/popen_fork.py:66", "Popen._launch"), *FORKED[1:]), "futex",
-     "has not got past its fork: lock at lib.py:10 (_after_fork)"),
+     "is still in its fork: lock at lib.py:10 (_after_fork)"),
     ((), "futex", ""),
 ])  # fmt: skip
 def test_what_a_worker_does_is_told_by_its_own_frames(
@@ -325,8 +325,8 @@ def test_whether_anybody_will_type_cannot_be_seen(play: Callable[[Scene], None])
     verdict = only(found)
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), "input")
     assert (verdict.confidence, verdict.progress) == ("confirmed", "unknown")
-    assert "waits for its input, or for somebody to type: read" in verdict.why.text
-    assert "take out what asks at" in verdict.next
+    assert "waits for input, or for somebody to type: read" in verdict.why.text
+    assert "remove what asks at" in verdict.next
     assert found.health == "held up"
 
 
@@ -335,7 +335,7 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
      "/data/shard-0412"),
     (stuck_worker_by_stack, "dataloader", "lock at data.py:31", "--pid 90112"),
     (unknown_worker, "dataloader", "(pid 90112): read /data/shard-0412", "/data/shard-0412"),
-    (loads_itself, "dataloader", "loads the next batch itself read /nfs/shard-7, state D",
+    (loads_itself, "dataloader", "loads the next batch itself: read /nfs/shard-7, state D",
      "/nfs/shard-7"),
     (loader_by_stack_alone, "dataloader", "data.py:12", "py-spy dump --pid 1002"),
     (stopped, "stopped", "SIGSTOP", "kill -CONT 1002"),
@@ -429,7 +429,7 @@ def test_who_could_run_and_gets_little_is_held_up() -> None:
     verdict = only(found)
     assert (verdict.confidence, verdict.progress) == ("confirmed", "active")
     assert found.health == "held up"
-    assert "it could run in both looks, and got 1.5 % of a core" in verdict.evidence
+    assert "it could run in both snapshots, and got 1.5 % of a core" in verdict.evidence
 
 
 def test_a_thread_of_it_that_gets_little_counts_as_well() -> None:

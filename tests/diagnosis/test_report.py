@@ -93,7 +93,7 @@ def test_a_suspicion_is_marked() -> None:
 def test_a_healthy_job_is_said_to_be() -> None:
     lines = text(Scene(4).settle())
     assert "HEALTHY" in lines[0]
-    assert lines[1] == "nobody is waited for out of the ordinary"
+    assert lines[1] == "no rank waits unusually long"
 
 
 def test_what_was_not_seen_is_said_of_a_healthy_job_too() -> None:

@@ -17,9 +17,9 @@ MOST_HOSTS: Final = 4
 """Hosts not heard that are listed with their reasons."""
 _NO_VERDICT: Final[dict[Health, str]] = {
     "ended": "its ranks have ended, and nobody waits for any of them",
-    "unheard": "none of its ranks that may live is heard: this is the last known state",
+    "unheard": "no rank that may still run is heard: this is the last known state",
 }
-_HEALTHY: Final = "nobody is waited for out of the ordinary"
+_HEALTHY: Final = "no rank waits unusually long"
 
 
 def text(frame: Frame) -> list[str]:

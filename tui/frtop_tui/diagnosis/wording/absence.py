@@ -32,9 +32,9 @@ from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import duration, folded, typed
 
 LOCKED_AT_FORK: Final = (
-    "a lock that another thread held at the fork stays locked in the worker: a library's, or the"
-    " interpreter's own in CPython before 3.10.15, 3.11.10 and 3.12 (gh-112275); workers by"
-    " forkserver or spawn avoid it"
+    "a lock that another thread held during the fork stays locked in the worker: a library's, or"
+    " the interpreter's own in CPython before 3.10.15, 3.11.10 and 3.12 (gh-112275); workers"
+    " started by forkserver or spawn avoid this"
 )
 _MAIN_THREAD_TEXTS: Final[dict[LocationKind, str]] = {
     "collective": "waits in another collective or for another rank's send",
@@ -48,10 +48,10 @@ _MAIN_THREAD_TEXTS: Final[dict[LocationKind, str]] = {
     "lock": "waits for a lock or another thread",
     "socket": "waits for a socket",
     "idle": "waits for work from outside the job, in an event loop or at a listening socket",
-    "child": "waits for a process that it has started",
+    "child": "waits for a process that it started",
     "pipe": "waits for the other end of a pipe:",
-    "input": "waits for its input, or for somebody to type:",
-    "key": "waits for a key of the store, which another rank has to set,",
+    "input": "waits for input, or for somebody to type:",
+    "key": "waits for a key of the store that another rank has to set,",
     "compiling": "compiles",
     "importing": "imports a module",
     "computing": "runs",
@@ -94,7 +94,7 @@ def explain(cause: AbsenceCause, view: Rank, now_ns: int) -> Absence:
     if cause.location is not None:
         return _located(cause, cause.location, view, now_ns)
     return Absence(
-        Why(cause.cause, cause.layer, "nothing that could be seen tells what it is doing"),
+        Why(cause.cause, cause.layer, "nothing that was seen shows what it is doing"),
         stacks_step(view),
         _process_evidence(view),
         missing_stacks(view),
@@ -107,11 +107,11 @@ def never_joined(ranks: Sequence[int]) -> Absence:
         Why(
             NEVER_JOINED.cause,
             NEVER_JOINED.layer,
-            f"{folded(ranks)} never appeared: not started, died before the first group,"
-            " not prepared, on a host that is not connected, or given another MASTER_ADDR or"
+            f"{folded(ranks)} never appeared: not started, dead before the first group, without"
+            " the recorder, on a host that is not connected, or with another MASTER_ADDR or"
             " MASTER_PORT",
         ),
-        "look whether the processes of these ranks were started at all: squeue, ps, their output",
+        "check whether these ranks were started: squeue, ps, their output",
         missing=(f"{folded(ranks)} cannot be seen",),
     )
 
@@ -121,7 +121,7 @@ def stacks_step(view: Rank, pid: int = 0, *, native: bool = False) -> str:
     pid = pid or _pid(view)
     if not pid:
         return (
-            f"read the end of rank {view.rank}'s output; if it still lives:"
+            f"read the end of rank {view.rank}'s output; if its process still runs:"
             " py-spy dump --pid PID on its host"
         )
     dumps = view.snapshot.dumps if view.snapshot is not None else ()
@@ -146,12 +146,12 @@ def missing_stacks(view: Rank) -> tuple[str, ...]:
 
 def _dumped(view: Rank) -> Absence:
     text = (
-        "nothing of what it issued is unfinished"
+        "it has finished all ops that it issued"
         if not view.pending
-        else "what it issued keeps it from nothing"
+        else "its unfinished ops do not block it"
     )
     return Absence(
-        Why("unknown", "unknown", f"{text}; what it does instead is in no dump"),
+        Why("unknown", "unknown", f"{text}; a dump does not show what it does instead"),
         stacks_step(view),
         missing=("its stack and its process",),
     )
@@ -179,7 +179,7 @@ def _gil_held(cause: AbsenceCause, view: Rank, now_ns: int) -> Absence:
         text = f"{name} holds the GIL{since} at {line_and_function(frame)}{source}"
         step = f"look at {line_and_function(frame)}: a C call that does not release the GIL"
     else:
-        text = f"no Python code runs in it{since}: some thread holds the GIL in C"
+        text = f"no Python code has run in it{since}: a thread holds the GIL in C code"
         step = stacks_step(view, native=True)
     return Absence(
         Why(cause.cause, cause.layer, text), step, _process_evidence(view), missing_stacks(view)
@@ -193,7 +193,8 @@ def _loading(cause: AbsenceCause, batch: BatchWait, view: Rank, now_ns: int) -> 
     if batch.fetch is not None:
         since = f", for {duration(view.age_s(batch.fetch.begin_ns, now_ns))}"
     if batch.loads_itself:
-        text = f"MainThread loads the next batch itself{_file_text(view.process)}{since}{line}"
+        doing = _file_text(view.process)
+        text = f"MainThread loads the next batch itself{f':{doing}' if doing else ''}{since}{line}"
         return Absence(
             Why(cause.cause, cause.layer, text),
             _file_step(view.process) or stacks_step(view),
@@ -230,7 +231,7 @@ def _worker_text(stack: WorkerStack, worker: wire.Process) -> str:
     """`sleeping at data.py:31 (decode)`: what a worker does, "" if its stack does not show it."""
     text, location = "", stack.location
     if stack.awaits_index:
-        text = "waits for the next index itself"
+        text = "waits for the next index"
     elif location is not None and location.line:
         known = "" if location.kind in ("unknown", "dataloader") else f"{location.kind} "
         text = f"{known}at {location.line}"
@@ -238,8 +239,8 @@ def _worker_text(stack: WorkerStack, worker: wire.Process) -> str:
         return text
     if location is None and not stack.awaits_index:
         asleep = ", asleep on a lock" if is_asleep_on_lock(worker) else ""
-        return f"has not got past its fork{asleep}"
-    return f"has not got past its fork: {text}"
+        return f"is still in its fork{asleep}"
+    return f"is still in its fork: {text}"
 
 
 def _located(cause: AbsenceCause, location: StackLocation, view: Rank, now_ns: int) -> Absence:
@@ -275,17 +276,17 @@ def _location_step(view: Rank, location: StackLocation) -> str:
     pipe = typed(view.process.file) if view.process is not None else ""
     steps: dict[LocationKind, str] = {
         "file_io": _file_step(view.process) or f"ls -l /proc/{pid}/fd; look at {line}",
-        "file_lock": _file_step(view.process) or "lslocks; who holds the file?",
+        "file_lock": _file_step(view.process) or "lslocks: which process holds the file?",
         "sleeping": f"look at {line}" if line else stacks,
         "computing": _top_step(stacks, pid),
         "backward": _top_step(stacks, pid),
         "child": f"ps -o pid,stat,wchan:30,args --ppid {pid}",
-        "pipe": f"who has its other end: ls -l /proc/[0-9]*/fd/* 2>/dev/null | grep -F {pipe}",
-        "input": f"answer it at its terminal, or take out what asks at {line}",
-        "key": f"who has to set the key? look at {line}",
+        "pipe": f"find its other end: ls -l /proc/[0-9]*/fd/* 2>/dev/null | grep -F {pipe}",
+        "input": f"answer it at its terminal, or remove what asks at {line}",
+        "key": f"look at {line}: which rank has to set the key?",
         "socket": f"ss -tnp | grep pid={pid}",
-        "idle": f"send rank {view.rank} work; if it may be long in coming, give the group a longer"
-        " timeout, or let the others wait outside of collectives",
+        "idle": f"send rank {view.rank} work; if that may take long, give the group a longer"
+        " timeout, or let the other ranks wait outside collectives",
     }
     return steps.get(location.kind, stacks)
 
@@ -303,7 +304,7 @@ def _file_step(process: wire.Process | None) -> str:
     file = typed(process.file)  # quoted: a path may hold anything
     if kind == "file_lock":
         holder = f"lslocks | grep {file}; fuser {file}"
-        return f"who holds it: {holder if named else 'lslocks, or cat /proc/locks'}"
+        return f"find who holds it: {holder if named else 'lslocks, or cat /proc/locks'}"
     if named:
         return f"timeout 5 stat -f {file}; check the file system it lies on"
     return f"ls -l /proc/{process.pid}/fd; cat /proc/{process.pid}/stack"
