@@ -18,7 +18,7 @@ from frtop_tui.report.document import document
 from frtop_tui.report.exit_status import exit_status
 from frtop_tui.report.text import text
 
-WHOLE = Coverage(4, 4)
+COMPLETE = Coverage(4, 4)
 PARTIAL = Coverage(4, 3, (2,))
 
 
@@ -31,27 +31,27 @@ def verdict(kind: VerdictKind, **fields: Any) -> Verdict:
 
 
 @pytest.mark.parametrize(("verdicts", "health", "coverage", "status"), [
-    ((), "healthy", WHOLE, 0),
-    ((), "ended", WHOLE, 0),
-    ((), "starting", WHOLE, 0),
+    ((), "healthy", COMPLETE, 0),
+    ((), "ended", COMPLETE, 0),
+    ((), "starting", COMPLETE, 0),
     ((), "healthy", PARTIAL, 4),
-    ((), "waiting", WHOLE, 4),
+    ((), "waiting", COMPLETE, 4),
     ((), "unheard", Coverage(4, 0, (0, 1, 2, 3)), 4),
     ((), "connecting", Coverage(), 4),
     ((), "empty", Coverage(), 4),
-    ((verdict("dead"),), "dead", WHOLE, 3),
-    ((verdict("mismatch", progress="active"),), "diverged", WHOLE, 3),
-    ((verdict("cycle"),), "hung", WHOLE, 3),
-    ((verdict("stuck"),), "hung", WHOLE, 3),
-    ((verdict("not_entered"),), "hung", WHOLE, 3),
+    ((verdict("dead"),), "dead", COMPLETE, 3),
+    ((verdict("mismatch", progress="active"),), "diverged", COMPLETE, 3),
+    ((verdict("cycle"),), "hung", COMPLETE, 3),
+    ((verdict("stuck"),), "hung", COMPLETE, 3),
+    ((verdict("not_entered"),), "hung", COMPLETE, 3),
     ((verdict("not_entered"),), "hung", PARTIAL, 3),
-    ((verdict("not_entered", progress="active"),), "held up", WHOLE, 5),
-    ((verdict("not_entered", progress="unknown"),), "held up", WHOLE, 5),
-    ((verdict("slow", progress="active"),), "healthy", WHOLE, 5),
+    ((verdict("not_entered", progress="active"),), "held up", COMPLETE, 5),
+    ((verdict("not_entered", progress="unknown"),), "held up", COMPLETE, 5),
+    ((verdict("slow", progress="active"),), "healthy", COMPLETE, 5),
     ((verdict("slow", progress="active"),), "healthy", PARTIAL, 5),
-    ((verdict("undecided"),), "undecided", WHOLE, 4),
-    ((verdict("undecided"), verdict("dead")), "undecided", WHOLE, 3),
-    ((verdict("slow"), verdict("not_entered")), "hung", WHOLE, 3),
+    ((verdict("undecided"),), "undecided", COMPLETE, 4),
+    ((verdict("undecided"), verdict("dead")), "undecided", COMPLETE, 3),
+    ((verdict("slow"), verdict("not_entered")), "hung", COMPLETE, 3),
 ])  # fmt: skip
 def test_exit_status(
     verdicts: tuple[Verdict, ...], health: Health, coverage: Coverage, status: int
