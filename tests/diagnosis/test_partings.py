@@ -15,7 +15,7 @@ from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
 from frtop_tui.diagnosis.engine import Judgement
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.blocks import Ledger
-from frtop_tui.report.text import exit_status
+from frtop_tui.report.exit_status import exit_status
 
 Ops = tuple[wire.Op, ...]
 

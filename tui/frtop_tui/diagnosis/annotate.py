@@ -113,7 +113,7 @@ def _judged(view: Rank, wait: Wait | None, late: Mapping[int, int], now_ns: int)
     since_late = late.get(view.rank)
     if since_late is not None and view.state in _REPLACED:
         return as_rank(JudgedRank, view, "late", since_late or view.state_since_ns, None)
-    if wait is None or wait.side or not wait.has_lasted(SETTLED_NS, now_ns):
+    if wait is None or wait.background or not wait.has_lasted(SETTLED_NS, now_ns):
         return as_rank(JudgedRank, view)
     # A rank in its first `init_process_group` is still starting, and says so.
     gives_way = view.state in _REPLACED and not (wait.op.pseudo and not view.groups)

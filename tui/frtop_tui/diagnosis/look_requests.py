@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from frtop_tui.diagnosis.blocked.blocked_op import is_fetching, patience_ns
-from frtop_tui.diagnosis.blocked.wait_deadlines import EARLY_NS
+from frtop_tui.diagnosis.blocked.patience import patience_ns
 from frtop_tui.diagnosis.detectors.context import Context
-from frtop_tui.diagnosis.evidence import stack_location as places
+from frtop_tui.diagnosis.evidence.rank_activity import is_fetching
+from frtop_tui.diagnosis.evidence.stack_location import FILE_KINDS, locate
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_graph import in_order
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
-from frtop_tui.diagnosis.thresholds import SUSPECTS_PER_NODE
+from frtop_tui.diagnosis.thresholds import EARLY_NS, SUSPECTS_PER_NODE
 from frtop_tui.job.model import ObservedFrame, Rank
 
 AGAIN_NS: Final = 1_000_000_000
@@ -147,5 +147,5 @@ def children_in_question(view: Rank) -> tuple[int, ...]:
     if view.snapshot is None:
         return ()
     children = view.snapshot.processes[1:]
-    stuck = [c.pid for c in children if places.classify(None, c).kind in places.FILES]
+    stuck = [c.pid for c in children if locate(None, c).kind in FILE_KINDS]
     return tuple(stuck[:2])

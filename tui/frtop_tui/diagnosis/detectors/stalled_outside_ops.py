@@ -14,17 +14,20 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.blocked_op import WITHOUT_HISTORY_NS, last_activity_ns
 from frtop_tui.diagnosis.detectors.context import Context
-from frtop_tui.diagnosis.evidence import stack_location as places
-from frtop_tui.diagnosis.evidence.absence_cause import absence_of
+from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.dataloader_worker import worker_of
-from frtop_tui.diagnosis.evidence.progress import CPU_SHARE
+from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
+from frtop_tui.diagnosis.evidence.stack_location import is_polling, locate, system_call
 from frtop_tui.diagnosis.finding import Detail, Finding
-from frtop_tui.diagnosis.thresholds import MOST_ABSENT_EXPLAINED
+from frtop_tui.diagnosis.thresholds import (
+    CPU_SHARE,
+    MOST_ABSENT_EXPLAINED,
+    PATIENCE_WITHOUT_HISTORY_NS,
+)
 from frtop_tui.job.model import Rank, RankState
 
-QUIET_NS: Final = WITHOUT_HISTORY_NS
+QUIET_NS: Final = PATIENCE_WITHOUT_HISTORY_NS
 """No rank is looked at before all have been idle for so long."""
 HUNG_NS: Final = 60_000_000_000
 STILL_NS: Final = 20_000_000_000
@@ -113,7 +116,7 @@ def stalled_outside_ops(context: Context, rest: RestState) -> OutsideOps:
         rest.since_ns, rest.first = 0, {}
         return OutsideOps()
     rest.since_ns = rest.since_ns or now_ns
-    causes = {view.rank: absence_of(view, now_ns).why.cause for view in asked}
+    causes = {view.rank: absence_cause(view).cause for view in asked}
     looked = [view for view in asked if _is_looked_at(view, since_ns)]
     everybody = len(asked) == len(living)
     held = {view.rank: _held(view, causes[view.rank], everybody=everybody) for view in looked}
@@ -139,7 +142,7 @@ def _nobody_waits(context: Context) -> bool:
     index = context.index
     if context.deaths.some or any(index.states.get(state) for state in _UNKNOWN):
         return False
-    if any(not wait.side for wait in index.waits.values()):
+    if any(not wait.background for wait in index.waits.values()):
         return False
     views = context.ranks.values()
     first = next(iter(views))
@@ -170,8 +173,10 @@ def _held(view: Rank, cause: str, *, everybody: bool) -> Held | None:
     own = next((process for process in looked if process.pid == view.identity.pid), None)
     process = (worker_of(view) or own) if cause == "dataloader" else own
     reads = cause in ("dataloader", "file_io") and _reads(process)
-    polls = cause == "store" and everybody and places.polls(process)
-    return Held(_looked_ns(view), process) if process is not None and (reads or polls) else None
+    awaits_key = cause == "store" and everybody and is_polling(process)
+    return (
+        Held(_looked_ns(view), process) if process is not None and (reads or awaits_key) else None
+    )
 
 
 def _held_ns(rest: RestState, seen: Mapping[int, Held]) -> int:
@@ -186,8 +191,8 @@ def _reads(process: wire.Process | None) -> bool:
     """Whether the kernel says that a process waits for storage, or is stopped."""
     if process is None:
         return False
-    in_file = places.classify(None, process).kind == "file_io"
-    return process.state in "Tt" or (in_file and places.system_call(process) in _READS)
+    in_file = locate(None, process).kind == "file_io"
+    return process.state in "Tt" or (in_file and system_call(process) in _READS)
 
 
 def _has_moved(first: Held, last: Held) -> bool:

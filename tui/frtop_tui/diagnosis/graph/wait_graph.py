@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TypeVar
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier, local_number
+from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier, local_group_id
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.blocked.wait_deadlines import NEVER, WaitStage
 from frtop_tui.diagnosis.graph import traversal
@@ -183,7 +183,7 @@ class WaitGraph:
                 ended.append(rank)
             else:
                 wait, elsewhere = index.waits.get(rank), self._at.get(rank)
-                is_blocked = wait is not None and not wait.side and elsewhere is not node
+                is_blocked = wait is not None and not wait.background and elsewhere is not node
                 if wait is None or elsewhere is None or not is_blocked:
                     free.append(rank)
                 elif wait.has_lasted(SETTLED_NS, now_ns):
@@ -243,9 +243,9 @@ class WaitGraph:
             return self._absent_peer(node)
         frontier = self._index.frontier(group)
         if node.number is not None:
-            absent = [*frontier.behind(node.number), *frontier.never]
+            absent = [*frontier.not_issued(node.number), *frontier.never_observed]
         else:
-            known = {m for m in frontier.known if self._has_pending(m, group)}
+            known = {m for m in frontier.issued if self._has_pending(m, group)}
             absent = [m for m in frontier.members if m not in known]
         return sorted(absent), _Validity(absent, frontier)
 
@@ -280,7 +280,7 @@ class WaitGraph:
         and the rank waits for another one.
         """
         wait = self._index.waits.get(rank)
-        if wait is None or half.sync or not wait.sure or wait.side:
+        if wait is None or half.sync or not wait.sure or wait.background:
             return False
         # Which of several messages a late wait is for is a guess.
         known = wait.op.sync or not wait.op.p2p
@@ -288,7 +288,7 @@ class WaitGraph:
 
     def _has_pending(self, rank: int, group: wire.Group) -> bool:
         view = self._index.corrected[rank]
-        number = local_number(view, group)
+        number = local_group_id(view, group)
         return any(op.group == number and not op.p2p for op in view.pending)
 
 

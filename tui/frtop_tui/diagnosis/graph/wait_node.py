@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.blocked.wait_deadlines import (
     WaitDeadlines,
     WaitStage,
     deadlines_of,
-    first_of,
+    earliest,
 )
 from frtop_tui.job.groups import members_of
 
@@ -165,7 +165,7 @@ class WaitNode:
     def deadlines(self) -> WaitDeadlines:
         """The earliest deadlines of all waits."""
         if not self._exact:
-            self._bounds, self._exact = first_of([*self._deadlines.values()]), True
+            self._bounds, self._exact = earliest([*self._deadlines.values()]), True
         return self._bounds
 
     def has_begun(self, stage: WaitStage, until_ns: Callable[[int], int]) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from frtop_tui.diagnosis.blocked.blocked_op import Wait, without_history_ns
+from frtop_tui.diagnosis.blocked.blocked_op import Wait
+from frtop_tui.diagnosis.blocked.patience import patience_without_history_ns
 from frtop_tui.diagnosis.detectors.certainty import CERTAIN
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
@@ -61,7 +62,9 @@ class FalseAlarms:
         """
         wait = node.oldest
         known = bool(self.sites) and _key(wait) in self.sites
-        return known and not wait.has_lasted(without_history_ns(wait.op, wait.group), now_ns)
+        return known and not wait.has_lasted(
+            patience_without_history_ns(wait.op, wait.group), now_ns
+        )
 
 
 def hung_findings(findings: Collection[Finding]) -> list[Finding]:

@@ -8,7 +8,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.agreement import SIZELESS
 from frtop_tui.diagnosis.evidence.death import INTERRUPTED, Death
-from frtop_tui.diagnosis.evidence.stack_location import place_line
+from frtop_tui.diagnosis.evidence.stack_location import line_and_function
 from frtop_tui.diagnosis.graph.wait_node import WaitNode, kind_of
 from frtop_tui.diagnosis.model import Layer
 from frtop_tui.diagnosis.wording.tense import Tense
@@ -126,7 +126,7 @@ def death_layer(death: Death) -> Layer:
 def after_death(death: Death, view: Rank) -> str:
     output = f"read the end of rank {death.rank}'s own output"
     if death.cause == "exception" and view.exception is not None and view.exception.frames:
-        return f"look at {place_line(own_frame(view.exception.frames))}"
+        return f"look at {line_and_function(own_frame(view.exception.frames))}"
     steps = {
         INTERRUPTED: "nothing to look at in the code: it was ended on purpose",
         "oom": f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom",

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.group_frontier import local_number
+from frtop_tui.diagnosis.blocked.group_frontier import local_group_id
 from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch, Party
 from frtop_tui.diagnosis.detectors.mismatch.compare import compare as compare_ops
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key
@@ -105,7 +105,7 @@ class ChecksumHints:
         made = []
         for rank in ranks:
             view = views[rank]
-            group = local_number(view, hint.group)
+            group = local_group_id(view, hint.group)
             if group is not None and (hint.id, rank) not in self._asked:
                 self._asked.add((hint.id, rank))
                 made.append(

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.agreement import SPLIT
 from frtop_probe.sums import MODULUS, UNKNOWN, of_signature, of_splits
-from frtop_tui.diagnosis.blocked.group_frontier import local_number
+from frtop_tui.diagnosis.blocked.group_frontier import local_group_id
 from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch, compare
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.model import Rank
@@ -98,7 +98,7 @@ def _mine(
 def _compared(ranks: Mapping[int, Rank], group: wire.Group, number: int) -> Mismatch | None:
     ops: dict[int, wire.Op] = {}
     for rank, view in ranks.items():
-        mine = local_number(view, group)
+        mine = local_group_id(view, group)
         for op in view.snapshot.ops if mine is not None and view.snapshot is not None else ():
             if op.number == number and op.group == mine and not (op.p2p or op.pseudo):
                 ops[rank] = op

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.group_frontier import front_number, local_number
+from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number, local_group_id
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.job.model import Rank
 
@@ -41,9 +41,9 @@ def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
     oldest: dict[int, wire.Op | None] = {}
     for rank in node.members:
         view = views.get(rank)
-        if view is None or not view.dumped or front_number(view, group) < node.number:
+        if view is None or not view.dumped or last_issued_number(view, group) < node.number:
             return None
-        mine = local_number(view, group)
+        mine = local_group_id(view, group)
         unfinished = (op for op in view.pending if op.group == mine and not op.p2p)
         oldest[rank] = min(unfinished, key=lambda op: op.number, default=None)
     first = min((op.number for op in oldest.values() if op is not None), default=0)

@@ -1,94 +1,13 @@
-"""Who is blocked, and where the blame goes from there."""
+"""Where waits lead: to absent ranks, to a deadlock, or to an op that all have entered."""
 
 from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, LOCK, SECOND, Scene, frame, only
+from diagnosis.scenes import C10D, SECOND, Scene, frame, only
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
-from frtop_tui.diagnosis.blocked.blocked_op import wait_of
-from frtop_tui.report.text import exit_status
-
-
-def test_pending_alone_blocks_nobody() -> None:
-    scene = Scene(2)
-    scene.waits([0], "all_reduce", for_s=50, sync=False)
-    scene.at(0, frame("train.py:3"), active=True)
-    scene.kernel(0, "R")
-    found = scene.settle()
-    assert found.ranks[0].state == "moving"
-    assert found.ranks[0].blocked_on is None
-
-
-def test_a_synchronous_op_blocks_its_rank() -> None:
-    scene = Scene(2)
-    scene.waits([0], "all_reduce", for_s=50)
-    view = scene.settle().ranks[0]
-    assert view.state == "blocked"
-    assert view.blocked_on is not None
-    assert view.blocked_on.number == 8
-
-
-def test_a_thread_that_has_issued_a_later_op_does_not_sit_in_the_earlier() -> None:
-    scene = Scene(2)
-    scene.waits([0], "all_reduce", for_s=50)
-    scene.does([0], "all_reduce", ago=40)
-    scene.at(0, frame("train.py:3"), active=True)
-    scene.kernel(0, "R")
-    scene.hear()
-    assert wait_of(scene.frame().ranks[0]) is None
-
-
-def test_asleep_in_the_backward_pass_with_ops_pending_is_blocked() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10, sync=False)
-    for rank in (0, 1, 3):
-        scene.at(rank, *BACKWARD)
-    scene.sleeps(2)
-    verdict = only(scene.settle())
-    assert (verdict.culprits, fold(verdict.victims)) == ((2,), "0-1,3")
-
-
-def test_a_wait_for_a_work_handle_is_seen_in_the_text_of_its_line() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10, sync=False)
-    for rank in (0, 1, 3):
-        scene.at(rank, frame("train.py:21", source="work.wait()"))
-    scene.sleeps(2)
-    assert only(scene.settle()).culprits == (2,)
-
-
-def test_without_stacks_asleep_with_nothing_done_since_counts_as_blocked() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10, sync=False)
-    for rank in range(4):
-        scene.actors[rank].dump_error = "refused"
-    scene.kernel(2, "S", "clock_nanosleep")
-    verdict = only(scene.settle())
-    assert verdict.culprits == (2,)
-    assert any("seen from outside only" in line for line in verdict.evidence)
-
-
-def test_a_rank_in_a_data_fetch_with_ops_pending_is_a_sink() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
-    scene.group("1", [2, 3], "tp")
-    scene.waits([2], "all_gather", for_s=12, group="1", sync=False)
-    scene.fetches(2, worker=0, pid=77)
-    scene.worker(2, 77, "D", "read", "/data/shard-1")
-    verdict = only(scene.settle())
-    assert (verdict.culprits, verdict.why.cause) == ((2,), "dataloader")
-
-
-def test_a_rank_that_waits_for_a_lock_with_ops_pending_is_a_sink() -> None:
-    scene = Scene(4)
-    scene.waits([2], "all_reduce", for_s=20, sync=False)
-    scene.does([0, 1, 3], "all_reduce", ago=20)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
-    scene.at(2, *LOCK)
-    verdict = only(scene.settle())
-    assert (verdict.culprits, verdict.why.cause) == ((2,), "lock")
+from frtop_tui.report.exit_status import exit_status
 
 
 def test_nested_groups_name_only_the_root() -> None:
@@ -105,7 +24,7 @@ def test_nested_groups_name_only_the_root() -> None:
     assert fold(verdict.victims) == "0-6"
 
 
-def test_a_chain_of_three_groups_ends_at_the_sink() -> None:
+def test_a_chain_of_three_groups_ends_at_the_rank_that_is_free() -> None:
     scene = Scene(4)
     scene.group("a", [0, 1], "a")
     scene.group("b", [1, 2], "b")
@@ -121,7 +40,7 @@ def test_a_chain_of_three_groups_ends_at_the_sink() -> None:
     assert verdict.group.name == "c"
 
 
-def test_two_roots_in_two_groups_stand_side_by_side() -> None:
+def test_two_roots_in_two_groups_are_two_verdicts() -> None:
     scene = Scene(8)
     scene.group("a", [0, 1, 2, 3], "a")
     scene.group("b", [4, 5, 6, 7], "b")
@@ -133,7 +52,7 @@ def test_two_roots_in_two_groups_stand_side_by_side() -> None:
     assert [verdict.culprits for verdict in found.verdicts] == [(3,), (7,)]
 
 
-def test_a_rank_that_was_in_another_op_a_moment_ago_is_on_its_way() -> None:
+def test_a_rank_that_just_entered_another_op_makes_progress() -> None:
     scene = Scene(4)
     scene.group("1", [2, 3], "tp")
     scene.waits([0, 1], "all_reduce", for_s=5)
@@ -144,7 +63,7 @@ def test_a_rank_that_was_in_another_op_a_moment_ago_is_on_its_way() -> None:
     assert exit_status(scene.settle(0)) == 5
 
 
-def test_opposite_group_order_is_a_circle() -> None:
+def test_groups_used_in_opposite_order_are_a_deadlock() -> None:
     scene = Scene(2)
     scene.group("a", [0, 1], "a")
     scene.group("b", [0, 1], "b")
@@ -159,7 +78,7 @@ def test_opposite_group_order_is_a_circle() -> None:
     assert exit_status(found) == 3
 
 
-def test_a_receive_on_both_sides_is_a_circle() -> None:
+def test_receives_on_both_sides_are_a_deadlock() -> None:
     scene = Scene(2)
     scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
     scene.waits([1], "recv", for_s=10, p2p=True, peer=0)
@@ -168,7 +87,7 @@ def test_a_receive_on_both_sides_is_a_circle() -> None:
     assert "sends and receives" in verdict.why.text
 
 
-def test_a_circle_of_three() -> None:
+def test_three_ranks_in_a_circle_are_a_deadlock() -> None:
     scene = Scene(3)
     for rank in range(3):
         scene.waits([rank], "recv", for_s=10, p2p=True, peer=(rank + 1) % 3)
@@ -176,7 +95,7 @@ def test_a_circle_of_three() -> None:
     assert verdict.parties == ((0,), (1,), (2,))
 
 
-def test_who_waits_for_a_circle_is_no_party_of_it() -> None:
+def test_a_rank_that_waits_for_a_deadlock_is_no_party_of_it() -> None:
     scene = Scene(4)
     scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
     scene.waits([1], "recv", for_s=10, p2p=True, peer=0)
@@ -203,7 +122,7 @@ def test_a_pipeline_names_the_stage_that_does_not_send() -> None:
     assert (verdict.culprits, fold(verdict.victims)) == ((0,), "1-3")
 
 
-def test_send_and_receive_that_meet_and_do_not_finish_are_undecided() -> None:
+def test_a_matching_send_and_receive_that_do_not_finish_are_undecided() -> None:
     scene = Scene(2)
     scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
     scene.waits([1], "send", for_s=10, p2p=True, peer=0)
@@ -221,7 +140,7 @@ def test_a_receive_from_anybody_is_undecided() -> None:
     assert verdict.kind == "undecided"
 
 
-def test_all_have_entered_and_it_does_not_finish() -> None:
+def test_an_op_that_all_have_entered_is_stuck() -> None:
     scene = Scene(4)
     scene.waits(range(4), "all_reduce", for_s=10)
     found = scene.settle()
@@ -230,7 +149,7 @@ def test_all_have_entered_and_it_does_not_finish() -> None:
     assert found.health == "hung"
 
 
-def test_one_that_entered_and_was_then_stopped_is_named() -> None:
+def test_a_rank_that_was_stopped_after_it_entered_is_named() -> None:
     scene = Scene(4)
     scene.waits(range(4), "all_reduce", for_s=10)
     scene.kernel(2, "T")
@@ -240,7 +159,7 @@ def test_one_that_entered_and_was_then_stopped_is_named() -> None:
     assert verdict.next == "kill -CONT 1002"
 
 
-def test_a_group_that_one_rank_does_not_make() -> None:
+def test_a_rank_that_does_not_make_a_group_is_named() -> None:
     scene = Scene(4)
     scene.in_pseudo([0, 1, 3], "new_group", for_s=31)
     scene.sleeps(2)
@@ -249,7 +168,7 @@ def test_a_group_that_one_rank_does_not_make() -> None:
     assert "has not entered new_group" in verdict.headline
 
 
-def test_a_call_that_tells_who_has_to_make_it_makes_no_doubts() -> None:
+def test_a_call_that_names_its_members_leaves_no_doubt() -> None:
     scene = Scene(4)
     scene.in_pseudo([0], "new_group", 31, members="0,2")
     scene.sleeps(2)
@@ -257,7 +176,7 @@ def test_a_call_that_tells_who_has_to_make_it_makes_no_doubts() -> None:
     assert (verdict.culprits, verdict.confidence, fold(verdict.victims)) == ((2,), "confirmed", "0")
 
 
-def test_two_groups_that_are_made_at_once_await_their_own() -> None:
+def test_two_groups_made_at_once_wait_for_their_own_members() -> None:
     scene = Scene(4)
     scene.in_pseudo([0], "new_group", 31, members="0-1")
     scene.in_pseudo([2], "new_group", 31, members="2-3")
@@ -273,7 +192,9 @@ def test_two_groups_that_are_made_at_once_await_their_own() -> None:
     ("init_process_group", "confirmed"), ("new_group", "suspect"), ("split_group", "suspect"),
     ("shrink_group", "suspect"),
 ])  # fmt: skip
-def test_who_has_to_come_to_a_new_group_is_only_suspected(kind: str, confidence: str) -> None:
+def test_without_known_members_an_absence_from_a_new_group_is_a_suspicion(
+    kind: str, confidence: str
+) -> None:
     scene = Scene(4, begun=0 if kind == "init_process_group" else 7)
     if kind == "init_process_group":
         for actor in scene.actors.values():
@@ -286,13 +207,13 @@ def test_who_has_to_come_to_a_new_group_is_only_suspected(kind: str, confidence:
 
 
 @pytest.mark.parametrize(("absent", "hosts", "address", "confidence"), [
-    ([2], 1, "node0", "confirmed"),  # between ranks of a host that is heard
+    ([2], 1, "node0", "confirmed"),  # between two ranks of a heard host
     ([3], 1, "node0", "suspect"),  # the job may have another host
     ([3], 1, "127.0.0.1", "confirmed"),
     ([2, 3], 2, "node0", "suspect"),
     ([1, 3], 1, "node0", "suspect"),
 ])  # fmt: skip
-def test_who_may_run_where_nobody_looks_is_only_suspected(
+def test_a_rank_that_may_run_on_an_unknown_host_is_only_suspected(
     absent: list[int], hosts: int, address: str, confidence: str
 ) -> None:
     job = wire.Job(address, 29500, 4, "run", 0, "nonce", "train.py")
@@ -306,7 +227,7 @@ def test_who_may_run_where_nobody_looks_is_only_suspected(
     assert verdict.confidence == confidence
 
 
-def test_a_rank_that_never_joined() -> None:
+def test_a_rank_that_never_joined_is_named() -> None:
     scene = Scene(4, begun=0)
     for actor in scene.actors.values():
         actor.groups.clear()
@@ -326,7 +247,7 @@ def test_a_member_that_never_made_the_group_has_not_entered() -> None:
     assert only(scene.settle()).culprits == (2,)
 
 
-def test_a_host_that_is_silent_is_never_a_culprit() -> None:
+def test_ranks_of_a_silent_host_are_never_blamed() -> None:
     scene = Scene(4, hosts=2)
     scene.hear()
     scene.waits([0, 1], "all_reduce", for_s=1)
@@ -340,7 +261,7 @@ def test_a_host_that_is_silent_is_never_a_culprit() -> None:
     assert exit_status(found) == 4
 
 
-def test_a_culprit_that_is_seen_is_found_in_spite_of_a_silent_host() -> None:
+def test_a_culprit_is_found_beside_a_silent_host() -> None:
     scene = Scene(6, hosts=3)
     scene.hear()
     scene.waits([0, 1, 4], "all_reduce", for_s=1)
@@ -354,42 +275,7 @@ def test_a_culprit_that_is_seen_is_found_in_spite_of_a_silent_host() -> None:
     assert not found.coverage.complete
 
 
-def test_what_a_silent_host_was_doing_is_no_wait() -> None:
-    scene = Scene(4, hosts=2)
-    scene.waits([2, 3], "all_reduce", for_s=0.6)
-    scene.hear()
-    scene.deafen(1)
-    scene.pass_time(20)
-    for rank in (0, 1):
-        scene.at(rank, frame("train.py:3"), active=True)
-    assert not scene.settle().verdicts
-
-
-def test_untracked_ops_count_when_the_stack_waits_for_the_device() -> None:
-    scene = Scene(4, backend="nccl")
-    scene.waits([0, 1, 3], "all_reduce", for_s=10, tracked=False, sync=False)
-    synchronize = frame(
-        "/venv/lib/python3.11/site-packages/torch/cuda/__init__.py:1085", "synchronize"
-    )
-    for rank in (0, 1, 3):
-        scene.at(rank, synchronize, active=True)
-    scene.sleeps(2)
-    scene.settle()
-    assert only(scene.settle()).culprits == (2,)
-
-
-def test_a_side_thread_that_is_joined_blocks_its_rank() -> None:
-    scene = Scene(4)
-    scene.group("ckpt", range(4), "ckpt")
-    scene.waits([0, 1, 2], "all_gather", for_s=12, group="ckpt", thread=77)
-    for rank in (0, 1, 2):
-        scene.at(rank, *LOCK)
-    scene.sleeps(3)
-    verdict = only(scene.settle())
-    assert (verdict.culprits, fold(verdict.victims)) == ((3,), "0-2")
-
-
-def test_a_rendezvous_inside_distributed_is_told_by_its_stack() -> None:
+def test_a_rendezvous_is_recognised_by_its_stack() -> None:
     scene = Scene(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=10)
     scene.at(
@@ -401,7 +287,7 @@ def test_a_rendezvous_inside_distributed_is_told_by_its_stack() -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3, 16, 256])
-def test_one_absent_rank_is_named_whatever_the_world(world: int) -> None:
+def test_one_absent_rank_is_named_at_any_world_size(world: int) -> None:
     scene = Scene(world, hosts=min(world, 4))
     scene.waits(range(1, world), "all_reduce", for_s=10)
     scene.sleeps(0)
@@ -409,43 +295,7 @@ def test_one_absent_rank_is_named_whatever_the_world(world: int) -> None:
     assert verdict.culprits == (0,)
 
 
-def test_looks_are_few_and_not_too_often() -> None:
-    scene = Scene(256)
-    scene.waits(range(1, 256), "all_reduce", for_s=10)
-    scene.sleeps(0)
-    first = scene.judge().look_requests
-    assert 1 <= len(first) <= 16
-    assert first[0].key == 1
-    scene.pass_time(0.5)
-    assert not scene.judge().look_requests
-    scene.pass_time(0.6)
-    assert scene.judge().look_requests
-
-
-def test_the_waited_for_worker_is_dumped_too() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
-    scene.fetches(2, worker=1, pid=90112)
-    looks = scene.judge().look_requests
-    assert looks[0] == ("node0", 3, (90112,), True)
-
-
-def test_groups_show_who_waits_and_who_is_late() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
-    scene.sleeps(2)
-    group = scene.settle().groups[0]
-    assert (group.number, group.waiting, group.late) == (8, (0, 1, 3), (2,))
-
-
-def test_nobody_is_late_where_nobody_waits() -> None:
-    scene = Scene(4)
-    scene.does([0, 1, 3], "all_reduce", ago=0.1)
-    group = scene.settle(0).groups[0]
-    assert (group.number, group.late) == (8, ())
-
-
-def test_a_circle_needs_no_history() -> None:
+def test_a_deadlock_needs_no_history() -> None:
     scene = Scene(2)
     scene.group("a", [0, 1], "a")
     scene.group("b", [0, 1], "b")
@@ -454,7 +304,7 @@ def test_a_circle_needs_no_history() -> None:
     assert only(scene.settle()).kind == "cycle"
 
 
-def test_a_stopped_rank_is_named_before_the_wait_is_out_of_the_ordinary() -> None:
+def test_a_stopped_rank_is_named_before_the_wait_is_overdue() -> None:
     scene = Scene(4)
     scene.waits([0, 1], "all_reduce", for_s=1.5, usual_count=0)
     scene.at(3, frame("train.py:3"), active=True)
@@ -464,7 +314,7 @@ def test_a_stopped_rank_is_named_before_the_wait_is_out_of_the_ordinary() -> Non
     assert (verdict.culprits, verdict.why.cause) == ((2,), "stopped")
 
 
-def test_a_peer_with_more_pending_than_is_told_is_not_blamed() -> None:
+def test_a_peer_with_unknown_pending_ops_is_not_blamed() -> None:
     scene = Scene(2)
     scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
     scene.sleeps(1)
@@ -472,7 +322,7 @@ def test_a_peer_with_more_pending_than_is_told_is_not_blamed() -> None:
     assert only(scene.settle()).kind == "undecided"
 
 
-def test_many_absent_for_one_cause_are_all_named_though_few_are_looked_at() -> None:
+def test_many_ranks_absent_for_one_cause_are_all_named() -> None:
     scene = Scene(32)
     scene.waits(range(16), "all_reduce", for_s=10)
     for rank in range(16, 32):
@@ -482,7 +332,7 @@ def test_many_absent_for_one_cause_are_all_named_though_few_are_looked_at() -> N
     assert not any("moving" in line for line in verdict.evidence)
 
 
-def test_an_absent_rank_that_was_not_looked_at_is_not_said_to_move() -> None:
+def test_an_absent_rank_without_a_snapshot_is_not_said_to_move() -> None:
     scene = Scene(80)
     scene.waits(range(8), "all_reduce", for_s=10)
     for rank in range(8, 80):
@@ -492,7 +342,7 @@ def test_an_absent_rank_that_was_not_looked_at_is_not_said_to_move() -> None:
     assert "ranks 72-79 not there either; whether they move is not known" in verdict.evidence
 
 
-def test_many_that_are_on_their_way_are_confirmed_too() -> None:
+def test_many_moving_ranks_are_confirmed_too() -> None:
     scene = Scene(24)
     scene.waits(range(12), "all_reduce", for_s=10)
     for _ in range(16):
@@ -506,36 +356,7 @@ def test_many_that_are_on_their_way_are_confirmed_too() -> None:
     assert verdict.confidence == "confirmed"
 
 
-def test_a_device_op_that_all_have_issued_may_be_over_long_since() -> None:
-    scene = Scene(4, backend="nccl")
-    scene.does(range(4), "all_reduce", ago=40, tracked=False)
-    for rank in range(4):
-        scene.at(rank, frame("train.py:77", source="loss = loss.item()"))
-    for _ in range(12):
-        judgement = scene.judge()
-        for actor in scene.actors.values():  # somebody has these ranks on the screen
-            answer = wire.SnapshotResponse(1, "node0", (scene.look_of(actor),))
-            scene.state.apply_look("node0", answer, scene.now_ns)
-        scene.pass_time(0.5)
-    assert only(judgement.frame).kind == "undecided"
-    assert exit_status(judgement.frame) == 4
-
-
-def test_a_device_op_that_all_sit_in_is_stuck() -> None:
-    scene = Scene(4, backend="nccl")
-    scene.waits(range(4), "barrier", for_s=40, sync=False, tracked=False)
-    for rank in range(4):
-        scene.at(rank, *COLLECTIVE)
-    for _ in range(12):
-        judgement = scene.judge()
-        for actor in scene.actors.values():
-            answer = wire.SnapshotResponse(1, "node0", (scene.look_of(actor),))
-            scene.state.apply_look("node0", answer, scene.now_ns)
-        scene.pass_time(0.5)
-    assert only(judgement.frame).kind == "stuck"
-
-
-def test_who_had_entered_before_its_host_fell_silent_may_have_died_there() -> None:
+def test_an_op_entered_before_a_host_fell_silent_is_undecided() -> None:
     scene = Scene(4, hosts=2)
     scene.waits(range(4), "all_reduce", for_s=10)
     scene.judge()
@@ -547,14 +368,14 @@ def test_who_had_entered_before_its_host_fell_silent_may_have_died_there() -> No
     assert exit_status(found) == 4
 
 
-def test_a_process_that_is_traced_for_a_moment_is_not_blamed() -> None:
+def test_a_briefly_traced_process_is_not_blamed() -> None:
     scene = Scene(4)
     scene.waits([0, 1, 2], "all_reduce", for_s=1.5, usual_s=1.5)
     scene.kernel(3, "t")
     assert scene.judge().frame.verdicts == ()
 
 
-def test_the_chain_of_waits_is_shown() -> None:
+def test_the_evidence_lists_the_chain_of_waits() -> None:
     scene = Scene(4)
     scene.group("1", [0, 1], "tensor")
     scene.group("2", [1, 2], "data")
@@ -570,32 +391,20 @@ def test_the_chain_of_waits_is_shown() -> None:
     )
 
 
-def test_no_wait_grows_older_by_silence() -> None:
+def test_a_silent_host_makes_no_wait_older() -> None:
     scene = Scene(4, hosts=2)
     scene.waits([0, 1, 2, 3], "all_reduce", for_s=0.5)
     scene.hear()
-    scene.pass_time(2.8)  # not silent for so long that the hosts were lost
+    scene.pass_time(2.8)  # too short for the hosts to count as silent
     assert not scene.engine.judge(scene.frame()).frame.verdicts
     scene.hear()
     assert only(scene.engine.judge(scene.frame()).frame).kind == "stuck"
 
 
-def test_a_wait_that_was_out_of_the_ordinary_before_a_moment_of_silence_stays_so() -> None:
+def test_a_wait_that_was_overdue_before_a_short_silence_stays_overdue() -> None:
     scene = Scene(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=4)
     scene.sleeps(2)
     scene.settle(1)
     scene.pass_time(2)
     assert only(scene.engine.judge(scene.frame()).frame).culprits == (2,)
-
-
-def test_who_asks_again_and_again_whether_an_op_is_complete_waits_for_it() -> None:
-    scene = Scene(4)
-    for rank in (0, 2, 3):
-        scene.waits([rank], "all_reduce", for_s=20, sync=False)
-        scene.at(rank, frame("train.py:21", source="while not work.is_completed(): sleep(0.01)"))
-        scene.kernel(rank, "S", "clock_nanosleep", "hrtimer_nanosleep")
-    scene.sleeps(1)
-    verdict = only(scene.settle(6))
-    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (1,), "sleeping")
-    assert (verdict.confidence, verdict.progress) == ("confirmed", "none")

@@ -1,4 +1,4 @@
-"""A rank that is slow once is not hung: its own rhythm tells how long to wait for it."""
+"""A rank in a slow step is not hung: its own pace decides how long a step may take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from frtop_tui.diagnosis.model import Frame
 
 
 def asleep(*, step_s: float, for_s: float) -> Frame:
-    """Rank 2 sleeps since `for_s`, and 4 s more, in a job that issues an op every `step_s`."""
+    """Rank 2 sleeps for `for_s` and 4 s more, in a job that issues an op every `step_s`."""
     scene = Scene(4)
     for number in range(16):
         scene.does(range(4), "all_reduce", ago=for_s + step_s * (16 - number))
@@ -21,12 +21,12 @@ def asleep(*, step_s: float, for_s: float) -> Frame:
 @pytest.mark.parametrize(("step_s", "for_s", "hung"), [
     (0.02, 4, True),
     (0.5, 5, False),  # not twenty steps yet
-    (0.5, 6, False),  # just so many: its return may be on the way
+    (0.5, 6, False),  # just twenty: its next op may not be reported yet
     (0.5, 7, True),
     (6, 1, False),
-    (6, 3, True),  # however slow the job: not for longer than twelve seconds
+    (6, 3, True),  # however slow the job is: at most twelve seconds
 ])  # fmt: skip
-def test_hung_is_said_after_twenty_steps_or_some_seconds(
+def test_a_rank_is_called_hung_after_twenty_usual_steps_or_twelve_seconds(
     step_s: float, for_s: float, hung: bool
 ) -> None:
     frame = asleep(step_s=step_s, for_s=for_s)
@@ -37,7 +37,7 @@ def test_hung_is_said_after_twenty_steps_or_some_seconds(
 
 
 @pytest.mark.parametrize(("quick", "slow"), [(3, 4), (4, 3)])
-def test_of_several_the_slowest_rhythm_counts(quick: int, slow: int) -> None:
+def test_of_several_absent_ranks_the_slowest_pace_counts(quick: int, slow: int) -> None:
     scene = Scene(5)
     for number in range(10, 0, -1):
         scene.does([slow], "all_reduce", ago=4 + 0.9 * number)

@@ -1,4 +1,4 @@
-"""Where a thread is, by its stack and by what the kernel says."""
+"""What a thread does, by its stack and by what the kernel shows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, DATALOADER, LOCK, frame
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.stack_location import (
-    Kind,
-    classify,
+    LocationKind,
     is_asleep_on_lock,
+    locate,
     system_call,
 )
 from frtop_tui.job.frames import own_frame
@@ -72,8 +72,10 @@ def kernel(state: str = "S", syscall: str = "", wchan: str = "", file: str = "")
     ((frame("train.py:3", source='store.get("seed")'),), "key"),
     ((frame("train.py:3", source='self._store.wait(["ready"])'),), "key"),
 ])  # fmt: skip
-def test_stacks(frames: tuple[wire.TraceFrame, ...], kind: Kind) -> None:
-    assert classify(stack(*frames), kernel()).kind == kind
+def test_a_stack_shows_what_a_thread_does(
+    frames: tuple[wire.TraceFrame, ...], kind: LocationKind
+) -> None:
+    assert locate(stack(*frames), kernel()).kind == kind
 
 
 @pytest.mark.parametrize(("process", "kind"), [
@@ -97,10 +99,12 @@ def test_stacks(frames: tuple[wire.TraceFrame, ...], kind: Kind) -> None:
     (kernel("S"), "unknown"),
     (None, "unknown"),
 ])  # fmt: skip
-def test_the_kernel_alone(process: wire.Process | None, kind: Kind) -> None:
-    place = classify(None, process)
-    assert place.kind == kind
-    assert not place.sure
+def test_without_a_stack_the_kernel_shows_what_a_thread_does(
+    process: wire.Process | None, kind: LocationKind
+) -> None:
+    location = locate(None, process)
+    assert location.kind == kind
+    assert not location.sure
 
 
 @pytest.mark.parametrize(("source", "process", "kind"), [
@@ -114,23 +118,23 @@ def test_the_kernel_alone(process: wire.Process | None, kind: Kind) -> None:
     ("batch = ready.get()", kernel("S", "futex", "futex_wait_queue"), "lock"),
     ("y = f(options.get(1))", kernel("R"), "computing"),
 ])  # fmt: skip
-def test_the_kernel_puts_right_what_a_line_seems_to_say(
-    source: str, process: wire.Process, kind: Kind
+def test_the_kernel_corrects_what_a_line_suggests(
+    source: str, process: wire.Process, kind: LocationKind
 ) -> None:
-    assert classify(stack(frame("train.py:3", source=source)), process).kind == kind
+    assert locate(stack(frame("train.py:3", source=source)), process).kind == kind
 
 
-def test_a_running_thread_of_ones_own_computes() -> None:
-    assert classify(stack(frame("train.py:3"), active=True), kernel("R")).kind == "computing"
+def test_a_running_thread_in_user_code_computes() -> None:
+    assert locate(stack(frame("train.py:3"), active=True), kernel("R")).kind == "computing"
 
 
-def test_a_sleeping_thread_of_ones_own_is_told_by_the_kernel() -> None:
-    place = classify(stack(frame("train.py:3")), kernel("S", "futex"))
-    assert (place.kind, place.sure, place.line) == ("lock", False, "train.py:3 (train)")
+def test_for_a_sleeping_thread_in_user_code_the_kernel_decides() -> None:
+    location = locate(stack(frame("train.py:3")), kernel("S", "futex"))
+    assert (location.kind, location.sure, location.line) == ("lock", False, "train.py:3 (train)")
 
 
-def test_the_users_own_line_is_shown_not_the_librarys() -> None:
-    assert classify(stack(*LOCK), None).line == "train.py:40 (train)"
+def test_the_line_shown_is_the_users_and_not_the_librarys() -> None:
+    assert locate(stack(*LOCK), None).line == "train.py:40 (train)"
 
 
 @pytest.mark.parametrize(("text", "name"), [
@@ -144,7 +148,9 @@ def test_the_name_of_a_system_call(text: str, name: str) -> None:
     (kernel("S", "futex"), True), (kernel("R", "futex"), False), (kernel("S", "poll"), False),
     (None, False),
 ])  # fmt: skip
-def test_asleep_on_a_lock(process: wire.Process | None, asleep: bool) -> None:
+def test_only_a_sleeper_in_a_futex_is_asleep_on_a_lock(
+    process: wire.Process | None, asleep: bool
+) -> None:
     assert is_asleep_on_lock(process) is asleep
 
 
@@ -161,7 +167,7 @@ def test_asleep_on_a_lock(process: wire.Process | None, asleep: bool) -> None:
         ("<frozen runpy>", False),
     ],
 )
-def test_the_line_to_look_at_is_the_users(file: str, own: bool) -> None:
+def test_frames_of_torch_and_libraries_are_not_the_users(file: str, own: bool) -> None:
     inner = wire.TraceFrame("f", file, 1)
     outer = wire.TraceFrame("main", "/srv/job/main.py", 2)
     assert own_frame((inner, outer)) == (inner if own else outer)
