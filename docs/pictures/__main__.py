@@ -55,7 +55,7 @@ async def draw(scene: str, size: tuple[int, int], keys: tuple[str, ...], then: s
             await pilot.pause()
         if then:
             source.give(SCENES[then]())
-            app.deliver()
+            app.tick()
         await pilot.pause(0.3)
         return app.export_screenshot(title=f"frtop {size[0]}x{size[1]}", simplify=True)
 

@@ -50,7 +50,7 @@ class Driven:
     async def give(self, frame: Frame) -> None:
         """The source has a new frame; waits until it is on the screen."""
         self.source.give(frame)
-        self.app.deliver()
+        self.app.tick()
         await self.pilot.pause()
 
 

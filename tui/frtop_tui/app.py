@@ -102,7 +102,7 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         self.auto_capture = auto_capture
         self.title = title
         self.marked: set[int] = set()
-        self.kept: Frame | None = None
+        self.paused_frame: Frame | None = None
         """The frame of the moment of the pause."""
         self._watching: tuple[int, ...] = ()
         self._captured: set[JobKey] = set()
@@ -115,41 +115,52 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
 
     def on_mount(self) -> None:
         self._home_loop = asyncio.get_running_loop()
-        self.deliver()
-        self.set_interval(TICK_S, self.deliver)
+        self.tick()
+        self.set_interval(TICK_S, self.tick)
 
-    def deliver(self) -> None:
-        """Gives the newest frame, or the kept one, to the screen in sight."""
+    def tick(self) -> None:
+        """Takes the newest frame, sends requests, then draws: drawing sends none."""
         newest = self.source.frame()
-        self._keep(newest)
+        self._send_requests(newest)
+        self._announce_files(newest)
+        self._draw(newest)
+
+    def _send_requests(self, newest: Frame) -> None:
+        """An automatic capture also in a pause; then what the visible screen needs."""
+        key = due(newest, self._captured) if self.auto_capture else None
+        if key is not None:
+            self._captured.add(key)
+            self._capture(newest, automatic=True)
         screen = self.screen
         if not isinstance(screen, FrameScreen):
             return
-        badge = ""
-        if self.kept is not None:
-            behind = age(max(0, newest.now_ns - self.kept.now_ns) / 1e9)
-            badge = f"PAUSED, {behind} behind: Z goes on"
-        screen.show(newest if self.kept is None else self.kept, badge)
+        screen.request(self.paused_frame or newest)
         if screen.watches != self._watching:
             self._watching = screen.watches
             self.source.watch(self._watching)
 
-    def _keep(self, frame: Frame) -> None:
-        """What goes on whatever is in sight, and also in a pause: files."""
-        key = due(frame, self._captured) if self.auto_capture else None
-        if key is not None:
-            self._captured.add(key)
-            self._capture(frame, automatic=True)
+    def _draw(self, newest: Frame) -> None:
+        """Shows the newest frame, or the one of the pause, on the visible screen."""
+        screen = self.screen
+        if not isinstance(screen, FrameScreen):
+            return
+        badge = ""
+        if self.paused_frame is not None:
+            delay = age(max(0, newest.now_ns - self.paused_frame.now_ns) / 1e9)
+            badge = f"PAUSED, {delay} behind: Z resumes"
+        screen.show(self.paused_frame or newest, badge)
+
+    def _announce_files(self, frame: Frame) -> None:
+        """Notifies of files that were written or failed, where no pane shows them."""
         if frame.writings == self._writings:
             return
         for writing in frame.writings:
             if writing.state in UNDER_WAY or writing in self._writings:
                 continue
-            # Where a pane has a line for it, that is enough; elsewhere it would pass unseen.
-            told = isinstance(self.screen, Overview) or (
+            has_pane = isinstance(self.screen, Overview) or (
                 writing.kind == "tensors" and isinstance(self.screen, TensorsScreen)
             )
-            if not told:
+            if not has_pane:
                 failed = writing.state == "failed"
                 severity: SeverityLevel = "warning" if failed else "information"
                 text = printable(sentence(writing))
@@ -170,13 +181,13 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
     async def open(self, screen: FrameScreen) -> None:
         """Puts a screen on top of the path; it shows the present frame at once."""
         await self.push_screen(screen)
-        self.deliver()
+        self.tick()
 
     async def action_back(self) -> None:
         """One step back along the path; the job's own screen is where it starts."""
         if len(self.screen_stack) > 1:
             await self.pop_screen()
-            self.deliver()
+            self.tick()
 
     async def action_view(self, name: str) -> None:
         """One of the numbered views, with the job's screen under it."""
@@ -188,7 +199,7 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
             await self.open(HostsScreen(self.marked))
         elif name == "stacks":
             await self.open(StacksScreen(self.marked))
-        self.deliver()
+        self.tick()
 
     async def action_help(self) -> None:
         """The keys of the screen in sight; once more closes it."""
@@ -250,12 +261,12 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         """Keeps the frame in sight; once more goes on with the newest."""
         if isinstance(self.screen, FrameScreen) and not self.screen.may("pause"):
             return
-        self.kept = self.source.frame() if self.kept is None else None
-        self.deliver()
+        self.paused_frame = self.source.frame() if self.paused_frame is None else None
+        self.tick()
 
     def action_copy(self) -> None:
         """The verdict as text, through the terminal (OSC 52) to the operator's clipboard."""
-        frame = self.kept or self.source.frame()
+        frame = self.paused_frame or self.source.frame()
         if not frame.verdicts:
             self.notify("Nothing to copy: there is no verdict.", timeout=4)
             return

@@ -122,6 +122,12 @@ class FrameScreen(Screen[None]):
         """Gives the frame to the panes."""
         raise NotImplementedError
 
+    def request(self, frame: Frame) -> None:
+        """Posts what this screen must ask for to show `frame`; drawing never asks.
+
+        The app calls it on every tick, before it draws, and keys that change the subject do.
+        """
+
     @property
     def watches(self) -> tuple[int, ...]:
         """Ranks whose details this screen shows."""

@@ -31,6 +31,7 @@ class OneRankScreen(FrameScreen):
         self.rank = ranks[(index + by) % len(ranks)]
         self.known = self.frame.ranks[self.rank]
         self.turned()
+        self.request(self.frame)
         self.draw_all()
 
     def turned(self) -> None:

@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.screens.barred import barred
 from frtop_tui.screens.base import FrameScreen, TakeStacks
 from frtop_tui.widgets.stack_tree import StackTree
 from frtop_tui.widgets.wording import calm, ranks_word
@@ -27,7 +28,7 @@ class StacksScreen(FrameScreen):
         super().__init__(marked)
         self.only = frozenset(marked)
         """Marks of the moment it was opened: what it shows does not change under the eye."""
-        self._asked = False
+        self._requested = False
 
     def panes(self) -> ComposeResult:
         yield StackTree()
@@ -39,12 +40,15 @@ class StacksScreen(FrameScreen):
         world = frame.job.world_size if frame.job else 0
         return sorted({*frame.ranks, *range(world)})
 
+    def request(self, frame: Frame) -> None:
+        """Once, with the first frame that has ranks."""
+        if not self._requested and self.chosen(frame):
+            self._requested = True
+            if not barred("take", frame):
+                self._take(frame)
+
     def draw(self, frame: Frame) -> None:
         ranks = self.chosen(frame)
-        if not self._asked and ranks:
-            self._asked = True
-            if not self.barred("take"):
-                self.action_take()
         tree = self.query_one(StackTree)
         tree.show(frame, ranks)
         whose = "of marked ranks" if self.only else "of all ranks"
@@ -56,6 +60,9 @@ class StacksScreen(FrameScreen):
 
     def action_take(self) -> None:
         if self.frame is not None and self.may("take"):
-            ranks = [n for n in self.chosen(self.frame) if n in self.frame.ranks]
-            if ranks:
-                self.post_message(TakeStacks(ranks))
+            self._take(self.frame)
+
+    def _take(self, frame: Frame) -> None:
+        ranks = [n for n in self.chosen(frame) if n in frame.ranks]
+        if ranks:
+            self.post_message(TakeStacks(ranks))

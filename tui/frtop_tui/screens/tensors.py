@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from frtop_probe import wire
 from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.job.printable import printable
+from frtop_tui.screens.barred import barred
 from frtop_tui.screens.base import InspectRank, SaveTensors
 from frtop_tui.screens.one_rank import OneRankScreen
 from frtop_tui.screens.saving import free_path, question, size_of
@@ -40,7 +41,7 @@ class TensorsScreen(OneRankScreen):
         super().__init__(marked, rank)
         self.instead = instead
         """The rank it waits for, which has nothing to look into."""
-        self._opened = False
+        self._requested = False
         self._asked_ns: int | None = None
         self._before: wire.TensorsResponse | None = None
         """The answer there was when the rank was asked: the next one is ours."""
@@ -61,12 +62,20 @@ class TensorsScreen(OneRankScreen):
         state = join((plain(rank.host), plain(rank.state, rank.state)))
         return (*super().crumbs(), *plain("  "), *state)
 
+    def request(self, frame: Frame) -> None:
+        """Once per rank, with the first frame that has it."""
+        self.known = frame.ranks.get(self.rank, self.known)
+        if self.known is None:
+            return
+        if self._asked_ns is not None and self.known.tensors != self._before:
+            self._asked_ns = None
+        if not self._requested:
+            self._requested = True
+            if not barred("inspect", frame, self.host):
+                self._ask(frame)
+
     def draw(self, frame: Frame) -> None:
         self.known = frame.ranks.get(self.rank, self.known)
-        if not self._opened and self.known is not None:
-            self._opened = True
-            if not self.barred("inspect"):
-                self._ask(frame)
         self.query_one(Question).show(frame)
         if self.known is not None:
             waiting = self._waiting_s(frame, self.known)
@@ -75,10 +84,7 @@ class TensorsScreen(OneRankScreen):
             pane.show(frame, self.known, waiting, self._absent(frame))
 
     def _waiting_s(self, frame: Frame, rank: JudgedRank) -> float | None:
-        if self._asked_ns is None:
-            return None
-        if rank.tensors != self._before:
-            self._asked_ns = None
+        if self._asked_ns is None or rank.tensors != self._before:
             return None
         return max(0.0, (frame.now_ns - self._asked_ns) / 1e9)
 
@@ -130,6 +136,6 @@ class TensorsScreen(OneRankScreen):
     def turned(self) -> None:
         """It is asked unless it has been before."""
         self._asked_ns = None
-        self._opened = self.known is not None and self.known.tensors is not None
+        self._requested = self.known is not None and self.known.tensors is not None
         self.instead = None
         self.query_one(TensorsPane).move_to(0)
