@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE.parents[1] / "tests"))
 from frtop_tui.app import FrtopApp, run_app  # noqa: E402
 from frtop_tui.sources.scripted import ScriptedSource  # noqa: E402
 from frtop_tui.terminal import end  # noqa: E402
-from screens.asked_scenes import SCENES  # noqa: E402
+from screens.answer_scenes import SCENES  # noqa: E402
 
 PICTURES = {
     "overview": ("hung", (100, 28), ()),

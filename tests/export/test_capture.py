@@ -25,7 +25,7 @@ from frtop_tui.errors import Unreadable
 from frtop_tui.export import capture
 from frtop_tui.export.histories import ops_of
 from frtop_tui.export.opening import open_paths
-from screens.odd_scenes import SCENES as ODD
+from screens.rare_scenes import SCENES as ODD
 from screens.scenes import SCENES, SITE, hung
 
 

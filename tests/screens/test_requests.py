@@ -34,7 +34,7 @@ async def test_drawing_a_frame_twice_sends_nothing(keys: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize("keys", [("enter",), ("4",), ("t",), ("enter", "t", "n")])
-async def test_a_screen_that_opens_asks_for_nothing_while_it_draws(
+async def test_an_opening_screen_sends_nothing_while_it_draws(
     keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FrtopApp, "_send_requests", lambda *_: None)

@@ -75,14 +75,14 @@ def on_terminal(request: pytest.FixtureRequest) -> Iterator[OnTerminal]:
         program.process.wait()
 
 
-def test_a_closed_window_ends_the_screen_and_its_caller_cleans_up(on_terminal: OnTerminal) -> None:
+def test_a_closed_window_ends_the_app_and_its_caller_cleans_up(on_terminal: OnTerminal) -> None:
     on_terminal.close_window()
     status, said, took = on_terminal.ended()
     assert (status, said) == (129, "left 129 closed True")
     assert took < 5, "it should be a second; a busy machine has more"
 
 
-def test_a_polite_end_gives_the_terminal_back(on_terminal: OnTerminal) -> None:
+def test_sigterm_restores_the_terminal(on_terminal: OnTerminal) -> None:
     if on_terminal.process.args[0] == "setsid":  # type: ignore[index]  # a list above
         pytest.skip("the signal would go to setsid")
     on_terminal.process.send_signal(signal.SIGTERM)

@@ -21,8 +21,8 @@ from .scenes import (
     healthy,
     hosts,
     hung,
-    look,
     rank_view,
+    snapshot,
 )
 from .scenes import SCENES as COMMON
 
@@ -31,7 +31,7 @@ def all_stacks() -> Frame:
     """The hung job after the stacks of all ranks were taken."""
     frame = hung()
     ranks = {
-        number: view if number == CULPRIT else replace(view, snapshot=look(number, REDUCING))
+        number: view if number == CULPRIT else replace(view, snapshot=snapshot(number, REDUCING))
         for number, view in frame.ranks.items()
     }
     return replace(frame, ranks=ranks)

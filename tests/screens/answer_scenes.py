@@ -9,7 +9,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.job.model import HostView, JobPulse, Recorded, Writing
 
-from .odd_scenes import SCENES as SELDOM
+from .rare_scenes import SCENES as SELDOM
 from .scenes import HOST_NOW, NOW, WALL, S, healthy, hung, two_roots
 
 ASKED = 12

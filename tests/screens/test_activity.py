@@ -8,8 +8,14 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.diagnosis.judged import Frame, JudgedRank, Why
 from frtop_tui.job.model import RankState
-from frtop_tui.widgets.doing import causes, doing, doing_at, line_of
-from frtop_tui.widgets.rank_table import Moment, columns, of_interest
+from frtop_tui.widgets.activity import (
+    blame_reasons,
+    cpu_share,
+    describe_activity,
+    describe_activity_and_line,
+    source_line,
+)
+from frtop_tui.widgets.rank_table import RowContext, columns, most_relevant
 
 from . import scenes
 from .driving import driven
@@ -18,18 +24,18 @@ OWN = (scenes.frame_of("step", scenes.SITE.file, 59, "time.sleep(1e9)"), *scenes
 
 
 def absent(
-    cause: str = "", posture: RankState = "late", frames: tuple[wire.TraceFrame, ...] = OWN
+    cause: str = "", state: RankState = "late", frames: tuple[wire.TraceFrame, ...] = OWN
 ) -> tuple[JudgedRank, dict[int, Why]]:
     """Rank 3, which has no DataLoader, with a stack and the cause of its verdict."""
-    view = scenes.rank_view(3, posture)
+    view = scenes.rank_view(3, state)
     assert view.status is not None
     present = wire.RankStatus(1, scenes.HOST_NOW - 58 * scenes.S, 9, step=2203)
-    view = replace(view, status=present, snapshot=scenes.look(3, frames), blocked_on=None)
+    view = replace(view, status=present, snapshot=scenes.snapshot(3, frames), blocked_on=None)
     return view, ({3: Why(cause, "software", "in words")} if cause else {})
 
 
 @pytest.mark.parametrize(
-    ("cause", "posture", "words"),
+    ("cause", "state", "words"),
     [
         ("sleeping", "late", "sleeps  train.py:59"),
         ("lock", "late", "waits for a lock  train.py:59"),
@@ -41,32 +47,33 @@ def absent(
         ("", "silent", "no beat for 58s  train.py:59"),
     ],
 )
-def test_a_rank_in_no_op_says_what_it_does_and_where(
-    cause: str, posture: RankState, words: str
-) -> None:
-    view, why = absent(cause, posture)
-    assert doing_at(view, scenes.NOW, why) == words
-    assert line_of(view) == "train.py:59"
+def test_a_rank_in_no_op_shows_its_cause_and_line(cause: str, state: RankState, words: str) -> None:
+    view, why = absent(cause, state)
+    assert describe_activity_and_line(view, scenes.NOW, why) == words
+    assert source_line(view) == "train.py:59"
 
 
-def test_a_rank_in_a_file_names_the_call_and_the_file() -> None:
+def test_a_rank_in_file_io_shows_the_call_and_the_file() -> None:
     view, why = absent("file_io")
     process = wire.Process(view.identity.pid, "D", "python", "", "read", "/mnt/shard-7")
     look = wire.Snapshot(3, scenes.HOST_NOW, None, (process,))
-    assert doing(replace(view, snapshot=look), scenes.NOW, why) == "read /mnt/shard-7"
-    assert doing(replace(view, snapshot=look), scenes.NOW, {}) == "read /mnt/shard-7"
+    assert describe_activity(replace(view, snapshot=look), scenes.NOW, why) == "read /mnt/shard-7"
+    assert describe_activity(replace(view, snapshot=look), scenes.NOW, {}) == "read /mnt/shard-7"
 
 
-def test_a_rank_that_moves_is_not_described_by_a_passing_stack() -> None:
-    view, _ = absent(posture="moving")
-    assert doing_at(replace(view, pending=()), scenes.NOW, {}) == ""
+def test_a_moving_rank_is_not_described_by_its_stack() -> None:
+    view, _ = absent(state="moving")
+    assert describe_activity_and_line(replace(view, pending=()), scenes.NOW, {}) == ""
 
 
-def test_pending_ops_are_not_said_of_a_rank_that_does_not_speak() -> None:
-    view, _ = absent(posture="silent")
+def test_pending_ops_of_a_silent_rank_are_not_shown() -> None:
+    view, _ = absent(state="silent")
     waiting = replace(view, pending=(scenes.op(9, 9, 1.0),))
-    assert "pending" not in doing(waiting, scenes.NOW, {})
-    assert doing(replace(waiting, state="moving"), scenes.NOW, {}) == "1 op pending, not blocked"
+    assert "pending" not in describe_activity(waiting, scenes.NOW, {})
+    assert (
+        describe_activity(replace(waiting, state="moving"), scenes.NOW, {})
+        == "1 op pending, not blocked"
+    )
 
 
 def killed_later() -> Frame:
@@ -79,24 +86,24 @@ def killed_later() -> Frame:
     return replace(frame, ranks=ranks)
 
 
-def test_the_cause_stands_before_what_follows_from_it() -> None:
-    assert [view.rank for view in of_interest(killed_later(), 3)] == [37, 2, 0]
+def test_culprits_come_before_ranks_that_died_of_the_hang() -> None:
+    assert [view.rank for view in most_relevant(killed_later(), 3)] == [37, 2, 0]
 
 
-def test_of_two_verdicts_on_a_rank_the_first_counts() -> None:
+def test_the_first_of_two_verdicts_on_a_rank_counts() -> None:
     first = scenes.hung().verdicts[0]
     second = replace(first, why=Why("lock", "software", ""))
-    assert causes(replace(scenes.hung(), verdicts=(first, second)))[37] is first.why
+    assert blame_reasons(replace(scenes.hung(), verdicts=(first, second)))[37] is first.why
 
 
-def test_a_process_that_is_gone_has_no_state() -> None:
+def test_an_ended_process_has_no_state() -> None:
     view = replace(scenes.rank_view(3, "moving"), process=wire.Process(90_043, "R", "python"))
-    (state,) = (one for one in columns((), Moment()) if one.title == "proc")
+    (state,) = (one for one in columns((), RowContext()) if one.title == "proc")
     assert state.cell(view) == ("R", "")
     assert state.cell(replace(view, exit_info=wire.ExitInfo(1, exit_code=1))) == ("", "")
 
 
-async def test_culprits_lead_the_table_and_say_what_they_do() -> None:
+async def test_culprits_come_first_in_the_table_with_their_activity() -> None:
     view, _ = absent()
     frame = killed_later()
     late = replace(view, rank=37, host="node4")
@@ -113,3 +120,12 @@ async def test_culprits_lead_the_table_and_say_what_they_do() -> None:
         assert app.text().index("L late") < app.text().index("D dead")
         await app.pilot.resize_terminal(160, 40)
         await app.sees("sleeps      ")
+
+
+def test_cpu_share_needs_two_snapshots() -> None:
+    old = wire.Snapshot(1, 10**9, processes=(wire.Process(7, "R", cpu_ns=0),))
+    new = wire.Snapshot(1, 3 * 10**9, processes=(wire.Process(7, "R", cpu_ns=10**9),))
+    assert cpu_share(new, old, 7) == pytest.approx(0.5)
+    assert cpu_share(new, None, 7) is None
+    assert cpu_share(new, old, 8) is None
+    assert cpu_share(old, new, 7) is None

@@ -1,4 +1,4 @@
-"""Whom to ask for tensors: a rank that others wait for has none, those that wait hold them."""
+"""Which rank to ask for tensors: a late rank often has none, the ranks waiting for it do."""
 
 from __future__ import annotations
 
@@ -10,38 +10,40 @@ from frtop_tui.job.groups import members_of
 
 
 def has_tensors(view: JudgedRank | None) -> bool:
-    """Whether the rank may hold an op with tensors; what is not known of an op, may be."""
+    """Whether a pending op of the rank may hold tensors; unknown signatures may."""
     if view is None:
         return False
-    return any(_may_hold(op) for op in (*view.pending, view.blocked_on) if op is not None)
+    return any(_may_hold_tensors(op) for op in (*view.pending, view.blocked_on) if op is not None)
 
 
-def _may_hold(op: wire.Op) -> bool:
-    told = op.signature
+def _may_hold_tensors(op: wire.Op) -> bool:
+    signature = op.signature
     if op.pseudo or op.done_ns:
         return False
-    return told is None or not (told.kind.endswith("barrier") or told.inputs == told.outputs == ())
+    if signature is None:
+        return True
+    return not (signature.kind.endswith("barrier") or signature.inputs == signature.outputs == ())
 
 
-def to_ask(frame: Frame, rank: int) -> int:
-    """`rank`, or the first that waits for it where it has nothing pending that has tensors."""
+def tensor_target(frame: Frame, rank: int) -> int:
+    """`rank`, or where it has no tensors the first rank waiting for it that has some."""
     view = frame.ranks.get(rank)
     if has_tensors(view) or (view is not None and view.tensors is not None and view.tensors.ops):
         return rank
-    for waiting in _waiting(frame, rank):
-        other = frame.ranks.get(waiting)
+    for number in _waiting_ranks(frame, rank):
+        other = frame.ranks.get(number)
         if other is None or other.state in ("dead", "done", "unheard", "silent", "stopped"):
             continue
         answered = other.tensors is not None and other.tensors.ops
         if answered or (has_tensors(other) and frame.recorded is None):
-            return waiting
+            return number
     return rank
 
 
-def _waiting(frame: Frame, rank: int) -> Iterable[int]:
+def _waiting_ranks(frame: Frame, rank: int) -> Iterable[int]:
     for verdict in frame.verdicts:
         if rank in verdict.culprits:
-            yield from members_of(verdict.victims)  # of a file it may be any text
+            yield from members_of(verdict.victims)  # a recorded file may hold any text here
     for group in frame.groups:
         if rank in group.late:
             yield from group.waiting
