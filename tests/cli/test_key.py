@@ -1,4 +1,4 @@
-"""`frtop key`: what it says, and what then stands in the files."""
+"""`frtop key`: its output, and the lists of keys that it writes."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def test_tensors_prints_json(
     assert op["tensors"][0]["checksum"] == "9a3f01c2"
 
 
-@pytest.mark.parametrize(("source", "wish", "says"), [
+@pytest.mark.parametrize(("source", "arguments", "message"), [
     (Answering(hung(), wire.TensorsResponse(1, "node0", 0, 5, (), "silent", "rank 0 holds the GIL; "
                                           "look at its stack")), {}, "holds the GIL\n  next: look"),
     (Answering(hung(), wire.TensorsResponse(1, "node0", 0, 5)), {}, "has no pending op"),
@@ -195,11 +195,11 @@ def test_tensors_prints_json(
     (Answering(no_agent()), {}, "nobody answers"),
 ])  # fmt: skip
 def test_a_rank_that_cannot_be_asked_is_an_error_with_a_next_step(
-    live: Callable[[Source], None], source: Answering, wish: dict[str, object], says: str
+    live: Callable[[Source], None], source: Answering, arguments: dict[str, object], message: str
 ) -> None:
     live(source)
-    with pytest.raises(FrtopError, match=says) as caught:
-        tensors_command.run(options(**wish))
+    with pytest.raises(FrtopError, match=message) as caught:
+        tensors_command.run(options(**arguments))
     assert caught.value.exit_status == 1
 
 

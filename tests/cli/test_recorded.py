@@ -1,4 +1,4 @@
-"""`frtop open` and `frtop diagnose` on what is left of a job."""
+"""`frtop open` and `frtop diagnose` on recorded jobs."""
 
 from __future__ import annotations
 

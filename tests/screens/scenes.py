@@ -1,7 +1,6 @@
-"""Believable frames: what the screens are tested with and the pictures are drawn from.
+"""Realistic frames for the tests of screens and for the pictures.
 
-Every host's clock runs `CLOCK` behind the operator's, so that a screen that forgets to
-convert shows ages that are plainly wrong.
+Every host's clock is `CLOCK` late: a screen that does not convert times shows wrong ages.
 """
 
 from __future__ import annotations
@@ -241,7 +240,7 @@ def hung() -> Frame:
                 (
                     "63 ranks are blocked in all_reduce #8812 at train.py:231",
                     "rank 37 last issued #8811 of dp:0, 4m12s ago",
-                    "3 looks in 9 s: same stack, no CPU time, no bytes read",
+                    "3 snapshots in 9 s: same stack, no CPU time, no bytes read",
                 ),
             ),
         ),
@@ -270,7 +269,7 @@ def dead() -> Frame:
     base = hung()
     ranks = dict(base.ranks)
     ranks[CULPRIT] = rank_view(CULPRIT, "blocked")
-    raised = wire.UncaughtException(
+    exception = wire.UncaughtException(
         "RuntimeError",
         "CUDA error: an illegal memory access was encountered\nCompile with ...",
         "MainThread",
@@ -284,7 +283,7 @@ def dead() -> Frame:
     )
     ranks[5] = replace(
         rank_view(5, "dead", age_s=30.0),
-        exception=raised,
+        exception=exception,
         exit_info=wire.ExitInfo(HOST_NOW - 30 * S, exit_code=1),
         process=None,
     )

@@ -1,4 +1,4 @@
-"""What stands beside a rank in one line: of the culprit most of all."""
+"""A rank's activity in one line, above all the culprit's."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def absent(
     """Rank 3, which has no DataLoader, with a stack and the cause of its verdict."""
     view = scenes.rank_view(3, state)
     assert view.status is not None
-    present = wire.RankStatus(1, scenes.HOST_NOW - 58 * scenes.S, 9, step=2203)
-    view = replace(view, status=present, snapshot=scenes.snapshot(3, frames), blocked_on=None)
+    status = wire.RankStatus(1, scenes.HOST_NOW - 58 * scenes.S, 9, step=2203)
+    view = replace(view, status=status, snapshot=scenes.snapshot(3, frames), blocked_on=None)
     return view, ({3: Why(cause, "software", "in words")} if cause else {})
 
 
@@ -56,9 +56,13 @@ def test_a_rank_in_no_op_shows_its_cause_and_line(cause: str, state: RankState, 
 def test_a_rank_in_file_io_shows_the_call_and_the_file() -> None:
     view, why = absent("file_io")
     process = wire.Process(view.identity.pid, "D", "python", "", "read", "/mnt/shard-7")
-    look = wire.Snapshot(3, scenes.HOST_NOW, None, (process,))
-    assert describe_activity(replace(view, snapshot=look), scenes.NOW, why) == "read /mnt/shard-7"
-    assert describe_activity(replace(view, snapshot=look), scenes.NOW, {}) == "read /mnt/shard-7"
+    snapshot = wire.Snapshot(3, scenes.HOST_NOW, None, (process,))
+    assert (
+        describe_activity(replace(view, snapshot=snapshot), scenes.NOW, why) == "read /mnt/shard-7"
+    )
+    assert (
+        describe_activity(replace(view, snapshot=snapshot), scenes.NOW, {}) == "read /mnt/shard-7"
+    )
 
 
 def test_a_moving_rank_is_not_described_by_its_stack() -> None:

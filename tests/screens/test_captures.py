@@ -207,4 +207,4 @@ async def test_help_shows_why_a_key_is_unavailable() -> None:
 
 async def test_what_the_file_lacks_is_shown() -> None:
     async with driven(answer_scenes.recorded(), size=(100, 40)) as app:
-        await app.sees("the history of rank 7 could not be had")
+        await app.sees("the history of rank 7 is missing")

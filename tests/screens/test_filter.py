@@ -1,4 +1,4 @@
-"""The filter's language."""
+"""The filter syntax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of programs, hosts and files that do not mean well reach no terminal as they are."""
+"""Control characters from jobs, hosts and files never reach the terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVIL = "\x1b]0;own\x07\x9b31m\u202e\udcff[/b][@click=app.quit]"
 
 
 def poisoned(value: Any, hint: Any = None) -> Any:
-    """Every text in a value that is free to be anything, with something evil at its end."""
+    """The value with control characters appended to every free text in it."""
     if isinstance(value, str):
         return value + EVIL if hint is str else value
     if isinstance(value, tuple):

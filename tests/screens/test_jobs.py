@@ -95,8 +95,8 @@ async def test_many_other_jobs_take_one_line_with_a_way_to_one_of_them() -> None
         await app.sees(
             "other jobs  1 live (waits 4m12s), 10 ended; J shows them, or frtop --job r2"
         )
-    kept = replace(answer_scenes.recorded(), other_jobs=frame.other_jobs)
-    async with driven(kept, size=(120, 40)) as app:
+    recorded = replace(answer_scenes.recorded(), other_jobs=frame.other_jobs)
+    async with driven(recorded, size=(120, 40)) as app:
         await app.sees("other jobs  11 ended; J lists them")
         assert "--job" not in app.text()
         await app.press("J", "j", "enter")

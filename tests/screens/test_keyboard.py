@@ -1,4 +1,4 @@
-"""What is typed in one burst arrives as if it had been typed slowly."""
+"""Keys typed in one burst act as if typed slowly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMED = {"/": "slash", "\b": "backspace", "\r": "enter", "!": "exclamation_mark"
 
 
 def burst(app: Driven, text: str) -> None:
-    """All keys at once, as a terminal gives them that was slow to send."""
+    """Sends all keys at once, like a slow terminal."""
     for character in text:
         key = NAMED.get(character, character)
         printable = character if character.isprintable() else None

@@ -1,4 +1,4 @@
-"""Merging of stacks: who stands where, the odd ones first, quick for thousands."""
+"""Merging stacks: equal ones share a path, small classes first, thousands are quick."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from . import scenes
 
 
 def drawn(
-    roots: tuple[StackNode, ...], turned: tuple[StackNode, ...] = ()
+    roots: tuple[StackNode, ...], unfolded: tuple[StackNode, ...] = ()
 ) -> list[tuple[int, str, int]]:
-    rows = tree_lines(roots, {node.path for node in turned})
+    rows = tree_lines(roots, {node.path for node in unfolded})
     return [(row.depth, row.node.frame.function, row.hidden) for row in rows]
 
 
 def stack(*functions: str) -> tuple[wire.TraceFrame, ...]:
-    """Innermost last, as one reads; all of them installed code."""
+    """A stack of installed code; `functions` are innermost last."""
     return tuple(scenes.frame_of(name, "torch/a.py", 1) for name in reversed(functions))
 
 

@@ -1,4 +1,4 @@
-"""What is sent to the terminal is shorter, and the picture is the same."""
+"""Updates are shorter, and the terminal shows the same cells."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ Cells = dict[tuple[int, int], tuple[str, str]]
 
 
 def picture(update: str) -> Cells:
-    """The cells a terminal shows after it: (row, column) to look and letter."""
+    """The cells a terminal shows after it: (row, column) to style and letter."""
     cells: Cells = {}
     row = column = 1
-    look = ""
+    style = ""
     for code, letter, text in re.findall(r"\x1b\[([\d;]*)([A-Za-z])|([^\x1b])", update):
         if letter == "H":
             row, column = map(int, code.split(";"))
         elif letter == "C":
             column += int(code)
         elif letter == "m":
-            look = code.removeprefix("0;") if code != "0" else ""
+            style = code.removeprefix("0;") if code != "0" else ""
         elif text == "\n":
             row, column = row + 1, 1
         else:
-            cells[row, column] = (look, text)
+            cells[row, column] = (style, text)
             column += 1
     return cells
 
 
 def update_of(seed: int) -> str:
-    """As Textual writes it: scattered letters, a label here and there, a line a row."""
+    """An update as Textual writes it: scattered letters and labels, one line per row."""
     chance = random.Random(seed)
     rows = []
     for row in range(1, 30):
         parts = []
         for column in sorted(chance.sample(range(1, 150, 5), 12)):
-            look = chance.choice(["1;38;2;1;2;3;48;2;9;9;9", "38;2;4;5;6;48;2;9;9;9"])
+            style = chance.choice(["1;38;2;1;2;3;48;2;9;9;9", "38;2;4;5;6;48;2;9;9;9"])
             text = chance.choice(["b", ".", "node"])
-            parts.append(f"\x1b[{row};{column}H\x1b[{look}m{text}\x1b[0m")
+            parts.append(f"\x1b[{row};{column}H\x1b[{style}m{text}\x1b[0m")
         rows.append("".join(parts))
     return "\n".join(rows)
 

@@ -86,8 +86,8 @@ def test_ops_of_another_number_or_group_are_not_compared() -> None:
     rank, other = frame.ranks[ASKED], frame.ranks[13]
     assert rank.blocked_on is not None
     assert match_checksums(frame, rank, rank.blocked_on.sequence, 0).same == (13,)
-    behind = structs.replace(rank.blocked_on, number=8811)
-    moved = replace(other, blocked_on=behind, pending=(behind,))
+    earlier = structs.replace(rank.blocked_on, number=8811)
+    moved = replace(other, blocked_on=earlier, pending=(earlier,))
     frame = replace(frame, ranks={**frame.ranks, 13: moved})
     found = match_checksums(frame, rank, rank.blocked_on.sequence, 0)
     assert found.same == ()
@@ -138,12 +138,12 @@ async def test_t_and_plus_ask_again_and_keep_the_old_answer() -> None:
     async with driven(scenes.hung()) as app:
         await asked(app)
         await app.press("t")
-        await app.sees("asked <1s ago, waiting", "NaN 3")
+        await app.sees("asked <1s ago, no answer", "NaN 3")
         await app.press("plus")
         assert app.source.inspected == [ASKED] * 3
         fresh = answer_scenes.tensors()
-        said = structs.replace(answer(fresh.ranks[ASKED], summary("0" * 16)), id=99)
-        await app.give(with_answers(fresh, {ASKED: said}))
+        response = structs.replace(answer(fresh.ranks[ASKED], summary("0" * 16)), id=99)
+        await app.give(with_answers(fresh, {ASKED: response}))
         await app.sees("NaN 0")
         assert "no answer yet" not in app.text()
 
@@ -169,8 +169,8 @@ async def test_an_overdue_answer_is_reported() -> None:
     ],
 )
 def test_the_reason_for_no_answer_is_shown(error: str, words: str) -> None:
-    said = answer(scenes.hung().ranks[ASKED], error=error)
-    (line,) = error_lines(said, ASKED, 200)
+    response = answer(scenes.hung().ranks[ASKED], error=error)
+    (line,) = error_lines(response, ASKED, 200)
     assert text_of(line).startswith(f"rank 12  {words}")
 
 
@@ -178,10 +178,10 @@ async def test_help_in_the_answer_replaces_our_sentence() -> None:
     frame = scenes.hung()
     async with driven(frame) as app:
         await app.press(*TO_RANK_12)
-        said = structs.replace(
+        response = structs.replace(
             answer(frame.ranks[ASKED], error="silent"), help="matmul holds the GIL for 40s"
         )
-        await app.give(with_answers(frame, {ASKED: said}))
+        await app.give(with_answers(frame, {ASKED: response}))
         await app.sees("rank 12  matmul holds the GIL for 40s")
         assert "no answer yet" not in app.text()
 
@@ -196,10 +196,10 @@ async def test_errors_of_tensors_and_ops_are_shown() -> None:
         wire.OpTensors(rank.blocked_on.sequence, (stuck, empty)),
         wire.OpTensors(5, (), "its tensors are gone"),
     )
-    said = wire.TensorsResponse(1, rank.host, rank.key, scenes.HOST_NOW, ops)
+    response = wire.TensorsResponse(1, rank.host, rank.key, scenes.HOST_NOW, ops)
     async with driven(frame) as app:
         await app.press(*TO_RANK_12)
-        await app.give(with_answers(frame, {ASKED: said}))
+        await app.give(with_answers(frame, {ASKED: response}))
         await app.sees("the device does not answer: stuck?", "output f32[0]", "no values")
         await app.sees("an op   no longer pending", "its tensors are gone")
 
@@ -228,7 +228,7 @@ async def test_saving_asks_first_with_size_and_path(folder: Path) -> None:
         await app.press("enter")
         path = folder / "frtop-llama-70b-rank12-op8812.safetensors"
         assert app.source.saved == [(ASKED, 30_000, path)]
-        assert "Save the data" not in app.text()
+        assert "Save the tensors" not in app.text()
         writing = Writing("tensors", "collecting", str(path), 12 << 20, 50 << 20)
         await app.give(replace(answer_scenes.tensors(), writings=(writing,)))
         await app.sees("saving 12 M of 50 M to frtop-llama-70b-rank12-op8812.safetensors")
@@ -244,9 +244,9 @@ async def test_anything_but_yes_saves_nothing() -> None:
         await asked(app)
         for no in ("escape", "n", "tab"):
             await app.press("T")
-            await app.sees("Save the data")
+            await app.sees("Save the tensors")
             await app.press(no)
-            await app.until(lambda: "Save the data" not in app.text())
+            await app.until(lambda: "Save the tensors" not in app.text())
             assert app.source.saved == []
             assert isinstance(app.screen, TensorsScreen)
             assert app.screen.rank == ASKED

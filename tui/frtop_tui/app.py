@@ -81,7 +81,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
             "3",
             "view('hosts')",
             "hosts",
-            tooltip="hosts, and problems with their agents",
+            tooltip="state, clock and problems of every host",
             id="view.hosts",
         ),
         Binding(

@@ -33,7 +33,7 @@ def wait_for_file(
     """The finished file; its name may differ from `path`.
 
     Args:
-        source: which was told to write it.
+        source: the source that writes it.
         kind: of the file.
         path: where it was to be written.
         unit: of its progress: "ranks" or "bytes".

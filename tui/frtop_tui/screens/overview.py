@@ -61,7 +61,9 @@ class Overview(FrameScreen):
     crumb = "job"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
-        Binding("t", "tensors", "tensors", tooltip="tensors of the rank's ops", id="tensors"),
+        Binding(
+            "t", "tensors", "tensors", tooltip="statistics of the rank's tensors", id="tensors"
+        ),
         Binding("slash", "filter", "filter", tooltip="list matching ranks", id="filter"),
     ]
 

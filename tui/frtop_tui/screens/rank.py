@@ -79,7 +79,7 @@ class RankScreen(OneRankScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
         Binding("b", "take", "stacks", tooltip="take its stacks now", id="stacks.take"),
-        Binding("t", "tensors", "tensors", tooltip="tensors of its pending ops", id="tensors"),
+        Binding("t", "tensors", "tensors", tooltip="statistics of its tensors", id="tensors"),
         Binding("n", "neighbour(1)", "next rank", id="rank.next"),
         Binding("p", "neighbour(-1)", "previous", tooltip="previous rank", id="rank.previous"),
         Binding("F", "follow", "follow", tooltip="scroll the queue to the newest op", id="follow"),

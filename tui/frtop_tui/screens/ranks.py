@@ -46,7 +46,9 @@ class RanksScreen(FrameScreen):
         ),
         Binding("I", "reverse", "reverse", tooltip="reverse the order", id="sort.reverse"),
         Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
-        Binding("t", "tensors", "tensors", tooltip="tensors of the rank's ops", id="tensors"),
+        Binding(
+            "t", "tensors", "tensors", tooltip="statistics of the rank's tensors", id="tensors"
+        ),
     ]
 
     def __init__(self, marked: set[int], filter_text: str = "", *, editing: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What the states of ranks, jobs and processes look like and mean."""
+"""Letters, meanings and tones of the states of ranks, jobs and processes."""
 
 from __future__ import annotations
 
