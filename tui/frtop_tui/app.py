@@ -47,9 +47,11 @@ from frtop_tui.screens.tensors import TensorsScreen
 from frtop_tui.sources.base import Source
 from frtop_tui.terminal import TerminalGone, is_there, watched
 from frtop_tui.widgets.file_status import IN_PROGRESS, describe_file
-from frtop_tui.widgets.formats import format_age, job_name
+from frtop_tui.widgets.formats import format_age
+from frtop_tui.widgets.verdict import verdict_text
 
 TICK_S: Final = 0.25
+VIEWS: Final = {"ranks": RanksScreen, "hosts": HostsScreen, "stacks": StacksScreen}
 LOST: Final = 128 + signal.SIGHUP
 """Exit status when the terminal was closed."""
 
@@ -77,13 +79,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
             "1", "view('job')", "job", show=False, tooltip="overview of the job", id="view.job"
         ),
         Binding("2", "view('ranks')", "ranks", tooltip="all ranks as a table", id="view.ranks"),
-        Binding(
-            "3",
-            "view('hosts')",
-            "hosts",
-            tooltip="state, clock and problems of every host",
-            id="view.hosts",
-        ),
+        Binding("3", "view('hosts')", "hosts", tooltip="state of every host", id="view.hosts"),
         Binding(
             "4", "view('stacks')", "stacks", show=False, tooltip="merged stacks", id="view.stacks"
         ),
@@ -161,12 +157,9 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         for writing in frame.writings:
             if writing.state in IN_PROGRESS or writing in self._writings:
                 continue
-            has_pane = isinstance(self.screen, Overview) or (
-                writing.kind == "tensors" and isinstance(self.screen, TensorsScreen)
-            )
-            if not has_pane:
-                failed = writing.state == "failed"
-                severity: SeverityLevel = "warning" if failed else "information"
+            panes = (Overview, TensorsScreen) if writing.kind == "tensors" else Overview
+            if not isinstance(self.screen, panes):
+                severity: SeverityLevel = "warning" if writing.state == "failed" else "information"
                 text = printable(describe_file(writing))
                 self.notify(text, timeout=8, severity=severity, markup=False)
         self._writings = frame.writings
@@ -197,12 +190,8 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         """Opens one of the numbered views on top of the overview."""
         while len(self.screen_stack) > 1:
             await self.pop_screen()
-        if name == "ranks":
-            await self.open(RanksScreen(self.marked))
-        elif name == "hosts":
-            await self.open(HostsScreen(self.marked))
-        elif name == "stacks":
-            await self.open(StacksScreen(self.marked))
+        if name in VIEWS:
+            await self.push_screen(VIEWS[name](self.marked))
         self.tick()
 
     async def action_help(self) -> None:
@@ -274,11 +263,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         if not frame.verdicts:
             self.notify("Nothing to copy: there is no verdict.", timeout=4)
             return
-        rows = [job_name(frame)]
-        for verdict in frame.verdicts:
-            rows += [verdict.headline, f"why: {verdict.why.text}", f"next: {verdict.next}"]
-            rows += [f"seen: {sentence}" for sentence in verdict.evidence]
-        self.copy_to_clipboard("\n".join(map(printable, rows)))
+        self.copy_to_clipboard("\n".join(map(printable, verdict_text(frame))))
         self.notify("Verdict copied to your terminal's clipboard.", timeout=4)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:

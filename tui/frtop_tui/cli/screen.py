@@ -1,4 +1,7 @@
-"""`frtop` shows a live job, `frtop open` one that was recorded, on the same screens."""
+"""The commands with a screen: `frtop` and `frtop open`.
+
+The first shows a live job, the second a recorded one on the same screens.
+"""
 
 from __future__ import annotations
 

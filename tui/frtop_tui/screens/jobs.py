@@ -26,7 +26,10 @@ class JobsScreen(FrameScreen):
         yield JobTable()
 
     def why_unavailable(self, action: str) -> str:
-        # Here `enter` chooses a job, which a recorded frame does not have; elsewhere a rank.
+        """Adds `enter`, which shows another job here: a recorded frame has only one.
+
+        On other screens the same action opens a rank.
+        """
         return super().why_unavailable("choose_job" if action == "choose" else action)
 
     def draw(self, frame: Frame) -> None:

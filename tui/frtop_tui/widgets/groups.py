@@ -20,7 +20,7 @@ IDLE_S = 2.0
 """A group idle for less counts as active: most training steps take less."""
 
 
-class GroupRow(Struct, frozen=True):
+class GroupSummary(Struct, frozen=True):
     """One line: a group, or several similar groups without late or waiting ranks."""
 
     label: str
@@ -35,13 +35,13 @@ class GroupRow(Struct, frozen=True):
         return self.groups[0]
 
 
-def group_rows(groups: Sequence[GroupView]) -> list[GroupRow]:
+def group_rows(groups: Sequence[GroupView]) -> list[GroupSummary]:
     """Groups with late ranks, then those with waiting ranks, then the others by kind."""
     waiting = sorted(
         (group for group in groups if group.late or group.waiting),
         key=lambda group: (not group.late, -len(group.waiting), -len(group.members)),
     )
-    rows = [GroupRow(group_name(group), (group,)) for group in waiting]
+    rows = [GroupSummary(group_name(group), (group,)) for group in waiting]
     others = sorted(
         (group for group in groups if not group.late and not group.waiting),
         key=lambda group: (-len(group.members), _family(group), group.key.name),
@@ -49,14 +49,16 @@ def group_rows(groups: Sequence[GroupView]) -> list[GroupRow]:
     for (_, family), similar in groupby(others, lambda g: (len(g.members), _family(g))):
         folded = tuple(similar)
         label = f"{family}:* x{len(folded)}" if len(folded) > 1 else group_name(folded[0])
-        rows.append(GroupRow(label, folded))
+        rows.append(GroupSummary(label, folded))
     return rows
 
 
-def with_rank_details(rows: Sequence[GroupRow], ranks: Mapping[int, JudgedRank]) -> list[GroupRow]:
+def with_rank_details(
+    rows: Sequence[GroupSummary], ranks: Mapping[int, JudgedRank]
+) -> list[GroupSummary]:
     """Adds to each row whether all its ranks have ended, and their number of p2p ops."""
     exited = {number for number, rank in ranks.items() if rank.exit_info is not None}
-    found: list[GroupRow] = []
+    found: list[GroupSummary] = []
     for row in rows:
         ended = bool(exited) and all(exited.issuperset(group.members) for group in row.groups)
         no_collectives = all(group.number <= 0 for group in row.groups)
@@ -85,7 +87,7 @@ def _family(group: GroupView) -> str:
     return group_name(group).rstrip("0123456789").rstrip(":_-[]. ") or group_name(group)
 
 
-def group_state(row: GroupRow, now_ns: int) -> Span:
+def group_state(row: GroupSummary, now_ns: int) -> Span:
     """`1 late, 63 wait`, `active`, `idle 12s` or `ended`."""
     group = row.first
     if group.late or group.waiting:
@@ -98,7 +100,7 @@ def group_state(row: GroupRow, now_ns: int) -> Span:
     return ("active", "moving") if idle < IDLE_S else (f"idle {format_age(idle)}", "dim")
 
 
-def group_line(row: GroupRow, label_width: int, width: int, now_ns: int) -> Line:
+def group_line(row: GroupSummary, label_width: int, width: int, now_ns: int) -> Line:
     """Label, size, number, kind and state; narrow panes cut the kind."""
     group = row.first
     state = group_state(row, now_ns)
@@ -126,7 +128,7 @@ class GroupPanel(LineView):
     def __init__(self) -> None:
         super().__init__(id="groups", classes="pane", has_cursor=True)
         self.entitle("groups")
-        self.rows: list[GroupRow] = []
+        self.rows: list[GroupSummary] = []
         self._now_ns = 0
 
     def show(self, frame: Frame) -> None:
@@ -136,7 +138,7 @@ class GroupPanel(LineView):
         self.redraw()
 
     @property
-    def chosen(self) -> GroupRow | None:
+    def chosen(self) -> GroupSummary | None:
         return self.rows[self.cursor] if self.cursor < len(self.rows) else None
 
     def content(self, width: int) -> Sequence[Line]:

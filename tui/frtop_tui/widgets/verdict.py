@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from frtop_tui.diagnosis.judged import Frame, Verdict
 from frtop_tui.job.pulse import others_line
 from frtop_tui.widgets.file_status import file_lines
-from frtop_tui.widgets.formats import format_age, format_rank_count
+from frtop_tui.widgets.formats import format_age, format_rank_count, job_name
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 from frtop_tui.widgets.states import URGENCY
@@ -113,6 +113,15 @@ def panel_lines(frame: Frame, width: int) -> list[Line]:
     if not frame.verdicts:
         rows += file_lines(frame, width)
     return rows + note_lines(frame, width)
+
+
+def verdict_text(frame: Frame) -> list[str]:
+    """The job and all verdicts as plain lines, to paste elsewhere."""
+    rows = [job_name(frame)]
+    for verdict in frame.verdicts:
+        rows += [verdict.headline, f"why: {verdict.why.text}", f"next: {verdict.next}"]
+        rows += [f"seen: {sentence}" for sentence in verdict.evidence]
+    return rows
 
 
 def note_lines(frame: Frame, width: int) -> list[Line]:
