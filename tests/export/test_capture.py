@@ -156,8 +156,9 @@ def test_unknown_fields_are_left_out_and_unknown_words_are_blamed_on_the_version
 
 @pytest.mark.parametrize("damage", [
     lambda data: b"", lambda data: data[:10], lambda data: data[:500], lambda data: b"PK" + data,
-    lambda data: data[:16] + b"\0" * 50, lambda data: data.replace(b"capture ", b"blackbox"),
-    lambda data: data[:16] + zlib.compress(b"\xc1"),
+    lambda data: data[:32] + b"\0" * 50, lambda data: data.replace(b"capture ", b"blackbox"),
+    lambda data: data[:-8] + bytes(8),
+    lambda _: archive.FIRST_MAGIC + b"capture " + zlib.compress(b"\xc1"),
 ])  # fmt: skip
 def test_what_is_broken_gets_a_sentence(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
     path = tmp_path / "x.cap"
