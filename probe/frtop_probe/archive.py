@@ -7,7 +7,7 @@ A gzip file whose header has one extra field, so that `zcat` and Python's `gzip`
     kind       8 bytes  what the content is, padded with spaces
     content             deflate, then gzip's CRC-32 and length
 
-Version 0.1.0 wrote `FRTOPAR1`, the kind, and zlib; these files stay readable. Reading bounds
+Early builds wrote `FRTOPAR1`, the kind, and zlib; these files stay readable. Reading bounds
 the decompressed size: a small file may claim to be endless.
 """
 

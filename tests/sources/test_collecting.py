@@ -105,7 +105,10 @@ def test_all_ranks_are_asked_for_everything(scene: Scene) -> None:
     assert (one.writing.done, one.writing.total, one.writing.automatic) == (4, 4, True)
     ((_, histories, missing),) = scene.written
     assert (histories, list(missing)) == ([0, 1, 2, 3], [])
-    assert sorted(scene.kinds) == ["HistoryRequest"] * 4 + ["SnapshotRequest"] * 2 + ["TensorsRequest"] * 4
+    assert (
+        sorted(scene.kinds)
+        == ["HistoryRequest"] * 4 + ["SnapshotRequest"] * 2 + ["TensorsRequest"] * 4
+    )
     assert scene.kinds[:2] == ["SnapshotRequest", "SnapshotRequest"]
 
 

@@ -32,26 +32,26 @@ from frtop_tui.job.printable import printable
 
 KIND: Final = "capture"
 FORMAT: Final = 2
-"""1: other names of fields (`_FIRST_NAMES`)."""
+"""1: other names of fields (`FORMAT_1_NAMES`)."""
 GONE: Final = "this is a capture: there is no live job to ask"
 
 
-class _Content(msgspec.Struct, omit_defaults=True):
-    """The file's content. `frame` and `histories` are read only when the rest is ours."""
+class CaptureContent(msgspec.Struct, omit_defaults=True):
+    """A capture's content. `frame` and `histories` are decoded only after the rest is checked."""
 
     format: int
-    frame: msgspec.Raw
-    histories: dict[int, msgspec.Raw] = {}
-    wall_ns: int = 0
-    by: str = ""
-    version: str = ""
+    frame: msgspec.Raw  # a `Frame`
+    histories: dict[int, msgspec.Raw] = {}  # a `History` for each rank that answered
+    wall_ns: int = 0  # when it was taken
+    by: str = ""  # user@host
+    version: str = ""  # of frtop
     python: str = ""
-    argv: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
+    argv: tuple[str, ...] = ()  # the command that took it
+    missing: tuple[str, ...] = ()  # what could not be collected, in sentences
     job: wire.Job | None = None
 
 
-_FIRST_NAMES: Final = {
+FORMAT_1_NAMES: Final = {
     "state": "posture",
     "state_since_ns": "posture_since_ns",
     "status": "present",
@@ -63,7 +63,7 @@ _FIRST_NAMES: Final = {
     "stacks_taken_ns": "stacks_ns",
 }
 _frames: Final = msgspec.msgpack.Decoder(Frame)
-_contents: Final = msgspec.msgpack.Decoder(_Content)
+_contents: Final = msgspec.msgpack.Decoder(CaptureContent)
 _histories: Final = msgspec.msgpack.Decoder(wire.History)
 _encoder: Final = msgspec.msgpack.Encoder()
 _BROKEN: Final = (
@@ -99,7 +99,7 @@ def write(
         OSError: it cannot be written; whatever was at `path` is untouched then.
     """
     told = frame.recorded  # of what was recorded before: its time and author, not ours
-    content = _Content(
+    content = CaptureContent(
         FORMAT,
         msgspec.Raw(_encoder.encode(replace(frame, recorded=None, writings=(), read_only=""))),
         {r: msgspec.Raw(_encoder.encode(a.history)) for r, a in histories.items()},
@@ -160,18 +160,18 @@ def read(path: Path) -> Frame:
     return with_histories(replace(frame, ranks=ranks, recorded=recorded, read_only=GONE))
 
 
-def _frame(content: _Content) -> Frame:
+def _frame(content: CaptureContent) -> Frame:
     if content.format > 1:
         return _frames.decode(content.frame)
     plain = msgspec.msgpack.decode(content.frame)
     for rank in plain["ranks"].values():
-        for name, first in _FIRST_NAMES.items():
+        for name, first in FORMAT_1_NAMES.items():
             if first in rank:
                 rank[name] = rank.pop(first)
     return msgspec.convert(plain, Frame)
 
 
-def _content(path: Path) -> _Content:
+def _content(path: Path) -> CaptureContent:
     data = content_of(path, KIND)
     try:
         content = _contents.decode(data)
