@@ -42,7 +42,7 @@ def main() -> None:
 def _write(folder: Path, ranks: int) -> int:
     """Dumps as torch writes them; ranks of one block have done the same."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from flightrecorder.writer import Recorder  # noqa: PLC0415 - beside the tests it is for
+    from flightrecorder.writer import FakeRecorder  # noqa: PLC0415 - beside the tests it is for
 
     culprit = ranks // 2 + 1
     for block in range(0, ranks, BLOCK):
@@ -51,7 +51,7 @@ def _write(folder: Path, ranks: int) -> int:
         for rank in members:
             guilty = rank == culprit
             if guilty not in made:
-                one = Recorder(rank)
+                one = FakeRecorder(rank)
                 one.group("0", range(ranks), "default_pg")
                 one.group(str(1 + block // BLOCK), members, "TENSOR")
                 name = str(1 + block // BLOCK)

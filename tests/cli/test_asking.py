@@ -16,7 +16,7 @@ from frtop_tui.cli import tensors as tensors_command
 from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.export import capture
-from frtop_tui.export.naming import default_path, unused
+from frtop_tui.export.output_path import default_path, unused_path
 from frtop_tui.job.model import Writing
 from frtop_tui.sources.base import Source
 from frtop_tui.sources.scripted import ScriptedSource
@@ -145,9 +145,9 @@ def test_default_names_are_safe_and_never_taken(
     assert default_path(connecting(), WALL).name.startswith("frtop-job-")
     path = tmp_path / "a.cap"
     path.touch()
-    assert unused(path) == tmp_path / "a-2.cap"
+    assert unused_path(path) == tmp_path / "a-2.cap"
     (tmp_path / "b.cap").symlink_to(tmp_path / "nowhere")
-    assert unused(tmp_path / "b.cap") == tmp_path / "b-2.cap"
+    assert unused_path(tmp_path / "b.cap") == tmp_path / "b-2.cap"
 
 
 def test_a_folder_that_may_not_be_written_gives_way_to_the_temporary_one(

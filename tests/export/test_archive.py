@@ -75,7 +75,7 @@ def test_bytes_behind_the_end_are_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", ["file", "link"])
-def test_a_file_is_replaced_only_on_demand(tmp_path: Path, there: str) -> None:
+def test_a_file_is_replaced_only_if_that_is_requested(tmp_path: Path, there: str) -> None:
     file = tmp_path / "a.cap"
     if there == "link":
         file.symlink_to(tmp_path / "nowhere")

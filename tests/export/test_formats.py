@@ -12,7 +12,7 @@ import pytest
 
 from agent.host import Host
 from diagnosis.scenes import Scene
-from export.boxes import Recorder, written
+from export.boxes import BoxRecorder, write_boxes
 from export.test_capture import rows
 from frtop_probe import keys
 from frtop_probe.ring.folder import AgentFiles
@@ -71,7 +71,7 @@ def test_a_capture_without_histories_is_read_with_msgpack_alone(tmp_path: Path) 
 def test_a_black_box_is_read_with_msgpack_alone(tmp_path: Path) -> None:
     scene = Scene(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=10)
-    (box,) = written(tmp_path, Recorder(scene).boxes())
+    (box,) = write_boxes(tmp_path, BoxRecorder(scene).boxes())
     first, *ops = run_example("file", box)
     assert first == f"black box: {scene.hosts[0]} with 4 ranks"
     assert [line for line in ops if "pending" in line] == [

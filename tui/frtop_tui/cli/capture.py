@@ -12,7 +12,7 @@ from frtop_tui.cli.diagnose import progress, settle
 from frtop_tui.cli.writing import await_writing, require_folder
 from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.errors import FrtopError
-from frtop_tui.export.naming import default_path
+from frtop_tui.export.output_path import default_path
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.printable import printable
 from frtop_tui.sources.base import Source

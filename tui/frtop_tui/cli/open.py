@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 from frtop_tui.cli.screen import require_terminal
-from frtop_tui.export.flightrecorder.naming import pattern_of
-from frtop_tui.export.opening import open_paths
+from frtop_tui.export.flightrecorder.file_names import pattern_of
+from frtop_tui.export.loader import open_paths
 from frtop_tui.sources.recorded import RecordedSource
 
 

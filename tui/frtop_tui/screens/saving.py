@@ -7,7 +7,7 @@ from pathlib import Path
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.judged import Frame, JudgedRank
-from frtop_tui.export.naming import unused
+from frtop_tui.export.output_path import unused_path
 from frtop_tui.job.naming import job_title
 from frtop_tui.widgets.agreement import known_op
 from frtop_tui.widgets.wording import kind, number
@@ -26,7 +26,7 @@ def free_path(frame: Frame, rank: JudgedRank, sequence: int, folder: Path) -> Pa
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", title.rpartition("/")[2]).strip("-.")[:40] or "job"
     op = known_op(rank, sequence)
     name = op.number if op is not None and op.number else sequence
-    return unused(folder / f"frtop-{safe}-rank{rank.rank}-op{name}.safetensors")
+    return unused_path(folder / f"frtop-{safe}-rank{rank.rank}-op{name}.safetensors")
 
 
 def question(rank: JudgedRank, op: wire.OpTensors, path: Path) -> str:
