@@ -16,7 +16,7 @@ from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.wholes import with_histories
 from frtop_tui.export.capture import content_of, damaged
 from frtop_tui.export.histories import with_history
-from frtop_tui.export.replay import play
+from frtop_tui.export.replay import replay
 from frtop_tui.job.model import Coverage, Recorded
 from frtop_tui.job.naming import JobKey, folded, job_key, job_names
 
@@ -78,7 +78,7 @@ def frame_of(files: Sequence[BoxFile]) -> Frame:
     path = files[0].path if len(files) == 1 else files[0].path.parent
     job = next((one.box.job for one in files if one.box.job.nonce), files[0].box.job)
     boxes = {name: _with_job(box, job) for name, box in _by_host(files).items()}
-    frame = play(boxes)
+    frame = replay(boxes)
     histories = {
         (name, response.key): response.history
         for name, box in boxes.items()

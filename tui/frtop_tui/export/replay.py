@@ -22,7 +22,7 @@ from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.export.histories import ops_of
 from frtop_tui.job.state import JobState
 
-MAX_MOMENTS: Final = 16
+MAX_JUDGEMENTS: Final = 16
 SECOND_NS: Final = 1_000_000_000
 AGREE_NS: Final = 2_500_000_000
 """Between two judgements of which the second confirms the first."""
@@ -32,7 +32,7 @@ JUDGED_OPS: Final = 64
 """The newest ops of a rank that died; a mismatch that killed it is among them."""
 
 
-def play(boxes: Mapping[str, wire.BlackBox]) -> Frame:
+def replay(boxes: Mapping[str, wire.BlackBox]) -> Frame:
     """Judges the boxes of one job, given by host."""
     return _Replay(boxes).play()
 
@@ -46,47 +46,51 @@ class _Replay:
     def play(self) -> Frame:
         first = [_first_bad(box) for box in self._boxes.values() if box.before is not None]
         responses = [
-            (at(box, response), name, _still_valid(box, response))
+            (wall_time(box, response), name, _still_valid(box, response))
             for name, box in self._boxes.items()
             for response in box.snapshots
         ]
         responses.sort(key=itemgetter(0))
         if first:
-            until = min(first)
-            early = [response for response in responses if response[0] <= until]
+            death_ns = min(first)
+            early = [response for response in responses if response[0] <= death_ns]
             responses = responses[len(early) :]
-            self._judge_until(until, early)
-        end = max(at(box, box.after) for box in self._boxes.values())
+            self._judge_until(death_ns, early)
+        end = max(wall_time(box, box.after) for box in self._boxes.values())
         for name, box in self._boxes.items():
-            self._state.apply(name, structs.replace(box.after, full=True), at(box, box.after))
-        for moment, name, response in responses:
-            self._state.apply_look(name, response, moment)
+            self._state.apply(
+                name, structs.replace(box.after, full=True), wall_time(box, box.after)
+            )
+        for at_ns, name, response in responses:
+            self._state.apply_look(name, response, at_ns)
         self._apply_histories(end)
         self._judge(end - AGREE_NS)
         return self._judge(end)
 
     def _judge_until(
-        self, until: int, responses: list[tuple[int, str, wire.SnapshotResponse]]
+        self, death_ns: int, responses: list[tuple[int, str, wire.SnapshotResponse]]
     ) -> None:
-        """Judges the moments of snapshots up to the first bad death at `until`.
+        """Judges the moments of snapshots up to the first bad death at `death_ns`.
 
         Hosts take snapshots at different times: those of one second are judged together.
         """
-        seconds = {moment // SECOND_NS: moment for moment, _, _ in responses}
+        seconds = {at_ns // SECOND_NS: at_ns for at_ns, _, _ in responses}
         seen = sorted(seconds.values())
         left = deque(responses)
-        states = {name: _rewound(box, until - offset(box)) for name, box in self._boxes.items()}
-        for moment in sorted({*seen, until - AGREE_NS, until}):
-            self._apply_all(moment, states)
-            while left and left[0][0] <= moment:
+        states = {
+            name: _rewound(box, death_ns - wall_offset(box)) for name, box in self._boxes.items()
+        }
+        for at_ns in sorted({*seen, death_ns - AGREE_NS, death_ns}):
+            self._apply_all(at_ns, states)
+            while left and left[0][0] <= at_ns:
                 taken, name, response = left.popleft()
                 self._state.apply_look(name, response, taken)
-            if moment >= until - AGREE_NS or moment in seen[-MAX_MOMENTS:]:
-                self._judge(moment)
+            if at_ns >= death_ns - AGREE_NS or at_ns in seen[-MAX_JUDGEMENTS:]:
+                self._judge(at_ns)
 
-    def _apply_all(self, moment: int, states: Mapping[str, wire.Update]) -> None:
+    def _apply_all(self, at_ns: int, states: Mapping[str, wire.Update]) -> None:
         for name, box in self._boxes.items():
-            self._state.apply(name, _as_of(states[name], moment - offset(box)), moment)
+            self._state.apply(name, _as_of(states[name], at_ns - wall_offset(box)), at_ns)
 
     def _apply_histories(self, end: int) -> None:
         """Gives ranks without a snapshot the last ops of their histories."""
@@ -102,21 +106,21 @@ class _Replay:
             )
             self._state.apply_look(name, wire.SnapshotResponse(0, name, snapshots), end)
 
-    def _judge(self, moment: int) -> Frame:
-        return self._engine.judge(self._state.frame(moment, moment)).frame
+    def _judge(self, at_ns: int) -> Frame:
+        return self._engine.judge(self._state.frame(at_ns, at_ns)).frame
 
 
-def offset(box: wire.BlackBox) -> int:
+def wall_offset(box: wire.BlackBox) -> int:
     """What to add to times of the box's host to get wall-clock times, in ns."""
     return box.wall_ns - box.monotonic_ns
 
 
-def at(box: wire.BlackBox, message: wire.Update | wire.SnapshotResponse) -> int:
+def wall_time(box: wire.BlackBox, message: wire.Update | wire.SnapshotResponse) -> int:
     """The wall-clock time of a message in the box, in ns."""
     when = message.monotonic_ns
     if not when and isinstance(message, wire.SnapshotResponse):
         when = max((snapshot.at_ns for snapshot in message.snapshots), default=0)
-    return when + offset(box)
+    return when + wall_offset(box)
 
 
 def _first_bad(box: wire.BlackBox) -> int:
@@ -125,16 +129,16 @@ def _first_bad(box: wire.BlackBox) -> int:
     exceptions = (rank.exception for rank in box.before.ranks)
     times = (one.at_ns for one in exceptions if one is not None and one.main)
     valid = [at_ns for at_ns in times if 0 < at_ns < box.before.monotonic_ns]
-    return min([*valid, box.before.monotonic_ns]) + offset(box)
+    return min([*valid, box.before.monotonic_ns]) + wall_offset(box)
 
 
-def _rewound(box: wire.BlackBox, moment_ns: int) -> wire.Update:
-    """The host's state before the first bad death, rewound to `moment_ns` of its clock."""
+def _rewound(box: wire.BlackBox, time_ns: int) -> wire.Update:
+    """The host's state before the first bad death, rewound to `time_ns` of its clock."""
     update = box.before if box.before is not None else box.after
     histories = {response.key: response.history for response in box.histories}
     ranks = tuple(
         structs.replace(
-            rank, exception=None, pending=_pending(rank, histories.get(rank.key), moment_ns)
+            rank, exception=None, pending=_pending(rank, histories.get(rank.key), time_ns)
         )
         for rank in update.ranks
     )
@@ -142,16 +146,16 @@ def _rewound(box: wire.BlackBox, moment_ns: int) -> wire.Update:
 
 
 def _pending(
-    rank: wire.RankUpdate, history: wire.History | None, moment_ns: int
+    rank: wire.RankUpdate, history: wire.History | None, time_ns: int
 ) -> tuple[wire.Op, ...]:
-    """The ops that were pending at `moment_ns`, as far as the history shows."""
+    """The ops that were pending at `time_ns`, as far as the history shows."""
     lasts = [progress.last for progress in rank.group_progress]
     known = {last.sequence: last for last in lasts if last is not None}
     ops = {op.sequence: op for op in (ops_of(newest(history)) if history is not None else ())}
     pending = {op.sequence: op for op in rank.pending or ()}
     for op in {**ops, **known}.values():
-        failed_then = op.done_ns < 0 and -op.done_ns > moment_ns - FAILS_NS
-        if op.issued_ns <= moment_ns and (op.done_ns > moment_ns or failed_then):
+        failed_then = op.done_ns < 0 and -op.done_ns > time_ns - FAILS_NS
+        if op.issued_ns <= time_ns and (op.done_ns > time_ns or failed_then):
             pending[op.sequence] = structs.replace(op, done_ns=0)
     return tuple(pending[sequence] for sequence in sorted(pending))
 
@@ -161,11 +165,11 @@ def newest(history: wire.History) -> wire.History:
     return structs.replace(history, rows=history.rows[-JUDGED_OPS:])
 
 
-def _as_of(update: wire.Update, moment_ns: int) -> wire.Update:
+def _as_of(update: wire.Update, time_ns: int) -> wire.Update:
     """The same state at another time of its host, with heartbeats moved to that time."""
-    shift = moment_ns - update.monotonic_ns
+    shift = time_ns - update.monotonic_ns
     ranks = tuple(_with_beat(rank, shift) for rank in update.ranks)
-    return structs.replace(update, monotonic_ns=moment_ns, ranks=ranks, full=True)
+    return structs.replace(update, monotonic_ns=time_ns, ranks=ranks, full=True)
 
 
 def _with_beat(rank: wire.RankUpdate, shift: int) -> wire.RankUpdate:

@@ -32,9 +32,8 @@ from frtop_tui.job.naming import listed
 
 MAX_ENTRIES_READ: Final = 16_384
 """Entries to read closely in all files together; in each page of many dumps, for each dump."""
-MIN_ENTRIES: Final = 48
-MAX_ENTRIES: Final = 2048
-"""Of one dump."""
+MIN_PER_DUMP: Final = 48
+MAX_PER_DUMP: Final = 2048
 _NEXT: Final = "copy the file again from where it was written, or open another one"
 
 
@@ -63,9 +62,9 @@ def load_job(
         pattern: how the files are named for their ranks.
 
     Raises:
-        Unreadable: no file can be read, or no rank can be told.
+        Unreadable: no file can be read, or no rank is known.
     """
-    keep = max(MIN_ENTRIES, min(MAX_ENTRIES, MAX_ENTRIES_READ // max(1, len(paths))))
+    keep = max(MIN_PER_DUMP, min(MAX_PER_DUMP, MAX_ENTRIES_READ // max(1, len(paths))))
     before = len(problems)
     found: list[_File] = []
     with _garbage_collection_off():
