@@ -66,7 +66,7 @@ def test_a_failed_write_leaves_the_existing_file(tmp_path: Path) -> None:
     assert [one.name for one in file.parent.iterdir()] == ["a.cap"]
 
 
-def test_bytes_behind_the_end_are_not_read(tmp_path: Path) -> None:
+def test_bytes_after_the_end_are_not_read(tmp_path: Path) -> None:
     file = tmp_path / "long.cap"
     archive.write(file, "capture", b"content")
     with file.open("ab") as more:

@@ -91,8 +91,8 @@ def test_splits_that_do_not_pair_are_a_mismatch(taken: tuple[int, int], kinds: l
             "all_to_all_single", inputs=SPECS, outputs=SPECS, in_splits=sent, out_splits=got
         )
         scene.actors[rank].recent = list(ops_of(history(odd)))
-        look = wire.SnapshotResponse(1, "node0", (scene.look_of(scene.actors[rank]),))
-        scene.state.apply_look("node0", look, scene.now_ns)
+        response = wire.SnapshotResponse(1, "node0", (scene.look_of(scene.actors[rank]),))
+        scene.state.apply_look("node0", response, scene.now_ns)
     ranks = dict(scene.frame().ranks)
     assert [one.field for one in disagreements(ranks)] == kinds
 

@@ -54,15 +54,15 @@ def test_a_rank_that_did_not_answer_is_named_and_not_blamed(tmp_path: Path) -> N
     )
 
 
-@pytest.mark.parametrize("answer", [{"error": "off"}, {"entries": "bad"}])
+@pytest.mark.parametrize("response", [{"error": "off"}, {"entries": "bad"}])
 @pytest.mark.parametrize("how", ["page", "by number"])
 def test_an_invalid_response_of_one_rank_leaves_the_others(
-    tmp_path: Path, how: str, answer: object
+    tmp_path: Path, how: str, response: object
 ) -> None:
     ranks = one_missing()
     text = page(ranks) if how == "page" else json.dumps(WRAPPED[how](ranks))
     for indent in (2, None):
-        text = text.replace(json.dumps(values(ranks[1]), indent=indent), json.dumps(answer))
+        text = text.replace(json.dumps(values(ranks[1]), indent=indent), json.dumps(response))
     (tmp_path / "fr_trace.json").write_text(text)
     frame = open_paths([tmp_path])
     assert blamed(frame) == {2}

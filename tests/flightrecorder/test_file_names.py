@@ -113,12 +113,12 @@ def test_two_dumps_of_many_hosts_are_merged_quickly() -> None:
     hosts, local = 800, 8
     found = [
         Claim(
-            Path(f"/{moment}/node{host}_rank_{number}"),
+            Path(f"/{folder}/node{host}_rank_{number}"),
             FileName(number, f"node{host}"),
             None,
             frozenset((host * local + number, op) for op in range(4)),
         )
-        for moment in range(2)
+        for folder in range(2)
         for host in range(hosts)
         for number in range(local)
     ]

@@ -78,7 +78,7 @@ def test_an_op_that_all_wait_in_in_both_dumps_is_stuck(tmp_path: Path) -> None:
     assert (verdict.kind, verdict.confidence) == ("stuck", "confirmed")
 
 
-def test_a_device_behind_in_both_dumps_is_confirmed_stuck(tmp_path: Path) -> None:
+def test_a_device_that_lags_in_both_dumps_is_confirmed_stuck(tmp_path: Path) -> None:
     ranks = make_recorders(4)
     for one in ranks:
         one.ran("0", count=5)
@@ -109,8 +109,8 @@ def test_dumps_are_ordered_by_other_names_or_times_in_names(
             for one in ranks:
                 path = tmp_path / f"nccl_trace_rank_{one.rank}_{suffix}"
                 path.write_bytes(one.pickle())
-                moment = one.clock_ns + at * SECOND
-                os.utime(path, ns=(moment, moment))
+                at_ns = one.clock_ns + at * SECOND
+                os.utime(path, ns=(at_ns, at_ns))
     verdict = only(open_paths([tmp_path]))
     assert (verdict.culprits, verdict.confidence) == ((2,), "confirmed")
 
@@ -146,7 +146,7 @@ def test_two_jobs_in_two_folders_are_not_mixed(tmp_path: Path) -> None:
         open_paths([tmp_path])
 
 
-def test_pickle_and_json_of_one_moment_confirm_nothing(tmp_path: Path) -> None:
+def test_pickle_and_json_of_one_state_confirm_nothing(tmp_path: Path) -> None:
     ranks = one_missing()
     dump_at(tmp_path, ranks, 60)
     for one in ranks:
