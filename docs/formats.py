@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.capture import FORMAT_1_NAMES, CaptureContent
 
 PAGE: Final = Path(__file__).with_name("formats.md")
@@ -123,8 +123,10 @@ def _type_name(hint: Any) -> str:
     if origin is typing.Literal:
         return " | ".join(map(_json, arguments))
     inner = [_type_name(argument) for argument in arguments if argument is not Ellipsis]
-    if origin is tuple:
-        return f"[{inner[0]}]" if Ellipsis in arguments else f"({', '.join(inner)})"
+    if origin is tuple and Ellipsis not in arguments:
+        return f"({', '.join(inner)})"
+    if origin in (tuple, frozenset):
+        return f"[{inner[0]}]"
     is_union = origin in (typing.Union, types.UnionType)
     return " | ".join(inner) if is_union else "{" + ": ".join(inner) + "}"
 

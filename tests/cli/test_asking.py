@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import tensors as tensors_command
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import default_path, unused_path

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold, unfold
 from frtop_tui.diagnosis.engine import Engine, Judgement
-from frtop_tui.diagnosis.judged import Frame, Verdict
+from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.model import ObservedFrame
 from frtop_tui.job.state import JobState
 
@@ -418,7 +418,7 @@ class Scene:
 
     def look(self, judgement: Judgement) -> None:
         """Answers what the judge wants to see."""
-        for wanted in judgement.looks:
+        for wanted in judgement.look_requests:
             actor = self.actors[wanted.key - 1]
             look = self.look_of(actor, wanted.pids, stacks=wanted.stacks)
             answer = wire.SnapshotResponse(1, wanted.host, (look,))

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from diagnosis.scenes import BACKWARD, C10D, DATALOADER, LOCK, frame
 from frtop_probe import wire
-from frtop_tui.diagnosis.absence import absence_of
-from frtop_tui.diagnosis.calls import call_of, order_of, path_of
-from frtop_tui.diagnosis.judged import Frame, Verdict
-from frtop_tui.diagnosis.report import exit_status
+from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.evidence.absence_cause import absence_of
+from frtop_tui.diagnosis.evidence.c10d_call import call_of, order_of, path_of
+from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.export.pyspy import frame_of
+from frtop_tui.report.text import exit_status
 
 SECOND = 1_000_000_000
 TORCH = C10D.removesuffix("/distributed/distributed_c10d.py")
@@ -94,7 +95,7 @@ def test_who_is_elsewhere_while_all_others_are_inside_is_named(stack: Stacks, ca
     found = judged({0: REDUCE, 1: REDUCE, 2: stack, 3: REDUCE})
     verdict = verdict_of(found)
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), cause)
-    assert (verdict.victims, verdict.progress) == ("0-1,3", "unknown")
+    assert (fold(verdict.victims), verdict.progress) == ("0-1,3", "unknown")
     assert found.health == "held up"
     assert exit_status(found) == 5
     assert [view.state for view in found.ranks.values()] == ["blocked"] * 2 + ["late", "blocked"]
@@ -277,7 +278,7 @@ def test_a_send_and_its_receive_are_no_circle() -> None:
 def test_a_chain_of_receives_leads_to_its_end_alone() -> None:
     ranks: dict[int, Stacks] = {0: DATALOADER, 1: receive(0), 2: receive(1), 3: receive(2)}
     verdict = verdict_of(judged(ranks))
-    assert (verdict.culprits, verdict.victims) == ((0,), "1-3")
+    assert (verdict.culprits, fold(verdict.victims)) == ((0,), "1-3")
 
 
 def test_who_nobody_receives_from_is_not_named() -> None:

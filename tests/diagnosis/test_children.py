@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnosis.scenes import SECOND, Scene, frame, only
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 
 COMPILER = frame("/venv/lib/python3.11/site-packages/torch/_inductor/codecache.py:9", "result")
 
@@ -13,8 +13,8 @@ def compiling(scene: Scene, cpu_s: float) -> Frame:
     """Four seconds in which rank 2 waits for one compiler of so much CPU time after another."""
     scene.waits([0, 1, 3], "all_reduce", for_s=10)
     scene.at(2, COMPILER)
-    for turn in range(9):
-        compiler = wire.Process(5000 + turn // 2, "R", "cc1plus", cpu_ns=int(cpu_s * SECOND))
+    for update in range(9):
+        compiler = wire.Process(5000 + update // 2, "R", "cc1plus", cpu_ns=int(cpu_s * SECOND))
         scene.actors[2].children = [compiler]
         found = scene.settle(0.5)
     return found
@@ -43,8 +43,8 @@ def test_who_waits_for_the_file_that_another_compiles_into_is_not_blamed_while_t
     scene.kernel(3, syscall="clock_nanosleep")
     scene.waits([0, 1], "all_reduce", for_s=10)
     scene.at(2, COMPILER)
-    for turn in range(9):
-        scene.kernel(2, "R", cpu_ns=turn * SECOND)
+    for update in range(9):
+        scene.kernel(2, "R", cpu_ns=update * SECOND)
         found = scene.settle(0.5)
     verdict = only(found)
     assert (verdict.culprits, verdict.why.cause, verdict.progress) == ((2,), "compiling", "active")

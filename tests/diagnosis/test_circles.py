@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from diagnosis.scenes import LOCK, MAIN, Scene, frame, only
-from frtop_tui.diagnosis.judged import Verdict
-from frtop_tui.diagnosis.report import exit_status
+from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.model import Verdict
+from frtop_tui.report.text import exit_status
 
 
 def test_one_against_three_that_need_each_other_is_the_odd_one() -> None:
@@ -16,7 +17,7 @@ def test_one_against_three_that_need_each_other_is_the_odd_one() -> None:
     verdict = only(found)
     assert (verdict.kind, verdict.culprits) == ("cycle", (1,))
     assert verdict.parties == ((0, 2, 3), (1,))
-    assert verdict.victims == "0,2-3"
+    assert fold(verdict.victims) == "0,2-3"
     assert "only rank 1 went elsewhere" in verdict.why.text
     assert verdict.next.startswith("compare the calls of rank 1 with those of rank 0")
     assert exit_status(found) == 3

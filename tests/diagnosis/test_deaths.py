@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from diagnosis.scenes import Scene, frame, only
-from frtop_tui.diagnosis.report import exit_status
+from frtop_probe.ring.fold import fold
+from frtop_tui.report.text import exit_status
 
 CLOSED = (
     "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] "
@@ -36,7 +37,7 @@ def test_an_exception_is_named_and_its_peers_are_victims(kind: str, text: str, a
         scene.raises(rank, kind, text, ago=ago)
     found = scene.settle()
     verdict = only(found)
-    assert (verdict.kind, verdict.culprits, verdict.victims) == ("dead", (2,), "0-1,3")
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("dead", (2,), "0-1,3")
     assert verdict.why.cause == "exception"
     assert verdict.why.text == "ValueError: loss is nan at train.py:51 (train)"
     assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
@@ -115,7 +116,7 @@ def test_what_the_launcher_ends_after_ctrl_c_is_a_victim() -> None:
     for rank in (2, 3):
         scene.ends(rank, signal=15, ago=1.05)
     verdict = only(scene.settle())
-    assert (verdict.why.cause, verdict.victims) == ("interrupted", "2-3")
+    assert (verdict.why.cause, fold(verdict.victims)) == ("interrupted", "2-3")
     assert verdict.headline.startswith("ranks 0-1 were interrupted (ctrl+c); ranks 2-3 ended")
 
 
@@ -141,7 +142,7 @@ def test_those_the_launcher_ended_are_victims() -> None:
         scene.ends(rank, signal=15, ago=0.7)
     verdict = only(scene.settle())
     assert verdict.culprits == (5,)
-    assert verdict.victims == "0-4,6-7"
+    assert fold(verdict.victims) == "0-4,6-7"
 
 
 @pytest.mark.parametrize("text", [RESET, CLOSED])
@@ -151,7 +152,7 @@ def test_who_had_ended_before_the_launcher_ended_the_others_is_the_cause(text: s
     for rank in (1, 2):
         scene.ends(rank, signal=15, ago=0.6)
     verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits, verdict.victims) == ("dead", (0,), "1-2")
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("dead", (0,), "1-2")
     assert "DistNetworkError" in verdict.headline
 
 
@@ -255,7 +256,7 @@ def test_a_living_rank_waits_for_a_dead_one() -> None:
     scene.ends(2, signal=9, ago=0.4)
     scene.waits([0, 1, 3], "all_reduce", for_s=0.3)
     verdict = only(scene.judge().frame)
-    assert (verdict.kind, verdict.culprits, verdict.victims) == ("dead", (2,), "0-1,3")
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("dead", (2,), "0-1,3")
     assert verdict.op is not None
     assert verdict.op.number == 8
 
@@ -300,7 +301,7 @@ def test_an_early_exit_while_others_wait(leave: Callable[[Scene], None]) -> None
     found = scene.settle()
     verdict = only(found)
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("dead", (2,), "exited")
-    assert verdict.victims == "0-1,3"
+    assert fold(verdict.victims) == "0-1,3"
     assert "before all_reduce #8 of default_pg" in verdict.headline
     assert found.ranks[2].state == "done"
     assert exit_status(found) == 3
@@ -350,7 +351,7 @@ def test_the_job_was_ended_by_its_own_timeout() -> None:
     scene.ends(2, signal=15, ago=0.6)
     verdict = only(scene.settle())
     assert (verdict.kind, verdict.culprits) == ("not_entered", (2,))
-    assert verdict.victims == "0-1,3"
+    assert fold(verdict.victims) == "0-1,3"
 
 
 def test_an_exception_of_a_thread_ends_nothing() -> None:
@@ -402,7 +403,7 @@ def test_an_early_exit_that_broke_some_while_others_still_wait_is_one_verdict() 
     breaks(scene, [1, 3], ago=2.0)
     scene.waits([0], "all_reduce", for_s=2.1)
     verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits, verdict.victims) == ("dead", (2,), "0-1,3")
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("dead", (2,), "0-1,3")
     assert verdict.headline.endswith("rank 0 waits, ranks 1,3 lost their connections to it")
 
 
@@ -419,7 +420,7 @@ def test_who_left_a_pipeline_early_is_named_by_the_message_that_it_did_not_take(
         scene.ends(rank, exit_code=1, ago=ago)
     verdict = only(scene.settle())
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("dead", (2,), "exited")
-    assert verdict.victims == "0-1"
+    assert fold(verdict.victims) == "0-1"
 
 
 def test_a_receive_left_behind_is_no_wait_for_somebody_who_left() -> None:
@@ -454,6 +455,6 @@ def test_who_left_the_group_is_named_once_though_some_still_wait_for_it() -> Non
     scene.waits([1], "all_reduce", for_s=5.0)
     scene.sleeps(2)
     verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits, verdict.victims) == ("not_entered", (2,), "0-1,3")
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("not_entered", (2,), "0-1,3")
     assert verdict.why.cause == "out_of_loop"
     assert verdict.headline.endswith("while ranks 0,3 still had ops to do; rank 1 waits")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from diagnosis.scenes import BACKWARD, LOCK, Scene, frame
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import exit_status
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.report.text import exit_status
 
 
 def assert_quiet(found: Frame) -> None:
@@ -214,4 +214,4 @@ def test_no_look_is_wanted_of_a_healthy_job() -> None:
     scene = Scene(64)
     scene.waits(range(32), "all_reduce", for_s=0.7)
     scene.hear()
-    assert not scene.engine.judge(scene.frame()).looks
+    assert not scene.engine.judge(scene.frame()).look_requests

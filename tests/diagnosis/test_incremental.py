@@ -29,7 +29,7 @@ from diagnosis.scenes import (
 )
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine, Judgement
-from frtop_tui.diagnosis.memory import Memory
+from frtop_tui.diagnosis.history.memory import Memory
 
 RANKS: Final = 6
 GROUPS: Final = (WORLD, "left", "right", "pair", "old")
@@ -85,7 +85,7 @@ class Play:
         kept, fresh = engine.judge(told), (anew := Engine(before)).judge(told)
         same(kept, fresh)
         assert remembered(engine.memory) == remembered(anew.memory)
-        self.scene.look(Judgement(kept.frame, kept.looks[: self.looks]))
+        self.scene.look(Judgement(kept.frame, kept.look_requests[: self.looks]))
 
     def _tell(self) -> None:
         scene = self.scene
@@ -232,9 +232,9 @@ def same(one: Judgement, other: Judgement) -> None:
 
 def remembered(memory: Memory) -> list[object]:
     """All that is in a memory, to be compared."""
-    kept = (memory.suspicions, memory.found, memory.inquiry)
-    told = [memory.job, memory.before, memory.health, memory.since_ns, memory.taken_back]
-    return [*told, *map(vars, kept)]
+    objects = (memory.mismatches, memory.look_requests)
+    values = [memory.job, memory.before_death, memory.health, memory.since_ns]
+    return [*values, memory.false_alarms, memory.confirmations, *map(vars, objects)]
 
 
 WORDS: Final = (
@@ -253,11 +253,11 @@ changes = st.tuples(
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.lists(changes, min_size=1, max_size=4), min_size=2, max_size=8), st.data())
-def test_what_was_kept_makes_no_difference(turns: list[list[Change]], data: st.DataObject) -> None:
+def test_what_was_kept_makes_no_difference(rounds: list[list[Change]], data: st.DataObject) -> None:
     play = Play()
     play.judge()
-    for turn in turns:
-        for change in turn:
+    for update in rounds:
+        for change in update:
             play.change(change)
         play.judge()
         for seconds in data.draw(st.lists(st.sampled_from([0.3, 0.7, 2.5]), max_size=2)):
@@ -268,7 +268,7 @@ def test_what_was_kept_makes_no_difference(turns: list[list[Change]], data: st.D
 PASS: Final[list[Change]] = [("pass", 0, 0, 0.9)]
 
 
-@pytest.mark.parametrize("turns", [
+@pytest.mark.parametrize("rounds", [
     # who is absent from a group that was not counted from its beginning shows by pending ops
     [[("wait", 0, 2, 40.0), ("wait", 1, 2, 40.0)], [("complete", 1, 0, 0.0)]],
     # who is absent enters a wait of its own, which only time makes a reason
@@ -282,10 +282,10 @@ PASS: Final[list[Change]] = [("pass", 0, 0, 0.9)]
     # a host is not heard any more, and is again
     [[("hang", 4, 0, 12.0)], [("deafen", 0, 1, 0.0), ("pass", 0, 0, 4.0)], [("deafen", 0, 1, 0.0)]],
 ])  # fmt: skip
-def test_what_is_known_of_a_wait_changes_with_others(turns: list[list[Change]]) -> None:
+def test_what_is_known_of_a_wait_changes_with_others(rounds: list[list[Change]]) -> None:
     play = Play(looks=0)
-    for turn in turns:
-        for change in turn:
+    for update in rounds:
+        for change in update:
             play.change(change)
         play.judge()
 

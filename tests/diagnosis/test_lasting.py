@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from diagnosis.scenes import Scene, frame
-from frtop_tui.diagnosis.report import document, exit_status, text
+from frtop_tui.report.text import document, exit_status, text
 
 
 def first_barrier(for_s: float = 25.0) -> Scene:

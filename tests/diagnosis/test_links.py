@@ -6,6 +6,7 @@ import pytest
 
 from diagnosis.scenes import Scene, only
 from frtop_probe import wire
+from frtop_probe.ring.fold import fold
 
 
 def entered(world: int = 4, *, hosts: int = 4) -> Scene:
@@ -18,10 +19,10 @@ def entered(world: int = 4, *, hosts: int = 4) -> Scene:
 def severs(scene: Scene, one: int, other: int, *, ways: int = 2) -> None:
     """What `one` sends to `other` vanishes, and with two ways the other way round, too."""
     near, far = (scene.actors[rank] for rank in (one, other))
-    ends = tuple(f"10.0.0.{actor.host}:{4000 + one + other}" for actor in (near, far))
-    near.links += (wire.Link(ends[0], ends[1], 96, 5),)
+    endpoints = tuple(f"10.0.0.{actor.host}:{4000 + one + other}" for actor in (near, far))
+    near.links += (wire.Link(endpoints[0], endpoints[1], 96, 5),)
     if ways == 2:
-        far.links += (wire.Link(ends[1], ends[0], 48, 5),)
+        far.links += (wire.Link(endpoints[1], endpoints[0], 48, 5),)
 
 
 @pytest.mark.parametrize("ways", [1, 2])
@@ -33,7 +34,7 @@ def test_the_host_that_all_dead_links_have_in_common_is_named(ways: int) -> None
     assert (verdict.kind, verdict.confidence, verdict.culprits) == ("stuck", "confirmed", (2,))
     assert (verdict.why.cause, verdict.why.layer) == ("unreachable", "network")
     assert verdict.headline.startswith("rank 2 on node2 cannot be reached")
-    assert verdict.victims == "0-1,3"
+    assert fold(verdict.victims) == "0-1,3"
     assert any("10.0.0.2:4003 has not acknowledged 96 bytes" in line for line in verdict.evidence)
     assert "ip -s link" in verdict.next
 

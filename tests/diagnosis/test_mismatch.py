@@ -9,7 +9,8 @@ import pytest
 from diagnosis.scenes import FLOATS, SECOND, Scene, frame, only
 from frtop_probe import wire
 from frtop_probe.agreement import difference
-from frtop_tui.diagnosis.report import exit_status
+from frtop_probe.ring.fold import fold
+from frtop_tui.report.text import exit_status
 
 MORE = (wire.TensorSpec("float32", (1025,)),)
 DOUBLES = (wire.TensorSpec("float64", (1024,)),)
@@ -76,7 +77,7 @@ def test_the_minority_is_named_against_the_majority() -> None:
     scene.waits([2], "barrier", for_s=3, site="train.py:99")
     found = scene.settle()
     verdict = only(found)
-    assert (verdict.kind, verdict.culprits, verdict.victims) == ("mismatch", (2,), "0-1,3")
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("mismatch", (2,), "0-1,3")
     assert verdict.parties == ((2,), (0, 1, 3))
     assert "rank 2 (node0 pid 1002) called barrier at train.py:99 as #8" in verdict.headline
     assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
@@ -144,7 +145,7 @@ def test_wrong_data_without_a_hang_is_told_from_the_stream() -> None:
     found = scene.settle(0)
     verdict = only(found)
     assert (verdict.kind, verdict.culprits) == ("mismatch", (2,))
-    assert (verdict.progress, verdict.victims) == ("active", "")
+    assert (verdict.progress, fold(verdict.victims)) == ("active", "")
     assert "reduce op differs; data may be wrong without any error" in verdict.why.text
     assert exit_status(found) == 3
 
@@ -186,7 +187,7 @@ def test_aborts_follow_from_the_disagreement() -> None:
     for rank in (1, 2, 3):
         scene.raises(rank, "RuntimeError", "Connection closed by peer", ago=0.9)
     verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits, verdict.victims) == ("mismatch", (2,), "0-1,3")
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("mismatch", (2,), "0-1,3")
     assert "size differs; the deaths follow from it" in verdict.why.text
 
 
@@ -330,7 +331,7 @@ def test_the_rings_of_the_dead_tell_what_the_last_update_did_not() -> None:
     open_yet = only(judgement.frame)
     assert (open_yet.kind, open_yet.culprits) == ("undecided", ())
     assert not judgement.frame.notes
-    assert {(wanted.key, wanted.stacks) for wanted in judgement.looks} == {
+    assert {(wanted.key, wanted.stacks) for wanted in judgement.look_requests} == {
         (1, False), (2, False), (3, False), (4, False),
     }  # fmt: skip
     scene.look(judgement)
@@ -368,10 +369,10 @@ def test_a_death_long_after_a_disagreement_does_not_follow_from_it() -> None:
     scene.ends(2, signal=6, ago=1)
     for rank in (0, 1, 3):
         scene.raises(rank, "RuntimeError", "Connection closed by peer", ago=0.8)
-    death, disagreement = scene.settle().verdicts
+    death, mismatch = scene.settle().verdicts
     assert (death.kind, death.culprits) == ("dead", (2,))
-    assert (disagreement.kind, disagreement.victims) == ("mismatch", "")
-    assert "data may be wrong" in disagreement.why.text
+    assert (mismatch.kind, fold(mismatch.victims)) == ("mismatch", "")
+    assert "data may be wrong" in mismatch.why.text
 
 
 def test_who_counts_from_another_op_on_and_waits_in_another_one_disagrees() -> None:

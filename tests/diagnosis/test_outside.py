@@ -8,7 +8,7 @@ import pytest
 
 from diagnosis.scenes import LOADER, Scene, frame, only
 from frtop_probe import wire
-from frtop_tui.diagnosis.report import exit_status
+from frtop_tui.report.text import exit_status
 
 LONG = 30.0
 """Enough looks for everything that can be said a minute after the last op."""
@@ -316,7 +316,7 @@ def test_some_of_whom_no_look_comes_are_not_named() -> None:
     for _ in range(60):
         scene.hear()
         judgement = scene.engine.judge(scene.frame())
-        for wanted in judgement.looks:
+        for wanted in judgement.look_requests:
             if wanted.key <= 6:
                 look = scene.look_of(scene.actors[wanted.key - 1])
                 answer = wire.SnapshotResponse(1, wanted.host, (look,))
@@ -329,7 +329,7 @@ def test_who_rests_is_looked_at_seldom() -> None:
     scene = everybody(waits_at_queue)
     asked = 0
     for _ in range(240):
-        asked += len(scene.judge().looks)
+        asked += len(scene.judge().look_requests)
         scene.pass_time(0.5)
     assert 4 * 4 <= asked <= 4 * 6  # of each rank a first look, and one every half a minute
 

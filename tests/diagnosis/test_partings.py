@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from diagnosis.scenes import FLOATS, SECOND, Scene, op_signature
 from frtop_probe import agreement, wire
 from frtop_probe.sums import packed
-from frtop_tui.diagnosis.engine import Judgement, WantedOps
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import exit_status
+from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
+from frtop_tui.diagnosis.engine import Judgement
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.blocks import Ledger
+from frtop_tui.report.text import exit_status
 
 Ops = tuple[wire.Op, ...]
 
@@ -42,14 +43,14 @@ def ops(numbers: range, **odd: wire.Signature) -> Ops:
     )
 
 
-def answer(scene: Scene, wanted: tuple[WantedOps, ...], told: Mapping[int, Ops]) -> Frame:
+def answer(scene: Scene, wanted: tuple[OpsRequest, ...], told: Mapping[int, Ops]) -> Frame:
     """What ranks answer, and the judgement a moment later."""
     for one in wanted:
         scene.state.apply_ops(one.host, one.key, one.parting, told[one.rank])
     scene.pass_time(0.5)
     scene.hear()
     judgement = scene.engine.judge(scene.frame())
-    assert judgement.ops == ()
+    assert judgement.ops_requests == ()
     return judgement.frame
 
 
@@ -60,17 +61,17 @@ MAX = op_signature("all_reduce", reduce="max")
 def test_one_of_each_side_is_asked_once() -> None:
     scene = Scene(4)
     judgement = hear(scene, {0: 5, 1: 5, 2: 7, 3: 5})
-    assert [(w.rank, w.key, w.group, w.first, w.last) for w in judgement.ops] == [
+    assert [(w.rank, w.key, w.group, w.first, w.last) for w in judgement.ops_requests] == [
         (0, 1, 1, 9, 16), (2, 3, 1, 9, 16),
     ]  # fmt: skip
     assert judgement.frame.verdicts == ()
-    assert scene.engine.judge(scene.frame()).ops == ()
+    assert scene.engine.judge(scene.frame()).ops_requests == ()
 
 
 def test_who_differs_and_in_which_op_is_named_though_nothing_hangs() -> None:
     scene = Scene(4)
     judgement = hear(scene, {0: 5, 1: 5, 2: 7, 3: 5})
-    frame = answer(scene, judgement.ops, {0: ops(BLOCK), 2: ops(BLOCK, n12=MAX)})
+    frame = answer(scene, judgement.ops_requests, {0: ops(BLOCK), 2: ops(BLOCK, n12=MAX)})
     (verdict,) = frame.verdicts
     assert (verdict.kind, verdict.confidence, verdict.culprits) == ("mismatch", "confirmed", (2,))
     assert verdict.parties == ((2,), (0, 1, 3))
@@ -83,7 +84,7 @@ def test_who_differs_and_in_which_op_is_named_though_nothing_hangs() -> None:
 def test_it_stays_found() -> None:
     scene = Scene(4)
     judgement = hear(scene, {0: 5, 1: 5, 2: 7, 3: 5})
-    answer(scene, judgement.ops, {0: ops(BLOCK), 2: ops(BLOCK, n12=MAX)})
+    answer(scene, judgement.ops_requests, {0: ops(BLOCK), 2: ops(BLOCK, n12=MAX)})
     frame = scene.settle(60)
     assert frame.partings == ()
     assert [verdict.kind for verdict in frame.verdicts] == ["mismatch"]
@@ -93,7 +94,9 @@ def test_the_first_op_that_differs_counts() -> None:
     scene = Scene(4)
     judgement = hear(scene, {0: 5, 1: 5, 2: 7, 3: 5})
     barrier = wire.Signature("barrier")
-    frame = answer(scene, judgement.ops, {0: ops(BLOCK), 2: ops(BLOCK, n11=barrier, n12=MAX)})
+    frame = answer(
+        scene, judgement.ops_requests, {0: ops(BLOCK), 2: ops(BLOCK, n11=barrier, n12=MAX)}
+    )
     assert frame.verdicts[0].op is not None
     assert frame.verdicts[0].op.number == 11
 
@@ -102,7 +105,7 @@ def test_nobody_is_blamed_before_all_have_told_or_had_the_time() -> None:
     scene = Scene(4)
     judgement = hear(scene, {0: 5, 2: 7})
     told = {0: ops(BLOCK, n12=MAX), 2: ops(BLOCK)}
-    assert answer(scene, judgement.ops, told).verdicts == ()
+    assert answer(scene, judgement.ops_requests, told).verdicts == ()
     frame = hear(scene, {1: 7, 3: 7}).frame
     assert frame.verdicts[0].culprits == (0,)
 
@@ -110,7 +113,7 @@ def test_nobody_is_blamed_before_all_have_told_or_had_the_time() -> None:
 def test_a_member_that_tells_nothing_is_not_waited_for_long() -> None:
     scene = Scene(4)
     judgement = hear(scene, {0: 5, 1: 5, 2: 7})
-    answer(scene, judgement.ops, {0: ops(BLOCK), 2: ops(BLOCK, n12=MAX)})
+    answer(scene, judgement.ops_requests, {0: ops(BLOCK), 2: ops(BLOCK, n12=MAX)})
     assert scene.settle(2).verdicts[0].culprits == (2,)
 
 
@@ -119,7 +122,7 @@ def test_ops_that_differ_legally_are_settled() -> None:
     scene.does(range(4), "all_reduce")
     judgement = hear(scene, {0: 5, 1: 5, 2: 7, 3: 5})
     reshaped = op_signature("all_reduce", inputs=(wire.TensorSpec("float32", (32, 32)),))
-    frame = answer(scene, judgement.ops, {0: ops(BLOCK), 2: ops(BLOCK, n12=reshaped)})
+    frame = answer(scene, judgement.ops_requests, {0: ops(BLOCK), 2: ops(BLOCK, n12=reshaped)})
     assert (frame.verdicts, frame.health) == ((), "healthy")
     assert scene.settle(40).verdicts == ()
 
@@ -128,7 +131,7 @@ def test_ops_that_differ_legally_are_settled() -> None:
 def test_what_is_overwritten_is_a_suspicion_between_two_ops(left: Ops) -> None:
     scene = Scene(4)
     judgement = hear(scene, {0: 5, 1: 5, 2: 7, 3: 5})
-    frame = answer(scene, judgement.ops, {0: ops(BLOCK), 2: left})
+    frame = answer(scene, judgement.ops_requests, {0: ops(BLOCK), 2: left})
     (verdict,) = frame.verdicts
     assert (verdict.kind, verdict.confidence, verdict.culprits) == ("mismatch", "suspect", (2,))
     assert verdict.parties == ((2,), (0, 1, 3))
@@ -145,10 +148,10 @@ def test_what_is_overwritten_is_a_suspicion_between_two_ops(left: Ops) -> None:
 def test_a_proof_takes_the_place_of_a_suspicion() -> None:
     scene = Scene(4)
     judgement = hear(scene, {0: 5, 1: 5, 2: 7, 3: 5})
-    answer(scene, judgement.ops, {0: (), 2: ()})
+    answer(scene, judgement.ops_requests, {0: (), 2: ()})
     judgement = hear(scene, {0: 5, 1: 5, 2: 7, 3: 5}, first=17)
     later = range(17, 25)
-    frame = answer(scene, judgement.ops, {0: ops(later), 2: ops(later, n20=MAX)})
+    frame = answer(scene, judgement.ops_requests, {0: ops(later), 2: ops(later, n20=MAX)})
     (verdict,) = frame.verdicts
     assert (verdict.confidence, verdict.culprits) == ("confirmed", (2,))
 
@@ -156,7 +159,7 @@ def test_a_proof_takes_the_place_of_a_suspicion() -> None:
 def test_a_tie_has_parties_and_no_culprit() -> None:
     scene = Scene(2)
     judgement = hear(scene, {0: 5, 1: 7})
-    (verdict,) = answer(scene, judgement.ops, {0: (), 1: ()}).verdicts
+    (verdict,) = answer(scene, judgement.ops_requests, {0: (), 1: ()}).verdicts
     assert (verdict.culprits, verdict.parties) == ((), ((0,), (1,)))
     assert "1 and rank 0 issued different ops" in verdict.headline
 
@@ -173,7 +176,7 @@ def test_a_rank_that_is_heard_is_asked_before_one_that_is_not() -> None:
     ledger = scene.state._ledgers._jobs.setdefault(key, Ledger())
     for rank, value in from_both.items():
         ledger.take(rank, groups, [wire.BlockSums(1, 9, 8, packed([value]))], scene.now_ns)
-    wanted = scene.engine.judge(scene.frame()).ops
+    wanted = scene.engine.judge(scene.frame()).ops_requests
     assert {one.rank for one in wanted} == {2, 1}
 
 
@@ -192,7 +195,7 @@ def test_splits_that_do_not_pair_are_asked_of_all() -> None:
         "node0", "agent-node0", scene.number, int((scene.now + 3) * SECOND), 0, ranks
     )
     assert scene.state.apply("node0", update, scene.now_ns)
-    wanted = scene.engine.judge(scene.frame()).ops
+    wanted = scene.engine.judge(scene.frame()).ops_requests
     assert [one.rank for one in wanted] == [0, 1]
     told = {
         n: ops(BLOCK, n10=op_signature("all_to_all_single", in_splits=sent, out_splits=taken))

@@ -6,7 +6,12 @@ import pytest
 
 from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, DATALOADER, LOCK, frame
 from frtop_probe import wire
-from frtop_tui.diagnosis.places import Kind, classify, is_asleep_on_lock, system_call
+from frtop_tui.diagnosis.evidence.stack_location import (
+    Kind,
+    classify,
+    is_asleep_on_lock,
+    system_call,
+)
 from frtop_tui.job.frames import own_frame
 
 LIB = "/usr/lib/python3.11"

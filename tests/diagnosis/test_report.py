@@ -12,9 +12,9 @@ from msgspec.structs import replace as replace_job
 
 from diagnosis.scenes import Scene
 from frtop_probe.wire import Job
-from frtop_tui.diagnosis.judged import Frame, Verdict, VerdictKind, Why
-from frtop_tui.diagnosis.report import document, exit_status, text
+from frtop_tui.diagnosis.model import Frame, Verdict, VerdictKind, Why
 from frtop_tui.job.model import Coverage, Health, JobPulse, Recorded
+from frtop_tui.report.text import document, exit_status, text
 
 WHOLE = Coverage(4, 4)
 PARTIAL = Coverage(4, 3, (2,))

@@ -47,7 +47,7 @@ def test_one_of_sixteen_thousand_is_named(scene: Scene) -> None:
         f"\n{WORLD:,} ranks: frame {framed - begin:.3f} s, judgement {judged - framed:.3f} s of CPU"
     )
     assert only(judgement.frame).culprits == (9_999,)
-    assert len(judgement.looks) <= 16
+    assert len(judgement.look_requests) <= 16
 
 
 def test_an_update_of_a_few_changes_what_is_said_of_these_alone(scene: Scene) -> None:
@@ -77,7 +77,7 @@ def test_when_nothing_is_wrong_nobody_is_looked_at() -> None:
     judgement = scene.engine.judge(frame)
     print(f"\n{WORLD:,} healthy ranks: judgement {time.process_time() - begin:.3f} s")
     assert not judgement.frame.verdicts
-    assert not judgement.looks
+    assert not judgement.look_requests
 
 
 MANY = 2048

@@ -44,7 +44,7 @@ def test_who_was_stopped_and_goes_on_was_no_slow_worker() -> None:
     assert only(scene.settle()).why.cause == "stopped"
     scene.actors[0].pending.clear()
     scene.settle(1)
-    assert not scene.engine.memory.taken_back.sites
+    assert not scene.engine.memory.false_alarms.sites
 
 
 def test_of_another_worker_nothing_is_learned() -> None:
@@ -61,7 +61,7 @@ def test_a_hang_that_ended_by_the_death_of_who_waited_was_one() -> None:
     scene.actors[0].pending.clear()
     scene.ends(0, signal=9)
     scene.settle(1)
-    assert not scene.engine.memory.taken_back.sites
+    assert not scene.engine.memory.false_alarms.sites
 
 
 def test_of_a_line_that_only_follows_nothing_is_learned() -> None:
@@ -76,7 +76,7 @@ def test_of_a_line_that_only_follows_nothing_is_learned() -> None:
         scene.actors[rank].pending.clear()
         scene.actors[rank].stack = ()
     scene.settle(0.5)
-    assert [key[1] for key in scene.engine.memory.taken_back.sites] == [30]
+    assert [key[1] for key in scene.engine.memory.false_alarms.sites] == [30]
 
 
 def test_a_hang_in_device_ops_is_not_taken_back_by_the_next_frame() -> None:

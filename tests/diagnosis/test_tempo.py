@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from diagnosis.scenes import Scene, only
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 
 
 def asleep(*, step_s: float, for_s: float) -> Frame:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from diagnosis.scenes import COLLECTIVE, Scene, frame, only
-from frtop_tui.diagnosis.judged import Verdict
+from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.model import Verdict
 
 SOLVE = frame("ext.py:60", "run", "lib.solve(x)")
 
@@ -42,7 +43,7 @@ def test_a_rank_that_holds_the_gil_after_an_op_has_not_entered_the_next(kind: st
     found = scene.settle()
     verdict = only(found)
     assert is_held(verdict)
-    assert (verdict.culprits, verdict.victims) == ((1,), "0,2")
+    assert (verdict.culprits, fold(verdict.victims)) == ((1,), "0,2")
     assert "ext.py:60" in verdict.why.text
     assert found.health == "hung"
     assert found.ranks[1].state == "silent"
@@ -104,7 +105,7 @@ def test_what_not_all_others_have_completed_is_a_wait_still() -> None:
     scene.silent(1, 11)  # another thread of it holds the GIL
     scene.sleeps(3)
     verdict = only(scene.settle())
-    assert (verdict.culprits, verdict.victims) == ((3,), "0-2")
+    assert (verdict.culprits, fold(verdict.victims)) == ((3,), "0-2")
     assert verdict.why.cause == "sleeping"
 
 

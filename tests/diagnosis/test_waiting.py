@@ -6,8 +6,9 @@ import pytest
 
 from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, LOCK, SECOND, Scene, frame, only
 from frtop_probe import wire
-from frtop_tui.diagnosis.report import exit_status
-from frtop_tui.diagnosis.waiting import wait_of
+from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.blocked.blocked_op import wait_of
+from frtop_tui.report.text import exit_status
 
 
 def test_pending_alone_blocks_nobody() -> None:
@@ -46,7 +47,7 @@ def test_asleep_in_the_backward_pass_with_ops_pending_is_blocked() -> None:
         scene.at(rank, *BACKWARD)
     scene.sleeps(2)
     verdict = only(scene.settle())
-    assert (verdict.culprits, verdict.victims) == ((2,), "0-1,3")
+    assert (verdict.culprits, fold(verdict.victims)) == ((2,), "0-1,3")
 
 
 def test_a_wait_for_a_work_handle_is_seen_in_the_text_of_its_line() -> None:
@@ -101,7 +102,7 @@ def test_nested_groups_name_only_the_root() -> None:
         scene.waits([first], "all_gather", for_s=19, group=f"tp{first}")
     verdict = only(scene.settle())
     assert verdict.culprits == (7,)
-    assert verdict.victims == "0-6"
+    assert fold(verdict.victims) == "0-6"
 
 
 def test_a_chain_of_three_groups_ends_at_the_sink() -> None:
@@ -115,7 +116,7 @@ def test_a_chain_of_three_groups_ends_at_the_sink() -> None:
     scene.sleeps(3)
     verdict = only(scene.settle())
     assert verdict.culprits == (3,)
-    assert verdict.victims == "0-2"
+    assert fold(verdict.victims) == "0-2"
     assert verdict.group is not None
     assert verdict.group.name == "c"
 
@@ -189,7 +190,7 @@ def test_a_receive_waits_for_its_peer() -> None:
     scene.waits([0], "recv", for_s=10, p2p=True, peer=3)
     scene.sleeps(3)
     verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits, verdict.victims) == ("not_entered", (3,), "0")
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("not_entered", (3,), "0")
     assert "rank 0 waits in recv from rank 3" in verdict.headline
 
 
@@ -199,7 +200,7 @@ def test_a_pipeline_names_the_stage_that_does_not_send() -> None:
         scene.waits([rank], "recv", for_s=10 + rank, p2p=True, peer=rank - 1)
     scene.fetches(0)
     verdict = only(scene.settle())
-    assert (verdict.culprits, verdict.victims) == ((0,), "1-3")
+    assert (verdict.culprits, fold(verdict.victims)) == ((0,), "1-3")
 
 
 def test_send_and_receive_that_meet_and_do_not_finish_are_undecided() -> None:
@@ -253,7 +254,7 @@ def test_a_call_that_tells_who_has_to_make_it_makes_no_doubts() -> None:
     scene.in_pseudo([0], "new_group", 31, members="0,2")
     scene.sleeps(2)
     verdict = only(scene.settle())
-    assert (verdict.culprits, verdict.confidence, verdict.victims) == ((2,), "confirmed", "0")
+    assert (verdict.culprits, verdict.confidence, fold(verdict.victims)) == ((2,), "confirmed", "0")
 
 
 def test_two_groups_that_are_made_at_once_await_their_own() -> None:
@@ -264,7 +265,7 @@ def test_two_groups_that_are_made_at_once_await_their_own() -> None:
     scene.sleeps(3)
     scene.silent(3, 9)
     found = scene.settle()
-    blamed = [(verdict.culprits, verdict.victims) for verdict in found.verdicts]
+    blamed = [(verdict.culprits, fold(verdict.victims)) for verdict in found.verdicts]
     assert sorted(blamed) == [((1,), "0"), ((3,), "2")]
 
 
@@ -385,7 +386,7 @@ def test_a_side_thread_that_is_joined_blocks_its_rank() -> None:
         scene.at(rank, *LOCK)
     scene.sleeps(3)
     verdict = only(scene.settle())
-    assert (verdict.culprits, verdict.victims) == ((3,), "0-2")
+    assert (verdict.culprits, fold(verdict.victims)) == ((3,), "0-2")
 
 
 def test_a_rendezvous_inside_distributed_is_told_by_its_stack() -> None:
@@ -412,20 +413,20 @@ def test_looks_are_few_and_not_too_often() -> None:
     scene = Scene(256)
     scene.waits(range(1, 256), "all_reduce", for_s=10)
     scene.sleeps(0)
-    first = scene.judge().looks
+    first = scene.judge().look_requests
     assert 1 <= len(first) <= 16
     assert first[0].key == 1
     scene.pass_time(0.5)
-    assert not scene.judge().looks
+    assert not scene.judge().look_requests
     scene.pass_time(0.6)
-    assert scene.judge().looks
+    assert scene.judge().look_requests
 
 
 def test_the_waited_for_worker_is_dumped_too() -> None:
     scene = Scene(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=10)
     scene.fetches(2, worker=1, pid=90112)
-    looks = scene.judge().looks
+    looks = scene.judge().look_requests
     assert looks[0] == ("node0", 3, (90112,), True)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from e2e.conftest import Launch, eventually
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import document, exit_status
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.report.text import document, exit_status
 from frtop_tui.sources.live import LiveSource
 
 ODD = 3333

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 
 
 def blamed(frame: Frame) -> set[int]:

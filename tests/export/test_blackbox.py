@@ -10,9 +10,9 @@ from msgspec import structs
 from diagnosis.scenes import JOB, SECOND, Scene, only
 from export.boxes import BoxRecorder, write_boxes
 from frtop_probe import wire
-from frtop_tui.diagnosis.report import exit_status, text
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.loader import open_paths
+from frtop_tui.report.text import exit_status, text
 
 TERM = 15
 

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from diagnosis.scenes import Scene
 from export.boxes import BoxRecorder, write_boxes
 from frtop_probe import archive, wire
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import document, text
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import capture
 from frtop_tui.export.histories import ops_of
 from frtop_tui.export.loader import open_paths
+from frtop_tui.report.text import document, text
 from screens.odd_scenes import SCENES as ODD
 from screens.scenes import SCENES, SITE, hung
 

@@ -9,11 +9,11 @@ import pytest
 
 from diagnosis.scenes import Scene
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import exit_status
-from frtop_tui.diagnosis.wholes import disagreements
+from frtop_tui.diagnosis.detectors.mismatch.history import mismatches
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export import capture
 from frtop_tui.export.histories import ops_of
+from frtop_tui.report.text import exit_status
 
 SPECS = (wire.TensorSpec("float32", (1024,)),)
 SUM = wire.Signature("all_reduce", "sum", inputs=SPECS)
@@ -94,13 +94,13 @@ def test_splits_that_do_not_pair_are_a_mismatch(taken: tuple[int, int], kinds: l
         response = wire.SnapshotResponse(1, "node0", (scene.look_of(scene.actors[rank]),))
         scene.state.apply_look("node0", response, scene.now_ns)
     ranks = dict(scene.frame().ranks)
-    assert [one.field for one in disagreements(ranks)] == kinds
+    assert [one.field for one in mismatches(ranks)] == kinds
 
 
 def test_comparing_histories_has_a_budget(tmp_path: Path) -> None:
     frame = opened(tmp_path, {rank: history() for rank in range(WORLD)})
     begin = time.process_time()
-    found = disagreements(frame.ranks)
+    found = mismatches(frame.ranks)
     spent = time.process_time() - begin
     print(f"\n{WORLD} ranks x {OPS:,} ops: {spent:.3f} s of CPU")
     assert found == []

@@ -17,12 +17,13 @@ from export.boxes import BoxRecorder, write_boxes
 from export.frames import blamed, notes
 from flightrecorder import writer
 from flightrecorder.writer import MS, WALL, FakeRecorder, make_recorders, write_dumps
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import exit_status
+from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.flightrecorder.file_names import RankPattern
 from frtop_tui.export.loader import open_paths
+from frtop_tui.report.text import exit_status
 from frtop_tui.screens.barred import barred
 from frtop_tui.sources.recorded import RecordedSource
 
@@ -72,7 +73,7 @@ def test_dumps_name_the_culprit_and_stacks_the_cause(tmp_path: Path) -> None:
         stack(tmp_path, rank, *(READS if rank == 2 else WAITS))
     frame = open_paths([tmp_path])
     verdict = only(frame)
-    assert (verdict.kind, verdict.culprits, verdict.victims) == ("not_entered", (2,), "0-1,3")
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("not_entered", (2,), "0-1,3")
     assert verdict.op is not None
     assert verdict.op.number == 21
     assert verdict.why.cause == "file_io"
@@ -204,7 +205,7 @@ def test_a_capture_takes_unheard_ranks_from_their_dumps(tmp_path: Path) -> None:
     frame = open_paths([tmp_path])
     verdict = only(frame)
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("not_entered", (3,), "suspect")
-    assert verdict.victims == "0-2"
+    assert fold(verdict.victims) == "0-2"
     assert frame.coverage.unheard == ()
     assert frame.recorded is not None
     assert frame.recorded.kind == "capture"

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import document
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.loader import open_paths
+from frtop_tui.report.text import document
 
 OLD = Path(__file__).parent / "old"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((OLD / "expected.json").read_text())

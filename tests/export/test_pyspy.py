@@ -17,10 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, Verdict
-from frtop_tui.diagnosis.report import document, exit_status, text
+from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.pyspy import Taken, frame_of, is_pyspy, split, stacks_of
+from frtop_tui.report.text import document, exit_status, text
 
 PROGRAM = Path(__file__).parents[1] / "jobs" / "unrecorded.py"
 SPY = Path(sys.executable).with_name("py-spy")
@@ -187,7 +188,7 @@ def test_a_rank_that_left_the_loop_is_not_blamed(jobs: Jobs) -> None:
 @pytest.mark.torch
 def test_all_ranks_in_the_same_call_are_undecided(jobs: Jobs) -> None:
     verdict = only(jobs.judged("crossing"))
-    assert (verdict.kind, verdict.culprits, verdict.victims) == ("undecided", (), "0-3")
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("undecided", (), "0-3")
 
 
 @pytest.mark.torch

@@ -8,7 +8,7 @@ import pytest
 
 from diagnosis.scenes import Scene
 from export.boxes import BoxRecorder, write_boxes
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export import capture
 from frtop_tui.export.loader import open_paths
 from frtop_tui.sources.base import Source

@@ -20,11 +20,12 @@ from flightrecorder.writer import (
     one_missing,
     write_dumps,
 )
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import exit_status, text
+from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.unrecorded import withheld
 from frtop_tui.export.loader import open_paths
+from frtop_tui.report.text import exit_status, text
 from frtop_tui.sources.recorded import RecordedSource
 
 
@@ -35,7 +36,7 @@ def opened(folder: Path) -> Frame:
 def test_a_rank_that_has_not_entered_the_op_is_named(tmp_path: Path) -> None:
     frame = opened(write_dumps(tmp_path, one_missing()))
     (verdict,) = frame.verdicts
-    assert (verdict.kind, verdict.culprits, verdict.victims) == ("not_entered", (2,), "0-1,3")
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("not_entered", (2,), "0-1,3")
     assert verdict.op is not None
     assert (verdict.op.kind, verdict.op.number) == ("all_reduce", 21)
 
@@ -74,7 +75,7 @@ def test_several_absent_gloo_ranks_are_not_named(
     assert blamed(frame) == named
     if not named:
         (verdict,) = frame.verdicts
-        assert (verdict.kind, verdict.victims, exit_status(frame)) == ("undecided", "0,2", 4)
+        assert (verdict.kind, fold(verdict.victims), exit_status(frame)) == ("undecided", "0,2", 4)
         assert "ranks 1,3" in verdict.headline
 
 
@@ -252,7 +253,7 @@ def test_a_verdict_without_victims_is_not_withheld(tmp_path: Path) -> None:
     """Contradictory dumps lead to such a verdict."""
     frame = opened(write_dumps(tmp_path, one_missing()))
     (verdict,) = frame.verdicts
-    alone = replace(frame, verdicts=(replace(verdict, victims=""),))
+    alone = replace(frame, verdicts=(replace(verdict, victims=frozenset()),))
     assert withheld(alone) is alone
 
 
@@ -286,7 +287,7 @@ def test_a_device_that_lags_in_an_op_that_all_issued_is_named(
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("stuck", (2,), "suspect")
     assert "the device of rank 2 is behind: others have completed #6" in verdict.headline
     assert ("or its dump is the oldest" in verdict.headline) != aged
-    assert verdict.victims == "0-1,3"
+    assert fold(verdict.victims) == "0-1,3"
     assert exit_status(frame) == 5
 
 

@@ -16,10 +16,10 @@ from export.boxes import BoxRecorder, write_boxes
 from export.frames import blamed
 from export.test_loader import READS, SPINS, stack, write_capture
 from flightrecorder.writer import MS, WALL, FakeRecorder, make_recorders, write_dumps
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import exit_status, text
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export import capture
 from frtop_tui.export.loader import open_paths
+from frtop_tui.report.text import exit_status, text
 from frtop_tui.sources.recorded import RecordedSource
 
 

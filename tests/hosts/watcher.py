@@ -6,8 +6,8 @@ import json
 import sys
 from typing import Any
 
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
-from frtop_tui.diagnosis.report import document
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.report.text import document
 from frtop_tui.sources.live import LiveSource
 
 

@@ -6,7 +6,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import HostView, JobPulse, Recorded, Writing
 
 from .odd_scenes import SCENES as SELDOM

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from textual.pilot import Pilot
 
 from frtop_tui.app import FrtopApp
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.sources.scripted import ScriptedSource
 

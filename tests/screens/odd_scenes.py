@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import Coverage, GroupKey, GroupView
 
 from .scenes import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
-from frtop_tui.diagnosis.judged import Frame, JudgedRank, OpName, Verdict, Why
+from frtop_probe.ring.fold import fold, unfold
+from frtop_tui.diagnosis.model import Frame, JudgedRank, OpName, Verdict, Why
 from frtop_tui.job.model import Coverage, GroupKey, GroupView, HostView, RankState
 
 S = 1_000_000_000
@@ -232,7 +232,7 @@ def hung() -> Frame:
                 ),
                 "check the mount of /data on node4 (`stat /data/shard-0412` there);"
                 " the rank goes on when the read returns",
-                "0-36,38-63",
+                frozenset(unfold("0-36,38-63")),
                 (),
                 DP_KEY,
                 OpName("all_reduce", 8812),
@@ -305,7 +305,7 @@ def dead() -> Frame:
                 " was encountered; ranks 0-4,6-63 wait for it",
                 Why("exception", "software", "an exception left train.py:226 in its MainThread"),
                 "look at rank 5's exception; start the job again from its last checkpoint",
-                "0-4,6-63",
+                frozenset(unfold("0-4,6-63")),
                 group=DP_KEY,
                 op=OpName("all_reduce", 8812),
                 since_ns=NOW - 30 * S,

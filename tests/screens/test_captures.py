@@ -10,7 +10,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_tui.app import FrtopApp
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import job_key
 from frtop_tui.screens.automatic import due

@@ -7,7 +7,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_grid import RankGrid
 from frtop_tui.widgets.rank_table import RankTable

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank, Why
+from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.model import RankState
 from frtop_tui.widgets.doing import causes, doing, doing_at, line_of
 from frtop_tui.widgets.rank_table import Moment, columns, of_interest

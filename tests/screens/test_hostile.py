@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.cli import main, tensors
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import text
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.job.model import Writing
 from frtop_tui.job.printable import UNFIT, printable
+from frtop_tui.report.text import text
 
 from . import asked_scenes, scenes
 from .driving import driven

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.frames import is_yours, short_file, yours
 from frtop_tui.job.model import Health, RankState
 from frtop_tui.widgets import spans, wording

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import HostView
 from frtop_tui.sources.line import Line
 

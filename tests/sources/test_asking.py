@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.engine import Wanted
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.look_requests import LookRequest
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.sources.asking import ANSWER_NS, WATCH_NS, Asking
 from frtop_tui.sources.line import Line
 from sources.seam import Ears
@@ -35,23 +35,29 @@ def frame_of(*ranks: tuple[int, str, int]) -> Frame:
 
 
 def test_looks_of_two_kinds_at_one_host_are_both_asked(ears: Ears, asking: Asking) -> None:
-    asking.want([Wanted("n", 1, (), True), Wanted("n", 2, (), False)])
+    asking.want([LookRequest("n", 1, (), True), LookRequest("n", 2, (), False)])
     asking.turn(frame_of(), S)
     assert ears.looks() == [("n", (1,), True), ("n", (2,), False)]
 
 
 def test_one_request_per_host(ears: Ears, asking: Asking) -> None:
-    asking.want([Wanted("n", 1, (), True), Wanted("m", 1, (), True), Wanted("n", 2, (), True)])
+    asking.want(
+        [
+            LookRequest("n", 1, (), True),
+            LookRequest("m", 1, (), True),
+            LookRequest("n", 2, (), True),
+        ]
+    )
     asking.turn(frame_of(), S)
     assert ears.looks() == [("n", (1, 2), True), ("m", (1,), True)]
 
 
 def test_a_host_that_owes_an_answer_is_asked_after_it(ears: Ears, asking: Asking) -> None:
-    asking.want([Wanted("n", 1, (), True)])
+    asking.want([LookRequest("n", 1, (), True)])
     asking.turn(frame_of(), S)
     (first,) = ears.asked
     ears.asked.clear()
-    asking.want([Wanted("n", 2, (), True)])
+    asking.want([LookRequest("n", 2, (), True)])
     asking.turn(frame_of(), 2 * S)
     assert not ears.asked
     asking.settle("n", wire.SnapshotResponse(first[1].id, "n", ()), 2 * S)
@@ -60,10 +66,10 @@ def test_a_host_that_owes_an_answer_is_asked_after_it(ears: Ears, asking: Asking
 
 
 def test_an_answer_that_never_comes_is_given_up(ears: Ears, asking: Asking) -> None:
-    asking.want([Wanted("n", 1, (), True)])
+    asking.want([LookRequest("n", 1, (), True)])
     asking.turn(frame_of(), S)
     ears.asked.clear()
-    asking.want([Wanted("n", 1, (), True)])
+    asking.want([LookRequest("n", 1, (), True)])
     asking.turn(frame_of(), S + ANSWER_NS)
     assert ears.looks() == [("n", (1,), True)]
 
@@ -120,10 +126,10 @@ def test_a_slow_host_is_not_buried_under_the_same_question(ears: Ears, asking: A
 def test_a_host_that_takes_long_is_given_the_time_for_looks_too(ears: Ears, asking: Asking) -> None:
     asking.state("n", 0)
     asking.settle("n", wire.StateResponse(1, wire.Update("n", "i", 1, 0, 0)), 5 * S)
-    asking.want([Wanted("n", 1, (), True)])
+    asking.want([LookRequest("n", 1, (), True)])
     asking.turn(frame_of(), 5 * S)
     ears.asked.clear()
-    asking.want([Wanted("n", 1, (), True)])
+    asking.want([LookRequest("n", 1, (), True)])
     asking.turn(frame_of(), 14 * S)
     assert not ears.asked
     asking.turn(frame_of(), 15 * S)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export import capture
 from frtop_tui.job.model import HostView
 from frtop_tui.sources import collecting

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.engine import WantedOps
+from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
 from frtop_tui.job.state import JobState
 from frtop_tui.sources.asking import Asking
 from frtop_tui.sources.comparing import Comparing
@@ -15,7 +15,7 @@ from frtop_tui.sources.errands import PATIENCE_NS
 from sources.seam import Ears
 
 S = 1_000_000_000
-WANTED = WantedOps("node0", 3, 2, 1, 9, 16, 5)
+WANTED = OpsRequest("node0", 3, 2, 1, 9, 16, 5)
 SIGNATURE = wire.Signature("all_reduce", "sum")
 
 

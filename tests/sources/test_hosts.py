@@ -12,7 +12,7 @@ import pytest
 
 from agent.host import Host
 from frtop_probe import keys
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export import capture
 from frtop_tui.job.model import Writing
 from frtop_tui.sources.live import LiveSource

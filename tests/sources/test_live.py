@@ -12,7 +12,7 @@ import pytest
 
 from frtop_probe import keys
 from frtop_tui.diagnosis.engine import Engine, Judgement
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import KeyTrouble
 from frtop_tui.sources.live import LiveSource
 from sources.conftest import Start

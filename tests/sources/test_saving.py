@@ -13,7 +13,7 @@ import pytest
 import safetensors
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.sources.errands import Errands
 from frtop_tui.sources.saving import Saving
 from frtop_tui.sources.scribe import Scribe

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import psutil
 
-from frtop_tui.diagnosis.judged import Frame, Verdict
+from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.prepare import prepare
 from frtop_tui.sources.live import LiveSource
 from zoo import cgroup

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from zoo.keeper import _Watch
 from zoo.truth import Case, Truth
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from flightrecorder.writer import make_recorders, write_dumps
-from frtop_tui.diagnosis.judged import Frame, Verdict, Why
+from frtop_tui.diagnosis.model import Frame, Verdict, Why
 from frtop_tui.export.flightrecorder.dump_file import read_values
 from zoo import table
 from zoo.dumps import mend, torchfrtrace_text
@@ -30,7 +30,7 @@ SAID = Verdict(
     headline="rank 1 has not entered",
     why=Why("sleeping", "software", "MainThread sleeps in time.sleep"),
     next="",
-    victims="0,2-3",
+    victims=frozenset({0, 2, 3}),
     group=None,
     op=None,
     since_ns=0,

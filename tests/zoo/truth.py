@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import Struct
 
 if TYPE_CHECKING:  # ranks import this, too
-    from frtop_tui.diagnosis.judged import Frame, Verdict
+    from frtop_tui.diagnosis.model import Frame, Verdict
 
 Mode = Literal["sync", "late", "sync slowly", "late slowly"]
 """Late: all ops are asynchronous and waited for late. Slowly: see `rank.Job.paced`."""

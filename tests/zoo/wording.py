@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from frtop_probe.ring.fold import fold
 
 if TYPE_CHECKING:
-    from frtop_tui.diagnosis.judged import Verdict
+    from frtop_tui.diagnosis.model import Verdict
     from zoo.truth import Case, Truth
 
 NOTHING = "nothing"

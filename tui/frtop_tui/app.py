@@ -18,7 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.output_path import default_path
 from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import JobKey, job_key

@@ -10,7 +10,7 @@ from typing import Final
 from frtop_tui.cli.connecting import connect
 from frtop_tui.cli.diagnose import progress, settle
 from frtop_tui.cli.writing import await_writing, require_folder
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.export.output_path import default_path
 from frtop_tui.job.coverage import unheard_text

@@ -13,9 +13,9 @@ from typing import Final
 from frtop_tui.cli.screen import require_terminal
 from frtop_tui.demo.faults import FAULTS
 from frtop_tui.demo.job import FAULT_STEP, DemoJob
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import text
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import DemoFailed
+from frtop_tui.report.text import text
 from frtop_tui.sources.live import LiveSource
 
 START_S: Final = 120.0

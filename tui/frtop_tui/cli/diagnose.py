@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from frtop_tui.cli.connecting import connect
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.report import document, exit_status, text
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NoAgent, Unreachable, UsageError
 from frtop_tui.export.flightrecorder.file_names import pattern_of
 from frtop_tui.export.loader import open_paths
+from frtop_tui.report.text import document, exit_status, text
 from frtop_tui.sources.base import Source
 
 HEALTHY_S: Final = 3.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:  # the command line lists the faults, and starts half as fast with it
-    from frtop_tui.diagnosis.judged import Verdict
+    from frtop_tui.diagnosis.model import Verdict
 
 RANKS: Final = 4
 CULPRIT: Final = 2

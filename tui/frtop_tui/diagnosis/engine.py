@@ -1,9 +1,7 @@
-"""The judge: from a frame to who is waited for, why, and whether it is hung.
+"""The engine: from an observed frame to who is waited for, why, and whether the job is hung.
 
-Reasons by cause: what follows from a named root is no verdict of its own. Pure apart from
-what has to be remembered between frames (`Memory`): who was suspected when, and what was so
-before somebody died. What else is kept from frame to frame only saves work: from the same
-frame and the same memory an engine that saw all frames before and a new one come to the same.
+It is pure apart from what has to be remembered between frames (`Memory`). What else is kept from
+frame to frame only saves work: a new engine with the same memory comes to the same judgement.
 """
 
 from __future__ import annotations
@@ -12,27 +10,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_tui.diagnosis.camps import judged_by_stacks
-from frtop_tui.diagnosis.inquiry import Wanted, in_question
-from frtop_tui.diagnosis.judged import Frame, Verdict, judged_frame, unjudged
-from frtop_tui.diagnosis.lasting import lasting, lasting_texts
-from frtop_tui.diagnosis.light import Light
-from frtop_tui.diagnosis.memory import Memory
-from frtop_tui.diagnosis.outside import Outside, outside
-from frtop_tui.diagnosis.partings import WantedOps
-from frtop_tui.diagnosis.points import Points
-from frtop_tui.diagnosis.reasoning import Case
-from frtop_tui.diagnosis.story import last_said, story
-from frtop_tui.diagnosis.survey import Survey
-from frtop_tui.diagnosis.taken_back import called_hung
+from msgspec.structs import replace
+
+from frtop_tui.diagnosis.annotate import Annotator
+from frtop_tui.diagnosis.blocked.rank_index import RankIndex
+from frtop_tui.diagnosis.detectors.context import Context
+from frtop_tui.diagnosis.detectors.deaths.died import unread_rings
+from frtop_tui.diagnosis.detectors.deaths.roots import DeathOrder
+from frtop_tui.diagnosis.detectors.detect import detect
+from frtop_tui.diagnosis.detectors.long_waits import long_waits
+from frtop_tui.diagnosis.detectors.mismatch.checksums import HintOutcome, OpsRequest
+from frtop_tui.diagnosis.detectors.mismatch.live_ops import LiveOps
+from frtop_tui.diagnosis.detectors.stacks_only import judge_stacks_only
+from frtop_tui.diagnosis.detectors.stalled_outside_ops import OutsideOps, stalled_outside_ops
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
+from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.history.before_death import remember, retrospect
+from frtop_tui.diagnosis.history.confirmation import Situation
+from frtop_tui.diagnosis.history.false_alarms import hung_findings
+from frtop_tui.diagnosis.history.memory import Memory
+from frtop_tui.diagnosis.look_requests import (
+    LookRequest,
+    early_suspects,
+    in_question,
+    ranks_needing_stacks,
+)
+from frtop_tui.diagnosis.model import Frame, Verdict, judged_frame, unjudged
+from frtop_tui.diagnosis.thresholds import AGENT_QUIET_NS, MOST_VERDICTS
+from frtop_tui.diagnosis.wording.long_waits import long_wait_texts
+from frtop_tui.diagnosis.wording.notes import death_notes
+from frtop_tui.diagnosis.wording.outside import rest_note
+from frtop_tui.diagnosis.wording.past import past_findings, word_retrospect
+from frtop_tui.diagnosis.wording.verdict import word
 from frtop_tui.job.model import Health, ObservedFrame
 from frtop_tui.job.naming import job_key
 
-__all__ = ["Engine", "Judgement", "Wanted", "WantedOps"]
-
-MOST_VERDICTS = 8
-QUIET_NS: Final = 1_000_000_000
-"""An agent speaks several times a second."""
 _DATED: Final = frozenset({"ended", "unheard"})
 """Healths of which the ranks themselves tell since when: it need not be first seen here."""
 
@@ -42,8 +55,18 @@ class Judgement:
     """The judged frame, and what to look at next to know more."""
 
     frame: Frame
-    looks: tuple[Wanted, ...] = ()
-    ops: tuple[WantedOps, ...] = ()
+    look_requests: tuple[LookRequest, ...] = ()
+    ops_requests: tuple[OpsRequest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one frame shows, before it is put into words."""
+
+    findings: tuple[Finding, ...]
+    hints: HintOutcome
+    outside: OutsideOps
+    long_waits: Sequence[WaitNode]
 
 
 class Engine:
@@ -54,73 +77,136 @@ class Engine:
         self._begin()
 
     def _begin(self) -> None:
-        self._survey = Survey()
-        self._points = Points(self._survey)
-        self._light = Light(self._survey)
+        self._index = RankIndex()
+        self._graph = WaitGraph(self._index)
+        self._live_ops = LiveOps()
+        self._death_order = DeathOrder()
+        self._annotator = Annotator(self._index)
         self._now_ns = 0
 
     def judge(self, frame: ObservedFrame) -> Judgement:
-        """Fills in what only the comparison of ranks tells."""
-        job = job_key(frame.job) if frame.job is not None else None
-        memory = self.memory
-        if job != memory.job:
-            memory = self.memory = Memory(job)
-            self._begin()
+        """Judges one frame: each stage is one call."""
+        self._start(frame)
         if not frame.ranks:
             return Judgement(unjudged(frame))
-        by_stacks = judged_by_stacks(frame)
+        by_stacks = judge_stacks_only(frame)
         if by_stacks is not None:
             return Judgement(by_stacks)
-        if frame.now_ns < self._now_ns:
-            self._begin()  # what time made of waits is kept as well, and does not go back
+        context, hints = self._observe(frame)
+        found = self._confirm(context, self._detect(context, hints))
+        verdicts, notes = self._word(context, found)
+        judged = self._annotate(context, found, verdicts, notes)
+        self._remember(context, found, judged)
+        looks = self._request_looks(context, found)
+        return Judgement(judged, looks, hints.wanted)
+
+    def _start(self, frame: ObservedFrame) -> None:
+        """Another job, or a clock that went back, begins anew."""
+        job = job_key(frame.job) if frame.job is not None else None
+        if job != self.memory.job:
+            self.memory = Memory(job)
+            self._begin()
+        elif frame.now_ns < self._now_ns:
+            self._begin()  # what time made of waits is kept, too
         self._now_ns = frame.now_ns
-        memory.taken_back.listen(frame.ranks)
-        parted = memory.partings.judge(frame)
-        memory.found.keep(parted.found)
-        self._survey.turn(frame.ranks)
-        self._points.turn(frame.now_ns, _quiet(frame))
-        case = Case(frame, self._survey, self._points, memory)
-        found, at_rest = (*case.verdicts(), *parted.verdicts), Outside()
-        if frame.recorded is None and all(verdict.kind == "mismatch" for verdict in found):
-            at_rest = outside(frame, self._survey, memory.rest)
-        found = (*found[: MOST_VERDICTS - len(at_rest.verdicts)], *at_rest.verdicts)
-        memory.suspicions.forget(frame.now_ns)
-        for verdict in called_hung(found):
-            ripe = self._points.ripe(frame.now_ns)
-            memory.taken_back.say(p for p in ripe if not set(verdict.culprits).isdisjoint(p.sinks))
+
+    def _observe(self, frame: ObservedFrame) -> tuple[Context, HintOutcome]:
+        """Brings index and graph to `frame`: who is blocked in what, and who waits for whom."""
+        memory = self.memory
+        memory.false_alarms.learn(frame.ranks)
+        self._index.update(frame.ranks)
+        self._graph.update(frame.now_ns, _quiet_hosts(frame))
+        self._live_ops.update(self._index.replaced)
+        hints = memory.checksum_hints.compare(frame)
+        memory.mismatches.keep(hints.found)
+        mismatches = memory.mismatches.keep(self._live_ops.mismatches(frame.ranks))
+        deaths = self._death_order.of(self._index)
+        return Context(frame, self._index, self._graph, deaths, mismatches), hints
+
+    def _detect(self, context: Context, hints: HintOutcome) -> _Found:
+        """Finds root causes, the most urgent first."""
+        findings = [*detect(context), *hints.findings]
+        outside = OutsideOps()
+        if context.frame.recorded is None and all(one.kind == "mismatch" for one in findings):
+            outside = stalled_outside_ops(context, self.memory.rest)
+        most = MOST_VERDICTS - len(outside.findings)
+        findings = [*findings[:most], *outside.findings]
+        waits = [] if findings else long_waits(self._graph, context.now_ns)
+        return _Found(tuple(findings), hints, outside, waits)
+
+    def _confirm(self, context: Context, found: _Found) -> _Found:
+        """Decides which findings are more than suspicions."""
+        memory = self.memory
+        situation = Situation(context, memory.false_alarms)
+        findings = tuple(memory.confirmations.apply(found.findings, situation))
+        memory.confirmations.forget(context.now_ns)
+        for finding in hung_findings(findings):
+            memory.false_alarms.record(
+                node for node in context.overdue if not set(finding.culprits).isdisjoint(node.free)
+            )
+        return _Found(findings, found.hints, found.outside, found.long_waits)
+
+    def _word(self, context: Context, found: _Found) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+        """Verdicts and notes: the only place where sentences are made."""
+        frame = _with_corrected(context)
+        waits = long_wait_texts(found.long_waits, context.now_ns)
+        notes = [*waits, *death_notes(context.deaths, found.findings)]
+        if found.outside.note is not None:
+            notes.append(rest_note(found.outside.note, frame))
+        before = self.memory.before_death
+        if context.deaths.some and before is not None:
+            ended = retrospect(before, found.findings, context.deaths)
+            if ended is not None:
+                return word_retrospect(ended, frame, before.at_ns), tuple(notes)
+            notes = [*(f"before that: {text}" for text in before.waits), *notes]
+        return tuple(word(finding, frame) for finding in found.findings), tuple(notes)
+
+    def _annotate(
+        self,
+        context: Context,
+        found: _Found,
+        verdicts: tuple[Verdict, ...],
+        notes: tuple[str, ...],
+    ) -> Frame:
+        """Ranks and groups in the light of the others: who is blocked, who is late."""
+        frame = context.frame
         late = {
-            rank: verdict.since_ns
-            for verdict in reversed(found)
-            if verdict.kind == "not_entered"
-            for rank in verdict.culprits
+            rank: finding.since_ns
+            for finding in reversed(found.findings)
+            if finding.kind == "not_entered"
+            for rank in finding.culprits
         }
-        waits = [] if found else lasting(self._points, frame.now_ns)
-        deaths = self._survey.deaths
-        verdicts, before = found, tuple[str, ...]()
-        if deaths.some and memory.before is not None:
-            verdicts, before = story(memory.before, found, deaths)
-        waiting = waits[0].since_ns if waits else at_rest.open_since_ns
-        health = health_of(frame.health, verdicts, waiting=bool(waits or waiting))
-        judged = judged_frame(
+        waits = found.long_waits
+        waiting_ns = waits[0].since_ns if waits else found.outside.open_since_ns
+        health = health_of(frame.health, verdicts, waiting=bool(waits or waiting_ns))
+        return judged_frame(
             frame,
-            self._light.ranks(frame, late),
+            self._annotator.ranks(frame, late),
             health=health,
-            since_ns=self._since(health, verdicts, waiting, frame),
-            groups=self._light.groups(frame),
+            since_ns=self._since(health, verdicts, waiting_ns, frame),
+            groups=self._annotator.groups(frame),
             verdicts=verdicts,
-            notes=(
-                *before,
-                *lasting_texts(waits, frame.now_ns),
-                *case.notes(found),
-                *at_rest.notes,
-            ),
+            notes=notes,
         )
-        if not deaths.some:
-            memory.before = last_said(memory.before, judged)
-        order = in_question(found, case.suspicious(), (*case.uneven(), *at_rest.wanted))
-        looks = memory.inquiry.wanted(frame.ranks, order, found, frame.now_ns)
-        autopsies = memory.inquiry.autopsies(frame.ranks, case.unopened(), frame.now_ns)
-        return Judgement(judged, (*looks, *autopsies), parted.wanted)
+
+    def _remember(self, context: Context, found: _Found, judged: Frame) -> None:
+        """Keeps what was found while nobody has died."""
+        if context.deaths.some:
+            return
+        memory, frame = self.memory, _with_corrected(context)
+        waits = judged.notes if judged.health == "waiting" else ()
+        past = past_findings(found.findings, frame)
+        memory.before_death = remember(memory.before_death, context.frame, past, waits)
+
+    def _request_looks(self, context: Context, found: _Found) -> tuple[LookRequest, ...]:
+        """Which ranks to look at to know more."""
+        requests, frame = self.memory.look_requests, context.frame
+        nodes = [*context.overdue, *early_suspects(context)]
+        others = (*ranks_needing_stacks(frame), *found.outside.look_at)
+        order = in_question(found.findings, nodes, others)
+        looks = requests.wanted(frame.ranks, order, found.findings, frame.now_ns)
+        unread = unread_rings(context)
+        return (*looks, *requests.autopsies(frame.ranks, unread, frame.now_ns))
 
     def _since(
         self, health: Health, verdicts: Sequence[Verdict], waiting_ns: int, frame: ObservedFrame
@@ -138,13 +224,20 @@ class Engine:
         return frame.since_ns if health in _DATED else memory.since_ns
 
 
-def _quiet(frame: ObservedFrame) -> dict[str, int]:
+def _quiet_hosts(frame: ObservedFrame) -> dict[str, int]:
     """Hosts that have not been heard for a moment, and when they were last."""
     return {
         host.name: host.heard_ns
         for host in frame.hosts
-        if host.heard_ns and frame.now_ns - host.heard_ns > QUIET_NS
+        if host.heard_ns and frame.now_ns - host.heard_ns > AGENT_QUIET_NS
     }
+
+
+def _with_corrected(context: Context) -> ObservedFrame:
+    """The frame without pending ops that are over."""
+    if context.ranks is context.frame.ranks:
+        return context.frame
+    return replace(context.frame, ranks=context.ranks)
 
 
 def health_of(before: Health, verdicts: Sequence[Verdict], *, waiting: bool) -> Health:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.wholes import with_histories
+from frtop_tui.diagnosis.histories import with_histories
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.capture import content_of, damaged
 from frtop_tui.export.histories import with_history
 from frtop_tui.export.replay import replay

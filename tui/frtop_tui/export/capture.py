@@ -23,8 +23,9 @@ import msgspec
 from msgspec.structs import replace
 
 from frtop_probe import archive, wire
-from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.diagnosis.wholes import with_histories
+from frtop_probe.ring.fold import unfold
+from frtop_tui.diagnosis.histories import with_histories
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.histories import with_history
 from frtop_tui.job.model import Recorded
@@ -177,6 +178,8 @@ def _frame(content: CaptureContent) -> Frame:
         for name, first in FORMAT_1_NAMES.items():
             if first in rank:
                 rank[name] = rank.pop(first)
+    for verdict in plain.get("verdicts", ()):
+        verdict["victims"] = unfold(verdict.get("victims", ""))
     return msgspec.convert(plain, Frame)
 
 

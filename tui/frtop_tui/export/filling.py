@@ -15,9 +15,9 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.blocked.group_frontier import front_number, local_number
 from frtop_tui.diagnosis.engine import Engine
-from frtop_tui.diagnosis.judged import MOMENT, Frame, JudgedRank
-from frtop_tui.diagnosis.points import front_number, local_number
+from frtop_tui.diagnosis.model import MOMENT, Frame, JudgedRank
 from frtop_tui.export.flightrecorder.ops import TOGETHER
 from frtop_tui.export.flightrecorder.unfinished import undecided
 from frtop_tui.job.groups import Identifier, group_views, identifier

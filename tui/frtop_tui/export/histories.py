@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring.layout import Flag
-from frtop_tui.diagnosis.judged import JudgedRank
+from frtop_tui.diagnosis.model import JudgedRank
 
 _SYNC: Final = int(Flag.SYNC)
 _P2P: Final = int(Flag.P2P)

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import blackbox, capture, pyspy, stacks
 from frtop_tui.export.files import Files, files_in, is_folder

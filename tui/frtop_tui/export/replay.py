@@ -18,7 +18,7 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.histories import ops_of
 from frtop_tui.job.state import JobState
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
-from frtop_tui.job.groups import members_of
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 
 
 def has_tensors(view: JudgedRank | None) -> bool:
@@ -41,7 +40,7 @@ def to_ask(frame: Frame, rank: int) -> int:
 def _waiting(frame: Frame, rank: int) -> Iterable[int]:
     for verdict in frame.verdicts:
         if rank in verdict.culprits:
-            yield from members_of(verdict.victims)  # of a file it may be any text
+            yield from sorted(verdict.victims)
     for group in frame.groups:
         if rank in group.late:
             yield from group.waiting

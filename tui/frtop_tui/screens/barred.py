@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.widgets.origin import moment
 from frtop_tui.widgets.writings import place, under_way
 

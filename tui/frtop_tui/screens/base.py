@@ -15,7 +15,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.printable import printable
 from frtop_tui.screens.barred import barred
 from frtop_tui.widgets.headline import Headline

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 
 from frtop_probe.ring.fold import unfold
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.widgets.wording import MEANINGS, group_name
 
 Test = Callable[[JudgedRank], bool]

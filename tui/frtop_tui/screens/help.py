@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
 
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.widgets.keyline import key_name
 from frtop_tui.widgets.lines import LineView

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frtop_tui.diagnosis.judged import JudgedRank
+from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.screens.base import FrameScreen
 
 

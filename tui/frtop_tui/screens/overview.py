@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_probe.ring.fold import fold
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.asking import to_ask
 from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, OpenStacks, OpenTensors
 from frtop_tui.widgets.doing import causes, doing_at

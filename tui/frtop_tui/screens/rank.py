@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.screens.base import OpenTensors, TakeStacks
 from frtop_tui.screens.one_rank import OneRankScreen
 from frtop_tui.widgets.lines import LineView

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.asking import to_ask
 from frtop_tui.screens.base import FrameScreen, OpenRank, OpenStacks, OpenTensors
 from frtop_tui.screens.filter import FilterError, matching

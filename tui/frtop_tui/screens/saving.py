@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export.output_path import unused_path
 from frtop_tui.job.naming import job_title
 from frtop_tui.widgets.agreement import known_op

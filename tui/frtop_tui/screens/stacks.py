@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen, TakeStacks
 from frtop_tui.widgets.stack_tree import StackTree
 from frtop_tui.widgets.wording import calm, ranks_word

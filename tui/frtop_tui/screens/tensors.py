@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.printable import printable
 from frtop_tui.screens.base import InspectRank, SaveTensors
 from frtop_tui.screens.one_rank import OneRankScreen

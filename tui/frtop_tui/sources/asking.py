@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.engine import Wanted
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.look_requests import LookRequest
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.sources.errands import Errands
 from frtop_tui.sources.line import Line
 from frtop_tui.sources.timing import Timing
@@ -46,7 +46,7 @@ class Asking:
         self._watched: frozenset[int] = frozenset()
         self._watched_at = self._stacks_at = 0
         self._to_dump: frozenset[int] = frozenset()
-        self._wanted: dict[tuple[str, int, bool], Wanted] = {}
+        self._wanted: dict[tuple[str, int, bool], LookRequest] = {}
 
     def watch(self, ranks: frozenset[int]) -> None:
         self._watched = ranks
@@ -55,7 +55,7 @@ class Asking:
     def dump(self, ranks: frozenset[int]) -> None:
         self._to_dump |= ranks
 
-    def want(self, wanted: Iterable[Wanted]) -> None:
+    def want(self, wanted: Iterable[LookRequest]) -> None:
         """What the diagnosis needs to see before it can say more."""
         self._wanted |= {(one.host, one.key, one.stacks): one for one in wanted}
 
@@ -136,13 +136,13 @@ class Asking:
             self._wanted = {(one.host, one.key, one.stacks): one for one in unsent}
 
     def _ask(
-        self, purpose: str, wanted: Iterable[Wanted], now: int, ops: int = JUDGED_OPS
-    ) -> list[Wanted]:
+        self, purpose: str, wanted: Iterable[LookRequest], now: int, ops: int = JUDGED_OPS
+    ) -> list[LookRequest]:
         """One request per host and kind; gives back what could not be asked now."""
-        kinds: dict[tuple[str, bool], list[Wanted]] = defaultdict(list)
+        kinds: dict[tuple[str, bool], list[LookRequest]] = defaultdict(list)
         for one in wanted:
             kinds[one.host, one.stacks].append(one)
-        unsent: list[Wanted] = []
+        unsent: list[LookRequest] = []
         for (host, stacks), ones in kinds.items():
             debt = host, purpose, stacks
             owed = self._looks.get(debt)
@@ -162,9 +162,9 @@ class Asking:
         return unsent
 
 
-def _looks_at(frame: Frame, ranks: Iterable[int], stacks: bool) -> tuple[Wanted, ...]:
+def _looks_at(frame: Frame, ranks: Iterable[int], stacks: bool) -> tuple[LookRequest, ...]:
     return tuple(
-        Wanted(view.host, view.key, (), stacks)
+        LookRequest(view.host, view.key, (), stacks)
         for rank in ranks
         if (view := frame.ranks.get(rank)) is not None
     )

@@ -19,8 +19,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.inquiry import children_in_question
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.look_requests import children_in_question
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import write_unused
 from frtop_tui.job.model import Writing

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.engine import WantedOps
+from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
 from frtop_tui.export.histories import ops_of
 from frtop_tui.job.state import JobState
 from frtop_tui.sources.errands import Errands
@@ -23,14 +23,14 @@ class Comparing:
         self._errands = errands
         self._state = state
 
-    def want(self, wanted: Iterable[WantedOps], now: int) -> None:
+    def want(self, wanted: Iterable[OpsRequest], now: int) -> None:
         for one in wanted:
             question = wire.HistoryRequest(0, one.key, 0, one.group, one.first, one.last)
             agent = self._errands.agent(one.host)
             then = partial(self._answered, one)
             self._errands.ask(one.host, question, then, now, agent=agent)
 
-    def _answered(self, one: WantedOps, answer: wire.Response, _now: int) -> None:
+    def _answered(self, one: OpsRequest, answer: wire.Response, _now: int) -> None:
         ops: tuple[wire.Op, ...] = ()
         if isinstance(answer, wire.HistoryResponse):
             ops = tuple(

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.job.naming import JobKey
 from frtop_tui.job.state import JobState
@@ -199,8 +199,8 @@ class Listener:
             frame = replace(frame, notes=(*told.notes, *frame.notes))
         elif self._here is not None and self._here.problem:
             frame = replace(frame, problem=self._here.problem)
-        self.asking.want(judgement.looks)
-        self._comparing.want(judgement.ops, now)
+        self.asking.want(judgement.look_requests)
+        self._comparing.want(judgement.ops_requests, now)
         self.asking.turn(frame, now)
         self.wishes.turn(frame, now)
         self._frame = replace(frame, writings=self.wishes.writings)

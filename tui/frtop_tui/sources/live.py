@@ -20,7 +20,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import keys
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import KeyTrouble
 from frtop_tui.job.naming import JobKey
 from frtop_tui.sources.here import Here

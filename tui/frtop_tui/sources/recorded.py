@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from frtop_probe import archive
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import write_unused

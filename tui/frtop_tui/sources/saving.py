@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export.output_path import write_unused
 from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import group_label, job_place

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import Writing
 from frtop_tui.job.state import JobState
 from frtop_tui.sources.asking import Asking

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from frtop_tui.diagnosis.judged import Frame, JudgedRank, Why
+from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.frames import basename, own_frame
 from frtop_tui.widgets.wording import age, calm, ending, group_of, kind, number, site
 

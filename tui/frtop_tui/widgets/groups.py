@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from textual.binding import Binding, BindingType
 
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import GroupView
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, plain

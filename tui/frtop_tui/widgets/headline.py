@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.origin import origin_line
 from frtop_tui.widgets.spans import Line, clip, join, plain, spread

@@ -9,7 +9,7 @@ from msgspec import Struct
 from textual.binding import Binding, BindingType
 
 from frtop_probe.ring.fold import fold
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import HostState, HostView
 from frtop_tui.widgets.clock import clock_sentence, offset
 from frtop_tui.widgets.grid_layout import natural

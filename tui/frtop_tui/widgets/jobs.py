@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import JobPulse
 from frtop_tui.job.naming import job_key, job_title
 from frtop_tui.job.pulse import pulse_in, pulse_words

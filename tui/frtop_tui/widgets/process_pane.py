@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_table import cpu_share
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, tail

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, wrap
 from frtop_tui.widgets.writings import writing_lines

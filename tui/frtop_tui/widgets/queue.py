@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, plain
 from frtop_tui.widgets.wording import age, calm, duration, group_of, kind, number, site, tensors

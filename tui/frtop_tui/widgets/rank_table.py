@@ -11,7 +11,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank, Why
+from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.widgets.doing import blamed, causes, doing, doing_at, line_of
 from frtop_tui.widgets.grid_layout import natural, short_hosts
 from frtop_tui.widgets.spans import Line, Span

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe.ring.fold import fold
 from frtop_probe.wire import Snapshot
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.frames import basename, is_yours
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, plain, wrap

@@ -7,7 +7,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.widgets.agreement import Agreement, agreement, known_op
 from frtop_tui.widgets.spans import Line, flow, plain, wrap
 from frtop_tui.widgets.wording import (

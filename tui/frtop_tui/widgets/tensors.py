@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 from frtop_tui.widgets.tensor_lines import error_lines, op_lines

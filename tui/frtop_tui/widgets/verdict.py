@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from frtop_tui.diagnosis.judged import Frame, Verdict
+from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.pulse import others_line
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap

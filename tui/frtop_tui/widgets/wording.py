@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import GroupView, Health, RankState
 
 LETTERS: Final[dict[RankState, str]] = {

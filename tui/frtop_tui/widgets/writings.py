@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Writing
 from frtop_tui.widgets.spans import Line, wrap
 from frtop_tui.widgets.wording import amount

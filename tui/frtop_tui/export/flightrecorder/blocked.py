@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.places import WAITS
-from frtop_tui.diagnosis.points import front_number
-from frtop_tui.diagnosis.stands import stand_of
-from frtop_tui.diagnosis.waiting import AT_LEAST_NS, main_place
+from frtop_tui.diagnosis.blocked.blocked_op import AT_LEAST_NS, main_place
+from frtop_tui.diagnosis.blocked.group_frontier import front_number
+from frtop_tui.diagnosis.evidence.stack_location import WAITS
+from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.export.flightrecorder.ops import Ops
 from frtop_tui.job.model import Rank
 
@@ -80,7 +80,7 @@ def _is_elsewhere(view: Rank) -> bool:
     """Whether its stack is surely in no wait for an op or a device."""
     if main_place(view) is None:
         return False
-    stand = stand_of(view)
+    stand = stack_state(view)
     if stand is None or stand.place.kind in WAITS:
         return False
     return stand.doing in ("away", "running")

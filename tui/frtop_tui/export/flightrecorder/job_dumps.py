@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.dump import Dump, parse_dump
 from frtop_tui.export.flightrecorder.dump_file import read_dumps

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
-from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.flightrecorder.blocked import blocked_ops, outdated, unfinished_ops
 from frtop_tui.export.flightrecorder.ops import DumpOps as Part
 from frtop_tui.export.flightrecorder.ops import Ops

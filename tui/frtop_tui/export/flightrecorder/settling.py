@@ -7,8 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from frtop_probe.ring.fold import unfold
-from frtop_tui.diagnosis.judged import Frame, JudgedRank, Verdict
+from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict
 from frtop_tui.job.naming import duration, folded
 
 LONG_NS: Final = 10_000_000_000
@@ -24,7 +23,7 @@ def settled(frame: Frame) -> Frame:
     loose = [verdict for verdict in verdicts if _follows(verdict)]
     if not named or not loose:
         return replace(frame, verdicts=verdicts)
-    behind = {rank for verdict in loose for rank in unfold(verdict.victims)}
+    behind = {rank for verdict in loose for rank in verdict.victims}
     behind -= {rank for verdict in named for rank in verdict.culprits}
     kept = tuple(verdict for verdict in verdicts if verdict not in loose)
     note = f"{folded(behind)} wait in ops that all have issued: behind the same, most likely"

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.judged import Frame, Verdict, Why
+from frtop_tui.diagnosis.model import Frame, Verdict, Why
 from frtop_tui.job.model import Health, Rank
 from frtop_tui.job.naming import folded, group_label
 

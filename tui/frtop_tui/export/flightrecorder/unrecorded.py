@@ -13,8 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from frtop_probe.ring.fold import fold, unfold
-from frtop_tui.diagnosis.judged import Frame, JudgedRank, Verdict, Why
+from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict, Why
 from frtop_tui.job.naming import folded
 
 _GLOO: Final = "gloo"
@@ -50,7 +49,7 @@ def _is_bare(verdict: Verdict, ranks: Mapping[int, JudgedRank]) -> bool:
 
 
 def _are_more(verdict: Verdict) -> bool:
-    return len(verdict.culprits) > len(unfold(verdict.victims)) > 0
+    return len(verdict.culprits) > len(verdict.victims) > 0
 
 
 def _is_gloo(verdict: Verdict, ranks: Mapping[int, JudgedRank]) -> bool:
@@ -59,7 +58,7 @@ def _is_gloo(verdict: Verdict, ranks: Mapping[int, JudgedRank]) -> bool:
 
 
 def _turned_round(verdict: Verdict) -> Verdict:
-    absent, few = verdict.culprits, unfold(verdict.victims)
+    absent, few = verdict.culprits, tuple(sorted(verdict.victims))
     text = (
         f"{folded(few)} may as well be ahead, or where nobody else has to come: most of the"
         " group is not there, and nothing tells why"
@@ -74,14 +73,14 @@ def _turned_round(verdict: Verdict) -> Verdict:
         headline=f"{verdict.headline}; {text}",
         why=Why("unknown", "unknown", text),
         next=f"compare the calls of rank {few[0]} with those of rank {absent[0]}; {_STACKS}",
-        victims=fold({*absent, *few}),
+        victims=frozenset({*absent, *few}),
     )
 
 
 def _brought_together(verdicts: list[Verdict]) -> Verdict:
     first = verdicts[0]
     absent = sorted({rank for verdict in verdicts for rank in verdict.culprits})
-    victims = {rank for verdict in verdicts for rank in unfold(verdict.victims)}
+    victims = {rank for verdict in verdicts for rank in verdict.victims}
     text = (
         f"any of {folded(absent)} may be the one to blame: the others may wait in a send or "
         "receive, and gloo's recorder knows none"
@@ -95,6 +94,6 @@ def _brought_together(verdicts: list[Verdict]) -> Verdict:
         headline=f"{folded(absent)} have not entered what {folded(victims)} wait for; {text}",
         why=Why("unknown", "unknown", text),
         next=f"look at the stacks of {folded(absent)}: {_STACKS}",
-        victims=fold(victims),
+        victims=frozenset(victims),
         evidence=tuple(verdict.headline for verdict in verdicts),
     )

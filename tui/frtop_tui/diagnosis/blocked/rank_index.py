@@ -1,0 +1,173 @@
+"""All ranks of a job, indexed: who is blocked in what, who died, how far each group is.
+
+The index is kept from frame to frame. A rank that is the same object has the same facts, so an
+update visits only ranks that differ. A new index of the same ranks has the same content
+(`tests/diagnosis/test_incremental.py`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import compress
+from operator import is_, is_not
+
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.blocked.blocked_op import Wait, wait_of
+from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier
+from frtop_tui.diagnosis.blocked.stale_pending import Others, is_doubtful, is_past, still_pending
+from frtop_tui.diagnosis.evidence.death import Death, death_of
+from frtop_tui.diagnosis.evidence.rank_change import same_facts
+from frtop_tui.job.groups import Identifier, identifier
+from frtop_tui.job.model import Rank, RankState
+
+
+class RankIndex:
+    """The ranks of the last update.
+
+    Attributes:
+        ranks: as the frame has them.
+        corrected: the same, without pending ops that are over (`stale_pending`).
+        waits: which op each blocked rank is blocked in.
+        states: the ranks in each state.
+        dead: how each rank that died ended.
+        seen: ranks whose object differs from that of the update before.
+        replaced: old and new object of each rank whose facts differ, None where it is missing.
+        moved: ranks of which a fact differs, whichever rank told it.
+        rewaited: ranks that are blocked in another op.
+        recorrected: whether other pending ops are over than before.
+        renumbered: whether ranks came or went.
+        deaths_version: grows whenever the order of deaths may differ.
+    """
+
+    def __init__(self) -> None:
+        self.ranks: Mapping[int, Rank] = {}
+        self.corrected: Mapping[int, Rank] = {}
+        self.waits: dict[int, Wait] = {}
+        self.states: defaultdict[RankState, set[int]] = defaultdict(set)
+        self.dead: dict[int, Death] = {}
+        self.deaths_version = 0
+        self.seen: list[int] = []
+        self.replaced: list[tuple[Rank | None, Rank | None]] = []
+        self.moved: set[int] = set()
+        self.rewaited: list[int] = []
+        self.recorrected = False
+        self.renumbered = True
+        self._frontiers: dict[Identifier, GroupFrontier] = {}
+        self._doubtful: dict[int, Wait] = {}  # waits as their ranks tell them
+        self._corrections: dict[int, Rank] = {}
+
+    def update(self, ranks: Mapping[int, Rank]) -> None:
+        """Brings everything to `ranks`."""
+        before, self.ranks = self.ranks, ranks
+        self.renumbered = len(before) != len(ranks) or not all(map(is_, before, ranks))
+        self.moved, self.rewaited, self.recorrected = set(), [], False
+        self.replaced = []
+        if self.renumbered:
+            self._frontiers.clear()
+            self.seen = [rank for rank, view in ranks.items() if before.get(rank) is not view]
+        else:
+            self.seen = [*compress(ranks, map(is_not, ranks.values(), before.values()))]
+        waits: dict[int, Wait | None] = {}
+        for rank in before.keys() - ranks.keys() if self.renumbered else ():
+            waits[rank] = self._put(before[rank], None)
+        for rank in self.seen:
+            old, new = before.get(rank), ranks[rank]
+            if old is None or not same_facts(old, new):
+                waits[rank] = self._put(old, new)
+        if waits:
+            self.moved.update(waits)
+            waits.update(self._settle_doubts())
+            self._settle(waits)
+        else:
+            self._renew(self._corrections.keys() & set(self.seen))
+        self.corrected = {**ranks, **self._corrections} if self._corrections else ranks
+
+    def frontier(self, group: wire.Group) -> GroupFrontier:
+        """How far the members of a group are; kept up from the first question on."""
+        key = identifier(group)
+        known = self._frontiers.get(key)
+        if known is None:
+            known = self._frontiers[key] = GroupFrontier(group, self.ranks)
+        return known
+
+    def _put(self, old: Rank | None, new: Rank | None) -> Wait | None:
+        """Takes a new view in the place of the old one; gives the wait that it tells of."""
+        died = bool(self.dead)
+        if old is not None:
+            self.states[old.state].discard(old.rank)
+            self._doubtful.pop(old.rank, None)
+            self.dead.pop(old.rank, None)
+        self.replaced.append((old, new))
+        wait = None
+        if new is not None:
+            self.states[new.state].add(new.rank)
+            wait = wait_of(new)
+            if wait is not None and is_doubtful(new, wait):
+                self._doubtful[new.rank] = wait
+            death = death_of(new)
+            if death is not None:
+                self.dead[new.rank] = death
+            self._advance(old, new)
+        # As long as somebody has died, what the living did counts as well.
+        self.deaths_version += bool(self.dead) or died
+        return wait
+
+    def _advance(self, old: Rank | None, new: Rank) -> None:
+        if not self._frontiers:
+            return
+        groups = [*new.groups.values(), *(old.groups.values() if old is not None else ())]
+        for key in set(map(identifier, groups)):
+            frontier = self._frontiers.get(key)
+            if frontier is not None:
+                frontier.put(new)
+
+    def _settle(self, waits: Mapping[int, Wait | None]) -> None:
+        """Who is blocked in what, after others were heard on those in doubt."""
+        for rank, told in waits.items():
+            wait = told
+            if wait is not None and rank in self._doubtful:
+                theirs = self._theirs(wait, waits)
+                wait = None if is_past(wait, self.ranks, theirs) else wait
+            if wait == self.waits.get(rank):
+                continue
+            self.rewaited.append(rank)
+            if wait is None:
+                del self.waits[rank]
+            else:
+                self.waits[rank] = wait
+        self.moved.update(self.rewaited)
+
+    def _theirs(self, wait: Wait, waits: Mapping[int, Wait | None]) -> Wait | None:
+        """What the other side of a send or receive is blocked in by now."""
+        peer = wait.peer
+        if peer is None:
+            return None
+        return waits[peer] if peer in waits else self.waits.get(peer)
+
+    def _settle_doubts(self) -> dict[int, Wait | None]:
+        """The waits of those in doubt; what is over is taken out of their pending ops."""
+        before, self._corrections = self._corrections, {}
+        waits: dict[int, Wait | None] = {}
+        others = Others(self.ranks, self.frontier)
+        for rank, wait in self._doubtful.items():
+            view = self.ranks[rank]
+            left = still_pending(view, others)
+            waits[rank] = wait
+            if len(left) < len(view.pending):
+                self._corrections[rank] = replace(view, pending=left)
+                waits[rank] = wait_of(self._corrections[rank])
+        for rank in before.keys() | self._corrections.keys():
+            was, now = before.get(rank), self._corrections.get(rank)
+            if was is None or now is None or was.pending != now.pending:
+                self.moved.add(rank)
+                self.recorrected = True
+        return waits
+
+    def _renew(self, corrected: Iterable[int]) -> None:
+        """Views of which nothing but counters has changed."""
+        for rank in corrected:
+            pending = self._corrections[rank].pending
+            self._corrections[rank] = replace(self.ranks[rank], pending=pending)

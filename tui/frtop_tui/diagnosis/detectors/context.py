@@ -1,0 +1,48 @@
+"""What every detector reads: one frame, its index and graph, and what was found before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from frtop_tui.diagnosis.blocked.rank_index import RankIndex
+from frtop_tui.diagnosis.detectors.deaths.roots import Deaths
+from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
+from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.job.model import ObservedFrame, Rank
+
+
+@dataclass(slots=True)
+class Context:
+    """One frame. Detectors run in order of causes and add to `explained`."""
+
+    frame: ObservedFrame
+    index: RankIndex
+    graph: WaitGraph
+    deaths: Deaths
+    mismatches: Sequence[Mismatch]
+    overdue: Sequence[WaitNode] = ()
+    explained: set[WaitNode] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.overdue = self.graph.overdue(self.now_ns)
+
+    @property
+    def now_ns(self) -> int:
+        return self.frame.now_ns
+
+    @property
+    def ranks(self) -> Mapping[int, Rank]:
+        """The ranks without pending ops that are over."""
+        return self.index.corrected
+
+    def awaiting(self, ranks: Iterable[int]) -> list[WaitNode]:
+        """Nodes at which one of `ranks` keeps others waiting, however short."""
+        return self.graph.at(ranks, self.now_ns)
+
+    def accept(self, findings: Iterable[Finding]) -> None:
+        """Takes the nodes that `findings` explain out of what is left to explain."""
+        for finding in findings:
+            self.explained.update(finding.nodes)

@@ -1,0 +1,114 @@
+"""Ops that differ at the same sequence number, and the deaths and waits they lead to."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from frtop_tui.diagnosis.blocked.group_frontier import front_number, local_number
+from frtop_tui.diagnosis.detectors.context import Context
+from frtop_tui.diagnosis.detectors.mismatch.compare import NEAR, Mismatch
+from frtop_tui.diagnosis.evidence.death import Death
+from frtop_tui.diagnosis.finding import Detail, Finding, group_key
+from frtop_tui.diagnosis.graph.wait_node import WaitNode, kind_of
+from frtop_tui.diagnosis.model import OpName, Progress
+from frtop_tui.diagnosis.thresholds import RANKS_TELL_NS
+from frtop_tui.job.groups import members_of
+from frtop_tui.job.model import Moment, Rank
+
+
+class OpsDiffer(Detail, frozen=True):
+    """`blocking`: ranks wait because of it. `fatal`: deaths follow. `over`: all ranks ended.
+
+    `unaligned` ranks count from a later op on, so that no number can be given.
+    """
+
+    mismatch: Mismatch
+    blocking: bool = False
+    fatal: bool = False
+    over: bool = False
+    from_dumps: bool = False
+    unaligned: tuple[int, ...] = ()
+
+
+def detect(context: Context) -> list[Finding]:
+    """One finding for each known mismatch."""
+    return [_finding(context, one) for one in context.mismatches]
+
+
+def _finding(context: Context, one: Mismatch) -> Finding:
+    # All nodes: a mismatch needs no long wait to explain one.
+    nodes = tuple(
+        node for node in context.graph.all.values() if one.explains(node.group, node.number)
+    )
+    dead = {death.rank for death in deaths_caused_by(context, one)}
+    victims = {rank for node in nodes for rank in node.waiting} | dead
+    made = mismatch_finding(context.frame, one, victims, fatal=bool(dead), nodes=nodes)
+    # Agents forget ranks some time after they have ended.
+    known = [context.ranks.get(party.ranks[0]) for party in one.parties]
+    if any(rank.dumped for rank in known if rank is not None):
+        return replace(made, detail=replace(made.detail, from_dumps=True))
+    return made
+
+
+def mismatch_finding(
+    frame: Moment,
+    one: Mismatch,
+    victims: set[int],
+    *,
+    fatal: bool = False,
+    nodes: tuple[WaitNode, ...] = (),
+    unaligned: tuple[int, ...] = (),
+) -> Finding:
+    """The finding of one mismatch; nobody is blamed while the minority may still change."""
+    culprits = () if _minority_is_open(one, frame) else one.culprits
+    main = one.parties[0]
+    over = all(rank.state in ("dead", "done") for rank in frame.ranks.values())
+    progress: Progress = "none" if victims or over else "active"
+    sides = tuple(party.ranks for party in one.parties)
+    return Finding(
+        kind="mismatch",
+        detail=OpsDiffer(one, bool(victims), fatal, over, unaligned=unaligned),
+        key=("mismatch", group_key(one.group), one.number, sides),
+        culprits=culprits,
+        victims=frozenset(victims - set(culprits)),
+        parties=(tuple(culprits), main.ranks) if culprits else sides,
+        cause="mismatch",
+        progress=progress,
+        group=group_key(one.group),
+        op=OpName(kind_of(main.op), one.number or None),
+        nodes=nodes,
+        since_ns=one.since_ns,
+    )
+
+
+def deaths_caused_by(context: Context, one: Mismatch) -> list[Death]:
+    """Deaths that follow from a mismatch: all that have no cause of their own."""
+    members = {rank for party in one.parties for rank in party.ranks}
+    deaths = context.deaths.every
+    if all(d.rank not in members or _has_passed(context, d.rank, one) for d in deaths):
+        return []
+    return [death for death in deaths if death.nature != "own"]
+
+
+def _has_passed(context: Context, rank: int, one: Mismatch) -> bool:
+    """Whether a rank completed the op in question long before: it died of something else."""
+    view, last = context.ranks[rank], one.number + NEAR
+    if not one.parties[0].op.tracked or front_number(view, one.group) <= last:
+        return False
+    mine = local_number(view, one.group)
+    return not any(op.group == mine and not op.p2p and op.number <= last for op in view.pending)
+
+
+def _minority_is_open(one: Mismatch, frame: Moment) -> bool:
+    """Whether members whose op is not known yet may make another party the largest."""
+    members = members_of(one.group.ranks)
+    if not one.is_open(len(members) - sum(len(party.ranks) for party in one.parties)):
+        return False
+    heard = {rank for party in one.parties for rank in party.ranks}
+    missing = [rank for rank in members if rank not in heard]
+    fresh = frame.now_ns - one.since_ns < RANKS_TELL_NS
+    return fresh or any(_cannot_tell(frame.ranks.get(rank)) for rank in missing)
+
+
+def _cannot_tell(rank: Rank | None) -> bool:
+    return rank is None or rank.state == "unheard"

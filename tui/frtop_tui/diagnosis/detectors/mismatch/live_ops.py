@@ -1,0 +1,90 @@
+"""All ops that ranks tell of, by place: where two of them cannot both be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_probe.agreement import SPLIT
+from frtop_tui.diagnosis.detectors.mismatch.compare import (
+    Mismatch,
+    StackLocation,
+    compare_alike,
+    ops_known,
+)
+from frtop_tui.job.groups import Identifier, identifier
+from frtop_tui.job.model import Rank
+
+_Alike = dict[wire.Signature | None, dict[int, wire.Op]]
+"""The ops of one place by rank, those with equal signatures together."""
+
+
+class LiveOps:
+    """Kept up with what changes; compared is only where a place changed, and may disagree."""
+
+    def __init__(self) -> None:
+        self._places: dict[StackLocation, _Alike] = {}
+        self._changed: set[StackLocation] = set()
+        self._found: dict[StackLocation, Mismatch] = {}
+
+    def update(self, replaced: Iterable[tuple[Rank | None, Rank | None]]) -> None:
+        """Takes the ops of each rank's new object in place of those of its old one."""
+        for old, new in replaced:
+            self._replace(old, new)
+
+    def _replace(self, old: Rank | None, new: Rank | None) -> None:
+        before = ops_known(old) if old is not None else {}
+        now = ops_known(new) if new is not None else {}
+        view = new if new is not None else old
+        if view is None:
+            return
+        for place, op in before.items():
+            if now.get(place) is not op:
+                self._drop(place, view.rank, op)
+        for place, op in now.items():
+            if before.get(place) is not op:
+                alike = self._places.setdefault(place, {})
+                alike.setdefault(op.signature, {})[view.rank] = op
+                self._changed.add(place)
+
+    def mismatches(self, ranks: Mapping[int, Rank]) -> list[Mismatch]:
+        """All that the last known ops of each group tell, at most one per group."""
+        for place in self._changed:
+            one = self._compare(place, ranks)
+            if one is not None:
+                self._found[place] = one
+            else:
+                self._found.pop(place, None)
+        self._changed.clear()
+        # The lowest number is where the paths parted; what follows is shifted.
+        first: dict[Identifier, Mismatch] = {}
+        for place in sorted(self._found):
+            first.setdefault(place[:3], self._dated(place, ranks))
+        return sorted(first.values(), key=lambda one: one.since_ns)
+
+    def _compare(self, place: StackLocation, ranks: Mapping[int, Rank]) -> Mismatch | None:
+        alike = self._places.get(place, {})
+        splits = any(signature is not None and signature.kind in SPLIT for signature in alike)
+        if len(alike) < 2 and not splits:
+            return None
+        ops = {rank: op for ops in alike.values() for rank, op in ops.items()}
+        groups = ranks[min(ops)].groups.values()
+        group = next(group for group in groups if identifier(group) == place[:3])
+        return compare_alike(group, place[3], ops, alike.values())
+
+    def _dated(self, place: StackLocation, ranks: Mapping[int, Rank]) -> Mismatch:
+        """With the time when the first of them issued it, on the operator's clock."""
+        every = (item for ops in self._places[place].values() for item in ops.items())
+        since = min(op.issued_ns + ranks[rank].clock_ns for rank, op in every)
+        return replace(self._found[place], since_ns=since)
+
+    def _drop(self, place: StackLocation, rank: int, op: wire.Op) -> None:
+        alike = self._places[place]
+        del alike[op.signature][rank]
+        if not alike[op.signature]:
+            del alike[op.signature]
+        if not alike:
+            del self._places[place]
+        self._changed.add(place)

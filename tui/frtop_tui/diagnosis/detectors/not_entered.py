@@ -1,0 +1,158 @@
+"""Ranks that have not entered an op: whom to blame, as few as can be justified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from frtop_tui.diagnosis.blocked.blocked_op import is_ahead, main_place
+from frtop_tui.diagnosis.detectors.certainty import members_known
+from frtop_tui.diagnosis.detectors.context import Context
+from frtop_tui.diagnosis.evidence.absence_cause import absence_of
+from frtop_tui.diagnosis.evidence.progress import progress_of
+from frtop_tui.diagnosis.evidence.stack_location import classify
+from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
+from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode
+from frtop_tui.diagnosis.model import Progress
+from frtop_tui.diagnosis.thresholds import MOST_ABSENT_EXPLAINED
+from frtop_tui.job.model import Rank
+
+_UNSEEN: Final[tuple[Progress, str]] = ("unknown", "")
+_NOTHING_TO_SEE: Final[dict[str, tuple[Progress, str]]] = {
+    "idle": ("unknown", "with nothing to do there is nothing to see"),
+    "input": ("unknown", "whether anybody will type or send anything cannot be seen"),
+}
+"""A server without work looks the same as one that hangs."""
+
+
+class SameCause(Struct, frozen=True):
+    """Ranks that are absent for one cause; `example` is the one to show."""
+
+    ranks: tuple[int, ...]
+    cause: str
+    example: int
+    progress: tuple[Progress, str]
+
+
+class Absentees(Struct, frozen=True):
+    """The absent ranks of one node.
+
+    Attributes:
+        culprits: those to blame, by cause.
+        moving: not blamed, they make progress.
+        unknown: not blamed, whether they make progress is not known.
+        held_back: not blamed, a file lock or a store key holds them.
+        entering: not blamed, they are on their way into the op.
+    """
+
+    culprits: tuple[SameCause, ...]
+    moving: tuple[int, ...] = ()
+    unknown: tuple[int, ...] = ()
+    held_back: tuple[int, ...] = ()
+    entering: tuple[int, ...] = ()
+
+
+class NotEntered(Detail, frozen=True):
+    """`blamed`, one cause of `absentees`, are awaited at all of `nodes` by all in `waiting`."""
+
+    nodes: tuple[WaitNode, ...]
+    waiting: RankSet
+    blamed: SameCause
+    absentees: Absentees
+    members_unknown: bool
+
+
+def find(context: Context, node: WaitNode, absent: Sequence[int]) -> list[Finding]:
+    """One finding for each cause that keeps ranks of `absent` away from `node`."""
+    absentees = blame(context.ranks, absent, context.now_ns)
+    return [_finding(context, node, blamed, absentees) for blamed in absentees.culprits]
+
+
+def _finding(context: Context, node: WaitNode, blamed: SameCause, absentees: Absentees) -> Finding:
+    others = context.graph.nodes_awaiting(blamed.ranks, context.overdue)
+    nodes = (node, *(other for other in others if other is not node))
+    waiting = context.graph.rank_set(nodes).without(blamed.ranks)
+    return Finding(
+        kind="not_entered",
+        detail=NotEntered(nodes, waiting, blamed, absentees, not any(map(members_known, nodes))),
+        key=("not_entered", blamed.ranks, node.id),
+        culprits=blamed.ranks,
+        victims=waiting.ranks,
+        cause=blamed.cause,
+        progress=blamed.progress[0],
+        group=group_key(node.group),
+        op=op_of(node),
+        since_ns=node.known_since_ns,
+        left_s=node.left_s(context.now_ns),
+    )
+
+
+def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Absentees:
+    """Blames ranks without progress, else those of unknown progress, else all.
+
+    A rank that is absent for the same cause as one without progress is blamed with it, unless
+    it is seen to move. Never blamed: (a) a rank at a locked file while another one moves, which
+    may hold the lock; (b) a rank at a store key while another one is elsewhere, which may have
+    to set it; (c) a rank that is on its way into the op. Of very many absent ranks the first
+    `MOST_ABSENT_EXPLAINED` are looked into, those that others may hold back last.
+    """
+    first = sorted(absent, key=lambda rank: _may_be_held_back(views[rank]))[:MOST_ABSENT_EXPLAINED]
+    causes = {rank: absence_of(views[rank], now_ns).why.cause for rank in sorted(first)}
+    progress = {rank: _progress(views[rank], causes[rank], now_ns) for rank in causes}
+    held_back = _held_back(views, progress)
+    entering = {rank for rank in progress if _is_entering(views[rank], now_ns)}
+    progress = {r: how for r, how in progress.items() if r not in entering and r not in held_back}
+    still = [rank for rank, (how, _) in progress.items() if how == "none"]
+    unseen = [rank for rank, (how, _) in progress.items() if how == "unknown"]
+    stalled = {causes[rank] for rank in still} - {"unknown"}
+    alike = [rank for rank in unseen if causes[rank] in stalled]
+    guilty = [*still, *alike] or unseen or list(progress)
+    by_cause: dict[str, list[int]] = {}
+    for rank in guilty:
+        by_cause.setdefault(causes[rank], []).append(rank)
+    culprits = tuple(
+        SameCause(tuple(sorted(ranks)), cause, ranks[0], progress[ranks[0]])
+        for cause, ranks in by_cause.items()
+    )
+    named = {*guilty, *held_back, *entering}
+    others = [rank for rank in absent if rank not in named]
+    moving = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] == "active")
+    unknown = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] != "active")
+    return Absentees(culprits, moving, unknown, held_back, tuple(sorted(entering)))
+
+
+def _may_be_held_back(view: Rank) -> bool:
+    place = main_place(view)
+    return place is not None and place.kind in ("key", "file_lock")
+
+
+def _held_back(
+    views: Mapping[int, Rank], progress: Mapping[int, tuple[Progress, str]]
+) -> tuple[int, ...]:
+    """Ranks at a locked file while another one moves, or at a store key while one is elsewhere."""
+    places = {rank: main_place(views[rank]) for rank in progress}
+    locked = {rank for rank, at in places.items() if at is not None and at.kind == "file_lock"}
+    keyed = {rank for rank, at in places.items() if at is not None and at.kind == "key"}
+    elsewhere = progress.keys() - locked - keyed
+    moves = any(progress[rank][0] == "active" for rank in elsewhere)
+    return tuple(sorted((locked if moves else set()) | (keyed if elsewhere else set())))
+
+
+def _progress(view: Rank, cause: str, now_ns: int) -> tuple[Progress, str]:
+    progress = progress_of(view, now_ns)
+    return _NOTHING_TO_SEE.get(cause, progress) if progress[0] == "none" else progress
+
+
+def _is_entering(view: Rank, now_ns: int) -> bool:
+    """Whether its stack is in a collective for the first time, or its snapshot shows a newer op."""
+    if view.dumped:
+        return False
+    if is_ahead(view, now_ns):
+        return True
+    place = main_place(view)
+    if view.pending or place is None or place.kind != "collective":
+        return False
+    before = view.prior_stack
+    return before is None or classify(before).kind != "collective"

@@ -1,0 +1,229 @@
+"""No rank is in an op: whether something outside of the job holds all ranks for good.
+
+Storage that is gone stops all loaders in the same step, and no rank is left to wait for
+another. So each rank is examined for itself, and all of them have to be held: one that is
+elsewhere may be the one that the others wait for. A queue, a socket, a sleep or a lock proves
+nothing, because ranks without work sit there too. Writes prove nothing either: a checkpoint
+takes its time in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.blocked.blocked_op import WITHOUT_HISTORY_NS, last_activity_ns
+from frtop_tui.diagnosis.detectors.context import Context
+from frtop_tui.diagnosis.evidence import stack_location as places
+from frtop_tui.diagnosis.evidence.absence_cause import absence_of
+from frtop_tui.diagnosis.evidence.dataloader_worker import worker_of
+from frtop_tui.diagnosis.evidence.progress import CPU_SHARE
+from frtop_tui.diagnosis.finding import Detail, Finding
+from frtop_tui.diagnosis.thresholds import MOST_ABSENT_EXPLAINED
+from frtop_tui.job.model import Rank, RankState
+
+QUIET_NS: Final = WITHOUT_HISTORY_NS
+"""So long nobody has done anything before anybody is looked at."""
+HUNG_NS: Final = 60_000_000_000
+STILL_NS: Final = 20_000_000_000
+"""So long all have to be seen in the same call, before it is said that they hang."""
+TWICE_NS: Final = 2_000_000_000
+BEGINS_NS: Final = 15_000_000_000
+"""By then all were looked at twice, or never will be."""
+KEPT_AGAIN_NS: Final = 5_000_000_000
+FREE_AGAIN_NS: Final = 30_000_000_000
+"""A server may be at rest for days."""
+IO_PER_S: Final = 4096
+MEMORY_PER_S: Final = 2 << 20
+MEMORY_LEAST: Final = 16 << 20
+"""A long read shows in nothing else; the kernel's own tidying makes a process grow by less."""
+_OVER: Final[tuple[RankState, ...]] = ("dead", "done")
+_UNKNOWN: Final[tuple[RankState, ...]] = ("unheard", "starting")
+_READS: Final = frozenset({
+    "read", "pread64", "readv", "preadv", "preadv2", "open", "openat", "openat2", "getdents64",
+    "stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "readlink",
+})  # fmt: skip
+"""Where the kernel keeps who waits for storage, other than to change what is there."""
+
+
+class Held(NamedTuple):
+    """The process that is held, of one rank, as the snapshot at `at_ns` (our clock) shows it."""
+
+    at_ns: int
+    process: wire.Process
+
+
+@dataclass(slots=True)
+class RestState:
+    """A time in which no rank is in an op: since when, and how each rank was first held."""
+
+    since_ns: int = 0
+    first: Mapping[int, Held] = field(default_factory=dict)
+
+
+class HeldOutside(Detail, frozen=True):
+    """Ranks that one cause holds outside of any op, in the same call for `held_ns`.
+
+    Attributes:
+        issued_ns: operator's clock: when any rank last issued an op.
+        at_store_key: ranks that wait for a store key meanwhile.
+        others: ranks in no op that were not examined.
+    """
+
+    ranks: tuple[int, ...]
+    issued_ns: int
+    held_ns: int
+    at_store_key: tuple[int, ...]
+    others: int
+
+
+class RestNote(NamedTuple):
+    """No rank is in an op, and what one of them does instead, if that is known."""
+
+    issued_ns: int
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideOps:
+    """What is known of a job in which no rank is in an op, and whom to look at.
+
+    `open_since_ns` is since when it lasts while snapshots may yet show that it is hung; else 0.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    note: RestNote | None = None
+    look_at: tuple[int, ...] = ()
+    open_since_ns: int = 0
+
+
+def stalled_outside_ops(context: Context, rest: RestState) -> OutsideOps:
+    """Nothing, if a rank is in an op, or was recently, or is not known."""
+    frame, now_ns = context.frame, context.now_ns
+    issued_ns = max((group.issued_ns for group in frame.groups), default=0)
+    living, asked = list[Rank](), list[Rank]()
+    if 0 < issued_ns < now_ns - QUIET_NS and _nobody_waits(context):
+        living = [view for view in context.ranks.values() if view.state not in _OVER]
+        # Of very many, some from everywhere.
+        asked = living[:: -(-len(living) // MOST_ABSENT_EXPLAINED) or 1]
+    since_ns = max(map(_active_ns, asked), default=now_ns)
+    if since_ns >= now_ns - QUIET_NS:
+        rest.since_ns, rest.first = 0, {}
+        return OutsideOps()
+    rest.since_ns = rest.since_ns or now_ns
+    causes = {view.rank: absence_of(view, now_ns).why.cause for view in asked}
+    looked = [view for view in asked if _is_looked_at(view, since_ns)]
+    everybody = len(asked) == len(living)
+    held = {view.rank: _held(view, causes[view.rank], everybody=everybody) for view in looked}
+    seen = {rank: one for rank, one in held.items() if one is not None}
+    free, lacking = len(seen) < len(looked), len(looked) < len(asked)
+    held_ns = _held_ns(rest, {} if free or lacking else seen)
+    findings = tuple[Finding, ...]()
+    if held_ns >= STILL_NS and max(map(_active_ns, living)) < now_ns - HUNG_NS:
+        findings = _findings(issued_ns, causes, held_ns, len(living))
+    begins = now_ns - rest.since_ns < BEGINS_NS
+    is_open = not (free or findings) and (begins or held_ns >= TWICE_NS)
+    first = next((rank for rank, one in held.items() if one is None), min(held, default=None))
+    return OutsideOps(
+        findings,
+        None if findings else RestNote(issued_ns, first),
+        _due(asked, now_ns - (FREE_AGAIN_NS if free else KEPT_AGAIN_NS)),
+        since_ns if is_open else 0,
+    )
+
+
+def _nobody_waits(context: Context) -> bool:
+    """Whether the present state of every rank is known, and none waits for another."""
+    index = context.index
+    if context.deaths.some or any(index.states.get(state) for state in _UNKNOWN):
+        return False
+    if any(not wait.side for wait in index.waits.values()):
+        return False
+    views = context.ranks.values()
+    first = next(iter(views))
+    return len(views) >= first.identity.job.world_size and not any(v.dumped for v in views)
+
+
+def _active_ns(view: Rank) -> int:
+    """When it last did anything, on our clock."""
+    return last_activity_ns(view) + view.clock_ns
+
+
+def _looked_ns(view: Rank) -> int:
+    return view.snapshot.at_ns + view.clock_ns if view.snapshot is not None else 0
+
+
+def _is_looked_at(view: Rank, since_ns: int) -> bool:
+    return view.state == "stopped" or _looked_ns(view) > since_ns
+
+
+def _held(view: Rank, cause: str, *, everybody: bool) -> Held | None:
+    """What holds a rank for good, None if nothing does.
+
+    A store key counts only if `everybody` was examined: any other rank may have to set it.
+    """
+    if view.state == "stopped" and view.process is not None:
+        return Held(view.heard_ns, view.process)
+    looked = view.snapshot.processes if view.snapshot is not None else ()
+    own = next((process for process in looked if process.pid == view.identity.pid), None)
+    process = (worker_of(view) or own) if cause == "dataloader" else own
+    reads = cause in ("dataloader", "file_io") and _reads(process)
+    polls = cause == "store" and everybody and places.polls(process)
+    return Held(_looked_ns(view), process) if process is not None and (reads or polls) else None
+
+
+def _held_ns(rest: RestState, seen: Mapping[int, Held]) -> int:
+    """For how long all have been held without progress; begins anew if one makes some."""
+    known = rest.first.keys() == seen.keys()
+    if not known or any(_has_moved(rest.first[rank], one) for rank, one in seen.items()):
+        rest.first = seen
+    return min((one.at_ns - rest.first[rank].at_ns for rank, one in seen.items()), default=0)
+
+
+def _reads(process: wire.Process | None) -> bool:
+    """Whether a process waits for storage, by the kernel's word; or is stopped."""
+    if process is None:
+        return False
+    in_file = places.classify(None, process).kind == "file_io"
+    return process.state in "Tt" or (in_file and places.system_call(process) in _READS)
+
+
+def _has_moved(first: Held, last: Held) -> bool:
+    """Whether a process got on, on the whole; others of its threads do this and that."""
+    old, new, seconds = first.process, last.process, (last.at_ns - first.at_ns) / 1e9
+    if (old.pid, old.syscall, old.file) != (new.pid, new.syscall, new.file):
+        return True
+    return (
+        new.cpu_ns - old.cpu_ns > CPU_SHARE * 1e9 * (1 + seconds)
+        or new.io_bytes - old.io_bytes > IO_PER_S * (4 + seconds)
+        or new.rss - old.rss > MEMORY_LEAST + MEMORY_PER_S * seconds
+    )
+
+
+def _due(asked: Sequence[Rank], before_ns: int) -> tuple[int, ...]:
+    """Whom to look at next, first who was looked at longest ago."""
+    looked = {view.rank: at_ns for view in asked if (at_ns := _looked_ns(view)) < before_ns}
+    return tuple(sorted(looked, key=looked.__getitem__))
+
+
+def _findings(
+    issued_ns: int, causes: Mapping[int, str], held_ns: int, living: int
+) -> tuple[Finding, ...]:
+    """One for each cause. Ranks at a store key are held by those that are elsewhere."""
+    by_cause: dict[str, list[int]] = {}
+    for rank, cause in causes.items():
+        by_cause.setdefault(cause, []).append(rank)
+    waiting = tuple(by_cause.pop("store", ())) if len(by_cause) > 1 else ()
+    return tuple(
+        Finding(
+            kind="not_entered",
+            detail=HeldOutside(tuple(ranks), issued_ns, held_ns, waiting, living - len(causes)),
+            key=("outside", tuple(ranks)),
+            culprits=tuple(ranks),
+            cause=cause,
+            since_ns=issued_ns,
+        )
+        for cause, ranks in by_cause.items()
+    )

@@ -1,0 +1,75 @@
+"""How far devices are, which is not how far ranks are: what was issued may wait in a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.blocked.group_frontier import front_number, local_number
+from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.job.model import Rank
+
+_TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "barrier", "all_to_all")
+"""Ops that no device is through with before all have come."""
+_ON_HOSTS: Final = ("gloo", "mpi", "fake")
+"""Backends without devices: their ops run in threads, and are noted as done some time later."""
+
+
+class DeviceLag(Struct, frozen=True):
+    """Devices of `ranks` are still at op `number`, or before it where they have not `begun` it.
+
+    Those of the others have completed it, or at least begun.
+    """
+
+    ranks: tuple[int, ...]
+    number: int
+    begun: bool = True
+
+
+def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
+    """Members whose devices are where those of the others were before.
+
+    Only of dumps, where all have issued the op of `point`, and of backends that are known to
+    have devices; else nobody.
+    """
+    group = node.group
+    if group is None or node.number is None or not _has_devices(group.backend):
+        return None
+    oldest: dict[int, wire.Op | None] = {}
+    for rank in node.members:
+        view = views.get(rank)
+        if view is None or not view.dumped or front_number(view, group) < node.number:
+            return None
+        mine = local_number(view, group)
+        unfinished = (op for op in view.pending if op.group == mine and not op.p2p)
+        oldest[rank] = min(unfinished, key=lambda op: op.number, default=None)
+    first = min((op.number for op in oldest.values() if op is not None), default=0)
+    last = {rank: op for rank, op in oldest.items() if op is not None and op.number == first}
+    if len(last) < len(oldest):
+        return DeviceLag(tuple(last), first) if _are_few(last, len(oldest)) else None
+    waiting = tuple(rank for rank, op in last.items() if not op.started_ns)
+    if len(waiting) == len(last) or 2 * len(waiting) > len(last):
+        return None
+    told = all(_tells_starts(views[rank]) for rank in waiting)
+    return DeviceLag(waiting, first, begun=False) if waiting and told else None
+
+
+def _has_devices(backend: str) -> bool:
+    return bool(backend) and not any(name in backend for name in _ON_HOSTS)
+
+
+def _are_few(last: Mapping[int, wire.Op], members: int) -> bool:
+    """Whether it is these who are behind, and not the others who may be ahead."""
+    together = all(
+        op.signature is not None and op.signature.kind.startswith(_TOGETHER) for op in last.values()
+    )
+    return 2 * len(last) < members or (together and 2 * len(last) == members)
+
+
+def _tells_starts(view: Rank) -> bool:
+    """Whether its recorder notes starts: not if it has completed ops without any."""
+    ops = view.snapshot.ops if view.snapshot is not None else ()
+    return any(op.started_ns for op in ops) or not any(op.done_ns for op in ops)

@@ -1,0 +1,147 @@
+"""How one rank ended, and whether that is a cause of its own."""
+
+from __future__ import annotations
+
+import re
+import signal as signals
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.evidence.stack_location import place_line
+from frtop_tui.job.frames import own_frame
+from frtop_tui.job.model import Rank
+
+Nature = Literal["own", "network", "timeout", "ended", "abort", "unknown"]
+
+_NETWORK_KINDS: Final = frozenset({
+    "RuntimeError", "ConnectionError", "ConnectionResetError", "BrokenPipeError",
+    "ConnectionRefusedError", "DistNetworkError", "DistBackendError", "DistStoreError", "DistError",
+})  # fmt: skip
+_NETWORK_TEXT: Final = re.compile(
+    r"connection (closed|reset|refused|aborted|was (closed|reset))|closed by (remote )?peer"
+    r"|broken pipe|socket (closed|error)|no route to host|remote process exited"
+    r"|recv(ed)? 0 bytes|failed to recv|unhandled (system|cuda) error.*remote"
+    r"|gloo/transport/.*(closed|reset|error)",
+    re.IGNORECASE,
+)
+_TIMEOUT_TEXT: Final = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
+_WAITED_TEXT: Final = re.compile(r"(?:waiting |after )(\d{1,12}) ?ms\b")
+_SOURCE: Final = re.compile(r"^\[[^\]\s]*\.(?:cc|cpp|cu|h|hpp):\d+\]\s*")
+"""Where in torch's own C++ it was raised: nobody who runs a job looks there first."""
+INTERRUPTED: Final = "interrupted"
+_CRASHES: Final = frozenset({
+    signals.SIGSEGV, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGABRT,
+    signals.SIGSYS, signals.SIGTRAP,
+})  # fmt: skip
+_ENDED_KINDS: Final = frozenset({"KeyboardInterrupt", "SignalException", "SystemExit"})
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """One rank's end. `at_ns` is the operator's clock; `cause` a stable word."""
+
+    rank: int
+    at_ns: int
+    nature: Nature
+    cause: str
+    text: str
+    killed: bool = False  # by SIGKILL
+    crashed: bool = False  # by a signal that the process brings on itself
+    out_ns: int = 0  # when its process had ended, 0 while it has not
+    waited_s: float = 0.0  # how long it had waited when it gave up, 0.0 if it does not say
+
+    @property
+    def failed(self) -> bool:
+        """Whether the program itself says that it failed, however late that was."""
+        return self.nature == "own" and self.cause in ("exception", "exit_status")
+
+    @property
+    def likeness(self) -> tuple[str, str]:
+        """Deaths with the same one have the same cause: `ValueError` on three ranks."""
+        return (self.cause, self.text.split(":")[0])
+
+
+def death_of(view: Rank) -> Death | None:
+    """How a rank ended, None if it lives or left cleanly."""
+    raised, ending = view.exception, view.exit_info
+    if raised is not None and raised.main:
+        return _by_exception(view, raised)
+    if ending is None or view.state == "done":
+        return None
+    at_ns, code = ending.at_ns + view.clock_ns, ending.exit_code
+    number = ending.signal or (code - 128 if code is not None and _is_signal(code) else 0)
+    if number:
+        return _by_signal(view.rank, at_ns, number, ending.oom_kills)
+    if code is not None:
+        return Death(view.rank, at_ns, "own", "exit_status", f"exit status {code}")
+    gone = "gone, cause unknown"
+    return Death(view.rank, at_ns, "unknown", "unknown", gone, out_ns=at_ns)
+
+
+def _by_exception(view: Rank, raised: wire.UncaughtException) -> Death:
+    at_ns = (raised.at_ns or (view.exit_info.at_ns if view.exit_info else 0)) + view.clock_ns
+    kind = raised.kind.rpartition(".")[2]
+    if kind == "KeyboardInterrupt":
+        return _interrupted(view.rank, at_ns)
+    where = f" at {place_line(own_frame(raised.frames))}" if raised.frames else ""
+    text = first_line(raised.text)[:200]
+    said = f"{raised.kind}: {text}{where}" if text else f"{raised.kind}{where}"
+    nature = _nature_of(kind, raised.text)
+    waited_s = _waited_s(raised.text) if nature == "timeout" else 0.0
+    out_ns = view.exit_info.at_ns + view.clock_ns if view.exit_info is not None else 0
+    return Death(view.rank, at_ns, nature, "exception", said, out_ns=out_ns, waited_s=waited_s)
+
+
+def first_line(text: str) -> str:
+    """What an exception says first, without the place in C++ that gloo puts before it."""
+    lines = text.strip().splitlines()
+    return _SOURCE.sub("", lines[0]) if lines else ""
+
+
+def _waited_s(text: str) -> float:
+    found = _WAITED_TEXT.search(text)
+    return int(found[1]) / 1000 if found is not None else 0.0
+
+
+def _is_signal(exit_code: int) -> bool:
+    """A shell in between turns signal 9 into exit status 137."""
+    return exit_code > 128 and exit_code - 128 in {int(known) for known in signals.Signals}
+
+
+def _nature_of(kind: str, text: str) -> Nature:
+    if kind in _ENDED_KINDS:
+        return "ended"
+    if kind in _NETWORK_KINDS and _NETWORK_TEXT.search(text):
+        return "network"
+    if kind in _NETWORK_KINDS and _TIMEOUT_TEXT.search(text):
+        return "timeout"
+    return "own"
+
+
+def _interrupted(rank: int, at_ns: int) -> Death:
+    return Death(rank, at_ns, "ended", INTERRUPTED, "interrupted (ctrl+c)")
+
+
+def _by_signal(rank: int, at_ns: int, number: int, oom_kills: int) -> Death:
+    try:
+        name = signals.Signals(number).name
+    except ValueError:
+        name = "unknown"
+    text = f"signal {number} ({name})"
+    if number == signals.SIGKILL and oom_kills:
+        return Death(rank, at_ns, "own", "oom", f"{text}, and the cgroup's oom_kill rose then")
+    if number == signals.SIGINT:
+        return _interrupted(rank, at_ns)
+    nature: Nature = "own"
+    if number in (signals.SIGTERM, signals.SIGHUP):
+        nature = "ended"
+    elif number == signals.SIGABRT:
+        nature = "abort"
+    killed, crashed = number == signals.SIGKILL, number in _CRASHES
+    return Death(rank, at_ns, nature, "signal", text, killed=killed, crashed=crashed)
+
+
+def ended_ns(rank: Rank) -> int:
+    """Operator's time at which the rank's process ended, 0 while it has not."""
+    return rank.exit_info.at_ns + rank.clock_ns if rank.exit_info is not None else 0

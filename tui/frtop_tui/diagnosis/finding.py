@@ -1,0 +1,70 @@
+"""What detectors find: facts without a sentence. `wording` makes verdicts of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.model import Confidence, OpName, Progress, VerdictKind
+from frtop_tui.job.model import GroupKey
+
+
+class Detail(Struct, frozen=True):
+    """What one kind of finding knows beyond `Finding`: its wording and confirmation read it."""
+
+
+class Finding(Struct, frozen=True):
+    """One root cause, or one wait whose cause is open.
+
+    Attributes:
+        kind: of the verdict it becomes.
+        detail: what only this kind of finding knows.
+        key: equal for the same finding in later frames; confirmation compares it.
+        culprits: ranks to blame, as few as can be justified.
+        victims: ranks that wait for them, or ended because of them.
+        parties: sides that disagree, where nobody is to blame.
+        cause: why the culprits are not there, a stable word.
+        progress: whether the culprits get anywhere.
+        nodes: waits that it explains: they need no finding of their own.
+        since_ns: operator's clock; 0 where nothing tells.
+        left_s: seconds until torch's own timeout; None where it is not known.
+    """
+
+    kind: VerdictKind
+    detail: Detail
+    key: Hashable
+    culprits: tuple[int, ...] = ()
+    victims: frozenset[int] = frozenset()
+    parties: tuple[tuple[int, ...], ...] = ()
+    cause: str = "unknown"
+    progress: Progress = "none"
+    confidence: Confidence = "suspect"
+    group: GroupKey | None = None
+    op: OpName | None = None
+    nodes: tuple[WaitNode, ...] = ()
+    since_ns: int = 0
+    left_s: float | None = None
+
+    @property
+    def without_nodes(self) -> Finding:
+        """The facts alone, which outlive the frame: nodes change with the graph."""
+        return replace(self, detail=Detail(), nodes=())
+
+    @property
+    def hung(self) -> bool:
+        """Whether it says of culprits that they will not come."""
+        return self.confidence == "confirmed" and self.progress == "none"
+
+
+def group_key(group: wire.Group | None) -> GroupKey | None:
+    """The key of a group as one rank knows it."""
+    return GroupKey(group.name, group.ranks, group.epoch) if group is not None else None
+
+
+def op_of(node: WaitNode) -> OpName:
+    """The op that ranks are blocked in at `node`."""
+    return OpName(node.kind, node.number)

@@ -1,0 +1,314 @@
+"""What ranks wait at, who has not entered it, and where the blame goes from there.
+
+Edges go from a point to the points in which its absent members are themselves blocked.
+Following them ends at sinks (members that are not blocked), at members that are gone, at
+members nobody can see, at points that all have entered, or in a circle.
+
+Points are kept from frame to frame. What was found out of one stands until somebody comes or
+leaves there, its group gets on, or something else is known of those that it waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import TypeVar
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier, local_number
+from frtop_tui.diagnosis.blocked.rank_index import RankIndex
+from frtop_tui.diagnosis.blocked.wait_deadlines import NEVER, WaitStage
+from frtop_tui.diagnosis.graph import traversal
+from frtop_tui.diagnosis.graph.p2p_match import answers
+from frtop_tui.diagnosis.graph.wait_node import (
+    NodeId,
+    RankSet,
+    WaitNode,
+    call_id,
+    node_id,
+    rank_set,
+)
+from frtop_tui.job.model import Rank
+
+SETTLED_NS = 1_000_000_000
+"""A rank that entered its own wait less than this ago is on its way, not blocked."""
+_Found = TypeVar("_Found")
+
+
+class _Sorting:
+    """When the members of a point that have not entered it were sorted, and what ends that."""
+
+    __slots__ = ("frontier", "until_ns", "version", "watched")
+
+    def __init__(self, watched: Iterable[int], frontier: GroupFrontier | None) -> None:
+        self.watched = set(watched)
+        self.frontier = frontier
+        self.version = frontier.version if frontier is not None else 0
+        self.until_ns = NEVER
+
+    def is_valid(self, moved: set[int], now_ns: int) -> bool:
+        return (
+            (self.frontier is None or self.frontier.version == self.version)
+            and now_ns < self.until_ns
+            and self.watched.isdisjoint(moved)
+        )
+
+
+class WaitGraph:
+    """All points of a job; those that matter are looked into on demand."""
+
+    def __init__(self, index: RankIndex) -> None:
+        self.all: dict[NodeId, WaitNode] = {}
+        self._index = index
+        self._everybody: tuple[int, ...] = ()
+        self._at: dict[int, WaitNode] = {}
+        self._sorted: dict[WaitNode, _Sorting] = {}
+        self._next_ns = NEVER  # when time alone ends one of these
+        self._changes = 0
+        self._that: dict[WaitStage, tuple[int, int, list[WaitNode]]] = {}
+        self._known: dict[Hashable, tuple[Sequence[WaitNode], object]] = {}
+        self._known_at = 0
+        self._quiet: Mapping[str, int] = {}
+
+    def update(self, now_ns: int, quiet: Mapping[str, int] | None = None) -> None:
+        """Follows the survey, after its own turn.
+
+        Args:
+            now_ns: as of the frame.
+            quiet: hosts that have not been heard for a moment, and when they were last.
+        """
+        self._quiet = quiet or {}
+        index = self._index
+        if index.renumbered:
+            self._everybody = tuple(index.ranks)
+            for node in self.all.values():
+                node.everybody = self._everybody
+        for rank in index.rewaited:
+            self._move(rank)
+        if index.renumbered or index.recorrected:
+            self._sorted.clear()
+            self._changes += 1
+        elif index.moved or now_ns >= self._next_ns:
+            moved, known = index.moved, self._sorted.items()
+            for node in [node for node, one in known if not one.is_valid(moved, now_ns)]:
+                # Mostly to the same: who is looked at, say, is known better, and waits on.
+                self._changes += self._sort(node, now_ns)
+            self._next_ns = min((one.until_ns for one in self._sorted.values()), default=NEVER)
+
+    def nodes_where(self, are: WaitStage, now_ns: int) -> list[WaitNode]:
+        """Points at which somebody's wait is `overdue`, `settled`, `early` or `lasting`."""
+        changes, until_ns, found = self._that.get(are, (-1, 0, []))
+        if changes != self._changes or now_ns > until_ns:
+            begins = {node: node.begins_ns(are, now_ns) for node in self.all.values()}
+            found = [node for node, at_ns in begins.items() if now_ns > at_ns]
+            until_ns = min((at_ns for at_ns in begins.values() if now_ns <= at_ns), default=NEVER)
+            self._that[are] = (self._changes, until_ns, found)
+        if self._quiet:
+            # What goes on there since then nobody knows: no wait grows older by silence.
+            found = [node for node in found if node.has_begun(are, self._heard_ns)]
+        return found
+
+    def _heard_ns(self, rank: int) -> int:
+        return self._quiet.get(self._index.corrected[rank].host, NEVER)
+
+    def overdue(self, now_ns: int) -> list[WaitNode]:
+        """Points at which some wait is out of the ordinary, oldest first, looked into."""
+        start = self.nodes_where("overdue", now_ns)
+        return self._once("overdue", start, lambda: sorted(self._follow(start, now_ns), key=_order))
+
+    def settled(self, now_ns: int) -> list[WaitNode]:
+        """Points at which ranks surely sit for some seconds, and where these lead."""
+        start = self.nodes_where("settled", now_ns)
+        return self._once("settled", start, lambda: in_order(self._follow(start, now_ns)))
+
+    def endpoints(self, nodes: Sequence[WaitNode]) -> list[WaitNode]:
+        """Those of `points` from which not all of the blame is passed on."""
+        return self._once("ends", nodes, lambda: [p for p in nodes if p.free or not p.blocked_at])
+
+    def cycles(self, nodes: Sequence[WaitNode]) -> list[list[WaitNode]]:
+        """As `circles`, of points that were looked into."""
+        return self._once("circles", nodes, lambda: traversal.cycles(nodes))
+
+    def nodes_awaiting(self, ranks: Sequence[int], nodes: Sequence[WaitNode]) -> list[WaitNode]:
+        """Those of `points` at which one of `ranks` is awaited, directly or through others."""
+        return self._once(
+            ("awaiting", *ranks), nodes, lambda: traversal.nodes_awaiting(ranks, nodes)
+        )
+
+    def rank_set(self, nodes: Sequence[WaitNode]) -> RankSet:
+        """All who wait at these points."""
+        waiting = (node.waiting for node in nodes)
+        return self._once(
+            ("crowd", nodes[0].id), nodes, lambda: rank_set(chain.from_iterable(waiting))
+        )
+
+    def at(self, ranks: Iterable[int], now_ns: int) -> list[WaitNode]:
+        """Points that one of `ranks` keeps waiting, whatever the length of the wait."""
+        wanted = set(ranks)
+        found = []
+        for node in self.all.values():
+            # Of a message the group is as large as any, and no more than one rank is awaited.
+            if wanted.isdisjoint((node.peer,) if node.op.p2p else node.members):
+                continue
+            self.look_into(node, now_ns)
+            if not (
+                wanted.isdisjoint(node.free)
+                and wanted.isdisjoint(node.ended)
+                and wanted.isdisjoint(node.blocked_at)
+            ):
+                found.append(node)
+        return in_order(found)
+
+    def look_into(self, node: WaitNode, now_ns: int) -> None:
+        """Sorts the members that have not entered, if that does not stand already."""
+        if node not in self._sorted:
+            self._sort(node, now_ns)
+            self._next_ns = min(self._next_ns, self._sorted[node].until_ns)
+
+    def _sort(self, node: WaitNode, now_ns: int) -> bool:
+        """Whether that comes to anything else than before."""
+        before = (node.free, node.ended, node.unobserved, node.blocked_at)
+        absent, sorting = self._absent(node)
+        self._sorted[node] = sorting
+        free: list[int] = []
+        ended: list[int] = []
+        unobserved: list[int] = []
+        blocked_at: dict[int, WaitNode] = {}
+        index = self._index
+        for rank in absent:
+            view = index.corrected.get(rank)
+            if view is None or view.state == "unheard":
+                unobserved.append(rank)
+            elif view.exit_info is not None:
+                ended.append(rank)
+            else:
+                wait, elsewhere = index.waits.get(rank), self._at.get(rank)
+                is_blocked = wait is not None and not wait.side and elsewhere is not node
+                if wait is None or elsewhere is None or not is_blocked:
+                    free.append(rank)
+                elif wait.has_lasted(SETTLED_NS, now_ns):
+                    blocked_at[rank] = elsewhere
+                else:
+                    free.append(rank)
+                    sorting.until_ns = min(sorting.until_ns, wait.since_ns + SETTLED_NS)
+        now = (free, ended, unobserved, blocked_at)
+        if now == before:
+            return False
+        node.free, node.ended, node.unobserved, node.blocked_at = now
+        return True
+
+    def _once(
+        self, what: Hashable, nodes: Sequence[WaitNode], find: Callable[[], _Found]
+    ) -> _Found:
+        """What was found of these points before, if none of all points has changed since."""
+        if self._known_at != self._changes:
+            self._known, self._known_at = {}, self._changes
+        known = self._known.get(what)
+        if known is None or known[0] != nodes:
+            known = self._known[what] = (nodes, find())
+        return known[1]  # type: ignore[return-value]
+
+    def _follow(self, start: Iterable[WaitNode], now_ns: int) -> set[WaitNode]:
+        seen: set[WaitNode] = set()
+        todo = list(start)
+        while todo:
+            node = todo.pop()
+            if node not in seen:
+                seen.add(node)
+                self.look_into(node, now_ns)
+                todo.extend(node.blocked_at.values())
+        return seen
+
+    def _move(self, rank: int) -> None:
+        wait, before = self._index.waits.get(rank), self._at.pop(rank, None)
+        self._changes += 1
+        key = node_id(wait) if wait is not None else None
+        if before is not None and before.id != key and before.leave(rank):
+            del self.all[before.id]
+            self._sorted.pop(before, None)
+        if wait is None or key is None:
+            return
+        node = self.all.get(key)
+        if node is None:
+            node = self.all[key] = WaitNode(key, self._everybody)
+        node.come(wait)
+        self._at[rank] = node
+
+    def _absent(self, node: WaitNode) -> tuple[list[int], _Sorting]:
+        """Who has not entered, and how long that is so."""
+        group = node.group
+        if group is None or node.op.pseudo:
+            return self._absent_from_pseudo(node)
+        if node.op.p2p:
+            return self._absent_peer(node)
+        frontier = self._index.frontier(group)
+        if node.number is not None:
+            absent = [*frontier.behind(node.number), *frontier.never]
+        else:
+            known = {m for m in frontier.known if self._has_pending(m, group)}
+            absent = [m for m in frontier.members if m not in known]
+        return sorted(absent), _Sorting(absent, frontier)
+
+    def _absent_from_pseudo(self, node: WaitNode) -> tuple[list[int], _Sorting]:
+        """`init_process_group`, and calls that do not tell: everybody of the world has to come."""
+        views = self._index.corrected
+        everybody = set(node.callers or ())
+        if not everybody:
+            world = max((v.identity.job.world_size for v in views.values()), default=0)
+            everybody = {*range(world), *views}
+        absent = [rank for rank in everybody if not _is_inside(views.get(rank), node)]
+        return sorted(absent), _Sorting(everybody, None)
+
+    def _absent_peer(self, node: WaitNode) -> tuple[list[int], _Sorting]:
+        """The other side of a send or receive, unless its half is pending already."""
+        rank, peer = node.waits[0].rank, node.peer
+        if peer is None or peer == rank:
+            return [], _Sorting((), None)
+        view = self._index.corrected.get(peer)
+        if view is None:
+            return [peer], _Sorting((peer,), None)
+        # Its half may be among those that were left out.
+        there = view.pending_more > 0 or any(
+            answers(other, node) and not self._has_left(peer, other) for other in view.pending
+        )
+        return ([] if there else [peer]), _Sorting((peer,), None)
+
+    def _has_left(self, rank: int, half: wire.Op) -> bool:
+        """Whether a rank waits elsewhere since it issued its half of a message.
+
+        Nobody may have looked yet whether that is complete, and if the other half is there
+        as well, it is: then another message is awaited.
+        """
+        wait = self._index.waits.get(rank)
+        if wait is None or half.sync or not wait.sure or wait.side:
+            return False
+        # Which one of several messages is waited for late is a guess.
+        known = wait.op.sync or not wait.op.p2p
+        return known and wait.op.sequence > half.sequence
+
+    def _has_pending(self, rank: int, group: wire.Group) -> bool:
+        view = self._index.corrected[rank]
+        number = local_number(view, group)
+        return any(op.group == number and not op.p2p for op in view.pending)
+
+
+def in_order(nodes: Iterable[WaitNode]) -> list[WaitNode]:
+    """By the first rank that waits there: no two points have the same one."""
+    return sorted(nodes, key=_first)
+
+
+def _first(node: WaitNode) -> int:
+    return node.waits[0].rank
+
+
+def _order(node: WaitNode) -> tuple[int, int, int]:
+    """The oldest first; where nobody knows how old they are, those with the most waiting."""
+    return (-len(node.waits) if node.undated else 0, node.since_ns, _first(node))
+
+
+def _is_inside(view: Rank | None, node: WaitNode) -> bool:
+    """Whether a rank is in the call that makes a group; in the world's first, or through it."""
+    if view is None:
+        return False
+    through = node.kind == "init_process_group" and bool(view.groups)
+    return through or any(op.pseudo and call_id(op) == node.id for op in view.pending)

@@ -1,0 +1,207 @@
+"""An op that ranks are blocked in: who waits there, since when, and who has not come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from frtop_probe import wire
+from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.blocked.blocked_op import Wait
+from frtop_tui.diagnosis.blocked.wait_deadlines import (
+    NEVER,
+    WaitDeadlines,
+    WaitStage,
+    deadlines_of,
+    first_of,
+)
+from frtop_tui.job.groups import members_of
+
+NodeId = tuple[object, ...]
+
+
+def node_id(wait: Wait) -> NodeId:
+    """The same for all that wait in the same op of the same group."""
+    op, group = wait.op, wait.group
+    if op.pseudo or group is None:
+        return call_id(op)
+    if op.p2p:
+        return ("p2p", wait.rank, op.sequence)
+    return (group.name, group.ranks, group.epoch, op.number if group.exact else None)
+
+
+def call_id(op: wire.Op) -> NodeId:
+    """The same for all that are in a call that makes groups, and await the same ranks."""
+    signature = op.signature
+    return ("pseudo", signature and signature.kind, signature and signature.members)
+
+
+def kind_of(op: wire.Op) -> str:
+    """`all_reduce`; `an op` where the signature was lost."""
+    return op.signature.kind if op.signature is not None else "an op"
+
+
+class RankSet(NamedTuple):
+    """Ranks, and how they are written: of thousands that takes its time."""
+
+    ranks: frozenset[int]
+    folded: str
+
+    def without(self, some: Collection[int]) -> RankSet:
+        return self if self.ranks.isdisjoint(some) else rank_set(self.ranks.difference(some))
+
+
+def rank_set(ranks: Iterable[int]) -> RankSet:
+    found = frozenset(ranks)
+    return RankSet(found, fold(found))
+
+
+class WaitNode:
+    """Told in the words of the first rank that waits there.
+
+    Args of the constructor: `everybody` are the members where no group says who they are.
+    """
+
+    __slots__ = (
+        "_bounds",
+        "_exact",
+        "_moments",
+        "_oldest",
+        "_ordered",
+        "_waits",
+        "blocked_at",
+        "ended",
+        "everybody",
+        "free",
+        "id",
+        "unobserved",
+    )
+
+    def __init__(self, identifier: NodeId, everybody: tuple[int, ...]) -> None:
+        self.id = identifier
+        self.free: Sequence[int] = ()  # not entered, and free to go on
+        self.ended: Sequence[int] = ()  # not entered, and never will
+        self.unobserved: Sequence[int] = ()  # nobody knows
+        self.blocked_at: Mapping[int, WaitNode] = {}  # not entered: blocked there
+        self.everybody = everybody
+        self._waits: dict[int, Wait] = {}
+        self._ordered: list[Wait] | None = None
+        self._oldest: Wait | None = None
+        self._moments: dict[int, WaitDeadlines] = {}
+        self._bounds = WaitDeadlines()
+        self._exact = True
+
+    def come(self, wait: Wait) -> None:
+        """A rank waits here, or is known better to."""
+        if wait.rank in self._waits:
+            self._exact = False
+        self._waits[wait.rank] = wait
+        deadlines = self._moments[wait.rank] = deadlines_of(wait)
+        self._bounds = WaitDeadlines(*map(min, self._bounds, deadlines))
+        self._ordered = self._oldest = None
+
+    def leave(self, rank: int) -> bool:
+        """A rank does not wait here any more; whether it was the last one."""
+        del self._waits[rank], self._moments[rank]
+        self._ordered, self._oldest, self._exact = None, None, False
+        return not self._waits
+
+    @property
+    def waits(self) -> list[Wait]:
+        """In order of ranks."""
+        if self._ordered is None:
+            self._ordered = [self._waits[rank] for rank in sorted(self._waits)]
+        return self._ordered
+
+    @property
+    def waiting(self) -> list[int]:
+        return [wait.rank for wait in self.waits]
+
+    @property
+    def oldest(self) -> Wait:
+        """Of those who wait here."""
+        if self._oldest is None:
+            self._oldest = min(self.waits, key=lambda wait: wait.since_ns)
+        return self._oldest
+
+    @property
+    def op(self) -> wire.Op:
+        return self.waits[0].op
+
+    @property
+    def group(self) -> wire.Group | None:
+        return self.waits[0].group
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.op)
+
+    @property
+    def peer(self) -> int | None:
+        """The other side, where it is a send or receive."""
+        return self.waits[0].peer
+
+    @property
+    def number(self) -> int | None:
+        """None where it cannot be compared."""
+        counted = self.group is not None and self.group.exact
+        return self.op.number if counted and not (self.op.pseudo or self.op.p2p) else None
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        group, called = self.group, self.callers
+        if called is not None:
+            return called
+        return self.everybody if self.op.pseudo or group is None else members_of(group.ranks)
+
+    @property
+    def callers(self) -> tuple[int, ...] | None:
+        """Who has to make a call that makes a group, where the call itself told."""
+        signature = self.op.signature
+        told = signature.members if signature is not None else None
+        return (members_of(told) or None) if self.op.pseudo and told else None
+
+    @property
+    def deadlines(self) -> WaitDeadlines:
+        """The earliest of all who wait here."""
+        if not self._exact:
+            self._bounds, self._exact = first_of([*self._moments.values()]), True
+        return self._bounds
+
+    def has_begun(self, are: WaitStage, until_ns: Callable[[int], int]) -> bool:
+        """Whether somebody's wait was `are` by then, a time for each rank."""
+        return any(getattr(all_, are) < until_ns(rank) for rank, all_ in self._moments.items())
+
+    def begins_ns(self, what: WaitStage, now_ns: int) -> int:
+        """When that begins to hold of somebody who waits here; exact if it does `now_ns`."""
+        # After somebody left, bounds may be too early, never too late.
+        bound: int = getattr(self._bounds, what)
+        return bound if now_ns <= bound else getattr(self.deadlines, what)
+
+    @property
+    def since_ns(self) -> int:
+        return self.deadlines.since
+
+    @property
+    def undated(self) -> bool:
+        """Nobody knows how long anybody has waited there."""
+        return all(wait.undated for wait in self.waits)
+
+    @property
+    def known_since_ns(self) -> int:
+        """Since when, as far as that is known; else 0."""
+        return 0 if self.undated else self.since_ns
+
+    @property
+    def entered_by_all(self) -> bool:
+        return not (self.free or self.ended or self.unobserved or self.blocked_at)
+
+    @property
+    def successors(self) -> Collection[WaitNode]:
+        """The points in which its absent members are themselves blocked."""
+        return set(self.blocked_at.values()) if self.blocked_at else ()
+
+    def left_s(self, now_ns: int) -> float | None:
+        """Until the first waiter's own timeout."""
+        at_ns = self.deadlines.timeout
+        return max(0.0, (at_ns - now_ns) / 1e9) if at_ns < NEVER else None

@@ -1,0 +1,151 @@
+"""Which ranks to look at now: those in question and a few that wait, never all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from frtop_tui.diagnosis.blocked.blocked_op import is_fetching, patience_ns
+from frtop_tui.diagnosis.blocked.wait_deadlines import EARLY_NS
+from frtop_tui.diagnosis.detectors.context import Context
+from frtop_tui.diagnosis.evidence import stack_location as places
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.graph.wait_graph import in_order
+from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.thresholds import SUSPECTS_PER_NODE
+from frtop_tui.job.model import ObservedFrame, Rank
+
+AGAIN_NS: Final = 1_000_000_000
+SETTLED_AGAIN_NS: Final = 5_000_000_000
+"""A culprit that is confirmed is looked at more seldom: it is known already."""
+MOST: Final = 16
+MOST_EARLY: Final = 4
+MOST_PER_SIDE: Final = 4
+MOST_AUTOPSIES: Final = 64
+AUTOPSY_AGAIN_NS: Final = 10_000_000_000
+WAITERS_PER_NODE: Final = 2
+MOST_REMEMBERED: Final = 4096
+MOST_IN_QUESTION: Final = 512
+"""More are not looked at before it is the turn of the first of them again."""
+
+
+class LookRequest(NamedTuple):
+    """One rank to look at; `pids` are children of it whose stacks are wanted too."""
+
+    host: str
+    key: int
+    pids: tuple[int, ...]
+    stacks: bool
+
+
+class LookRequests:
+    """Remembers when each rank was asked about last."""
+
+    def __init__(self) -> None:
+        self._asked: dict[int, int] = {}
+        self._opened: dict[int, int] = {}
+
+    def wanted(
+        self,
+        ranks: Mapping[int, Rank],
+        order: Iterable[int],
+        findings: Iterable[Finding],
+        now_ns: int,
+    ) -> tuple[LookRequest, ...]:
+        """At most `MOST` looks, the first of `order` first, none too soon after the last."""
+        settled = {
+            rank
+            for finding in findings
+            if finding.confidence == "confirmed" and finding.progress != "unknown"
+            for rank in finding.culprits
+        }
+        found: list[LookRequest] = []
+        for rank in order:
+            view = ranks.get(rank)
+            if view is None or view.exit_info is not None or view.state == "unheard":
+                continue
+            again = SETTLED_AGAIN_NS if rank in settled else AGAIN_NS
+            if now_ns - self._asked.get(rank, now_ns - again) < again:
+                continue
+            self._asked[rank] = now_ns
+            found.append(LookRequest(view.host, view.key, children_in_question(view), stacks=True))
+            if len(found) == MOST:
+                break
+        if len(self._asked) > MOST_REMEMBERED:
+            self._asked = {r: at for r, at in self._asked.items() if now_ns - at < AGAIN_NS}
+        return tuple(found)
+
+    def autopsies(
+        self, ranks: Mapping[int, Rank], dead: Iterable[int], now_ns: int
+    ) -> tuple[LookRequest, ...]:
+        """Looks at the last ops of dead ranks, which their rings still hold; no stacks."""
+        found: list[LookRequest] = []
+        for rank in dead:
+            if now_ns - self._opened.get(rank, now_ns - AUTOPSY_AGAIN_NS) < AUTOPSY_AGAIN_NS:
+                continue
+            self._opened[rank] = now_ns
+            found.append(LookRequest(ranks[rank].host, ranks[rank].key, (), stacks=False))
+            if len(found) == MOST_AUTOPSIES:
+                break
+        return tuple(found)
+
+
+def early_suspects(context: Context) -> list[WaitNode]:
+    """A few nodes that become overdue soon: then there is a snapshot to compare with."""
+    overdue, graph = set(context.overdue), context.graph
+    early = [node for node in graph.nodes_where("early", context.now_ns) if node not in overdue]
+    early = sorted(in_order(early), key=lambda node: node.since_ns)[:MOST_EARLY]
+    for node in early:
+        graph.look_into(node, context.now_ns)
+    return early
+
+
+def ranks_needing_stacks(frame: ObservedFrame) -> list[int]:
+    """Ranks of groups whose members stopped at different ops, completion unknown.
+
+    Ops of devices are such, and ops that a program polls: only stacks show who waits.
+    """
+    found: list[int] = []
+    for group in frame.groups:
+        last = group.last
+        if last is None or not (group.exact and group.late) or (last.tracked and last.done_ns):
+            continue
+        patience = patience_ns(last, None) if last.tracked else EARLY_NS
+        if group.idle_s(frame.now_ns) * 1e9 > patience:
+            late = set(group.late)
+            ahead = [rank for rank in group.members if rank not in late]
+            found += [*group.late[:MOST_PER_SIDE], *ahead[:MOST_PER_SIDE]]
+    return found
+
+
+def in_question(
+    findings: Iterable[Finding], nodes: Sequence[WaitNode], others: Iterable[int]
+) -> list[int]:
+    """Ranks worth a look, the most useful first: those blamed, those absent, who waits."""
+    every = chain(
+        (rank for finding in findings for rank in finding.culprits[:SUSPECTS_PER_NODE]),
+        (rank for p in nodes for rank in [*p.free, *p.blocked_at][:SUSPECTS_PER_NODE]),
+        (wait.rank for node in nodes for wait in node.waits[:WAITERS_PER_NODE]),
+        # Nobody is known to be missing: whose links are dead only a look at each one tells.
+        (w.rank for p in nodes if not (p.free or p.blocked_at or p.ended) for w in p.waits),
+        others,
+    )
+    order: dict[int, None] = {}
+    for rank in every:
+        order[rank] = None
+        if len(order) == MOST_IN_QUESTION:
+            break
+    return list(order)
+
+
+def children_in_question(view: Rank) -> tuple[int, ...]:
+    """The worker that is waited for, else children that are plainly stuck."""
+    fetch = view.status.fetch if view.status is not None else None
+    if fetch is not None and is_fetching(view) and fetch.worker_pid:
+        return (fetch.worker_pid,)
+    if view.snapshot is None:
+        return ()
+    children = view.snapshot.processes[1:]
+    stuck = [c.pid for c in children if places.classify(None, c).kind in places.FILES]
+    return tuple(stuck[:2])

@@ -1,0 +1,110 @@
+"""What the diagnosis says: verdicts, and ranks in the light of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from msgspec import Struct, field
+
+from frtop_tui.job.model import GroupKey, Moment, ObservedFrame, Rank, Writing, as_rank
+
+VerdictKind = Literal["dead", "mismatch", "cycle", "not_entered", "stuck", "slow", "undecided"]
+Confidence = Literal["suspect", "confirmed"]
+Progress = Literal["none", "active", "unknown"]
+Layer = Literal["software", "data", "device", "network", "unknown"]
+
+
+class Why(Struct, frozen=True):
+    """Cause of a rank's absence. `cause` is a stable word, `text` the sentence."""
+
+    cause: str  # dataloader, file_io, gil, stopped, sleeping, lock, computing, compiling,
+    # exited, exception, signal, oom, interrupted, idle, other_group, out_of_loop,
+    # never_joined, unknown, ...
+    layer: Layer
+    text: str
+
+
+class OpName(Struct, frozen=True):
+    """The op a verdict is about; `number` None when it cannot be compared."""
+
+    kind: str
+    number: int | None = None
+
+
+class Verdict(Struct, frozen=True):
+    """Who is waited for, why, and whether it is hung. Blames as few as can be justified."""
+
+    kind: VerdictKind
+    confidence: Confidence
+    progress: Progress
+    culprits: tuple[int, ...]
+    headline: str  # one line: who and what
+    why: Why
+    next: str  # what to do, fitting the cause
+    victims: frozenset[int] = frozenset()
+    parties: tuple[tuple[int, ...], ...] = ()
+    group: GroupKey | None = None
+    op: OpName | None = None
+    since_ns: int = 0  # operator's clock: since when it has been so
+    left_s: float | None = None  # until the op's own timeout
+    evidence: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # what could not be seen
+
+
+class Sentences(Struct, frozen=True):
+    """`head` says who and what, `waiting` ends the headline with who waits, if that fits."""
+
+    head: str
+    why: Why
+    next: str
+    evidence: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    waiting: str = ""
+
+    @property
+    def headline(self) -> str:
+        return f"{self.head}; {self.waiting}" if self.waiting else self.head
+
+
+class JudgedRank(Rank, frozen=True):
+    """A rank in the light of the others: what the screens and the exports read.
+
+    Its state may be "blocked" or "late"; `blocked_on` is what it is blocked in.
+    """
+
+
+MOMENT: Final = tuple(name for name in Moment.__struct_fields__ if name != "ranks")
+_SINCE_THE_END: Final = frozenset({"dead", "ended", "unheard"})
+"""Healths of which the age is that of the end itself."""
+
+
+class Frame(Moment, frozen=True):
+    """One judged moment of one job: what is drawn, printed and captured."""
+
+    ranks: Mapping[int, JudgedRank] = field(default_factory=dict)
+    verdicts: tuple[Verdict, ...] = ()
+    writings: tuple[Writing, ...] = ()  # the last of each kind
+
+    @property
+    def until_ns(self) -> int:
+        """Up to when what is said has lasted: now, for a wait not beyond its ranks' end."""
+        if self.health in _SINCE_THE_END or not self.ranks:
+            return self.now_ns
+        endpoints = 0
+        for view in self.ranks.values():
+            if view.state not in ("dead", "done"):
+                return self.now_ns
+            endpoints = max(endpoints, view.state_since_ns)
+        return min(self.now_ns, endpoints)
+
+
+def unjudged(frame: ObservedFrame) -> Frame:
+    """The same moment, of which there is nothing to say."""
+    return judged_frame(frame, {n: as_rank(JudgedRank, rank) for n, rank in frame.ranks.items()})
+
+
+def judged_frame(frame: ObservedFrame, ranks: Mapping[int, JudgedRank], **changes: object) -> Frame:
+    """The same moment, with what the diagnosis `changes` in it."""
+    known = {name: getattr(frame, name) for name in MOMENT}
+    return Frame(ranks=ranks, **{**known, **changes})

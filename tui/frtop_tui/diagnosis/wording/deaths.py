@@ -1,0 +1,162 @@
+"""Words for ranks that died or left, and for what became of those that needed them."""
+
+from __future__ import annotations
+
+from frtop_tui.diagnosis.detectors.deaths.died import (
+    Aborted,
+    ConnectionsBroke,
+    Died,
+    GaveUp,
+    LeftGroup,
+)
+from frtop_tui.diagnosis.detectors.deaths.laggards import MissedOp
+from frtop_tui.diagnosis.detectors.early_exit import Exited
+from frtop_tui.diagnosis.evidence.death import INTERRUPTED, ended_ns
+from frtop_tui.diagnosis.evidence.stack_location import place_line
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.model import Sentences, Why
+from frtop_tui.diagnosis.wording.phrases import (
+    after_death,
+    broken_evidence,
+    cut,
+    death_layer,
+    death_text,
+    op_text,
+    wait_evidence,
+    who,
+)
+from frtop_tui.diagnosis.wording.tense import Tense
+from frtop_tui.job.model import Moment
+from frtop_tui.job.naming import duration, folded, group_label
+
+
+def exited(_finding: Finding, detail: Exited, frame: Moment, tense: Tense) -> Sentences:
+    """Who left, before which op, and who needed them."""
+    views, ranks, node, missed = frame.ranks, detail.ranks, detail.node, detail.missed
+    ages = [max(0.0, (frame.now_ns - ended_ns(views[rank])) / 1e9) for rank in ranks]
+    first = views[ranks[0]]
+    code = first.exit_info.exit_code if first.exit_info is not None else None
+    status = "with exit status 0" if code == 0 else "in an orderly way"
+    waiting = detail.victims & set(node.waiting) if node is not None else frozenset()
+    then = [tense.waits(waiting)] if waiting else []
+    if detail.victims - waiting:
+        then.append(f"{folded(detail.victims - waiting)} lost their connections to it")
+    before = ""
+    if node is not None:
+        before = f" before {op_text(node)}"
+    elif missed is not None:
+        before = f" before {_missed_text(missed)}"
+    evidence = [
+        f"rank {rank} ended {duration(age)} ago" for rank, age in zip(ranks, ages, strict=True)
+    ][:4]
+    evidence += wait_evidence(node, frame.now_ns) if node is not None else []
+    evidence += broken_evidence(views, detail.victims)
+    return Sentences(
+        f"{who(views, ranks)} left the program {status}{before}; {', '.join(then)}",
+        Why(
+            "exited",
+            "software",
+            f"it ended by itself {duration(max(ages))} ago while others still had ops to do:"
+            " fewer batches, or an early return",
+        ),
+        "compare the number of steps per rank: uneven data, or `break`/`return` on one rank"
+        " (torch.distributed.algorithms.join.Join evens them out)",
+        tuple(evidence),
+    )
+
+
+def died(_finding: Finding, detail: Died, frame: Moment, tense: Tense) -> Sentences:
+    """Who died of what, who waits for them, and who ended after them."""
+    first, ranks = detail.deaths[0], tuple(sorted(death.rank for death in detail.deaths))
+    view = frame.ranks[first.rank]
+    evidence = [
+        f"rank {death.rank} {duration((frame.now_ns - death.at_ns) / 1e9)} ago: {death.text}"
+        for death in detail.deaths[:4]
+    ]
+    if view.exception is not None and view.exception.main:
+        evidence += [f"  {place_line(raised_in)}" for raised_in in view.exception.frames[:4]]
+    evidence += broken_evidence(frame.ranks, detail.followers)
+    waiting = tense.waits(detail.waiting) if detail.waiting else ""
+    if detail.followers - detail.waiting and not detail.waiting:
+        waiting = f"{folded(detail.followers)} ended after it"
+    how = f"{'were ended from outside' if detail.ended_outside else 'died'}: {cut(first.text)}"
+    if first.cause == INTERRUPTED:
+        how = f"{'was' if len(ranks) == 1 else 'were'} {first.text}"
+    return Sentences(
+        f"{who(frame.ranks, ranks)} {how}",
+        Why(first.cause, death_layer(first), death_text(first)),
+        after_death(first, view),
+        tuple(evidence),
+        waiting=waiting,
+    )
+
+
+def aborted(_finding: Finding, detail: Aborted, frame: Moment, _tense: Tense) -> Sentences:
+    """Who was aborted; why is not known yet."""
+    first, ranks = detail.deaths[0], sorted(death.rank for death in detail.deaths)
+    return Sentences(
+        f"{who(frame.ranks, ranks)} died: {cut(first.text)}; whether of its own"
+        " doing, the last ops of all who died will tell",
+        Why(first.cause, "unknown", "gloo aborts the victims of an op that does not fit theirs"),
+        "wait a moment: their rings are being read",
+        tuple(f"rank {death.rank}: {death.text}" for death in detail.deaths[:4]),
+    )
+
+
+def connections_broke(
+    _finding: Finding, detail: ConnectionsBroke, frame: Moment, _tense: Tense
+) -> Sentences:
+    """Every connection closed, and nobody is known who closed the first."""
+    unheard = frame.coverage.unheard
+    named = folded(death.rank for death in detail.followers)
+    return Sentences(
+        f"{named} ended, none of itself: {cut(detail.followers[0].text)}",
+        Why("unknown", "network", "connections broke before any rank that is seen died"),
+        "look at the hosts that are not heard, and at the launcher's own output",
+        tuple(f"rank {death.rank}: {death.text}" for death in detail.followers[:6]),
+        (folded(unheard),) if unheard else (),
+    )
+
+
+def left_group(finding: Finding, detail: LeftGroup, frame: Moment, tense: Tense) -> Sentences:
+    """Who closed the connections while others still had ops to do."""
+    victims = folded(death.rank for death in detail.deaths)
+    return Sentences(
+        f"{who(frame.ranks, finding.culprits)} closed the connections while {victims}"
+        " still had ops to do",
+        Why(
+            "out_of_loop",
+            "software",
+            "it destroyed its process group, or is on its way out of the program",
+        ),
+        "compare the number of steps per rank, and where each calls destroy_process_group",
+        (
+            *(f"rank {death.rank}: {death.text}" for death in detail.deaths[:4]),
+            detail.progress[1],
+        ),
+        waiting=tense.waits(detail.waiting) if detail.waiting else "",
+    )
+
+
+def gave_up(finding: Finding, detail: GaveUp, frame: Moment, tense: Tense) -> Sentences:
+    """Whom the others waited for until torch's own timeout."""
+    ranks, first = finding.culprits, detail.deaths[0]
+    after = f" after {duration(first.waited_s)}" if first.waited_s else ""
+    return Sentences(
+        f"{who(frame.ranks, ranks)} {tense.has(ranks)} not entered"
+        f" {_missed_text(detail.missed)} in time; {folded(finding.victims)} gave up"
+        f" waiting{after}",
+        Why(
+            "unknown",
+            "unknown",
+            "the job was ended by its own timeout; why it was late was not seen",
+        ),
+        f"read the end of rank {ranks[0]}'s own output",
+        tuple(f"rank {death.rank}: {death.text}" for death in detail.deaths[:4]),
+    )
+
+
+def _missed_text(missed: MissedOp) -> str:
+    label = group_label(missed.group.name, missed.group.description)
+    number = f" #{missed.number}" if missed.number else ""  # messages have none
+    return f"{missed.kind}{number} of {label}"

@@ -1,0 +1,82 @@
+"""Words for ranks that have not entered an op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frtop_tui.diagnosis.detectors.not_entered import NotEntered
+from frtop_tui.diagnosis.detectors.unobserved import NeverJoined
+from frtop_tui.diagnosis.evidence.absence_cause import absence_of
+from frtop_tui.diagnosis.evidence.absence_cause import never_joined as absence_of_never
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, rank_set
+from frtop_tui.diagnosis.model import Sentences
+from frtop_tui.diagnosis.wording.phrases import (
+    chain_evidence,
+    last_op_evidence,
+    op_text,
+    wait_evidence,
+    who,
+)
+from frtop_tui.diagnosis.wording.tense import Tense
+from frtop_tui.job.model import Moment
+from frtop_tui.job.naming import folded
+
+
+def not_entered(finding: Finding, detail: NotEntered, frame: Moment, tense: Tense) -> Sentences:
+    """Why the culprits are not there, who waits for them, and who is not there either."""
+    node, blamed, others = detail.nodes[0], detail.blamed, detail.absentees
+    absence = absence_of(frame.ranks[blamed.example], frame.now_ns)
+    evidence = [*wait_evidence(node, frame.now_ns), *absence.evidence, blamed.progress[1]]
+    evidence += last_op_evidence(frame.ranks, finding.culprits)
+    evidence += chain_evidence(detail.nodes)
+    if others.moving:
+        evidence.append(f"{folded(others.moving)} not there either, but moving")
+    if others.held_back:
+        evidence.append(f"{folded(others.held_back)} not there either: kept by a lock or a store")
+    if others.unknown:
+        evidence.append(
+            f"{folded(others.unknown)} not there either; whether they move is not known"
+        )
+    head, waiting = _headline(frame, node, finding.culprits, detail.waiting, tense)
+    missing = [*absence.missing]
+    if node.unobserved:
+        missing.append(f"{folded(node.unobserved)} cannot be seen: not there either, perhaps")
+    if detail.members_unknown:
+        missing.append(callers_unknown(node))
+    return Sentences(head, absence.why, absence.next, tuple(evidence), tuple(missing), waiting)
+
+
+def never_joined(finding: Finding, detail: NeverJoined, frame: Moment, tense: Tense) -> Sentences:
+    """Which ranks never appeared, and who waits for them."""
+    node, never = detail.node, finding.culprits
+    absence = absence_of_never(never)
+    waiting = rank_set(node.waiting).without(never)
+    head, waits = _headline(frame, node, never, waiting, tense)
+    evidence = [*wait_evidence(node, frame.now_ns), *absence.evidence]
+    evidence += [f"{folded(never)} never heard of", *last_op_evidence(frame.ranks, never)]
+    missing = [
+        *absence.missing,
+        f"{folded(node.unobserved)} cannot be seen: not there either, perhaps",
+    ]
+    if detail.members_unknown:
+        missing.append(callers_unknown(node))
+    return Sentences(head, absence.why, absence.next, tuple(evidence), tuple(missing), waits)
+
+
+def callers_unknown(node: WaitNode) -> str:
+    """For a call of which nobody knows who has to make it."""
+    return f"who has to call {node.kind} is not known; mostly every rank of the job"
+
+
+def _headline(
+    frame: Moment, node: WaitNode, culprits: Sequence[int], waiting: RankSet, tense: Tense
+) -> tuple[str, str]:
+    """The head, and how it ends: who waits."""
+    named = f"{who(frame.ranks, culprits)} {tense.has(culprits)} not"
+    if not node.op.p2p:
+        return f"{named} entered {op_text(node)}", tense.set_waits(waiting)
+    answered = "sent" if "recv" in node.kind else "received"
+    others = waiting.ranks.difference(node.waiting)
+    more = f"; {tense.waits(others)} behind it" if others else ""
+    return f"{named} {answered}; {tense.waits(node.waiting)} in {op_text(node)}{more}", ""

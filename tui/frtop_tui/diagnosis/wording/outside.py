@@ -1,0 +1,46 @@
+"""Words for a job in which no rank is in an op."""
+
+from __future__ import annotations
+
+from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside, RestNote
+from frtop_tui.diagnosis.evidence.absence_cause import absence_of
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.model import Sentences
+from frtop_tui.diagnosis.wording.phrases import last_op_evidence, who
+from frtop_tui.diagnosis.wording.tense import Tense
+from frtop_tui.job.model import Moment
+from frtop_tui.job.naming import duration, folded
+
+
+def held_outside(finding: Finding, detail: HeldOutside, frame: Moment, tense: Tense) -> Sentences:
+    """Which ranks get nowhere, and what holds them."""
+    ranks = finding.culprits
+    absence = absence_of(frame.ranks[ranks[0]], frame.now_ns)
+    held = duration(detail.held_ns / 1e9)
+    common = [f"in the same call for {held}, with hardly any CPU time, I/O or growth of memory"]
+    if detail.at_store_key:
+        common.append(f"{folded(detail.at_store_key)} not in an op either: at a key of the store")
+    if detail.others:
+        text = f"{detail.others:,} more ranks are in no op either; they were not looked at"
+        common.append(text)
+    gets = tense.of("gets" if len(ranks) == 1 else "get", "got")
+    return Sentences(
+        f"{_idle_text(detail.issued_ns, frame, tense)}: {who(frame.ranks, ranks)} {gets} nowhere",
+        absence.why,
+        absence.next,
+        (*absence.evidence, *common, *last_op_evidence(frame.ranks, ranks)),
+        absence.missing,
+    )
+
+
+def rest_note(note: RestNote, frame: Moment) -> str:
+    """For a job at rest: since when no rank has issued an op, and what one of them does."""
+    text = _idle_text(note.issued_ns, frame, Tense.PRESENT)
+    if note.rank is None:
+        return text
+    return f"{text}; rank {note.rank}: {absence_of(frame.ranks[note.rank], frame.now_ns).why.text}"
+
+
+def _idle_text(issued_ns: int, frame: Moment, tense: Tense) -> str:
+    age = duration((frame.now_ns - issued_ns) / 1e9)
+    return f"nobody {tense.of('is', 'was')} in an op, and none was issued for {age}"

@@ -1,0 +1,77 @@
+"""Findings put into words: one function for each detail, called once, at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from frtop_tui.diagnosis.detectors.deadlock import Deadlock
+from frtop_tui.diagnosis.detectors.deaths.died import (
+    Aborted,
+    ConnectionsBroke,
+    Died,
+    GaveUp,
+    LeftGroup,
+)
+from frtop_tui.diagnosis.detectors.early_exit import Exited
+from frtop_tui.diagnosis.detectors.mismatch.checksums import ChecksumsDiffer
+from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
+from frtop_tui.diagnosis.detectors.not_entered import NotEntered
+from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside
+from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
+from frtop_tui.diagnosis.detectors.unobserved import NeverJoined, Unobserved
+from frtop_tui.diagnosis.finding import Detail, Finding
+from frtop_tui.diagnosis.model import Sentences, Verdict
+from frtop_tui.diagnosis.wording import deadlock, deaths, mismatch, not_entered, outside, stuck
+from frtop_tui.diagnosis.wording.tense import Tense
+from frtop_tui.job.model import Moment
+
+WORDS: Final[dict[type[Detail], Callable[[Finding, Any, Moment, Tense], Sentences]]] = {
+    OpsDiffer: mismatch.ops_differ,
+    ChecksumsDiffer: mismatch.checksums_differ,
+    Died: deaths.died,
+    Aborted: deaths.aborted,
+    ConnectionsBroke: deaths.connections_broke,
+    LeftGroup: deaths.left_group,
+    GaveUp: deaths.gave_up,
+    Exited: deaths.exited,
+    Deadlock: deadlock.deadlock,
+    NotEntered: not_entered.not_entered,
+    NeverJoined: not_entered.never_joined,
+    Unobserved: stuck.unobserved,
+    InDoubt: stuck.in_doubt,
+    LaggingDevices: stuck.lagging_devices,
+    Stuck: stuck.stuck,
+    HeldOutside: outside.held_outside,
+}
+
+
+def sentences(finding: Finding, frame: Moment, tense: Tense = Tense.PRESENT) -> Sentences:
+    """What there is to say about a finding; `frame` is the one that it was found in."""
+    return WORDS[type(finding.detail)](finding, finding.detail, frame, tense)
+
+
+def word(finding: Finding, frame: Moment) -> Verdict:
+    """The verdict on a finding, as of now."""
+    return verdict_of(finding, sentences(finding, frame))
+
+
+def verdict_of(finding: Finding, said: Sentences) -> Verdict:
+    """The verdict that has the facts of `finding` and the sentences of `said`."""
+    return Verdict(
+        kind=finding.kind,
+        confidence=finding.confidence,
+        progress=finding.progress,
+        culprits=finding.culprits,
+        headline=said.headline,
+        why=said.why,
+        next=said.next,
+        victims=finding.victims,
+        parties=finding.parties,
+        group=finding.group,
+        op=finding.op,
+        since_ns=finding.since_ns,
+        left_s=finding.left_s,
+        evidence=said.evidence,
+        missing=said.missing,
+    )
