@@ -28,6 +28,8 @@ from frtop_tui.report.text import document, text
 from screens.odd_scenes import SCENES as ODD
 from screens.scenes import SCENES, SITE, hung
 
+OLD_CAPTURE = Path(__file__).parent / "old" / "judged-sleeping.cap"
+
 
 def rows(count: int, begin: int = 1) -> wire.HistoryResponse:
     signature = wire.Signature("all_reduce", reduce="sum")
@@ -203,20 +205,27 @@ def test_any_content_is_refused_with_a_sentence(data: bytes, kind: str, tmp_path
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None,
           max_examples=60)  # fmt: skip
-@given(seed=st.integers(0, 2**32))
-def test_flipped_bytes_give_a_frame_or_an_error(seed: int, tmp_path: Path) -> None:
-    path = tmp_path / "x.cap"
+@given(seed=st.integers(0, 2**32), is_old=st.booleans())
+def test_flipped_bytes_give_a_frame_or_an_error(seed: int, is_old: bool, tmp_path: Path) -> None:
+    path, source = tmp_path / "x.cap", OLD_CAPTURE if is_old else tmp_path / "intact.cap"
     chance = random.Random(seed)
-    if not path.exists():
-        frame = Scene(3).settle(0.5)
-        capture.write(path, frame, {0: rows(5)}, ())
-        (tmp_path / "content").write_bytes(archive.read(path, "capture"))
-    data = bytearray((tmp_path / "content").read_bytes())
+    if not source.exists():
+        capture.write(source, Scene(3).settle(0.5), {0: rows(5)}, ())
+    data = bytearray(archive.read(source, "capture"))
     for _ in range(chance.randrange(1, 6)):
         data[chance.randrange(len(data))] = chance.randrange(256)
     archive.write(path, "capture", bytes(data))
     with suppress(Unreadable):
         text(open_paths([path]))
+
+
+def test_invalid_victims_of_format_1_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.cap"
+    old = msgspec.msgpack.decode(archive.read(OLD_CAPTURE, "capture"))
+    old["frame"]["verdicts"][0]["victims"] = "all of them"
+    archive.write(path, "capture", msgspec.msgpack.encode(old))
+    with pytest.raises(Unreadable, match="damaged"):
+        capture.read(path)
 
 
 def test_a_false_length_in_the_content_allocates_no_memory(tmp_path: Path) -> None:

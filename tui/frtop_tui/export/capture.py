@@ -73,7 +73,7 @@ _DECODE_ERRORS: Final = (
     KeyError,
     TypeError,
     AttributeError,
-    UnicodeDecodeError,
+    ValueError,
     RecursionError,
     OverflowError,
 )
