@@ -14,7 +14,7 @@ from diagnosis.scenes import Scene
 from frtop_probe.wire import Job
 from frtop_tui.diagnosis.judged import Frame, Verdict, VerdictKind, Why
 from frtop_tui.diagnosis.report import document, exit_status, text
-from frtop_tui.job.model import Coverage, Health, JobPulse, Recorded
+from frtop_tui.job.model import Coverage, Health, JobPulse, Problem, Recorded
 
 WHOLE = Coverage(4, 4)
 PARTIAL = Coverage(4, 3, (2,))
@@ -150,7 +150,7 @@ def test_a_number_that_cannot_be_compared_is_not_in_the_document() -> None:
 
 
 def test_nothing_heard_has_a_title_and_the_problem() -> None:
-    assert text(Frame(0, 0, problem="no agent; start one")) == [
+    assert text(Frame(0, 0, problem=Problem("no agent", "start one"))) == [
         "frtop: connecting",
         "no agent; start one",
     ]

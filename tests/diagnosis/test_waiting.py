@@ -514,7 +514,7 @@ def test_a_device_op_that_all_have_issued_may_be_over_long_since() -> None:
         judgement = scene.judge()
         for actor in scene.actors.values():  # somebody has these ranks on the screen
             answer = wire.SnapshotResponse(1, "node0", (scene.look_of(actor),))
-            scene.state.apply_look("node0", answer, scene.now_ns)
+            scene.state.apply_snapshots("node0", answer)
         scene.pass_time(0.5)
     assert only(judgement.frame).kind == "undecided"
     assert exit_status(judgement.frame) == 4
@@ -529,7 +529,7 @@ def test_a_device_op_that_all_sit_in_is_stuck() -> None:
         judgement = scene.judge()
         for actor in scene.actors.values():
             answer = wire.SnapshotResponse(1, "node0", (scene.look_of(actor),))
-            scene.state.apply_look("node0", answer, scene.now_ns)
+            scene.state.apply_snapshots("node0", answer)
         scene.pass_time(0.5)
     assert only(judgement.frame).kind == "stuck"
 

@@ -37,7 +37,7 @@ def test_what_needs_a_live_job_is_answered(hang: Frame, tmp_path: Path) -> None:
     source.save(0, 1, tmp_path / "x")
     (told,) = source.frame().writings
     assert (told.kind, told.state) == ("tensors", "failed")
-    assert "no live job" in told.problem
+    assert "no live job" in str(told.problem)
 
 
 def test_a_capture_is_copied_whole_and_only_when_asked(hang: Frame, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_capture_is_copied_whole_and_only_when_asked(hang: Frame, tmp_path: Pa
     source.capture(tmp_path / "none" / "y.cap")
     (told,) = source.frame().writings
     assert told.state == "failed"
-    assert "cannot be written" in told.problem
+    assert "cannot be written" in str(told.problem)
 
 
 def test_black_boxes_become_one_capture(tmp_path: Path) -> None:

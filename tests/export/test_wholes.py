@@ -90,7 +90,7 @@ def test_splits_have_to_pair(taken: tuple[int, int], kinds: list[str]) -> None:
         )
         scene.actors[rank].recent = list(ops_of(history(odd)))
         look = wire.SnapshotResponse(1, "node0", (scene.look_of(scene.actors[rank]),))
-        scene.state.apply_look("node0", look, scene.now_ns)
+        scene.state.apply_snapshots("node0", look)
     ranks = dict(scene.frame().ranks)
     assert [one.field for one in disagreements(ranks)] == kinds
 

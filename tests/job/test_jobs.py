@@ -8,6 +8,7 @@ from msgspec import structs
 from frtop_probe import wire
 from frtop_tui.job.clock import HostClock
 from frtop_tui.job.jobs import SETTLE_NS, JobRanks, Picker, by_job
+from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import job_call, job_key, job_names, job_place
 from frtop_tui.job.pulse import pulse_of, pulse_words
 from frtop_tui.job.record import RankRecord
@@ -156,9 +157,8 @@ def test_a_picked_job_that_is_forgotten_is_a_problem_with_a_next_step() -> None:
     state = heard(FIRST)
     frame = state.frame(NOW, 0, job_key(OTHER))
     assert frame.job is None
-    assert frame.problem == (
-        "the job that was picked is not known any more: there is train.py (node0:29500); "
-        "--job train.py"
+    assert frame.problem == Problem(
+        "the chosen job is not known any more: there is train.py (node0:29500)", "--job train.py"
     )
 
 
@@ -218,7 +218,7 @@ def test_why_nothing_may_be_asked(rights: list[bool], read_only: str) -> None:
         identity = wire.Identity(1, 1, rank, rank, FIRST, started_ns=NOW)
         update = wire.Update(host, host, 1, NOW, 0, (wire.RankUpdate(1, identity),), full=True)
         state.apply(host, update, NOW)
-        state.permit(host, may_act=may_act)
+        state.set_may_act(host, may_act=may_act)
     frame = state.frame(NOW, 0)
     assert frame.read_only == read_only
     assert [host.may_act for host in frame.hosts] == rights
@@ -271,7 +271,7 @@ def test_a_name_that_means_several_living_jobs_is_no_silent_choice() -> None:
 def test_a_host_that_comes_and_goes_shows_its_last_problem() -> None:
     state = heard(FIRST)
     for second in (1, 5):
-        state.set_host("h", "failed", "it went away", NOW + second * S)
+        state.set_host("h", "failed", Problem("it went away", "wait"), NOW + second * S)
         state.set_host("h", "heard")
     (host,) = state.frame(NOW + 15 * S, 0).hosts
     assert host.notes == ("lost 2 times in the last 10 minutes, 10s ago at last: it went away",)
@@ -283,7 +283,7 @@ def test_a_measured_clock_is_shown_with_its_error() -> None:
     state = heard(FIRST)
     assert state.frame(NOW, 0).hosts[0].clock_error_ns is None
     host_ns = NOW - 7 * S
-    state.time("h", NOW - 10, NOW + 10, wire.TimeResponse(1, host_ns, NOW - 2 * S))
+    state.measure_clock("h", NOW - 10, NOW + 10, wire.TimeResponse(1, host_ns, NOW - 2 * S))
     frame = state.frame(NOW + 10, NOW)  # our wall clock is what our monotonic one shows
     (host,) = frame.hosts
     assert host.clock_error_ns == 10

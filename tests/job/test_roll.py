@@ -87,9 +87,7 @@ class World:
             look = wire.Snapshot(
                 key, here, processes=(wire.Process(1 + rank, "T" if lost else "R"),)
             )
-            self.state.apply_look(
-                f"h{host}", wire.SnapshotResponse(1, f"h{host}", (look,)), self.now
-            )
+            self.state.apply_snapshots(f"h{host}", wire.SnapshotResponse(1, f"h{host}", (look,)))
         elif word == "forget":
             self._say(host, forgotten=(key,))
         elif word == "whole":

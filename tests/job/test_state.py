@@ -11,7 +11,7 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.sums import packed
-from frtop_tui.job.model import RankState
+from frtop_tui.job.model import Problem, RankState
 from frtop_tui.job.pulse import pulse_in
 from frtop_tui.job.record import RankRecord
 from frtop_tui.job.state import JobState
@@ -345,8 +345,8 @@ def names(state: JobState) -> list[str]:
 
 def test_a_look_without_stacks_keeps_the_last_ones() -> None:
     state = heard(rank())
-    state.apply_look("h", look(NOW, stacks="read"), NOW)
-    state.apply_look("h", look(NOW + SECOND), NOW)
+    state.apply_snapshots("h", look(NOW, stacks="read"))
+    state.apply_snapshots("h", look(NOW + SECOND))
     view = state.frame(NOW, 0).ranks[0]
     assert names(state) == ["read"]
     assert view.snapshot is not None
@@ -356,21 +356,21 @@ def test_a_look_without_stacks_keeps_the_last_ones() -> None:
 
 def test_a_refused_dump_does_not_erase_stacks_either() -> None:
     state = heard(rank())
-    state.apply_look("h", look(NOW, stacks="read"), NOW)
-    state.apply_look("h", look(NOW + SECOND, error="deadline"), NOW)
+    state.apply_snapshots("h", look(NOW, stacks="read"))
+    state.apply_snapshots("h", look(NOW + SECOND, error="deadline"))
     assert names(state) == ["read"]
 
 
 def test_the_workers_stacks_are_not_the_ranks() -> None:
     state = heard(rank())
-    state.apply_look("h", look(NOW, stacks="worker", pid=555), NOW)
+    state.apply_snapshots("h", look(NOW, stacks="worker", pid=555))
     assert names(state) == []
 
 
 def test_stacks_of_a_child_that_is_gone_are_dropped() -> None:
     state = heard(rank())
-    state.apply_look("h", look(NOW, stacks="worker", pid=555), NOW)
-    state.apply_look("h", look(NOW + SECOND), NOW)
+    state.apply_snapshots("h", look(NOW, stacks="worker", pid=555))
+    state.apply_snapshots("h", look(NOW + SECOND))
     view = state.frame(NOW, 0).ranks[0]
     assert view.snapshot is not None
     assert not view.snapshot.dumps
@@ -383,7 +383,7 @@ def test_stacks_of_a_child_that_is_gone_are_dropped() -> None:
 def test_the_prior_look_is_at_least_two_seconds_older(times: list[int], prior: int | None) -> None:
     state = heard(rank())
     for at in times:
-        state.apply_look("h", look(NOW + at * SECOND, stacks="read"), NOW)
+        state.apply_snapshots("h", look(NOW + at * SECOND, stacks="read"))
     found = state.frame(NOW, 0).ranks[0].prior_snapshot
     assert (None if found is None else (found.at_ns - NOW) // SECOND) == prior
 
@@ -391,7 +391,7 @@ def test_the_prior_look_is_at_least_two_seconds_older(times: list[int], prior: i
 def test_looks_in_quick_succession_do_not_push_out_the_old_ones() -> None:
     state = heard(rank())
     for tenth in range(60):
-        state.apply_look("h", look(NOW + tenth * SECOND // 10, stacks="read"), NOW)
+        state.apply_snapshots("h", look(NOW + tenth * SECOND // 10, stacks="read"))
     found = state.frame(NOW, 0).ranks[0].prior_snapshot
     assert found is not None
     assert 2 <= (NOW + 59 * SECOND // 10 - found.at_ns) / SECOND < 3
@@ -400,7 +400,7 @@ def test_looks_in_quick_succession_do_not_push_out_the_old_ones() -> None:
 def test_what_a_look_saw_of_the_process_does_not_outlive_it() -> None:
     state = heard(rank(process=wire.Process(101, "S")))
     stopped = wire.Snapshot(1, NOW, None, (wire.Process(101, "T"),))
-    state.apply_look("h", wire.SnapshotResponse(1, "h", (stopped,)), NOW)
+    state.apply_snapshots("h", wire.SnapshotResponse(1, "h", (stopped,)))
     assert state.frame(NOW, 0).ranks[0].state == "stopped"
     later = NOW + 2 * SECOND
     state.apply("h", update(6, wire.RankUpdate(key=1, status=present(later)), at=later), later)
@@ -410,14 +410,14 @@ def test_what_a_look_saw_of_the_process_does_not_outlive_it() -> None:
 
 def test_looks_survive_a_full_state_of_the_same_agent() -> None:
     state = heard(rank())
-    state.apply_look("h", look(NOW, stacks="read"), NOW)
+    state.apply_snapshots("h", look(NOW, stacks="read"))
     state.apply("h", update(9, rank(), full=True), NOW)
     assert names(state) == ["read"]
 
 
 def test_a_look_at_nobody_we_know_is_dropped() -> None:
     state = heard(rank(3, 0))
-    state.apply_look("h", look(NOW, stacks="read"), NOW)
+    state.apply_snapshots("h", look(NOW, stacks="read"))
     assert names(state) == []
 
 
@@ -466,18 +466,18 @@ def test_a_job_is_chosen_by_any_of_its_names(name: str) -> None:
 def test_an_unknown_name_is_a_problem_not_another_job() -> None:
     frame = heard(of(OLD, 10, exit_info=ENDED), of(NEW, 20)).frame(NOW, 0, "else")
     assert frame.job is None
-    text, _, step = frame.problem.partition("; ")
-    assert text == (
+    assert frame.problem is not None
+    assert frame.problem.text == (
         "no job is called 'else': there is new.py (node0:29501), old.py (node0:29500, ended)"
     )
-    assert step == "--job new.py"
+    assert frame.problem.next == "--job new.py"
     assert [job.run_id for job in frame.other_jobs] == ["new", "old"]
 
 
 def test_a_long_list_of_jobs_is_cut() -> None:
     jobs = [wire.Job("n", 1000 + n, 1, str(n), 0, "a", "a.py") for n in range(9)]
     frame = heard(*(of(job, n + 1) for n, job in enumerate(jobs))).frame(NOW, 0, "else")
-    assert "and 3 more; --job" in frame.problem
+    assert "and 3 more; --job" in str(frame.problem)
 
 
 def test_other_jobs_that_live_are_told_apart_from_those_that_ended() -> None:
@@ -533,19 +533,21 @@ def test_an_agent_without_a_job_is_empty() -> None:
 
 def test_a_failed_host_tells_its_problem() -> None:
     state = JobState()
-    state.set_host("h", "failed", "no route to h; is it up?")
+    problem = Problem("no route to h", "is it up?")
+    state.set_host("h", "failed", problem)
     frame = state.frame(NOW, 0)
-    assert (frame.hosts[0].state, frame.problem) == ("failed", "no route to h; is it up?")
+    assert (frame.hosts[0].state, frame.problem) == ("failed", problem)
 
 
 def test_a_refusal_stays_while_updates_come_and_a_failure_does_not() -> None:
     state = heard(rank())
-    state.set_host("h", "heard", "read-only: looks are refused")
+    problem = Problem("read-only: snapshots are refused")
+    state.set_host("h", "heard", problem)
     state.apply("h", update(6), NOW)
-    assert state.frame(NOW, 0).hosts[0].problem == "read-only: looks are refused"
-    state.set_host("h", "failed", "gone")
+    assert state.frame(NOW, 0).hosts[0].problem == problem
+    state.set_host("h", "failed", Problem("gone"))
     state.apply("h", update(7), NOW)
-    assert (state.frame(NOW, 0).hosts[0].state, state.frame(NOW, 0).problem) == ("heard", "")
+    assert (state.frame(NOW, 0).hosts[0].state, state.frame(NOW, 0).problem) == ("heard", None)
 
 
 def test_ranks_come_in_order_whatever_their_host() -> None:

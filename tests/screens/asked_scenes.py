@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.judged import Frame, JudgedRank
-from frtop_tui.job.model import HostView, JobPulse, Recorded, Writing
+from frtop_tui.job.model import HostView, JobPulse, Problem, Recorded, Writing
 
 from .odd_scenes import SCENES as SELDOM
 from .scenes import HOST_NOW, NOW, WALL, S, healthy, hung, two_roots
@@ -90,8 +90,10 @@ def hosts() -> Frame:
     views[6] = HostView(
         "node6",
         "failed",
-        "node6 refuses our key: have its user run `frtop key admit` with the line that"
-        " `frtop key` shows here",
+        Problem(
+            "node6 refuses our key: have its user run `frtop key admit` with the line that"
+            " `frtop key` shows here"
+        ),
         address="10.0.0.7:7677",
     )
     views[7] = replace(frame.hosts[7], address="10.0.0.8:7677", lost_updates=3, version="0.3.0")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.judged import Frame, JudgedRank, OpName, Verdict, Why
-from frtop_tui.job.model import Coverage, GroupKey, GroupView, HostView, RankState
+from frtop_tui.job.model import Coverage, GroupKey, GroupView, HostView, Problem, RankState
 
 S = 1_000_000_000
 NOW = 90_000 * S
@@ -334,8 +334,10 @@ def two_roots() -> Frame:
             HostView(
                 "node7",
                 "silent",
-                "node7 has not been heard for 41s: its agent or the network is down;"
-                " try `ssh node7 frtop agent --status`",
+                Problem(
+                    "node7 has not been heard for 41s: its agent or the network is down",
+                    "try `ssh node7 frtop agent --status`",
+                ),
                 NOW - 41 * S,
             ),
         ),
@@ -373,10 +375,16 @@ def no_agent() -> Frame:
     return Frame(
         NOW,
         WALL,
-        problem="nobody answers at node0:7790: is the job started with `frtop run`?"
-        " For one that is not, use `frtop attach` on its host",
+        problem=Problem(
+            "nobody answers at node0:7790: is the job started with `frtop run`?"
+            " For one that is not, use `frtop attach` on its host"
+        ),
         hosts=(
-            HostView("node0", "failed", "connection refused: start an agent with `frtop agent`"),
+            HostView(
+                "node0",
+                "failed",
+                Problem("connection refused: start an agent with `frtop agent`"),
+            ),
         ),
     )
 

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from frtop_tui.app import FrtopApp
 from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.job.model import Writing
+from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import job_key
 from frtop_tui.screens.automatic import due
 from frtop_tui.screens.tensors import TensorsScreen
-from frtop_tui.sources.scripted import ScriptedSource
+from frtop_tui.sources.base import ScriptedSource
 from frtop_tui.widgets.origin import moment
 from frtop_tui.widgets.writings import file_size, sentence
 
@@ -115,7 +115,9 @@ async def test_where_the_capture_is_stays_at_the_verdict() -> None:
 
 
 async def test_a_capture_that_fails_is_a_sentence() -> None:
-    failed = Writing("capture", "failed", "x.cap", problem="/full cannot be written: cd elsewhere")
+    failed = Writing(
+        "capture", "failed", "x.cap", problem=Problem("/full cannot be written: cd elsewhere")
+    )
     async with driven(scenes.hung()) as app:
         await app.press("2")
         await app.give(replace(scenes.hung(), writings=(failed,)))
@@ -125,7 +127,9 @@ async def test_a_capture_that_fails_is_a_sentence() -> None:
 
 
 def test_what_is_missing_in_a_file_stands_behind_it() -> None:
-    writing = Writing("capture", "written", "/elsewhere/a.cap", size=812, problem="node7 is silent")
+    writing = Writing(
+        "capture", "written", "/elsewhere/a.cap", size=812, problem=Problem("node7 is silent")
+    )
     assert sentence(writing) == "captured: /elsewhere/a.cap, 812 B; node7 is silent"
     assert file_size(3_250_000) == "3.1 MB"
 

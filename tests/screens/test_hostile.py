@@ -15,7 +15,7 @@ from frtop_tui.cli import main, tensors
 from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.report import text
 from frtop_tui.errors import Unreadable
-from frtop_tui.job.model import Writing
+from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.printable import UNFIT, printable
 
 from . import asked_scenes, scenes
@@ -47,7 +47,9 @@ def harmless(shown: str) -> bool:
 @pytest.mark.parametrize("scene", [scenes.hung, asked_scenes.recorded])
 async def test_no_screen_passes_on_what_steers_terminals(scene: Callable[[], Frame]) -> None:
     frame = poisoned(scene())
-    frame = replace(frame, writings=(Writing("capture", "written", f"a{EVIL}", problem=EVIL),))
+    frame = replace(
+        frame, writings=(Writing("capture", "written", f"a{EVIL}", problem=Problem(EVIL, EVIL)),)
+    )
     async with driven(frame, size=(160, 50)) as app:
         for key in ("1", "2", "enter", "escape", "3", "4", "5", "6", "7", "8", "question_mark"):
             await app.press(key)
@@ -64,7 +66,7 @@ async def test_a_file_that_failed_with_brackets_in_its_reason_is_told(
 ) -> None:
     async with driven(scenes.healthy(), size=(120, 40)) as app:
         await app.press("2")
-        failed = Writing("capture", "failed", "a.cap", problem=f"[Errno 5] {EVIL}")
+        failed = Writing("capture", "failed", "a.cap", problem=Problem(f"[Errno 5] {EVIL}"))
         await app.give(replace(scenes.healthy(), writings=(failed,)))
         await app.sees("[Errno 5]")
 

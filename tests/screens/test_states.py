@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_tui.diagnosis.judged import Frame
+from frtop_tui.job.model import Problem
 from frtop_tui.screens.rank import RankScreen
 
 from . import asked_scenes, odd_scenes, scenes
@@ -34,11 +35,11 @@ async def test_no_agent_is_a_sentence_with_the_next_step() -> None:
 
 
 async def test_a_refused_connection_is_said_once() -> None:
-    said = "connection refused at node0:7790: start an agent there"
+    said = Problem("connection refused at node0:7790", "start an agent there")
     frame = scenes.no_agent()
     frame = replace(frame, problem=said, hosts=(replace(frame.hosts[0], problem=said),))
     async with driven(frame, size=(120, 30)) as app:
-        await app.sees(said)
+        await app.sees(str(said))
         assert app.text().count("connection refused") == 1
 
 

@@ -36,8 +36,8 @@ def frame_with(source: LiveSource, wanted: Callable[[Frame], object]) -> Frame:
 
 def test_no_agent_then_one_appears(source: LiveSource, start_agent: Start) -> None:
     frame = frame_with(source, lambda f: f.problem)
-    assert "no agent" in frame.problem
-    assert "frtop run -- torchrun" in frame.problem
+    assert "no agent" in str(frame.problem)
+    assert "frtop run -- torchrun" in str(frame.problem)
     start_agent()
     frame = frame_with(source, lambda f: f.health == "empty")
     assert not frame.problem
@@ -65,8 +65,8 @@ def test_an_agent_with_another_key_is_named(
     source = LiveSource()
     try:
         frame = frame_with(source, lambda f: f.hosts and f.hosts[0].problem)
-        assert "FRTOP_KEY_FILE" in frame.hosts[0].problem
-        assert f"frtop key admit {ours.shown}" in frame.hosts[0].problem
+        assert "FRTOP_KEY_FILE" in str(frame.hosts[0].problem)
+        assert f"frtop key admit {ours.shown}" in str(frame.hosts[0].problem)
     finally:
         source.close()
 
@@ -78,8 +78,8 @@ def test_a_key_that_is_elsewhere_is_missed_not_made(
     monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "other"))
     source = LiveSource()
     try:
-        frame = frame_with(source, lambda f: "there is no key" in f.problem)
-        assert str(tmp_path / "other") in frame.problem
+        frame = frame_with(source, lambda f: "there is no key" in str(f.problem))
+        assert str(tmp_path / "other") in str(frame.problem)
         assert not keys.path().exists()
     finally:
         source.close()
@@ -121,8 +121,8 @@ def test_a_failure_of_our_own_is_said_and_claims_nothing(
     keys.load(create=True)
     source = LiveSource()
     try:
-        frame = frame_with(source, lambda f: "frtop itself failed" in f.problem)
-        assert "of our own making" in frame.problem
+        frame = frame_with(source, lambda f: "frtop itself failed" in str(f.problem))
+        assert "of our own making" in str(frame.problem)
         assert frame.health == "undecided"
     finally:
         source.close()

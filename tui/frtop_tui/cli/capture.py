@@ -14,6 +14,7 @@ from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.export.naming import default_path
 from frtop_tui.job.coverage import unheard_text
+from frtop_tui.job.model import Problem
 from frtop_tui.job.printable import printable
 from frtop_tui.sources.base import Source
 
@@ -42,7 +43,8 @@ def take(source: Source, path: Path | None, settle_s: float = SETTLE_S) -> int:
     """
     frame = settle(source, settle_s, progress)
     if not frame.ranks:
-        raise FrtopError(frame.problem or "no job is seen", "`frtop diagnose` says more")
+        problem = frame.problem or Problem("no job is seen")
+        raise FrtopError(problem.text, problem.next or "`frtop diagnose` says more")
     path = path or default_path(frame, time.time_ns())
     source.capture(path)
     told = await_writing(source, "capture", path, "ranks")
@@ -50,7 +52,7 @@ def take(source: Source, path: Path | None, settle_s: float = SETTLE_S) -> int:
     size = f"{told.size / 1e6:.1f} MB" if told.size >= 1e6 else f"{told.size / 1e3:.0f} KB"
     print(f"{told.path}  {size}")
     if told.problem:
-        print(f"missing: {printable(told.problem)}")
+        print(f"missing: {printable(str(told.problem))}")
     frame = source.frame()
     if not frame.coverage.complete:
         print(unheard_text(frame.coverage))

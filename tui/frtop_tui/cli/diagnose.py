@@ -19,6 +19,7 @@ from frtop_tui.diagnosis.report import document, exit_status, text
 from frtop_tui.errors import NoAgent, Unreachable, UsageError
 from frtop_tui.export.flightrecorder.naming import pattern_of
 from frtop_tui.export.opening import open_paths
+from frtop_tui.job.model import Problem
 from frtop_tui.sources.base import Source
 
 HEALTHY_S: Final = 3.0
@@ -97,12 +98,11 @@ def require_seen(frame: Frame, waited_s: float) -> None:
     if frame.ranks:
         return
     if frame.problem and waited_s > 0.5:
-        text_, _, next_step = frame.problem.partition("; ")
-        raise NoAgent(text_, next_step)
+        raise NoAgent(frame.problem.text, frame.problem.next)
     failed = [host for host in frame.hosts if host.state == "failed"]
     if failed and len(failed) == len(frame.hosts) and waited_s > ABSENT_S:
-        text_, _, next_step = failed[0].problem.partition("; ")
-        raise Unreachable(text_, next_step)
+        problem = failed[0].problem or Problem(f"{failed[0].name} cannot be reached")
+        raise Unreachable(problem.text, problem.next)
 
 
 def progress(line: str) -> None:

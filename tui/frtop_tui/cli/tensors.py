@@ -187,7 +187,7 @@ def _save(source: Source, view: JudgedRank, ops: Sequence[wire.OpTensors], path:
     progress("")
     print(f"{told.path}  {told.size:,} bytes", file=sys.stderr)
     if told.problem:
-        print(f"missing: {printable(told.problem)}", file=sys.stderr)
+        print(f"missing: {printable(str(told.problem))}", file=sys.stderr)
 
 
 def _json(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
@@ -218,7 +218,7 @@ def _await_rank(source: Source, rank: int) -> JudgedRank:
         require_seen(frame, waited)
         if waited > APPEAR_S:
             there = f"there are {len(frame.ranks)}" if frame.ranks else "there are none"
-            reasons = [host.problem for host in frame.hosts if host.problem]
+            reasons = [str(host.problem) for host in frame.hosts if host.problem]
             raise FrtopError(
                 f"rank {rank} is not heard of; {there}",
                 reasons[0] if reasons else "`frtop diagnose` lists them",

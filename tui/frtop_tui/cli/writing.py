@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from frtop_tui.cli.diagnose import progress
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.job.model import Writing
+from frtop_tui.job.model import Problem, Writing
 from frtop_tui.sources.base import Source
 
 STILL_S: Final = 60.0
@@ -43,13 +43,12 @@ def await_writing(
         if told is not None and told.state == "written":
             return told
         if told is not None and told.state == "failed":
-            text, _, step = told.problem.partition("; ")
-            raise FrtopError(text or f"{path} was not written", step or "try once more")
+            problem = told.problem or Problem(f"{path} was not written")
+            raise FrtopError(problem.text, problem.next or "try once more")
         if told != seen:
             seen, moved = told, time.monotonic()
-        if frame.problem.startswith("frtop itself failed"):
-            text, _, step = frame.problem.partition("; ")
-            raise FrtopError(text, step)
+        if frame.problem is not None and frame.problem.internal:
+            raise FrtopError(frame.problem.text, frame.problem.next)
         if time.monotonic() - moved > STILL_S:
             raise FrtopError(
                 f"nothing has come for {path} in {STILL_S:.0f} s", "look whether its hosts answer"

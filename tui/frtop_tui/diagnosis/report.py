@@ -41,7 +41,7 @@ def text(frame: Frame) -> list[str]:
     """The verdict as lines for a terminal; also what the copy key copies."""
     lines = [_title(frame), *recorded_lines(frame)]
     if frame.problem:
-        lines.append(frame.problem)
+        lines.append(str(frame.problem))
     for verdict in frame.verdicts:
         lines += ["", *verdict_lines(verdict)]
     notes = [*frame.notes, *frame.coverage.notes]
@@ -62,8 +62,9 @@ def _absent_hosts(frame: Frame) -> list[str]:
     """Which hosts are not heard, and why; the first few of them."""
     absent = [host for host in frame.hosts if host.state != "heard"]
     told = [
-        host.problem
-        or (f"{host.name} is silent" if host.state == "silent" else f"{host.name}: no answer yet")
+        str(host.problem)
+        if host.problem
+        else (f"{host.name} is silent" if host.state == "silent" else f"{host.name}: no answer yet")
         for host in absent[:MOST_HOSTS]
     ]
     more = len(absent) - len(told)
@@ -212,7 +213,7 @@ def _host(host: HostView) -> dict[str, Any]:
     return {
         "name": host.name,
         "state": host.state,
-        "problem": host.problem,
+        "problem": str(host.problem or ""),
         "lost_updates": host.lost_updates,
         "clock_error_s": None if error is None else round(error / 1e9, 6),
     }

@@ -27,12 +27,12 @@ from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.wholes import with_histories
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.histories import inflate
-from frtop_tui.job.model import Recorded
+from frtop_tui.job.model import Problem, Recorded
 from frtop_tui.job.printable import printable
 
 KIND: Final = "capture"
 FORMAT: Final = 2
-"""1: other names of fields (`_FIRST_NAMES`)."""
+"""1: other names of fields (`_FIRST_NAMES`), problems as lines of text."""
 GONE: Final = "this is a capture: there is no live job to ask"
 
 
@@ -164,6 +164,9 @@ def _frame(content: _Content) -> Frame:
     if content.format > 1:
         return _frames.decode(content.frame)
     plain = msgspec.msgpack.decode(content.frame)
+    for one in (plain, *plain.get("hosts", ())):
+        line = one.pop("problem", "")
+        one["problem"] = Problem.parse(line) if line else None
     for rank in plain["ranks"].values():
         for name, first in _FIRST_NAMES.items():
             if first in rank:

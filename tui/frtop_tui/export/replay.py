@@ -60,8 +60,8 @@ class _Replay:
         end = max(at(box, box.after) for box in self._boxes.values())
         for name, box in self._boxes.items():
             self._state.apply(name, structs.replace(box.after, full=True), at(box, box.after))
-        for moment, name, answer in looks:
-            self._state.apply_look(name, answer, moment)
+        for _, name, answer in looks:
+            self._state.apply_snapshots(name, answer)
         self._open_histories(end)
         self._judge(end - AGREE_NS)
         return self._judge(end)
@@ -78,8 +78,8 @@ class _Replay:
         for moment in sorted({*seen, until - AGREE_NS, until}):
             self._all_as_of(moment, states)
             while left and left[0][0] <= moment:
-                taken, name, answer = left.popleft()
-                self._state.apply_look(name, answer, taken)
+                _, name, answer = left.popleft()
+                self._state.apply_snapshots(name, answer)
             if moment >= until - AGREE_NS or moment in seen[-MOST_MOMENTS:]:
                 self._judge(moment)
 
@@ -99,7 +99,7 @@ class _Replay:
                 for answer in box.histories
                 if (name, answer.key) not in seen
             )
-            self._state.apply_look(name, wire.SnapshotResponse(0, name, looks), end)
+            self._state.apply_snapshots(name, wire.SnapshotResponse(0, name, looks))
 
     def _judge(self, moment: int) -> Frame:
         return self._engine.judge(self._state.frame(moment, moment)).frame

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from frtop_tui.job.alarms import Alarms
 from frtop_tui.job.clock import HostClock
-from frtop_tui.job.model import HostState, HostView
+from frtop_tui.job.model import HostState, HostView, Problem
 from frtop_tui.job.naming import duration
 from frtop_tui.job.record import RankRecord
 
@@ -24,19 +24,19 @@ class Losses:
     """When a host was lost lately: one that comes and goes should not look well between."""
 
     times: deque[int] = field(default_factory=lambda: deque(maxlen=99))
-    problem: str = ""
+    problem: Problem | None = None
 
-    def add(self, now_ns: int, problem: str) -> None:
+    def add(self, now_ns: int, problem: Problem) -> None:
         self.times.append(now_ns)
         self.problem = problem
 
     def notes(self, now_ns: int) -> tuple[str, ...]:
         lately = [at for at in self.times if now_ns - at < LOSSES_TOLD_NS]
-        if not lately:
+        if not lately or self.problem is None:
             return ()
         times = "once" if len(lately) == 1 else f"{len(lately)} times"
         ago = duration((now_ns - lately[-1]) / 1e9)
-        return (f"lost {times} in the last 10 minutes, {ago} ago at last: {self.problem}",)
+        return (f"lost {times} in the last 10 minutes, {ago} ago at last: {self.problem.text}",)
 
 
 @dataclass(slots=True)

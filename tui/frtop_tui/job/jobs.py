@@ -12,7 +12,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.job.clock import HostClock
-from frtop_tui.job.model import HostView
+from frtop_tui.job.model import HostView, Problem
 from frtop_tui.job.naming import (
     JobKey,
     duration,
@@ -236,12 +236,12 @@ def _is(one: JobRanks, key: JobKey) -> bool:
 
 def nothing_to_show(
     hosts: Sequence[HostView], wanted: str | JobKey | None, jobs: Sequence[JobRanks]
-) -> str:
-    """Why no job is shown, with the next step; "" when there is simply none yet."""
+) -> Problem | None:
+    """Why no job is shown; None when there is simply none yet."""
     if wanted is not None and jobs:
         there = [job_place(one.job, ended=not one.lives) for one in jobs]
         step = f"--job {typed(job_call(jobs[0].job, [one.job for one in jobs]))}"
         if isinstance(wanted, str):
-            return f"no job is called {wanted!r}: there is {listed(there)}; {step}"
-        return f"the job that was picked is not known any more: there is {listed(there)}; {step}"
-    return next((host.problem for host in hosts if host.problem), "")
+            return Problem(f"no job is called {wanted!r}: there is {listed(there)}", step)
+        return Problem(f"the chosen job is not known any more: there is {listed(there)}", step)
+    return next((host.problem for host in hosts if host.problem is not None), None)

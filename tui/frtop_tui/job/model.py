@@ -46,6 +46,23 @@ Health = Literal[
 HostState = Literal["connecting", "heard", "silent", "failed"]
 
 
+class Problem(Struct, frozen=True):
+    """What keeps frtop from showing or doing something, and what to type next."""
+
+    text: str
+    next: str = ""
+    internal: bool = False  # a failure of frtop itself: nothing more follows
+
+    @classmethod
+    def parse(cls, line: str) -> Problem:
+        """Splits a line in which the next step follows the first semicolon."""
+        text, _, step = line.partition("; ")
+        return cls(text, step)
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.next}" if self.next else self.text
+
+
 class GroupKey(Struct, frozen=True):
     """A group across ranks: its number or name alone repeats with other members."""
 
@@ -161,11 +178,11 @@ class GroupView(Struct, frozen=True):
 
 
 class HostView(Struct, frozen=True):
-    """One address the operator named. `problem` is a sentence with the next step."""
+    """A host that the operator named or that was found, and the connection to its agent."""
 
     name: str
     state: HostState
-    problem: str = ""
+    problem: Problem | None = None
     heard_ns: int = 0
     lost_updates: int = 0
     version: str = ""
@@ -189,7 +206,7 @@ class Writing(Struct, frozen=True):
     done: int = 0
     total: int = 0
     size: int = 0  # bytes on disk, when written
-    problem: str = ""  # what is missing in it, or why it failed, with the next step
+    problem: Problem | None = None  # what is missing in it, or why it failed
     automatic: bool = False
     at_ns: int = 0  # operator's clock: since when it has been in this state
 
@@ -248,7 +265,7 @@ class Moment(Struct, frozen=True):
     ranks: Mapping[int, Rank] = field(default_factory=dict)
     groups: tuple[GroupView, ...] = ()
     coverage: Coverage = Coverage()
-    problem: str = ""  # what keeps us from seeing anything, with the next step
+    problem: Problem | None = None  # what keeps frtop from showing anything
     notes: tuple[str, ...] = ()  # worth knowing, nothing to act on
     running_jobs: tuple[wire.Job, ...] = ()  # those of `other_jobs` that live
     recorded: Recorded | None = None  # None: live

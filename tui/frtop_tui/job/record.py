@@ -77,12 +77,12 @@ class RankRecord:
         self.snapshot, self.prior_snapshot = other.snapshot, other.prior_snapshot
         self.stacks_taken_ns, self._looks = other.stacks_taken_ns, other._looks
 
-    def take_tensors(self, answer: wire.TensorsResponse) -> None:
+    def apply_tensors(self, answer: wire.TensorsResponse) -> None:
         """What the rank itself answered, or why it did not."""
         self._view = None
         self.tensors = answer
 
-    def take_look(self, look: wire.Snapshot) -> None:
+    def apply_snapshot(self, look: wire.Snapshot) -> None:
         """The newest look, with the last stacks there are, and an older one to compare."""
         self._view = None
         if look.status is not None and self.status is not None:

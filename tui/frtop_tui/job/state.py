@@ -15,7 +15,7 @@ from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.job.blocks import Ledgers
 from frtop_tui.job.host import HostRecord
 from frtop_tui.job.jobs import JobRanks, Picker, by_job, newest_first, nothing_to_show
-from frtop_tui.job.model import HostState, HostView, ObservedFrame
+from frtop_tui.job.model import HostState, HostView, ObservedFrame, Problem
 from frtop_tui.job.naming import JobKey, job_key, listed
 from frtop_tui.job.pulse import Pulses
 from frtop_tui.job.record import RankRecord
@@ -31,7 +31,7 @@ class JobState:
         self._picker = Picker()
         self._hosts: dict[str, HostRecord] = {}
         self._groups: dict[wire.Group, wire.Group] = {}
-        self._touched: set[RankRecord] = set()
+        self._changed: set[RankRecord] = set()
         """Records that took something in since a job was last shown."""
         self._jobs: tuple[list[JobRanks], list[RankRecord]] | None = None
         """Which records make up which job; None: to be found out anew."""
@@ -39,33 +39,35 @@ class JobState:
         self._ledgers = Ledgers()
         self._pulses = Pulses()
 
-    def set_host(self, name: str, state: HostState, problem: str = "", now_ns: int = 0) -> None:
-        """What the connection to an address is like; unknown names are added."""
+    def set_host(
+        self, name: str, state: HostState, problem: Problem | None = None, now_ns: int = 0
+    ) -> None:
+        """Sets the state of the connection to a host; adds the host if it is new."""
         host = self._host(name)
-        if state == "failed" and host.view.state == "heard":
+        if state == "failed" and problem is not None and host.view.state == "heard":
             host.losses.add(now_ns, problem)
         host.view = replace(host.view, state=state, problem=problem)
 
-    def place_host(self, name: str, address: str) -> None:
-        """Where its agent is."""
+    def set_address(self, name: str, address: str) -> None:
+        """Sets the address of the host's agent."""
         host = self._host(name)
         host.view = replace(host.view, address=address)
 
-    def permit(self, name: str, *, may_act: bool) -> None:
-        """Whether our key may ask anything of the ranks there."""
+    def set_may_act(self, name: str, *, may_act: bool) -> None:
+        """Sets whether our key may ask the ranks of the host."""
         host = self._host(name)
         host.view = replace(host.view, may_act=may_act)
 
-    def refused(self, name: str, problem: str) -> None:
-        """Its agent does not tell us its state; it may be heard all the same for a while."""
+    def set_refused(self, name: str, text: str) -> None:
+        """Takes in that the agent refused its state; its updates may still come for a while."""
         host = self._host(name)
         state: HostState = "heard" if host.view.state == "heard" else "failed"
-        host.view = replace(host.view, state=state, problem=problem)
+        host.view = replace(host.view, state=state, problem=Problem.parse(text))
 
     def forget_host(self, name: str) -> None:
-        """Another name for an agent that is known already."""
+        """Removes a host: the name turned out to be an alias of another."""
         if (host := self._hosts.pop(name, None)) is not None:
-            self._touched.difference_update(host.records.values())
+            self._changed.difference_update(host.records.values())
         self._jobs = None
 
     def apply(self, host: str, update: wire.Update, now_ns: int) -> bool:
@@ -83,7 +85,7 @@ class JobState:
         known.clock.anchor_ns = update.wall_ns - update.monotonic_ns
         known.clock.silent = False
         if known.view.state != "heard":
-            known.view = replace(known.view, state="heard", problem="")
+            known.view = replace(known.view, state="heard", problem=None)
         if update.full:
             self._replace(known, update, now_ns)
             return True
@@ -105,31 +107,33 @@ class JobState:
             known.view = replace(known.view, notes=update.notes)
         return True
 
-    def apply_look(self, host: str, answer: wire.SnapshotResponse, now_ns: int) -> None:  # noqa: ARG002
-        """Takes in looks; those at ranks that are no longer known are dropped."""
+    def apply_snapshots(self, host: str, response: wire.SnapshotResponse) -> None:
+        """Takes in snapshots; drops those of ranks that are no longer known."""
         known = self._host(host)
-        for look in answer.snapshots:
-            record = known.records.get(look.key)
+        for snapshot in response.snapshots:
+            record = known.records.get(snapshot.key)
             if record is not None:
-                record.take_look(look)
-                self._touched.add(record)
+                record.apply_snapshot(snapshot)
+                self._changed.add(record)
 
-    def time(self, host: str, sent_ns: int, received_ns: int, answer: wire.TimeResponse) -> None:
-        """Takes in what clocks said that were asked at `sent_ns` and heard at `received_ns`."""
+    def measure_clock(
+        self, host: str, sent_ns: int, received_ns: int, response: wire.TimeResponse
+    ) -> None:
+        """Takes in a host's clocks, asked at our `sent_ns`, received at `received_ns`."""
         clock = self._host(host).clock
-        clock.measure(sent_ns, received_ns, answer.monotonic_ns)
-        clock.anchor_ns = answer.wall_ns - answer.monotonic_ns
+        clock.measure(sent_ns, received_ns, response.monotonic_ns)
+        clock.anchor_ns = response.wall_ns - response.monotonic_ns
 
-    def doubted(self) -> list[str]:
+    def hosts_with_doubted_clocks(self) -> list[str]:
         """Hosts whose clocks may have jumped: to be asked now."""
         return [name for name, host in self._hosts.items() if host.clock.doubted]
 
-    def apply_tensors(self, host: str, answer: wire.TensorsResponse) -> None:
+    def apply_tensors(self, host: str, response: wire.TensorsResponse) -> None:
         """Takes in what a rank itself says, or why it cannot."""
-        record = self._host(host).records.get(answer.key)
+        record = self._host(host).records.get(response.key)
         if record is not None:
-            record.take_tensors(answer)
-            self._touched.add(record)
+            record.apply_tensors(response)
+            self._changed.add(record)
 
     def apply_ops(self, host: str, key: int, parting: int, ops: tuple[wire.Op, ...]) -> None:
         """Takes in the ops of a rank that it was asked for because of a parting."""
@@ -197,7 +201,7 @@ class JobState:
 
     def _turn(self, chosen: JobRanks, now_ns: int) -> None:
         """Brings the roll of the job that is shown to this moment."""
-        touched, self._touched = self._touched, set()
+        touched, self._changed = self._changed, set()
         for host in self._hosts.values():
             touched.update(host.moved())
         for record in touched:
@@ -216,7 +220,7 @@ class JobState:
         before = host.records if update.instance == host.instance else {}
         host.instance, host.number = update.instance, update.number
         host.whole, host.missing = True, 0
-        self._touched.difference_update(host.records.values())
+        self._changed.difference_update(host.records.values())
         host.records = {}
         host.alarms.clear()
         self._jobs = None
@@ -229,7 +233,7 @@ class JobState:
 
     def _forget(self, host: HostRecord, keys: Iterable[int]) -> None:
         for key in keys:
-            self._touched.discard(host.records.pop(key, None))
+            self._changed.discard(host.records.pop(key, None))
             self._jobs = None
 
     def _take(self, host: HostRecord, update: wire.RankUpdate, now_ns: int) -> None:
@@ -254,7 +258,7 @@ class JobState:
         record.take(update, now_ns)
         if update.blocks:
             self._ledgers.take(record, update.blocks, now_ns)
-        self._touched.add(record)
+        self._changed.add(record)
 
 
 def _may_only_read(hosts: Iterable[HostView], records: Iterable[RankRecord]) -> str:

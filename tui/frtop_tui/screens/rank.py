@@ -44,7 +44,7 @@ def banner_lines(frame: Frame, rank: JudgedRank | None, number: int, width: int)
         when = age((frame.now_ns - rank.heard_ns) / 1e9)
         rows += wrap(f"not heard since {when}; below is its last known state", width, "warn")
     if frame.problem:
-        rows += wrap(frame.problem, width, "warn")
+        rows += wrap(str(frame.problem), width, "warn")
     return rows
 
 

@@ -142,7 +142,7 @@ def host_lines(row: HostRow, width: int) -> list[Line]:
     host = row.host
     rows: list[Line] = []
     if host.problem:
-        rows += wrap(host.problem, width, "warn")
+        rows += wrap(str(host.problem), width, "warn")
     heard = "never heard" if row.silence_s is None else f"last heard {age(row.silence_s)} ago"
     if host.state == "heard":
         heard = ""

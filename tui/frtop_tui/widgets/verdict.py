@@ -92,7 +92,7 @@ def panel_lines(frame: Frame, width: int) -> list[Line]:
     """Problems first: what keeps us from seeing comes before what is seen."""
     rows: list[Line] = []
     if frame.problem:
-        rows += wrap(frame.problem, width, "warn")
+        rows += wrap(str(frame.problem), width, "warn")
     several = len(frame.verdicts) > 1
     for index, verdict in enumerate(frame.verdicts):
         if several:
@@ -119,8 +119,8 @@ def note_lines(frame: Frame, width: int) -> list[Line]:
     rows: list[Line] = []
     for host in frame.hosts:
         label = f"{host.name}  "
-        if host.problem and host.problem not in frame.problem:
-            rows += wrap(host.problem, width, "warn", (label, "strong"))
+        if host.problem and host.problem != frame.problem:
+            rows += wrap(str(host.problem), width, "warn", (label, "strong"))
         elif host.state == "connecting" and not host.problem:
             rows += wrap("connecting", width, "dim", (label, "strong"))
         for note in host.notes:

@@ -1,4 +1,4 @@
-"""Which hosts the operator means: `local`, `node[0-7]`, `node3:7700`, several of them."""
+"""Host lists as operators write them, into addresses: `local`, `node[0-7]`, `node3:7700`."""
 
 from __future__ import annotations
 
@@ -15,37 +15,39 @@ from msgspec import Struct
 
 from frtop_probe.agent.options import DEFAULT_PORT
 from frtop_tui.errors import FrtopError, UnknownHost, UsageError
+from frtop_tui.threads import start_daemon
 
 LOCAL: Final = "local"
-AT_ONCE: Final = 16
-"""Names that are resolved side by side, and workers that come to help slow ones."""
-MOST_WORKERS: Final = 256
+WORKERS: Final = 16
+"""Names resolved in parallel; as many workers more when all of them are slow."""
+MAX_WORKERS: Final = 256
 SLOW_S: Final = 1.0
 
 
-class Place(Struct, frozen=True):
-    """Where an agent should be. `address` is numeric, so that socket events name it.
+class Endpoint(Struct, frozen=True):
+    """Where an agent should listen. `address` is numeric, as in socket events.
 
-    `key` is the public key it announced in our own folder, b"" for one elsewhere.
+    `host` is the name the operator uses, unique among endpoints. `key` is the public key
+    that a local agent announced, b"" for a remote one.
     """
 
-    name: str
+    host: str
     address: str
     pub: int
     ask: int
     key: bytes = b""
 
     @property
-    def updates(self) -> str:
+    def update_url(self) -> str:
         return f"tcp://{self._bracketed}:{self.pub}"
 
     @property
-    def requests(self) -> str:
+    def request_url(self) -> str:
         return f"tcp://{self._bracketed}:{self.ask}"
 
     @property
     def address_and_port(self) -> str:
-        """As it would be named: `--connect 10.0.0.3:7677`."""
+        """As `--connect` takes it: `10.0.0.3:7677`."""
         return f"{self._bracketed}:{self.pub}"
 
     @property
@@ -54,10 +56,10 @@ class Place(Struct, frozen=True):
 
 
 def expand(specs: Sequence[str]) -> tuple[str, ...]:
-    """Host names, or `host:port`, that the operator's words stand for, each once.
+    """Expands host lists into names, or `host:port`, each once.
 
     Raises:
-        UsageError: not a host list, or not a port.
+        UsageError: a spec is not a host list, or has an invalid port.
     """
     names: dict[str, None] = {}
     for spec in specs:
@@ -70,22 +72,22 @@ def expand(specs: Sequence[str]) -> tuple[str, ...]:
             nodes = list(NodeSet(hosts, resolver=RESOLVER_NOGROUP))
         except NodeSetException as error:
             raise UsageError(
-                f"{spec!r} is no list of hosts ({error})",
-                "write it like node[0-7], node3, or node[0-3],node9:7700, in quotes",
+                f"{spec!r} is not a host list ({error})",
+                "quote it and write it like this: --connect 'node[0-3],node9:7700'",
             ) from error
         for node in nodes:
             names[f"{node}:{port}" if port else str(node)] = None
     if not names:
-        raise UsageError("no host was named", "name one: --connect 'node[0-7]'")
+        raise UsageError("no host was named", "name hosts: --connect 'node[0-7]'")
     return tuple(names)
 
 
-def resolve(name: str) -> Place:
-    """The place behind one name of `expand`. Asks the resolver: that may take a while.
+def resolve(name: str) -> Endpoint:
+    """Resolves one name of `expand`; blocks for as long as the system's resolver does.
 
     Raises:
         UnknownHost: the name does not resolve.
-        UsageError: the port is none.
+        UsageError: the port is invalid.
     """
     host, port = _split(name)
     number = _port(port)
@@ -94,50 +96,47 @@ def resolve(name: str) -> Place:
     except (OSError, UnicodeError) as error:
         raise UnknownHost(
             f"host name {host!r} does not resolve ({getattr(error, 'strerror', None) or error})",
-            "check the name, or use the address",
+            "check the name, or give the address: --connect 10.0.0.3",
         ) from error
-    return Place(name, str(found[0][4][0]), number, number + 1)
+    return Endpoint(name, str(found[0][4][0]), number, number + 1)
 
 
 class Resolver:
-    """Resolves names side by side, and never keeps its owner, or the exit, waiting."""
+    """Resolves names in parallel; never blocks its owner or the exit of the program."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self._todo: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._found: queue.SimpleQueue[tuple[str, Place | FrtopError]] = queue.SimpleQueue()
-        self._owed: set[str] = set()
+        self._resolved: queue.SimpleQueue[tuple[str, Endpoint | FrtopError]] = queue.SimpleQueue()
+        self._unresolved: set[str] = set()
         self._workers: list[threading.Thread] = []
-        self._hired_at = 0.0
+        self._started_at = 0.0
         for name in names:
             self.resolve(name)
 
     def resolve(self, name: str) -> None:
-        """Looks a name up, again perhaps: its address may have changed."""
-        if name in self._owed:
+        """Resolves a name, for the first time or again: its address may have changed."""
+        if name in self._unresolved:
             return
-        self._owed.add(name)
+        self._unresolved.add(name)
         self._todo.put(name)
-        self._hire()
+        self._start_workers()
 
-    def found(self) -> Iterator[tuple[str, Place | FrtopError]]:
-        """What has been resolved since the last call."""
-        if not self._todo.empty() and time.monotonic() - self._hired_at > SLOW_S:
-            # All of them hang in names that take long: others need not.
-            self._hire(AT_ONCE)
-        while not self._found.empty():
-            name, found = self._found.get()
-            self._owed.discard(name)
-            yield name, found
+    def resolved(self) -> Iterator[tuple[str, Endpoint | FrtopError]]:
+        """Gives names resolved since the last call, each with its endpoint or an error."""
+        if not self._todo.empty() and time.monotonic() - self._started_at > SLOW_S:
+            # All workers wait for slow names: the others need not.
+            self._start_workers(WORKERS)
+        while not self._resolved.empty():
+            name, endpoint = self._resolved.get()
+            self._unresolved.discard(name)
+            yield name, endpoint
 
-    def _hire(self, more: int = 0) -> None:
+    def _start_workers(self, more: int = 0) -> None:
         self._workers = [worker for worker in self._workers if worker.is_alive()]
-        most = min(len(self._owed), MOST_WORKERS, max(AT_ONCE, len(self._workers) + more))
-        while len(self._workers) < most:
-            # Daemons: the resolver's own timeouts are minutes, and `q` must not wait.
-            worker = threading.Thread(target=self._work, name="frtop resolver", daemon=True)
-            self._workers.append(worker)
-            worker.start()
-            self._hired_at = time.monotonic()
+        count = min(len(self._unresolved), MAX_WORKERS, max(WORKERS, len(self._workers) + more))
+        while len(self._workers) < count:
+            self._workers.append(start_daemon(self._work, "frtop resolver"))
+            self._started_at = time.monotonic()
 
     def _work(self) -> None:
         while True:
@@ -146,13 +145,13 @@ class Resolver:
             except queue.Empty:
                 return
             try:
-                self._found.put((name, resolve(name)))
+                self._resolved.put((name, resolve(name)))
             except FrtopError as error:
-                self._found.put((name, error))
+                self._resolved.put((name, error))
 
 
 def _split(spec: str) -> tuple[str, str]:
-    """Host and port, "" if none is named; `[::1]:7700` and bare IPv6 addresses too."""
+    """Splits host and port, "" for none; takes `[::1]:7700` and bare IPv6 addresses too."""
     bracketed = re.fullmatch(r"\[([0-9A-Fa-f:.%\w]*:[0-9A-Fa-f:.%\w]*)\](?::(\w+))?", spec)
     if bracketed:
         return bracketed[1], bracketed[2] or ""
@@ -165,5 +164,7 @@ def _split(spec: str) -> tuple[str, str]:
 def _port(text: str) -> int:
     number = int(text) if text.isdecimal() else (0 if text else DEFAULT_PORT)
     if not 0 < number < 65535:
-        raise UsageError(f"{text!r} is no port", "ports are 1 to 65534 (the next one is used too)")
+        raise UsageError(
+            f"{text!r} is not a port", "use 1 to 65534: the agent uses the next port too"
+        )
     return number

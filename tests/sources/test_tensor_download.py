@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -14,10 +13,11 @@ import safetensors
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.judged import Frame, JudgedRank
-from frtop_tui.sources.errands import Errands
-from frtop_tui.sources.saving import Saving
-from frtop_tui.sources.scribe import Scribe
-from sources.seam import Ears, S, frame_of, rank_view
+from frtop_tui.job.model import Problem
+from frtop_tui.sources.file_worker import FileWorker
+from frtop_tui.sources.request_tracker import RequestTracker
+from frtop_tui.sources.tensor_download import TensorDownload
+from sources.fakes import FakeConnections, S, frame_of, rank_view
 
 OP = wire.Op(9, 1, 8812, wire.Signature("all_reduce"), None, 5)
 GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-3")
@@ -34,7 +34,7 @@ def read(content: bytes) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
 
 
 class Agent:
-    """Answers as a rank's agent would, from `data`, in pieces no larger than `most`."""
+    """Responds as a rank's agent would, from `data`, in pieces of at most `most` bytes."""
 
     def __init__(self) -> None:
         self.data = [os.urandom(1_000_000), os.urandom(6), b""]
@@ -45,58 +45,58 @@ class Agent:
         )
         self.most = 10**9
         self.completes_after = 10**9
-        self.asked = 0
+        self.requests = 0
         self.under_way = 0
 
-    def __call__(self, place: str, question: wire.Request) -> wire.Response:
-        if isinstance(question, wire.TensorsRequest):
+    def __call__(self, host: str, request: wire.Request) -> wire.Response:
+        if isinstance(request, wire.TensorsRequest):
             ops = (wire.OpTensors(9, self.tensors),)
-            return wire.TensorsResponse(question.id, place, question.key, 1, ops)
-        assert isinstance(question, wire.DataRequest)
-        assert (question.key, question.sequence) == (4, 9)
-        self.asked += 1
-        told = question.id, question.key, question.sequence, question.index, question.offset
-        if self.asked > self.completes_after:
-            return wire.DataResponse(*told, 0, b"", "none", "the op has completed meanwhile")
-        whole = self.data[question.index]
-        end = question.offset + min(question.size, self.most)
-        return wire.DataResponse(*told, len(whole), whole[question.offset : end])
+            return wire.TensorsResponse(request.id, host, request.key, 1, ops)
+        assert isinstance(request, wire.DataRequest)
+        assert (request.key, request.sequence) == (4, 9)
+        self.requests += 1
+        address = request.id, request.key, request.sequence, request.index, request.offset
+        if self.requests > self.completes_after:
+            return wire.DataResponse(*address, 0, b"", "none", "the op has completed meanwhile")
+        data = self.data[request.index]
+        end = request.offset + min(request.size, self.most)
+        return wire.DataResponse(*address, len(data), data[request.offset : end])
 
 
 class Scene:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.ears = Ears()
-        self.errands = Errands(self.ears.line, itertools.count(1))
-        self.scribe = Scribe()
+        self.connections = FakeConnections()
+        self.tracker = RequestTracker(self.connections.send)
+        self.files = FileWorker()
         self.agent = Agent()
-        self.saving: Saving | None = None
+        self.download: TensorDownload | None = None
 
     def frame(self, **fields: Any) -> Frame:
         return frame_of(rank_view(3, "n", pending=(OP,), groups={1: GROUP}, **fields))
 
-    def begin(self, frame: Frame | None = None) -> Saving:
-        self.saving = Saving(
-            self.errands, self.scribe, frame or self.frame(),
+    def begin(self, frame: Frame | None = None) -> TensorDownload:
+        self.download = TensorDownload(
+            self.tracker, self.files, frame or self.frame(),
             rank=3, sequence=9, path=self.path, now=S,
         )  # fmt: skip
-        return self.saving
+        return self.download
 
-    def go_on(self, until: Callable[[], bool]) -> None:
+    def run(self, until: Callable[[], bool]) -> None:
         end = time.monotonic() + 20
         while not until():
-            assert time.monotonic() < end, self.saving and self.saving.writing
-            most = self.ears.answer(self.errands.settle, self.agent, 2 * S)
+            assert time.monotonic() < end, self.download and self.download.writing
+            most = self.connections.respond(self.tracker.receive, self.agent, 2 * S)
             self.agent.under_way = max(self.agent.under_way, most)
-            self.scribe.turn(2 * S)
+            self.files.update(2 * S)
 
-    def save(self, frame: Frame | None = None) -> Saving:
-        saving = self.begin(frame)
-        self.go_on(lambda: saving.over)
-        return saving
+    def save(self, frame: Frame | None = None) -> TensorDownload:
+        download = self.begin(frame)
+        self.run(lambda: download.over)
+        return download
 
     def left_over(self) -> list[str]:
-        self.scribe.close()
+        self.files.close()
         return sorted(path.name for path in self.path.parent.iterdir())
 
 
@@ -104,12 +104,12 @@ class Scene:
 def scene(tmp_path: Path) -> Iterator[Scene]:
     one = Scene(tmp_path / "op.safetensors")
     yield one
-    one.scribe.close()
+    one.files.close()
 
 
-def test_what_is_saved_is_what_the_rank_has(scene: Scene) -> None:
+def test_the_file_has_the_data_of_the_rank(scene: Scene) -> None:
     writing = scene.save().writing
-    assert (writing.state, writing.problem) == ("written", "")
+    assert (writing.state, writing.problem) == ("written", None)
     assert writing.done == writing.total == 1_000_006
     content = scene.path.read_bytes()
     assert writing.size == len(content)
@@ -139,7 +139,7 @@ def test_never_more_than_two_pieces_are_under_way(scene: Scene) -> None:
     assert scene.agent.under_way == 2
 
 
-def test_an_agent_that_gives_less_than_asked_for_is_asked_for_the_rest(scene: Scene) -> None:
+def test_the_rest_of_a_short_response_is_requested_again(scene: Scene) -> None:
     scene.agent.most = 70_001
     assert scene.save().writing.state == "written"
     assert read(scene.path.read_bytes())["input.0"][2] == scene.agent.data[0]
@@ -149,11 +149,11 @@ def test_an_op_that_completes_meanwhile_leaves_no_file(scene: Scene) -> None:
     scene.agent.completes_after = 2
     writing = scene.save().writing
     assert writing.state == "failed"
-    assert "all_reduce #8812 of rank 3: the op has completed meanwhile" in writing.problem
+    assert "all_reduce #8812 of rank 3: the op has completed meanwhile" in str(writing.problem)
     assert scene.left_over() == []
 
 
-def test_what_was_there_stays_when_it_fails(scene: Scene) -> None:
+def test_an_existing_file_stays_when_the_download_fails(scene: Scene) -> None:
     scene.path.write_text("precious")
     scene.agent.completes_after = 1
     scene.save()
@@ -162,92 +162,93 @@ def test_what_was_there_stays_when_it_fails(scene: Scene) -> None:
 
 @pytest.mark.parametrize(("tensor", "words"), [
     (summary("input", "complex128", (2,), 32), "safetensors has no complex128"),
-    (summary("input", "float32", (2,), 9), "its 9 bytes are not those of its shape"),
+    (summary("input", "float32", (2,), 9), "its 9 bytes do not fit its shape"),
     (wire.TensorSummary("input", "float32", (2,), "cuda:0", 8, 2, error="device stuck"),
      "input.0 cannot be read: device stuck"),
 ])  # fmt: skip
-def test_what_cannot_be_saved_is_named(
+def test_a_tensor_that_cannot_be_saved_is_named(
     scene: Scene, tensor: wire.TensorSummary, words: str
 ) -> None:
     scene.agent.tensors = (tensor,)
     writing = scene.save().writing
     assert writing.state == "failed"
-    assert words in writing.problem
-    assert not scene.agent.asked
+    assert words in str(writing.problem)
+    assert not scene.agent.requests
     assert scene.left_over() == []
 
 
-def test_a_rank_that_cannot_answer_says_so(scene: Scene) -> None:
-    saving = scene.begin()
-    (asked,) = scene.ears.asked
-    silent = wire.TensorsResponse(
-        asked[1].id, "n", 4, 1, error="silent", help="holds the GIL; wait"
+def test_a_rank_that_cannot_respond_is_a_problem(scene: Scene) -> None:
+    download = scene.begin()
+    (sent,) = scene.connections.sent
+    silent = wire.TensorsResponse(sent[1].id, "n", 4, 1, error="silent", help="holds the GIL; wait")
+    scene.tracker.receive("n", silent, 2 * S)
+    assert (download.writing.state, str(download.writing.problem)) == (
+        "failed",
+        "holds the GIL; wait",
     )
-    scene.errands.settle("n", silent, 2 * S)
-    assert (saving.writing.state, saving.writing.problem) == ("failed", "holds the GIL; wait")
 
 
-def test_what_the_rank_told_before_is_not_asked_again(scene: Scene) -> None:
-    told = wire.TensorsResponse(1, "n", 4, 1, (wire.OpTensors(9, scene.agent.tensors),))
-    scene.begin(scene.frame(tensors=told))
-    scene.go_on(lambda: bool(scene.ears.asked))
-    assert all(isinstance(question, wire.DataRequest) for _, question in scene.ears.asked)
+def test_a_known_description_is_not_requested_again(scene: Scene) -> None:
+    described = wire.TensorsResponse(1, "n", 4, 1, (wire.OpTensors(9, scene.agent.tensors),))
+    scene.begin(scene.frame(tensors=described))
+    scene.run(lambda: bool(scene.connections.sent))
+    assert all(isinstance(request, wire.DataRequest) for _, request in scene.connections.sent)
 
 
-def test_other_data_than_asked_for_is_refused(scene: Scene) -> None:
-    whole = scene.agent.__class__.__call__
+def test_data_that_does_not_match_the_request_is_refused(scene: Scene) -> None:
+    respond = scene.agent.__class__.__call__
 
-    def shifted(place: str, question: wire.Request) -> wire.Response:
-        answer = whole(scene.agent, place, question)
-        if not isinstance(answer, wire.DataResponse):
-            return answer
+    def shifted(host: str, request: wire.Request) -> wire.Response:
+        response = respond(scene.agent, host, request)
+        if not isinstance(response, wire.DataResponse):
+            return response
         return wire.DataResponse(
-            answer.id, 4, 9, answer.index, answer.offset, 1, answer.data + b"x"
+            response.id, 4, 9, response.index, response.offset, 1, response.data + b"x"
         )
 
-    saving = scene.begin()
+    download = scene.begin()
     end = time.monotonic() + 20
-    while not saving.over and time.monotonic() < end:
-        scene.ears.answer(scene.errands.settle, shifted, 2 * S)
-        scene.scribe.turn(2 * S)
-    assert "other data came than asked for" in saving.writing.problem
+    while not download.over and time.monotonic() < end:
+        scene.connections.respond(scene.tracker.receive, shifted, 2 * S)
+        scene.files.update(2 * S)
+    assert "the response does not match the request" in str(download.writing.problem)
     assert scene.left_over() == []
 
 
-def test_a_folder_that_is_not_there_is_said(scene: Scene, tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_problem(scene: Scene, tmp_path: Path) -> None:
     scene.path = tmp_path / "nowhere" / "op.safetensors"
     writing = scene.save().writing
     assert writing.state == "failed"
-    assert "No such file or directory; name another file" in writing.problem
+    assert "No such file or directory; name another file" in str(writing.problem)
 
 
-def test_giving_up_leaves_nothing(scene: Scene) -> None:
+def test_giving_up_leaves_no_file(scene: Scene) -> None:
     scene.agent.most = 50_000
-    saving = scene.begin()
-    scene.go_on(lambda: saving.writing.done > 0)
-    saving.give_up("frtop was closed", 3 * S)
+    download = scene.begin()
+    scene.run(lambda: download.writing.done > 0)
+    download.give_up(Problem("frtop was closed"), 3 * S)
     assert scene.left_over() == []
 
 
-def test_an_unknown_rank_is_said(scene: Scene) -> None:
+def test_an_unknown_rank_is_a_problem(scene: Scene) -> None:
     view: JudgedRank = rank_view(0, "n")
-    assert "rank 3 is not known" in scene.begin(frame_of(view)).writing.problem
+    assert "rank 3 is not known" in str(scene.begin(frame_of(view)).writing.problem)
 
 
-def test_giving_up_before_anything_has_come_leaves_nothing(scene: Scene) -> None:
-    told = wire.TensorsResponse(1, "n", 4, 1, (wire.OpTensors(9, scene.agent.tensors),))
-    saving = scene.begin(scene.frame(tensors=told))
-    saving.give_up("frtop was closed", 2 * S)
+def test_giving_up_before_the_first_response_leaves_no_file(scene: Scene) -> None:
+    described = wire.TensorsResponse(1, "n", 4, 1, (wire.OpTensors(9, scene.agent.tensors),))
+    download = scene.begin(scene.frame(tensors=described))
+    download.give_up(Problem("frtop was closed"), 2 * S)
     assert scene.left_over() == []
 
 
-def test_what_appears_meanwhile_stays(scene: Scene) -> None:
+def test_a_file_that_appears_meanwhile_stays(scene: Scene) -> None:
     scene.agent.most = 50_000
-    saving = scene.begin()
-    scene.go_on(lambda: saving.writing.done > 0)
+    download = scene.begin()
+    scene.run(lambda: download.writing.done > 0)
     scene.path.write_text("another screen's")
-    scene.go_on(lambda: saving.over)
-    assert saving.writing.path == str(scene.path.with_name("op-2.safetensors"))
+    scene.run(lambda: download.over)
+    assert download.writing.path == str(scene.path.with_name("op-2.safetensors"))
     assert scene.left_over() == ["op-2.safetensors", "op.safetensors"]
     assert scene.path.read_text() == "another screen's"
 
