@@ -252,7 +252,7 @@ def test_hosts_of_which_nothing_is_left_are_said_to_be_missing(tmp_path: Path) -
     ended(scene, recorder)
     frame = open_paths(written(tmp_path, recorder.boxes(0)))
     assert frame.coverage.unheard == (2, 3)
-    assert any("no black box tells of ranks 2-3" in note for note in frame.coverage.notes)
+    assert any("no black box tells of ranks 2-3" in note.text for note in frame.coverage.notes)
 
 
 def test_a_box_that_was_written_in_a_hurry_leaves_its_ranks_unheard(tmp_path: Path) -> None:

@@ -560,7 +560,7 @@ def test_ranks_of_the_world_that_never_appeared_are_unheard() -> None:
     frame = heard(rank()).frame(NOW, 0)
     assert (frame.coverage.expected, frame.coverage.heard) == (2, 1)
     assert frame.coverage.unheard == (1,)
-    assert "rank 1 never heard of" in frame.coverage.notes[0]
+    assert "rank 1 never heard of" in frame.coverage.notes[0].text
     assert not frame.coverage.complete
 
 
@@ -572,7 +572,7 @@ def test_ranks_of_the_world_that_never_appeared_are_unheard() -> None:
 ])  # fmt: skip
 def test_what_a_recorder_lost_is_noted(cells: dict[str, int], note: str) -> None:
     frame = heard(rank(status=present(NOW, **cells)), rank(2, 1)).frame(NOW, 0)
-    assert any(note in line for line in frame.coverage.notes)
+    assert any(note in line.text for line in frame.coverage.notes)
 
 
 def test_a_world_beyond_all_reason_is_not_counted_out() -> None:
@@ -584,7 +584,7 @@ def test_a_world_beyond_all_reason_is_not_counted_out() -> None:
 def test_a_process_without_a_rank_is_counted_not_shown() -> None:
     frame = heard(rank(), rank(2, -1)).frame(NOW, 0)
     assert set(frame.ranks) == {0}
-    assert any("1 process(es) have not said which rank" in n for n in frame.coverage.notes)
+    assert any("1 process(es) have not said which rank" in n.text for n in frame.coverage.notes)
 
 
 OTHER = wire.Job("node9", 1, 2, "earlier")
@@ -600,7 +600,7 @@ def test_the_dead_of_earlier_jobs_need_no_rank(
     job: wire.Job, ending: wire.ExitInfo | None, counted: bool
 ) -> None:
     frame = heard(rank(), rank(2, -1, job=job, exit_info=ending)).frame(NOW, 0)
-    assert any("have not said which rank" in n for n in frame.coverage.notes) is counted
+    assert any("have not said which rank" in n.text for n in frame.coverage.notes) is counted
 
 
 def test_a_job_of_which_nobody_is_heard_is_not_healthy() -> None:

@@ -11,7 +11,15 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.judged import Frame, JudgedRank, OpName, Verdict, Why
-from frtop_tui.job.model import Coverage, GroupKey, GroupView, HostView, Problem, RankState
+from frtop_tui.job.model import (
+    Coverage,
+    CoverageNote,
+    GroupKey,
+    GroupView,
+    HostView,
+    Problem,
+    RankState,
+)
 
 S = 1_000_000_000
 NOW = 90_000 * S
@@ -342,7 +350,11 @@ def two_roots() -> Frame:
             ),
         ),
         coverage=Coverage(
-            64, 56, tuple(range(56, 64)), 3, ("below c10d: not seen (custom kernels)",)
+            64,
+            56,
+            tuple(range(56, 64)),
+            3,
+            (CoverageNote("below c10d: not seen (custom kernels)"),),
         ),
     )
 

@@ -44,10 +44,11 @@ def text(frame: Frame) -> list[str]:
         lines.append(str(frame.problem))
     for verdict in frame.verdicts:
         lines += ["", *verdict_lines(verdict)]
-    notes = [*frame.notes, *frame.coverage.notes]
+    missing = [note.text for note in frame.coverage.notes]
+    notes = [*frame.notes, *missing]
     if frame.health == "waiting":
         lines += frame.notes
-        notes = [*frame.coverage.notes]
+        notes = missing
     elif not frame.verdicts and frame.ranks:
         lines.append(_QUIET.get(frame.health, "nobody is waited for out of the ordinary"))
     if frame.ranks:  # else `problem` has said it
@@ -146,7 +147,7 @@ def document(frame: Frame) -> dict[str, Any]:
             "unheard": fold(coverage.unheard),
             "lost_updates": coverage.lost_updates,
             "complete": coverage.complete,
-            "notes": list(coverage.notes),
+            "notes": [note.text for note in coverage.notes],
         },
         "notes": list(frame.notes),
         "environment": _environment(frame),

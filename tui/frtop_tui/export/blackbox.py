@@ -17,7 +17,7 @@ from frtop_tui.diagnosis.wholes import with_histories
 from frtop_tui.export.capture import content_of, damaged
 from frtop_tui.export.histories import inflate
 from frtop_tui.export.replay import play
-from frtop_tui.job.model import Coverage, Recorded
+from frtop_tui.job.model import Coverage, CoverageNote, Recorded
 from frtop_tui.job.naming import JobKey, folded, job_key, job_names
 
 KIND: Final = "blackbox"
@@ -151,6 +151,7 @@ def _coverage(coverage: Coverage, frame: Frame) -> Coverage:
     never = [rank for rank in coverage.unheard if rank not in frame.ranks]
     if not never:
         return coverage
-    notes = [note for note in coverage.notes if " never heard of: " not in note]
-    gone = f"no black box tells of {folded(never)}: fetch those of their hosts, too"
+    notes = [note for note in coverage.notes if note.kind != "never heard"]
+    text = f"no black box tells of {folded(never)}: fetch those of their hosts, too"
+    gone = CoverageNote(text, "never heard")
     return replace(coverage, notes=(gone, *notes), unheard=coverage.unheard)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -27,12 +27,12 @@ from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.wholes import with_histories
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.histories import inflate
-from frtop_tui.job.model import Problem, Recorded
+from frtop_tui.job.model import CoverageNote, Problem, Recorded
 from frtop_tui.job.printable import printable
 
 KIND: Final = "capture"
 FORMAT: Final = 2
-"""1: other names of fields (`_FIRST_NAMES`), problems as lines of text."""
+"""1: other names of fields (`_FIRST_NAMES`), problems and notes as lines of text."""
 GONE: Final = "this is a capture: there is no live job to ask"
 
 
@@ -167,11 +167,20 @@ def _frame(content: _Content) -> Frame:
     for one in (plain, *plain.get("hosts", ())):
         line = one.pop("problem", "")
         one["problem"] = Problem.parse(line) if line else None
+    coverage = plain["coverage"]
+    coverage["notes"] = [CoverageNote(text, _note_kind(text)) for text in coverage["notes"]]
     for rank in plain["ranks"].values():
         for name, first in _FIRST_NAMES.items():
             if first in rank:
                 rank[name] = rank.pop(first)
     return msgspec.convert(plain, Frame)
+
+
+def _note_kind(text: str) -> Literal["never heard", "last known", ""]:
+    """Kind of a note of format 1, which had texts only."""
+    if " never heard of: " in text or text.startswith(("no black box tells of", "no stacks of ")):
+        return "never heard"
+    return "last known" if text.endswith(": host silent, last known state shown") else ""
 
 
 def _content(path: Path) -> _Content:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from frtop_probe.ring.fold import fold
 from frtop_probe.ring.layout import State
-from frtop_tui.job.model import Coverage, ObservedRank, RankState
+from frtop_tui.job.model import Coverage, CoverageNote, ObservedRank, RankState
 from frtop_tui.job.naming import folded
 
 
@@ -37,25 +37,27 @@ class Census:
         """Of the counted `ranks`; `nameless` are processes that have not said their rank."""
         expected = world_size or len(ranks)
         never = set(range(expected)).difference(ranks) if len(ranks) < expected else set()
-        notes: list[str] = []
+        notes: list[CoverageNote] = []
         if never:
-            notes.append(
-                f"{folded(never)} never heard of: not started yet, not prepared,"
+            text = (
+                f"{folded(never)} never heard of: not started yet, started without frtop,"
                 " or on a host that is not connected"
             )
+            notes.append(CoverageNote(text, "never heard"))
         if self.unheard:
-            notes.append(f"{folded(self.unheard)}: host silent, last known state shown")
-        notes.extend(self._recorder_notes())
+            text = f"{folded(self.unheard)}: host silent, last known state shown"
+            notes.append(CoverageNote(text, "last known"))
+        texts = self._recorder_notes()
         if nameless:
-            notes.append(f"{nameless} process(es) have not said which rank they are")
+            texts.append(f"{nameless} process(es) have not said which rank they are")
         if lost_updates:
-            notes.append(f"{lost_updates} updates lost, state asked for again")
+            texts.append(f"{lost_updates} updates lost, state requested again")
         return Coverage(
             expected=expected,
             heard=len(ranks) - len(self.unheard),
             unheard=tuple(sorted(self.unheard | never)),
             lost_updates=lost_updates,
-            notes=tuple(notes),
+            notes=(*notes, *map(CoverageNote, texts)),
         )
 
     def _recorder_notes(self) -> list[str]:

@@ -225,6 +225,13 @@ class Recorded(Struct, frozen=True):
     unfinished: Mapping[int, tuple[wire.Op, ...]] = field(default_factory=dict)
 
 
+class CoverageNote(Struct, frozen=True):
+    """What is missing from a frame. `kind` is for code, `text` for people."""
+
+    text: str
+    kind: Literal["never heard", "last known", ""] = ""  # the first two concern `unheard` ranks
+
+
 class Coverage(Struct, frozen=True):
     """How much of the job was seen; partial is never shown as complete."""
 
@@ -232,7 +239,7 @@ class Coverage(Struct, frozen=True):
     heard: int = 0
     unheard: tuple[int, ...] = ()
     lost_updates: int = 0
-    notes: tuple[str, ...] = ()  # "below c10d: not seen", "1,204 ops lost on rank 6"
+    notes: tuple[CoverageNote, ...] = ()
 
     @property
     def complete(self) -> bool:

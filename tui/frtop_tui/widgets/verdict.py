@@ -126,7 +126,8 @@ def note_lines(frame: Frame, width: int) -> list[Line]:
         for note in host.notes:
             rows += wrap(note, width, "dim", (label, "dim"))
     origin = frame.recorded.notes if frame.recorded is not None else ()
-    for note in (*origin, *frame.notes, *frame.coverage.notes):
+    missing = (note.text for note in frame.coverage.notes)
+    for note in (*origin, *frame.notes, *missing):
         rows += wrap(note, width, "dim", ("note  ", "dim"))
     for rank in frame.ranks.values():
         for note in rank.notes:

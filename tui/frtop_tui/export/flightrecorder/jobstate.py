@@ -26,7 +26,14 @@ from frtop_tui.export.flightrecorder.unfinished import undecided
 from frtop_tui.export.flightrecorder.unrecorded import withheld
 from frtop_tui.export.stacks import Stacks
 from frtop_tui.job.groups import group_views
-from frtop_tui.job.model import Coverage, ObservedFrame, ObservedRank, Recorded, as_rank
+from frtop_tui.job.model import (
+    Coverage,
+    CoverageNote,
+    ObservedFrame,
+    ObservedRank,
+    Recorded,
+    as_rank,
+)
 from frtop_tui.job.naming import folded, listed
 from frtop_tui.job.printable import printable
 from frtop_tui.job.record import LOOKS_APART_NS
@@ -168,17 +175,16 @@ def _coverage(
 ) -> Coverage:
     missing = [rank for rank in range(world) if rank not in views]
     unheard = sorted(rank for rank, view in views.items() if view.state == "unheard")
-    notes = list(ops.notes())
+    notes = list(map(CoverageNote, ops.notes()))
     if missing:
-        notes.insert(
-            0,
+        text = (
             f"no dump of {folded(missing)}: fetch those, too; a rank that wrote none may be"
-            " the one to blame",
+            " the one to blame"
         )
+        notes.insert(0, CoverageNote(text, "never heard"))
     if old:
-        notes.insert(
-            0, f"{folded(old)} went on after the dump: what others have completed needed them"
-        )
+        text = f"{folded(old)} went on after the dump: what others have completed needed them"
+        notes.insert(0, CoverageNote(text, "last known"))
     heard = len(views) - len(unheard)
     return Coverage(world, heard, tuple(sorted([*missing, *unheard])), notes=tuple(notes))
 
