@@ -7,7 +7,7 @@ import pytest
 from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, DATALOADER, LOCK, frame
 from frtop_probe import wire
 from frtop_tui.diagnosis.places import Kind, classify, is_asleep_on_lock, system_call
-from frtop_tui.job.frames import own_frame
+from frtop_tui.job.stack_frames import user_frame
 
 LIB = "/usr/lib/python3.11"
 TORCH = "/venv/lib/python3.11/site-packages/torch"
@@ -159,4 +159,4 @@ def test_asleep_on_a_lock(process: wire.Process | None, asleep: bool) -> None:
 def test_the_line_to_look_at_is_the_users(file: str, own: bool) -> None:
     inner = wire.TraceFrame("f", file, 1)
     outer = wire.TraceFrame("main", "/srv/job/main.py", 2)
-    assert own_frame((inner, outer)) == (inner if own else outer)
+    assert user_frame((inner, outer)) == (inner if own else outer)

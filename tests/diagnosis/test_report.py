@@ -14,7 +14,7 @@ from diagnosis.scenes import Scene
 from frtop_probe.wire import Job
 from frtop_tui.diagnosis.judged import Frame, Verdict, VerdictKind, Why
 from frtop_tui.diagnosis.report import document, exit_status, text
-from frtop_tui.job.model import Coverage, Health, JobPulse, Problem, Recorded
+from frtop_tui.job.model import Coverage, Health, JobActivity, Problem, Recorded
 
 WHOLE = Coverage(4, 4)
 PARTIAL = Coverage(4, 3, (2,))
@@ -111,7 +111,7 @@ def test_other_jobs_that_live_are_mentioned_in_one_line() -> None:
         found,
         other_jobs=(other, *ended),
         running_jobs=(other,),
-        pulses=(JobPulse(other, 300, quiet_s=252, waits_s=252),),
+        activities=(JobActivity(other, 300, quiet_s=252, waits_s=252),),
     )
     line = "other jobs: 1 live, 2 ended: pipe.py (node0:29501), waits 4m12s, --job pipe.py"
     assert text(found)[-1] == line

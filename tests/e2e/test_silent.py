@@ -63,7 +63,7 @@ def test_legal_differences_are_no_hint(
     }
     assert max(heard) > 1500
     for frame in frames:
-        assert not frame.partings, frame.partings
+        assert not frame.divergence_hints, frame.divergence_hints
         assert not frame.verdicts, document(frame)
     (tmp_path / "stop").touch()
     assert process.wait(60) == 0

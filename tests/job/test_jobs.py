@@ -7,10 +7,10 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_tui.job.clock import HostClock
-from frtop_tui.job.jobs import SETTLE_NS, JobRanks, Picker, by_job
+from frtop_tui.job.job_activity import activity_of, activity_text
+from frtop_tui.job.jobs import SETTLE_NS, JobPicker, JobRanks, by_job
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import job_call, job_key, job_names, job_place
-from frtop_tui.job.pulse import pulse_of, pulse_words
 from frtop_tui.job.record import RankRecord
 from frtop_tui.job.state import JobState
 
@@ -27,15 +27,20 @@ def record(
 ) -> RankRecord:
     identity = wire.Identity(100 + rank, 1, rank, rank, job, started_ns=NOW + (at - 60) * S)
     one = RankRecord(host, HostClock(), rank, identity)
-    one.exit_info = ENDED if ended else None
+    one.apply(wire.RankUpdate(rank, exit_info=ENDED if ended else None), NOW)
     return one
+
+
+def progress(record: RankRecord, number: int, issued_ns: int, *pending: wire.Op) -> None:
+    moved = wire.GroupProgress(1, number, 0, issued_ns)
+    record.apply(wire.RankUpdate(0, group_progress=(moved,), pending=pending), NOW)
 
 
 def jobs_of(*records: RankRecord) -> list[JobRanks]:
     return by_job(records)[0]
 
 
-def shown(picker: Picker, now: int, *records: RankRecord) -> wire.Job | None:
+def shown(picker: JobPicker, now: int, *records: RankRecord) -> wire.Job | None:
     chosen = picker.pick(jobs_of(*records), None, now)
     return chosen.job if chosen is not None else None
 
@@ -111,27 +116,27 @@ def test_what_to_type_for_exactly_this_job(
 
 
 def test_a_job_that_is_looked_at_keeps_its_place_when_another_starts() -> None:
-    picker = Picker()
+    picker = JobPicker()
     assert shown(picker, NOW, record(FIRST)) == FIRST
     late = NOW + SETTLE_NS
     assert shown(picker, late, record(FIRST), record(OTHER, at=30)) == FIRST
 
 
 def test_at_first_the_newest_wins_in_whatever_order_hosts_answer() -> None:
-    picker = Picker()
+    picker = JobPicker()
     assert shown(picker, NOW, record(FIRST)) == FIRST
     assert shown(picker, NOW + S, record(FIRST), record(OTHER, at=30)) == OTHER
 
 
 def test_after_its_end_the_newest_that_lives_is_shown() -> None:
-    picker = Picker()
+    picker = JobPicker()
     shown(picker, NOW, record(FIRST))
     late = NOW + 60 * S
     assert shown(picker, late, record(FIRST, ended=True), record(OTHER, at=30)) == OTHER
 
 
 def test_after_its_end_it_stays_while_nobody_lives() -> None:
-    picker = Picker()
+    picker = JobPicker()
     shown(picker, NOW, record(FIRST))
     late = NOW + 60 * S
     both = record(FIRST, ended=True), record(OTHER, at=30, ended=True)
@@ -139,7 +144,7 @@ def test_after_its_end_it_stays_while_nobody_lives() -> None:
 
 
 def test_one_that_was_picked_stays_whatever_happens() -> None:
-    picker = Picker()
+    picker = JobPicker()
     for ended in (False, True):
         jobs = jobs_of(record(FIRST, ended=ended), record(OTHER, at=30))
         chosen = picker.pick(jobs, job_key(FIRST), NOW + 60 * S)
@@ -149,7 +154,7 @@ def test_one_that_was_picked_stays_whatever_happens() -> None:
 
 def test_one_that_was_picked_before_its_nonce_was_known() -> None:
     early = structs.replace(FIRST, nonce="")
-    chosen = Picker().pick(jobs_of(record(FIRST)), job_key(early), NOW)
+    chosen = JobPicker().pick(jobs_of(record(FIRST)), job_key(early), NOW)
     assert chosen is not None
 
 
@@ -176,7 +181,7 @@ def heard(*jobs: wire.Job) -> JobState:
 # what is said of other attempts
 
 
-def notes(picker: Picker, wanted: str | None, now: int, *records: RankRecord) -> tuple[str, ...]:
+def notes(picker: JobPicker, wanted: str | None, now: int, *records: RankRecord) -> tuple[str, ...]:
     jobs = jobs_of(*records)
     chosen = picker.pick(jobs, wanted, now)
     assert chosen is not None
@@ -184,14 +189,16 @@ def notes(picker: Picker, wanted: str | None, now: int, *records: RankRecord) ->
 
 
 def test_a_newer_attempt_of_what_was_picked_is_told() -> None:
-    (note,) = notes(Picker(), "train.py#0", NOW, record(FIRST, ended=True), record(SECOND, at=30))
+    (note,) = notes(
+        JobPicker(), "train.py#0", NOW, record(FIRST, ended=True), record(SECOND, at=30)
+    )
     assert note == (
         "shown is attempt 0, which has ended; attempt 1 has lived for 30s: --job train.py#1"
     )
 
 
 def test_a_follower_is_told_that_the_attempt_before_has_ended() -> None:
-    picker = Picker()
+    picker = JobPicker()
     assert not notes(picker, None, NOW, record(FIRST))
     late = NOW + 60 * S
     (note,) = notes(picker, None, late, record(FIRST, ended=True), record(SECOND, at=30))
@@ -199,7 +206,7 @@ def test_a_follower_is_told_that_the_attempt_before_has_ended() -> None:
 
 
 def test_another_job_is_no_attempt() -> None:
-    picker = Picker()
+    picker = JobPicker()
     notes(picker, None, NOW, record(FIRST))
     assert not notes(picker, None, NOW + 60 * S, record(FIRST, ended=True), record(OTHER, at=30))
 
@@ -233,30 +240,29 @@ def test_giving_up_acting_is_the_first_reason() -> None:
 
 def test_the_pulse_of_a_job_that_is_not_shown() -> None:
     one = record(FIRST, 0)
-    one.group_progress = {1: wire.GroupProgress(1, 7, 0, NOW - 250 * S)}
-    one.pending = (wire.Op(9, 1, 7, None, None, NOW - 250 * S, sync=True),)
+    progress(one, 7, NOW - 250 * S, wire.Op(9, 1, 7, None, None, NOW - 250 * S, sync=True))
     late = record(FIRST, 1)
-    late.group_progress = {1: wire.GroupProgress(1, 6, 0, NOW - 260 * S)}
+    progress(late, 6, NOW - 260 * S)
     (job,) = jobs_of(one, late)
-    pulse = pulse_of(job, NOW)
+    pulse = activity_of(job, NOW)
     assert (pulse.age_s, pulse.quiet_s, pulse.waits_s) == (60, 250, 250)
-    assert pulse_words(pulse) == "waits 4m10s"
+    assert activity_text(pulse) == "waits 4m10s"
     busy = record(FIRST, 1)
-    busy.group_progress = {1: wire.GroupProgress(1, 6, 0, NOW - S)}
-    assert pulse_words(pulse_of(jobs_of(one, busy)[0], NOW)) == "last op 1.0s ago"
+    progress(busy, 6, NOW - S)
+    assert activity_text(activity_of(jobs_of(one, busy)[0], NOW)) == "last op 1.0s ago"
 
 
 def test_of_hosts_that_are_silent_no_pulse_is_told() -> None:
     one = record(FIRST, 0)
-    one.group_progress = {1: wire.GroupProgress(1, 7, 0, NOW - 250 * S)}
+    progress(one, 7, NOW - 250 * S)
     one.clock.silent = True
-    assert pulse_words(pulse_of(jobs_of(one)[0], NOW)) == ""
+    assert activity_text(activity_of(jobs_of(one)[0], NOW)) == ""
 
 
 def test_a_name_that_means_several_living_jobs_is_no_silent_choice() -> None:
     newer = structs.replace(FIRST, master_port=29501, nonce="n9")
     jobs = jobs_of(record(FIRST), record(newer, at=30), record(OTHER, at=40))
-    picker = Picker()
+    picker = JobPicker()
     chosen = picker.pick(jobs, "train.py", NOW)
     assert chosen is not None
     assert picker.notes(chosen, jobs, NOW, "train.py") == (
@@ -274,7 +280,7 @@ def test_a_host_that_comes_and_goes_shows_its_last_problem() -> None:
         state.set_host("h", "failed", Problem("it went away", "wait"), NOW + second * S)
         state.set_host("h", "heard")
     (host,) = state.frame(NOW + 15 * S, 0).hosts
-    assert host.notes == ("lost 2 times in the last 10 minutes, 10s ago at last: it went away",)
+    assert host.notes == ("lost 2 times in the last 10 minutes, last 10s ago: it went away",)
     (later,) = state.frame(NOW + 3600 * S, 0).hosts
     assert not later.notes
 

@@ -11,8 +11,8 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.sums import packed
+from frtop_tui.job.job_activity import activity_in
 from frtop_tui.job.model import Problem, RankState
-from frtop_tui.job.pulse import pulse_in
 from frtop_tui.job.record import RankRecord
 from frtop_tui.job.state import JobState
 
@@ -156,26 +156,26 @@ def test_of_many_jobs_that_is_compared_which_is_shown() -> None:
             for sums, one in enumerate(ranks)
         ]
         assert state.apply("h", update(number + 1, *told), NOW)
-        assert len(state.frame(NOW, 0, call).partings) == 1
+        assert len(state.frame(NOW, 0, call).divergence_hints) == 1
 
 
 def test_how_the_other_jobs_fare_is_counted_once_a_second() -> None:
     other = wire.Job("node0", 29501, 2, "", 0, "n")
     quick = SECOND // 10
     state = heard(rank(), rank(2, 0, other))
-    before = state.frame(NOW, 0, "run-1").pulses
+    before = state.frame(NOW, 0, "run-1").activities
     stepped = wire.RankUpdate(2, status=present(NOW, step_ns=NOW))
     assert state.apply("h", update(6, stepped), NOW + quick)
-    assert state.frame(NOW + quick, 0, "run-1").pulses is before
+    assert state.frame(NOW + quick, 0, "run-1").activities is before
     assert [one.quiet_s for one in before] == [None, None]
     later = state.frame(NOW + SECOND, 0, "run-1")
-    pulse = pulse_in(later, other)
+    pulse = activity_in(later, other)
     assert pulse is not None
     assert pulse.quiet_s == 1
     shown = state.frame(NOW + SECOND + quick, 0, "node0:29501")
-    assert pulse_in(shown, JOB) != pulse_in(later, JOB)
+    assert activity_in(shown, JOB) != activity_in(later, JOB)
     assert state.apply("h", update(7, rank(3, 0, other)), NOW + SECOND + quick)
-    assert state.frame(NOW + SECOND + quick, 0, "node0:29501").pulses is not shown.pulses
+    assert state.frame(NOW + SECOND + quick, 0, "node0:29501").activities is not shown.activities
 
 
 def test_forgotten_ranks_are_dropped() -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.judged import Frame, JudgedRank
-from frtop_tui.job.model import HostView, JobPulse, Problem, Recorded, Writing
+from frtop_tui.job.model import HostView, JobActivity, Problem, Recorded, Writing
 
 from .odd_scenes import SCENES as SELDOM
 from .scenes import HOST_NOW, NOW, WALL, S, healthy, hung, two_roots
@@ -125,10 +125,10 @@ def jobs() -> Frame:
         job=shown,
         other_jobs=(first, other),
         running_jobs=(other,),
-        pulses=(
-            JobPulse(shown, 3600, quiet_s=0.4),
-            JobPulse(other, 7200, quiet_s=260, waits_s=252),
-            JobPulse(first, 9000),
+        activities=(
+            JobActivity(shown, 3600, quiet_s=0.4),
+            JobActivity(other, 7200, quiet_s=260, waits_s=252),
+            JobActivity(first, 9000),
         ),
     )
 

@@ -16,7 +16,7 @@ from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.report import text
 from frtop_tui.errors import Unreadable
 from frtop_tui.job.model import Problem, Writing
-from frtop_tui.job.printable import UNFIT, printable
+from frtop_tui.job.naming import UNPRINTABLE, printable
 
 from . import asked_scenes, scenes
 from .driving import driven
@@ -56,7 +56,7 @@ async def test_no_screen_passes_on_what_steers_terminals(scene: Callable[[], Fra
             shown = app.text()
             assert all(map(harmless, shown.split("\n"))), (key, shown)
         await app.press("escape", "1")
-        await app.sees(UNFIT)
+        await app.sees(UNPRINTABLE)
         app.app.action_copy()
         assert all(map(harmless, app.app.clipboard.split("\n")))
 
@@ -89,4 +89,4 @@ def test_no_command_prints_what_steers_terminals(
 
 def test_what_is_harmless_stays() -> None:
     assert printable("prüfe_日本 rank 3 ✓") == "prüfe_日本 rank 3 ✓"
-    assert printable("a\tb\nc\x1b[31m") == f"a b c{UNFIT}[31m"
+    assert printable("a\tb\nc\x1b[31m") == f"a b c{UNPRINTABLE}[31m"

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.job.frames import is_yours, short_file, yours
 from frtop_tui.job.model import Health, RankState
+from frtop_tui.job.stack_frames import is_user_code, short_file, user_frame_index
 from frtop_tui.widgets import spans, wording
 from frtop_tui.widgets.grid_layout import lay_out, natural, short_hosts
 from frtop_tui.widgets.groups import rows_of, state_of
@@ -158,10 +158,10 @@ def test_a_cell_of_another_width_repaints_the_rest_of_its_line() -> None:
 
 
 def test_the_users_line_is_the_innermost_outside_of_what_is_installed() -> None:
-    assert yours(scenes.LOADING) == 6
-    assert yours(scenes.PINNING) is None
-    assert not is_yours(scenes.frame_of("run", "<frozen importlib>", 1))
-    assert not is_yours(scenes.frame_of("f", "torch/nn/functional.py", 1))
+    assert user_frame_index(scenes.LOADING) == 6
+    assert user_frame_index(scenes.PINNING) is None
+    assert not is_user_code(scenes.frame_of("run", "<frozen importlib>", 1))
+    assert not is_user_code(scenes.frame_of("f", "torch/nn/functional.py", 1))
 
 
 def test_files_are_shortened_to_what_finds_them() -> None:

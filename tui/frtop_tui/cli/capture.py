@@ -15,7 +15,7 @@ from frtop_tui.errors import FrtopError
 from frtop_tui.export.naming import default_path
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.model import Problem
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 from frtop_tui.sources.base import Source
 
 SETTLE_S: Final = 10.0

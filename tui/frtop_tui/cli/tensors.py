@@ -18,7 +18,7 @@ from frtop_tui.cli.diagnose import progress, require_seen
 from frtop_tui.cli.writing import await_writing, require_folder
 from frtop_tui.diagnosis.judged import JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 from frtop_tui.sources.base import Source
 
 APPEAR_S: Final = 5.0

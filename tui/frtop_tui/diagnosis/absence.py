@@ -14,9 +14,9 @@ from frtop_tui.diagnosis.idling import awaits_work
 from frtop_tui.diagnosis.judged import Layer, Why
 from frtop_tui.diagnosis.places import Place
 from frtop_tui.diagnosis.waiting import is_fetching, main_place
-from frtop_tui.job.frames import own_frame, short_file
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import duration, folded, typed
+from frtop_tui.job.stack_frames import short_file, user_frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _holds_gil(view: Rank, now_ns: int) -> Absence | None:
         return None
     since = _beat_age(view, now_ns)
     if owner is not None and owner.frames:
-        frame = own_frame(owner.frames)
+        frame = user_frame(owner.frames)
         source = f" `{frame.source}`" if frame.source else ""
         name = _thread_name(view, owner)
         text = f"{name} holds the GIL{since} at {places.place_line(frame)}{source}"

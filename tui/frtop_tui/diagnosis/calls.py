@@ -15,7 +15,7 @@ from typing import Final, Literal
 from frtop_probe import wire
 from frtop_tui.diagnosis import places
 from frtop_tui.diagnosis.places import bare_name
-from frtop_tui.job.frames import is_yours, own_frame
+from frtop_tui.job.stack_frames import is_user_code, user_frame
 
 Role = Literal[
     "collective",
@@ -162,7 +162,7 @@ def order_of(
             continue
         frame, past = _frame(mine), _frame(theirs)
         known = mine[2] and theirs[2]
-        if mine[:2] != theirs[:2] or not known or not is_yours(frame):
+        if mine[:2] != theirs[:2] or not known or not is_user_code(frame):
             return "unknown", ""
         words = f"{places.place_line(frame)} against {places.place_line(past)}"
         return ("further" if mine[2] > theirs[2] else "behind"), words
@@ -209,7 +209,7 @@ def _call(
     leaves: bool = False,
 ) -> Call:
     # Inside of the call there may be frames of a user, too: what is pickled there, say.
-    own = own_frame(frames[depth:])
+    own = user_frame(frames[depth:])
     return Call(kind, role, own, path_of(frames), len(frames) - depth, group, peer, leaves)
 
 
@@ -231,7 +231,7 @@ def _unnamed(stack: wire.ThreadStack) -> str:
         return "compiled code"
     # No text of the line, but what it holds: a C call with a Work at hand is its wait.
     holds_work = any(_WORK.match(value) for _, value in leaf.variables)
-    return "a wait for an op" if holds_work and not leaf.source and is_yours(leaf) else ""
+    return "a wait for an op" if holds_work and not leaf.source and is_user_code(leaf) else ""
 
 
 def _group(frames: tuple[wire.TraceFrame, ...], depth: int) -> str:

@@ -14,8 +14,8 @@ from typing import Final, Literal
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.places import place_line
-from frtop_tui.job.frames import own_frame
 from frtop_tui.job.model import Rank
+from frtop_tui.job.stack_frames import user_frame
 
 TOGETHER_NS: Final = 1_000_000_000
 """Deaths this close may be seen in either order: a peer notices a closed connection
@@ -192,7 +192,7 @@ def _by_exception(view: Rank, raised: wire.UncaughtException) -> Death:
     kind = raised.kind.rpartition(".")[2]
     if kind == "KeyboardInterrupt":
         return _interrupted(view.rank, at_ns)
-    where = f" at {place_line(own_frame(raised.frames))}" if raised.frames else ""
+    where = f" at {place_line(user_frame(raised.frames))}" if raised.frames else ""
     text = first_line(raised.text)[:200]
     said = f"{raised.kind}: {text}{where}" if text else f"{raised.kind}{where}"
     nature = _nature_of(kind, raised.text)

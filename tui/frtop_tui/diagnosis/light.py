@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.judged import JudgedRank
 from frtop_tui.diagnosis.points import SETTLED_NS
 from frtop_tui.diagnosis.survey import Survey
 from frtop_tui.diagnosis.waiting import Wait
-from frtop_tui.job.alarms import Alarms
+from frtop_tui.job.clock import Timers
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import GroupView, ObservedFrame, Rank, RankState, as_rank
 
@@ -32,7 +32,7 @@ class Light:
         self._survey = survey
         self._ranks: dict[int, JudgedRank] = {}
         self._late: Mapping[int, int] = {}
-        self._alarms = Alarms()
+        self._timers = Timers()
         self._seats: dict[int, Identifier] = {}  # of ranks whose wait has settled
         self._inside: defaultdict[Identifier, set[int]] = defaultdict(set)
         self._stirred: set[Identifier] = set()  # groups in which somebody sat down, or got up
@@ -45,7 +45,7 @@ class Light:
         survey, now_ns = self._survey, frame.now_ns
         differently = dict(late.items() ^ self._late.items()).keys() & frame.ranks.keys()
         self._late = late
-        again = {*survey.seen, *survey.rewaited, *self._alarms.rung(now_ns), *differently}
+        again = {*survey.seen, *survey.rewaited, *self._timers.due(now_ns), *differently}
         judged = dict(self._ranks)
         for rank in again:
             view, wait = frame.ranks.get(rank), survey.waits.get(rank)
@@ -80,7 +80,7 @@ class Light:
         """Notes in which group a rank sits, if it does for long enough."""
         seat = identifier(wait.group) if wait is not None and wait.group is not None else None
         if wait is not None and not wait.has_lasted(SETTLED_NS, now_ns):
-            self._alarms.set(rank, wait.since_ns + SETTLED_NS)
+            self._timers.set(rank, wait.since_ns + SETTLED_NS)
             seat = None
         before = self._seats.pop(rank, None)
         if seat is not None:

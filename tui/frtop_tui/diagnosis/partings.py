@@ -19,9 +19,8 @@ from frtop_tui.diagnosis.phrases import group_key, who
 from frtop_tui.diagnosis.signatures import Disagreement, Party, compare
 from frtop_tui.diagnosis.standing import local_number
 from frtop_tui.job.groups import Identifier, identifier
-from frtop_tui.job.model import ObservedFrame, Rank
+from frtop_tui.job.model import DivergenceHint, ObservedFrame, Rank
 from frtop_tui.job.naming import folded, group_label
-from frtop_tui.job.parting import Parting
 
 MOST_SIDES: Final = 4
 MOST_PAIRED: Final = 64
@@ -57,15 +56,15 @@ class Partings:
 
     def __init__(self) -> None:
         self._asked: set[tuple[int, int]] = set()
-        self._results: dict[int, tuple[Parting, Disagreement | None]] = {}
-        self._unproven: dict[Identifier, Parting] = {}
+        self._results: dict[int, tuple[DivergenceHint, Disagreement | None]] = {}
+        self._unproven: dict[Identifier, DivergenceHint] = {}
         self._found: set[Identifier] = set()
 
     def judge(self, frame: ObservedFrame) -> Parted:
         """Once per frame."""
         found: list[Disagreement] = []
         wanted: list[WantedOps] = []
-        for parting in frame.partings:
+        for parting in frame.divergence_hints:
             samples = self._samples(parting, frame.ranks)
             missing = [rank for rank in samples if rank not in parting.ops]
             wanted += self._wanted(parting, missing, frame.ranks)
@@ -74,11 +73,11 @@ class Partings:
                 one = self._result(parting, samples, frame.ranks)
                 if one is not None:
                     found.append(one)
-        self._forget({parting.id for parting in frame.partings})
+        self._forget({parting.id for parting in frame.divergence_hints})
         verdicts = [unproven(parting, frame) for parting in self._unproven.values()]
         return Parted(tuple(found), tuple(verdicts), tuple(wanted))
 
-    def _samples(self, parting: Parting, views: Mapping[int, Rank]) -> list[int]:
+    def _samples(self, parting: DivergenceHint, views: Mapping[int, Rank]) -> list[int]:
         """One rank of each side, or with splits all: those that were asked, else that can be."""
         if parting.pairs:
             return [rank for rank in parting.sides[0] if rank in views][:MOST_PAIRED]
@@ -93,7 +92,7 @@ class Partings:
         return chosen
 
     def _wanted(
-        self, parting: Parting, ranks: list[int], views: Mapping[int, Rank]
+        self, parting: DivergenceHint, ranks: list[int], views: Mapping[int, Rank]
     ) -> list[WantedOps]:
         made = []
         for rank in ranks:
@@ -109,7 +108,7 @@ class Partings:
         return made
 
     def _result(
-        self, parting: Parting, samples: list[int], views: Mapping[int, Rank]
+        self, parting: DivergenceHint, samples: list[int], views: Mapping[int, Rank]
     ) -> Disagreement | None:
         known = self._results.get(parting.id)
         if known is not None and known[0] is parting:
@@ -134,7 +133,9 @@ class Partings:
             self._asked = {asked for asked in self._asked if asked[0] in ids}
 
 
-def _parted(parting: Parting, samples: list[int], views: Mapping[int, Rank]) -> Disagreement | None:
+def _parted(
+    parting: DivergenceHint, samples: list[int], views: Mapping[int, Rank]
+) -> Disagreement | None:
     """The first op that differs; each side is of one mind with the one who was asked."""
     sides = {rank: side for side in parting.sides for rank in samples if rank in side}
     by_number: dict[int, dict[int, wire.Op]] = {}
@@ -159,7 +160,7 @@ def _parted(parting: Parting, samples: list[int], views: Mapping[int, Rank]) -> 
     return None
 
 
-def _whole(parting: Parting, samples: list[int]) -> bool:
+def _whole(parting: DivergenceHint, samples: list[int]) -> bool:
     """Whether all ops in question were seen: then those that differ do so legally."""
     asked_all = not parting.pairs or len(samples) == len(parting.sides[0])
     wanted = set(range(parting.first, parting.last + 1))
@@ -168,7 +169,7 @@ def _whole(parting: Parting, samples: list[int]) -> bool:
     )
 
 
-def unproven(parting: Parting, frame: ObservedFrame) -> Verdict:
+def unproven(parting: DivergenceHint, frame: ObservedFrame) -> Verdict:
     """Who differs from whom, and between which ops: what they were is known no more."""
     label = group_label(parting.group.name, parting.group.description)
     between = f"between #{parting.first} and #{parting.last} of {label}"

@@ -11,9 +11,9 @@ from frtop_tui.diagnosis.deaths import INTERRUPTED, Death
 from frtop_tui.diagnosis.judged import Layer
 from frtop_tui.diagnosis.places import place_line
 from frtop_tui.diagnosis.point import Crowd, Point, crowd
-from frtop_tui.job.frames import own_frame, site_line
 from frtop_tui.job.model import GroupKey, Rank
 from frtop_tui.job.naming import duration, folded, group_label, shortened
+from frtop_tui.job.stack_frames import site_line, user_frame
 
 MOST_BEHIND: Final = 8
 """Points of a chain that are told."""
@@ -172,7 +172,7 @@ def death_layer(death: Death) -> Layer:
 def after_death(death: Death, view: Rank) -> str:
     output = f"read the end of rank {death.rank}'s own output"
     if death.cause == "exception" and view.exception is not None and view.exception.frames:
-        return f"look at {place_line(own_frame(view.exception.frames))}"
+        return f"look at {place_line(user_frame(view.exception.frames))}"
     steps = {
         INTERRUPTED: "nothing to look at in the code: it was ended on purpose",
         "oom": f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom",

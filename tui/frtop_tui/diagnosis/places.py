@@ -12,7 +12,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from frtop_probe import wire
-from frtop_tui.job.frames import frame_line, own_frame
+from frtop_tui.job.stack_frames import frame_line, user_frame
 
 Kind = Literal[
     "collective",  # inside a c10d call or the wait for one
@@ -190,7 +190,7 @@ def classify(stack: wire.ThreadStack | None, process: wire.Process | None = None
         return Place(_kernel_kind(process), sure=False)
     frames = stack.frames
     leaf = frames[0]
-    line = place_line(own_frame(frames))
+    line = place_line(user_frame(frames))
     kind = _library_kind(frames) or _line_kind(leaf)
     if _waits_for_file_lock(process) and kind != "dataloader" and kind not in WAITS:
         return Place("file_lock", line, leaf)

@@ -6,7 +6,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.judged import Progress
 from frtop_tui.diagnosis.waiting import last_activity_ns
 from frtop_tui.job.model import Rank
-from frtop_tui.job.record import LOOKS_APART_NS
+from frtop_tui.job.record import COMPARABLE_NS
 
 CPU_SHARE = 0.05
 """A rank that only waits burns less: its recorder and a few timers, 0.4 % of a core.
@@ -45,7 +45,7 @@ def _between_dumps(view: Rank) -> tuple[Progress, str]:
     if new.status is not None and old.status is not None and _moved(old.status, new.status):
         return "active", "it has issued or completed ops between two dumps"
     seconds = (new.at_ns - old.at_ns) / 1e9
-    if seconds * 1e9 < LOOKS_APART_NS:
+    if seconds * 1e9 < COMPARABLE_NS:
         return "unknown", "that its dumps are some seconds apart is not known"
     return "none", f"nothing issued, nothing completed in {seconds:.1f}s between two dumps"
 

@@ -12,10 +12,9 @@ from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.judged import Frame, Verdict
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
+from frtop_tui.job.job_activity import activity_in, known_jobs, other_jobs_text
 from frtop_tui.job.model import GroupKey, Health, HostView, Rank, Recorded
-from frtop_tui.job.naming import duration, job_call, job_title
-from frtop_tui.job.printable import printable
-from frtop_tui.job.pulse import known_jobs, others_text, pulse_in
+from frtop_tui.job.naming import duration, job_call, job_title, printable
 
 HUNG = frozenset({"dead", "mismatch", "cycle"})
 MAY_MOVE = frozenset({"not_entered", "stuck"})
@@ -54,7 +53,7 @@ def text(frame: Frame) -> list[str]:
     if frame.ranks:  # else `problem` has said it
         notes += [*_absent_hosts(frame), *differing(environment(frame.ranks.values()))]
     tail = [f"note  {note}" for note in notes]
-    if frame.job is not None and (others := others_text(frame)):
+    if frame.job is not None and (others := other_jobs_text(frame)):
         tail.append(others)
     return [printable(line) for line in (*lines, *([""] if tail else []), *tail)]
 
@@ -170,7 +169,7 @@ def _job(frame: Frame) -> dict[str, Any] | None:
 
 def _other(job: wire.Job, frame: Frame) -> dict[str, Any]:
     """A job that is not judged: whether it lives, and how long nothing has moved there."""
-    pulse = pulse_in(frame, job)
+    pulse = activity_in(frame, job)
     return _named(job, known_jobs(frame)) | {
         "live": job in frame.running_jobs,
         "age_s": _rounded(pulse.age_s if pulse is not None else None),

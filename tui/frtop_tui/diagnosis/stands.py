@@ -11,7 +11,7 @@ from frtop_tui.diagnosis.calls import Call, call_of, differ, path_of
 from frtop_tui.diagnosis.judged import Progress
 from frtop_tui.diagnosis.places import Place
 from frtop_tui.job.model import Rank
-from frtop_tui.job.record import LOOKS_APART_NS
+from frtop_tui.job.record import COMPARABLE_NS
 
 Doing = Literal[
     "inside",  # of a call of torch.distributed, or of a wait for an op
@@ -111,7 +111,7 @@ def _progress(view: Rank, main: wire.ThreadStack) -> tuple[Progress, str, bool]:
         return "unknown", f"not all lines of its stack are known {apart}", False
     if moved:
         return "active", f"its stack is another one {apart}", call_of(before) is not None
-    if new.at_ns - old.at_ns < LOOKS_APART_NS:
+    if new.at_ns - old.at_ns < COMPARABLE_NS:
         return "unknown", f"its stack is the same {apart}: too near to say anything", False
     if main.active and call_of(main) is None:  # who waits in a call may do so busily
         return "active", f"it runs, at the same lines {apart}", False

@@ -28,7 +28,7 @@ from frtop_tui.diagnosis.wholes import with_histories
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.histories import inflate
 from frtop_tui.job.model import CoverageNote, Problem, Recorded
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 
 KIND: Final = "capture"
 FORMAT: Final = 2
@@ -164,6 +164,8 @@ def _frame(content: _Content) -> Frame:
     if content.format > 1:
         return _frames.decode(content.frame)
     plain = msgspec.msgpack.decode(content.frame)
+    plain["activities"] = plain.pop("pulses", ())
+    plain["divergence_hints"] = plain.pop("partings", ())
     for one in (plain, *plain.get("hosts", ())):
         line = one.pop("problem", "")
         one["problem"] = Problem.parse(line) if line else None

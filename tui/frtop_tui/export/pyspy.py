@@ -21,8 +21,7 @@ from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.lines import texts_of, with_text
 from frtop_tui.job.model import Coverage, CoverageNote, ObservedFrame, ObservedRank, Recorded
-from frtop_tui.job.naming import folded
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import folded, printable
 
 SUFFIX: Final = ".pyspy.json"
 KIND: Final = "stacks taken by py-spy"

@@ -1,8 +1,8 @@
-"""The frame: everything the screens, the diagnosis and the exports see, frozen.
+"""The frame: everything that diagnosis, screens and exports read, immutable.
 
-Values are plain and shared; a new frame reuses what has not changed. Times named
-`*_ns` inside `wire` values are the sending host's monotonic clock; `RankView.age_s`
-turns them into ages at the frame's `now_ns`, which is the operator's monotonic clock.
+A new frame shares what has not changed with the last one. Times named `*_ns` inside `wire`
+values are of the sending host's monotonic clock; `Rank.age_s` turns them into ages at the
+frame's `now_ns`, which is the operator's monotonic clock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Final, Literal, TypeVar
 from msgspec import Struct, field
 
 from frtop_probe import wire
-from frtop_tui.job.parting import Parting
 
 RankState = Literal[
     "moving",  # its numbers advance, or nothing says otherwise
@@ -246,10 +245,30 @@ class Coverage(Struct, frozen=True):
         return self.heard >= self.expected > 0 and not self.lost_updates
 
 
-class JobPulse(Struct, frozen=True):
-    """When a job began and when anything last moved in it: seen without judging it.
+class DivergenceHint(Struct, frozen=True):
+    """Among ops `first` to `last` of a group, checksums of the members differ.
 
-    `quiet_s` and `waits_s` are None where nobody living is heard, or nothing is known.
+    No verdict: some differences are legal, and only the ops themselves show it. `sides` are
+    ranks with equal checksums, the largest side first. With `pairs` all checksums are equal,
+    but sends and receives do not pair.
+    """
+
+    id: int
+    group: wire.Group
+    first: int
+    last: int
+    sides: tuple[tuple[int, ...], ...]
+    since_ns: int  # operator's clock: when it was noticed
+    pairs: bool = False
+    complete: bool = False  # all members have reported
+    ops: Mapping[int, tuple[wire.Op, ...]] = field(default_factory=dict)
+    """By rank, as far as ranks were asked and still had them."""
+
+
+class JobActivity(Struct, frozen=True):
+    """When a job began and when anything last moved in it, without a diagnosis.
+
+    `quiet_s` and `waits_s` are None when no live rank is heard, or nothing is known.
     """
 
     job: wire.Job
@@ -277,8 +296,8 @@ class Moment(Struct, frozen=True):
     running_jobs: tuple[wire.Job, ...] = ()  # those of `other_jobs` that live
     recorded: Recorded | None = None  # None: live
     read_only: str = ""  # why nothing may be asked of the ranks, "" if it may
-    pulses: tuple[JobPulse, ...] = ()  # of `job` and `other_jobs`
-    partings: tuple[Parting, ...] = ()  # hints that ops differ, of the last seconds
+    activities: tuple[JobActivity, ...] = ()  # of `job` and `other_jobs`
+    divergence_hints: tuple[DivergenceHint, ...] = ()  # of the last seconds
 
 
 class ObservedFrame(Moment, frozen=True):

@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 from frtop_tui.screens.barred import barred
 from frtop_tui.widgets.headline import Headline
 from frtop_tui.widgets.keyline import KeyLine

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.judged import Frame, JudgedRank
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 from frtop_tui.screens.base import InspectRank, SaveTensors
 from frtop_tui.screens.one_rank import OneRankScreen
 from frtop_tui.screens.saving import free_path, question, size_of

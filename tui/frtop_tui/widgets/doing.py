@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from frtop_tui.diagnosis.judged import Frame, JudgedRank, Why
-from frtop_tui.job.frames import basename, own_frame
+from frtop_tui.job.stack_frames import basename, user_frame
 from frtop_tui.widgets.wording import age, calm, ending, group_of, kind, number, site
 
 CAUSES: Final = {
@@ -61,7 +61,7 @@ def line_of(rank: JudgedRank) -> str:
     stack = rank.main_stack
     if rank.state not in SUSPECTS or stack is None or not stack.frames:
         return ""
-    return basename(own_frame(stack.frames))
+    return basename(user_frame(stack.frames))
 
 
 def doing(rank: JudgedRank, now_ns: int, causes: Mapping[int, Why]) -> str:

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.judged import Frame, JudgedRank
-from frtop_tui.job.frames import frame_line, is_yours, yours
+from frtop_tui.job.stack_frames import frame_line, is_user_code, user_frame_index
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain, tail, wrap
 from frtop_tui.widgets.wording import calm
@@ -43,7 +43,7 @@ def frame_lines(
     rank is in and who called it stand side by side.
     """
     rows: list[Line] = []
-    mine = yours(frames)
+    mine = user_frame_index(frames)
     hidden = range(1, mine) if folded and mine is not None and mine > 2 else range(0)
     names = min(30, max(16, width // 3), max((len(f.function) for f in frames), default=16))
     for index, frame in enumerate(frames):
@@ -57,7 +57,7 @@ def frame_lines(
         row: Line = (("  " + fit(frame.function, names) + " ", tone), (where, tone or "dim"))
         rows.append((*row, YOURS) if is_mine else row)
         # The text of torch's lines would push one's own out of sight.
-        if frame.source and is_yours(frame):
+        if frame.source and is_user_code(frame):
             rows.append(plain("    " + fit(frame.source.strip(), max(8, width - 4)).rstrip(), tone))
     return rows or [plain("  no Python frames", "dim")]
 
@@ -123,7 +123,7 @@ class StackPane(LineView):
             taken = rank.stacks_taken_ns or look.at_ns
             # The line to look at may be out of sight below a dozen frames of torch.
             stack = rank.main_stack
-            mine = yours(stack.frames) if stack is not None else None
+            mine = user_frame_index(stack.frames) if stack is not None else None
             where = (
                 f", yours: {frame_line(stack.frames[mine])}" if stack and mine is not None else ""
             )

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from frtop_probe.ring.fold import fold
 from frtop_probe.wire import Snapshot
 from frtop_tui.diagnosis.judged import Frame
-from frtop_tui.job.frames import basename, is_yours
+from frtop_tui.job.stack_frames import basename, is_user_code
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, plain, wrap
 from frtop_tui.widgets.stacks import Entry, Merged, Step, entries, merge_frame, waits_in
@@ -73,7 +73,7 @@ class StackTree(LineView):
         if entry.hidden:
             words = f"{indent}… {entry.hidden} frame{'s' * (entry.hidden > 1)}"
             return clip((*lead, (words, "dim")), width)
-        tone = "strong" if is_yours(node.frame) else ""
+        tone = "strong" if is_user_code(node.frame) else ""
         note = self._notes.get(id(node), "")
         return clip(
             (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.judged import Frame, JudgedRank
-from frtop_tui.job.frames import is_yours
+from frtop_tui.job.stack_frames import is_user_code
 from frtop_tui.widgets.wording import ending, group_of, kind, number
 
 Step = tuple[str, str, int]
@@ -162,7 +162,7 @@ def entries(roots: Sequence[Node], turned: Collection[tuple[Step, ...]]) -> list
 def _chain(chain: Sequence[Node], depth: int, *, in_full: bool) -> Iterable[Entry]:
     hidden: list[Node] = []
     for link in chain:
-        if not in_full and link is not chain[-1] and not is_yours(link.frame):
+        if not in_full and link is not chain[-1] and not is_user_code(link.frame):
             hidden.append(link)
             continue
         if hidden:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from frtop_tui.diagnosis.judged import Frame, Verdict
-from frtop_tui.job.pulse import others_line
+from frtop_tui.job.job_activity import other_jobs_line
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 from frtop_tui.widgets.wording import URGENCY, age, ranks_word
@@ -132,7 +132,7 @@ def note_lines(frame: Frame, width: int) -> list[Line]:
     for rank in frame.ranks.values():
         for note in rank.notes:
             rows += wrap(note, width, "dim", (f"rank {rank.rank}  ", "dim"))
-    others = others_line(frame)
+    others = other_jobs_line(frame)
     if others:
         rows += wrap(others, width, "", ("other jobs  " if frame.job else "jobs  ", "dim"))
     return rows

@@ -17,7 +17,7 @@ from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.dialects import counts_once, marked, recounted
 from frtop_tui.export.flightrecorder.pages import KEYS
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 
 Entry = Mapping[str, Any]
 

@@ -34,9 +34,8 @@ from frtop_tui.job.model import (
     Recorded,
     as_rank,
 )
-from frtop_tui.job.naming import folded, listed
-from frtop_tui.job.printable import printable
-from frtop_tui.job.record import LOOKS_APART_NS
+from frtop_tui.job.naming import folded, listed, printable
+from frtop_tui.job.record import COMPARABLE_NS
 
 KIND: Final = "Flight Recorder dumps"
 OVER: Final = "these are dumps that torch wrote: there is nobody to ask"
@@ -100,7 +99,7 @@ def _gap(told: Moments) -> int:
     last = min(one.written_ns for one in told.last)
     before = max(one.written_ns for one in told.before)
     gap = last - before
-    return gap if before and gap >= LOOKS_APART_NS else 0
+    return gap if before and gap >= COMPARABLE_NS else 0
 
 
 def _add(state: _State, job: wire.Job, ops: Ops, rank: int, dumps: Sequence[Told]) -> None:

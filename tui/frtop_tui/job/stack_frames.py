@@ -1,6 +1,6 @@
-"""How a stack's frames read, and which of them is the user's own line.
+"""How stack frames are written, and which of them is the user's own code.
 
-One rule for verdicts and screens: both point at the same line.
+Verdicts and screens use the same rule, so both name the same line.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _PACKAGES: Final = re.compile(
     r"torch/|.*/torch/(?:_|nn/|distributed/|autograd/|utils/|optim/)"
     r"|(?:.*/)?(?:frtop_probe|_distutils_hack)/"
 )
-"""Known by what is in them, as they need not be installed: torch from source, ourselves."""
+"""Packages by their contents, as they may run from source: torch, frtop itself."""
 
 
-def is_yours(frame: wire.TraceFrame) -> bool:
-    """Outside torch, the standard library and whatever was installed."""
+def is_user_code(frame: wire.TraceFrame) -> bool:
+    """Whether a frame is outside torch, the standard library and installed packages."""
     path = frame.file
     return not (
         not path
@@ -33,19 +33,19 @@ def is_yours(frame: wire.TraceFrame) -> bool:
     )
 
 
-def yours(frames: Sequence[wire.TraceFrame]) -> int | None:
-    """Index of the innermost frame that is the user's, None when there is none."""
-    return next((index for index, frame in enumerate(frames) if is_yours(frame)), None)
+def user_frame_index(frames: Sequence[wire.TraceFrame]) -> int | None:
+    """Index of the innermost frame of user code, None when there is none."""
+    return next((index for index, frame in enumerate(frames) if is_user_code(frame)), None)
 
 
-def own_frame(frames: Sequence[wire.TraceFrame]) -> wire.TraceFrame:
-    """The innermost frame that is the user's, else the innermost one. `frames` has one."""
-    index = yours(frames)
+def user_frame(frames: Sequence[wire.TraceFrame]) -> wire.TraceFrame:
+    """The innermost frame of user code, else the innermost frame; `frames` is not empty."""
+    index = user_frame_index(frames)
     return frames[0 if index is None else index]
 
 
 def short_file(path: str) -> str:
-    """`torch/utils/data/dataloader.py`, `queue.py`, `train.py`: enough to find it."""
+    """A path without its installation folder: `torch/utils/data/dataloader.py`, `train.py`."""
     for prefix in (_INSTALLED, _STDLIB):
         found = prefix.match(path)
         if found:
@@ -54,7 +54,7 @@ def short_file(path: str) -> str:
 
 
 def basename(frame: wire.TraceFrame) -> str:
-    """`dataloader.py:1444`: for where there is little room and the function is known."""
+    """`dataloader.py:1444`: for little room beside the function's name."""
     return frame_line(frame).rpartition("/")[2]
 
 
@@ -64,7 +64,7 @@ def frame_line(frame: wire.TraceFrame) -> str:
 
 
 def site_line(site: wire.Site | None) -> str:
-    """`train.py:214`, "" when nobody knows who issued it."""
+    """`train.py:214`, "" when the call site is unknown."""
     if site is None or not site.line:
         return short_file(site.file) if site is not None else ""
     return f"{short_file(site.file)}:{site.line}"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from frtop_probe import wire
 from frtop_tui.job.jobs import by_job
 from frtop_tui.job.model import ObservedFrame
-from frtop_tui.job.roll import Roll
+from frtop_tui.job.rank_views import RankViews
 from frtop_tui.job.state import JobState
 
 SECOND: Final = 1_000_000_000
@@ -135,13 +135,13 @@ def test_what_is_kept_is_what_would_be_counted_anew(
         if not jobs:
             assert not frame.ranks
             continue
-        fresh = Roll()
-        fresh.turn(jobs[0], (), world.now)
+        fresh = RankViews()
+        fresh.update(jobs[0], (), world.now)
         assert (frame.job, frame.up_s) == (jobs[0].job, jobs[0].up_s(world.now))
         assert frame.ranks == fresh.views
         assert list(frame.ranks) == sorted(frame.ranks)
         assert frame.groups == fresh.groups.views()
-        assert frame.coverage == fresh.census.coverage(fresh.views, RANKS, 0, 0)
+        assert frame.coverage == fresh.counts.coverage(fresh.views, RANKS, 0, 0)
         assert (frame.health, frame.since_ns) == (fresh.health, fresh.since_ns)
 
 

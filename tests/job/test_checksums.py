@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from frtop_probe import wire
 from frtop_probe.agent.runs import MOST_KEPT, Run, told
 from frtop_probe.sums import MODULUS, UNKNOWN, packed, weight
-from frtop_tui.job.blocks import KEPT_NS, MOST_IN_GROUP, MOST_JOBS, Ledger, Ledgers
+from frtop_tui.job.checksums import (
+    HINT_NS,
+    MAX_HINTS_PER_GROUP,
+    MAX_JOBS,
+    ChecksumComparisons,
+    JobChecksums,
+)
 from frtop_tui.job.clock import HostClock
 from frtop_tui.job.naming import JobKey, job_key
 from frtop_tui.job.record import RankRecord
@@ -40,8 +46,10 @@ class Rank:
         return told(1, self.run.cut())
 
 
-def hear(ledger: Ledger, rank: int, blocks: Iterable[wire.BlockSums], now_ns: int = 0) -> None:
-    ledger.take(rank, GROUPS, blocks, now_ns)
+def hear(
+    checksums: JobChecksums, rank: int, blocks: Iterable[wire.BlockSums], now_ns: int = 0
+) -> None:
+    checksums.add(rank, GROUPS, blocks, now_ns)
 
 
 def odd_at(number: int) -> Program:
@@ -51,24 +59,24 @@ def odd_at(number: int) -> Program:
 cuts = st.lists(st.integers(1, 700), min_size=1, max_size=4)
 
 
-def play(ledger: Ledger, ranks: Sequence[Rank], chunks: Sequence[Sequence[int]]) -> None:
+def play(checksums: JobChecksums, ranks: Sequence[Rank], chunks: Sequence[Sequence[int]]) -> None:
     """All ranks issue as many ops in the end, in ticks of their own; then all is quiet."""
     ops = max(map(sum, chunks))
     for turn in range(max(map(len, chunks))):
         for number, (rank, mine) in enumerate(zip(ranks, chunks, strict=True)):
             if turn < len(mine):
-                hear(ledger, number, rank.tell(mine[turn]))
+                hear(checksums, number, rank.tell(mine[turn]))
     for number, rank in enumerate(ranks):
-        hear(ledger, number, rank.tell(ops + 1 - rank.run.end))
-        hear(ledger, number, rank.tell(0))
+        hear(checksums, number, rank.tell(ops + 1 - rank.run.end))
+        hear(checksums, number, rank.tell(0))
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(cuts, min_size=4, max_size=4))
 def test_the_same_ops_never_part(chunks: list[list[int]]) -> None:
-    ledger = Ledger()
-    play(ledger, [Rank() for _ in range(4)], chunks)
-    assert ledger.partings(0) == ()
+    checksums = JobChecksums()
+    play(checksums, [Rank() for _ in range(4)], chunks)
+    assert checksums.hints(0) == ()
 
 
 @settings(max_examples=40, deadline=None)
@@ -80,112 +88,113 @@ def test_one_odd_op_is_noticed_and_its_rank_is_the_minority(
     if not ops:
         return
     odd = data.draw(st.integers(1, ops))
-    ledger = Ledger()
-    play(ledger, [Rank(odd_at(odd) if n == 2 else usual) for n in range(4)], chunks)
-    (parting,) = ledger.partings(0)
+    checksums = JobChecksums()
+    play(checksums, [Rank(odd_at(odd) if n == 2 else usual) for n in range(4)], chunks)
+    (parting,) = checksums.hints(0)
     assert parting.first <= odd <= parting.last
     assert {2} in map(set, parting.sides)
 
 
 def test_all_sides_are_known_once_all_have_told() -> None:
-    ledger = Ledger()
-    hear(ledger, 0, Rank().tell(3))
-    hear(ledger, 2, Rank(odd_at(2)).tell(3))
-    (early,) = ledger.partings(0)
+    checksums = JobChecksums()
+    hear(checksums, 0, Rank().tell(3))
+    hear(checksums, 2, Rank(odd_at(2)).tell(3))
+    (early,) = checksums.hints(0)
     assert (early.first, early.last, early.complete) == (2, 2, False)
     for rank in (1, 3):
-        hear(ledger, rank, Rank().tell(3))
-    (parting,) = ledger.partings(0)
+        hear(checksums, rank, Rank().tell(3))
+    (parting,) = checksums.hints(0)
     assert (parting.id, parting.complete) == (early.id, True)
     assert parting.sides == ((0, 1, 3), (2,))
 
 
 def test_it_is_shown_for_a_while_and_is_the_same_until_something_comes() -> None:
-    ledger = Ledger()
-    hear(ledger, 0, Rank().tell(3), 5)
-    hear(ledger, 2, Rank(odd_at(2)).tell(3), 5)
-    before = ledger.partings(6)
-    assert ledger.partings(KEPT_NS) == before
-    assert ledger.partings(KEPT_NS)[0] is before[0]
-    ledger.tell(before[0].id, 2, ())
-    assert ledger.partings(KEPT_NS)[0].ops == {2: ()}
-    assert ledger.partings(KEPT_NS + 6) == ()
+    checksums = JobChecksums()
+    hear(checksums, 0, Rank().tell(3), 5)
+    hear(checksums, 2, Rank(odd_at(2)).tell(3), 5)
+    before = checksums.hints(6)
+    assert checksums.hints(HINT_NS) == before
+    assert checksums.hints(HINT_NS)[0] is before[0]
+    checksums.add_ops(before[0].id, 2, ())
+    assert checksums.hints(HINT_NS)[0].ops == {2: ()}
+    assert checksums.hints(HINT_NS + 6) == ()
 
 
 def test_a_full_state_repeats_what_is_known() -> None:
-    ledger, rank, other = Ledger(), Rank(), Rank(odd_at(9))
-    hear(ledger, 0, rank.tell(70))
-    hear(ledger, 0, told(1, rank.run.kept))
-    hear(ledger, 0, told(1, rank.run.kept))
-    hear(ledger, 1, other.tell(70))
-    (parting,) = ledger.partings(0)
+    checksums, rank, other = JobChecksums(), Rank(), Rank(odd_at(9))
+    hear(checksums, 0, rank.tell(70))
+    hear(checksums, 0, told(1, rank.run.kept))
+    hear(checksums, 0, told(1, rank.run.kept))
+    hear(checksums, 1, other.tell(70))
+    (parting,) = checksums.hints(0)
     assert parting.sides == ((0,), (1,))
 
 
 def test_after_a_gap_the_full_state_tells_what_was_missed() -> None:
-    ledger, rank = Ledger(), Rank()
-    hear(ledger, 0, rank.tell(20))
+    checksums, rank = JobChecksums(), Rank()
+    hear(checksums, 0, rank.tell(20))
     rank.tell(900)
     rank.tell(0)
-    hear(ledger, 0, told(1, rank.run.kept))
+    hear(checksums, 0, told(1, rank.run.kept))
     other = Rank(odd_at(600))
-    hear(ledger, 1, other.tell(920))
-    hear(ledger, 1, other.tell(0))
-    (parting,) = ledger.partings(0)
+    hear(checksums, 1, other.tell(920))
+    hear(checksums, 1, other.tell(0))
+    (parting,) = checksums.hints(0)
     assert parting.first <= 600 <= parting.last
 
 
 def test_who_is_out_of_step_is_noticed_a_few_times_only() -> None:
-    ledger = Ledger()
+    checksums = JobChecksums()
     shifted = Rank(lambda n: usual(n + 1))
     one = Rank()
     for _ in range(50):
-        hear(ledger, 0, one.tell(64))
-        hear(ledger, 1, shifted.tell(64))
-    assert len(ledger.partings(0)) == MOST_IN_GROUP
-    assert ledger.partings(0)[0].first == 1
+        hear(checksums, 0, one.tell(64))
+        hear(checksums, 1, shifted.tell(64))
+    assert len(checksums.hints(0)) == MAX_HINTS_PER_GROUP
+    assert checksums.hints(0)[0].first == 1
 
 
 @pytest.mark.parametrize(("pairs", "noticed"), [((3, MODULUS - 3), False), ((3, 5), True),
                                                 ((3, UNKNOWN), False)])  # fmt: skip
 def test_pairs_have_to_add_up_over_all_members(pairs: tuple[int, int], noticed: bool) -> None:
-    ledger = Ledger()
+    checksums = JobChecksums()
     group = {1: wire.Group(1, "0", "", "gloo", "0-1")}
     for rank, mine in enumerate(pairs):
-        assert ledger.partings(0) == ()
-        ledger.take(rank, group, Rank(pairs=mine).tell(64), 0)
-    found = ledger.partings(0)
+        assert checksums.hints(0) == ()
+        checksums.add(rank, group, Rank(pairs=mine).tell(64), 0)
+    found = checksums.hints(0)
     assert bool(found) is noticed
     assert all(one.pairs and one.sides == ((0, 1),) for one in found)
 
 
 def test_sums_of_other_rules_other_groups_and_relative_numbers_are_not_compared() -> None:
-    ledger = Ledger()
+    checksums = JobChecksums()
     (one,) = Rank().tell(64)
     (other,) = Rank(odd_at(2)).tell(64)
-    hear(ledger, 0, [one])
-    hear(ledger, 1, [wire.BlockSums(1, other.first, 64, other.sums, b"", 2)])
-    ledger.take(1, {1: wire.Group(1, "0", "", "gloo", "0-3", epoch=1)}, [other], 0)
-    ledger.take(1, {1: wire.Group(1, "0", "", "gloo", "0-3", exact=False)}, [other], 0)
-    ledger.take(1, {}, [other], 0)
-    assert ledger.partings(0) == ()
+    hear(checksums, 0, [one])
+    hear(checksums, 1, [wire.BlockSums(1, other.first, 64, other.sums, b"", 2)])
+    checksums.add(1, {1: wire.Group(1, "0", "", "gloo", "0-3", epoch=1)}, [other], 0)
+    checksums.add(1, {1: wire.Group(1, "0", "", "gloo", "0-3", exact=False)}, [other], 0)
+    checksums.add(1, {}, [other], 0)
+    assert checksums.hints(0) == ()
 
 
 class Jobs:
     """Jobs of two ranks each that all issue other ops in one place."""
 
     def __init__(self) -> None:
-        self.ledgers = Ledgers()
+        self.checksums = ChecksumComparisons()
 
     def tell(self, job: int, rank: int, ops: int = 64) -> JobKey:
         said = wire.Job("node0", 29500 + job, 2, "run", 0, "n")
         identity = wire.Identity(7, 1, rank, rank, said)
-        record = RankRecord("node0", HostClock(), 1, identity, groups=GROUPS)
-        self.ledgers.take(record, Rank(odd_at(2) if rank else usual).tell(ops), 0)
+        record = RankRecord("node0", HostClock(), 1, identity)
+        record.apply(wire.RankUpdate(1, groups=tuple(GROUPS.values())), 0)
+        self.checksums.add(record, Rank(odd_at(2) if rank else usual).tell(ops), 0)
         return job_key(said)
 
     def parted(self, *jobs: JobKey) -> list[JobKey]:
-        return [job for job in jobs if self.ledgers.partings(job, 0)]
+        return [job for job in jobs if self.checksums.hints(job, 0)]
 
 
 def test_jobs_do_not_mix() -> None:
@@ -195,20 +204,20 @@ def test_jobs_do_not_mix() -> None:
 
 def test_more_jobs_than_are_compared_do_not_throw_each_other_out() -> None:
     jobs = Jobs()
-    keys = [jobs.tell(job, 0) for job in range(MOST_JOBS + 2)]
-    for job in range(MOST_JOBS + 2):
+    keys = [jobs.tell(job, 0) for job in range(MAX_JOBS + 2)]
+    for job in range(MAX_JOBS + 2):
         jobs.tell(job, 1)
-    assert jobs.parted(*keys) == keys[:MOST_JOBS]
+    assert jobs.parted(*keys) == keys[:MAX_JOBS]
 
 
 def test_the_first_jobs_are_compared_and_those_that_are_gone_make_room() -> None:
     jobs = Jobs()
-    keys = [jobs.tell(job, 0) for job in range(MOST_JOBS)]
-    last = job_key(wire.Job("node0", 29500 + MOST_JOBS, 2, "run", 0, "n"))
+    keys = [jobs.tell(job, 0) for job in range(MAX_JOBS)]
+    last = job_key(wire.Job("node0", 29500 + MAX_JOBS, 2, "run", 0, "n"))
     for known in ([last, *keys, last], [keys[3], last]):
-        jobs.ledgers.keep(known)
+        jobs.checksums.retain(known)
         for rank in (0, 1):
-            jobs.tell(MOST_JOBS, rank)
+            jobs.tell(MAX_JOBS, rank)
         assert jobs.parted(last)
     jobs.tell(3, 1)
     assert jobs.parted(*keys) == [keys[3]]
@@ -221,8 +230,8 @@ def test_no_parting_has_the_id_of_one_before() -> None:
         for job in (0, 1):
             key = jobs.tell(job, 0)
             jobs.tell(job, 1)
-            ids += [one.id for one in jobs.ledgers.partings(key, 0)]
-        jobs.ledgers.keep([])
+            ids += [one.id for one in jobs.checksums.hints(key, 0)]
+        jobs.checksums.retain([])
     assert len(set(ids)) == len(ids) == 6
 
 
@@ -233,29 +242,29 @@ def test_no_parting_has_the_id_of_one_before() -> None:
     st.binary(max_size=40), st.binary(max_size=40), st.integers(0, 2),
 )))  # fmt: skip
 def test_nonsense_is_left_out(blocks: list[wire.BlockSums]) -> None:
-    ledger = Ledger()
+    checksums = JobChecksums()
     for rank in (0, 1, -7, 10**9):
-        hear(ledger, rank, blocks)
-    ledger.partings(0)
+        hear(checksums, rank, blocks)
+    checksums.hints(0)
 
 
 def test_a_member_that_is_not_heard_does_not_make_it_grow() -> None:
-    ledger = Ledger()
+    checksums = JobChecksums()
     ranks = [Rank() for _ in range(3)]
     for _ in range(400):
         for number, rank in enumerate(ranks):
-            hear(ledger, number, rank.tell(3))
-    ((_, group),) = ledger._groups.items()
+            hear(checksums, number, rank.tell(3))
+    ((_, group),) = checksums._groups.items()
     assert len(group._blocks) <= 1024
 
 
 def test_what_is_kept_of_a_job_does_not_grow_with_its_groups() -> None:
-    ledger = Ledger()
+    checksums = JobChecksums()
     for turn in range(4):
         blocks = [wire.BlockSums(1, 1 + turn * 100, 1, packed(range(100)), b"")]
         for number in range(512):
-            ledger.take(0, {1: wire.Group(1, str(number), "tp", "gloo", "0-7")}, blocks, 0)
-    kept = [len(group._blocks) for group in ledger._groups.values()]
+            checksums.add(0, {1: wire.Group(1, str(number), "tp", "gloo", "0-7")}, blocks, 0)
+    kept = [len(group._blocks) for group in checksums._groups.values()]
     assert sum(kept) < 512 * 200
     assert min(kept) >= MOST_KEPT  # what a rank tells at once finds room in any case
 
@@ -266,16 +275,16 @@ def test_sixteen_thousand_ranks_are_compared_as_they_tell() -> None:
     tick = [
         wire.BlockSums(1, 1 + 512 * n, 64, packed(range(8 * n, 8 * n + 8)), b"") for n in range(4)
     ]
-    ledger = Ledger()
+    checksums = JobChecksums()
     spent = 0.0
     for told_now in tick:
         odd = wire.BlockSums(1, told_now.first, 64, packed([9] * 8), b"")
         begin = time.process_time()
         for rank in range(world):
             last = rank == 9_999 and told_now is tick[-1]
-            ledger.take(rank, groups, (odd if last else told_now,), 0)
+            checksums.add(rank, groups, (odd if last else told_now,), 0)
         spent += time.process_time() - begin
     print(f"\n{world:,} ranks at 1,000 ops/s: {spent / 4:.3f} s of CPU for each tick of 0.5 s")
-    partings = ledger.partings(0)
+    partings = checksums.hints(0)
     assert partings
     assert all(set(one.sides[1]) == {9_999} for one in partings)
