@@ -40,7 +40,7 @@ def heads(home: Path) -> list[int]:
     return found
 
 
-def test_a_hung_job_that_was_ended_from_outside_tells_why(
+def test_black_boxes_of_a_hung_job_that_was_killed_say_why_it_hung(
     home: Path, torchrun: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record, agent, shard = tmp_path / "record", tmp_path / "agent", tmp_path / "shard"

@@ -73,7 +73,7 @@ def test_a_job_whose_environment_has_no_frtop(home: Path, torchrun: Launch, tmp_
     assert sorted(json.loads(said.stdout)["ranks"]) == ["0", "1"]
 
 
-def test_without_any_agent_the_next_step_is_named(home: Path) -> None:
+def test_without_an_agent_the_next_step_is_named(home: Path) -> None:
     said = frtop("diagnose")
     assert said.returncode == 1
     assert "no agent" in said.stderr

@@ -23,7 +23,7 @@ def source(home: Path) -> Iterator[LiveSource]:
     source.close()
 
 
-def test_one_max_in_five_thousand_is_named(
+def test_one_different_reduce_op_in_five_thousand_is_named(
     torchrun: Launch, source: LiveSource, tmp_path: Path
 ) -> None:
     process = torchrun("one_max.py", str(tmp_path), str(ODD), ranks=4)

@@ -62,7 +62,7 @@ def tensors(cluster: Cluster, *arguments: str, key: Path | None = None) -> Said:
     return cluster.frtop("tensors", "--connect", ALL, "--rank", "1", *arguments, key=key)
 
 
-def test_a_healthy_job_is_seen_whole(cluster: Cluster, watcher: Watcher) -> None:
+def test_a_healthy_job_is_seen_completely(cluster: Cluster, watcher: Watcher) -> None:
     said = diagnosed(cluster)
     assert said.status == 0, said
     assert said.document["coverage"]["heard"] == 8
@@ -70,7 +70,7 @@ def test_a_healthy_job_is_seen_whole(cluster: Cluster, watcher: Watcher) -> None
     assert [said.document["ranks"][str(n)]["host"] for n in range(8)] == list(NODES)
 
 
-def test_a_host_that_vanishes_from_a_running_job_is_not_called_guilty(
+def test_a_host_that_vanishes_from_a_running_job_is_not_blamed(
     cluster: Cluster, watcher: Watcher
 ) -> None:
     def is_undecided() -> bool:
@@ -80,16 +80,16 @@ def test_a_host_that_vanishes_from_a_running_job_is_not_called_guilty(
         return [one["kind"] for one in verdicts] == ["undecided"]
 
     with cluster.network.cut("node3"):
-        told = cluster.until(is_undecided, 20, "that nothing goes on, and nobody knows why")
+        seconds = cluster.until(is_undecided, 20, "that nothing goes on, and nobody knows why")
         assert "rank 3" in watcher.look()["verdicts"][0]["headline"]
 
     def is_back() -> bool:
         # The job may go on before the agent there is heard again.
-        told = watcher.look()
-        return bool(told["health"] == "healthy" and told["coverage"]["heard"] == 8)
+        seen = watcher.look()
+        return bool(seen["health"] == "healthy" and seen["coverage"]["heard"] == 8)
 
     back = cluster.until(is_back, 30, "it goes on, and all are heard")
-    print(f"told after {told:.1f} s; healthy {back:.1f} s after the cable was back")
+    print(f"undecided after {seconds:.1f} s; healthy {back:.1f} s after the cable was back")
 
 
 def test_the_hang_is_found_on_its_host(cluster: Cluster, watcher: Watcher, hung: int) -> None:
@@ -103,7 +103,7 @@ def test_the_hang_is_found_on_its_host(cluster: Cluster, watcher: Watcher, hung:
     assert str(cluster.folder / "shard") in verdict["why"]["text"]
 
 
-def test_ages_are_right_though_no_two_clocks_agree(
+def test_ages_are_right_although_clocks_differ(
     cluster: Cluster, watcher: Watcher, hung: int
 ) -> None:
     if not CLOCKS:
@@ -139,13 +139,12 @@ def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hu
     )
     cluster.until(lambda: is_found(watcher.look()), 10, "the verdict")
     print(
-        f"missed after {gone:.1f} s, told in {said.seconds:.1f} s, heard again after {back:.1f} s"
+        f"missed after {gone:.1f} s, diagnosed in {said.seconds:.1f} s,"
+        f" heard again after {back:.1f} s"
     )
 
 
-def test_an_agent_that_was_killed_is_followed(
-    cluster: Cluster, watcher: Watcher, hung: int
-) -> None:
+def test_a_restarted_agent_is_followed(cluster: Cluster, watcher: Watcher, hung: int) -> None:
     cluster.until(lambda: watcher.look()["coverage"]["heard"] == 8, 20, "all are heard")
     before = watcher.look()
     killed = cluster.kill_agent("node2")
@@ -163,7 +162,7 @@ def test_an_agent_that_was_killed_is_followed(
     print(f"started anew after {anew:.1f} s, heard {back:.1f} s later")
 
 
-def test_a_slow_link_keeps_nobody_waiting(cluster: Cluster, hung: int) -> None:
+def test_a_slow_link_does_not_delay_other_hosts(cluster: Cluster, hung: int) -> None:
     with cluster.network.slow("node6", "16kbit"):
         said = diagnosed(cluster)
     assert said.status == 3, said
@@ -171,7 +170,9 @@ def test_a_slow_link_keeps_nobody_waiting(cluster: Cluster, hung: int) -> None:
     assert said.seconds < 15
 
 
-def test_a_stranger_is_told_so(cluster: Cluster, stranger: Path, hung: int) -> None:
+def test_an_unknown_key_is_refused_with_a_reason(
+    cluster: Cluster, stranger: Path, hung: int
+) -> None:
     said = cluster.frtop("diagnose", "--connect", ALL, key=stranger)
     assert said.status == 1, said
     assert "key" in said.errors
@@ -187,7 +188,7 @@ def test_a_stranger_is_told_so(cluster: Cluster, stranger: Path, hung: int) -> N
     assert seen.look()["ranks"] == {}
 
 
-def test_another_user_may_look_and_only_look(cluster: Cluster, stranger: Path, hung: int) -> None:
+def test_an_admitted_user_may_only_read(cluster: Cluster, stranger: Path, hung: int) -> None:
     theirs = public(cluster, stranger)
     assert cluster.frtop("key", "trust", public(cluster), key=stranger).status == 0
     seen = cluster.watch(ALL, key=stranger)
@@ -214,7 +215,7 @@ def test_another_user_may_look_and_only_look(cluster: Cluster, stranger: Path, h
     print(said.errors)
 
 
-def test_who_promises_only_to_look_is_held_to_it(cluster: Cluster, hung: int) -> None:
+def test_agents_enforce_read_only(cluster: Cluster, hung: int) -> None:
     said = tensors(cluster)
     assert said.status == 0, said
     assert "1000" in said.output
@@ -235,7 +236,7 @@ def test_the_screen_shows_the_hang(cluster: Cluster, hung: int) -> None:
     print(f"the screen: all hosts after {first:.1f} s, the culprit after {found:.1f} s")
 
 
-def test_a_capture_says_the_same_without_a_network(
+def test_a_capture_gives_the_same_verdict_without_a_network(
     cluster: Cluster, tmp_path: Path, hung: int
 ) -> None:
     file = tmp_path / "job.cap"
@@ -250,7 +251,7 @@ def test_a_capture_says_the_same_without_a_network(
     print(f"captured in {said.seconds:.1f} s, {file.stat().st_size} bytes")
 
 
-def test_the_first_to_die_is_named_though_no_two_clocks_agree(
+def test_the_first_death_is_named_although_clocks_differ(
     cluster: Cluster, watcher: Watcher, hung: int
 ) -> None:
     os.kill(watcher.look()["ranks"]["2"]["pid"], signal.SIGKILL)

@@ -73,7 +73,7 @@ def play(checksums: JobChecksums, ranks: Sequence[Rank], chunks: Sequence[Sequen
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(cuts, min_size=4, max_size=4))
-def test_the_same_ops_never_part(chunks: list[list[int]]) -> None:
+def test_equal_ops_never_give_a_hint(chunks: list[list[int]]) -> None:
     checksums = JobChecksums()
     play(checksums, [Rank() for _ in range(4)], chunks)
     assert checksums.hints(0) == ()
@@ -81,21 +81,21 @@ def test_the_same_ops_never_part(chunks: list[list[int]]) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(cuts, min_size=4, max_size=4), st.data())
-def test_one_odd_op_is_noticed_and_its_rank_is_the_minority(
+def test_one_different_op_gives_a_hint_with_its_rank_as_the_minority(
     chunks: list[list[int]], data: st.DataObject
 ) -> None:
-    ops = max(map(sum, chunks)) // 512 * 512  # what is left open at the end is not told alike
+    ops = max(map(sum, chunks)) // 512 * 512  # an incomplete block at the end is not comparable
     if not ops:
         return
     odd = data.draw(st.integers(1, ops))
     checksums = JobChecksums()
     play(checksums, [Rank(odd_at(odd) if n == 2 else usual) for n in range(4)], chunks)
-    (parting,) = checksums.hints(0)
-    assert parting.first <= odd <= parting.last
-    assert {2} in map(set, parting.sides)
+    (hint,) = checksums.hints(0)
+    assert hint.first <= odd <= hint.last
+    assert {2} in map(set, hint.sides)
 
 
-def test_all_sides_are_known_once_all_have_told() -> None:
+def test_all_sides_are_known_when_all_members_reported() -> None:
     checksums = JobChecksums()
     hear(checksums, 0, Rank().tell(3))
     hear(checksums, 2, Rank(odd_at(2)).tell(3))
@@ -103,12 +103,12 @@ def test_all_sides_are_known_once_all_have_told() -> None:
     assert (early.first, early.last, early.complete) == (2, 2, False)
     for rank in (1, 3):
         hear(checksums, rank, Rank().tell(3))
-    (parting,) = checksums.hints(0)
-    assert (parting.id, parting.complete) == (early.id, True)
-    assert parting.sides == ((0, 1, 3), (2,))
+    (hint,) = checksums.hints(0)
+    assert (hint.id, hint.complete) == (early.id, True)
+    assert hint.sides == ((0, 1, 3), (2,))
 
 
-def test_it_is_shown_for_a_while_and_is_the_same_until_something_comes() -> None:
+def test_a_hint_lasts_for_a_while_and_is_the_same_object_until_it_changes() -> None:
     checksums = JobChecksums()
     hear(checksums, 0, Rank().tell(3), 5)
     hear(checksums, 2, Rank(odd_at(2)).tell(3), 5)
@@ -120,17 +120,17 @@ def test_it_is_shown_for_a_while_and_is_the_same_until_something_comes() -> None
     assert checksums.hints(HINT_NS + 6) == ()
 
 
-def test_a_full_state_repeats_what_is_known() -> None:
+def test_a_full_state_that_repeats_blocks_changes_nothing() -> None:
     checksums, rank, other = JobChecksums(), Rank(), Rank(odd_at(9))
     hear(checksums, 0, rank.tell(70))
     hear(checksums, 0, told(1, rank.run.kept))
     hear(checksums, 0, told(1, rank.run.kept))
     hear(checksums, 1, other.tell(70))
-    (parting,) = checksums.hints(0)
-    assert parting.sides == ((0,), (1,))
+    (hint,) = checksums.hints(0)
+    assert hint.sides == ((0,), (1,))
 
 
-def test_after_a_gap_the_full_state_tells_what_was_missed() -> None:
+def test_after_a_gap_the_full_state_brings_the_missed_blocks() -> None:
     checksums, rank = JobChecksums(), Rank()
     hear(checksums, 0, rank.tell(20))
     rank.tell(900)
@@ -139,11 +139,11 @@ def test_after_a_gap_the_full_state_tells_what_was_missed() -> None:
     other = Rank(odd_at(600))
     hear(checksums, 1, other.tell(920))
     hear(checksums, 1, other.tell(0))
-    (parting,) = checksums.hints(0)
-    assert parting.first <= 600 <= parting.last
+    (hint,) = checksums.hints(0)
+    assert hint.first <= 600 <= hint.last
 
 
-def test_who_is_out_of_step_is_noticed_a_few_times_only() -> None:
+def test_a_rank_out_of_step_gives_a_few_hints_only() -> None:
     checksums = JobChecksums()
     shifted = Rank(lambda n: usual(n + 1))
     one = Rank()
@@ -202,7 +202,7 @@ def test_jobs_do_not_mix() -> None:
     assert jobs.parted(jobs.tell(0, 0), jobs.tell(1, 1)) == []
 
 
-def test_more_jobs_than_are_compared_do_not_throw_each_other_out() -> None:
+def test_jobs_beyond_the_limit_do_not_replace_each_other() -> None:
     jobs = Jobs()
     keys = [jobs.tell(job, 0) for job in range(MAX_JOBS + 2)]
     for job in range(MAX_JOBS + 2):
@@ -210,7 +210,7 @@ def test_more_jobs_than_are_compared_do_not_throw_each_other_out() -> None:
     assert jobs.parted(*keys) == keys[:MAX_JOBS]
 
 
-def test_the_first_jobs_are_compared_and_those_that_are_gone_make_room() -> None:
+def test_the_first_jobs_are_compared_and_ended_ones_make_room() -> None:
     jobs = Jobs()
     keys = [jobs.tell(job, 0) for job in range(MAX_JOBS)]
     last = job_key(wire.Job("node0", 29500 + MAX_JOBS, 2, "run", 0, "n"))
@@ -223,7 +223,7 @@ def test_the_first_jobs_are_compared_and_those_that_are_gone_make_room() -> None
     assert jobs.parted(*keys) == [keys[3]]
 
 
-def test_no_parting_has_the_id_of_one_before() -> None:
+def test_no_hint_gets_an_id_twice() -> None:
     jobs = Jobs()
     ids = []
     for _ in range(3):
@@ -241,14 +241,14 @@ def test_no_parting_has_the_id_of_one_before() -> None:
     st.integers(0, 2), st.integers(-5, 2**64 - 1), st.sampled_from([-1, 0, 1, 8, 9, 512, 2**63]),
     st.binary(max_size=40), st.binary(max_size=40), st.integers(0, 2),
 )))  # fmt: skip
-def test_nonsense_is_left_out(blocks: list[wire.BlockSums]) -> None:
+def test_invalid_blocks_are_ignored(blocks: list[wire.BlockSums]) -> None:
     checksums = JobChecksums()
     for rank in (0, 1, -7, 10**9):
         hear(checksums, rank, blocks)
     checksums.hints(0)
 
 
-def test_a_member_that_is_not_heard_does_not_make_it_grow() -> None:
+def test_a_silent_member_does_not_make_memory_grow() -> None:
     checksums = JobChecksums()
     ranks = [Rank() for _ in range(3)]
     for _ in range(400):
@@ -258,18 +258,18 @@ def test_a_member_that_is_not_heard_does_not_make_it_grow() -> None:
     assert len(group._blocks) <= 1024
 
 
-def test_what_is_kept_of_a_job_does_not_grow_with_its_groups() -> None:
+def test_memory_for_a_job_does_not_grow_with_its_groups() -> None:
     checksums = JobChecksums()
     for turn in range(4):
         blocks = [wire.BlockSums(1, 1 + turn * 100, 1, packed(range(100)), b"")]
         for number in range(512):
             checksums.add(0, {1: wire.Group(1, str(number), "tp", "gloo", "0-7")}, blocks, 0)
-    kept = [len(group._blocks) for group in checksums._groups.values()]
-    assert sum(kept) < 512 * 200
-    assert min(kept) >= MOST_KEPT  # what a rank tells at once finds room in any case
+    counts = [len(group._blocks) for group in checksums._groups.values()]
+    assert sum(counts) < 512 * 200
+    assert min(counts) >= MOST_KEPT  # what a rank sends at once always finds room
 
 
-def test_sixteen_thousand_ranks_are_compared_as_they_tell() -> None:
+def test_sixteen_thousand_ranks_are_compared_as_they_report() -> None:
     world = 16_384
     groups = {1: wire.Group(1, "0", "", "nccl", f"0-{world - 1}")}
     tick = [

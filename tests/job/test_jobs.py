@@ -48,7 +48,7 @@ def shown(picker: JobPicker, now: int, *records: RankRecord) -> wire.Job | None:
 # what is one job
 
 
-def test_the_dead_of_an_earlier_attempt_are_not_of_the_new_one() -> None:
+def test_dead_ranks_of_an_earlier_attempt_are_not_in_the_new_one() -> None:
     jobs = jobs_of(
         record(FIRST, 0, ended=True), record(FIRST, 1, ended=True),
         record(SECOND, 0, at=30), record(SECOND, 1, at=30),
@@ -58,13 +58,13 @@ def test_the_dead_of_an_earlier_attempt_are_not_of_the_new_one() -> None:
     ]  # fmt: skip
 
 
-def test_a_port_that_is_used_again_is_another_job() -> None:
+def test_a_reused_port_is_another_job() -> None:
     again = structs.replace(FIRST, nonce="n9")
     jobs = jobs_of(record(FIRST, ended=True), record(again, at=30))
     assert [job.job.nonce for job in jobs] == ["n9", "n1"]
 
 
-def test_ranks_that_begin_on_a_port_of_the_dead_are_not_theirs() -> None:
+def test_new_ranks_on_the_port_of_an_ended_job_are_another_job() -> None:
     early = structs.replace(FIRST, nonce="")
     jobs = jobs_of(record(FIRST, 0, ended=True), record(early, 0, at=30))
     assert [(job.job.nonce, len(job.records)) for job in jobs] == [("", 1), ("n1", 1)]
@@ -115,27 +115,27 @@ def test_what_to_type_for_exactly_this_job(
 # which is shown
 
 
-def test_a_job_that_is_looked_at_keeps_its_place_when_another_starts() -> None:
+def test_the_shown_job_stays_when_another_starts() -> None:
     picker = JobPicker()
     assert shown(picker, NOW, record(FIRST)) == FIRST
     late = NOW + SETTLE_NS
     assert shown(picker, late, record(FIRST), record(OTHER, at=30)) == FIRST
 
 
-def test_at_first_the_newest_wins_in_whatever_order_hosts_answer() -> None:
+def test_at_first_the_newest_job_is_shown_in_any_order_of_hosts() -> None:
     picker = JobPicker()
     assert shown(picker, NOW, record(FIRST)) == FIRST
     assert shown(picker, NOW + S, record(FIRST), record(OTHER, at=30)) == OTHER
 
 
-def test_after_its_end_the_newest_that_lives_is_shown() -> None:
+def test_after_its_end_the_newest_living_job_is_shown() -> None:
     picker = JobPicker()
     shown(picker, NOW, record(FIRST))
     late = NOW + 60 * S
     assert shown(picker, late, record(FIRST, ended=True), record(OTHER, at=30)) == OTHER
 
 
-def test_after_its_end_it_stays_while_nobody_lives() -> None:
+def test_after_its_end_a_job_stays_while_no_other_lives() -> None:
     picker = JobPicker()
     shown(picker, NOW, record(FIRST))
     late = NOW + 60 * S
@@ -143,7 +143,7 @@ def test_after_its_end_it_stays_while_nobody_lives() -> None:
     assert shown(picker, late, *both) == FIRST
 
 
-def test_one_that_was_picked_stays_whatever_happens() -> None:
+def test_a_chosen_job_stays() -> None:
     picker = JobPicker()
     for ended in (False, True):
         jobs = jobs_of(record(FIRST, ended=ended), record(OTHER, at=30))
@@ -152,13 +152,13 @@ def test_one_that_was_picked_stays_whatever_happens() -> None:
         assert chosen.job == FIRST
 
 
-def test_one_that_was_picked_before_its_nonce_was_known() -> None:
+def test_a_job_that_was_chosen_before_its_nonce_was_known() -> None:
     early = structs.replace(FIRST, nonce="")
     chosen = JobPicker().pick(jobs_of(record(FIRST)), job_key(early), NOW)
     assert chosen is not None
 
 
-def test_a_picked_job_that_is_forgotten_is_a_problem_with_a_next_step() -> None:
+def test_a_chosen_job_that_is_gone_is_a_problem_with_a_next_step() -> None:
     state = heard(FIRST)
     frame = state.frame(NOW, 0, job_key(OTHER))
     assert frame.job is None
@@ -188,7 +188,7 @@ def notes(picker: JobPicker, wanted: str | None, now: int, *records: RankRecord)
     return picker.notes(chosen, jobs, now)
 
 
-def test_a_newer_attempt_of_what_was_picked_is_told() -> None:
+def test_a_newer_attempt_of_the_chosen_job_is_noted() -> None:
     (note,) = notes(
         JobPicker(), "train.py#0", NOW, record(FIRST, ended=True), record(SECOND, at=30)
     )
@@ -197,7 +197,7 @@ def test_a_newer_attempt_of_what_was_picked_is_told() -> None:
     )
 
 
-def test_a_follower_is_told_that_the_attempt_before_has_ended() -> None:
+def test_the_end_of_the_attempt_before_is_noted() -> None:
     picker = JobPicker()
     assert not notes(picker, None, NOW, record(FIRST))
     late = NOW + 60 * S
@@ -216,10 +216,10 @@ def test_another_job_is_no_attempt() -> None:
 
 @pytest.mark.parametrize(("rights", "read_only"), [
     ([True, True], ""),
-    ([True, False], ""),  # told by host: some ranks may be asked
+    ([True, False], ""),  # some ranks may be asked
     ([False, False], "our key may only read on g, h"),
 ])  # fmt: skip
-def test_why_nothing_may_be_asked(rights: list[bool], read_only: str) -> None:
+def test_the_reason_why_ranks_must_not_be_asked(rights: list[bool], read_only: str) -> None:
     state = JobState()
     for rank, (host, may_act) in enumerate(zip("gh", rights, strict=True)):
         identity = wire.Identity(1, 1, rank, rank, FIRST, started_ns=NOW)
@@ -231,14 +231,14 @@ def test_why_nothing_may_be_asked(rights: list[bool], read_only: str) -> None:
     assert [host.may_act for host in frame.hosts] == rights
 
 
-def test_giving_up_acting_is_the_first_reason() -> None:
+def test_a_read_only_start_is_the_first_reason() -> None:
     assert JobState("started with --read-only").frame(NOW, 0).read_only
 
 
 # how the others fare
 
 
-def test_the_pulse_of_a_job_that_is_not_shown() -> None:
+def test_the_activity_of_a_job_that_is_not_shown() -> None:
     one = record(FIRST, 0)
     progress(one, 7, NOW - 250 * S, wire.Op(9, 1, 7, None, None, NOW - 250 * S, sync=True))
     late = record(FIRST, 1)
@@ -252,14 +252,14 @@ def test_the_pulse_of_a_job_that_is_not_shown() -> None:
     assert activity_text(activity_of(jobs_of(one, busy)[0], NOW)) == "last op 1.0s ago"
 
 
-def test_of_hosts_that_are_silent_no_pulse_is_told() -> None:
+def test_silent_hosts_have_no_activity() -> None:
     one = record(FIRST, 0)
     progress(one, 7, NOW - 250 * S)
     one.clock.silent = True
     assert activity_text(activity_of(jobs_of(one)[0], NOW)) == ""
 
 
-def test_a_name_that_means_several_living_jobs_is_no_silent_choice() -> None:
+def test_a_name_of_several_living_jobs_is_noted() -> None:
     newer = structs.replace(FIRST, master_port=29501, nonce="n9")
     jobs = jobs_of(record(FIRST), record(newer, at=30), record(OTHER, at=40))
     picker = JobPicker()
@@ -297,7 +297,7 @@ def test_a_measured_clock_is_shown_with_its_error() -> None:
     assert frame.ranks[0].clock_ns == 7 * S
 
 
-def test_tensors_are_kept_with_their_rank() -> None:
+def test_tensors_stay_with_their_rank() -> None:
     state = heard(FIRST)
     answer = wire.TensorsResponse(1, "h", 1, 5, error="silent", help="it holds the GIL")
     state.apply_tensors("h", answer)

@@ -26,10 +26,10 @@ GROUPS: Final = (
 
 @st.composite
 def updates(draw: st.DrawFn) -> tuple[str, dict[str, object]]:
-    """One thing that an agent may say about one of its ranks, or time that passes."""
+    """One change that an agent may report of a rank, or time that passes."""
     word = draw(st.sampled_from(
-        ["front", "front", "group", "beat", "cells", "process", "end", "raise", "look", "pass",
-         "pass", "clock", "forget", "whole", "again"]
+        ["progress", "progress", "group", "beat", "cells", "process", "end", "raise", "snapshot",
+         "pass", "pass", "clock", "forget", "full", "again"]
     ))  # fmt: skip
     return word, {
         "rank": draw(st.integers(0, RANKS - 1)),
@@ -52,15 +52,15 @@ class World:
         for host in (0, 1):
             self._say(host, *(self._whole(rank) for rank in self._ranks(host)), full=True)
 
-    def change(self, word: str, told: dict[str, object]) -> None:
-        rank, number = int(str(told["rank"])), int(str(told["number"]))
-        host, lost = rank * 2 // RANKS, int(str(told["lost"]))
+    def change(self, word: str, arguments: dict[str, object]) -> None:
+        rank, number = int(str(arguments["rank"])), int(str(arguments["number"]))
+        host, lost = rank * 2 // RANKS, int(str(arguments["lost"]))
         here = self.now + self.skew[host]
         key = self.keys[rank]
-        group = GROUPS[int(str(told["group"]))]
+        group = GROUPS[int(str(arguments["group"]))]
         last = wire.Op(number + 1, group.id, number, wire.Signature("barrier"), None, here)
         said: dict[str, dict[str, object]] = {
-            "front": {
+            "progress": {
                 "group_progress": (
                     wire.GroupProgress(group.id, number, 0, here, last if lost else None),
                 )
@@ -77,20 +77,22 @@ class World:
         if word in said:
             self._say(host, wire.RankUpdate(key, **said[word]))  # type: ignore[arg-type]
         elif word == "pass":
-            self.now += int(float(str(told["seconds"])) * SECOND)
+            self.now += int(float(str(arguments["seconds"])) * SECOND)
             if lost:
                 self._say(host)
         elif word == "clock":
             self.skew[host] += number * SECOND // 10
             self._say(host)
-        elif word == "look":
-            look = wire.Snapshot(
+        elif word == "snapshot":
+            snapshot = wire.Snapshot(
                 key, here, processes=(wire.Process(1 + rank, "T" if lost else "R"),)
             )
-            self.state.apply_snapshots(f"h{host}", wire.SnapshotResponse(1, f"h{host}", (look,)))
+            self.state.apply_snapshots(
+                f"h{host}", wire.SnapshotResponse(1, f"h{host}", (snapshot,))
+            )
         elif word == "forget":
             self._say(host, forgotten=(key,))
-        elif word == "whole":
+        elif word == "full":
             self._say(host, *(self._whole(one) for one in self._ranks(host)), full=True)
         else:  # the rank is started again: two processes claim it
             self.keys[rank] += RANKS
@@ -121,14 +123,14 @@ class World:
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(st.lists(updates(), min_size=1, max_size=4), min_size=2, max_size=12))
-def test_what_is_kept_is_what_would_be_counted_anew(
+def test_incremental_views_equal_a_full_count(
     turns: list[list[tuple[str, dict[str, object]]]],
 ) -> None:
     world = World()
     world.frame()
     for turn in turns:
-        for word, told in turn:
-            world.change(word, told)
+        for word, arguments in turn:
+            world.change(word, arguments)
         frame = world.frame()
         hosts = world.state._hosts.values()
         jobs, _ = by_job(record for host in hosts for record in host.records.values())
@@ -145,10 +147,10 @@ def test_what_is_kept_is_what_would_be_counted_anew(
         assert (frame.health, frame.since_ns) == (fresh.health, fresh.since_ns)
 
 
-def test_only_views_of_ranks_that_changed_are_made_anew() -> None:
+def test_only_changed_ranks_get_new_views() -> None:
     world = World()
     before = world.frame()
-    world.change("front", {"rank": 4, "group": 0, "number": 2, "lost": 1, "seconds": 0.2})
+    world.change("progress", {"rank": 4, "group": 0, "number": 2, "lost": 1, "seconds": 0.2})
     after = world.frame()
     changed = {rank for rank in range(RANKS) if after.ranks[rank] is not before.ranks[rank]}
     assert changed == {4}
@@ -158,22 +160,22 @@ def test_only_views_of_ranks_that_changed_are_made_anew() -> None:
     assert world.frame().groups[0] is after.groups[0]
 
 
-def test_ranks_of_another_job_do_not_take_the_place_of_those_shown() -> None:
+def test_ranks_of_another_job_do_not_replace_shown_ones() -> None:
     world = World()
     world.frame()
     elsewhere = wire.Job("node9", 29500, RANKS, "run-2", 0, "n2", "eval.py")
-    whole = {
+    full = {
         host: [
             *(world._whole(rank) for rank in world._ranks(host)),
             *(world._whole(rank, elsewhere, 100 + rank) for rank in world._ranks(host)),
         ]
         for host in (0, 1)
     }
-    for host, ranks in whole.items():
+    for host, ranks in full.items():
         world._say(host, *ranks, full=True)
     world.state.frame(world.now, 0, "run-1")
     for step in range(1, 4):
-        for host, ranks in whole.items():
+        for host, ranks in full.items():
             here = world.now + world.skew[host]
             present = wire.RankStatus(1, here, 0, step=step)
             world._say(host, *(wire.RankUpdate(one.key, status=present) for one in ranks))
@@ -182,7 +184,7 @@ def test_ranks_of_another_job_do_not_take_the_place_of_those_shown() -> None:
         assert steps == [step] * RANKS
 
 
-def test_a_beat_that_is_overdue_is_noticed_although_nothing_is_said_of_its_rank() -> None:
+def test_an_overdue_beat_is_noticed_without_a_message() -> None:
     world = World()
     world.frame()
     for _ in range(4):

@@ -70,7 +70,7 @@ def file(frame: Frame, kind: str) -> Writing | None:
     return next((one for one in frame.writings if one.kind == kind), None)
 
 
-def test_both_are_heard_and_their_clocks_measured(pair: Pair, source: LiveSource) -> None:
+def test_both_hosts_are_heard_and_their_clocks_measured(pair: Pair, source: LiveSource) -> None:
     frame = frame_with(source, lambda f: len(f.ranks) == 2)
     assert [frame.ranks[n].host for n in (0, 1)] == pair.names
     assert [host.address for host in frame.hosts] == pair.names
@@ -89,7 +89,7 @@ def test_ranks_of_hosts_that_are_not_connected_are_unheard(pair: Pair) -> None:
         source.close()
 
 
-def test_a_name_that_does_not_resolve_keeps_the_others_heard(pair: Pair) -> None:
+def test_with_an_unknown_name_the_others_are_heard(pair: Pair) -> None:
     source = LiveSource(["no-such-host.invalid", *pair.names])
     try:
         frame = frame_with(source, lambda f: len(f.ranks) == 2)
@@ -98,7 +98,7 @@ def test_a_name_that_does_not_resolve_keeps_the_others_heard(pair: Pair) -> None
         source.close()
 
 
-def test_a_capture_has_everything_of_everybody(
+def test_a_capture_has_everything_of_all_ranks(
     pair: Pair, source: LiveSource, tmp_path: Path
 ) -> None:
     frame_with(source, lambda f: len(f.ranks) == 2)
@@ -132,7 +132,9 @@ def test_a_rank_without_a_responder_says_so_within_seconds(source: LiveSource) -
     assert answer.help
 
 
-def test_saving_what_is_not_pending_leaves_no_file(source: LiveSource, tmp_path: Path) -> None:
+def test_saving_an_op_that_is_not_pending_leaves_no_file(
+    source: LiveSource, tmp_path: Path
+) -> None:
     frame_with(source, lambda f: len(f.ranks) == 2)
     source.save(0, 77, tmp_path / "op.safetensors")
     frame = frame_with(source, lambda f: (w := file(f, "tensors")) and w.state == "failed")
@@ -142,7 +144,7 @@ def test_saving_what_is_not_pending_leaves_no_file(source: LiveSource, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_only_looks_asks_nothing_of_the_ranks(pair: Pair, tmp_path: Path) -> None:
+def test_a_read_only_source_asks_no_rank(pair: Pair, tmp_path: Path) -> None:
     source = LiveSource(pair.names, read_only=True)
     try:
         frame = frame_with(source, lambda f: len(f.ranks) == 2)
@@ -158,7 +160,7 @@ def test_who_only_looks_asks_nothing_of_the_ranks(pair: Pair, tmp_path: Path) ->
         source.close()
 
 
-def test_a_host_that_goes_and_comes_back_is_asked_anew(pair: Pair, source: LiveSource) -> None:
+def test_a_host_that_comes_back_is_asked_again(pair: Pair, source: LiveSource) -> None:
     before = frame_with(source, lambda f: len(f.ranks) == 2)
     name, other = pair.names
     os.kill(pair.cards[0].pid, signal.SIGKILL)
@@ -176,7 +178,7 @@ def test_a_host_that_goes_and_comes_back_is_asked_anew(pair: Pair, source: LiveS
     frame_with(source, lambda f: all(host.clock_error_ns is not None for host in f.hosts))
 
 
-def test_a_host_that_hangs_is_silent_and_keeps_nobody_waiting(
+def test_a_host_that_hangs_is_silent_and_does_not_delay_a_capture(
     pair: Pair, source: LiveSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("frtop_tui.sources.capture_collector.DEADLINE_NS", 3_000_000_000)

@@ -16,12 +16,12 @@ from msgspec import Struct, field
 from frtop_probe import wire
 
 RankState = Literal[
-    "moving",  # its numbers advance, or nothing says otherwise
+    "moving",  # its numbers advance, or nothing shows otherwise
     "blocked",  # waits in an op
-    "late",  # others wait for it, or all are kept outside of any op
+    "late",  # others wait for it, or nobody is in an op
     "silent",  # alive, but its beat stopped: something holds the GIL
-    "stopped",  # its process is stopped (SIGSTOP, a debugger); its beat with it
-    "dead",  # its process ended, and not by itself in an orderly way
+    "stopped",  # its process is stopped (SIGSTOP, a debugger), and its beat
+    "dead",  # its process ended, not in an orderly way
     "done",  # left cleanly
     "unheard",  # its host or agent cannot be reached: last known state
     "starting",  # no group yet
@@ -32,9 +32,9 @@ Health = Literal[
     "empty",  # agents answer, no job there
     "starting",
     "healthy",
-    "waiting",  # somebody waits, or nobody is in an op, for long; what to make of it is open yet
-    "unheard",  # none of those that may still live is heard: last known state
-    "held up",  # somebody is waited for, and makes progress
+    "waiting",  # ranks wait, or none is in an op, for long; undecided yet
+    "unheard",  # no rank that may live is heard: last known state
+    "held up",  # ranks wait for one that makes progress
     "hung",
     "dead",
     "diverged",
@@ -123,12 +123,12 @@ class Rank(Struct, frozen=True):
         """The rank's own threads in the last dump; empty if there is none."""
         return self._threads_in(self.snapshot)
 
-    def _threads_in(self, look: wire.Snapshot | None) -> tuple[wire.ThreadStack, ...]:
-        dumps = look.dumps if look is not None else ()
+    def _threads_in(self, snapshot: wire.Snapshot | None) -> tuple[wire.ThreadStack, ...]:
+        dumps = snapshot.dumps if snapshot is not None else ()
         return next((d.threads for d in dumps if d.pid == self.identity.pid), ())
 
-    def _main_in(self, look: wire.Snapshot | None) -> wire.ThreadStack | None:
-        threads, main = self._threads_in(look), self.identity.main_ident
+    def _main_in(self, snapshot: wire.Snapshot | None) -> wire.ThreadStack | None:
+        threads, main = self._threads_in(snapshot), self.identity.main_ident
         return next((t for t in threads if t.ident == main), threads[0]) if threads else None
 
 
@@ -165,7 +165,7 @@ class GroupView(Struct, frozen=True):
     backend: str
     members: tuple[int, ...]
     number: int
-    last: wire.Op | None  # an op at `number`, if anybody told
+    last: wire.Op | None  # an op at `number`, if any rank sent it
     late: tuple[int, ...] = ()  # members that have not issued `number`
     waiting: tuple[int, ...] = ()  # members blocked in an op of this group
     exact: bool = True
@@ -193,10 +193,10 @@ class HostView(Struct, frozen=True):
 
 
 class Writing(Struct, frozen=True):
-    """A file that the operator asked for, or that writes itself: how far it has come.
+    """Progress of a file that is written.
 
-    `done` of `total` are ranks for a capture, bytes for tensors. `automatic` says that
-    nobody asked: a confirmed hang is captured by itself.
+    `done` and `total` count ranks for a capture, bytes for tensors. `automatic`: frtop
+    captures a confirmed hang by itself.
     """
 
     kind: Literal["capture", "tensors"]
@@ -207,11 +207,11 @@ class Writing(Struct, frozen=True):
     size: int = 0  # bytes on disk, when written
     problem: Problem | None = None  # what is missing in it, or why it failed
     automatic: bool = False
-    at_ns: int = 0  # operator's clock: since when it has been in this state
+    at_ns: int = 0  # operator's clock: since when in this state
 
 
 class Recorded(Struct, frozen=True):
-    """Where a frame comes from that is not live. `wall_ns` is when it was recorded."""
+    """Origin of a frame that is not live; `wall_ns` is when it was recorded."""
 
     kind: str  # "capture", "black box"
     path: str
@@ -219,8 +219,8 @@ class Recorded(Struct, frozen=True):
     by: str = ""  # user@host
     version: str = ""
     notes: tuple[str, ...] = ()  # files that could not be read, what is missing
-    filled: bool = False  # dumps or stacks beside it told more than it says itself
-    # Of dumps, by rank: what they tell to be unfinished, and not only since a moment.
+    filled: bool = False  # dumps or stacks beside it added to it
+    # Of dumps, by rank: ops that have been unfinished for some time.
     unfinished: Mapping[int, tuple[wire.Op, ...]] = field(default_factory=dict)
 
 
@@ -232,7 +232,7 @@ class CoverageNote(Struct, frozen=True):
 
 
 class Coverage(Struct, frozen=True):
-    """How much of the job was seen; partial is never shown as complete."""
+    """How much of the job was seen."""
 
     expected: int = 0
     heard: int = 0
