@@ -1,4 +1,4 @@
-"""A job that its launcher ended while it hung: what is left tells who and why."""
+"""A hung job that its launcher killed: black boxes show the culprit and the cause."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ standstill.QUIET_NS, standstill.PAIR_NS = 1_500_000_000, 2_100_000_000
 from frtop_probe.agent.__main__ import main
 sys.exit(main([]))
 """
-"""An agent that takes a job for standing still after a second and a half."""
+"""An agent that takes a job for stalled after 1.5 s."""
 
 
 def heads(home: Path) -> list[int]:
-    """How many events the ranks have written down."""
+    """Number of events the ranks have recorded."""
     found = []
     for path in home.glob("*.ring"):
         with suppress(RingError):  # one that is just being made

@@ -1,4 +1,4 @@
-"""Each fault of the demo on a real job: the right rank, the right why, the right posture."""
+"""Each fault of the demo on a real job: the right rank, cause and state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong data without a hang: found in a job that trains on; and what is legal is not."""
+"""Ops that differ without a hang are found in a running job; legal differences are not."""
 
 from __future__ import annotations
 

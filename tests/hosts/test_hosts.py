@@ -15,7 +15,7 @@ from hosts.network import CLOCKS
 
 
 def is_found(document: dict[str, Any]) -> bool:
-    """Whether the one verdict is the truth, and sure."""
+    """Whether the only verdict is right and confirmed."""
     verdicts = document["verdicts"]
     return (
         len(verdicts) == 1
@@ -33,26 +33,26 @@ def diagnosed(cluster: Cluster, *arguments: str, key: Path | None = None) -> Sai
 
 @pytest.fixture(scope="module")
 def watcher(cluster: Cluster) -> Watcher:
-    """An operator who looks on from the first test to the last."""
+    """An operator who watches from the first test to the last."""
     return cluster.watch(ALL)
 
 
 @pytest.fixture(scope="module")
 def hung(cluster: Cluster) -> int:
-    """The culprit hangs; since when on our monotonic clock."""
+    """The culprit hangs; the value is since when on our monotonic clock."""
     return cluster.hang()
 
 
 @pytest.fixture
 def stranger(cluster: Cluster, tmp_path: Path) -> Path:
-    """The key file of somebody else."""
+    """The key file of another user."""
     file = tmp_path / "key"
     assert cluster.frtop("key", "make", key=file).status == 0
     return file
 
 
 def public(cluster: Cluster, key: Path | None = None) -> str:
-    """What `frtop key` shows to hand on."""
+    """The public key as `frtop key` prints it."""
     found = re.search(r"\bfrtop_\S+", cluster.frtop("key", key=key).output)
     assert found is not None
     return found[0]
@@ -66,7 +66,7 @@ def test_a_healthy_job_is_seen_completely(cluster: Cluster, watcher: Watcher) ->
     said = diagnosed(cluster)
     assert said.status == 0, said
     assert said.document["coverage"]["heard"] == 8
-    assert watcher.look()["coverage"]["heard"] == 8
+    assert watcher.frame()["coverage"]["heard"] == 8
     assert [said.document["ranks"][str(n)]["host"] for n in range(8)] == list(NODES)
 
 
@@ -74,18 +74,18 @@ def test_a_host_that_vanishes_from_a_running_job_is_not_blamed(
     cluster: Cluster, watcher: Watcher
 ) -> None:
     def is_undecided() -> bool:
-        verdicts = watcher.look()["verdicts"]
+        verdicts = watcher.frame()["verdicts"]
         sure = [one for one in verdicts if one["confidence"] == "confirmed"]
         assert not any(one["culprits"] for one in sure), sure
         return [one["kind"] for one in verdicts] == ["undecided"]
 
     with cluster.network.cut("node3"):
         seconds = cluster.until(is_undecided, 20, "that nothing goes on, and nobody knows why")
-        assert "rank 3" in watcher.look()["verdicts"][0]["headline"]
+        assert "rank 3" in watcher.frame()["verdicts"][0]["headline"]
 
     def is_back() -> bool:
         # The job may go on before the agent there is heard again.
-        seen = watcher.look()
+        seen = watcher.frame()
         return bool(seen["health"] == "healthy" and seen["coverage"]["heard"] == 8)
 
     back = cluster.until(is_back, 30, "it goes on, and all are heard")
@@ -108,8 +108,8 @@ def test_ages_are_right_although_clocks_differ(
 ) -> None:
     if not CLOCKS:
         pytest.skip("this kernel has no time namespaces")
-    cluster.until(lambda: is_found(watcher.look()), 20, "the verdict")
-    seen = watcher.look()
+    cluster.until(lambda: is_found(watcher.frame()), 20, "the verdict")
+    seen = watcher.frame()
     age = (seen["now_ns"] - hung) / 1e9
     for rank in set(range(8)) - {CULPRIT}:
         wrong = seen["hosts"][NODES[rank]]["clock_error_ns"]
@@ -119,12 +119,12 @@ def test_ages_are_right_although_clocks_differ(
 
 
 def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hung: int) -> None:
-    cluster.until(lambda: is_found(watcher.look()), 20, "the verdict")
+    cluster.until(lambda: is_found(watcher.frame()), 20, "the verdict")
     with cluster.network.cut("node3"):
         gone = cluster.until(
-            lambda: watcher.look()["ranks"]["3"]["state"] == "unheard", 10, "node3 is missed"
+            lambda: watcher.frame()["ranks"]["3"]["state"] == "unheard", 10, "node3 is missed"
         )
-        seen = watcher.look()
+        seen = watcher.frame()
         assert is_found(seen), seen
         assert seen["coverage"]["unheard"] == "3"
         said = cluster.frtop("diagnose", "--connect", ALL)
@@ -135,9 +135,9 @@ def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hu
         assert any("node3" in note for note in notes), said
         assert said.seconds < 7, "the verdict waited for a host that says nothing"
     back = cluster.until(
-        lambda: watcher.look()["coverage"]["heard"] == 8, 30, "node3 is heard again"
+        lambda: watcher.frame()["coverage"]["heard"] == 8, 30, "node3 is heard again"
     )
-    cluster.until(lambda: is_found(watcher.look()), 10, "the verdict")
+    cluster.until(lambda: is_found(watcher.frame()), 10, "the verdict")
     print(
         f"missed after {gone:.1f} s, diagnosed in {said.seconds:.1f} s,"
         f" heard again after {back:.1f} s"
@@ -145,18 +145,18 @@ def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hu
 
 
 def test_a_restarted_agent_is_followed(cluster: Cluster, watcher: Watcher, hung: int) -> None:
-    cluster.until(lambda: watcher.look()["coverage"]["heard"] == 8, 20, "all are heard")
-    before = watcher.look()
+    cluster.until(lambda: watcher.frame()["coverage"]["heard"] == 8, 20, "all are heard")
+    before = watcher.frame()
     killed = cluster.kill_agent("node2")
-    cluster.until(lambda: watcher.look()["hosts"]["node2"]["state"] != "heard", 10, "missed")
-    assert is_found(watcher.look())
+    cluster.until(lambda: watcher.frame()["hosts"]["node2"]["state"] != "heard", 10, "missed")
+    assert is_found(watcher.frame())
     anew = cluster.until(
         lambda: cluster.agent("node2") not in (0, killed), 30, "the rank starts another"
     )
     back = cluster.until(
-        lambda: watcher.look()["hosts"]["node2"]["state"] == "heard", 20, "it is heard"
+        lambda: watcher.frame()["hosts"]["node2"]["state"] == "heard", 20, "it is heard"
     )
-    after = watcher.look()
+    after = watcher.frame()
     assert after["ranks"]["2"]["pid"] == before["ranks"]["2"]["pid"]
     assert is_found(after)
     print(f"started anew after {anew:.1f} s, heard {back:.1f} s later")
@@ -180,12 +180,12 @@ def test_an_unknown_key_is_refused_with_a_reason(
     assert "Traceback" not in said.errors
     seen = cluster.watch(ALL, key=stranger)
     cluster.until(
-        lambda: {host["state"] for host in seen.look()["hosts"].values()} == {"failed"},
+        lambda: {host["state"] for host in seen.frame()["hosts"].values()} == {"failed"},
         10,
         "every host refuses",
     )
-    assert all("key" in host["problem"] for host in seen.look()["hosts"].values())
-    assert seen.look()["ranks"] == {}
+    assert all("key" in host["problem"] for host in seen.frame()["hosts"].values())
+    assert seen.frame()["ranks"] == {}
 
 
 def test_an_admitted_user_may_only_read(cluster: Cluster, stranger: Path, hung: int) -> None:
@@ -194,12 +194,12 @@ def test_an_admitted_user_may_only_read(cluster: Cluster, stranger: Path, hung: 
     seen = cluster.watch(ALL, key=stranger)
 
     def problems() -> list[str]:
-        return [host["problem"] for host in seen.look()["hosts"].values()]
+        return [host["problem"] for host in seen.frame()["hosts"].values()]
 
     cluster.until(lambda: all("does not admit our key" in p for p in problems()), 10, "no entry")
     assert cluster.frtop("key", "admit", theirs, "--read", "--name", "ann").status == 0
-    admitted = cluster.until(lambda: is_found(seen.look()), 20, "all is seen as by its owner")
-    assert seen.look()["coverage"]["heard"] == 8
+    admitted = cluster.until(lambda: is_found(seen.frame()), 20, "all is seen as by its owner")
+    assert seen.frame()["coverage"]["heard"] == 8
     said = tensors(cluster, key=stranger)
     assert said.status == 1, said
     assert "read" in said.errors
@@ -254,12 +254,12 @@ def test_a_capture_gives_the_same_verdict_without_a_network(
 def test_the_first_death_is_named_although_clocks_differ(
     cluster: Cluster, watcher: Watcher, hung: int
 ) -> None:
-    os.kill(watcher.look()["ranks"]["2"]["pid"], signal.SIGKILL)
+    os.kill(watcher.frame()["ranks"]["2"]["pid"], signal.SIGKILL)
 
     def dead() -> set[str]:
-        ranks = watcher.look()["ranks"]
+        ranks = watcher.frame()["ranks"]
         return {rank for rank in ranks if ranks[rank]["state"] == "dead"}
 
     cluster.until(lambda: {"2"} < dead(), 20, "another dies of it")
-    blamed = [v["culprits"] for v in watcher.look()["verdicts"] if v["kind"] == "dead"]
-    assert blamed == [[2]], watcher.look()["verdicts"]
+    blamed = [v["culprits"] for v in watcher.frame()["verdicts"] if v["kind"] == "dead"]
+    assert blamed == [[2]], watcher.frame()["verdicts"]

@@ -1,4 +1,4 @@
-"""What members of a group told of their ops, compared as it arrives."""
+"""Checksums of a group's members, compared as they arrive."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def usual(number: int) -> int:
 
 
 class Rank:
-    """Issues ops and tells them as an agent would."""
+    """Issues ops and reports them as an agent does."""
 
     def __init__(self, program: Program = usual, pairs: int = 0) -> None:
         self._program = program
         self._pairs = pairs
         self.run = Run(1, 1)
 
-    def tell(self, ops: int) -> list[wire.BlockSums]:
+    def report(self, ops: int) -> list[wire.BlockSums]:
         for number in range(self.run.end, self.run.end + ops):
             self.run.take(number, self._program(number) * weight(number), self._pairs)
         return told(1, self.run.cut())
@@ -60,15 +60,15 @@ cuts = st.lists(st.integers(1, 700), min_size=1, max_size=4)
 
 
 def play(checksums: JobChecksums, ranks: Sequence[Rank], chunks: Sequence[Sequence[int]]) -> None:
-    """All ranks issue as many ops in the end, in ticks of their own; then all is quiet."""
+    """All ranks issue the same number of ops, each in its own ticks, then none."""
     ops = max(map(sum, chunks))
     for turn in range(max(map(len, chunks))):
         for number, (rank, mine) in enumerate(zip(ranks, chunks, strict=True)):
             if turn < len(mine):
-                hear(checksums, number, rank.tell(mine[turn]))
+                hear(checksums, number, rank.report(mine[turn]))
     for number, rank in enumerate(ranks):
-        hear(checksums, number, rank.tell(ops + 1 - rank.run.end))
-        hear(checksums, number, rank.tell(0))
+        hear(checksums, number, rank.report(ops + 1 - rank.run.end))
+        hear(checksums, number, rank.report(0))
 
 
 @settings(max_examples=40, deadline=None)
@@ -97,12 +97,12 @@ def test_one_different_op_gives_a_hint_with_its_rank_as_the_minority(
 
 def test_all_sides_are_known_when_all_members_reported() -> None:
     checksums = JobChecksums()
-    hear(checksums, 0, Rank().tell(3))
-    hear(checksums, 2, Rank(odd_at(2)).tell(3))
+    hear(checksums, 0, Rank().report(3))
+    hear(checksums, 2, Rank(odd_at(2)).report(3))
     (early,) = checksums.hints(0)
     assert (early.first, early.last, early.complete) == (2, 2, False)
     for rank in (1, 3):
-        hear(checksums, rank, Rank().tell(3))
+        hear(checksums, rank, Rank().report(3))
     (hint,) = checksums.hints(0)
     assert (hint.id, hint.complete) == (early.id, True)
     assert hint.sides == ((0, 1, 3), (2,))
@@ -110,8 +110,8 @@ def test_all_sides_are_known_when_all_members_reported() -> None:
 
 def test_a_hint_lasts_for_a_while_and_is_the_same_object_until_it_changes() -> None:
     checksums = JobChecksums()
-    hear(checksums, 0, Rank().tell(3), 5)
-    hear(checksums, 2, Rank(odd_at(2)).tell(3), 5)
+    hear(checksums, 0, Rank().report(3), 5)
+    hear(checksums, 2, Rank(odd_at(2)).report(3), 5)
     before = checksums.hints(6)
     assert checksums.hints(HINT_NS) == before
     assert checksums.hints(HINT_NS)[0] is before[0]
@@ -122,23 +122,23 @@ def test_a_hint_lasts_for_a_while_and_is_the_same_object_until_it_changes() -> N
 
 def test_a_full_state_that_repeats_blocks_changes_nothing() -> None:
     checksums, rank, other = JobChecksums(), Rank(), Rank(odd_at(9))
-    hear(checksums, 0, rank.tell(70))
+    hear(checksums, 0, rank.report(70))
     hear(checksums, 0, told(1, rank.run.kept))
     hear(checksums, 0, told(1, rank.run.kept))
-    hear(checksums, 1, other.tell(70))
+    hear(checksums, 1, other.report(70))
     (hint,) = checksums.hints(0)
     assert hint.sides == ((0,), (1,))
 
 
 def test_after_a_gap_the_full_state_brings_the_missed_blocks() -> None:
     checksums, rank = JobChecksums(), Rank()
-    hear(checksums, 0, rank.tell(20))
-    rank.tell(900)
-    rank.tell(0)
+    hear(checksums, 0, rank.report(20))
+    rank.report(900)
+    rank.report(0)
     hear(checksums, 0, told(1, rank.run.kept))
     other = Rank(odd_at(600))
-    hear(checksums, 1, other.tell(920))
-    hear(checksums, 1, other.tell(0))
+    hear(checksums, 1, other.report(920))
+    hear(checksums, 1, other.report(0))
     (hint,) = checksums.hints(0)
     assert hint.first <= 600 <= hint.last
 
@@ -148,8 +148,8 @@ def test_a_rank_out_of_step_gives_a_few_hints_only() -> None:
     shifted = Rank(lambda n: usual(n + 1))
     one = Rank()
     for _ in range(50):
-        hear(checksums, 0, one.tell(64))
-        hear(checksums, 1, shifted.tell(64))
+        hear(checksums, 0, one.report(64))
+        hear(checksums, 1, shifted.report(64))
     assert len(checksums.hints(0)) == MAX_HINTS_PER_GROUP
     assert checksums.hints(0)[0].first == 1
 
@@ -161,7 +161,7 @@ def test_pairs_have_to_add_up_over_all_members(pairs: tuple[int, int], noticed: 
     group = {1: wire.Group(1, "0", "", "gloo", "0-1")}
     for rank, mine in enumerate(pairs):
         assert checksums.hints(0) == ()
-        checksums.add(rank, group, Rank(pairs=mine).tell(64), 0)
+        checksums.add(rank, group, Rank(pairs=mine).report(64), 0)
     found = checksums.hints(0)
     assert bool(found) is noticed
     assert all(one.pairs and one.sides == ((0, 1),) for one in found)
@@ -169,8 +169,8 @@ def test_pairs_have_to_add_up_over_all_members(pairs: tuple[int, int], noticed: 
 
 def test_sums_of_other_rules_other_groups_and_relative_numbers_are_not_compared() -> None:
     checksums = JobChecksums()
-    (one,) = Rank().tell(64)
-    (other,) = Rank(odd_at(2)).tell(64)
+    (one,) = Rank().report(64)
+    (other,) = Rank(odd_at(2)).report(64)
     hear(checksums, 0, [one])
     hear(checksums, 1, [wire.BlockSums(1, other.first, 64, other.sums, b"", 2)])
     checksums.add(1, {1: wire.Group(1, "0", "", "gloo", "0-3", epoch=1)}, [other], 0)
@@ -180,47 +180,47 @@ def test_sums_of_other_rules_other_groups_and_relative_numbers_are_not_compared(
 
 
 class Jobs:
-    """Jobs of two ranks each that all issue other ops in one place."""
+    """Jobs of two ranks each, with one op that differs."""
 
     def __init__(self) -> None:
         self.checksums = ChecksumComparisons()
 
-    def tell(self, job: int, rank: int, ops: int = 64) -> JobKey:
+    def report(self, job: int, rank: int, ops: int = 64) -> JobKey:
         said = wire.Job("node0", 29500 + job, 2, "run", 0, "n")
         identity = wire.Identity(7, 1, rank, rank, said)
         record = RankRecord("node0", HostClock(), 1, identity)
         record.apply(wire.RankUpdate(1, groups=tuple(GROUPS.values())), 0)
-        self.checksums.add(record, Rank(odd_at(2) if rank else usual).tell(ops), 0)
+        self.checksums.add(record, Rank(odd_at(2) if rank else usual).report(ops), 0)
         return job_key(said)
 
-    def parted(self, *jobs: JobKey) -> list[JobKey]:
+    def with_hints(self, *jobs: JobKey) -> list[JobKey]:
         return [job for job in jobs if self.checksums.hints(job, 0)]
 
 
 def test_jobs_do_not_mix() -> None:
     jobs = Jobs()
-    assert jobs.parted(jobs.tell(0, 0), jobs.tell(1, 1)) == []
+    assert jobs.with_hints(jobs.report(0, 0), jobs.report(1, 1)) == []
 
 
 def test_jobs_beyond_the_limit_do_not_replace_each_other() -> None:
     jobs = Jobs()
-    keys = [jobs.tell(job, 0) for job in range(MAX_JOBS + 2)]
+    keys = [jobs.report(job, 0) for job in range(MAX_JOBS + 2)]
     for job in range(MAX_JOBS + 2):
-        jobs.tell(job, 1)
-    assert jobs.parted(*keys) == keys[:MAX_JOBS]
+        jobs.report(job, 1)
+    assert jobs.with_hints(*keys) == keys[:MAX_JOBS]
 
 
 def test_the_first_jobs_are_compared_and_ended_ones_make_room() -> None:
     jobs = Jobs()
-    keys = [jobs.tell(job, 0) for job in range(MAX_JOBS)]
+    keys = [jobs.report(job, 0) for job in range(MAX_JOBS)]
     last = job_key(wire.Job("node0", 29500 + MAX_JOBS, 2, "run", 0, "n"))
     for known in ([last, *keys, last], [keys[3], last]):
         jobs.checksums.retain(known)
         for rank in (0, 1):
-            jobs.tell(MAX_JOBS, rank)
-        assert jobs.parted(last)
-    jobs.tell(3, 1)
-    assert jobs.parted(*keys) == [keys[3]]
+            jobs.report(MAX_JOBS, rank)
+        assert jobs.with_hints(last)
+    jobs.report(3, 1)
+    assert jobs.with_hints(*keys) == [keys[3]]
 
 
 def test_no_hint_gets_an_id_twice() -> None:
@@ -228,8 +228,8 @@ def test_no_hint_gets_an_id_twice() -> None:
     ids = []
     for _ in range(3):
         for job in (0, 1):
-            key = jobs.tell(job, 0)
-            jobs.tell(job, 1)
+            key = jobs.report(job, 0)
+            jobs.report(job, 1)
             ids += [one.id for one in jobs.checksums.hints(key, 0)]
         jobs.checksums.retain([])
     assert len(set(ids)) == len(ids) == 6
@@ -253,7 +253,7 @@ def test_a_silent_member_does_not_make_memory_grow() -> None:
     ranks = [Rank() for _ in range(3)]
     for _ in range(400):
         for number, rank in enumerate(ranks):
-            hear(checksums, number, rank.tell(3))
+            hear(checksums, number, rank.report(3))
     ((_, group),) = checksums._groups.items()
     assert len(group._blocks) <= 1024
 

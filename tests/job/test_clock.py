@@ -1,4 +1,4 @@
-"""How far a host's clock is from ours: bounds from both sides, drift, jumps."""
+"""The offset of a host's clock: bounds, drift, jumps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOW = 5000 * S
 
 
 class Host:
-    """A host whose clock is `skew` behind ours; messages take what they are told to."""
+    """A host whose clock is `skew` behind ours; messages take a given time."""
 
     def __init__(self, skew: int) -> None:
         self.skew = skew

@@ -1,4 +1,4 @@
-"""What the ranks run with: alike is told once, unlike by rank."""
+"""Settings of ranks: common ones once, different ones by rank."""
 
 from __future__ import annotations
 

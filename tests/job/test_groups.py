@@ -1,4 +1,4 @@
-"""Groups across ranks, and how things are named."""
+"""Groups across ranks, and how groups, jobs and ranks are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs told apart, and which of them is shown."""
+"""Which ranks are one job, and which job is shown."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def shown(picker: JobPicker, now: int, *records: RankRecord) -> wire.Job | None:
     return chosen.job if chosen is not None else None
 
 
-# what is one job
+# which ranks are one job
 
 
 def test_dead_ranks_of_an_earlier_attempt_are_not_in_the_new_one() -> None:
@@ -112,7 +112,7 @@ def test_what_to_type_for_exactly_this_job(
     assert not any(found in job_names(other) for other in others)
 
 
-# which is shown
+# choice of the shown job
 
 
 def test_the_shown_job_stays_when_another_starts() -> None:
@@ -178,7 +178,7 @@ def heard(*jobs: wire.Job) -> JobState:
     return state
 
 
-# what is said of other attempts
+# notes on other attempts
 
 
 def notes(picker: JobPicker, wanted: str | None, now: int, *records: RankRecord) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ def test_another_job_is_no_attempt() -> None:
     assert not notes(picker, None, NOW + 60 * S, record(FIRST, ended=True), record(OTHER, at=30))
 
 
-# what may be asked
+# rights
 
 
 @pytest.mark.parametrize(("rights", "read_only"), [
@@ -235,7 +235,7 @@ def test_a_read_only_start_is_the_first_reason() -> None:
     assert JobState("started with --read-only").frame(NOW, 0).read_only
 
 
-# how the others fare
+# activity of other jobs
 
 
 def test_the_activity_of_a_job_that_is_not_shown() -> None:

@@ -1,4 +1,4 @@
-"""What is kept from frame to frame comes to the same as counting everything again."""
+"""Views that are kept up to date equal those of a full count."""
 
 from __future__ import annotations
 
@@ -50,53 +50,55 @@ class World:
         self.state = JobState()
         self.keys = {rank: rank + 1 for rank in range(RANKS)}
         for host in (0, 1):
-            self._say(host, *(self._whole(rank) for rank in self._ranks(host)), full=True)
+            self._update(host, *(self._full(rank) for rank in self._ranks(host)), full=True)
 
     def change(self, word: str, arguments: dict[str, object]) -> None:
         rank, number = int(str(arguments["rank"])), int(str(arguments["number"]))
         host, lost = rank * 2 // RANKS, int(str(arguments["lost"]))
-        here = self.now + self.skew[host]
+        host_now = self.now + self.skew[host]
         key = self.keys[rank]
         group = GROUPS[int(str(arguments["group"]))]
-        last = wire.Op(number + 1, group.id, number, wire.Signature("barrier"), None, here)
+        last = wire.Op(number + 1, group.id, number, wire.Signature("barrier"), None, host_now)
         said: dict[str, dict[str, object]] = {
             "progress": {
                 "group_progress": (
-                    wire.GroupProgress(group.id, number, 0, here, last if lost else None),
+                    wire.GroupProgress(group.id, number, 0, host_now, last if lost else None),
                 )
             },
             "group": {"groups": (group,)},
-            "beat": {"status": wire.RankStatus(1, here, number)},
-            "cells": {"status": wire.RankStatus(lost, here, 0, side_lost=lost, hook_errors=lost)},
+            "beat": {"status": wire.RankStatus(1, host_now, number)},
+            "cells": {
+                "status": wire.RankStatus(lost, host_now, 0, side_lost=lost, hook_errors=lost)
+            },
             "process": {"process": wire.Process(1 + rank, "T" if lost else "S")},
-            "end": {"exit_info": wire.ExitInfo(here, 9 * lost)},
+            "end": {"exit_info": wire.ExitInfo(host_now, 9 * lost)},
             "raise": {
-                "exception": wire.UncaughtException("E", "e", "MainThread", bool(lost), here)
+                "exception": wire.UncaughtException("E", "e", "MainThread", bool(lost), host_now)
             },
         }
         if word in said:
-            self._say(host, wire.RankUpdate(key, **said[word]))  # type: ignore[arg-type]
+            self._update(host, wire.RankUpdate(key, **said[word]))  # type: ignore[arg-type]
         elif word == "pass":
             self.now += int(float(str(arguments["seconds"])) * SECOND)
             if lost:
-                self._say(host)
+                self._update(host)
         elif word == "clock":
             self.skew[host] += number * SECOND // 10
-            self._say(host)
+            self._update(host)
         elif word == "snapshot":
             snapshot = wire.Snapshot(
-                key, here, processes=(wire.Process(1 + rank, "T" if lost else "R"),)
+                key, host_now, processes=(wire.Process(1 + rank, "T" if lost else "R"),)
             )
             self.state.apply_snapshots(
                 f"h{host}", wire.SnapshotResponse(1, f"h{host}", (snapshot,))
             )
         elif word == "forget":
-            self._say(host, forgotten=(key,))
+            self._update(host, forgotten=(key,))
         elif word == "full":
-            self._say(host, *(self._whole(one) for one in self._ranks(host)), full=True)
+            self._update(host, *(self._full(one) for one in self._ranks(host)), full=True)
         else:  # the rank is started again: two processes claim it
             self.keys[rank] += RANKS
-            self._say(host, self._whole(rank))
+            self._update(host, self._full(rank))
 
     def frame(self) -> ObservedFrame:
         return self.state.frame(self.now, 0)
@@ -104,15 +106,15 @@ class World:
     def _ranks(self, host: int) -> range:
         return range(host * RANKS // 2, (host + 1) * RANKS // 2)
 
-    def _whole(self, rank: int, job: wire.Job = JOB, key: int = 0) -> wire.RankUpdate:
-        here = self.now + self.skew[rank * 2 // RANKS]
-        identity = wire.Identity(1 + rank, 1, rank, 0, job, started_ns=here - 9 * SECOND)
+    def _full(self, rank: int, job: wire.Job = JOB, key: int = 0) -> wire.RankUpdate:
+        host_now = self.now + self.skew[rank * 2 // RANKS]
+        identity = wire.Identity(1 + rank, 1, rank, 0, job, started_ns=host_now - 9 * SECOND)
         return wire.RankUpdate(
-            key or self.keys[rank], identity, wire.RankStatus(1, here, 0), GROUPS[:1],
-            (wire.GroupProgress(1, 1, 0, here),), (),
+            key or self.keys[rank], identity, wire.RankStatus(1, host_now, 0), GROUPS[:1],
+            (wire.GroupProgress(1, 1, 0, host_now),), (),
         )  # fmt: skip
 
-    def _say(self, host: int, *ranks: wire.RankUpdate, **fields: object) -> None:
+    def _update(self, host: int, *ranks: wire.RankUpdate, **fields: object) -> None:
         self.number[host] += 1
         update = wire.Update(
             f"h{host}", f"i{host}", self.number[host], self.now + self.skew[host], 0, ranks,
@@ -166,19 +168,19 @@ def test_ranks_of_another_job_do_not_replace_shown_ones() -> None:
     elsewhere = wire.Job("node9", 29500, RANKS, "run-2", 0, "n2", "eval.py")
     full = {
         host: [
-            *(world._whole(rank) for rank in world._ranks(host)),
-            *(world._whole(rank, elsewhere, 100 + rank) for rank in world._ranks(host)),
+            *(world._full(rank) for rank in world._ranks(host)),
+            *(world._full(rank, elsewhere, 100 + rank) for rank in world._ranks(host)),
         ]
         for host in (0, 1)
     }
     for host, ranks in full.items():
-        world._say(host, *ranks, full=True)
+        world._update(host, *ranks, full=True)
     world.state.frame(world.now, 0, "run-1")
     for step in range(1, 4):
         for host, ranks in full.items():
-            here = world.now + world.skew[host]
-            present = wire.RankStatus(1, here, 0, step=step)
-            world._say(host, *(wire.RankUpdate(one.key, status=present) for one in ranks))
+            host_now = world.now + world.skew[host]
+            present = wire.RankStatus(1, host_now, 0, step=step)
+            world._update(host, *(wire.RankUpdate(one.key, status=present) for one in ranks))
         frame = world.state.frame(world.now, 0, "run-1")
         steps = [view.status.step for view in frame.ranks.values() if view.status]
         assert steps == [step] * RANKS

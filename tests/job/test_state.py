@@ -1,4 +1,4 @@
-"""Updates and looks in, frames out: gaps, instances, clocks, postures, choice of a job."""
+"""Updates and snapshots in, frames out: gaps, instances, clocks, states, choice of a job."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def heard(*ranks: wire.RankUpdate) -> JobState:
     return state
 
 
-# what is applied, and what is asked for again
+# which updates are applied
 
 
 def test_a_delta_before_a_full_state_is_dropped() -> None:
@@ -134,7 +134,7 @@ def test_removed_ranks_are_freed_even_when_no_job_is_shown(how: str) -> None:
 
 
 def records() -> int:
-    """How many there are in this process, whoever holds them."""
+    """Number of records in this process."""
     gc.collect()
     return sum(type(one) is RankRecord for one in gc.get_objects())
 
@@ -250,7 +250,7 @@ def test_another_instance_may_be_another_boot() -> None:
     assert state.frame(NOW, 0).ranks[0].clock_ns == NOW - 5 * SECOND
 
 
-# postures
+# states
 
 
 def stop(process: str) -> dict[str, Any]:

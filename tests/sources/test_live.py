@@ -1,4 +1,4 @@
-"""The live source on this host: what it says before, with and after an agent."""
+"""The live source on this host: before, with and after an agent."""
 
 from __future__ import annotations
 
@@ -113,14 +113,14 @@ def test_a_failure_of_frtop_is_reported_without_verdicts(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(self: Engine, frame: Frame) -> Judgement:
-        raise LookupError("of our own making")
+        raise LookupError("raised by the test")
 
     monkeypatch.setattr(Engine, "judge", broken)
     keys.load(create=True)
     source = LiveSource()
     try:
         frame = frame_with(source, lambda f: "frtop itself failed" in str(f.problem))
-        assert "of our own making" in str(frame.problem)
+        assert "raised by the test" in str(frame.problem)
         assert frame.health == "undecided"
     finally:
         source.close()
@@ -132,7 +132,7 @@ def test_one_agent_by_two_names_is_one_host(folder: Path, start_agent: Start) ->
     source = LiveSource(["local", here, f"127.0.0.2:{card.pub}", f"localhost:{card.pub}"])
     try:
         frame_with(source, lambda f: any(host.state == "heard" for host in f.hosts))
-        # 127.0.0.2 is not bound; `localhost` and `local` are the very same socket.
+        # 127.0.0.2 is not bound; `localhost` and `local` are the same socket.
         frame = frame_with(source, lambda f: len(f.hosts) == 2)
         assert sorted(host.state for host in frame.hosts) in (
             ["connecting", "heard"],

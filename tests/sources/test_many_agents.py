@@ -1,4 +1,4 @@
-"""The live source on several agents, each with a folder and ports of its own."""
+"""The live source on several agents, each with its own folder and ports."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_read_only_source_asks_no_rank(pair: Pair, tmp_path: Path) -> None:
         answer = frame.ranks[0].tensors
         assert answer is not None
         assert answer.error == "permission"
-        # The agents know, and would refuse.
+        # The agents know, and would refuse requests.
         frame_with(source, lambda f: not any(host.may_act for host in f.hosts))
     finally:
         source.close()
