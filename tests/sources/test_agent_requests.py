@@ -26,8 +26,8 @@ class RecordingState(JobState):
         self.ops: list[tuple[str, int, int, list[int]]] = []
         self.refusals: list[str] = []
 
-    def apply_ops(self, host: str, key: int, parting: int, ops: tuple[wire.Op, ...]) -> None:
-        self.ops.append((host, key, parting, [op.number for op in ops]))
+    def apply_ops(self, host: str, key: int, hint: int, ops: tuple[wire.Op, ...]) -> None:
+        self.ops.append((host, key, hint, [op.number for op in ops]))
 
     def set_refused(self, name: str, text: str) -> None:
         self.refusals.append(f"{name}: {text}")

@@ -126,10 +126,10 @@ def test_a_rank_without_a_responder_says_so_within_seconds(source: LiveSource) -
     source.inspect(1)
     frame = frame_with(source, lambda f: f.ranks[1].tensors)
     assert time.monotonic() - begun < 5
-    answer = frame.ranks[1].tensors
-    assert answer is not None
-    assert answer.error
-    assert answer.help
+    response = frame.ranks[1].tensors
+    assert response is not None
+    assert response.error
+    assert response.help
 
 
 def test_saving_an_op_that_is_not_pending_leaves_no_file(
@@ -151,9 +151,9 @@ def test_a_read_only_source_asks_no_rank(pair: Pair, tmp_path: Path) -> None:
         assert frame.read_only == "started with --read-only"
         source.inspect(0)
         frame = frame_with(source, lambda f: f.ranks[0].tensors)
-        answer = frame.ranks[0].tensors
-        assert answer is not None
-        assert answer.error == "permission"
+        response = frame.ranks[0].tensors
+        assert response is not None
+        assert response.error == "permission"
         # The agents know, and would refuse requests.
         frame_with(source, lambda f: not any(host.may_act for host in f.hosts))
     finally:
