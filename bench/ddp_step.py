@@ -80,8 +80,8 @@ def train() -> dict[str, object]:
     from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
 
     import frtop_probe  # noqa: PLC0415 - only the ranks need these
-    from frtop_probe.recorder.life import life  # noqa: PLC0415
-    from frtop_probe.ring.layout import Cell  # noqa: PLC0415
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.ring.layout import StatusCell  # noqa: PLC0415
 
     frtop_probe.start()
     dist.init_process_group("gloo")
@@ -90,14 +90,14 @@ def train() -> dict[str, object]:
     model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     batch = torch.randn(64, 512)
-    assert life.recorder is not None
-    switch, cells = life.recorder.switch, life.recorder.writer.cells
+    assert lifecycle.recorder is not None
+    switch, cells = lifecycle.recorder.enabled, lifecycle.recorder.writer.cells
     wall: dict[str, list[list[float]]] = {"on": [], "off": []}
     cpu: dict[str, list[list[float]]] = {"on": [], "off": []}
     ops = 0
     for block in range(-10, 2 * BLOCKS):
         switch[0] = bool(block % 2)
-        before, walls, cpus = cells[Cell.OPS], [], []
+        before, walls, cpus = cells[StatusCell.OPS], [], []
         for _ in range(STEPS):
             begin, used = time.perf_counter(), time.process_time()
             optimizer.zero_grad()
@@ -106,7 +106,7 @@ def train() -> dict[str, object]:
             walls.append(1000 * (time.perf_counter() - begin))
             cpus.append(1000 * (time.process_time() - used))
         if switch[0]:
-            ops = (cells[Cell.OPS] - before) // STEPS
+            ops = (cells[StatusCell.OPS] - before) // STEPS
         if block >= 0:
             wall["on" if switch[0] else "off"].append(walls)
             cpu["on" if switch[0] else "off"].append(cpus)

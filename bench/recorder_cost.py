@@ -70,15 +70,15 @@ def measure(mode: str) -> Blocks:
     ops = _ops(dist)
     if mode == "bare":
         return {"bare": {name: [_block(op) for _ in range(BLOCKS)] for name, op in ops.items()}}
-    from frtop_probe.recorder.life import life  # noqa: PLC0415
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
 
-    life.start()
-    assert life.recorder is not None
+    lifecycle.start()
+    assert lifecycle.recorder is not None
     found: Blocks = {"on": {}, "off": {}}
     for name, op in ops.items():
         for block in range(BLOCKS):
             on = bool(block % 2)
-            life.recorder.switch[0] = on
+            lifecycle.recorder.enabled[0] = on
             state = found["on" if on else "off"]
             state.setdefault(name, []).append(_block(op))
     return found

@@ -21,16 +21,16 @@ def start() -> None:
     In a process that a launcher made a rank (`RANK` is set) at once, so that what ends it
     before its first process group is seen too; in any other with that group.
     """
-    from frtop_probe.recorder.life import life  # noqa: PLC0415 - lazy: this stays a postcard
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415 - lazy: this stays a postcard
 
-    life.start()
+    lifecycle.start()
 
 
 def stop() -> None:
     """Stops recording. The ring stays until the rank has ended and was read."""
-    from frtop_probe.recorder.life import life  # noqa: PLC0415
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
 
-    life.stop()
+    lifecycle.stop()
 
 
 def step(number: int | None = None) -> None:
@@ -38,13 +38,13 @@ def step(number: int | None = None) -> None:
 
     Only for programs whose steps are not steps of a torch optimizer.
     """
-    from frtop_probe.recorder.life import life  # noqa: PLC0415
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
 
-    life.step(number)
+    lifecycle.step(number)
 
 
 def annotate(text: str) -> None:
     """Leaves a note in the rank's history, with the time."""
-    from frtop_probe.recorder.life import life  # noqa: PLC0415
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
 
-    life.annotate(text)
+    lifecycle.annotate(text)

@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from frtop_probe.ring.layout import Cell, State
+from frtop_probe.ring.layout import State, StatusCell
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -48,7 +48,7 @@ def obey(maker: RingMaker, order: str, argument: str = "") -> None:
     if order == "exit":
         os._exit(int(argument))
     if order == "stop":
-        maker.cells[Cell.STATE] = State.STOPPED
+        maker.cells[StatusCell.STATE] = State.STOPPED
         sys.exit(0)
     if order == "kill":
         os.kill(os.getpid(), int(argument))
@@ -68,9 +68,9 @@ def work(maker: RingMaker, ops: int) -> None:
     while True:
         for _ in range(ops):
             maker.op(done=True)
-        maker.cells[Cell.OLDEST] = maker.sequence
-        maker.cells[Cell.STEP] += 1
-        maker.cells[Cell.STEP_NS] = time.monotonic_ns()
+        maker.cells[StatusCell.OLDEST] = maker.sequence
+        maker.cells[StatusCell.STEP] += 1
+        maker.cells[StatusCell.STEP_NS] = time.monotonic_ns()
         time.sleep(0.1)
 
 

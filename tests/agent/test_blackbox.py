@@ -19,7 +19,7 @@ from frtop_probe import archive, wire
 from frtop_probe.agent import announcement
 from frtop_probe.agent.lastlooks import KEPT, MAX_BYTES, LastLooks
 from frtop_probe.agent.standstill import PAIR_NS, QUIET_NS, SELDOM_NS, Standstill
-from frtop_probe.ring.recording import BOX_KIND, lock_file, settle, under_way
+from frtop_probe.ring.recording import BOX_KIND, lock_file, under_way, wait_for_boxes
 
 S = 1_000_000_000
 IMPATIENT = """
@@ -296,7 +296,7 @@ def test_an_agent_that_comes_too_late_tells_of_the_dead_once(host: Host, record:
     assert under_way([host.folder], began)  # a ring that no agent has seen
     rank.process.send_signal(signal.SIGKILL)
     host.agent()
-    assert settle([host.folder], began, 10)
+    assert wait_for_boxes([host.folder], began, 10)
     found = box(record)
     assert found is not None
     assert found.complete
@@ -314,7 +314,7 @@ def test_the_lock_is_for_this_space_and_survives_questions(host: Host, record: P
     until(lambda: not free(host), "the lock is held")
     with lock_file(host.folder).open("rb") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    assert not settle([host.folder], time.time_ns(), 0.1)
+    assert not wait_for_boxes([host.folder], time.time_ns(), 0.1)
 
 
 def test_looks_come_in_pairs_and_ever_more_seldom() -> None:

@@ -21,10 +21,17 @@ from frtop_probe.agent.blocks import GRACE_NS, Blocks
 from frtop_probe.agent.histories import excerpt
 from frtop_probe.agent.ringview import RingView
 from frtop_probe.agent.runs import Run
+from frtop_probe.consistency.checksums import (
+    MODULUS,
+    SIZES,
+    UNKNOWN,
+    signature_digest,
+    unpacked,
+    weight,
+)
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Flag, Shape, Side
 from frtop_probe.ring.reader import Ring
-from frtop_probe.sums import MODULUS, SIZES, UNKNOWN, of_signature, unpacked, weight
 
 FLOATS = [["float32", [1024], 1, "cpu"]]
 SUM, MAX = 1, 5
@@ -379,7 +386,7 @@ def test_no_block_of_a_writer_that_laps_is_wrong(tmp_path: Path) -> None:
     assert len(heard) > 100
     assert max(Counter(covered(told)).values()) == 1
     known = [view.signature(number, "sum") for number in (1, 2)]
-    counts = [of_signature(one, "gloo") or 0 for one in known if one is not None]
+    counts = [signature_digest(one, "gloo") or 0 for one in known if one is not None]
     for (first, size), value in heard.items():
         expected = sum(counts[(n - 1) % 3 == 0] * weight(n) for n in range(first, first + size))
         assert expected % MODULUS == value, (first, size)

@@ -19,7 +19,7 @@ from frtop_probe import wire
 from frtop_probe.agent import announcement
 from frtop_probe.agent.announcement import Announcement
 from frtop_probe.ring.folder import AgentFiles
-from frtop_probe.ring.space import Space
+from frtop_probe.ring.pid_namespace import PidNamespace
 
 PROGRAM = Path(__file__).with_name("recorded_program.py")
 CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
@@ -35,7 +35,7 @@ def shared(host: Host) -> Iterator[Host]:
     host.environment |= {"FRTOP_DIR": str(folder), "FRTOP_AGENT_LINGER": "2"}
     yield host
     for card in announcement.living(folder):
-        if card.pid_namespace == Space.here().pid_namespace:
+        if card.pid_namespace == PidNamespace.here().inode:
             os.kill(card.pid, signal.SIGTERM)
     until(lambda: not announcement.living(folder), "the agents leave")
     shutil.rmtree(folder)
@@ -159,14 +159,14 @@ def test_an_agent_that_is_killed_is_followed_by_another_that_finds_all(
 ) -> None:
     lives, dies = start(), start(rank=1)
     pids = {ready(lives), ready(dies)}
-    card = agents(shared, 1)[Space.here().pid_namespace]
+    card = agents(shared, 1)[PidNamespace.here().inode]
     os.kill(card.pid, signal.SIGSTOP)  # it must not be quicker than we are
     order(dies, "kill")
     dies.wait()
     os.kill(card.pid, signal.SIGKILL)
     litter(shared)
     until(lambda: announcement.living(shared.folder) not in ((), (card,)), "another one comes")
-    operator = shared.operator(agents(shared, 1)[Space.here().pid_namespace])
+    operator = shared.operator(agents(shared, 1)[PidNamespace.here().inode])
 
     def told() -> dict[int, wire.RankUpdate] | None:
         ranks = operator.state().ranks
@@ -199,7 +199,7 @@ def test_a_folder_that_is_cleared_is_made_anew_and_nobody_is_cut_off(
 ) -> None:
     before = start()
     pid = ready(before)
-    card = agents(shared, 1)[Space.here().pid_namespace]
+    card = agents(shared, 1)[PidNamespace.here().inode]
     operator = shared.operator(card)
     until(lambda: shown(operator) == {pid}, "it shows the rank")
     number = operator.update().number

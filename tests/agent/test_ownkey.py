@@ -18,10 +18,10 @@ from frtop_probe import keys
 from frtop_probe.agent import announcement, ownkey
 from frtop_probe.agent.ownkey import living_ranks, own_key
 from frtop_probe.keys import KeyProblem
-from frtop_probe.recorder import launch
-from frtop_probe.recorder.attempts import Attempt
+from frtop_probe.recorder import agent_launch
+from frtop_probe.recorder.spawn_lock import SpawnAttempt
 from frtop_probe.ring.folder import agent_lives
-from frtop_probe.ring.layout import Cell
+from frtop_probe.ring.layout import StatusCell
 
 
 @pytest.fixture
@@ -64,14 +64,14 @@ def _another(folder: Path) -> None:
 
 def _not_introduced(folder: Path) -> None:
     maker = RingMaker(folder, rank=0)
-    maker.cells[Cell.SIDE_USED] = 0
+    maker.cells[StatusCell.SIDE_USED] = 0
 
 
 def _dead(folder: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     maker = RingMaker(folder, pid=gone.pid, start_ticks=1, rank=0)
-    maker.cells[Cell.BEAT_NS] -= int(2 * ownkey.LATELY_S * 1e9)
+    maker.cells[StatusCell.BEAT_NS] -= int(2 * ownkey.LATELY_S * 1e9)
 
 
 def _another_container(folder: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_rank_that_learns_its_number_late_counts_from_then_on(keyless: Host) -
     maker = RingMaker(keyless.folder, rank=-1)
 
     def learn() -> None:
-        maker.cells[Cell.RANK] = 0
+        maker.cells[StatusCell.RANK] = 0
 
     threading.Timer(0.2, learn).start()
     assert own_key([keyless.folder], by_hand=False) == keys.load(create=False)
@@ -163,20 +163,20 @@ def test_the_ranks_tell_what_an_agent_said_that_waited_in_vain(
     keyless: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("FRTOP_AGENT", raising=False)
-    monkeypatch.setattr(launch, "_attempts", {keyless.files: Attempt(keyless.files)})
+    monkeypatch.setattr(agent_launch, "_attempts", {keyless.files: SpawnAttempt(keyless.files)})
     RingMaker(keyless.folder, rank=1)
     monkeypatch.setattr(ownkey, "POLL_S", 0.0)
     living = ownkey.living_ranks
 
     def meanwhile(folders: Iterable[Path], lately_s: float = 0.0) -> frozenset[int]:
-        assert launch.ensure_agent(keyless.folder) == ""
+        assert agent_launch.ensure_agent(keyless.folder) == ""
         return living(folders, lately_s)
 
     monkeypatch.setattr(ownkey, "living_ranks", meanwhile)
     with pytest.raises(KeyProblem) as problem:
         own_key([keyless.folder], by_hand=False, patience_s=0.1)
     keyless.files.log.write_text(f"frtop agent: {problem.value}\n")
-    told = launch.ensure_agent(keyless.folder)
+    told = agent_launch.ensure_agent(keyless.folder)
     assert f"copy {keyless.key_file} from rank 0's host" in told
     assert told in capsys.readouterr().err
 

@@ -20,10 +20,10 @@ from frtop_probe import wire
 from frtop_probe.agent import responders
 from frtop_probe.agent.rank import Rank
 from frtop_probe.eyes import proc
-from frtop_probe.ring import contact
-from frtop_probe.ring.layout import Cell, State
+from frtop_probe.ring import socket_path
+from frtop_probe.ring.layout import State, StatusCell
 from frtop_probe.ring.reader import Ring
-from recorder.told import Told, told, until
+from recorder.interactive_rank import InteractiveRank, interactive_ranks, wait_for
 
 Asked = wire.TensorsResponse | wire.DataResponse
 
@@ -59,12 +59,12 @@ def known(path: Path) -> Iterator[Rank]:
 
 @pytest.mark.torch
 def test_a_rank_answers_or_it_is_told_why_it_cannot(tmp_path: Path) -> None:
-    with told(tmp_path / "rings", 2) as pair, known(pair[0].ring.path) as rank:
-        told_rank: Told = pair[0]
+    with interactive_ranks(tmp_path / "rings", 2) as pair, known(pair[0].ring.path) as rank:
+        told_rank: InteractiveRank = pair[0]
         assert tensors(rank).error == "none"
-        told_rank.do(
-            "kept['x'] = torch.arange(8.)\n"
-            "kept['handle'] = dist.all_reduce(kept['x'], async_op=True)"
+        told_rank.run(
+            "saved['x'] = torch.arange(8.)\n"
+            "saved['handle'] = dist.all_reduce(saved['x'], async_op=True)"
         )
         sequence = told_rank.newest()
         (op,) = tensors(rank).ops
@@ -82,15 +82,15 @@ def test_a_rank_answers_or_it_is_told_why_it_cannot(tmp_path: Path) -> None:
         assert data(rank, sequence + 1, 0, 0, 4).error == "gone"
 
         # It sleeps in C with the GIL.
-        told_rank.begin("ctypes.PyDLL(None).usleep(3_200_000)")
-        until(lambda: _beat_age(rank) > 1.2, "silence")
+        told_rank.start("ctypes.PyDLL(None).usleep(3_200_000)")
+        wait_for(lambda: _beat_age(rank) > 1.2, "silence")
         refused = tensors(rank)
         assert (refused.error, refused.ops) == ("silent", ())
         told_rank.expect("done")
         assert tensors(rank).ops
 
         told_rank.process.send_signal(signal.SIGSTOP)
-        until(lambda: _state(rank) == "T", "it stops")
+        wait_for(lambda: _state(rank) == "T", "it stops")
         refused = tensors(rank)
         assert refused.error == "stopped"
         assert f"kill -CONT {rank.pid}" in refused.help
@@ -98,7 +98,7 @@ def test_a_rank_answers_or_it_is_told_why_it_cannot(tmp_path: Path) -> None:
         told_rank.process.send_signal(signal.SIGCONT)
         assert tensors(rank).ops
 
-        told_rank.do("life.stop()")
+        told_rank.run("lifecycle.stop()")
         refused = tensors(rank)
         assert refused.error == "missing"
         assert "stopped" in refused.help
@@ -108,7 +108,7 @@ def test_a_rank_answers_or_it_is_told_why_it_cannot(tmp_path: Path) -> None:
 
 
 def _beat_age(rank: Rank) -> float:
-    return (time.monotonic_ns() - rank.ring.cell(Cell.BEAT_NS)) / 1e9
+    return (time.monotonic_ns() - rank.ring.cell(StatusCell.BEAT_NS)) / 1e9
 
 
 def _state(rank: Rank) -> str:
@@ -120,9 +120,9 @@ def test_a_rank_without_a_socket_cannot_be_asked(tmp_path: Path) -> None:
     maker = RingMaker(tmp_path)
     with known(maker.path) as rank:
         assert tensors(rank).error == "missing"
-        maker.cells[Cell.STATE] = State.OFF
+        maker.cells[StatusCell.STATE] = State.OFF
         assert "notes" in tensors(rank).help
-        contact.socket_of(maker.path).touch()  # no socket at all
+        socket_path.socket_of(maker.path).touch()  # no socket at all
         assert tensors(rank).error == "missing"
 
 
@@ -143,7 +143,7 @@ def test_a_rank_without_a_socket_cannot_be_asked(tmp_path: Path) -> None:
 )
 def test_what_a_rank_says_is_not_trusted(tmp_path: Path, reply: bytes, error: str) -> None:
     maker = RingMaker(tmp_path)
-    with known(maker.path) as rank, _impostor(contact.socket_of(maker.path), reply):
+    with known(maker.path) as rank, _impostor(socket_path.socket_of(maker.path), reply):
         maker.beat()
         answer = tensors(rank)
         assert answer.error == error
@@ -152,14 +152,14 @@ def test_what_a_rank_says_is_not_trusted(tmp_path: Path, reply: bytes, error: st
 
 def test_a_rank_that_beats_but_does_not_answer_is_waited_for_no_longer(tmp_path: Path) -> None:
     maker = RingMaker(tmp_path)
-    path = contact.socket_of(maker.path)
+    path = socket_path.socket_of(maker.path)
     with known(maker.path) as rank, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(0)
         threading.Timer(1.0, maker.beat).start()
         assert tensors(rank).error == "deadline"
         # That one is still in the queue, and no more fit in.
-        maker.cells[Cell.BEAT_NS] = 1
+        maker.cells[StatusCell.BEAT_NS] = 1
         begin = time.monotonic()
         assert tensors(rank).error == "silent"
         assert time.monotonic() - begin < 0.5

@@ -21,7 +21,7 @@ from frtop_probe.agent.ringview import RingView
 from frtop_probe.agent.roster import Roster
 from frtop_probe.eyes import endings, proc
 from frtop_probe.ring import layout
-from frtop_probe.ring.layout import Cell, Side
+from frtop_probe.ring.layout import Side, StatusCell
 from frtop_probe.ring.reader import Ring
 
 Sleeper = Callable[[], subprocess.Popen[bytes]]
@@ -155,7 +155,7 @@ async def test_the_last_op_is_known_though_the_history_has_lost_it(
     ring.op(2, done=True)
     for _ in range(ring.shape.slots + 1):
         ring.op(1, done=True)
-    ring.cells[Cell.OLDEST] = ring.sequence
+    ring.cells[StatusCell.OLDEST] = ring.sequence
     clock = Clock(tmp_path)
     clock.tick()
     clock.tick()
@@ -179,7 +179,7 @@ async def test_a_send_that_the_history_has_lost_is_not_told_as_a_collective(
     at = layout.GROUPS_OFFSET + layout.GROUP_ROW.size
     row = (ring.sequence, 1, 5, ring.sequence, time.monotonic_ns(), 2, 1, ring.sequence)
     layout.GROUP_ROW.pack_into(ring.map, at, *row)
-    ring.cells[Cell.HEAD] = ring.sequence + layout.SMALL.slots
+    ring.cells[StatusCell.HEAD] = ring.sequence + layout.SMALL.slots
     clock = Clock(tmp_path)
     fronts = [front for _ in range(2) for update in clock.tick() for front in update.group_progress]
     last = fronts[-1].last
@@ -218,7 +218,7 @@ async def test_deaths_are_found_by_looking_where_there_are_no_pidfds(
     clock = Clock(tmp_path)
     assert clock.tick()[0].exit_info is None
     process.kill()
-    while endings.lives(process.pid, clock.roster.ranks[1].ring.birth.start_ticks):
+    while endings.lives(process.pid, clock.roster.ranks[1].ring.header.start_ticks):
         pass
     counter.write_text(f"oom_kill {5 + oom}\n")
     (update,) = clock.tick()
@@ -239,7 +239,7 @@ async def test_a_ring_that_somebody_cuts_off_ends_nobody(
     clock.tick()
     (left,) = clock.roster.ranks.values()
     assert left.ring.path == whole.path
-    assert f"was cut off at {size} bytes" in clock.roster.notes[0]
+    assert f"was truncated to {size} bytes" in clock.roster.notes[0]
 
 
 async def test_a_folder_full_of_the_dead_has_room_for_the_living(
@@ -275,7 +275,7 @@ async def test_a_busy_host_stays_within_its_traffic(tmp_path: Path, sleeper: Sle
             ring.complete(receives.pop(0))
             receives.append(ring.op(4, age_s=2))
             ring.beat()
-            ring.cells[Cell.STEP] += 1
+            ring.cells[StatusCell.STEP] += 1
         size += len(wire.encode(wire.Update("node4", "99", 1, 1, 1, clock.tick())))
     assert size / 10 / 8 < 2048
 

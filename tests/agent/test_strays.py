@@ -14,16 +14,16 @@ from agent.ringmaker import RingMaker
 from frtop_probe.agent.announcement import Lock
 from frtop_probe.agent.strays import Strays
 from frtop_probe.ring.folder import AgentFiles
-from frtop_probe.ring.space import Space
+from frtop_probe.ring.pid_namespace import PidNamespace
 
-HERE = Space.here()
-ELSEWHERE = Space(HERE.boot, 12)
-EARLIER = Space(bytes(16), HERE.pid_namespace)
+HERE = PidNamespace.here()
+ELSEWHERE = PidNamespace(HERE.boot, 12)
+EARLIER = PidNamespace(bytes(16), HERE.inode)
 
 
-def ring(folder: Path, space: Space, number: int = 1) -> Path:
+def ring(folder: Path, space: PidNamespace, number: int = 1) -> Path:
     """One whose last sign of life was just now."""
-    maker = RingMaker(folder, start_ticks=number, namespace=space.pid_namespace, boot_id=space.boot)
+    maker = RingMaker(folder, start_ticks=number, namespace=space.inode, boot_id=space.boot)
     maker.beat()
     return maker.path
 
@@ -38,7 +38,7 @@ def sweep(folder: Path, grace_s: float = 0.0) -> str:
 
 
 @pytest.mark.parametrize("space", [ELSEWHERE, EARLIER])
-def test_rings_of_what_is_over_go_after_some_time(tmp_path: Path, space: Space) -> None:
+def test_rings_of_what_is_over_go_after_some_time(tmp_path: Path, space: PidNamespace) -> None:
     path = ring(tmp_path, space)
     sweep(tmp_path, grace_s=60)
     assert path.exists()

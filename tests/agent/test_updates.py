@@ -15,7 +15,7 @@ from agent.host import Host, until
 from agent.ringmaker import RingMaker
 from frtop_probe import wire
 from frtop_probe.agent import announcement
-from frtop_probe.ring.layout import Cell, Side
+from frtop_probe.ring.layout import Side, StatusCell
 
 
 def test_updates_continue_the_state_without_a_gap(host: Host) -> None:
@@ -192,8 +192,8 @@ def test_rings_full_of_nonsense_do_not_end_the_agent(host: Host) -> None:
         ring.op()
         ring.op()
     wild = RingMaker(host.folder)
-    for cell in Cell:
-        if cell is not Cell.SIDE_USED:
+    for cell in StatusCell:
+        if cell is not StatusCell.SIDE_USED:
             wild.cells[cell] = -(2**62) if cell % 2 else 2**40
     operator = host.operator(host.agent())
     state = operator.state()
@@ -207,7 +207,7 @@ def test_a_ring_made_anew_in_the_same_file_is_another_rank(host: Host) -> None:
     old = RingMaker(host.folder)
     operator = host.operator(host.agent())
     assert [rank.key for rank in operator.state().ranks] == [1]
-    old.cells[Cell.SIDE_USED] = 0
+    old.cells[StatusCell.SIDE_USED] = 0
     until(lambda: [r.key for r in operator.state().ranks] == [2], "it is adopted anew")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from diagnosis.scenes import FLOATS, SECOND, Scene, frame, only
 from frtop_probe import wire
-from frtop_probe.agreement import difference
+from frtop_probe.consistency.signatures import difference
 from frtop_tui.diagnosis.report import exit_status
 
 MORE = (wire.TensorSpec("float32", (1025,)),)

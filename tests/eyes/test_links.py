@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe.eyes.links import AGAIN, Tables, parse
-from zoo.deaf import deafen
+from zoo.packet_filter import deafen
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid"
 

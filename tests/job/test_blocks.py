@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from frtop_probe import wire
 from frtop_probe.agent.runs import MOST_KEPT, Run, told
-from frtop_probe.sums import MODULUS, UNKNOWN, packed, weight
+from frtop_probe.consistency.checksums import MODULUS, UNKNOWN, packed, weight
 from frtop_tui.job.blocks import KEPT_NS, MOST_IN_GROUP, MOST_JOBS, Ledger, Ledgers
 from frtop_tui.job.clock import HostClock
 from frtop_tui.job.naming import JobKey, job_key

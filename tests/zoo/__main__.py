@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from zoo import table
-from zoo.keeper import case_of, names
-from zoo.truth import Mode
+from zoo.ground_truth import Mode
+from zoo.runner import case_of, names
 from zoo.worker import Run
 
 _FAREWELL_S: Final = 40

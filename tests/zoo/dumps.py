@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from flightrecorder.writer import pickled
 from frtop_tui.export.flightrecorder.reading import values_of
-from zoo.truth import Case
+from zoo.ground_truth import Case
 from zoo.wording import NOTHING, blame_text, ranks_text
 
 PREFIX: Final = "nccl_trace_rank_"
@@ -74,7 +74,7 @@ def torchfrtrace_text(output: str, case: Case) -> str:
 def _torchfrtrace(*folders: Path) -> list[str]:
     """Its output for each folder; one process, as loading torch is most of the work."""
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("peer.py")), PREFIX, *map(str, folders)],
+        [sys.executable, str(Path(__file__).with_name("run_torchfrtrace.py")), PREFIX, *map(str, folders)],
         capture_output=True, text=True, timeout=PATIENCE_S, check=True,
     )  # fmt: skip
     outputs: list[str] = json.loads(done.stdout)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from zoo.dumps import NO_DUMPS
-from zoo.keeper import case_of, story_of
+from zoo.runner import case_of, story_of
 from zoo.wording import truth_text
 from zoo.worker import Run
 

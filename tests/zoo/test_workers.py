@@ -11,7 +11,7 @@ from zoo.__main__ import _Worker
 
 KEEPER = """
 import sys, time
-from zoo.keeper import Zoo
+from zoo.runner import Zoo
 with Zoo() as zoo:
     print(zoo.folder, flush=True)
     time.sleep(600)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from zoo.keeper import Zoo, case_of, lacking, names
-from zoo.truth import Mode
+from zoo.ground_truth import Mode
+from zoo.runner import Zoo, case_of, lacking, names
 
 CHOSEN: tuple[tuple[str, Mode], ...] = (
     ("cycle/none_posted_early", "late"),

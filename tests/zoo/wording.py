@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 
 if TYPE_CHECKING:
     from frtop_tui.diagnosis.judged import Verdict
-    from zoo.truth import Case, Truth
+    from zoo.ground_truth import Case, Truth
 
 NOTHING = "nothing"
 

@@ -14,8 +14,8 @@ import time
 from dataclasses import asdict, dataclass
 
 from zoo.dumps import told_of
-from zoo.keeper import Outcome, Zoo, case_of, lacking
-from zoo.truth import Mode
+from zoo.ground_truth import Mode
+from zoo.runner import Outcome, Zoo, case_of, lacking
 from zoo.wording import verdict_text
 
 _PR_SET_PDEATHSIG = 1

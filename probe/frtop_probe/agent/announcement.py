@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe.ring.folder import AGENT_FILE, AgentFiles
-from frtop_probe.ring.space import Space
+from frtop_probe.ring.pid_namespace import PidNamespace
 
 MAX_AGENTS: Final = 256
 """Of so many containers in one folder; a card costs a reader some microseconds."""
@@ -62,7 +62,7 @@ def network() -> int:
 def living(folder: Path) -> tuple[Announcement, ...]:
     """All agents that live in `folder`: that of this process's own space first, if any."""
     with suppress(OSError):
-        here = Space.here().name
+        here = PidNamespace.here().name
         names = (AGENT_FILE.fullmatch(path.name) for path in folder.iterdir())
         spaces = {name[1] for name in names if name is not None}
         ordered = sorted(spaces, key=lambda space: (space != here, space))

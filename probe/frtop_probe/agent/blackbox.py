@@ -250,9 +250,9 @@ class BlackBoxes:
         """The lock, as long as there is something to wait for."""
         try:
             if self.busy:
-                self._lock.hold(self._met)
+                self._lock.acquire(self._met)
             else:
-                self._lock.free()
+                self._lock.release()
         except OSError as error:
             self._roster.note(f"frtop run will not wait for black boxes: {error.strerror}")
 

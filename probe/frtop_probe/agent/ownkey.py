@@ -19,9 +19,9 @@ from frtop_probe.agent.announcement import Lock
 from frtop_probe.eyes import endings
 from frtop_probe.keys import KeyPair, KeyProblem, NoKey
 from frtop_probe.ring.folder import AgentFiles
-from frtop_probe.ring.layout import SUFFIX, Cell
+from frtop_probe.ring.layout import SUFFIX, StatusCell
+from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.reader import Ring, RingError
-from frtop_probe.ring.space import Space
 
 PATIENCE_S: Final = 60.0
 """So long may a key take to be seen here that rank 0's host has made: file systems that
@@ -90,7 +90,7 @@ def living_ranks(folders: Iterable[Path], lately_s: float = 0.0) -> frozenset[in
 
     With `lately_s` also those that were alive so many seconds ago.
     """
-    here, since_ns = Space.here(), time.monotonic_ns() - int(lately_s * 1e9)
+    here, since_ns = PidNamespace.here(), time.monotonic_ns() - int(lately_s * 1e9)
     found = (_living_rank(path, here, since_ns) for folder in folders for path in _rings(folder))
     return frozenset(rank for rank in found if rank is not None)
 
@@ -102,19 +102,21 @@ def _rings(folder: Path) -> list[Path]:
         return []
 
 
-def _living_rank(path: Path, here: Space, since_ns: int) -> int | None:
+def _living_rank(path: Path, here: PidNamespace, since_ns: int) -> int | None:
     try:
         ring = Ring(path)
     except (RingError, OSError):
         return None  # not finished yet, or none
     try:
-        birth = ring.birth
-        if Space(birth.boot, birth.pid_namespace) != here:
+        birth = ring.header
+        if PidNamespace(birth.boot, birth.pid_namespace) != here:
             return None
         if not endings.lives(birth.pid, birth.start_ticks):
-            lately = ring.cell(Cell.BEAT_NS) >= since_ns
-            return ring.cell(Cell.RANK) if ring.who and lately else None
-        return ring.cell(Cell.RANK) if ring.who else -1  # not introduced yet: all zeros
+            lately = ring.cell(StatusCell.BEAT_NS) >= since_ns
+            return ring.cell(StatusCell.RANK) if ring.rank_identity and lately else None
+        return (
+            ring.cell(StatusCell.RANK) if ring.rank_identity else -1
+        )  # not introduced yet: all zeros
     finally:
         ring.close()
 

@@ -14,7 +14,7 @@ from frtop_probe.agent.blocks import Blocks
 from frtop_probe.agent.ringview import RingView
 from frtop_probe.eyes import endings, proc
 from frtop_probe.eyes.endings import Exit
-from frtop_probe.ring.layout import Cell, State
+from frtop_probe.ring.layout import State, StatusCell
 from frtop_probe.ring.reader import GroupRow, Ring
 
 MAX_PENDING: Final = 16
@@ -78,7 +78,7 @@ class Rank:
 
     @property
     def pid(self) -> int:
-        return self.ring.birth.pid
+        return self.ring.header.pid
 
     @property
     def view(self) -> RingView:
@@ -87,7 +87,7 @@ class Rank:
     def learn_exit(self) -> None:
         """Takes what can be known by now of how the process ended."""
         if self.exit is None:
-            self.exit = endings.learn(self.pidfd, self.pid, self.ring.birth.start_ticks)
+            self.exit = endings.learn(self.pidfd, self.pid, self.ring.header.start_ticks)
 
     def update(self, now_ns: int) -> wire.RankUpdate | None:
         """Reads the rank; gives what changed since the last call, None for nothing."""
@@ -165,7 +165,7 @@ class Rank:
         known = self.exit or Exit()
         if known.signal is not None or known.code is not None:
             return known != Exit(code=0)
-        return self.ring.cell(Cell.STATE) != State.STOPPED
+        return self.ring.cell(StatusCell.STATE) != State.STOPPED
 
     @property
     def raised_to_end(self) -> bool:
@@ -189,13 +189,17 @@ class Rank:
         """Differs when an op was issued or completed."""
         cell = self.ring.cell
         pending = tuple(op.sequence for op in self._pending)
-        return cell(Cell.HEAD), cell(Cell.OLDEST), pending
+        return cell(StatusCell.HEAD), cell(StatusCell.OLDEST), pending
 
     def last_sign_ns(self) -> int:
         """When the ring was last written to, as far as it says so."""
-        cell, newest = self.ring.cell, self.ring.event(self.ring.cell(Cell.HEAD))
-        signs = (cell(Cell.BEAT_NS), cell(Cell.EXCEPTION_NS), newest.issued_ns if newest else 0)
-        return max(signs) or self.ring.birth.monotonic_ns
+        cell, newest = self.ring.cell, self.ring.event(self.ring.cell(StatusCell.HEAD))
+        signs = (
+            cell(StatusCell.BEAT_NS),
+            cell(StatusCell.EXCEPTION_NS),
+            newest.issued_ns if newest else 0,
+        )
+        return max(signs) or self.ring.header.monotonic_ns
 
     def release(self) -> None:
         """Closes the pidfd; the ring stays readable."""
@@ -246,7 +250,7 @@ class Rank:
 
     def restarted(self) -> bool:
         """Whether the recorder has made a new ring in the place of this one."""
-        used, self._side_used = self._side_used, self.ring.cell(Cell.SIDE_USED)
+        used, self._side_used = self._side_used, self.ring.cell(StatusCell.SIDE_USED)
         return self._side_used < used
 
     def _pending_due(self) -> bool:
@@ -255,11 +259,11 @@ class Rank:
         At once when the rank has stopped issuing, and when all that was told is done: that
         is when they matter. While it moves they change all the time, and are told seldom.
         """
-        head = self.ring.cell(Cell.HEAD)
+        head = self.ring.cell(StatusCell.HEAD)
         quiet, self._pending_head = head == self._pending_head, head
         stopped, self._pending_quiet = quiet and not self._pending_quiet, quiet
         self._pending_ticks += 1
-        cheap = head - self.ring.cell(Cell.OLDEST) <= _CHEAP_WINDOW
+        cheap = head - self.ring.cell(StatusCell.OLDEST) <= _CHEAP_WINDOW
         due = (
             stopped
             or (quiet and cheap)

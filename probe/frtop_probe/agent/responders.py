@@ -18,8 +18,8 @@ import msgspec
 from frtop_probe import wire
 from frtop_probe.agent.rank import Rank
 from frtop_probe.eyes import proc
-from frtop_probe.ring import contact
-from frtop_probe.ring.layout import Cell, State
+from frtop_probe.ring import socket_path
+from frtop_probe.ring.layout import State, StatusCell
 
 DEADLINE_S: Final = 1.8
 """For all of it; whoever asked is told within two seconds."""
@@ -111,7 +111,7 @@ def _connect(rank: Rank) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.setblocking(False)
-        with contact.address(contact.socket_of(rank.ring.path)) as place:
+        with socket_path.address(socket_path.socket_of(rank.ring.path)) as place:
             connection.connect(place)
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
@@ -149,7 +149,7 @@ async def _receive(connection: socket.socket, size: int) -> bytes:
 def _refuse_at_once(rank: Rank) -> None:
     """For what `/proc` tells without doubt."""
     seen = proc.stat(rank.pid) if rank.lives else None
-    if seen is None or seen.start_ticks != rank.ring.birth.start_ticks or seen.state in "ZX":
+    if seen is None or seen.start_ticks != rank.ring.header.start_ticks or seen.state in "ZX":
         raise _NoAnswerError(
             "gone", f"process {rank.pid} has ended, and its tensors with it: see how it ended"
         )
@@ -168,7 +168,7 @@ def _why_silent(rank: Rank) -> _NoAnswerError:
     """Asked, but it did not answer."""
     try:
         _refuse_at_once(rank)
-        beat_ns = rank.ring.cell(Cell.BEAT_NS)
+        beat_ns = rank.ring.cell(StatusCell.BEAT_NS)
     except _NoAnswerError as why:
         return why
     except ValueError:  # the ring was let go of meanwhile
@@ -192,7 +192,7 @@ def _why_missing(rank: Rank) -> _NoAnswerError:
     silent = _why_silent(rank)
     if silent.error in ("gone", "stopped"):
         return silent
-    state = rank.ring.cell(Cell.STATE)
+    state = rank.ring.cell(StatusCell.STATE)
     if state == State.STOPPED:
         text = (
             f"the recorder of process {rank.pid} was stopped (frtop_probe.stop()): only the "

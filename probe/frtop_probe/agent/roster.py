@@ -16,8 +16,8 @@ from frtop_probe import wire
 from frtop_probe.agent.rank import Rank
 from frtop_probe.eyes import endings, proc
 from frtop_probe.ring.layout import SUFFIX
+from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.reader import Ring, RingError
-from frtop_probe.ring.space import Space
 
 MAX_RANKS: Final = 512
 MAX_ENDED: Final = 32
@@ -59,7 +59,7 @@ class Roster:
         self._forgotten: list[int] = []
         self._next_key = 1
         self._oom: dict[str, tuple[int, int]] = {}
-        self._space = Space.here()
+        self._space = PidNamespace.here()
         self.ranks: dict[int, Rank] = {}
         self.closed = False
         """No more rings are adopted: they are another agent's, who has our folder now."""
@@ -119,7 +119,7 @@ class Roster:
 
     def _follow(self, rank: Rank, now_ns: int) -> wire.RankUpdate | None:
         rank.ring.check()
-        birth = rank.ring.birth
+        birth = rank.ring.header
         if rank.lives and rank.pidfd is None and not endings.lives(rank.pid, birth.start_ticks):
             self._died(rank)
         if rank.lives:
@@ -203,10 +203,10 @@ class Roster:
             return None
 
     def _ours(self, ring: Ring) -> bool:
-        return Space(ring.birth.boot, ring.birth.pid_namespace) == self._space
+        return PidNamespace(ring.header.boot, ring.header.pid_namespace) == self._space
 
     def _adopt(self, ring: Ring) -> int:
-        pid, start_ticks = ring.birth.pid, ring.birth.start_ticks
+        pid, start_ticks = ring.header.pid, ring.header.start_ticks
         pidfd = endings.open_pidfd(pid)
         rank = Rank(self._next_key, ring, endings.lives(pid, start_ticks), pidfd)
         self._next_key += 1

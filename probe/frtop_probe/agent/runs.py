@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from frtop_probe import wire
-from frtop_probe.agreement import RULE
-from frtop_probe.sums import MODULUS, SIZES, UNKNOWN, added, packed, weight
+from frtop_probe.consistency.checksums import MODULUS, SIZES, UNKNOWN, added, packed, weight
+from frtop_probe.consistency.signatures import RULE
 
 MOST_KEPT: Final = 48
 """Blocks that are told to whoever asks for the state; the older ones in the largest size."""

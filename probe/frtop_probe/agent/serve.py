@@ -23,7 +23,7 @@ from frtop_probe.agent.service import Leaving, Service
 from frtop_probe.agent.strays import Strays
 from frtop_probe.keys import KeyPair, KeyProblem
 from frtop_probe.ring.folder import AgentFiles, FolderError, candidates
-from frtop_probe.ring.space import Space
+from frtop_probe.ring.pid_namespace import PidNamespace
 
 __all__ = ["Options", "serve"]
 
@@ -79,13 +79,13 @@ async def _live(
     lock: Lock,
     pair: KeyPair,
 ) -> Leaving:
-    roster, here = Roster(folders), Space.here()
+    roster, here = Roster(folders), PidNamespace.here()
     door = open_door(options, pair)
     try:
         service = Service(options, roster, door, pair.public)
         card = replace(
             service.card,
-            pid_namespace=here.pid_namespace,
+            pid_namespace=here.inode,
             net_namespace=announcement.network(),
         )
         announcement.write(lock.files, card)

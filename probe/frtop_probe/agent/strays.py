@@ -17,24 +17,24 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe.agent.announcement import Lock
-from frtop_probe.ring import contact, layout
+from frtop_probe.ring import layout, socket_path
 from frtop_probe.ring.folder import AGENT_FILE, AgentFiles
-from frtop_probe.ring.reader import RingError, glimpse, locked
-from frtop_probe.ring.space import Space
+from frtop_probe.ring.pid_namespace import PidNamespace
+from frtop_probe.ring.reader import RingError, locked, read_summary
 
 UNFINISHED_S: Final = 60.0
 """What is locked by nobody and cannot be read may still be in the making for so long."""
 SWEEP_S: Final = 10.0
 _OURS: Final = r"\d{1,10}-\d{1,20}(?:-\d{1,20})?"
 _RING: Final = re.compile(_OURS + re.escape(layout.SUFFIX))
-_SOCKET: Final = re.compile(_OURS + re.escape(contact.SUFFIX))
+_SOCKET: Final = re.compile(_OURS + re.escape(socket_path.SUFFIX))
 _DRAFT: Final = re.compile(r"agent-\d{1,20}-[0-9a-f]{8}\.[0-9a-f]{8}\.draft")
 
 
 class Strays:
     """Leftovers in `folders` of others than `here`; the agents' files lie in the first."""
 
-    def __init__(self, folders: Iterable[Path], here: Space, grace_s: float) -> None:
+    def __init__(self, folders: Iterable[Path], here: PidNamespace, grace_s: float) -> None:
         self._folders = tuple(folders)
         self._here = here.name
         self._grace_s = grace_s
@@ -47,13 +47,13 @@ class Strays:
         inhabited, unheard = set(), set()
         for path in self._named(_RING):
             try:
-                seen = glimpse(path)
+                seen = read_summary(path)
             except RingError:
                 self._bury_unreadable(path, now)
                 continue
             except OSError:
                 continue
-            space = Space(seen.birth.boot, seen.birth.pid_namespace).name
+            space = PidNamespace(seen.header.boot, seen.header.pid_namespace).name
             if space == self._here:
                 continue
             heard = AgentFiles(self._folders[0], space).lives
@@ -133,11 +133,11 @@ def _bury(path: Path, inode: int) -> None:
     """Unless another ring has taken its name meanwhile."""
     with suppress(OSError):
         if path.lstat().st_ino == inode:
-            contact.remove(path)
+            socket_path.remove_ring(path)
 
 
 def _nobody_listens(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as asking, contact.address(path) as address:
+    with socket.socket(socket.AF_UNIX) as asking, socket_path.address(path) as address:
         asking.setblocking(False)
         return asking.connect_ex(address) == errno.ECONNREFUSED
 

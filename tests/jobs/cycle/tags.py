@@ -5,8 +5,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("cycle",), parties=((0,), (1,)), causes=("cycle",), says=("tag 7", "tag 3")),),

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("dead",), culprits=(1,), causes=("exception",), says=("DataLoader worker", "killed")),)

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join, look_around
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("dead",), culprits=(1,), causes=("oom",), says=("SIGKILL", "oom_kill")),),

@@ -6,8 +6,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("dead",), culprits=(3,), causes=("signal",), says=("SIGABRT",)),))
 

@@ -6,8 +6,8 @@ They compile the same ones one after the other, behind a lock file of the compil
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import join
-from zoo.truth import Case, Truth
 from zoo.work import compute
 
 CASE = Case(

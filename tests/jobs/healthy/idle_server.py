@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     lasts_s=45,

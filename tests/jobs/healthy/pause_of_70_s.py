@@ -5,8 +5,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case
 from zoo.rank import STEP_S, join
-from zoo.truth import Case
 
 CASE = Case(lasts_s=90.0)
 

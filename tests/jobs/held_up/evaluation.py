@@ -6,8 +6,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(0,), causes=("computing",), progress=("active",)),),

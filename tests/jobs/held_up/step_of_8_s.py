@@ -6,8 +6,8 @@ If anything is said of it, then that rank 1 is waited for, and computes.
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import join
-from zoo.truth import Case, Truth
 from zoo.work import compute
 
 CASE = Case(

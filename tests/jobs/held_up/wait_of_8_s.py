@@ -3,8 +3,8 @@
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case
 from zoo.rank import join
-from zoo.truth import Case
 from zoo.work import compute
 
 CASE = Case(lasts_s=50)

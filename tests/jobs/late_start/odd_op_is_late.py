@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 
 import frtop_probe
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join, look_around
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (

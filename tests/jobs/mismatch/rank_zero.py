@@ -5,8 +5,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("mismatch",), culprits=(0,), causes=("mismatch",), says=("barrier",)),))
 

@@ -9,8 +9,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (

@@ -5,8 +5,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 # One against three is out of the loop; each of the two ops needs all four.
 CASE = Case((Truth(("cycle",), culprits=(1,), causes=("cycle",), says=("barrier", "all_reduce")),))

@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(1,), causes=("dataloader",), says=("worker", "shard")),),

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(1,), causes=("lock",), says=("cache.lock",)),),

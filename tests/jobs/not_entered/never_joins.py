@@ -5,8 +5,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import join, look_around
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (

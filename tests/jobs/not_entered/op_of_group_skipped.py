@@ -8,8 +8,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 # That rank 1 should have been in the data group first is nowhere but in the program.
 CASE = Case((Truth(("cycle",), parties=((0,), (1, 2, 3)), causes=("cycle",)),))

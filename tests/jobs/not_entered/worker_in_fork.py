@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (

@@ -5,9 +5,9 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.deaf import deafen_all
+from zoo.ground_truth import Case, Truth
+from zoo.packet_filter import deafen_all
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("stuck",), culprits=(2,), causes=("unreachable",), says=("acknowledged",)),))
 

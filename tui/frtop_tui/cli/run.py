@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from frtop_probe.ring.folder import FolderError, candidates
-from frtop_probe.ring.recording import BOX_SUFFIX, RECORD, settle
+from frtop_probe.ring.recording import BOX_SUFFIX, RECORD, wait_for_boxes
 from frtop_tui.cli.parent import Child, end_like, execute
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.prepare import prepare
@@ -75,7 +75,7 @@ def _record(named: str | None) -> Path | None:
 def _tell(record: Path, known: frozenset[str], began_wall_ns: int) -> None:
     """Waits for boxes that are under way, and says where new ones are."""
     try:
-        settle(candidates(), began_wall_ns, PATIENCE)
+        wait_for_boxes(candidates(), began_wall_ns, PATIENCE)
     except (FolderError, OSError):
         return  # nowhere for an agent to live: no boxes either
     if _boxes(record) - known:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.absence import Absence, absence_of, stacks_step
 from frtop_tui.diagnosis.calls import DEFAULT_GROUP, Call, order_of
 from frtop_tui.diagnosis.judged import OpName, Verdict, Why

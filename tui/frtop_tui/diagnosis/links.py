@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.judged import Verdict, Why
 from frtop_tui.diagnosis.phrases import op_text, wait_text
 from frtop_tui.diagnosis.point import Point

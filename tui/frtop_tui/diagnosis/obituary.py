@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.deaths import INTERRUPTED, Death
 from frtop_tui.diagnosis.judged import OpName, Progress, Verdict, Why
 from frtop_tui.diagnosis.phrases import (

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.judged import Frame, Verdict
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.certainty import members_known
 from frtop_tui.diagnosis.judged import OpName, Verdict, Why
 from frtop_tui.diagnosis.phrases import group_key, op_text, wait_evidence

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.agreement import SPLIT
+from frtop_probe.consistency.signatures import SPLIT
 from frtop_tui.diagnosis.signatures import Disagreement, Place, compare_alike, ops_told
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import Rank

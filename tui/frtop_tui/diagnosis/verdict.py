@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.absence import Absence
 from frtop_tui.diagnosis.blame import Blame, Culprits
 from frtop_tui.diagnosis.devices import Behind

@@ -12,8 +12,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.agreement import SPLIT
-from frtop_probe.sums import MODULUS, UNKNOWN, of_signature, of_splits
+from frtop_probe.consistency.checksums import MODULUS, UNKNOWN, signature_digest, splits_digest
+from frtop_probe.consistency.signatures import SPLIT
 from frtop_tui.diagnosis import verdict as words
 from frtop_tui.diagnosis.engine import MOST_VERDICTS, health_of
 from frtop_tui.diagnosis.judged import Frame
@@ -96,8 +96,8 @@ def _take(groups: dict[Identifier, _Group], view: Rank, ops: tuple[wire.Op, ...]
         count = counts.get(key)
         if count is None:
             count = counts[key] = (
-                of_signature(signature, known.group.backend),
-                of_splits(signature, at, members),
+                signature_digest(signature, known.group.backend),
+                splits_digest(signature, at, members),
             )
         mark, pairs = count
         if mark is None:

@@ -11,7 +11,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import MAX_RANKS
+from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.diagnosis.wholes import with_histories
 from frtop_tui.export.capture import content_of, damaged

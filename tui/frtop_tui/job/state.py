@@ -11,7 +11,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import MAX_RANKS
+from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.job.blocks import Ledgers
 from frtop_tui.job.host import HostRecord
 from frtop_tui.job.jobs import JobRanks, Picker, by_job, newest_first, nothing_to_show

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 
-from frtop_probe.ring.fold import unfold
+from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.widgets.wording import MEANINGS, group_name
 

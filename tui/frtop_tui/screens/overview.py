@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.screens.asking import to_ask
 from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, OpenStacks, OpenTensors

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from msgspec import Struct
 from textual.binding import Binding, BindingType
 
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.judged import Frame
 from frtop_tui.job.model import HostState, HostView
 from frtop_tui.widgets.clock import clock_sentence, offset

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.judged import Frame, JudgedRank
 from frtop_tui.widgets.agreement import Agreement, agreement, known_op
 from frtop_tui.widgets.spans import Line, flow, plain, wrap

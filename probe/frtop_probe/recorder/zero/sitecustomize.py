@@ -30,18 +30,18 @@ def _prepare():
     if os.environ.get("FRTOP_OFF") == "1" or sys.version_info < (3, 10):
         return
     sys.meta_path.append(_Package)  # behind the others: an installed one is found first
-    file = os.path.join(_PACKAGE, "recorder", "arrival.py")  # noqa: PTH118
-    spec = spec_from_file_location("_frtop_arrival", file)
-    arrival = module_from_spec(spec)
-    spec.loader.exec_module(arrival)
-    arrival.when_imported("torch.distributed.distributed_c10d", _arrived)
+    file = os.path.join(_PACKAGE, "recorder", "import_hook.py")  # noqa: PTH118
+    spec = spec_from_file_location("_frtop_import_hook", file)
+    import_hook = module_from_spec(spec)
+    spec.loader.exec_module(import_hook)
+    import_hook.when_imported("torch.distributed.distributed_c10d", _arrived)
 
 
 def _arrived(c10d):
     try:
-        from frtop_probe.recorder.life import life  # noqa: PLC0415
+        from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
 
-        life.prepare(c10d)
+        lifecycle.prepare(c10d)
     except Exception as error:  # noqa: BLE001 - the boundary: training goes on
         sys.stderr.write(f"frtop: recorder off: {error}. Training goes on\n")
 

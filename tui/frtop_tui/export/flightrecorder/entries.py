@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from frtop_probe.ring.fold import MAX_RANKS
+from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.dialects import counts_once, marked, recounted
 from frtop_tui.export.flightrecorder.pages import KEYS

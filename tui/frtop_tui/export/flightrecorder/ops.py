@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.export.flightrecorder import entries as told
 from frtop_tui.export.flightrecorder.entries import Dump, Entry
 from frtop_tui.job.frames import is_yours

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from frtop_probe.ring.fold import unfold
+from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.judged import Frame, JudgedRank, Verdict
 from frtop_tui.job.naming import duration, folded
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from frtop_probe.ring.fold import fold, unfold
+from frtop_probe.ring.rank_ranges import fold, unfold
 from frtop_tui.diagnosis.judged import Frame, JudgedRank, Verdict, Why
 from frtop_tui.job.naming import folded
 
