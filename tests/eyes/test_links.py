@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe.eyes.links import AGAIN, Tables, parse
-from zoo.packet_filter import deafen
+from zoo.packet_filter import drop_incoming
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid"
 
@@ -92,7 +92,7 @@ def test_a_connection_whose_other_side_hears_nothing_is_told() -> None:
         socket.create_connection(server.getsockname()) as near,
         server.accept()[0] as far,
     ):
-        deafen(far)
+        drop_incoming(far)
         near.sendall(b"x" * 96)
         end = time.monotonic() + 20
         while not (links := Tables().of(os.getpid())[0]):

@@ -29,7 +29,7 @@ pair = dist.new_group([0, 2])
 tensor = torch.ones(8)
 
 
-def all_have(name: str) -> None:
+def wait_for_all(name: str) -> None:
     """Says so by a file, and waits for those of the others."""
     (folder / f"{name}.{rank}").touch()
     while len(list(folder.glob(f"{name}.*"))) < 3:
@@ -62,14 +62,14 @@ def answered() -> bytes:
 
 def dump() -> None:
     """What torch writes at a timeout; then this rank is over."""
-    all_have("waiting")
+    wait_for_all("waiting")
     while not is_there():
         time.sleep(0.05)
     (folder / f"nccl_trace_rank_{rank}").write_bytes(c10d._dump_fr_trace(True, True, False))
     text = c10d._dump_fr_trace_json(True, False)
     (folder / f"comm_lib_trace_rank_{rank}.json").write_bytes(text)
     (folder / f"fr_trace_json.rank{rank}").write_bytes(answered())
-    all_have("dumped")
+    wait_for_all("dumped")
     os._exit(0)
 
 

@@ -1,6 +1,6 @@
-"""What is true of a program of the zoo, and whether what frtop says of it is.
+"""The ground truth about a program of the zoo, and whether frtop's verdicts match it.
 
-Nothing that reasons ever sees a truth: verdicts are compared with it afterwards.
+The diagnosis never sees a ground truth: verdicts are compared with it afterwards.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
-if TYPE_CHECKING:  # ranks import this, too
+if TYPE_CHECKING:  # ranks import this module, too
     from frtop_tui.diagnosis.judged import Frame, Verdict
 
 Mode = Literal["sync", "late", "sync slowly", "late slowly"]
-"""Late: all ops are asynchronous and waited for late. Slowly: see `rank.Job.paced`."""
+"""Late: all ops are asynchronous, and the program waits late. Slowly: see `rank.Job.paced`."""
 WRONG: Final = frozenset({"hung", "dead", "diverged"})
-"""What the job of a healthy control must never be called."""
+"""Health values that a healthy control must never have."""
 
 
 class Truth(Struct, frozen=True):
-    """One root cause. Of `kinds`, `causes` and `progress` any one that is listed is right.
+    """One root cause. Any listed value of `kinds`, `causes` and `progress` is right.
 
-    `says` are words that the verdict's text has to contain. `suspected` tells why it can be
-    no more than a suspicion: then nobody waits for it to be confirmed.
+    `says` are words that the verdict's text must contain. `suspected` is the reason why frtop
+    can only suspect it; then the verdict need not be confirmed.
     """
 
     kinds: tuple[str, ...]
@@ -35,23 +35,23 @@ class Truth(Struct, frozen=True):
     says: tuple[str, ...] = ()
     suspected: str = ""
 
-    def named(self, verdict: Verdict) -> bool:
-        """Whether a verdict says who and why; how it gets on may not be known yet."""
-        return not self._misnamed(verdict)
+    def matches_cause(self, verdict: Verdict) -> bool:
+        """Returns whether a verdict names culprits and cause; progress may still be unknown."""
+        return not self._wrong_fields(verdict)
 
     def fits(self, verdict: Verdict) -> bool:
-        """Whether all of a verdict is right, but for being confirmed."""
-        return not self.amiss(verdict)
+        """Returns whether a verdict is right, confirmed or not."""
+        return not self.mistakes(verdict)
 
-    def amiss(self, verdict: Verdict) -> list[str]:
-        """What of a verdict is not as it is; empty when it is right."""
-        wrong = self._misnamed(verdict)
+    def mistakes(self, verdict: Verdict) -> list[str]:
+        """Returns what is wrong about a verdict; empty if it is right."""
+        wrong = self._wrong_fields(verdict)
         if verdict.progress not in self.progress:
             wrong.append(f"progress {verdict.progress}, not {' or '.join(self.progress)}")
         text = _text_of(verdict)
-        return wrong + [f"not a word of {word!r}" for word in self.says if word not in text]
+        return wrong + [f"the text lacks {word!r}" for word in self.says if word not in text]
 
-    def _misnamed(self, verdict: Verdict) -> list[str]:
+    def _wrong_fields(self, verdict: Verdict) -> list[str]:
         wrong = []
         if verdict.kind not in self.kinds:
             wrong.append(f"kind {verdict.kind}, not {' or '.join(self.kinds)}")
@@ -66,18 +66,18 @@ class Truth(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A program and all that is true of it.
+    """A program and its ground truth.
 
     Args:
         truths: its root causes; empty for a healthy control.
-        ranks: how many it is written for.
-        modes: those it runs in.
-        within_s: how long after the freeze everything has to be said.
-        lasts_s: how long a control is watched once it is seen (it may end by itself before).
-        allowed: roots that a control may be said to have, as long as it is not called hung;
-            it has to say when what it is about happens (`Job.frozen`).
-        environment: what its ranks get, say a smaller ring.
-        needs: what has to be there to run it ("root", "cpu cgroup", ...), else it is skipped.
+        ranks: number of ranks.
+        modes: the modes in which it runs.
+        within_s: deadline for all verdicts, in s after the fault.
+        lasts_s: how long a control is observed after it is first seen (it may end earlier).
+        allowed: root causes that frtop may report for a control if it does not call it hung;
+            the control must mark when they happen (`Job.mark_fault`).
+        environment: extra environment variables of its ranks, such as a smaller ring.
+        needs: requirements ("root", "cpu cgroup", ...) without which it is skipped.
     """
 
     truths: tuple[Truth, ...] = ()
@@ -94,20 +94,22 @@ class Case:
         return not self.truths
 
     @property
-    def guilty(self) -> frozenset[int]:
-        """Ranks that may be named at all."""
+    def culprits(self) -> frozenset[int]:
+        """All ranks that a verdict may name."""
         every = (*self.truths, *self.allowed)
         return frozenset(rank for truth in every for rank in truth.culprits)
 
-    def told(self, verdicts: Sequence[Verdict]) -> bool:
-        """Whether all roots are named, with their causes, and nothing else is said."""
+    def identified(self, verdicts: Sequence[Verdict]) -> bool:
+        """Returns whether verdicts name exactly the root causes, with culprits and causes."""
         if len(verdicts) != len(self.truths):
             return False
-        return all(any(truth.named(verdict) for verdict in verdicts) for truth in self.truths)
+        return all(
+            any(truth.matches_cause(verdict) for verdict in verdicts) for truth in self.truths
+        )
 
     def confirmed(self, verdicts: Sequence[Verdict]) -> bool:
-        """Whether all of it is right, and all that can be confirmed is."""
-        return self.told(verdicts) and all(
+        """Returns whether all verdicts are right, and confirmed where that is possible."""
+        return self.identified(verdicts) and all(
             any(
                 truth.fits(verdict) and (truth.suspected or verdict.confidence == "confirmed")
                 for verdict in verdicts
@@ -116,11 +118,11 @@ class Case:
         )
 
     def innocents(self, verdicts: Iterable[Verdict]) -> list[int]:
-        """Ranks that are named without being guilty of anything."""
-        return sorted({r for verdict in verdicts for r in verdict.culprits} - self.guilty)
+        """Returns ranks that verdicts name wrongly."""
+        return sorted({r for verdict in verdicts for r in verdict.culprits} - self.culprits)
 
-    def slander(self, frame: Frame) -> str:
-        """What is said and must not be at any time; "" for nothing."""
+    def false_claim(self, frame: Frame) -> str:
+        """Returns a claim that is wrong at any time; "" if there is none."""
         return self._of_control(frame) if self.healthy else self._of_fault(frame)
 
     def _of_fault(self, frame: Frame) -> str:
@@ -135,16 +137,16 @@ class Case:
             return f"called {frame.health}: {headlines(frame.verdicts)}"
         for verdict in frame.verdicts:
             if not any(truth.fits(verdict) for truth in self.allowed):
-                return f"said of it: {headlines([verdict])}"
+                return f"false verdict: {headlines([verdict])}"
         return ""
 
-    def amiss(self, verdicts: Sequence[Verdict]) -> str:
-        """Why `told` or `confirmed` is not so, in a line."""
+    def mistakes(self, verdicts: Sequence[Verdict]) -> str:
+        """Returns why `identified` or `confirmed` is false, in one line."""
         if not verdicts:
-            return "nothing was said"
+            return "no verdict"
         wrong: list[str] = []
         for truth in self.truths:
-            tries: list[list[str]] = [truth.amiss(verdict) for verdict in verdicts]
+            tries: list[list[str]] = [truth.mistakes(verdict) for verdict in verdicts]
             if all(tries):
                 nearest = min(tries, key=len)
                 wrong += nearest
@@ -156,7 +158,7 @@ class Case:
 
 
 def headlines(verdicts: Iterable[Verdict]) -> str:
-    """Verdicts in a line, for people."""
+    """Returns verdicts in one line."""
     return " | ".join(
         f"{v.kind} {v.confidence} {v.progress}: {v.headline}; {v.why.cause}: {v.why.text}"
         for v in verdicts

@@ -1,4 +1,4 @@
-"""A connection that hears nothing any more: as if its interface were down, without being root."""
+"""Drops all incoming packets of a connection, as if its interface were down, without root."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _SO_ATTACH_FILTER: Final = 26
 _RETURN: Final = 0x06
 
 
-def deafen(connection: socket.socket) -> None:
-    """The kernel drops whatever arrives for it from now on, acknowledgements included."""
+def drop_incoming(connection: socket.socket) -> None:
+    """Makes the kernel drop all packets for this connection, including acknowledgements."""
     program = ctypes.create_string_buffer(struct.pack("HBBI", _RETURN, 0, 0, 0))
     filters = struct.pack("HP", 1, ctypes.addressof(program))
     connection.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filters)
 
 
-def deafen_all() -> None:
-    """The same for every connection that this process has over TCP."""
+def drop_all_incoming() -> None:
+    """Does so for every TCP connection of this process."""
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
             if not entry.readlink().name.startswith("socket:"):
@@ -32,4 +32,4 @@ def deafen_all() -> None:
                     socket.AF_INET,
                     socket.AF_INET6,
                 ):
-                    deafen(one)
+                    drop_incoming(one)

@@ -1,4 +1,4 @@
-"""Runs `torchfrtrace` on each of several folders in a fork of its own; prints what each said.
+"""Runs `torchfrtrace` on several folders, each in its own fork, and prints the outputs.
 
 python run_torchfrtrace.py PREFIX FOLDER... -> JSON, a list of outputs
 """
@@ -22,7 +22,7 @@ def _run(arguments: list[str]) -> str:
             os.dup2(output.fileno(), 2)
             try:
                 main(arguments)
-            except BaseException:  # noqa: BLE001 - what ends it is what is wanted
+            except BaseException:  # noqa: BLE001 - its exception is part of the output
                 traceback.print_exc()
             sys.stdout.flush()
             sys.stderr.flush()
@@ -33,6 +33,6 @@ def _run(arguments: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    # As its own message advises where a rank has left no dump.
+    # Its own message recommends this option where a rank has no dump.
     options = ["--allow-incomplete-ranks", "-p", sys.argv[1]]
     print(json.dumps([_run([*options, folder]) for folder in sys.argv[2:]]))

@@ -1,4 +1,4 @@
-"""Runs programs of the zoo one after the other and watches each as an operator would."""
+"""Runs programs of the zoo one by one and observes each of them as an operator would."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from zoo.ground_truth import Case, Mode, Truth, headlines
 
 PROGRAMS: Final = Path(__file__).parents[1] / "jobs"
 STABLE_S: Final = 2.0
-"""What was said has to stay so for so long."""
+"""Time in s for which verdicts must not change."""
 START_S: Final = 60.0
 DUMPS_S: Final = 3.0
-"""A rank that is stopped, or whose GIL is held, never dumps."""
-_DEAF: Final = frozenset({"connecting", "empty", "unheard"})
-"""A control of which nothing is heard in the end has shown nothing."""
+"""Longest wait for dumps: a rank that is stopped, or whose GIL is held, never dumps."""
+_NO_DATA: Final = frozenset({"connecting", "empty", "unheard"})
+"""Health values without data: a control that ends in one of them proves nothing."""
 _VARIABLES: Final = ("FRTOP_DIR", "FRTOP_KEY_FILE", "FRTOP_BIND", "FRTOP_AGENT_WITH", "ZOO_CGROUP")
 
 
 def names() -> list[str]:
-    """All programs, as `family/name`."""
+    """Returns all programs as `family/name`."""
     return sorted(
         f"{path.parent.name}/{path.stem}"
         for path in PROGRAMS.glob("*/*.py")
@@ -48,7 +48,7 @@ def names() -> list[str]:
 
 
 def case_of(name: str) -> Case:
-    """What a program says of itself: its `CASE`, read without importing torch for it."""
+    """Reads a program's `CASE` without running the program, which would import torch."""
     tree = ast.parse((PROGRAMS / f"{name}.py").read_text())
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CASE":
@@ -61,15 +61,15 @@ def case_of(name: str) -> Case:
     raise LookupError(f"{name} has no CASE")
 
 
-def story_of(name: str) -> str:
-    """The first line of its docstring."""
+def description_of(name: str) -> str:
+    """Returns the first line of a program's docstring."""
     return (ast.get_docstring(ast.parse((PROGRAMS / f"{name}.py").read_text())) or "").split(
         "\n", 1
     )[0]
 
 
-def lacking(case: Case) -> str:
-    """What is not here of what the program needs; "" for nothing."""
+def missing(case: Case) -> str:
+    """Returns which requirements of the program are missing here; "" for none."""
     return ", ".join(need for need in case.needs if not _IS_THERE[need]())
 
 
@@ -91,30 +91,30 @@ _IS_THERE: Final[dict[str, Callable[[], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it went. Seconds are from the freeze; None: never.
+    """The result of a run. Times are in s after the fault; None means never.
 
-    `amiss` is "" when everything was as it should be.
+    `failure` is "" if all verdicts were right.
     """
 
-    amiss: str
+    failure: str
     name: str = ""
     mode: Mode = "sync"
     who_s: float | None = None
     confirmed_s: float | None = None
     verdicts: tuple[Verdict, ...] = ()
     health: str = ""
-    dumps: Path | None = None  # Flight Recorder dumps of the same job, if they were asked for
+    dumps: Path | None = None  # Flight Recorder dumps of the same job, if requested
     log: str = ""
 
 
 class Zoo:
-    """A context manager: leaving it leaves no process and no file."""
+    """A context manager that leaves no process and no file."""
 
     def __init__(self) -> None:
         memory = Path("/dev/shm")
         self.folder = Path(tempfile.mkdtemp(prefix="frtop-zoo-", dir=memory))
         self._parent: subprocess.Popen[bytes] | None = None
-        self._cases = 0
+        self._runs = 0
         self._saved = {name: os.environ.get(name) for name in _VARIABLES}
 
     def __enter__(self) -> Zoo:  # noqa: PYI034 - Self needs Python 3.11
@@ -143,10 +143,10 @@ class Zoo:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, name: str, mode: Mode = "sync", *, dumps: bool = False) -> Outcome:
-        """Runs one program and tells whether everything that was said of it is true."""
+        """Runs one program and checks all verdicts about it."""
         case = case_of(name)
         assert mode in case.modes, f"{name} cannot run {mode}"
-        assert not lacking(case), f"{name} needs {lacking(case)}"
+        assert not missing(case), f"{name} needs {missing(case)}"
         with ExitStack() as stack:
             for controller in ("memory", "cpu"):
                 if f"{controller} cgroup" in case.needs:
@@ -156,15 +156,15 @@ class Zoo:
             return self._run(case, name, mode, dumps=dumps)
 
     def _run(self, case: Case, name: str, mode: Mode, *, dumps: bool) -> Outcome:
-        self._cases += 1
-        folder = self.folder / f"{self._cases}"
+        self._runs += 1
+        folder = self.folder / f"{self._runs}"
         folder.mkdir()
         os.environ["FRTOP_DIR"] = str(folder / "frtop")
         (folder / "frtop").mkdir(mode=0o700)
         self._ask(do="start", program=str(PROGRAMS / f"{name}.py"), ranks=case.ranks,
                   environment=self._environment(case, mode, folder))  # fmt: skip
         source = LiveSource()
-        watch = _Watch(case, folder, source.frame, self._running)
+        watch = _Observer(case, folder, source.frame, self._running)
         try:
             outcome = watch.control() if case.healthy else watch.fault()
             outcome = replace(outcome, name=name, mode=mode)
@@ -193,17 +193,17 @@ class Zoo:
         }
 
     def _running(self) -> bool:
-        """Whether any rank still runs."""
+        """Returns whether any rank still runs."""
         answer = self._ask(do="look")
         return len(answer["ended"]) < len(answer["pids"])
 
     def _dumped(self, folder: Path) -> Path:
-        """Flight Recorder dumps of all ranks that still can write them."""
+        """Returns the folder with Flight Recorder dumps of all ranks that can still write them."""
         answer = self._ask(do="dump")
-        living = len(answer["pids"]) - len(answer["ended"])
+        alive = len(answer["pids"]) - len(answer["ended"])
         end = time.monotonic() + DUMPS_S
         while time.monotonic() < end:
-            if len(list((folder / "fr").glob("nccl_trace_rank_*"))) >= living:
+            if len(list((folder / "fr").glob("nccl_trace_rank_*"))) >= alive:
                 break
             time.sleep(0.1)
         return folder / "fr"
@@ -232,36 +232,36 @@ class Zoo:
         return found
 
 
-class _Watch:
-    """One program, watched frame by frame."""
+class _Observer:
+    """Checks one program frame by frame."""
 
     def __init__(
         self, case: Case, folder: Path, frame: Callable[[], Frame], running: Callable[[], bool]
     ) -> None:
         self._case, self._folder = case, folder
         self._frame, self._running = frame, running
-        self._slander = ""
+        self._false_claim = ""
 
     def fault(self) -> Outcome:
-        """Until everything is said and stays so, or time is up."""
+        """Observes a fault until all verdicts are right and stable, or time is up."""
         case, began = self._case, time.monotonic()
         who: float | None = None
         confirmed: float | None = None
         frame = self._frame()
         while True:
-            frozen = self._frozen_s()
+            fault_time = self._fault_time_s()
             now = time.monotonic()
-            if now - (frozen or began) > (case.within_s if frozen else START_S):
+            if now - (fault_time or began) > (case.within_s if fault_time else START_S):
                 break
-            if confirmed is not None and now - (frozen or began) - confirmed > STABLE_S:
+            if confirmed is not None and now - (fault_time or began) - confirmed > STABLE_S:
                 break
-            if frozen is None and not self._running():
-                self._slander = self._slander or "ended before anything was wrong"
+            if fault_time is None and not self._running():
+                self._false_claim = self._false_claim or "ended before the fault"
                 break
             frame = self._next(frame)
-            elapsed = time.monotonic() - frozen if frozen else 0.0
-            self._listen(frame, early=frozen is None)
-            if case.told(frame.verdicts):
+            elapsed = time.monotonic() - fault_time if fault_time else 0.0
+            self._check(frame, early=fault_time is None)
+            if case.identified(frame.verdicts):
                 who = elapsed if who is None else who
                 if case.confirmed(frame.verdicts):
                     confirmed = elapsed if confirmed is None else confirmed
@@ -269,13 +269,13 @@ class _Watch:
                     confirmed = None
             else:
                 who = confirmed = None
-        amiss = self._slander
+        failure = self._false_claim
         if not case.confirmed(frame.verdicts):
-            amiss = "; ".join(filter(None, [amiss, case.amiss(frame.verdicts)]))
+            failure = "; ".join(filter(None, [failure, case.mistakes(frame.verdicts)]))
         elif confirmed is None:
-            amiss = "; ".join(filter(None, [amiss, "too late"]))
+            failure = "; ".join(filter(None, [failure, "too late"]))
         return Outcome(
-            amiss,
+            failure,
             who_s=who,
             confirmed_s=confirmed,
             verdicts=frame.verdicts,
@@ -283,27 +283,27 @@ class _Watch:
         )
 
     def control(self) -> Outcome:
-        """As long as the control lasts once it is seen, and a moment beyond its end."""
+        """Observes a healthy control for `lasts_s` after it is first seen, or until it ends."""
         end = time.monotonic() + START_S
         frame, seen = self._frame(), False
-        said: tuple[Verdict, ...] = ()
+        verdicts: tuple[Verdict, ...] = ()
         while time.monotonic() < end:
             frame = self._next(frame)
             if frame.ranks and not seen:
                 seen, end = True, time.monotonic() + self._case.lasts_s
-            said = frame.verdicts or said
-            if not self._slander and (wrong := self._case.slander(frame)):
-                self._slander = wrong
+            verdicts = frame.verdicts or verdicts
+            if not self._false_claim and (wrong := self._case.false_claim(frame)):
+                self._false_claim = wrong
             if seen and not self._running():
                 end = min(end, time.monotonic() + STABLE_S)
-        amiss = self._slander
+        failure = self._false_claim
         if not seen:
-            amiss = amiss or "never seen"
-        elif frame.health in _DEAF:
-            amiss = amiss or f"not heard in the end: {frame.health}"
-        elif self._case.allowed and self._frozen_s() is None:
-            amiss = amiss or "what it is about did not happen"
-        return Outcome(amiss, verdicts=said, health=frame.health)
+            failure = failure or "never seen"
+        elif frame.health in _NO_DATA:
+            failure = failure or f"no data at the end: {frame.health}"
+        elif self._case.allowed and self._fault_time_s() is None:
+            failure = failure or "its event did not happen"
+        return Outcome(failure, verdicts=verdicts, health=frame.health)
 
     def _next(self, before: Frame) -> Frame:
         end = time.monotonic() + 2
@@ -313,18 +313,18 @@ class _Watch:
             time.sleep(0.02)
         return self._frame()
 
-    def _listen(self, frame: Frame, *, early: bool) -> None:
-        """What may be said at no time, and nothing at all before the freeze."""
-        if self._slander:
+    def _check(self, frame: Frame, *, early: bool) -> None:
+        """Records a wrong claim; before the fault, any verdict is wrong."""
+        if self._false_claim:
             return
-        if wrong := self._case.slander(frame):
-            self._slander = wrong
-        elif early and frame.verdicts and self._frozen_s() is None:
-            self._slander = f"before anything was wrong: {headlines(frame.verdicts)}"
+        if wrong := self._case.false_claim(frame):
+            self._false_claim = wrong
+        elif early and frame.verdicts and self._fault_time_s() is None:
+            self._false_claim = f"before the fault: {headlines(frame.verdicts)}"
 
-    def _frozen_s(self) -> float | None:
+    def _fault_time_s(self) -> float | None:
         with suppress(OSError, ValueError):
-            return int((self._folder / "frozen").read_text()) / 1e9
+            return int((self._folder / "fault").read_text()) / 1e9
         return None
 
 

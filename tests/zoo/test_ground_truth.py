@@ -1,4 +1,4 @@
-"""The zoo's judge: what passes as right, what counts as slander, and how it is worded."""
+"""Comparing verdicts with the ground truth, and the wording of the zoo's table."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from flightrecorder.writer import world, written
 from frtop_tui.diagnosis.judged import Frame, Verdict, Why
 from frtop_tui.export.flightrecorder.reading import values_of
 from zoo import table
-from zoo.dumps import mend, torchfrtrace_text
+from zoo.dumps import repair_groups, torchfrtrace_text
 from zoo.ground_truth import Case, Truth
-from zoo.runner import case_of, names, story_of
+from zoo.runner import case_of, description_of, names
 from zoo.wording import blame_text, truth_text, verdict_text
 from zoo.worker import Run
 
-SLEEPS = Truth(("not_entered",), culprits=(1,), causes=("sleeping",), says=("time.sleep",))
-SAID = Verdict(
+SLEEPING = Truth(("not_entered",), culprits=(1,), causes=("sleeping",), says=("time.sleep",))
+VERDICT = Verdict(
     kind="not_entered",
     confidence="confirmed",
     progress="none",
@@ -43,109 +43,111 @@ def frame(health: str, *verdicts: Verdict) -> Frame:
     return cast("Frame", SimpleNamespace(health=health, verdicts=verdicts))
 
 
-def test_a_right_verdict_is_right() -> None:
-    case = Case((SLEEPS,))
-    assert case.told([SAID])
-    assert case.confirmed([SAID])
-    assert not case.innocents([SAID])
+def test_a_right_verdict_is_confirmed() -> None:
+    case = Case((SLEEPING,))
+    assert case.identified([VERDICT])
+    assert case.confirmed([VERDICT])
+    assert not case.innocents([VERDICT])
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "text"),
     [
         ({"kind": "stuck"}, "kind stuck, not not_entered"),
         ({"culprits": (1, 2)}, "culprits (1, 2), not (1,)"),
         ({"why": Why("lock", "software", "in time.sleep")}, "cause lock, not sleeping"),
         ({"progress": "active"}, "progress active, not none"),
-        ({"why": Why("sleeping", "software", "asleep")}, "not a word of 'time.sleep'"),
+        ({"why": Why("sleeping", "software", "asleep")}, "the text lacks 'time.sleep'"),
         ({"confidence": "suspect"}, "never confirmed"),
     ],
 )
-def test_what_is_not_so_is_told(changed: dict[str, Any], told: str) -> None:
-    case, said = Case((SLEEPS,)), replace(SAID, **changed)
-    assert not case.confirmed([said])
-    assert told in case.amiss([said])
+def test_a_mistake_is_described(changed: dict[str, Any], text: str) -> None:
+    case, verdict = Case((SLEEPING,)), replace(VERDICT, **changed)
+    assert not case.confirmed([verdict])
+    assert text in case.mistakes([verdict])
 
 
-def test_who_is_named_before_how_it_gets_on_is_known() -> None:
-    early = replace(SAID, progress="unknown", confidence="suspect")
-    assert Case((SLEEPS,)).told([early])
-    assert not Case((SLEEPS,)).confirmed([early])
+def test_culprits_may_be_named_before_progress_is_known() -> None:
+    early = replace(VERDICT, progress="unknown", confidence="suspect")
+    assert Case((SLEEPING,)).identified([early])
+    assert not Case((SLEEPING,)).confirmed([early])
 
 
-def test_two_roots_need_two_verdicts_and_no_third() -> None:
+def test_two_root_causes_need_exactly_two_verdicts() -> None:
     other = Truth(("dead",), culprits=(3,))
-    dead = replace(SAID, kind="dead", culprits=(3,))
-    case = Case((SLEEPS, other))
-    assert case.confirmed([dead, SAID])
-    assert not case.told([SAID])
-    assert not case.told([SAID, SAID])
-    assert not case.told([SAID, dead, replace(SAID, kind="undecided", culprits=())])
-    assert "1 verdicts, not 2" in case.amiss([SAID])
+    dead = replace(VERDICT, kind="dead", culprits=(3,))
+    case = Case((SLEEPING, other))
+    assert case.confirmed([dead, VERDICT])
+    assert not case.identified([VERDICT])
+    assert not case.identified([VERDICT, VERDICT])
+    assert not case.identified([VERDICT, dead, replace(VERDICT, kind="undecided", culprits=())])
+    assert "1 verdicts, not 2" in case.mistakes([VERDICT])
 
 
-def test_a_suspicion_suffices_where_no_more_can_be_known() -> None:
-    suspected = replace(SLEEPS, suspected="one look only")
-    assert Case((suspected,)).confirmed([replace(SAID, confidence="suspect")])
+def test_a_suspicion_suffices_where_frtop_cannot_confirm() -> None:
+    suspected = replace(SLEEPING, suspected="one look only")
+    assert Case((suspected,)).confirmed([replace(VERDICT, confidence="suspect")])
 
 
 def test_parties_are_compared_in_any_order() -> None:
-    said = replace(SAID, kind="mismatch", culprits=(), parties=((1,), (0,)))
-    assert Case((TIE,)).told([said])
-    assert not Case((TIE,)).told([replace(said, parties=((0, 1),))])
+    verdict = replace(VERDICT, kind="mismatch", culprits=(), parties=((1,), (0,)))
+    assert Case((TIE,)).identified([verdict])
+    assert not Case((TIE,)).identified([replace(verdict, parties=((0, 1),))])
 
 
-def test_who_is_innocent_is_told_whatever_else_is_right() -> None:
-    assert Case((SLEEPS,)).innocents([SAID, replace(SAID, culprits=(0, 1))]) == [0]
-    assert Case((TIE,)).innocents([replace(SAID, culprits=(0,))]) == [0]
+def test_innocent_ranks_are_found_in_right_verdicts_too() -> None:
+    assert Case((SLEEPING,)).innocents([VERDICT, replace(VERDICT, culprits=(0, 1))]) == [0]
+    assert Case((TIE,)).innocents([replace(VERDICT, culprits=(0,))]) == [0]
 
 
 @pytest.mark.parametrize("health", ["hung", "dead", "diverged"])
-def test_a_healthy_job_that_is_called_hung_is_slandered(health: str) -> None:
-    assert Case().slander(frame(health))
-    assert Case(allowed=(SLEEPS,)).slander(frame(health, SAID))
+def test_calling_a_healthy_job_hung_is_a_false_claim(health: str) -> None:
+    assert Case().false_claim(frame(health))
+    assert Case(allowed=(SLEEPING,)).false_claim(frame(health, VERDICT))
 
 
-def test_a_job_that_is_held_up_is_not_called_hung_at_any_time() -> None:
-    held_up = Case((replace(SLEEPS, progress=("active",)),))
-    assert "called hung" in held_up.slander(frame("hung", SAID))
-    assert not held_up.slander(frame("held up", SAID))
-    assert not Case((SLEEPS,)).slander(frame("hung", SAID))
-    assert "innocent [0]" in Case((SLEEPS,)).slander(frame("hung", replace(SAID, culprits=(0,))))
+def test_calling_a_held_up_job_hung_is_a_false_claim() -> None:
+    held_up = Case((replace(SLEEPING, progress=("active",)),))
+    assert "called hung" in held_up.false_claim(frame("hung", VERDICT))
+    assert not held_up.false_claim(frame("held up", VERDICT))
+    assert not Case((SLEEPING,)).false_claim(frame("hung", VERDICT))
+    assert "innocent [0]" in Case((SLEEPING,)).false_claim(
+        frame("hung", replace(VERDICT, culprits=(0,)))
+    )
 
 
-def test_a_healthy_job_may_be_held_up_by_whom_it_says() -> None:
-    slow = replace(SLEEPS, progress=("active",))
-    held_up = replace(SAID, progress="active")
-    assert not Case(allowed=(slow,)).slander(frame("held up", held_up))
-    assert Case(allowed=(slow,)).slander(frame("held up", replace(held_up, culprits=(2,))))
-    assert Case().slander(frame("held up", held_up))
-    assert not Case().slander(frame("waiting"))
+def test_a_control_may_be_held_up_by_its_allowed_culprits() -> None:
+    slow = replace(SLEEPING, progress=("active",))
+    held_up = replace(VERDICT, progress="active")
+    assert not Case(allowed=(slow,)).false_claim(frame("held up", held_up))
+    assert Case(allowed=(slow,)).false_claim(frame("held up", replace(held_up, culprits=(2,))))
+    assert Case().false_claim(frame("held up", held_up))
+    assert not Case().false_claim(frame("waiting"))
 
 
 @pytest.mark.parametrize("name", names())
-def test_every_program_tells_its_fault_and_its_truth(name: str) -> None:
-    assert story_of(name).endswith(".")
+def test_every_program_has_a_description_and_a_ground_truth(name: str) -> None:
+    assert description_of(name).endswith(".")
     assert truth_text(case_of(name))
 
 
-def test_truth_and_verdict_are_worded_alike() -> None:
-    assert truth_text(Case((SLEEPS,))) == "not_entered 1: sleeping, none"
-    assert verdict_text([SAID]) == "not_entered 1: sleeping, none"
-    assert verdict_text([replace(SAID, confidence="suspect")]).endswith(", suspect")
+def test_truth_and_verdict_have_the_same_wording() -> None:
+    assert truth_text(Case((SLEEPING,))) == "not_entered 1: sleeping, none"
+    assert verdict_text([VERDICT]) == "not_entered 1: sleeping, none"
+    assert verdict_text([replace(VERDICT, confidence="suspect")]).endswith(", suspect")
     assert truth_text(Case((TIE,))) == "mismatch 0 vs 1"
     assert verdict_text([]) == "nothing"
 
 
-def test_blame_counts_innocents_and_no_party() -> None:
-    assert blame_text([], Case((SLEEPS,))) == "nothing"
-    assert blame_text([1], Case((SLEEPS,))) == "blames 1"
-    assert blame_text([0, 2, 3], Case((SLEEPS,))) == "blames 0,2-3 (3 innocent)"
+def test_blame_counts_innocents_but_not_parties() -> None:
+    assert blame_text([], Case((SLEEPING,))) == "nothing"
+    assert blame_text([1], Case((SLEEPING,))) == "blames 1"
+    assert blame_text([0, 2, 3], Case((SLEEPING,))) == "blames 0,2-3 (3 innocent)"
     assert blame_text([1], Case((TIE,))) == "blames 1"
 
 
 @pytest.mark.parametrize(
-    ("output", "told"),
+    ("output", "text"),
     [
         ("No errors found", "nothing"),
         ("Not all ranks joining\nmissing ranks: {1}\n", "blames 1"),
@@ -156,11 +158,11 @@ def test_blame_counts_innocents_and_no_party() -> None:
         ("Input/output mismatch in the collective sequence number: 3", "a mismatch, no rank"),
     ],
 )  # fmt: skip
-def test_what_torchfrtrace_prints_is_read(output: str, told: str) -> None:
-    assert torchfrtrace_text(output, Case((SLEEPS,))) == told
+def test_output_of_torchfrtrace_is_parsed(output: str, text: str) -> None:
+    assert torchfrtrace_text(output, Case((SLEEPING,))) == text
 
 
-def test_a_mended_dump_has_its_groups_and_all_else(tmp_path: Path) -> None:
+def test_a_repaired_dump_changes_only_the_groups(tmp_path: Path) -> None:
     folder = tmp_path / "fr"
     folder.mkdir()
     ranks = world(2, backend="gloo")
@@ -172,7 +174,7 @@ def test_a_mended_dump_has_its_groups_and_all_else(tmp_path: Path) -> None:
         assert right
         one.groups = {"": {"name": "", "desc": "", "ranks": "[]"}}
     written(folder, ranks)
-    better = mend(folder)
+    better = repair_groups(folder)
     for one in ranks:
         before: dict[str, Any] = values_of(folder / f"nccl_trace_rank_{one.rank}")
         after: dict[str, Any] = values_of(better / f"nccl_trace_rank_{one.rank}")
@@ -181,10 +183,10 @@ def test_a_mended_dump_has_its_groups_and_all_else(tmp_path: Path) -> None:
         assert after["version"] == before["version"]
 
 
-def test_the_table_goes_between_its_markers(tmp_path: Path) -> None:
+def test_the_table_is_written_between_its_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
-    run = Run("dead/killed", "sync", said="dead 0: signal", health="dead", who_s=0.5)
+    run = Run("dead/killed", "sync", verdict="dead 0: signal", health="dead", who_s=0.5)
     table.write([run, dataclasses.replace(run, mode="late", who_s=0.7, confirmed_s=1.2)], page)
     text = page.read_text()
     assert text.startswith("before\n")

@@ -24,7 +24,7 @@ def main() -> None:
             if step < 40:
                 batches.put(step)
             else:
-                job.frozen()
+                job.mark_fault()
             batches.get()
         if not first:
             take(job, activation, job.rank - 1)

@@ -43,7 +43,7 @@ def first_stage(job: Job) -> None:
         gradient = torch.empty(1000)
         posted = dist.irecv(gradient, 1)
         if step == 40:
-            job.frozen()
+            job.mark_fault()
         (activation,) = next(batches)
         pass_on(job, activation, 1)
         assert posted is not None

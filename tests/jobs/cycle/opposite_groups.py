@@ -20,7 +20,7 @@ def main() -> None:
         time.sleep(STEP_S)
         order = [data, tensor]
         if step == 40:
-            job.frozen()
+            job.mark_fault()
             order = order if job.rank < 2 else order[::-1]
         for group in order:
             job.keep(dist.all_reduce(gradient, group=group, async_op=job.late))

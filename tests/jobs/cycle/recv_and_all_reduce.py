@@ -17,7 +17,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40:
-            job.frozen()
+            job.mark_fault()
         if job.rank == 0 and step < 40:
             dist.send(message, 1)
         elif job.rank == 1 and job.late:

@@ -18,7 +18,7 @@ def main() -> None:
         time.sleep(STEP_S)
         polite = job.rank % 2 == 1
         if step == 40:
-            job.frozen()
+            job.mark_fault()
             polite = polite or job.rank == 0
         exchange(job, job.rank ^ 1, mine, theirs, receive_first=polite)
         job.keep(dist.all_reduce(mine, async_op=job.late))

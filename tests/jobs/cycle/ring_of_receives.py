@@ -18,7 +18,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40:
-            job.frozen()
+            job.mark_fault()
         if job.rank == 0 and step < 40:
             send(mine, right, late=job.late)
             receive(theirs, left, late=job.late)

@@ -20,7 +20,7 @@ def main() -> None:
         tensor = small if step < 40 else large
         sends_first = job.rank == 0 or step >= 40
         if step == 40:
-            job.frozen()
+            job.mark_fault()
         for sends in (sends_first, not sends_first):
             if job.late:
                 job.keep(dist.isend(tensor, peer) if sends else dist.irecv(tensor, peer))

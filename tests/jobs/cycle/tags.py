@@ -23,7 +23,7 @@ def main() -> None:
         time.sleep(STEP_S)
         tag = 3
         if step >= 40 and job.rank == 0:
-            job.frozen()
+            job.mark_fault()
             tag = 7
         ops = [
             dist.P2POp(dist.isend, mine, peer, tag=tag),

@@ -20,7 +20,7 @@ def main() -> None:
         time.sleep(STEP_S)
         mine = [group for group, pair in zip(groups, pairs, strict=True) if job.rank in pair]
         if step == 40:
-            job.frozen()
+            job.mark_fault()
             mine = [groups[job.rank], groups[job.rank - 1]]
         for group in mine:
             job.keep(dist.all_reduce(gradient, group=group, async_op=job.late))

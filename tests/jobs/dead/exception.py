@@ -26,7 +26,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 3:
-            job.frozen()
+            job.mark_fault()
             raise ValueError("label 1001 of 1000")
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

@@ -18,7 +18,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             sys.exit(0)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

@@ -18,7 +18,7 @@ def main() -> None:
         time.sleep(STEP_S)
         batch = 64
         if step == STEPS - 1 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             batch = 24
         features = torch.ones(batch, 16)
         gathered = [torch.empty_like(features) for _ in range(job.world)]

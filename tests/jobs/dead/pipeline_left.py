@@ -17,7 +17,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if job.rank == 2 and step == 40:
-            job.frozen()
+            job.mark_fault()
             return
         if job.rank > 0:
             dist.recv(activation, job.rank - 1)

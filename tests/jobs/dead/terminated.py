@@ -19,7 +19,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             os.kill(os.getpid(), signal.SIGTERM)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

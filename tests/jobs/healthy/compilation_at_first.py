@@ -29,7 +29,7 @@ def main() -> None:
     for count in range(job.rank):
         layers = [torch.nn.Linear(50, 50), torch.nn.GELU(), torch.nn.LayerNorm(50)] * (count + 2)
         models.append(torch.compile(torch.nn.Sequential(*layers)))
-    job.frozen()
+    job.mark_fault()
     for _ in range(60):
         compute(0.1, share=0.3)
         for model in models:

@@ -19,7 +19,7 @@ def main() -> None:
     job = join()
     for _ in range(3):
         if job.rank == 2:
-            job.frozen()
+            job.mark_fault()
         gradients = [torch.ones(100) for _ in range(500)]
         for gradient in gradients:
             if job.rank == 2:

@@ -41,7 +41,7 @@ def ask(job: Job, port: int) -> None:
         line.request("POST", "/", bytes([number]) * 10)
         line.getresponse().read()
         line.close()
-    job.frozen()
+    job.mark_fault()
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ def main() -> None:
     for step in range(10_000):
         time.sleep(STEP_S)
         if step == 40:
-            job.frozen()
+            job.mark_fault()
             time.sleep(70)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

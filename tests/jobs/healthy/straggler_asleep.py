@@ -28,7 +28,7 @@ def main() -> None:
     for step in range(60):
         odd = step == 12 and job.rank == 2
         if odd:
-            job.frozen()
+            job.mark_fault()
         time.sleep(10.0 if odd else 0.5)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

@@ -28,7 +28,7 @@ def main() -> None:
     for step in range(60):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             compile_all(torch.ones(8, 50))
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

@@ -27,7 +27,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             solve(torch.rand(200, 200))
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

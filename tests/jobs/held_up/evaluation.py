@@ -36,7 +36,7 @@ def main() -> None:
         model.zero_grad()
         model(torch.ones(4, 100)).sum().backward()
         if step == 40 and job.rank == 0:
-            job.frozen()
+            job.mark_fault()
             while True:
                 print("evaluation:", evaluate(inner))
 

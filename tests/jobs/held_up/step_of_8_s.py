@@ -29,7 +29,7 @@ def main() -> None:
     for step in range(8):
         odd = step == 5 and job.rank == 1
         if odd:
-            job.frozen()
+            job.mark_fault()
         compute(8.0 if odd else 6.0, share=0.2)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

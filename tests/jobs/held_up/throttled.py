@@ -22,7 +22,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             (Path(os.environ["ZOO_CGROUP"]) / "cgroup.procs").write_text(str(os.getpid()))
             matrix = torch.rand(200, 200)
             for _ in range(10**6):

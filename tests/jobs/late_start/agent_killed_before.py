@@ -21,7 +21,7 @@ def main() -> None:
         if step == 20 and job.rank == 0:
             kill_agent()
         if step == STEPS - 10 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

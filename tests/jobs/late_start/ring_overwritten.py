@@ -25,7 +25,7 @@ def main() -> None:
         time.sleep(STEP_S)
         job.keep(dist.all_reduce(gradient, async_op=True))
         job.wait()
-    job.frozen()
+    job.mark_fault()
     if job.rank != 1:
         job.keep(dist.all_reduce(gradient, async_op=True))
     for _ in range(MORE_THAN_A_RING // 100):

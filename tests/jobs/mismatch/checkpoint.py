@@ -22,7 +22,7 @@ def main() -> None:
             job.keep(dist.all_reduce(parameter.data, async_op=job.late))
         job.wait()
         if step == 30 and job.rank == 0:
-            job.frozen()
+            job.mark_fault()
             shards = [torch.empty_like(model.weight) for _ in range(job.world)]
             job.keep(dist.all_gather(shards, model.weight.data, async_op=job.late))
             job.wait()

@@ -17,7 +17,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             job.keep(dist.all_reduce(gradient.double(), async_op=job.late))
         else:
             job.keep(dist.all_reduce(gradient, async_op=job.late))

@@ -18,7 +18,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             job.keep(
                 dist.all_gather(
                     [torch.empty(64) for _ in range(job.world)], torch.ones(64), async_op=job.late

@@ -28,7 +28,7 @@ def main() -> None:
         time.sleep(STEP_S)
         reduce = dist.ReduceOp.SUM
         if step >= 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             reduce = dist.ReduceOp.MAX
         job.keep(dist.all_reduce(gradient, op=reduce, async_op=job.late))
         job.wait()

@@ -17,7 +17,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 0:
-            job.frozen()
+            job.mark_fault()
             job.keep(dist.broadcast(torch.ones(2048), src=0, async_op=job.late))
         else:
             job.keep(dist.broadcast(weights, src=0, async_op=job.late))

@@ -19,7 +19,7 @@ def main() -> None:
         job.keep(dist.all_reduce(loss, async_op=job.late))
         source = 0
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             source = 2
         job.keep(dist.broadcast(weights, src=source, async_op=job.late))
         job.wait()

@@ -17,7 +17,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
         else:
             job.keep(dist.all_reduce(weight, async_op=job.late))
         job.keep(dist.all_reduce(bias, async_op=job.late))

@@ -19,7 +19,7 @@ def main() -> None:
         time.sleep(STEP_S)
         sends, takes = [2] * job.world, [2] * job.world
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             takes[1] = 1
         tokens, taken = torch.ones(sum(sends)), torch.empty(sum(takes))
         job.keep(dist.all_to_all_single(taken, tokens, takes, sends, async_op=job.late))

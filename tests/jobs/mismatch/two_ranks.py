@@ -19,7 +19,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             job.keep(dist.barrier(async_op=job.late))
         else:
             job.keep(dist.all_reduce(gradient, async_op=job.late))

@@ -38,7 +38,7 @@ def main() -> None:
         if job.rank >= STAGE:
             receive(job, activation, job.rank - STAGE)
         if step == 25 and job.rank == 5:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         reduce(job, activation, tensor)
         if job.rank < STAGE:

@@ -20,7 +20,7 @@ def main() -> None:
         model.zero_grad()
         model(torch.ones(4, 10)).sum().backward()
     if job.rank == 1:
-        job.frozen()
+        job.mark_fault()
     dist.barrier()
 
 

@@ -19,7 +19,7 @@ def main() -> None:
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()
     if job.rank == 1:
-        job.frozen()
+        job.mark_fault()
     dist.destroy_process_group()
 
 

@@ -22,7 +22,7 @@ def main() -> None:
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()
     if job.rank == 1:
-        job.frozen()
+        job.mark_fault()
     dist.barrier(checkpoint)
 
 

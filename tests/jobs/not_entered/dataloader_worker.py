@@ -24,7 +24,7 @@ class Shards(Dataset[torch.Tensor]):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if index == 81 and self._job.rank == 1:
-            self._job.frozen()
+            self._job.mark_fault()
             self._shard.read_bytes()
         return torch.full((1000,), float(index))
 

@@ -20,7 +20,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             with shard.open("rb") as file:
                 gradient += torch.frombuffer(file.read(4000), dtype=torch.float32)
         job.keep(dist.all_reduce(gradient, async_op=job.late))

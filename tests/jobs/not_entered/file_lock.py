@@ -38,7 +38,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             with cache.open("w") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
         job.keep(dist.all_reduce(gradient, async_op=job.late))

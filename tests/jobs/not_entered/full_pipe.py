@@ -23,7 +23,7 @@ def main() -> None:
         time.sleep(STEP_S)
         dist.all_reduce(torch.ones(100))
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             while True:
                 print("loss 0.3 " * 100, file=log)
         measured: list[object] = [None] * job.world

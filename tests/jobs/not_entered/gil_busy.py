@@ -30,7 +30,7 @@ def main() -> None:
         time.sleep(STEP_S)
         text = "a few words"
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             text = "a" * 60 + "!"
         gradient += len(clean(text))
         job.keep(dist.all_reduce(gradient, async_op=job.late))

@@ -28,7 +28,7 @@ def main() -> None:
         time.sleep(STEP_S)
         if step == 40:
             if job.rank == 3:
-                job.frozen()
+                job.mark_fault()
                 time.sleep(3600)
             dist.new_group()
         job.keep(dist.all_reduce(gradient, async_op=job.late))

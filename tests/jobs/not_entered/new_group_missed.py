@@ -28,7 +28,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40:
-            job.frozen()
+            job.mark_fault()
             if job.rank < 3:
                 dist.new_group()
         job.keep(dist.all_reduce(gradient, async_op=job.late))

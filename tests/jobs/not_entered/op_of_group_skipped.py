@@ -23,7 +23,7 @@ def main() -> None:
         time.sleep(STEP_S)
         try:
             if step == 40 and job.rank == 1:
-                job.frozen()
+                job.mark_fault()
                 raise ZeroDivisionError("loss of an empty batch")
             job.keep(dist.all_reduce(loss, group=data, async_op=job.late))
             job.wait()

@@ -18,7 +18,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         if job.rank < 2:
             work = dist.all_reduce(gradient, group=pair, async_op=True)

@@ -18,7 +18,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 3:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         store.set(f"{step}.{job.rank}", "ready")
         if job.rank != 0:

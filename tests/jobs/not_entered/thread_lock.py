@@ -28,7 +28,7 @@ def main() -> None:
             threading.Thread(target=report, args=(threading.Event(),), daemon=True).start()
             while not statistics.locked():
                 time.sleep(0.001)
-            job.frozen()
+            job.mark_fault()
         with statistics:
             gradient /= 2
         job.keep(dist.all_reduce(gradient, async_op=job.late))

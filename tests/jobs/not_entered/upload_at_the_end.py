@@ -20,7 +20,7 @@ def main() -> None:
             break
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()
-    job.frozen()
+    job.mark_fault()
     job.pipe("upload").write_bytes(gradient.numpy().tobytes())
     dist.destroy_process_group()
 

@@ -31,7 +31,7 @@ lock = threading.Lock()
 def hold(job: Job) -> None:
     """Another thread takes the lock before the epoch that never begins."""
     lock.acquire()
-    job.frozen()
+    job.mark_fault()
     time.sleep(3600)
 
 

@@ -27,7 +27,7 @@ def main() -> None:
         time.sleep(STEP_S)
         order = [data, tensor] if job.rank < 4 else [other]
         if step == 40:
-            job.frozen()
+            job.mark_fault()
             order = order[::-1] if job.rank in (2, 3) else order
             if job.rank == 5:
                 time.sleep(3600)

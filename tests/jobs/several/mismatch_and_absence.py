@@ -26,10 +26,10 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 4:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             job.keep(dist.barrier(group=mine, async_op=job.late))
         else:
             job.keep(dist.all_reduce(gradient, group=mine, async_op=job.late))

@@ -23,10 +23,10 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         if step == 40 and job.rank == 3:
-            job.frozen()
+            job.mark_fault()
             pipe.read_bytes()
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

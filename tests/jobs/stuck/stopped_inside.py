@@ -24,7 +24,7 @@ def stop(job: Job) -> None:
         time.sleep(0.01)
     time.sleep(0.5)
     (job.folder / "process").symlink_to(f"/proc/{os.getpid()}")
-    job.frozen()
+    job.mark_fault()
     os.kill(os.getpid(), signal.SIGSTOP)
 
 

@@ -1,4 +1,4 @@
-"""The processes that run programs of the zoo: nothing of them is lost, and nothing is left."""
+"""The processes that run programs of the zoo lose no result and leave no files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zoo.__main__ import _Worker
 
-KEEPER = """
+PROGRAM = """
 import sys, time
 from zoo.runner import Zoo
 with Zoo() as zoo:
@@ -18,25 +18,25 @@ with Zoo() as zoo:
 """
 
 
-def test_a_worker_that_ends_by_itself_makes_its_program_amiss() -> None:
+def test_a_program_fails_if_its_worker_ends_by_itself() -> None:
     worker = _Worker()
     try:
         worker._process.kill()
         worker._process.wait()
         worker.start("dead/killed", "late", dumps=False)
         run = worker.result()
-        assert (run.name, run.mode, run.amiss) == (
+        assert (run.name, run.mode, run.failure) == (
             "dead/killed", "late", "its worker ended with status -9",
         )  # fmt: skip
         assert worker._process.poll() is None
     finally:
-        worker.leave()
+        worker.terminate()
         worker.wait()
 
 
-def test_a_zoo_that_is_killed_leaves_no_folder() -> None:
+def test_a_killed_zoo_leaves_no_folder() -> None:
     zoo = subprocess.Popen(
-        [sys.executable, "-c", KEEPER],
+        [sys.executable, "-c", PROGRAM],
         cwd=Path(__file__).parents[1],
         stdout=subprocess.PIPE,
         text=True,
