@@ -1,4 +1,4 @@
-"""A gloo job of three ranks, dumped while rank 1 does not come: `dumping.py FOLDER`."""
+"""A gloo job of three ranks, dumped while rank 1 does not enter an op: `dumping.py FOLDER`."""
 
 import os
 import pickle  # noqa: TID251 - what this very process has written
@@ -30,14 +30,14 @@ tensor = torch.ones(8)
 
 
 def wait_for_all(name: str) -> None:
-    """Says so by a file, and waits for those of the others."""
+    """Writes a file, and waits for the files of the others."""
     (folder / f"{name}.{rank}").touch()
     while len(list(folder.glob(f"{name}.*"))) < 3:
         time.sleep(0.05)
 
 
 def is_there() -> bool:
-    """Whether this rank is in the op that rank 1 does not come to, and through all others."""
+    """Returns whether this rank is in the op that rank 1 does not enter, and earlier ops are over."""
     entries = pickle.loads(c10d._dump_fr_trace(True, False, False)).get("entries", ())
     last = [
         entry
@@ -49,7 +49,7 @@ def is_there() -> bool:
 
 
 def answered() -> bytes:
-    """What torch's own server in this rank says of its Flight Recorder."""
+    """Returns the response of torch's own server about this rank's Flight Recorder."""
     address = str(folder / f"{rank}.sock")
     server = c10d._WorkerServer(address)
     with socket.socket(socket.AF_UNIX) as line:
@@ -61,7 +61,7 @@ def answered() -> bytes:
 
 
 def dump() -> None:
-    """What torch writes at a timeout; then this rank is over."""
+    """Writes what torch writes at a timeout, and ends this rank."""
     wait_for_all("waiting")
     while not is_there():
         time.sleep(0.05)

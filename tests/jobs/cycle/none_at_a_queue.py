@@ -1,4 +1,4 @@
-"""No circle: a pipeline stage that has posted its receive early waits at a queue nobody fills."""
+"""Not a deadlock: a stage with a receive posted early waits for a queue that stays empty."""
 
 import queue
 import time

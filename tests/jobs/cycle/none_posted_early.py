@@ -1,4 +1,4 @@
-"""No circle: a stage that has posted its receive early is stuck in loading its data."""
+"""Not a deadlock: a stage with a receive posted early is stuck while it loads data."""
 
 import time
 from pathlib import Path
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def first_stage(job: Job) -> None:
-    """The gradient of each batch is awaited before the batch is there."""
+    """Posts the receive of each gradient before the batch is loaded."""
     loader = DataLoader(Shards(job.pipe("shard")), batch_size=1, num_workers=1)
     batches = iter(loader)
     for step in range(100):

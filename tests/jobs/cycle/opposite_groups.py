@@ -1,4 +1,4 @@
-"""Two groups of all ranks, used in opposite order by half of them."""
+"""Half of the ranks use two groups in the opposite order."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 1 waits for a message of rank 0, and rank 0 with all others for rank 1's gradient."""
+"""Rank 1 waits for a message from rank 0; rank 0 and all others wait for rank 1's gradient."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Two neighbours receive from each other before they send; the others wait for them."""
+"""Two neighbours receive from each other before they send; the other ranks wait for them."""
 
 import time
 

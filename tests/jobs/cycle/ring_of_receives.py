@@ -1,4 +1,4 @@
-"""A ring in which every rank receives from its left before it sends to its right."""
+"""Every rank receives from its left neighbour before it sends to its right neighbour."""
 
 import time
 

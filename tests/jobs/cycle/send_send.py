@@ -1,4 +1,4 @@
-"""Two ranks send 16 MB to each other before they receive: more than any buffer takes."""
+"""Two ranks send 16 MB to each other before they receive; no buffer is that large."""
 
 import time
 

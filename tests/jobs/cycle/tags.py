@@ -1,4 +1,4 @@
-"""From some step on rank 0 sends with another tag than rank 1 receives."""
+"""From one step on, rank 0 sends with a tag that differs from rank 1's."""
 
 import time
 

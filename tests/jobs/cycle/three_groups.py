@@ -1,4 +1,4 @@
-"""Three ranks, a group for each two of them, and each waits in another one first."""
+"""Three ranks with a group for each pair, and each rank first waits in a different group."""
 
 import time
 

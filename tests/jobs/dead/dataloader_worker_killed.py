@@ -1,4 +1,4 @@
-"""A DataLoader worker of rank 1 is killed, as for want of memory; its rank raises of it."""
+"""A DataLoader worker of rank 1 is killed, as by an out-of-memory kill, and the rank raises."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Rank 3 raises a ValueError that nobody catches."""
+"""Rank 3 raises an uncaught ValueError."""
 
 import time
 

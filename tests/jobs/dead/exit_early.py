@@ -1,4 +1,4 @@
-"""Rank 1 leaves with sys.exit(0) while the others train."""
+"""Rank 1 ends with sys.exit(0) while the others train."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Rank 2 finds its configuration wrong and leaves with sys.exit(3)."""
+"""Rank 2 finds its configuration wrong and ends with sys.exit(3)."""
 
 import sys
 import time

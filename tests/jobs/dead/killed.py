@@ -1,4 +1,4 @@
-"""Rank 0 is killed with SIGKILL from outside."""
+"""Another process kills rank 0 with SIGKILL."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Rank 2's last batch is shorter and it gathers less: gloo aborts ranks that did nothing wrong."""
+"""Rank 2 gathers less because its last batch is shorter; gloo aborts innocent ranks."""
 
 import time
 

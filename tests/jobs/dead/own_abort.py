@@ -1,4 +1,4 @@
-"""An extension of rank 3 calls abort(): the same signal as gloo's, and its own fault."""
+"""An extension of rank 3 calls abort(), which raises the same signal as gloo."""
 
 import os
 import time

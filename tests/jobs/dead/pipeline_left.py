@@ -1,4 +1,4 @@
-"""The last stage of a pipeline has too few batches and leaves; the others lose connections."""
+"""The last stage of a pipeline has too few batches and ends; the others lose connections."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 2 gets a SIGTERM from outside, and it alone."""
+"""Another process sends SIGTERM to rank 2 only."""
 
 import os
 import signal

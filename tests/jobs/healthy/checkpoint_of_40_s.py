@@ -1,4 +1,4 @@
-"""Rank 0 writes a checkpoint for 40 s, everybody waits, and training goes on."""
+"""Rank 0 writes a checkpoint for 40 s while all others wait, and training continues."""
 
 import io
 import shutil

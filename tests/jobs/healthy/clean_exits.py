@@ -1,4 +1,4 @@
-"""All ranks finish, and leave one after the other, the last after 12 s of its own work."""
+"""All ranks finish and end one by one, the last after 12 s of its own work."""
 
 import time
 

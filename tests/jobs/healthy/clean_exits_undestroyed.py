@@ -1,4 +1,4 @@
-"""All ranks finish and leave without a word, at different times."""
+"""All ranks finish and end at different times, without destroying their groups."""
 
 import time
 

@@ -1,6 +1,6 @@
-"""In the first step each rank compiles another amount of graphs, rank 3 the most.
+"""In the first step each rank compiles another number of graphs, rank 3 the most.
 
-They compile the same ones one after the other, behind a lock file of the compiler's.
+They compile equal graphs one by one, under a lock file of the compiler.
 """
 
 import torch

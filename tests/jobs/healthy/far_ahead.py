@@ -1,4 +1,4 @@
-"""Hundreds of asynchronous ops are issued at once; rank 2 is slow to issue its own."""
+"""All ranks issue hundreds of asynchronous ops at once; rank 2 is slow to issue them."""
 
 import time
 

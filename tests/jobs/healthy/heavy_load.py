@@ -1,4 +1,4 @@
-"""Other processes take the processors; the job trains on, slowly."""
+"""Other processes use the CPUs; the job continues slowly."""
 
 import multiprocessing
 

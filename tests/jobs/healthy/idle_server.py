@@ -1,4 +1,4 @@
-"""A server that has nothing to do: rank 0 listens for requests, the others for rank 0."""
+"""An idle server: rank 0 waits for requests, the others wait for rank 0."""
 
 import socket
 import threading
@@ -18,7 +18,7 @@ CASE = Case(
 
 
 def ask(job: Job, path: Path) -> None:
-    """A client's twenty requests, and then none for long."""
+    """Sends twenty requests, and then none for a long time."""
     for number in range(20):
         time.sleep(STEP_S)
         with socket.socket(socket.AF_UNIX) as line:

@@ -1,4 +1,4 @@
-"""All ranks look for new data now and then, and there is none for 70 s."""
+"""All ranks poll for new data, and there is none for 70 s."""
 
 import time
 

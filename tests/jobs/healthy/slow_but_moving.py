@@ -1,4 +1,4 @@
-"""A step takes a second, all the time."""
+"""Every step takes a second."""
 
 import time
 

@@ -11,7 +11,7 @@ from zoo.rank import join
 CASE = Case(
     lasts_s=40,
     allowed=(
-        # Active when it is seen again just as it wakes up.
+        # Active if the second look is just when it wakes up.
         Truth(
             ("not_entered",),
             culprits=(2,),

@@ -1,4 +1,4 @@
-"""Rank 2 compiles: its batches come in ever new shapes and code paths."""
+"""Rank 2 compiles: its batches keep having new shapes and code paths."""
 
 import time
 

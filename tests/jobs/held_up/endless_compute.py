@@ -1,4 +1,4 @@
-"""Rank 1 computes for ever in a loop that does not converge."""
+"""Rank 1 computes forever in a loop that does not converge."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 0 alone evaluates, for long; the others wait for it in the next step's gradients."""
+"""Only rank 0 evaluates, for a long time; the others wait for its next gradients."""
 
 import time
 

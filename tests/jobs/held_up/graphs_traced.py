@@ -1,4 +1,4 @@
-"""Rank 1 traces one graph after the other; no compiler is needed for that."""
+"""Rank 1 traces one graph after another, without a compiler."""
 
 import time
 

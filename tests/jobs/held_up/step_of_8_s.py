@@ -1,6 +1,6 @@
-"""One rank needs 8 s for a step where a step usually takes 6: nobody hangs.
+"""One rank needs 8 s for a step that usually takes 6 s; no rank hangs.
 
-If anything is said of it, then that rank 1 is waited for, and computes.
+A verdict may only say that the others wait for rank 1, which computes.
 """
 
 import torch

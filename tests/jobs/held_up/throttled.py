@@ -1,4 +1,4 @@
-"""Rank 1 has 1 % of a core, as in a container whose limit is far too low."""
+"""Rank 1 has 1 % of a core, as in a container with a much too low limit."""
 
 import os
 import time

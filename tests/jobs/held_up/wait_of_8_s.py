@@ -1,4 +1,4 @@
-"""All wait 6 s for rank 1 in every step, and once 8 s: nothing is out of the ordinary."""
+"""All wait 6 s for rank 1 in every step, and once 8 s, which is normal."""
 
 import torch
 import torch.distributed as dist

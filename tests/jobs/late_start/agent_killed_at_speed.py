@@ -1,4 +1,4 @@
-"""The agent is killed and started anew while the job runs at full speed: all is well."""
+"""The agent is killed and restarted while the job runs at full speed; the job is healthy."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The agent is killed and started anew while the job is well; then rank 1 sleeps."""
+"""The agent is killed and restarted while the job is healthy; then rank 1 sleeps."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 1 sleeps, and while the others wait for it their agent is killed and started anew."""
+"""Rank 1 sleeps, and the agent is killed and restarted while the others wait for it."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 2 has no recorder, and sleeps where the others reduce: nobody can see what it does."""
+"""Rank 2 has no recorder, and sleeps where the others reduce; frtop cannot see what it does."""
 
 import time
 
@@ -15,7 +15,7 @@ CASE = Case(
             ("undecided",),
             progress=("unknown",),
             says=("rank 2 cannot be seen",),
-            suspected="nobody sees rank 2",
+            suspected="frtop cannot see rank 2",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Rank 1 stays away from one op, and the rings are written over before anybody waits for it."""
+"""Rank 1 does not enter one op, and the rings wrap before any rank waits for it."""
 
 import time
 

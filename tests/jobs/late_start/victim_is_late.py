@@ -1,4 +1,4 @@
-"""Recorder started late on rank 2, which waits like the others for rank 1: that sleeps."""
+"""Recorder started late on rank 2, which waits, like the others, for rank 1, which sleeps."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 2 gathers from all where the others reduce."""
+"""Rank 2 calls all_gather where the others call all_reduce."""
 
 import time
 

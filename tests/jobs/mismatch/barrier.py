@@ -1,4 +1,4 @@
-"""Rank 2 calls barrier where the others reduce."""
+"""Rank 2 calls barrier where the others call all_reduce."""
 
 import time
 

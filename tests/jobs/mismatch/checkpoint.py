@@ -1,4 +1,4 @@
-"""A checkpoint gathers its shards inside `if rank == 0`, and the others go on reducing."""
+"""A checkpoint gathers its shards inside `if rank == 0`; the others continue with all_reduce."""
 
 import time
 

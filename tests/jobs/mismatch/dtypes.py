@@ -1,4 +1,4 @@
-"""Rank 2 reduces float64 where the others reduce float32: gloo aborts."""
+"""Rank 2 reduces float64 where the others reduce float32; gloo aborts."""
 
 import time
 

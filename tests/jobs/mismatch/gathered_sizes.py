@@ -1,4 +1,4 @@
-"""Rank 1 brings 64 elements to an all_gather of 1024: gloo aborts."""
+"""Rank 1 passes 64 elements to an all_gather of 1024; gloo aborts."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 0 calls barrier where the others reduce."""
+"""Rank 0 calls barrier where the others call all_reduce."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 2 takes the maximum where the others add, from some step on: the job goes on."""
+"""From one step on, rank 2 reduces with MAX where the others use SUM; the job continues."""
 
 import time
 

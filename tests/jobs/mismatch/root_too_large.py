@@ -1,4 +1,4 @@
-"""The root broadcasts more elements than the others take: gloo aborts them, and the root stays."""
+"""The root broadcasts more elements than the others receive; gloo aborts all but the root."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 2 takes itself for the root of a broadcast."""
+"""Rank 2 passes itself as the root of a broadcast."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 2 reduces 1025 elements where the others reduce 1024: gloo aborts."""
+"""Rank 2 reduces 1025 elements where the others reduce 1024; gloo aborts."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 1 skips one of two unequal reductions: all that follow are shifted, and gloo aborts."""
+"""Rank 1 skips one of two unequal reductions; all later ops are shifted, and gloo aborts."""
 
 import time
 

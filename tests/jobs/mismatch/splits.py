@@ -1,4 +1,4 @@
-"""Rank 2 expects less of rank 1 than that sends to it: gloo aborts, and either may be wrong."""
+"""Rank 2 expects less from rank 1 than rank 1 sends; gloo aborts, and either may be wrong."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 2 expects less of all others than they send to it: gloo aborts."""
+"""Rank 2 expects less from all others than they send; gloo aborts."""
 
 import time
 

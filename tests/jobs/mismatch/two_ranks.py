@@ -1,4 +1,4 @@
-"""Of two ranks one calls barrier where the other reduces: nobody can say who is right."""
+"""One of two ranks calls barrier where the other reduces; no evidence shows which is right."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Of two ranks one reduces more elements: gloo aborts, and nobody can say who is right."""
+"""One of two ranks reduces more elements; gloo aborts, and no evidence shows which is right."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 1 has fewer batches, leaves the loop of its DDP model and waits for a queue nobody fills."""
+"""Rank 1 has fewer batches, leaves its training loop and waits for a queue that stays empty."""
 
 import queue
 import time

@@ -1,4 +1,4 @@
-"""Rank 1 has fewer batches, is done, and leaves."""
+"""Rank 1 has fewer batches, finishes, and ends."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 1 leaves the loop early and waits for the others in a group of its own for checkpoints."""
+"""Rank 1 leaves the loop early and waits for the others in a separate checkpoint group."""
 
 import time
 
@@ -8,7 +8,7 @@ import torch.distributed as dist
 from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
 
-# One against three is out of the loop; each of the two ops needs all four.
+# One rank of four has left the loop; each of the two ops needs all four.
 CASE = Case((Truth(("cycle",), culprits=(1,), causes=("cycle",), says=("barrier", "all_reduce")),))
 
 

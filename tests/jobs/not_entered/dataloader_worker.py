@@ -1,4 +1,4 @@
-"""A DataLoader worker of rank 1 reads a shard that never comes."""
+"""A DataLoader worker of rank 1 reads a shard that never arrives."""
 
 import time
 from pathlib import Path

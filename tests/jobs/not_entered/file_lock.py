@@ -17,7 +17,7 @@ CASE = Case(
 
 
 def lock_from_outside(path: Path) -> None:
-    """Its shell has gone by then: it is nobody's child in the job."""
+    """Locks the file from a process that is not a child of the job: its shell has ended."""
     subprocess.run(["sh", "-c", f"flock {path} sleep 3600 &"], check=True)
     with path.open("w") as file:
         while True:

@@ -1,4 +1,4 @@
-"""Rank 2 prints into a pipe that nobody reads, while the others gather what they measured."""
+"""Rank 2 prints into a full pipe that nobody reads, while the others gather metrics."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Rank 1 sleeps in C and never lets go of the GIL."""
+"""Rank 1 sleeps in C and never releases the GIL."""
 
 import ctypes
 import time

@@ -1,4 +1,4 @@
-"""A regular expression of rank 1 backtracks for years and never lets go of the GIL."""
+"""A regular expression of rank 1 backtracks for years and never releases the GIL."""
 
 import re
 import time
@@ -9,7 +9,7 @@ import torch.distributed as dist
 from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
 
-# It computes, and nobody can tell that it will not come to an end: the cause is what matters.
+# It computes, and frtop cannot know that it never ends: only the cause matters.
 CASE = Case(
     (
         Truth(

@@ -1,4 +1,4 @@
-"""The process of rank 2 runs, and never comes to init_process_group."""
+"""The process of rank 2 runs, but never calls init_process_group."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Of four ranks three were started; they wait for the fourth in init_process_group."""
+"""Three of four ranks were started; they wait for the fourth in init_process_group."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Rank 3 does not call new_group, which needs everybody, and goes on training."""
+"""Rank 3 does not call new_group, which all ranks must call, and continues training."""
 
 import time
 
@@ -8,7 +8,7 @@ import torch.distributed as dist
 from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
 
-# All the world has to call new_group; one against three has not, and waits elsewhere.
+# The whole world must call new_group; one rank of four has not, and waits elsewhere.
 CASE = Case(
     (
         Truth(

@@ -1,7 +1,7 @@
-"""Rank 1 swallows an exception and with it one of three equal all_reduces of a step.
+"""Rank 1 swallows an exception and skips one of three equal all_reduces of a step.
 
-From then on its ops meet those that the others issued one earlier, and all of them
-complete, with wrong sums. At the end the others miss one.
+From then on its ops match ops that the others issued one earlier, and all of them complete with
+wrong sums. At the end the others wait for one more op.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Rank 0 asks again and again whether its pair is through, in which rank 1 sleeps."""
+"""Rank 0 polls for an op of its pair, which rank 1 does not enter because it sleeps."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 0, where the job's store would be, never comes to init_process_group."""
+"""Rank 0, which would host the job's store, never calls init_process_group."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Somebody sends rank 2 a SIGSTOP."""
+"""Another process sends SIGSTOP to rank 2."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The storage that all ranks read from is gone: nobody is left to wait for another."""
+"""The storage that all ranks read from hangs; no rank waits for another."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ranks meet at keys of the store; rank 3 sleeps before its own, and only rank 0 went on."""
+"""Ranks synchronise by store keys; rank 3 sleeps before its own, and only rank 0 continues."""
 
 import time
 

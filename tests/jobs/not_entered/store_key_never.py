@@ -1,4 +1,4 @@
-"""Rank 1 waits for a key of the store that nobody sets."""
+"""Rank 1 waits for a store key that no rank sets."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 1 reads the output of a tool that it has started and that never ends."""
+"""Rank 1 reads the output of a subprocess that never ends."""
 
 import subprocess
 import time

@@ -1,4 +1,4 @@
-"""Rank 1 destroys its process group while the others train, and stays for its own cleaning up."""
+"""Rank 1 destroys its process group while the others train, and continues its own cleanup."""
 
 import threading
 import time

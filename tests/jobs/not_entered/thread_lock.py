@@ -1,4 +1,4 @@
-"""Rank 3 waits for a lock that another of its threads took and keeps."""
+"""Rank 3 waits for a lock that another of its threads never releases."""
 
 import threading
 import time

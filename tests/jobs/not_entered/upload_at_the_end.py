@@ -1,4 +1,4 @@
-"""Rank 1 believes that training is over and uploads its model to where nobody takes it."""
+"""Rank 1 has finished training and uploads its model to a server that never reads."""
 
 import time
 

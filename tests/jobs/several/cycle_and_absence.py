@@ -1,4 +1,4 @@
-"""A circle of two pairs of ranks, and a third pair in which one sleeps: two roots."""
+"""A deadlock of two pairs of ranks, and a third pair in which one sleeps: two root causes."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Two independent groups: in one of them a rank calls barrier, in the other one sleeps."""
+"""Two independent groups: in one a rank calls barrier, in the other a rank sleeps."""
 
 import time
 

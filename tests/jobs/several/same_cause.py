@@ -1,4 +1,4 @@
-"""Two independent groups, and in each of them a rank sleeps."""
+"""Two independent groups, and in each a rank sleeps."""
 
 import time
 

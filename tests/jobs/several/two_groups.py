@@ -1,4 +1,4 @@
-"""Two independent groups: in one of them a rank sleeps, in the other one reads and gets nothing."""
+"""Two independent groups: in one a rank sleeps, in the other a rank reads and gets no data."""
 
 import time
 

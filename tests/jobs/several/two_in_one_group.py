@@ -1,4 +1,4 @@
-"""Two ranks of one group stay away, each for a reason of its own."""
+"""Two ranks of one group do not enter an op, each for another reason."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 2 takes the maximum where the others add, once."""
+"""Rank 2 reduces with MAX where the others use SUM, once."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""The root broadcasts fewer elements than the others take, once."""
+"""The root broadcasts fewer elements than the others receive, once."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""All have entered, and nothing gets through to rank 2 any more: its interface is down."""
+"""All ranks have entered, but rank 2 receives no packets: its interface is down."""
 
 import time
 
