@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-LAST = 5  # three all_reduces and a barrier come before it
+LAST = 5  # after three all_reduces and a barrier
 
 folder = Path(sys.argv[1])
 rank = int(os.environ["RANK"])
@@ -37,7 +37,7 @@ def wait_for_all(name: str) -> None:
 
 
 def is_there() -> bool:
-    """Returns whether this rank is in the op that rank 1 does not enter, and earlier ops are over."""
+    """Returns whether this rank is in the op that rank 1 never enters, after all earlier ops."""
     entries = pickle.loads(c10d._dump_fr_trace(True, False, False)).get("entries", ())
     last = [
         entry
@@ -84,6 +84,6 @@ elif rank == 1:
 dist.barrier()
 threading.Thread(target=dump, daemon=True).start()
 if rank != 1:
-    with suppress(RuntimeError):  # that another one is over already
+    with suppress(RuntimeError):  # another rank has ended
         dist.all_reduce(tensor)
 time.sleep(300)

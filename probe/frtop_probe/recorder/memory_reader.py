@@ -29,7 +29,7 @@ OWN_MEMORY: Final = "/proc/self/mem"
 class MemoryReader:
     """Open for one request only: a forked child must not keep access to its parent's memory.
 
-    Callers call `go_on` between pieces; it is false when nobody waits for the response any more.
+    Callers call `go_on` between pieces; it is false when the client has left.
     """
 
     def __init__(self, torch: Any, pending: PendingOps, go_on: Callable[[], bool]) -> None:

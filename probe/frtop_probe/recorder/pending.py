@@ -6,7 +6,7 @@ tests all, and completed handles are dropped at once. If the caller waits in the
 the handle needs no test once the same thread issues the next op.
 
 Some handles never report completion. They are held weakly as soon as the caller has them:
-Python sees the same object as we do, so its end means that nobody waits for it any more.
+Python sees the same object as we do, so its end means that no caller waits any more.
 
 Each step is one atomic operation on a dict or deque, because a lock would cost more than all
 the rest. A signal handler may raise between any two steps. So an op is first recorded as
@@ -134,7 +134,7 @@ class PendingOps:
         overflow, measured, place = self._overflow, self._measured, MAX_UNMEASURED - 1
 
         def returned(entry: list[Any], now: int) -> None:
-            """Completes the op that a thread sync_op for, when the thread issues another op.
+            """Completes the op that a thread waited for, when the thread issues another op.
 
             The handle needs no test unless the op took long. This is `finish` without the
             steps that the usual op does not need.
@@ -222,7 +222,7 @@ class PendingOps:
             if weak.pop(sequence, None) is None:
                 return
             if sync:
-                self.finish(rest, time.monotonic_ns())  # the call that sync_op has returned
+                self.finish(rest, time.monotonic_ns())  # the call that waited has returned
             else:
                 self.untrack(sequence, time.monotonic_ns())
 
@@ -278,7 +278,7 @@ class PendingOps:
 
         Args:
             sequence: of the op.
-            ended_ns: when its handle was dropped, after which nobody waits for it; 0: not.
+            ended_ns: when its handle was dropped, after which no caller waits; 0 for no drop.
         """
         if sequence not in self.open:
             return

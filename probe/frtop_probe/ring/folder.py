@@ -61,27 +61,33 @@ class AgentFiles:
 
     @property
     def lives(self) -> bool:
-        """Whether the agent holds its lock.
-
-        The test takes a shared lock briefly, so that many processes can test at once. An
-        agent that wants the lock itself therefore tries more than once.
-        """
-        try:
-            descriptor = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False  # no such locks on this file system: starting an agent reports that
-        finally:
-            os.close(descriptor)
-        return False
+        """Whether the agent holds its lock."""
+        return lock_state(self.lock)[0]
 
     def _named(self, suffix: str) -> Path:
         return self.folder / f"agent-{self.namespace}.{suffix}"
+
+
+def lock_state(path: Path) -> tuple[bool, int]:
+    """Returns whether a process holds `flock` on a file, and the file's mtime in ns if none does.
+
+    The mtime is 0 if there is no file, or no such locks on its file system. The test takes a
+    shared lock briefly, so that many processes can test at once; a process that wants the lock
+    itself therefore tries more than once.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False, 0
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False, os.fstat(descriptor).st_mtime_ns
+    except BlockingIOError:
+        return True, 0
+    except OSError:
+        return False, 0
+    finally:
+        os.close(descriptor)
 
 
 def agent_lives(folder: Path) -> bool:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from frtop_probe.ring.folder import lock_state
 from frtop_probe.ring.layout import SUFFIX
 from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.reader import Ring, RingError
@@ -85,17 +86,9 @@ def under_way(folders: list[Path], since_wall_ns: int) -> bool:
     That is so while the agent holds the lock, or does not know a recorded rank yet. Only ranks
     whose rings were created after `since_wall_ns` count.
     """
-    newest = 0
-    with suppress(OSError):
-        descriptor = os.open(lock_file(folders[0]), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        else:
-            newest = os.fstat(descriptor).st_mtime_ns
-        finally:
-            os.close(descriptor)
+    locked, newest = lock_state(lock_file(folders[0]))
+    if locked:
+        return True
     since = max(newest, since_wall_ns)
     return any(
         _is_recorded(path, since) for folder in folders for path in folder.glob(f"*{SUFFIX}")
