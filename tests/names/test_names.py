@@ -19,9 +19,11 @@ SOURCES: Final = sorted(path for room in ("probe", "tui") for path in (ROOT / ro
 FEWEST_LINES: Final = 30
 EXEMPT: Final = frozenset({*keyword.kwlist, *keyword.softkwlist, "is_floating_point"})
 """Python's own words, and torch's."""
-RETIRED: Final = frozenset(
-    ["told", "stands", "kept", "behind", "point", "camp", "parting", "whole", "light", "story", "moment", "errand", "wish", "scribe", "desk", "door", "roster", "stray", "seat", "case", "life", "arrival", "saying", "carried", "tally", "mourn"]
-)
+RETIRED: Final = frozenset({
+    "told", "stands", "kept", "behind", "point", "camp", "parting", "whole", "light", "story",
+    "moment", "errand", "wish", "scribe", "desk", "door", "roster", "stray", "seat", "case", "life",
+    "arrival", "saying", "carried", "tally", "mourn",
+})  # fmt: skip
 """Words that meant too much, or nothing that the field calls so."""
 _PARTS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
