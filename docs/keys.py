@@ -1,4 +1,4 @@
-"""Writes the README's table of keys from the program's bindings: `python -m docs.keys`."""
+"""Writes the table of `docs/keys.md` from the program's bindings: `python -m docs.keys`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from frtop_tui.widgets.rank_grid import RankGrid
 from frtop_tui.widgets.rank_table import RankTable
 from frtop_tui.widgets.stack_tree import StackTree
 
-README: Final = Path(__file__).parents[1] / "README.md"
+PAGE: Final = Path(__file__).with_name("keys.md")
 BEGIN: Final = "<!-- keys: `make docs` writes this table from the program -->"
 END: Final = "<!-- end of keys -->"
-PLACES: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
+OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("everywhere", (FrtopApp, FrameScreen, LineView)),
     ("overview", (Overview, RankGrid)),
     ("ranks", (RanksScreen, RankTable)),
@@ -49,9 +49,9 @@ SPELLED: Final = {
 
 
 def table() -> str:
-    """The table in Markdown, a row a key and place."""
-    rows = ["| where | key | does |", "|---|---|---|"]
-    for place, owners in PLACES:
+    """The table in Markdown, one row per binding."""
+    rows = ["| screen | key | action |", "|---|---|---|"]
+    for screen, owners in OWNERS:
         for owner in owners:
             for binding in owner.__dict__.get("BINDINGS", ()):
                 assert isinstance(binding, Binding)
@@ -59,16 +59,16 @@ def table() -> str:
                 does = binding.description
                 if binding.tooltip and binding.tooltip != does:
                     does += f": {binding.tooltip}"
-                rows.append(f"| {place} | {keys} | {does} |")
+                rows.append(f"| {screen} | {keys} | {does} |")
     return "\n".join(rows)
 
 
-def with_table(readme: str) -> str:
-    """`readme` with the table of now between its marks."""
-    before, _, rest = readme.partition(BEGIN)
+def with_table(page: str) -> str:
+    """`page` with the current table between its markers."""
+    before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
 
 
 if __name__ == "__main__":
-    README.write_text(with_table(README.read_text()))
+    PAGE.write_text(with_table(PAGE.read_text()))

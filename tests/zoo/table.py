@@ -1,4 +1,4 @@
-"""The table of `docs/diagnosis.md`: what is true, what was said, and how soon."""
+"""The table of `docs/zoo.md`: what is true, what was said, and how soon."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zoo.keeper import case_of, story_of
 from zoo.wording import truth_text
 from zoo.worker import Run
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "diagnosis.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "zoo.md"
 BEGIN: Final = "<!-- zoo: written by make zoo -->"
 END: Final = "<!-- zoo: end -->"
 _HEAD: Final = (
