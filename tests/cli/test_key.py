@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from frtop_probe import keys
-from frtop_probe.keys import editing
+from frtop_probe import atomic_file, keys
 from frtop_tui.cli import main
 
 Captured = pytest.CaptureFixture[str]
@@ -30,7 +29,7 @@ def ours() -> keys.KeyPair:
 
 @pytest.fixture
 def theirs() -> str:
-    return keys.shown(zmq.curve_keypair()[0])
+    return keys.format_public(zmq.curve_keypair()[0])
 
 
 def test_without_a_key_it_says_how_to_make_one(file: Path, capsys: Captured) -> None:
@@ -99,7 +98,7 @@ def test_admitting_again_changes_the_right_and_keeps_the_name(
     ours: keys.KeyPair, theirs: str
 ) -> None:
     main(["key", "admit", theirs, "--read", "--name", "bob"])
-    main(["key", "admit", keys.read(theirs).decode()])  # type: ignore[union-attr]
+    main(["key", "admit", keys.parse_public(theirs).decode()])  # type: ignore[union-attr]
     (one,) = keys.authorized(ours)
     assert (one.right, one.name) == ("act", "bob")
 
@@ -118,7 +117,7 @@ def test_nonsense_is_not_repeated(ours: keys.KeyPair, act: str, capsys: Captured
         (ours.shown[:-1], "not all of it"),
         ("\udcff", "not all of it"),
         (ours.secret.decode(), "our secret"),
-        (keys.shown(ours.secret), "our secret"),
+        (keys.format_public(ours.secret), "our secret"),
     ):
         assert main(["key", act, "--", word]) == 2
         said = capsys.readouterr().err
@@ -154,7 +153,7 @@ def test_remove_takes_a_key_or_a_name(ours: keys.KeyPair, theirs: str, capsys: C
 
 
 def test_a_name_that_two_have_removes_neither(ours: keys.KeyPair, capsys: Captured) -> None:
-    both = [keys.shown(zmq.curve_keypair()[0]) for _ in range(2)]
+    both = [keys.format_public(zmq.curve_keypair()[0]) for _ in range(2)]
     for word in both:
         main(["key", "admit", word, "--name", "bob"])
     assert main(["key", "remove", "bob"]) == 2
@@ -186,7 +185,7 @@ def test_a_home_that_is_read_only_gets_a_sentence(
     def read_only(*_: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(editing, "write_new", read_only)
+    monkeypatch.setattr(atomic_file, "create", read_only)
     assert main(["key", "admit", theirs]) == 1
     said = capsys.readouterr().err
     assert "cannot be changed: Read-only file system" in said

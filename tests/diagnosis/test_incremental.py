@@ -185,7 +185,7 @@ class Play:
     def _fetch(self, actor: Actor, way: int, seconds: float) -> None:
         self.scene.fetches(actor.rank, for_s=seconds)
         if way % 2 and actor.fetch is not None:
-            actor.fetch = wire.Fetch(actor.fetch.begin_ns, actor.fetch.begin_ns + 1)
+            actor.fetch = wire.DataLoaderFetch(actor.fetch.begin_ns, actor.fetch.begin_ns + 1)
 
     def _die(self, actor: Actor, way: int, seconds: float) -> None:
         how: dict[str, int] = ({"exit_code": 0}, {"exit_code": 1}, {"signal": 9}, {"signal": 6})[

@@ -10,7 +10,7 @@ from diagnosis.scenes import FLOATS, SECOND, Scene, frame, only
 from frtop_probe import wire
 from frtop_probe.agreement import difference
 from frtop_probe.ring.fold import fold
-from frtop_tui.report.text import exit_status
+from frtop_tui.report.exit_status import exit_status
 
 MORE = (wire.TensorSpec("float32", (1025,)),)
 DOUBLES = (wire.TensorSpec("float64", (1024,)),)

@@ -8,7 +8,7 @@ import pytest
 
 from diagnosis.scenes import LOADER, Scene, frame, only
 from frtop_probe import wire
-from frtop_tui.report.text import exit_status
+from frtop_tui.report.exit_status import exit_status
 
 LONG = 30.0
 """Enough looks for everything that can be said a minute after the last op."""

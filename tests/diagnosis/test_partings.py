@@ -15,7 +15,7 @@ from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
 from frtop_tui.diagnosis.engine import Judgement
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.blocks import Ledger
-from frtop_tui.report.text import exit_status
+from frtop_tui.report.exit_status import exit_status
 
 Ops = tuple[wire.Op, ...]
 
@@ -46,7 +46,7 @@ def ops(numbers: range, **odd: wire.Signature) -> Ops:
 def answer(scene: Scene, wanted: tuple[OpsRequest, ...], told: Mapping[int, Ops]) -> Frame:
     """What ranks answer, and the judgement a moment later."""
     for one in wanted:
-        scene.state.apply_ops(one.host, one.key, one.parting, told[one.rank])
+        scene.state.apply_ops(one.host, one.key, one.hint, told[one.rank])
     scene.pass_time(0.5)
     scene.hear()
     judgement = scene.engine.judge(scene.frame())

@@ -13,7 +13,8 @@ from frtop_tui.demo.faults import CULPRIT, FAULTS
 from frtop_tui.demo.job import DemoJob
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import RankState
-from frtop_tui.report.text import document, exit_status
+from frtop_tui.report.document import document
+from frtop_tui.report.exit_status import exit_status
 from frtop_tui.sources.live import LiveSource
 
 POSTURES: dict[str, RankState] = {

@@ -10,7 +10,8 @@ import pytest
 
 from e2e.conftest import Launch, eventually
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.report.text import document, exit_status
+from frtop_tui.report.document import document
+from frtop_tui.report.exit_status import exit_status
 from frtop_tui.sources.live import LiveSource
 
 ODD = 3333

@@ -58,7 +58,7 @@ def test_a_file_is_replaced_only_on_demand(tmp_path: Path, there: str) -> None:
     else:
         file.write_text("old")
     with pytest.raises(FileExistsError):
-        archive.write(file, "capture", b"new", over=False)
+        archive.write(file, "capture", b"new", overwrite=False)
     assert [one.name for one in tmp_path.iterdir()] == ["a.cap"]
     archive.write(file, "capture", b"new")
     assert archive.read(file, "capture") == b"new"

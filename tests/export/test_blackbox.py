@@ -12,7 +12,8 @@ from export.boxes import Recorder, written
 from frtop_probe import wire
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.opening import open_paths
-from frtop_tui.report.text import exit_status, text
+from frtop_tui.report.exit_status import exit_status
+from frtop_tui.report.text import text
 
 TERM = 15
 

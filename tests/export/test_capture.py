@@ -24,7 +24,8 @@ from frtop_tui.errors import Unreadable
 from frtop_tui.export import capture
 from frtop_tui.export.histories import ops_of
 from frtop_tui.export.opening import open_paths
-from frtop_tui.report.text import document, text
+from frtop_tui.report.document import document
+from frtop_tui.report.text import text
 from screens.odd_scenes import SCENES as ODD
 from screens.scenes import SCENES, SITE, hung
 

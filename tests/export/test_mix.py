@@ -21,7 +21,7 @@ from frtop_tui.errors import Unreadable, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.flightrecorder.naming import RankPattern
 from frtop_tui.export.opening import open_paths
-from frtop_tui.report.text import exit_status
+from frtop_tui.report.exit_status import exit_status
 from frtop_tui.screens.barred import barred
 from frtop_tui.sources.recorded import RecordedSource
 

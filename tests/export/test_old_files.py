@@ -15,7 +15,7 @@ import pytest
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.opening import open_paths
-from frtop_tui.report.text import document
+from frtop_tui.report.document import document
 
 OLD = Path(__file__).parent / "old"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((OLD / "expected.json").read_text())

@@ -21,7 +21,9 @@ from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.pyspy import Taken, frame_of, is_pyspy, split, stacks_of
-from frtop_tui.report.text import document, exit_status, text
+from frtop_tui.report.document import document
+from frtop_tui.report.exit_status import exit_status
+from frtop_tui.report.text import text
 
 PROGRAM = Path(__file__).parents[1] / "jobs" / "unrecorded.py"
 SPY = Path(sys.executable).with_name("py-spy")

@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.detectors.mismatch.history import mismatches
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export import capture
 from frtop_tui.export.histories import ops_of
-from frtop_tui.report.text import exit_status
+from frtop_tui.report.exit_status import exit_status
 
 SPECS = (wire.TensorSpec("float32", (1024,)),)
 SUM = wire.Signature("all_reduce", "sum", inputs=SPECS)

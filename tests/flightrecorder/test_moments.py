@@ -14,7 +14,8 @@ from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.opening import open_paths
-from frtop_tui.report.text import exit_status, text
+from frtop_tui.report.exit_status import exit_status
+from frtop_tui.report.text import text
 
 SECOND = 1000 * MS
 

@@ -19,7 +19,8 @@ from flightrecorder.writer import MS, WALL, Recorder, world, written
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export import capture
 from frtop_tui.export.opening import open_paths
-from frtop_tui.report.text import exit_status, text
+from frtop_tui.report.exit_status import exit_status
+from frtop_tui.report.text import text
 from frtop_tui.sources.recorded import RecordedSource
 
 

@@ -16,7 +16,8 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.unrecorded import withheld
 from frtop_tui.export.opening import open_paths
-from frtop_tui.report.text import exit_status, text
+from frtop_tui.report.exit_status import exit_status
+from frtop_tui.report.text import text
 from frtop_tui.sources.recorded import RecordedSource
 
 

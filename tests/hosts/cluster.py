@@ -124,7 +124,7 @@ class Cluster:
 
     def agent(self, node: str) -> int:
         """The pid of the agent on `node`, 0 when none lives there."""
-        card = announcement.read(self.network.hosts[node].file(FOLDER))
+        card = announcement.find_agent(self.network.hosts[node].file(FOLDER))
         return 0 if card is None else card.pid
 
     def kill_agent(self, node: str) -> int:

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.report.text import document
+from frtop_tui.report.document import document
 from frtop_tui.sources.live import LiveSource
 
 

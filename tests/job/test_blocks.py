@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frtop_probe import wire
-from frtop_probe.agent.runs import MOST_KEPT, Run, told
+from frtop_probe.agent.block_builder import MAX_RECENT, BlockBuilder, encode_blocks
 from frtop_probe.sums import MODULUS, UNKNOWN, packed, weight
 from frtop_tui.job.blocks import KEPT_NS, MOST_IN_GROUP, MOST_JOBS, Ledger, Ledgers
 from frtop_tui.job.clock import HostClock
@@ -32,12 +32,12 @@ class Rank:
     def __init__(self, program: Program = usual, pairs: int = 0) -> None:
         self._program = program
         self._pairs = pairs
-        self.run = Run(1, 1)
+        self.run = BlockBuilder(1, 1)
 
     def tell(self, ops: int) -> list[wire.BlockSums]:
         for number in range(self.run.end, self.run.end + ops):
-            self.run.take(number, self._program(number) * weight(number), self._pairs)
-        return told(1, self.run.cut())
+            self.run.add(number, self._program(number) * weight(number), self._pairs)
+        return encode_blocks(1, self.run.cut())
 
 
 def hear(ledger: Ledger, rank: int, blocks: Iterable[wire.BlockSums], now_ns: int = 0) -> None:
@@ -115,8 +115,8 @@ def test_it_is_shown_for_a_while_and_is_the_same_until_something_comes() -> None
 def test_a_full_state_repeats_what_is_known() -> None:
     ledger, rank, other = Ledger(), Rank(), Rank(odd_at(9))
     hear(ledger, 0, rank.tell(70))
-    hear(ledger, 0, told(1, rank.run.kept))
-    hear(ledger, 0, told(1, rank.run.kept))
+    hear(ledger, 0, encode_blocks(1, rank.run.recent))
+    hear(ledger, 0, encode_blocks(1, rank.run.recent))
     hear(ledger, 1, other.tell(70))
     (parting,) = ledger.partings(0)
     assert parting.sides == ((0,), (1,))
@@ -127,7 +127,7 @@ def test_after_a_gap_the_full_state_tells_what_was_missed() -> None:
     hear(ledger, 0, rank.tell(20))
     rank.tell(900)
     rank.tell(0)
-    hear(ledger, 0, told(1, rank.run.kept))
+    hear(ledger, 0, encode_blocks(1, rank.run.recent))
     other = Rank(odd_at(600))
     hear(ledger, 1, other.tell(920))
     hear(ledger, 1, other.tell(0))
@@ -257,7 +257,7 @@ def test_what_is_kept_of_a_job_does_not_grow_with_its_groups() -> None:
             ledger.take(0, {1: wire.Group(1, str(number), "tp", "gloo", "0-7")}, blocks, 0)
     kept = [len(group._blocks) for group in ledger._groups.values()]
     assert sum(kept) < 512 * 200
-    assert min(kept) >= MOST_KEPT  # what a rank tells at once finds room in any case
+    assert min(kept) >= MAX_RECENT  # what a rank tells at once finds room in any case
 
 
 def test_sixteen_thousand_ranks_are_compared_as_they_tell() -> None:

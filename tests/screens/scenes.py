@@ -141,7 +141,7 @@ def rank_view(
     group = wire.Group(WORLD, "0", "dp:0", "nccl", "0-63", timeout_s=600.0)
     base = number - number % 8
     tensor = wire.Group(TP, f"t{base}", f"tp:{base // 8}", "nccl", fold(range(base, base + 8)))
-    fetch = wire.Fetch(HOST_NOW - int(age_s * S), 0, 2, 90_112, 4) if late else None
+    fetch = wire.DataLoaderFetch(HOST_NOW - int(age_s * S), 0, 2, 90_112, 4) if late else None
     return JudgedRank(
         rank=number,
         host=f"node{number // per_host}",

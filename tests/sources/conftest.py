@@ -38,7 +38,7 @@ def start_agent(folder: Path) -> Iterator[Start]:
         keys.load(create=True)  # only the agent beside a rank 0 makes one
         started.append(subprocess.Popen([sys.executable, "-m", "frtop_probe.agent"]))
         end = time.monotonic() + 20
-        while (here := announcement.read(where)) is None:
+        while (here := announcement.find_agent(where)) is None:
             assert time.monotonic() < end, "no agent announced itself"
             time.sleep(0.02)
         return here

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.agent.announcement import Announcement, network
+from frtop_probe.agent.announcement import Announcement, network_namespace
 from frtop_tui.sources.here import LOOK_AGAIN_NS, Here
 
 KEY = "k" * 40
@@ -85,7 +85,7 @@ def test_a_host_that_was_named_as_well_is_another_place() -> None:
 
 def test_an_agent_in_a_network_of_its_own_is_named_with_a_way_to_it() -> None:
     folder = Folder()
-    folder.agents = [agent("c1", 7677, "a", net_namespace=network() + 1)]
+    folder.agents = [agent("c1", 7677, "a", net_namespace=network_namespace() + 1)]
     found = folder.here.look(LOOK_AGAIN_NS)
     assert not found.places
     ((name, problem),) = found.unreachable

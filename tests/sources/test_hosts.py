@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.host import Host
+from agent.agent_host import Host
 from frtop_probe import keys
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export import capture

@@ -85,7 +85,7 @@ def test_another_key_is_told_from_absence(here: Place, stranger: keys.KeyPair) -
 
 
 def trust(pair: keys.KeyPair, *others: bytes) -> None:
-    lines = [keys.shown(other) for other in others]
+    lines = [keys.format_public(other) for other in others]
     file = pair.path.with_name(keys.TRUSTED)
     file.write_text("\n".join(lines))
     file.chmod(0o600)
@@ -107,14 +107,14 @@ def test_one_whom_we_trust_and_who_does_not_admit_us_is_told_from_a_stranger(
 
 
 def announced(tmp_path: Path) -> str:
-    card = announcement.read(tmp_path / "frtop")
+    card = announcement.find_agent(tmp_path / "frtop")
     assert card is not None
     return card.public_key
 
 
 def admit(tmp_path: Path, somebody: keys.KeyPair) -> None:
     admitted = tmp_path / keys.AUTHORIZED  # beside the owner's key file
-    admitted.write_text(f"{keys.shown(somebody.public)} read\n")
+    admitted.write_text(f"{keys.format_public(somebody.public)} read\n")
     admitted.chmod(0o600)
 
 
@@ -196,7 +196,7 @@ def test_an_agent_that_comes_back_is_taken_up_again(
 ) -> None:
     line.connect(here)
     until(line, lambda h: h == Up("node0"))
-    card = announcement.read(folder)
+    card = announcement.find_agent(folder)
     assert card is not None
     os.kill(card.pid, signal.SIGTERM)
     until(line, lambda h: isinstance(h, Down))

@@ -45,6 +45,6 @@ def slow_file(path: Path, bytes_per_s: int) -> Path:
 
 def kill_agent() -> None:
     """Kills this host's agent, as soon as there is one; the ranks start it anew."""
-    while (agent := announcement.read(candidates()[0])) is None:
+    while (agent := announcement.find_agent(candidates()[0])) is None:
         time.sleep(0.05)
     os.kill(agent.pid, signal.SIGKILL)

@@ -20,7 +20,7 @@ CASE = Case(
             ("not_entered",),
             culprits=(1,),
             causes=("dataloader",),
-            says=("worker", "has not got past its fork"),
+            says=("worker", "is still in its fork"),
         ),
     ),
 )

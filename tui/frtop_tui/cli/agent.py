@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from frtop_probe.agent.lifecycle import Options, serve
 from frtop_probe.agent.options import OptionProblem
-from frtop_probe.agent.serve import Options, serve
 from frtop_tui.errors import UsageError
 
 

@@ -18,7 +18,9 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NoAgent, Unreachable, UsageError
 from frtop_tui.export.flightrecorder.naming import pattern_of
 from frtop_tui.export.opening import open_paths
-from frtop_tui.report.text import document, exit_status, text
+from frtop_tui.report.document import document
+from frtop_tui.report.exit_status import exit_status
+from frtop_tui.report.text import text
 from frtop_tui.sources.base import Source
 
 HEALTHY_S: Final = 3.0

@@ -10,7 +10,7 @@ from typing import Final
 
 from frtop_probe import keys
 from frtop_probe.keys import AuthorizedKey, KeyPair, KeyProblem, TrustedKey, editing
-from frtop_probe.keys.public import SHOWN_LENGTH
+from frtop_probe.keys.public import FORMATTED_LENGTH
 from frtop_tui.errors import KeyTrouble, UsageError
 
 _MAX_NAME: Final = 80
@@ -48,7 +48,8 @@ def _show(pair: KeyPair) -> None:
         print("\nwe admit")
         admitted = keys.authorized(pair)
         for one in admitted:
-            print(f"  {one.right:4}  {keys.shown(one.public)}  {_printable(one.name)}".rstrip())
+            public = keys.format_public(one.public)
+            print(f"  {one.right:4}  {public}  {_printable(one.name)}".rstrip())
         if not admitted:
             print("  nobody else; to let somebody look:   frtop key admit THEIR_KEY --read")
     except KeyProblem as problem:
@@ -57,7 +58,7 @@ def _show(pair: KeyPair) -> None:
         print("\nwe look at jobs of")
         trusted = keys.trusted(pair)
         for other in trusted:
-            print(f"  {keys.shown(other.public)}  {_printable(other.name)}".rstrip())
+            print(f"  {keys.format_public(other.public)}  {_printable(other.name)}".rstrip())
         if not trusted:
             print("  nobody else; once they admitted us:  frtop key trust THEIR_KEY")
     except KeyProblem as problem:
@@ -115,23 +116,23 @@ def _trust(pair: KeyPair, options: argparse.Namespace) -> None:
 
 
 def _remove(pair: KeyPair, word: str) -> None:
-    public = keys.read(word)
+    public = keys.parse_public(word)
     if public is None:
-        found = editing.named(pair, word)
+        found = editing.find_by_name(pair, word)
         if not found:
             raise UsageError(
                 "no key that we admit or trust goes by that name", "`frtop key` lists them all"
             )
         if len(found) > 1:
             raise UsageError(
-                "several keys go by that name: " + ", ".join(map(keys.shown, found)),
+                "several keys go by that name: " + ", ".join(map(keys.format_public, found)),
                 "name the key itself",
             )
         public = found[0]
     lists = editing.remove(pair, public)
     if not lists:
         raise UsageError("we neither admit nor trust that key", "`frtop key` lists them all")
-    print(f"removed {keys.shown(public)} from {' and '.join(lists)}")
+    print(f"removed {keys.format_public(public)} from {' and '.join(lists)}")
     if keys.AUTHORIZED in lists:
         print(
             "agents that run refuse it from now on; a screen of theirs that is open now may "
@@ -141,7 +142,7 @@ def _remove(pair: KeyPair, word: str) -> None:
 
 def _public(pair: KeyPair, word: str) -> bytes:
     """The key that was typed; never repeated in an error: it may be the wrong half."""
-    public = keys.read(word)
+    public = keys.parse_public(word)
     if public == pair.secret:
         raise UsageError(
             "that is our secret: nobody else may see it",
@@ -151,7 +152,7 @@ def _public(pair: KeyPair, word: str) -> bytes:
     if public is None:
         raise UsageError(
             "that is no public key, or not all of it",
-            f"it is the word of {SHOWN_LENGTH} characters, frtop_..., that "
+            f"it is the word of {FORMATTED_LENGTH} characters, frtop_..., that "
             "`frtop key` shows that user",
         )
     return public
@@ -168,7 +169,7 @@ def _name(text: str) -> str:
 
 
 def _who(one: AuthorizedKey | TrustedKey) -> str:
-    shown = keys.shown(one.public)
+    shown = keys.format_public(one.public)
     return f"{_printable(one.name)} ({shown})" if one.name else shown
 
 

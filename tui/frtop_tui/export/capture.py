@@ -114,7 +114,7 @@ def write(
         tuple(map(printable, (*(told.notes if told is not None else ()), *missing))),
         frame.job,
     )
-    return archive.write(path, KIND, _encoder.encode(content), over=over)
+    return archive.write(path, KIND, _encoder.encode(content), overwrite=over)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def is_pyspy(path: Path) -> bool:
     """
     if path.name.endswith(SUFFIX):
         return True
-    with archive.opened(path) as file:
+    with archive.open_file(path) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return False
         head = file.read(_HEAD)
@@ -129,7 +129,7 @@ def _frame(frame: _Frame) -> wire.TraceFrame:
 
 def _bytes(path: Path) -> bytes:
     try:
-        with archive.opened(path) as file:
+        with archive.open_file(path) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise Unreadable(f"{path} is no file", _NEXT)

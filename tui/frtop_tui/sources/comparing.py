@@ -38,4 +38,4 @@ class Comparing:
                 for op in ops_of(answer.history)
                 if op.group == one.group and one.first <= op.number <= one.last and not op.p2p
             )[:MOST_OPS]
-        self._state.apply_ops(one.host, one.key, one.parting, ops)
+        self._state.apply_ops(one.host, one.key, one.hint, ops)

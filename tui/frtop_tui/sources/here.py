@@ -34,7 +34,7 @@ class Here:
     def __init__(
         self,
         taken: Sequence[str],
-        living: Callable[[Path], Sequence[Announcement]] = announcement.living,
+        living: Callable[[Path], Sequence[Announcement]] = announcement.find_agents,
     ) -> None:
         """Args: taken: names that the operator gave to hosts; living: who lives in a folder."""
         self._taken = frozenset(taken)

@@ -208,7 +208,7 @@ class Line:
         if link is None or link.phase is not _Phase.UP:
             return False
         try:
-            self._router.send_multipart([link.route, wire.packed(question)], zmq.NOBLOCK)
+            self._router.send_multipart([link.route, wire.to_frame(question)], zmq.NOBLOCK)
         except zmq.ZMQError:
             return False
         return True
@@ -279,14 +279,14 @@ class Line:
             current = link is not None and link.route == frames[0]
             if current and len(frames) == 2:
                 try:
-                    yield Answered(place, wire.decode_response(wire.unpacked(frames[1])))
+                    yield Answered(place, wire.decode_response(wire.from_frame(frames[1])))
                 except wire.WireError:
                     yield Down(place, foreign(place))
 
     def _updates(self, until: float) -> Iterator[Happening]:
         for frames in _drain(self._sub, until):
             try:
-                yield Heard(wire.decode_update(wire.unpacked(frames[0])))
+                yield Heard(wire.decode_update(wire.from_frame(frames[0])))
             except wire.WireError:
                 continue  # shows as a gap in the numbers
 

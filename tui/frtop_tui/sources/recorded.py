@@ -47,7 +47,7 @@ class RecordedSource:
         try:
             if recorded is not None and recorded.kind == "capture" and not recorded.filled:
                 content = capture.content_of(Path(recorded.path), capture.KIND)
-                write = partial(archive.write, kind=capture.KIND, content=content, over=False)
+                write = partial(archive.write, kind=capture.KIND, content=content, overwrite=False)
             else:
                 write = partial(
                     capture.write, frame=self._frame, histories={}, missing=(), over=False

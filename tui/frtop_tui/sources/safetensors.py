@@ -21,7 +21,7 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
-from frtop_probe import archive
+from frtop_probe import atomic_file
 
 DTYPES: Final[Mapping[str, tuple[str, int]]] = {
     "bool": ("BOOL", 1),
@@ -133,7 +133,7 @@ class Draft:
             os.fsync(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
-        archive.put(self._draft, path, over=self._over and path == self._path)
+        atomic_file.publish(self._draft, path, overwrite=self._over and path == self._path)
         return self.size
 
     def discard(self) -> None:

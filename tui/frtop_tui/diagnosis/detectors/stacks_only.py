@@ -13,7 +13,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.annotate import judged_ranks
 from frtop_tui.diagnosis.blocked.blocked_op import Wait
-from frtop_tui.diagnosis.evidence.c10d_call import Call, differ
+from frtop_tui.diagnosis.evidence.c10d_call import C10dCall, paths_differ
 from frtop_tui.diagnosis.evidence.stack_state import StackState, stack_state
 from frtop_tui.diagnosis.model import Frame, Verdict, judged_frame
 from frtop_tui.diagnosis.wording import stacks_only as accounts
@@ -38,7 +38,7 @@ def judge_stacks_only(frame: ObservedFrame) -> Frame | None:
     states = {stand.rank: stand for stand in found if stand is not None}
     if not states:
         return None
-    inside = [stand for stand in states.values() if stand.doing == "inside"]
+    inside = [stand for stand in states.values() if stand.activity == "inside"]
     verdicts, notes = tuple[Verdict, ...](), tuple[str, ...]()
     if not inside:
         notes = (f"{_where(states.values())}; nobody is inside a collective",)
@@ -73,7 +73,7 @@ def _verdicts(
     outside = [
         stand
         for stand in states.values()
-        if stand.doing != "inside" and (of_anybody or awaited.get(stand.rank))
+        if stand.activity != "inside" and (of_anybody or awaited.get(stand.rank))
     ]
     if not outside:
         return _all_inside(frame, states, call_sites)
@@ -82,7 +82,7 @@ def _verdicts(
         return (accounts.undecided_outside(frame, call_sites, outside),)
     causes: dict[str, list[StackState]] = {}
     for stand in blamed:
-        causes.setdefault(accounts.cause_of(stand, frame.now_ns), []).append(stand)
+        causes.setdefault(accounts.cause_of(stand), []).append(stand)
     return tuple(
         accounts.not_entered(
             frame,
@@ -98,13 +98,13 @@ def _blamed(
     outside: Sequence[StackState], call_sites: Sequence[CallSite], seen: int
 ) -> list[StackState]:
     """As few as can be justified; none where too many are outside, or may come any moment."""
-    if any(stand.left for stand in outside):
+    if any(stand.has_left_call for stand in outside):
         return []  # they went on meanwhile: so will the others
     if 2 * len(outside) >= seen and seen != PAIR:
         return []
-    candidates = [stand for stand in outside if stand.doing == "away"]
+    candidates = [stand for stand in outside if stand.activity == "away"]
     if not candidates and _is_one_place(call_sites):
-        candidates = [stand for stand in outside if stand.doing == "running"]
+        candidates = [stand for stand in outside if stand.activity == "running"]
     for progress in ("none", "unknown", "active"):
         chosen = [stand for stand in candidates if stand.progress == progress]
         if chosen:
@@ -115,7 +115,8 @@ def _blamed(
 def _is_one_place(call_sites: Sequence[CallSite]) -> bool:
     """Whether all are surely at the same lines, which takes lines that are known."""
     return (
-        len(call_sites) == 1 and differ(call_sites[0].call.steps, call_sites[0].call.steps) is False
+        len(call_sites) == 1
+        and paths_differ(call_sites[0].call.steps, call_sites[0].call.steps) is False
     )
 
 
@@ -151,10 +152,10 @@ def _waiting_for(call_sites: Sequence[CallSite], waiting: set[int]) -> list[Call
 
 def _awaited(states: Mapping[int, StackState]) -> tuple[dict[int, set[int]], set[int]]:
     """Of each rank outside who waits for it alone, as a receive does; and who for anybody."""
-    found: dict[int, set[int]] = {r: set() for r, s in states.items() if s.doing != "inside"}
+    found: dict[int, set[int]] = {r: set() for r, s in states.items() if s.activity != "inside"}
     of_anybody: set[int] = set()
     for start, stand in states.items():
-        if stand.doing != "inside":
+        if stand.activity != "inside":
             continue
         path: set[int] = set()
         here = start
@@ -211,7 +212,7 @@ def _wait(stand: StackState) -> Wait:
         group=0,
         number=0,
         signature=wire.Signature(call.kind, peer=call.peer),
-        site=wire.Site(call.own.file, call.own.line, call.own.function),
+        site=wire.Site(call.frame.file, call.frame.line, call.frame.function),
         issued_ns=0,
         sync=True,
     )
@@ -219,7 +220,7 @@ def _wait(stand: StackState) -> Wait:
     return Wait(stand.rank, op, at, _is_sure(call), undated=True)
 
 
-def _is_sure(call: Call) -> bool:
+def _is_sure(call: C10dCall) -> bool:
     return call.role != "implicit"
 
 

@@ -27,9 +27,9 @@ MOST_LISTED: Final = 64
 _SIGNS: Final[tuple[tuple[Callable[[Wait], bool], str], ...]] = (
     (lambda wait: wait.undated and not wait.op.sync, "its dump lists the op as unfinished"),
     (lambda wait: wait.op.pseudo, "it is inside the call"),
-    (lambda wait: wait.behind, "its main thread waits for a thread that sits in the op"),
+    (lambda wait: wait.indirect, "its main thread waits for a thread that sits in the op"),
     (
-        lambda wait: wait.side,
+        lambda wait: wait.background,
         "another thread than the main one sits in the op: the rank itself is free",
     ),
     (lambda wait: not wait.op.tracked, "its stack waits for a device; the last op counts"),

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from frtop_tui.diagnosis.detectors.stuck.rendezvous import is_connecting
-from frtop_tui.diagnosis.evidence.absence_cause import Absence, absence_of, stacks_step
-from frtop_tui.diagnosis.evidence.c10d_call import DEFAULT_GROUP, Call, order_of
+from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
+from frtop_tui.diagnosis.evidence.c10d_call import DEFAULT_GROUP, C10dCall, program_order
 from frtop_tui.diagnosis.evidence.stack_state import StackState
 from frtop_tui.diagnosis.model import OpName, Verdict, Why
+from frtop_tui.diagnosis.wording.absence import Absence, absence_of, stacks_step
 from frtop_tui.diagnosis.wording.phrases import who
+from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.model import ObservedFrame
 from frtop_tui.job.naming import folded
@@ -25,7 +27,7 @@ _ONCE: Final = "whether anything moves: stacks were taken once"
 class CallSite:
     """Ranks that are in the same call at the same place."""
 
-    call: Call
+    call: C10dCall
     states: tuple[StackState, ...]
 
     @property
@@ -78,9 +80,9 @@ def undecided_outside(
     head = "; ".join(call_site.text for call_site in call_sites[:2])
     named = ", ".join(f"rank {s.rank} {doing_text(s)}" for s in outside[:3])
     more = f", {len(outside) - 3} more are outside, too" if len(outside) > MOST_TOLD - 1 else ""
-    if any(stand.left for stand in outside):
+    if any(stand.has_left_call for stand in outside):
         reason, step = "these have come out of a call between two dumps, so it moves", _AGAIN
-    elif all(stand.doing == "unclear" for stand in outside):
+    elif all(stand.activity == "unclear" for stand in outside):
         reason = "what such a line waits for no Python stack shows: an op, a lock, a sleep"
         step = stacks_step(first.view, native=True)
     else:
@@ -108,7 +110,7 @@ def together(frame: ObservedFrame, call_site: CallSite) -> Verdict:
     elif connecting:
         reason = "they connect to the job's store, or wait there for ranks of which no stacks are"
         step = "are there more ranks than these? print MASTER_ADDR and MASTER_PORT of all of them"
-    elif call_site.call.role == "meeting":
+    elif call_site.call.role == "rendezvous":
         reason = "a rank of which there are no stacks has not come, or they cannot connect"
         step = "are there more ranks than these? if not: can these hosts reach each other?"
     else:
@@ -123,13 +125,13 @@ def together(frame: ObservedFrame, call_site: CallSite) -> Verdict:
 def apart(frame: ObservedFrame, call_sites: Sequence[CallSite]) -> Verdict:
     """All are inside, but not of the same call: nobody can be blamed for being alone."""
     main, other = call_sites[0], call_sites[1]
-    order, shown = order_of(other.states[0].path, main.states[0].path)
+    order, shown = program_order(other.states[0].path, main.states[0].path)
     mine = folded(other.ranks)
     head = f"{other.text}, {main.text}"
     evidence = _inside_texts(call_sites)
     alike = main.call.kind == other.call.kind
-    if order in ("further", "behind"):
-        ahead = order == "further"
+    if order in ("later", "earlier"):
+        ahead = order == "later"
         head += f": {mine} {_are(other.ranks)} {'further on' if ahead else 'behind'} by its lines"
         front, back = (other, main) if ahead else (main, other)
         evidence.append(f"by lines, if no loop leads back: {shown}")
@@ -175,17 +177,17 @@ def ring(frame: ObservedFrame, states: Sequence[StackState]) -> Verdict:
     )
 
 
-def cause_of(stand: StackState, now_ns: int) -> str:
+def cause_of(stand: StackState) -> str:
     """The word for why a rank is not there."""
-    return "out_of_loop" if _leaves(stand) else absence_of(stand.view, now_ns).why.cause
+    return "out_of_loop" if _leaves(stand) else absence_cause(stand.view).cause
 
 
 def doing_text(stand: StackState) -> str:
     """`loads data at train.py:14 (main)`."""
-    at = f" at {stand.place.line}" if stand.place.line else ""
+    at = f" at {stand.location.line}" if stand.location.line else ""
     if stand.call is not None:
         return f"is in {stand.call.text}"
-    if stand.doing == "unclear":
+    if stand.activity == "unclear":
         return f"sleeps in a C call{at}"
     return f"{absence_of(stand.view, 0).why.text.removeprefix('MainThread ')}"
 
@@ -233,7 +235,6 @@ def _absent_text(
     frame: ObservedFrame, call_site: CallSite, culprits: tuple[int, ...], waiting: Sequence[int]
 ) -> str:
     named, call = who(frame.ranks, culprits), call_site.call
-    has, waits = Tense.PRESENT.has(culprits), Tense.PRESENT.waits(call_site.ranks)
     rest = set(waiting).difference(call_site.ranks)
     more = f"; {Tense.PRESENT.waits(rest)} elsewhere" if rest else ""
     if call.role == "implicit":
@@ -242,8 +243,9 @@ def _absent_text(
         )
     if call.role == "p2p" and call.peer in culprits:
         answered = "sent" if "recv" in call.kind else "received"
-        return f"{named} {has} not {answered}; {waits} in {call.text}{more}"
-    return f"{named} {has} not entered {call.text}; {waits}{more}"
+        waits = Tense.PRESENT.waits(call_site.ranks)
+        return f"{named} {Tense.PRESENT.has(culprits)} not {answered}; {waits} in {call.text}{more}"
+    return f"{named} {Tense.PRESENT.has(culprits)} not entered {call.text}; {Tense.PRESENT.waits(call_site.ranks)}{more}"
 
 
 def _inside_texts(call_sites: Sequence[CallSite]) -> list[str]:
@@ -258,15 +260,19 @@ def _inside_texts(call_sites: Sequence[CallSite]) -> list[str]:
 
 def _shown(states: Sequence[StackState]) -> list[str]:
     """What two dumps of a rank tell; that there is only one is said once."""
-    return [f"rank {s.rank}: {s.shown}" for s in states if s.view.prior_snapshot is not None]
+    return [
+        f"rank {s.rank}: {progress_text(s.progress_seen)}"
+        for s in states
+        if s.view.prior_snapshot is not None
+    ]
 
 
 def _position(stand: StackState, call_site: CallSite) -> list[str]:
     """Where in the program a rank is that is not inside, beside those who are."""
-    order, shown = order_of(stand.path, call_site.states[0].path)
-    if order == "further":
+    order, shown = program_order(stand.path, call_site.states[0].path)
+    if order == "later":
         return [f"rank {stand.rank} is further on, if no loop leads back: {shown}"]
-    if order == "behind":
+    if order == "earlier":
         return [f"rank {stand.rank} is before that call, if no loop led back: {shown}"]
     return []
 
@@ -279,7 +285,7 @@ def _missing(
         c.call.group != DEFAULT_GROUP and c.call.peer is None for c in call_sites
     ):
         found.append("the group: stacks name none, so that it may be one without those named")
-    if any(call_site.call.role == "meeting" for call_site in call_sites):
+    if any(call_site.call.role == "rendezvous" for call_site in call_sites):
         kind = call_sites[0].call.kind
         if kind != "init_process_group":
             found.append(f"who has to call {kind}: mostly every rank of the job")
@@ -295,7 +301,7 @@ def _are(ranks: Sequence[int]) -> str:
 
 
 def _leaves(stand: StackState) -> bool:
-    return stand.call is not None and stand.call.leaves
+    return stand.call is not None and stand.call.is_teardown
 
 
 def _gone() -> Absence:

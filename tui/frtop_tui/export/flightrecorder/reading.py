@@ -89,7 +89,7 @@ def _values(path: Path, data: bytes, keep: int | None) -> Any:
 
 def looks_like(path: Path) -> bool:
     """Whether a file begins as a dump may. Raises OSError when it cannot be read."""
-    with archive.opened(path) as file:
+    with archive.open_file(path) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return False
         head = file.read(64)
@@ -98,7 +98,7 @@ def looks_like(path: Path) -> bool:
 
 def _bytes(path: Path) -> bytes:
     try:
-        with archive.opened(path) as file:
+        with archive.open_file(path) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise Unreadable(f"{path} is no file", _NEXT)
