@@ -17,7 +17,7 @@ from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.tensors import TensorsScreen
-from frtop_tui.widgets.hosts import HostTable
+from frtop_tui.widgets.host_table import HostTable
 from frtop_tui.widgets.jobs import JobTable
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.question import Question

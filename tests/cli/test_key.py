@@ -1,4 +1,4 @@
-"""`frtop key`: what it says, and what then stands in the files."""
+"""`frtop key`: its output, and the lists of keys that it writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import zmq
 
-from frtop_probe import atomic_file, keys
+from frtop_probe import keys
+from frtop_probe.keys import editing
 from frtop_tui.cli import main
 
 Captured = pytest.CaptureFixture[str]
@@ -32,7 +33,7 @@ def theirs() -> str:
     return keys.format_public(zmq.curve_keypair()[0])
 
 
-def test_without_a_key_it_says_how_to_make_one(file: Path, capsys: Captured) -> None:
+def test_without_a_key_the_error_names_key_make(file: Path, capsys: Captured) -> None:
     for words in ([], ["show"], ["admit", "x"], ["trust", "x"], ["remove", "x"]):
         assert main(["key", *words]) == 1
         said = capsys.readouterr().err
@@ -41,7 +42,7 @@ def test_without_a_key_it_says_how_to_make_one(file: Path, capsys: Captured) -> 
     assert not file.exists()
 
 
-def test_make_makes_one_and_never_a_second(file: Path, capsys: Captured) -> None:
+def test_make_never_replaces_a_key(file: Path, capsys: Captured) -> None:
     assert main(["key", "make"]) == 0
     shown = keys.load(create=False).shown
     assert f"frtop key admit {shown}" in capsys.readouterr().out
@@ -51,7 +52,7 @@ def test_make_makes_one_and_never_a_second(file: Path, capsys: Captured) -> None
     assert file.read_bytes() == before
 
 
-def test_two_users_type_what_they_are_told(
+def test_two_users_run_the_commands_they_are_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     """The owner and the one on call, each by what the other's command printed."""
@@ -78,7 +79,7 @@ def _commands(capsys: Captured, begin: str) -> list[list[str]]:
     return [line.split()[1:] for line in said.splitlines() if line.strip().startswith(begin)]
 
 
-def test_show_lists_everybody(ours: keys.KeyPair, theirs: str, capsys: Captured) -> None:
+def test_show_lists_all_keys(ours: keys.KeyPair, theirs: str, capsys: Captured) -> None:
     main(["key"])
     assert "nobody else" in capsys.readouterr().out
     main(["key", "admit", theirs, "--read", "--name", "bob on call"])
@@ -104,14 +105,14 @@ def test_admitting_again_changes_the_right_and_keeps_the_name(
 
 
 @pytest.mark.parametrize("act", ["admit", "trust"])
-def test_our_own_key_is_said_to_be_ours(ours: keys.KeyPair, act: str, capsys: Captured) -> None:
+def test_our_own_key_is_recognised(ours: keys.KeyPair, act: str, capsys: Captured) -> None:
     assert main(["key", act, ours.shown]) == 0
     assert "our own key" in capsys.readouterr().out
     assert list(ours.path.parent.iterdir()) == [ours.path]
 
 
 @pytest.mark.parametrize("act", ["admit", "trust"])
-def test_nonsense_is_not_repeated(ours: keys.KeyPair, act: str, capsys: Captured) -> None:
+def test_an_invalid_key_is_not_repeated(ours: keys.KeyPair, act: str, capsys: Captured) -> None:
     for word, says in (
         ("nonsense", "not all of it"),
         (ours.shown[:-1], "not all of it"),
@@ -152,7 +153,7 @@ def test_remove_takes_a_key_or_a_name(ours: keys.KeyPair, theirs: str, capsys: C
         assert ours.secret.decode() not in said
 
 
-def test_a_name_that_two_have_removes_neither(ours: keys.KeyPair, capsys: Captured) -> None:
+def test_an_ambiguous_name_removes_no_key(ours: keys.KeyPair, capsys: Captured) -> None:
     both = [keys.format_public(zmq.curve_keypair()[0]) for _ in range(2)]
     for word in both:
         main(["key", "admit", word, "--name", "bob"])
@@ -162,7 +163,7 @@ def test_a_name_that_two_have_removes_neither(ours: keys.KeyPair, capsys: Captur
     assert len(keys.authorized(ours)) == 2
 
 
-def test_a_broken_list_is_said_after_what_could_be_done(
+def test_an_invalid_list_is_reported_after_the_change(
     ours: keys.KeyPair, theirs: str, capsys: Captured
 ) -> None:
     listed = ours.path.with_name(keys.AUTHORIZED)
@@ -179,13 +180,13 @@ def test_a_broken_list_is_said_after_what_could_be_done(
     assert "line 1: not a public key" in said.err
 
 
-def test_a_home_that_is_read_only_gets_a_sentence(
+def test_a_read_only_home_is_reported(
     ours: keys.KeyPair, theirs: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read_only(*_: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(atomic_file, "create", read_only)
+    monkeypatch.setattr(editing, "write_new", read_only)
     assert main(["key", "admit", theirs]) == 1
     said = capsys.readouterr().err
     assert "cannot be changed: Read-only file system" in said

@@ -26,7 +26,7 @@ from frtop_tui.export.histories import ops_of
 from frtop_tui.export.opening import open_paths
 from frtop_tui.report.document import document
 from frtop_tui.report.text import text
-from screens.odd_scenes import SCENES as ODD
+from screens.rare_scenes import SCENES as ODD
 from screens.scenes import SCENES, SITE, hung
 
 

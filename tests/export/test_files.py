@@ -9,7 +9,7 @@ import pytest
 
 from flightrecorder.writer import world, written
 from frtop_tui.cli import main
-from frtop_tui.cli.writing import require_folder
+from frtop_tui.cli.files import require_writable
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.files import Files, files_in
 from frtop_tui.export.opening import open_paths
@@ -50,7 +50,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
 def test_a_name_that_no_file_can_have_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Unreadable, match="too long"):
         open_paths([Path(LONG)])
-    require_folder(Path(f"{LONG}.cap"))  # writing says it
+    require_writable(Path(f"{LONG}.cap"))  # writing says it
     assert main(["run", "--", f"./{LONG}"]) == 127
     assert "no such command" in capsys.readouterr().err
 

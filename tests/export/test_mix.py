@@ -22,7 +22,7 @@ from frtop_tui.export import capture
 from frtop_tui.export.flightrecorder.naming import RankPattern
 from frtop_tui.export.opening import open_paths
 from frtop_tui.report.exit_status import exit_status
-from frtop_tui.screens.barred import barred
+from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.sources.recorded import RecordedSource
 
 C10D = "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
@@ -229,22 +229,22 @@ def test_a_capture_with_what_dumps_told_is_written_with_it(tmp_path: Path) -> No
     captured(tmp_path, half_heard())
     written(tmp_path, dumps_of([2, 3]))
     source = RecordedSource(open_paths([tmp_path]))
-    assert not barred("capture", source.frame())
+    assert not why_unavailable("capture", source.frame())
     source.capture(tmp_path / "whole.cap")
     found = open_paths([tmp_path / "whole.cap"])
     assert found.verdicts == source.frame().verdicts
     assert sorted(found.ranks) == [0, 1, 2, 3]
     assert "ranks 2-3 from Flight Recorder dumps" in notes(found)
-    assert "already" in barred("capture", found)
+    assert "already" in why_unavailable("capture", found)
 
 
 def test_keys_that_need_a_live_job_say_what_there_is_instead(tmp_path: Path) -> None:
     written(tmp_path, one_missing())
     frame = open_paths([tmp_path])
-    assert "these are Flight Recorder dumps of 20" in barred("take", frame)
-    assert "these are Flight Recorder dumps of 20" in barred("pause", frame)
-    assert "--job" not in barred("choose_job", frame)
-    assert not barred("capture", frame)
+    assert "these are Flight Recorder dumps of 20" in why_unavailable("take", frame)
+    assert "these are Flight Recorder dumps of 20" in why_unavailable("pause", frame)
+    assert "--job" not in why_unavailable("choose_job", frame)
+    assert not why_unavailable("capture", frame)
 
 
 def test_a_capture_gets_an_unheard_rank_from_its_stack(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
-"""Believable frames: what the screens are tested with and the pictures are drawn from.
+"""Realistic frames for the tests of screens and for the pictures.
 
-Every host's clock runs `CLOCK` behind the operator's, so that a screen that forgets to
-convert shows ages that are plainly wrong.
+Every host's clock is `CLOCK` late: a screen that does not convert times shows wrong ages.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ PINNING = (
 )
 
 
-def look(
+def snapshot(
     rank: int, frames: tuple[wire.TraceFrame, ...], age_s: float = 0.6, *, waits: bool = False
 ) -> wire.Snapshot:
     pid = 90_040 + rank
@@ -131,12 +130,12 @@ def look(
 
 
 def rank_view(
-    number: int, posture: RankState, *, per_host: int = 8, age_s: float = 252.0
+    number: int, state: RankState, *, per_host: int = 8, age_s: float = 252.0
 ) -> JudgedRank:
     """A rank that waits in #8812, or has not come so far, or moves."""
     pid = 90_040 + number
-    late = posture == "late"
-    waits = op(30_000, 8812, age_s) if posture == "blocked" else None
+    late = state == "late"
+    waits = op(30_000, 8812, age_s) if state == "blocked" else None
     last = 8811 if late else 8812
     group = wire.Group(WORLD, "0", "dp:0", "nccl", "0-63", timeout_s=600.0)
     base = number - number % 8
@@ -149,7 +148,7 @@ def rank_view(
         identity=wire.Identity(
             pid, 1, number, number % per_host, JOB, cwd="/home/ml/llama", main_ident=MAIN
         ),
-        state=posture,
+        state=state,
         state_since_ns=NOW - int(age_s * S),
         heard_ns=NOW - S // 5,
         clock_ns=CLOCK,
@@ -200,10 +199,10 @@ def hung() -> Frame:
     """Rank 37 waits for a DataLoader worker that reads from a dead mount; 63 wait for it."""
     ranks = {n: rank_view(n, "late" if n == CULPRIT else "blocked") for n in range(64)}
     for number in (0, 1, 36, 38):
-        ranks[number] = replace(ranks[number], snapshot=look(number, REDUCING))
-    culprit = look(CULPRIT, LOADING, waits=True)
+        ranks[number] = replace(ranks[number], snapshot=snapshot(number, REDUCING))
+    culprit = snapshot(CULPRIT, LOADING, waits=True)
     ranks[CULPRIT] = replace(
-        ranks[CULPRIT], snapshot=culprit, prior_snapshot=look(CULPRIT, LOADING, 3.6, waits=True)
+        ranks[CULPRIT], snapshot=culprit, prior_snapshot=snapshot(CULPRIT, LOADING, 3.6, waits=True)
     )
     victims = tuple(n for n in range(64) if n != CULPRIT)
     return Frame(
@@ -241,7 +240,7 @@ def hung() -> Frame:
                 (
                     "63 ranks are blocked in all_reduce #8812 at train.py:231",
                     "rank 37 last issued #8811 of dp:0, 4m12s ago",
-                    "3 looks in 9 s: same stack, no CPU time, no bytes read",
+                    "3 snapshots in 9 s: same stack, no CPU time, no bytes read",
                 ),
             ),
         ),
@@ -270,7 +269,7 @@ def dead() -> Frame:
     base = hung()
     ranks = dict(base.ranks)
     ranks[CULPRIT] = rank_view(CULPRIT, "blocked")
-    raised = wire.UncaughtException(
+    exception = wire.UncaughtException(
         "RuntimeError",
         "CUDA error: an illegal memory access was encountered\nCompile with ...",
         "MainThread",
@@ -284,7 +283,7 @@ def dead() -> Frame:
     )
     ranks[5] = replace(
         rank_view(5, "dead", age_s=30.0),
-        exception=raised,
+        exception=exception,
         exit_info=wire.ExitInfo(HOST_NOW - 30 * S, exit_code=1),
         process=None,
     )

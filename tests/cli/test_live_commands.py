@@ -1,4 +1,4 @@
-"""`frtop capture` and `frtop tensors`, on a source that answers as a live one does."""
+"""`frtop capture` and `frtop tensors` on a scripted source that answers like a live one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ANSWER = wire.TensorsResponse(
 
 
 class Answering(ScriptedSource):
-    """Fulfils wishes at once, in the next frames."""
+    """Answers every request in the next frame."""
 
     def __init__(
         self, frame: Frame, answer: wire.TensorsResponse = ANSWER, problem: str = ""
@@ -81,7 +81,7 @@ def options(**fields: object) -> argparse.Namespace:
     return argparse.Namespace(**{**known, **fields})
 
 
-def test_a_capture_says_where_it_is_what_is_missing_and_what_is_wrong(
+def test_capture_prints_path_gaps_and_verdict(
     live: Callable[[Source], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = Answering(hung())
@@ -96,7 +96,7 @@ def test_a_capture_says_where_it_is_what_is_missing_and_what_is_wrong(
     assert source.closed
 
 
-def test_a_capture_without_a_name_gets_one_that_is_not_taken(
+def test_capture_without_a_name_picks_a_free_one(
     live: Callable[[Source], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -110,7 +110,7 @@ def test_a_capture_without_a_name_gets_one_that_is_not_taken(
     assert capsys.readouterr().out.count(str(tmp_path)) == 3
 
 
-def test_a_capture_that_fails_says_why(live: Callable[[Source], None], tmp_path: Path) -> None:
+def test_a_failed_capture_prints_the_reason(live: Callable[[Source], None], tmp_path: Path) -> None:
     live(Answering(hung(), problem="/x is full; free some room"))
     with pytest.raises(FrtopError, match="/x is full\n  next: free some room") as caught:
         capture_command.run(options(output=str(tmp_path / "x.cap")))
@@ -120,22 +120,20 @@ def test_a_capture_that_fails_says_why(live: Callable[[Source], None], tmp_path:
 @pytest.mark.parametrize(("place", "says"), [
     (".", "is a folder"), ("none/x.cap", "there is no folder"),
 ])  # fmt: skip
-def test_where_nothing_can_be_written_is_told_before_looking(
+def test_an_unwritable_path_is_refused_before_connecting(
     place: str, says: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=says):
         capture_command.run(options(output=str(tmp_path / place)))
 
 
-def test_nothing_to_capture_is_an_error(live: Callable[[Source], None], tmp_path: Path) -> None:
+def test_capture_without_a_job_is_an_error(live: Callable[[Source], None], tmp_path: Path) -> None:
     live(Answering(no_agent()))
     with pytest.raises(FrtopError, match="nobody answers at node0:7790"):
         capture_command.run(options(output=str(tmp_path / "x.cap")))
 
 
-def test_default_names_are_safe_and_never_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_names_are_safe_and_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     frame = hung()
     assert frame.job is not None
@@ -150,7 +148,7 @@ def test_default_names_are_safe_and_never_taken(
     assert unused(tmp_path / "b.cap") == tmp_path / "b-2.cap"
 
 
-def test_a_folder_that_may_not_be_written_gives_way_to_the_temporary_one(
+def test_an_unwritable_folder_is_replaced_by_the_temporary_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -158,7 +156,7 @@ def test_a_folder_that_may_not_be_written_gives_way_to_the_temporary_one(
     assert default_path(hung(), WALL).parent != tmp_path
 
 
-def test_tensors_are_a_table(
+def test_tensors_prints_a_table(
     live: Callable[[Source], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = Answering(hung())
@@ -175,7 +173,7 @@ def test_tensors_are_a_table(
     assert source.closed
 
 
-def test_tensors_as_json(
+def test_tensors_prints_json(
     live: Callable[[Source], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     live(Answering(hung()))
@@ -187,25 +185,25 @@ def test_tensors_as_json(
     assert op["tensors"][0]["checksum"] == "9a3f01c2"
 
 
-@pytest.mark.parametrize(("source", "wish", "says"), [
+@pytest.mark.parametrize(("source", "arguments", "message"), [
     (Answering(hung(), wire.TensorsResponse(1, "node0", 0, 5, (), "silent", "rank 0 holds the GIL; "
                                           "look at its stack")), {}, "holds the GIL\n  next: look"),
-    (Answering(hung(), wire.TensorsResponse(1, "node0", 0, 5)), {}, "no op pending"),
+    (Answering(hung(), wire.TensorsResponse(1, "node0", 0, 5)), {}, "has no pending op"),
     (Answering(hung()), {"op": 7}, "op 7 of rank 0 is not pending\n  next: pending: op 30000"),
     (Answering(replace(hung(), read_only="your key may only read there; ask its owner")), {},
      "may only read there\n  next: ask"),
     (Answering(no_agent()), {}, "nobody answers"),
 ])  # fmt: skip
-def test_a_rank_that_cannot_be_asked_is_told_with_the_next_step(
-    live: Callable[[Source], None], source: Answering, wish: dict[str, object], says: str
+def test_a_rank_that_cannot_be_asked_is_an_error_with_a_next_step(
+    live: Callable[[Source], None], source: Answering, arguments: dict[str, object], message: str
 ) -> None:
     live(source)
-    with pytest.raises(FrtopError, match=says) as caught:
-        tensors_command.run(options(**wish))
+    with pytest.raises(FrtopError, match=message) as caught:
+        tensors_command.run(options(**arguments))
     assert caught.value.exit_status == 1
 
 
-def test_an_op_goes_by_its_number_too(
+def test_an_op_is_found_by_its_number_too(
     live: Callable[[Source], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     live(Answering(hung()))
@@ -216,16 +214,16 @@ def test_an_op_goes_by_its_number_too(
         tensors_command.run(options(op=7))
 
 
-def test_a_rank_that_is_not_there_is_told(
+def test_a_missing_rank_is_an_error(
     live: Callable[[Source], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tensors_command, "APPEAR_S", 0.1)
     live(Answering(hung()))
-    with pytest.raises(FrtopError, match="rank 77 is not heard of; there are 64"):
+    with pytest.raises(FrtopError, match="rank 77 is not heard; 64 ranks are"):
         tensors_command.run(options(rank=77))
 
 
-def test_saving_says_how_much_it_will_be_first(
+def test_saving_prints_the_size_first(
     live: Callable[[Source], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = Answering(hung())
@@ -237,9 +235,7 @@ def test_saving_says_how_much_it_will_be_first(
     assert source.saved == [(0, 30_000, path)]
 
 
-def test_saving_of_several_ops_wants_to_know_which(
-    live: Callable[[Source], None], tmp_path: Path
-) -> None:
+def test_saving_needs_one_op(live: Callable[[Source], None], tmp_path: Path) -> None:
     ops = (wire.OpTensors(30_000, (GRADIENT,)), wire.OpTensors(30_001, (GRADIENT,)))
     live(Answering(hung(), wire.TensorsResponse(1, "node0", 0, 5, ops)))
     with pytest.raises(UsageError, match=r"--op: op 30000 \(#8812 all_reduce\), op 30001"):

@@ -1,4 +1,4 @@
-"""What is typed in one burst arrives as if it had been typed slowly."""
+"""Keys typed in one burst act as if typed slowly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMED = {"/": "slash", "\b": "backspace", "\r": "enter", "!": "exclamation_mark"
 
 
 def burst(app: Driven, text: str) -> None:
-    """All keys at once, as a terminal gives them that was slow to send."""
+    """Sends all keys at once, like a slow terminal."""
     for character in text:
         key = NAMED.get(character, character)
         printable = character if character.isprintable() else None
@@ -37,7 +37,7 @@ async def test_a_filter_is_typed_ahead_of_the_screen_it_opens() -> None:
         assert isinstance(app.screen, RanksScreen)
 
 
-async def test_views_rows_and_ranks_are_reached_ahead_of_the_screen() -> None:
+async def test_keys_typed_ahead_reach_the_screen_they_open() -> None:
     async with driven(scenes.hung()) as app:
         burst(app, "2I\rn")
         await app.until(lambda: isinstance(app.screen, RankScreen))
@@ -45,7 +45,7 @@ async def test_views_rows_and_ranks_are_reached_ahead_of_the_screen() -> None:
         await app.sees("job > ranks > dp:0 > rank 37")
 
 
-async def test_a_paste_behind_the_slash_is_the_filter() -> None:
+async def test_a_paste_after_the_slash_is_the_filter() -> None:
     async with driven(scenes.hung()) as app:
         burst(app, "/")
         app.app.post_message(events.Paste("host:node4 late\nrest"))

@@ -1,4 +1,4 @@
-"""Merging of stacks: who stands where, the odd ones first, quick for thousands."""
+"""Merging stacks: equal ones share a path, small classes first, thousands are quick."""
 
 from __future__ import annotations
 
@@ -6,23 +6,31 @@ import time
 
 from frtop_probe import wire
 from frtop_tui.job.frames import frame_line
-from frtop_tui.widgets.stacks import Node, entries, merge, merge_frame, waits_in
+from frtop_tui.widgets.merged_stacks import (
+    StackNode,
+    merge_frame,
+    merge_stacks,
+    shared_op,
+    tree_lines,
+)
 
 from . import scenes
 
 
-def drawn(roots: tuple[Node, ...], turned: tuple[Node, ...] = ()) -> list[tuple[int, str, int]]:
-    rows = entries(roots, {node.path for node in turned})
+def drawn(
+    roots: tuple[StackNode, ...], unfolded: tuple[StackNode, ...] = ()
+) -> list[tuple[int, str, int]]:
+    rows = tree_lines(roots, {node.path for node in unfolded})
     return [(row.depth, row.node.frame.function, row.hidden) for row in rows]
 
 
 def stack(*functions: str) -> tuple[wire.TraceFrame, ...]:
-    """Innermost last, as one reads; all of them installed code."""
+    """A stack of installed code; `functions` are innermost last."""
     return tuple(scenes.frame_of(name, "torch/a.py", 1) for name in reversed(functions))
 
 
-def test_ranks_in_the_same_frames_share_one_path() -> None:
-    (root,) = merge([(0, stack("a", "b")), (1, stack("a", "b")), (2, stack("a", "c"))])
+def test_ranks_with_equal_stacks_share_one_path() -> None:
+    (root,) = merge_stacks([(0, stack("a", "b")), (1, stack("a", "b")), (2, stack("a", "c"))])
     assert root.ranks == [0, 1, 2]
     assert [(child.frame.function, child.ranks) for child in root.children] == [
         ("c", [2]),
@@ -30,22 +38,24 @@ def test_ranks_in_the_same_frames_share_one_path() -> None:
     ]
 
 
-def test_different_lines_of_one_function_are_different_places() -> None:
+def test_different_lines_of_one_function_are_different_nodes() -> None:
     one, two = scenes.frame_of("train", "t.py", 214), scenes.frame_of("train", "t.py", 231)
-    assert [frame_line(root.frame) for root in merge([(0, (one,)), (1, (two,)), (2, (two,))])] == [
+    assert [
+        frame_line(root.frame) for root in merge_stacks([(0, (one,)), (1, (two,)), (2, (two,))])
+    ] == [
         "t.py:214",
         "t.py:231",
     ]
 
 
 def test_a_rank_that_stops_inside_a_chain_is_not_folded_away() -> None:
-    roots = merge([(0, stack("a", "b")), (1, stack("a", "b", "c", "d"))])
+    roots = merge_stacks([(0, stack("a", "b")), (1, stack("a", "b", "c", "d"))])
     assert drawn(roots) == [(0, "a", 1), (0, "b", 0), (1, "c", 1), (1, "d", 0)]
     assert roots[0].children[0].ends_here == 1
 
 
-def test_a_chain_is_folded_to_its_end_and_opens_in_full() -> None:
-    roots = merge([(0, stack("a", "b", "c", "d"))])
+def test_a_chain_folds_to_its_end_and_unfolds_in_full() -> None:
+    roots = merge_stacks([(0, stack("a", "b", "c", "d"))])
     assert drawn(roots) == [(0, "a", 3), (0, "d", 0)]
     assert [name for _, name, _ in drawn(roots, roots)] == ["a", "b", "c", "d"]
 
@@ -57,7 +67,7 @@ def test_the_users_own_frames_are_never_folded() -> None:
     assert rows[2:5] == [(1, "train", 0), (1, "__next__", 5), (1, "wait", 0)]
 
 
-def test_who_has_no_stack_is_listed_with_the_reason() -> None:
+def test_ranks_without_a_stack_are_listed_with_the_reason() -> None:
     frame = scenes.refused()
     merged = merge_frame(frame, [37, 0, 2, 900])
     assert merged.ranks == 1
@@ -67,16 +77,16 @@ def test_who_has_no_stack_is_listed_with_the_reason() -> None:
     assert dead.missing == (("ended with exit code 1", (5,)),)
 
 
-def test_ages_are_those_of_the_operator() -> None:
+def test_stack_ages_use_the_operators_clock() -> None:
     frame = scenes.hung()
     assert round(merge_frame(frame, [0, 37]).age_s(frame.now_ns), 3) == 0.6
 
 
-def test_what_a_class_waits_in_is_said_when_all_agree() -> None:
+def test_the_op_of_a_class_is_shown_when_all_its_ranks_wait_in_it() -> None:
     frame = scenes.hung()
     merged = merge_frame(frame, range(64))
-    leaves = [row.node for row in entries(merged.roots, ()) if row.node.ends_here]
-    assert [(leaf.ranks, waits_in(frame, leaf)) for leaf in leaves] == [
+    leaves = [row.node for row in tree_lines(merged.roots, ()) if row.node.ends_here]
+    assert [(leaf.ranks, shared_op(frame, leaf)) for leaf in leaves] == [
         ([37], ""),
         ([0, 1, 36, 38], "all_reduce #8812 dp:0"),
     ]
@@ -84,18 +94,18 @@ def test_what_a_class_waits_in_is_said_when_all_agree() -> None:
 
 def test_deep_recursion_is_drawn() -> None:
     deep = tuple(scenes.frame_of("visit", "tree.py", n) for n in range(3000))
-    roots = merge([(0, deep), (1, deep[1:])])
-    assert len(entries(roots, ())) >= 3000
+    roots = merge_stacks([(0, deep), (1, deep[1:])])
+    assert len(tree_lines(roots, ())) >= 3000
 
 
-def test_thousands_of_ranks_merge_in_a_moment() -> None:
+def test_thousands_of_ranks_merge_quickly() -> None:
     stacks = [
         (n, tuple(scenes.frame_of(f"f{d}", "torch/a.py", d) for d in range(30)))
         for n in range(4096)
     ]
     begin = time.process_time()
-    (root,) = merge(stacks)
+    (root,) = merge_stacks(stacks)
     spent = time.process_time() - begin
     print(f"merged 4,096 stacks of 30 frames in {spent * 1e3:.0f} ms")
     assert len(root.ranks) == 4096
-    assert len(entries((root,), ())) == 2
+    assert len(tree_lines((root,), ())) == 2

@@ -1,4 +1,4 @@
-"""Frames one sees seldom: a job that is over, one of thousands of ranks, one beside others."""
+"""Rare frames: an ended job, thousands of ranks, several jobs."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from .scenes import (
     healthy,
     hosts,
     hung,
-    look,
     rank_view,
+    snapshot,
 )
 from .scenes import SCENES as COMMON
 
 
 def all_stacks() -> Frame:
-    """The hung job after the stacks of all ranks were taken."""
+    """The hung job with the stacks of all ranks."""
     frame = hung()
     ranks = {
-        number: view if number == CULPRIT else replace(view, snapshot=look(number, REDUCING))
+        number: view if number == CULPRIT else replace(view, snapshot=snapshot(number, REDUCING))
         for number, view in frame.ranks.items()
     }
     return replace(frame, ranks=ranks)
 
 
 def over() -> Frame:
-    """All ranks have ended, for a minute."""
+    """All ranks ended a minute ago."""
     ranks = {
         n: replace(
             rank_view(n, "dead"),
@@ -57,7 +57,7 @@ def over() -> Frame:
 
 
 def pipeline() -> Frame:
-    """A group of sends and receives only, in a job beside another one."""
+    """A job with a group that has only sends and receives; another job runs."""
     base = healthy()
     key = GroupKey("pp", "0-1")
     group = wire.Group(3, "pp", "pp:0", "nccl", "0-1")
@@ -83,7 +83,7 @@ def pipeline() -> Frame:
 
 
 def another_job() -> Frame:
-    """A job of a name was asked for; there is one of another name."""
+    """The job that the user named does not exist; another one does."""
     return Frame(
         NOW,
         WALL,
@@ -95,13 +95,13 @@ def another_job() -> Frame:
 
 
 def many(world: int = 4096, tick: int = 0, changed: float = 0.1) -> Frame:
-    """A large job of which a share of ranks changes from tick to tick."""
+    """A large job; the share `changed` of its ranks changes state in every tick."""
     ranks: dict[int, JudgedRank] = {}
     for number in range(world):
-        # Scattered, as ranks of different groups are; and each one heard in every tick.
-        turned = (number * 7919 + tick * 104_729) % 1000 < changed * 1000 / 2
+        # Scattered over the grid, like the ranks of a group.
+        blocked = (number * 7919 + tick * 104_729) % 1000 < changed * 1000 / 2
         base = _moving(number)
-        ranks[number] = replace(base, state="blocked" if turned else "moving")
+        ranks[number] = replace(base, state="blocked" if blocked else "moving")
     job = wire.Job("node0", 29500, world, name="large")
     return Frame(
         NOW,
@@ -116,13 +116,15 @@ def many(world: int = 4096, tick: int = 0, changed: float = 0.1) -> Frame:
     )
 
 
-_KEPT: dict[int, JudgedRank] = {}
+_MOVING: dict[int, JudgedRank] = {}
 
 
 def _moving(number: int) -> JudgedRank:
-    if number not in _KEPT:
-        _KEPT[number] = replace(rank_view(number, "moving", age_s=100.0), host=f"node{number // 8}")
-    return _KEPT[number]
+    if number not in _MOVING:
+        _MOVING[number] = replace(
+            rank_view(number, "moving", age_s=100.0), host=f"node{number // 8}"
+        )
+    return _MOVING[number]
 
 
 SCENES = {

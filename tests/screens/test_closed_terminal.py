@@ -1,4 +1,4 @@
-"""A terminal that goes away takes the screen with it, and leaves the rest to the caller."""
+"""The app ends when its terminal is closed, and its caller cleans up."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ LIMIT_S = 20.0
 
 
 class OnTerminal:
-    """The program on a terminal of its own, whose other side is ours."""
+    """The program on its own terminal, whose other end is ours."""
 
     def __init__(self, *, controlled: bool) -> None:
         self.side, inner = pty.openpty()
-        self.said, told = os.pipe()
-        command = [sys.executable, "-c", PROGRAM, str(told)]
+        self.output, pipe = os.pipe()
+        command = [sys.executable, "-c", PROGRAM, str(pipe)]
         if controlled:
-            # A session whose terminal it is: the kernel tells it of the end by SIGHUP.
+            # With a controlling terminal, the kernel sends SIGHUP when it is closed.
             command = ["setsid", "--ctty", "--wait", *command]
         self.process = subprocess.Popen(
             command,
             stdin=inner,
             stdout=inner,
             stderr=inner,
-            pass_fds=(told,),
+            pass_fds=(pipe,),
             start_new_session=not controlled,
         )
         os.close(inner)
-        os.close(told)
+        os.close(pipe)
         drawn = b""
         while b"HUNG" not in drawn:
             drawn += os.read(self.side, 65536)
@@ -58,15 +58,15 @@ class OnTerminal:
         os.close(self.side)
 
     def ended(self) -> tuple[int, str, float]:
-        """Exit status, what the caller of the screen still did, and how long all took."""
+        """Exit status, output of the app's caller, and seconds until the end."""
         begin = time.monotonic()
         status = self.process.wait(LIMIT_S)
         took = time.monotonic() - begin
-        with os.fdopen(self.said) as said:
-            return status, said.read(), took
+        with os.fdopen(self.output) as output:
+            return status, output.read(), took
 
 
-@pytest.fixture(params=[True, False], ids=["told by SIGHUP", "not told"])
+@pytest.fixture(params=[True, False], ids=["with SIGHUP", "without SIGHUP"])
 def on_terminal(request: pytest.FixtureRequest) -> Iterator[OnTerminal]:
     program = OnTerminal(controlled=request.param)
     yield program
@@ -75,19 +75,19 @@ def on_terminal(request: pytest.FixtureRequest) -> Iterator[OnTerminal]:
         program.process.wait()
 
 
-def test_a_closed_window_ends_the_screen_and_its_caller_cleans_up(on_terminal: OnTerminal) -> None:
+def test_a_closed_window_ends_the_app_and_its_caller_cleans_up(on_terminal: OnTerminal) -> None:
     on_terminal.close_window()
-    status, said, took = on_terminal.ended()
-    assert (status, said) == (129, "left 129 closed True")
-    assert took < 5, "it should be a second; a busy machine has more"
+    status, output, took = on_terminal.ended()
+    assert (status, output) == (129, "left 129 closed True")
+    assert took < 5, "takes a second on an idle machine"
 
 
-def test_a_polite_end_gives_the_terminal_back(on_terminal: OnTerminal) -> None:
+def test_sigterm_restores_the_terminal(on_terminal: OnTerminal) -> None:
     if on_terminal.process.args[0] == "setsid":  # type: ignore[index]  # a list above
         pytest.skip("the signal would go to setsid")
     on_terminal.process.send_signal(signal.SIGTERM)
     drawn = b""
     while b"\x1b[?1049l" not in drawn:
         drawn += os.read(on_terminal.side, 65536)
-    status, said, _ = on_terminal.ended()
-    assert (status, said) == (143, "left 143 closed True")
+    status, output, _ = on_terminal.ended()
+    assert (status, output) == (143, "left 143 closed True")

@@ -1,4 +1,4 @@
-"""`frtop open` and `frtop diagnose` on what is left of a job."""
+"""`frtop open` and `frtop diagnose` on recorded jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def hang(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_text_says_what_was_wrong_and_when(
+def test_diagnose_prints_verdict_and_time_of_a_capture(
     hang: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["diagnose", str(hang)]) == 3
@@ -31,7 +31,7 @@ def test_the_text_says_what_was_wrong_and_when(
     assert any("/data/shard-0412" in line for line in said)
 
 
-def test_the_document_says_where_it_is_from(hang: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_json_document_names_its_source(hang: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "--json", str(hang)]) == 3
     found = json.loads(capsys.readouterr().out)
     assert found["recorded"]["kind"] == "capture"
@@ -41,7 +41,7 @@ def test_the_document_says_where_it_is_from(hang: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(("scene", "status"), [(hung, 3), (dead, 3), (healthy, 0)])
-def test_the_exit_status_is_that_of_a_live_look(
+def test_recorded_jobs_have_the_exit_status_of_live_ones(
     scene: object, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callable(scene)
@@ -50,19 +50,19 @@ def test_the_exit_status_is_that_of_a_live_look(
     assert capsys.readouterr().out
 
 
-def test_files_and_hosts_do_not_go_together(hang: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_and_hosts_exclude_each_other(hang: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", str(hang), "--connect", "node0"]) == 2
     assert "either files or hosts" in capsys.readouterr().err
 
 
-def test_open_without_a_terminal_names_the_way_without_one(
+def test_open_without_a_terminal_names_diagnose(
     hang: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["open", str(hang)]) == 2
     assert f"frtop diagnose {hang}" in capsys.readouterr().err
 
 
-def test_what_cannot_be_read_gets_a_sentence_and_a_next_step(
+def test_an_unreadable_file_is_an_error_with_a_next_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "notes.cap").write_text("hello")
@@ -72,7 +72,7 @@ def test_what_cannot_be_read_gets_a_sentence_and_a_next_step(
     assert "next:" in said
 
 
-def test_a_job_that_is_not_there_is_told_with_those_that_are(
+def test_an_unknown_job_is_an_error_that_lists_the_jobs(
     hang: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["diagnose", str(hang), "--job", "bert"]) == 1

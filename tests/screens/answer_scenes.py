@@ -1,4 +1,4 @@
-"""What one sees after asking: tensors, hosts in trouble, files, what was recorded."""
+"""Frames with answers: tensors, hosts with problems, files, recordings."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import HostView, JobPulse, Recorded, Writing
 
-from .odd_scenes import SCENES as SELDOM
+from .rare_scenes import SCENES as SELDOM
 from .scenes import HOST_NOW, NOW, WALL, S, healthy, hung, two_roots
 
 ASKED = 12
-"""The rank whose tensors are looked into: it holds what no other rank does, NaN."""
-READ_ONLY = "node0 to node7 let this key look only; `frtop key admit` there without --read"
+"""The rank that is asked for tensors: its values contain NaN."""
+READ_ONLY = "this key is read-only on node0 to node7; `frtop key admit` there, without --read"
 
 
 def summary(checksum: str, *, nans: int = 0, role: str = "input") -> wire.TensorSummary:
@@ -45,13 +45,13 @@ def answer(rank: JudgedRank, *tensors: wire.TensorSummary, error: str = "") -> w
 
 def with_answers(frame: Frame, answers: dict[int, wire.TensorsResponse]) -> Frame:
     ranks = dict(frame.ranks)
-    for number, said in answers.items():
-        ranks[number] = replace(ranks[number], tensors=said)
+    for number, response in answers.items():
+        ranks[number] = replace(ranks[number], tensors=response)
     return replace(frame, ranks=ranks)
 
 
 def tensors() -> Frame:
-    """Rank 12 was asked, as were some others: one of them holds the same."""
+    """Ranks 12 to 15 have answered; rank 13 holds the same data as rank 12."""
     frame = hung()
     ranks = frame.ranks
     return with_answers(
@@ -60,18 +60,18 @@ def tensors() -> Frame:
             ASKED: answer(ranks[ASKED], summary("9f86d081", nans=3)),
             13: answer(ranks[13], summary("9f86d081", nans=3)),
             14: answer(ranks[14], summary("60303ae2")),
-            15: answer(ranks[15], replace_seen(summary("60303ae2"))),
+            15: answer(ranks[15], fully_read(summary("60303ae2"))),
         },
     )
 
 
-def replace_seen(old: wire.TensorSummary) -> wire.TensorSummary:
-    """The same, of which more was looked at."""
+def fully_read(old: wire.TensorSummary) -> wire.TensorSummary:
+    """The same tensor with all values read."""
     return structs.replace(old, seen=old.elements)
 
 
 def hosts() -> Frame:
-    """Eight hosts: one failed, one silent, one connecting, one where we may look only."""
+    """Eight hosts: one failed, one silent, one connecting, one where our key is read-only."""
     frame = two_roots()
     views = [
         HostView(
@@ -114,7 +114,7 @@ def read_only() -> Frame:
 
 
 def jobs() -> Frame:
-    """Three jobs: the second attempt of one, its first, and another beside it."""
+    """Three jobs: the second attempt of one, its first attempt, and another job."""
     first = wire.Job("node0", 29500, 64, run_id="r1", name="llama-70b", nonce="a1")
     other = wire.Job("node1", 29511, 16, run_id="r2", name="llama 13b", nonce="b7")
     shown = wire.Job("node0", 29500, 64, run_id="r1", attempt=1, name="llama-70b", nonce="c3")
@@ -132,7 +132,7 @@ def jobs() -> Frame:
 
 
 def captured() -> Frame:
-    """The hang after it has been captured by itself."""
+    """The hang after its automatic capture."""
     writing = Writing(
         "capture", "written", "frtop-llama-70b-0302.cap", 63, 64, 3_250_000, automatic=True
     )
@@ -140,14 +140,14 @@ def captured() -> Frame:
 
 
 def recorded() -> Frame:
-    """The same, opened on another day; tensors of some ranks are in it."""
+    """The hang as a capture with tensors of some ranks."""
     origin = Recorded(
         "capture",
         "frtop-llama-70b-0302.cap",
         WALL,
         "alice@laptop",
         "0.3.0",
-        ("the history of rank 7 could not be had: its host was silent",),
+        ("the history of rank 7 is missing: its host was silent",),
     )
     gone = "this is a capture: there is no live job to ask"
     return replace(tensors(), recorded=origin, read_only=gone)
