@@ -36,7 +36,7 @@ zoo: venv  ## every way to hang, and what is said of it: make zoo ZOO='--only de
 bench: venv  ## what frtop costs and how fast it is, measured here and now
 	$(BIN)/python -W ignore::FutureWarning -m bench
 
-docs: venv  ## redraw the README's pictures and keys from the program
+docs: venv  ## redraw the pictures and the table of keys from the program
 	$(BIN)/python -m docs.pictures
 	$(BIN)/python -m docs.keys
 
