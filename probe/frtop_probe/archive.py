@@ -1,16 +1,21 @@
-"""The file format of captures and black boxes: compressed msgpack, written atomically.
+"""The file format of captures and black boxes: msgpack in gzip, written atomically.
 
-    magic     8 bytes  `FRTOPAR1`
-    kind      8 bytes  what the content is, padded with spaces
-    content   zlib
+A gzip file whose header has one extra field, so that `zcat` and Python's `gzip` open it:
 
-Decompression is bounded, because a small file may expand without end.
+    gzip      16 bytes  header up to the extra field `FR`, always the same
+    magic      8 bytes  `FRTOPAR2`
+    kind       8 bytes  what the content is, padded with spaces
+    content             deflate, then gzip's CRC-32 and length
+
+Early builds wrote `FRTOPAR1`, the kind, and zlib; these files stay readable. Reading bounds
+the decompressed size, because a small file may expand without end.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import struct
 import zlib
 from io import BufferedReader
 from pathlib import Path
@@ -18,7 +23,9 @@ from typing import Final
 
 from frtop_probe import atomic_file
 
-MAGIC: Final = b"FRTOPAR1"
+FIRST_MAGIC: Final = b"FRTOPAR1"
+MAGIC: Final = bytes.fromhex("1f8b0804 00000000 04ff 1400") + b"FR\x10\0" + b"FRTOPAR2"
+"""gzip, deflate, one extra field, no time, fastest, no operating system; the field `FR`."""
 MAX_CONTENT: Final = 2 * 1024**3
 """Bytes of decompressed content; 16,384 ranks with their histories need less."""
 MAX_UNCHECKED: Final = 64 * 1024 * 1024
@@ -27,6 +34,7 @@ MAX_RATIO: Final = 50
 archives are 2 to 10 times as large."""
 _KIND: Final = 8
 _HEAD: Final = len(MAGIC) + _KIND
+_GZIP: Final = 16 + zlib.MAX_WBITS
 _LEVEL: Final = 1
 """Repetitions lie within a few hundred bytes: higher levels take ten times as long and save
 a tenth of the size."""
@@ -44,7 +52,10 @@ def write(path: Path, kind: str, content: bytes, *, overwrite: bool = True) -> i
         FileExistsError: the file exists, and `overwrite` is false.
         OSError: it cannot be written; an existing file is unchanged.
     """
-    data = MAGIC + kind.encode().ljust(_KIND) + zlib.compress(content, _LEVEL)
+    deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    end = struct.pack("<II", zlib.crc32(content), len(content) & 0xFFFFFFFF)
+    head = MAGIC + kind.encode().ljust(_KIND)
+    data = b"".join((head, deflate.compress(content), deflate.flush(), end))
     atomic_file.write(path, data, overwrite=overwrite)
     return len(data)
 
@@ -57,9 +68,11 @@ def kind_of(path: Path) -> str:
     """
     with open_file(path) as file:
         head = file.read(_HEAD) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
-    if len(head) != _HEAD or not head.startswith(MAGIC):
-        return ""
-    return head[len(MAGIC) :].decode("ascii", "replace").rstrip()
+    for magic in (MAGIC, FIRST_MAGIC):
+        kind = head[len(magic) :][:_KIND]
+        if head.startswith(magic) and len(kind) == _KIND:
+            return kind.decode("ascii", "replace").rstrip()
+    return ""
 
 
 def open_file(path: Path) -> BufferedReader:
@@ -85,13 +98,14 @@ def read(path: Path, kind: str) -> bytes:
     """
     if (found := kind_of(path)) != kind:
         raise ArchiveError(f"{path.name} is no {kind} of frtop{f' but a {found}' * bool(found)}")
-    stream = zlib.decompressobj()
     parts: list[bytes] = []
     size = 0
     with open_file(path) as file:
         file_size = os.fstat(file.fileno()).st_size
         limit = min(MAX_CONTENT, max(MAX_UNCHECKED, MAX_RATIO * file_size))
-        file.seek(_HEAD)
+        is_first = file.read(len(FIRST_MAGIC)) == FIRST_MAGIC
+        file.seek(len(FIRST_MAGIC) + _KIND if is_first else 0)
+        stream = zlib.decompressobj(zlib.MAX_WBITS if is_first else _GZIP)
         try:
             # Bytes after the end of the stream are not read: they would stay in memory.
             while not stream.eof and (data := stream.unconsumed_tail or file.read(_READ)):

@@ -16,7 +16,7 @@ from frtop_tui.cli import tensors as tensors_command
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.export import capture
-from frtop_tui.export.naming import default_path, unused
+from frtop_tui.export.output_path import default_path, unused_path
 from frtop_tui.job.model import Writing
 from frtop_tui.sources.base import Source
 from frtop_tui.sources.scripted import ScriptedSource
@@ -143,9 +143,9 @@ def test_default_names_are_safe_and_free(tmp_path: Path, monkeypatch: pytest.Mon
     assert default_path(connecting(), WALL).name.startswith("frtop-job-")
     path = tmp_path / "a.cap"
     path.touch()
-    assert unused(path) == tmp_path / "a-2.cap"
+    assert unused_path(path) == tmp_path / "a-2.cap"
     (tmp_path / "b.cap").symlink_to(tmp_path / "nowhere")
-    assert unused(tmp_path / "b.cap") == tmp_path / "b-2.cap"
+    assert unused_path(tmp_path / "b.cap") == tmp_path / "b-2.cap"
 
 
 def test_an_unwritable_folder_is_replaced_by_the_temporary_one(

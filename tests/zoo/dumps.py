@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from flightrecorder.writer import pickled
-from frtop_tui.export.flightrecorder.reading import values_of
+from flightrecorder.writer import pickle_like_torch
+from frtop_tui.export.flightrecorder.dump_file import read_values
 from zoo.truth import Case
 from zoo.wording import NOTHING, blame_text, ranks_text
 
@@ -53,9 +53,9 @@ def mend(folder: Path) -> Path:
     better.mkdir(exist_ok=True)
     for path in folder.glob(f"{PREFIX}*"):
         rank = path.name.removeprefix(PREFIX)
-        values: dict[str, Any] = values_of(path)
+        values: dict[str, Any] = read_values(path)
         values["pg_config"] = json.loads((folder.parent / f"groups.{rank}").read_text())
-        (better / path.name).write_bytes(pickled(values))
+        (better / path.name).write_bytes(pickle_like_torch(values))
     return better
 
 

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from flightrecorder.writer import world, written
+from flightrecorder.writer import make_recorders, write_dumps
 from frtop_tui.diagnosis.model import Frame, Verdict, Why
-from frtop_tui.export.flightrecorder.reading import values_of
+from frtop_tui.export.flightrecorder.dump_file import read_values
 from zoo import table
 from zoo.dumps import mend, torchfrtrace_text
 from zoo.keeper import case_of, names, story_of
@@ -163,7 +163,7 @@ def test_what_torchfrtrace_prints_is_read(output: str, told: str) -> None:
 def test_a_mended_dump_has_its_groups_and_all_else(tmp_path: Path) -> None:
     folder = tmp_path / "fr"
     folder.mkdir()
-    ranks = world(2, backend="gloo")
+    ranks = make_recorders(2, backend="gloo")
     for one in ranks:
         one.ran("0", count=3)
         right = (tmp_path / f"groups.{one.rank}").write_text(
@@ -171,11 +171,11 @@ def test_a_mended_dump_has_its_groups_and_all_else(tmp_path: Path) -> None:
         )
         assert right
         one.groups = {"": {"name": "", "desc": "", "ranks": "[]"}}
-    written(folder, ranks)
+    write_dumps(folder, ranks)
     better = mend(folder)
     for one in ranks:
-        before: dict[str, Any] = values_of(folder / f"nccl_trace_rank_{one.rank}")
-        after: dict[str, Any] = values_of(better / f"nccl_trace_rank_{one.rank}")
+        before: dict[str, Any] = read_values(folder / f"nccl_trace_rank_{one.rank}")
+        after: dict[str, Any] = read_values(better / f"nccl_trace_rank_{one.rank}")
         assert after["pg_config"]["0"]["ranks"] == "[0, 1]"
         assert after["entries"] == before["entries"]
         assert after["version"] == before["version"]

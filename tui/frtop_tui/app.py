@@ -19,7 +19,7 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.export.naming import default_path
+from frtop_tui.export.output_path import default_path
 from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import JobKey, job_key
 from frtop_tui.job.printable import printable

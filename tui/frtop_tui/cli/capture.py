@@ -11,7 +11,7 @@ from frtop_tui.cli.files import require_writable, wait_for_file
 from frtop_tui.cli.live import connect, show_progress, wait_for_report
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
-from frtop_tui.export.naming import default_path
+from frtop_tui.export.output_path import default_path
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.printable import printable
 from frtop_tui.sources.base import Source

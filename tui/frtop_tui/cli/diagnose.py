@@ -12,8 +12,8 @@ from pathlib import Path
 from frtop_tui.cli.live import connect, show_progress, wait_for_report
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import UsageError
-from frtop_tui.export.flightrecorder.naming import pattern_of
-from frtop_tui.export.opening import open_paths
+from frtop_tui.export.flightrecorder.file_names import pattern_of
+from frtop_tui.export.loader import open_paths
 from frtop_tui.report.document import document
 from frtop_tui.report.exit_status import exit_status
 from frtop_tui.report.text import text

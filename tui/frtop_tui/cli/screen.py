@@ -31,8 +31,8 @@ def run(options: argparse.Namespace) -> int:
 def run_open(options: argparse.Namespace) -> int:
     """`frtop open`: needs no network and no torch."""
     require_terminal(f"without a terminal: frtop diagnose {shlex.join(options.paths)}")
-    from frtop_tui.export.flightrecorder.naming import pattern_of  # noqa: PLC0415 - slow to import
-    from frtop_tui.export.opening import open_paths  # noqa: PLC0415
+    from frtop_tui.export.flightrecorder.file_names import pattern_of  # noqa: PLC0415 - slow to import
+    from frtop_tui.export.loader import open_paths  # noqa: PLC0415
     from frtop_tui.sources.recorded import RecordedSource  # noqa: PLC0415
 
     paths = [Path(path) for path in options.paths]

@@ -19,7 +19,7 @@ from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
-from frtop_tui.export.lines import texts_of, with_text
+from frtop_tui.export.source_lines import texts_of, with_text
 from frtop_tui.job.model import Coverage, ObservedFrame, ObservedRank, Recorded
 from frtop_tui.job.naming import folded
 from frtop_tui.job.printable import printable

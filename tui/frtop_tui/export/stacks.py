@@ -19,7 +19,9 @@ from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import pyspy
-from frtop_tui.export.flightrecorder.naming import Claim, RankPattern, named, ranks_of
+from frtop_tui.export.flightrecorder.file_names import Claim, RankPattern
+from frtop_tui.export.flightrecorder.file_names import assign_ranks as ranks_of
+from frtop_tui.export.flightrecorder.file_names import parse_name as named
 from frtop_tui.job.model import ObservedRank, as_rank
 from frtop_tui.job.naming import folded
 

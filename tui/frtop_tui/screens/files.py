@@ -8,7 +8,7 @@ from pathlib import Path
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.export.naming import unused
+from frtop_tui.export.output_path import unused_path
 from frtop_tui.job.naming import JobKey, job_key, job_title
 from frtop_tui.widgets.checksum_match import find_op
 from frtop_tui.widgets.formats import format_file_size, op_kind, op_number
@@ -43,7 +43,7 @@ def tensor_path(frame: Frame, rank: JudgedRank, sequence: int, folder: Path) -> 
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", title.rpartition("/")[2]).strip("-.")[:40] or "job"
     op = find_op(rank, sequence)
     number = op.number if op is not None and op.number else sequence
-    return unused(folder / f"frtop-{safe}-rank{rank.rank}-op{number}.safetensors")
+    return unused_path(folder / f"frtop-{safe}-rank{rank.rank}-op{number}.safetensors")
 
 
 def save_question(rank: JudgedRank, op: wire.OpTensors, path: Path) -> str:

@@ -22,7 +22,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.look_requests import children_in_question
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export import capture
-from frtop_tui.export.naming import placed
+from frtop_tui.export.output_path import write_unused
 from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import folded, job_key
 from frtop_tui.sources.errands import Errands
@@ -237,7 +237,7 @@ class Collecting:
             over = self._over and path == self._path
             return self._write(path, frame, histories, missing, over=over)
 
-        task = partial(placed, self._path, write)
+        task = partial(write_unused, self._path, write)
         self._scribe.do(task, partial(self._written, "; ".join(missing)), self._fail)
 
     def _written(self, problem: str, put: tuple[Path, int], now: int) -> None:

@@ -13,7 +13,7 @@ from frtop_probe import archive
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import capture
-from frtop_tui.export.naming import placed
+from frtop_tui.export.output_path import write_unused
 from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import JobKey
 
@@ -52,7 +52,7 @@ class RecordedSource:
                 write = partial(
                     capture.write, frame=self._frame, histories={}, missing=(), over=False
                 )
-            path, size = placed(path, write)
+            path, size = write_unused(path, write)
         except OverflowError:  # a box may tell of times beyond all numbers
             self._tell("capture", path, problem="what was recorded makes no sense: copy the files")
             return

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.export.naming import placed
+from frtop_tui.export.output_path import write_unused
 from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import group_label, job_place
 from frtop_tui.sources.errands import Errands, Then
@@ -169,7 +169,7 @@ class Saving:
         if not self._todo and not self._under_way and not self._unwritten:
             assert self._draft is not None
             self.writing = replace(self.writing, state="writing", at_ns=now)
-            finish = partial(placed, self._path, self._draft.finish)
+            finish = partial(write_unused, self._path, self._draft.finish)
             self._scribe.do(finish, self._finished, self._fail)
 
     def _got(self, piece: _Piece, asked_ns: int, answer: wire.Response, now: int) -> None:

@@ -19,8 +19,12 @@ from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.flightrecorder.blocked import blocked_ops, outdated, unfinished_ops
-from frtop_tui.export.flightrecorder.moments import Moments, Told, moments_of, present_of
-from frtop_tui.export.flightrecorder.ops import Ops, Part
+from frtop_tui.export.flightrecorder.ops import DumpOps as Part
+from frtop_tui.export.flightrecorder.ops import Ops
+from frtop_tui.export.flightrecorder.rank_dumps import RankDump as Told
+from frtop_tui.export.flightrecorder.rank_dumps import RankDumps as Moments
+from frtop_tui.export.flightrecorder.rank_dumps import sort_dumps as moments_of
+from frtop_tui.export.flightrecorder.rank_dumps import status_of as present_of
 from frtop_tui.export.flightrecorder.settling import settled
 from frtop_tui.export.flightrecorder.unfinished import undecided
 from frtop_tui.export.flightrecorder.unrecorded import withheld

@@ -1,4 +1,4 @@
-"""What torch's debug server answered, saved to files: a page of all ranks, or JSON by rank."""
+"""Saved responses of torch's debug server: a page of all ranks, or JSON by rank."""
 
 from __future__ import annotations
 
@@ -12,32 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flightrecorder.writer import Recorder, world
-from frtop_tui.diagnosis.model import Frame
+from export.frames import blamed
+from flightrecorder.writer import FakeRecorder, one_missing
 from frtop_tui.errors import Unreadable
-from frtop_tui.export.flightrecorder.pages import parts_of, parts_of_page
-from frtop_tui.export.opening import open_paths
+from frtop_tui.export.flightrecorder.bundle import dumps_in_page, dumps_in_values
+from frtop_tui.export.loader import open_paths
 
 
-def one_missing(culprit: int = 2) -> list[Recorder]:
-    ranks = world(4)
-    for one in ranks:
-        one.ran("0", count=20)
-        if one.rank != culprit:
-            one.waits("0")
-    return ranks
-
-
-def blamed(frame: Frame) -> set[int]:
-    return {rank for verdict in frame.verdicts for rank in verdict.culprits}
-
-
-def values(one: Recorder) -> Any:
+def values(one: FakeRecorder) -> Any:
     return json.loads(one.json())
 
 
-def page(ranks: Sequence[Recorder], silent: int | None = None, level: int = 2) -> str:
-    """As the debug server draws it: a heading and an answer for each rank."""
+def page(ranks: Sequence[FakeRecorder], silent: int | None = None, level: int = 2) -> str:
+    """The page of the debug server: a heading and a response for each rank."""
     lines = ["\n<!doctype html>\n<head><title>FlightRecorder</title></head>\n<section>"]
     for one in ranks:
         address = f"http://node{one.rank // 2}:4{one.rank}/handler/fr_trace_json?"
@@ -49,14 +36,14 @@ def page(ranks: Sequence[Recorder], silent: int | None = None, level: int = 2) -
     return "".join((*lines, "</section>"))
 
 
-def test_a_page_of_all_ranks(tmp_path: Path) -> None:
+def test_a_page_with_the_dumps_of_all_ranks_is_read(tmp_path: Path) -> None:
     (tmp_path / "fr_trace_json.html").write_text(page(one_missing()))
     frame = open_paths([tmp_path])
     assert blamed(frame) == {2}
     assert {view.host for view in frame.ranks.values()} == {"node0", "node1"}
 
 
-def test_who_did_not_answer_is_named_and_not_blamed(tmp_path: Path) -> None:
+def test_a_rank_that_did_not_answer_is_named_and_not_blamed(tmp_path: Path) -> None:
     (tmp_path / "fr_trace.html").write_text(page(one_missing(), silent=2, level=3))
     frame = open_paths([tmp_path])
     assert blamed(frame) == set()
@@ -67,16 +54,15 @@ def test_who_did_not_answer_is_named_and_not_blamed(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("answer", [{"error": "off"}, {"entries": "bad"}])
+@pytest.mark.parametrize("response", [{"error": "off"}, {"entries": "bad"}])
 @pytest.mark.parametrize("how", ["page", "by number"])
-def test_a_bad_answer_is_named_and_the_others_speak(
-    tmp_path: Path, how: str, answer: object
+def test_an_invalid_response_of_one_rank_leaves_the_others(
+    tmp_path: Path, how: str, response: object
 ) -> None:
     ranks = one_missing()
     text = page(ranks) if how == "page" else json.dumps(WRAPPED[how](ranks))
-    told = [json.dumps(values(ranks[1]), indent=indent) for indent in (2, None)]
-    for one in told:
-        text = text.replace(one, json.dumps(answer))
+    for indent in (2, None):
+        text = text.replace(json.dumps(values(ranks[1]), indent=indent), json.dumps(response))
     (tmp_path / "fr_trace.json").write_text(text)
     frame = open_paths([tmp_path])
     assert blamed(frame) == {2}
@@ -84,7 +70,7 @@ def test_a_bad_answer_is_named_and_the_others_speak(
     assert how != "page" or any("(rank 1)" in note for note in frame.recorded.notes)
 
 
-def test_a_page_with_its_letters_escaped(tmp_path: Path) -> None:
+def test_a_page_with_escaped_characters_is_read(tmp_path: Path) -> None:
     text = page(one_missing())
     begin, end = text.index("<pre>") + 5, text.index("</pre>")
     text = text[:begin] + html.escape(text[begin:end]) + text[end:]
@@ -92,12 +78,12 @@ def test_a_page_with_its_letters_escaped(tmp_path: Path) -> None:
     assert blamed(open_paths([tmp_path / "x"])) == {2}
 
 
-WRAPPED: dict[str, Callable[[list[Recorder]], Any]] = {
+WRAPPED: dict[str, Callable[[list[FakeRecorder]], Any]] = {
     "by number": lambda ranks: {str(one.rank): values(one) for one in ranks},
     "by name": lambda ranks: {f"rank{one.rank}.json": values(one) for one in ranks},
     "as texts": lambda ranks: {f"rank_{one.rank}": one.json().decode() for one in ranks},
-    "in a row": lambda ranks: [values(one) for one in ranks],
-    "told inside": lambda ranks: {
+    "as a list": lambda ranks: [values(one) for one in ranks],
+    "by a field": lambda ranks: {
         str(9 - one.rank): values(one) | {"rank": one.rank} for one in ranks
     },
 }
@@ -111,7 +97,7 @@ def test_json_of_all_ranks_in_one_file(tmp_path: Path, how: str) -> None:
     assert sorted(frame.ranks) == [0, 1, 2, 3]
 
 
-def test_answers_of_single_ranks_take_their_rank_from_the_name(tmp_path: Path) -> None:
+def test_json_of_one_rank_takes_the_rank_from_the_file_name(tmp_path: Path) -> None:
     for one in one_missing():
         (tmp_path / f"fr_trace_json.rank{one.rank}").write_bytes(one.json())
     assert blamed(open_paths([tmp_path])) == {2}
@@ -125,7 +111,7 @@ def test_a_list_of_entries_is_one_dump(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["<html></html>", "<h2>Rank 0: x</h2><pre>{", '{"0": {"a": 1}}'])
-def test_pages_of_something_else_are_a_sentence(tmp_path: Path, text: str) -> None:
+def test_pages_without_dumps_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "fr_trace_1.json").write_text(text)
     with pytest.raises(Unreadable, match="fr_trace_1"):
         open_paths([tmp_path])
@@ -134,18 +120,18 @@ def test_pages_of_something_else_are_a_sentence(tmp_path: Path, text: str) -> No
 ORDINARY = settings(
     deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-WHOLE = page(one_missing()[:2]).encode()
+PAGE = page(one_missing()[:2]).encode()
 
 
 @ORDINARY
 @given(st.data())
-def test_damaged_pages(tmp_path: Path, data: st.DataObject) -> None:
-    broken = bytearray(WHOLE)
+def test_damaged_pages_leave_the_other_files(tmp_path: Path, data: st.DataObject) -> None:
+    broken = bytearray(PAGE)
     for _ in range(data.draw(st.integers(1, 6))):
         at = data.draw(st.integers(0, len(broken) - 1))
         broken[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=6))
-    for part in parts_of_page(bytes(broken)):
-        assert part.rank is not None
+    for dump in dumps_in_page(bytes(broken)):
+        assert dump.rank is not None
     (tmp_path / "fr_trace.html").write_bytes(bytes(broken))
     (tmp_path / "nccl_trace_rank_3").write_bytes(one_missing()[3].pickle())
     assert 3 in open_paths([tmp_path]).ranks
@@ -165,5 +151,5 @@ ANYTHING = st.recursive(
 
 @ORDINARY
 @given(ANYTHING)
-def test_any_json(told: Any) -> None:
-    assert parts_of(told)
+def test_any_json_gives_dumps(values: Any) -> None:
+    assert dumps_in_values(values)

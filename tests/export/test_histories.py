@@ -1,4 +1,4 @@
-"""Histories in what was recorded are compared when it is opened."""
+"""The histories in a capture are compared when it is read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORLD, OPS, ODD = 4, 8000, 3333
 
 
 def history(odd: wire.Signature | None = None, begin: int = 1) -> wire.History:
-    """Ops from `begin` on; one of them may be another one."""
+    """Ops from `begin` on; op `ODD` may have another signature."""
     table = (SUM, odd or SUM)
     rows = tuple(
         wire.HistoryRow(n, 1, n, 1 + (n == ODD), 0, n * 1000, 500, 7)
@@ -33,14 +33,16 @@ def history(odd: wire.Signature | None = None, begin: int = 1) -> wire.History:
 
 def opened(path: Path, histories: dict[int, wire.History], frame: Frame | None = None) -> Frame:
     frame = frame or Scene(WORLD).settle(1)
-    answers = {r: wire.HistoryResponse(1, "node0", r + 1, h) for r, h in histories.items()}
-    capture.write(path / "x.cap", frame, answers, ())
+    responses = {r: wire.HistoryResponse(1, "node0", r + 1, h) for r, h in histories.items()}
+    capture.write(path / "x.cap", frame, responses, ())
     return capture.read(path / "x.cap")
 
 
-def test_one_odd_op_among_thousands_is_found_in_a_capture(tmp_path: Path) -> None:
-    told = {rank: history(MAX if rank == 2 else None, begin=1 + 20 * rank) for rank in range(WORLD)}
-    frame = opened(tmp_path, told)
+def test_one_different_op_among_thousands_is_found_in_a_capture(tmp_path: Path) -> None:
+    histories = {
+        rank: history(MAX if rank == 2 else None, begin=1 + 20 * rank) for rank in range(WORLD)
+    }
+    frame = opened(tmp_path, histories)
     (verdict,) = frame.verdicts
     assert (verdict.kind, verdict.culprits, verdict.parties) == (
         "mismatch",
@@ -55,32 +57,32 @@ def test_one_odd_op_among_thousands_is_found_in_a_capture(tmp_path: Path) -> Non
 def test_a_healthy_capture_stays_healthy(tmp_path: Path) -> None:
     reshaped = wire.Signature("all_reduce", "sum", inputs=(wire.TensorSpec("float32", (4, 256)),))
     unknown = wire.Signature("all_reduce", inputs=SPECS)
-    told = {0: history(), 1: history(reshaped), 2: history(unknown), 3: history(begin=9000)}
-    frame = opened(tmp_path, told)
+    histories = {0: history(), 1: history(reshaped), 2: history(unknown), 3: history(begin=9000)}
+    frame = opened(tmp_path, histories)
     assert (frame.verdicts, frame.health) == ((), "healthy")
 
 
-def test_what_was_seen_then_is_not_said_again(tmp_path: Path) -> None:
+def test_a_mismatch_in_the_capture_is_not_repeated(tmp_path: Path) -> None:
     scene = Scene(WORLD)
     scene.does([0, 1, 3], "all_reduce", ago=0.2)
     scene.does([2], "all_reduce", ago=0.2, reduce="max")
     frame = scene.settle(0)
-    told = {rank: history(MAX if rank == 2 else None) for rank in range(WORLD)}
-    assert opened(tmp_path, told, frame).verdicts == frame.verdicts
+    histories = {rank: history(MAX if rank == 2 else None) for rank in range(WORLD)}
+    assert opened(tmp_path, histories, frame).verdicts == frame.verdicts
 
 
-def test_another_verdict_stays_the_first(tmp_path: Path) -> None:
+def test_a_mismatch_in_histories_comes_after_the_captured_verdict(tmp_path: Path) -> None:
     scene = Scene(WORLD)
     scene.waits([0, 1, 3], "all_reduce", for_s=10)
     scene.sleeps(2)
-    told = {rank: history(MAX if rank == 2 else None) for rank in range(WORLD)}
-    frame = opened(tmp_path, told, scene.settle())
+    histories = {rank: history(MAX if rank == 2 else None) for rank in range(WORLD)}
+    frame = opened(tmp_path, histories, scene.settle())
     assert [verdict.kind for verdict in frame.verdicts] == ["not_entered", "mismatch"]
     assert frame.health == "hung"
 
 
 @pytest.mark.parametrize(("taken", "kinds"), [((3, 2), []), ((4, 2), ["splits"])])
-def test_splits_have_to_pair(taken: tuple[int, int], kinds: list[str]) -> None:
+def test_splits_that_do_not_pair_are_a_mismatch(taken: tuple[int, int], kinds: list[str]) -> None:
     scene = Scene(2)
     pairs = [((1, 3), (1, 2)), ((2, 2), taken)]
     scene.settle(0)
@@ -89,13 +91,13 @@ def test_splits_have_to_pair(taken: tuple[int, int], kinds: list[str]) -> None:
             "all_to_all_single", inputs=SPECS, outputs=SPECS, in_splits=sent, out_splits=got
         )
         scene.actors[rank].recent = list(ops_of(history(odd)))
-        look = wire.SnapshotResponse(1, "node0", (scene.look_of(scene.actors[rank]),))
-        scene.state.apply_look("node0", look, scene.now_ns)
+        response = wire.SnapshotResponse(1, "node0", (scene.look_of(scene.actors[rank]),))
+        scene.state.apply_look("node0", response, scene.now_ns)
     ranks = dict(scene.frame().ranks)
     assert [one.field for one in mismatches(ranks)] == kinds
 
 
-def test_what_it_costs(tmp_path: Path) -> None:
+def test_comparing_histories_has_a_budget(tmp_path: Path) -> None:
     frame = opened(tmp_path, {rank: history() for rank in range(WORLD)})
     begin = time.process_time()
     found = mismatches(frame.ranks)

@@ -1,4 +1,4 @@
-"""Small files that were made to cost much, or to break what reads them."""
+"""Small files that were made to take much time or memory, or to break the reader."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pytest
 
-from flightrecorder.writer import pickled, world
+from flightrecorder.writer import make_recorders, pickle_like_torch
 from frtop_tui.export import capture
-from frtop_tui.export.opening import open_paths
+from frtop_tui.export.loader import open_paths
 
 SECONDS: Final = 12
 BYTES: Final = 1_500_000_000
@@ -27,7 +27,7 @@ sys.exit(main(["diagnose", sys.argv[1]]))
 
 
 def dump(**changes: Any) -> dict[str, Any]:
-    one = world(2)[1]
+    one = make_recorders(2)[1]
     one.ran("0", count=3)
     one.waits("0")
     values: dict[str, Any] = {**one.values(), **changes}
@@ -35,29 +35,29 @@ def dump(**changes: Any) -> dict[str, Any]:
 
 
 def shared(depth: int) -> list[Any]:
-    """One list, reached in two ways from each that is around it."""
+    """Nested lists that each hold the inner one twice."""
     inner: list[Any] = ["a"]
     for _ in range(depth):
         inner = [inner, inner]
     return inner
 
 
-def many_groups_that_are_large() -> bytes:
-    told = {"ranks": list(range(60_000))}
-    return pickle.dumps(dump(pg_config={str(number): told for number in range(2000)}), 2)
+def many_large_groups() -> bytes:
+    group = {"ranks": list(range(60_000))}
+    return pickle.dumps(dump(pg_config={str(number): group for number in range(2000)}), 2)
 
 
-def a_long_key_many_times() -> bytes:
+def a_huge_key() -> bytes:
     return pickle.dumps(dump(pg_status={((("a" * 1_000_000,) * 64,) * 64): {}}), 2)
 
 
-def a_group_that_shares_itself() -> bytes:
+def a_shared_group_number() -> bytes:
     entries = [{**entry, "pg_id": shared(60)} for entry in dump()["entries"]]
     return pickle.dumps(dump(pg_status={}, entries=entries), 2)
 
 
 def tokens(*, groups: int, of_each: int) -> bytes:
-    """Not one whole entry: only what a search for the last ones of groups goes by."""
+    """No complete entry: only what the search for the last entries of groups looks for."""
     head = b"\x80\x02}q\x00(X\x07\x00\x00\x00entriesq\x01](}(X\x06\x00\x00\x00framesq\x02"
     head += b"X\x05\x00\x00\x00pg_idq\x03X\x07\x00\x00\x00retiredq\x04X\x06\x00\x00\x00is_p2pq\x05"
     body = b"".join(
@@ -67,17 +67,17 @@ def tokens(*, groups: int, of_each: int) -> bytes:
 
 
 COSTLY: dict[str, Callable[[], bytes]] = {
-    "groups": many_groups_that_are_large,
-    "status": a_long_key_many_times,
-    "shares itself": a_group_that_shares_itself,
+    "groups": many_large_groups,
+    "status": a_huge_key,
+    "shared lists": a_shared_group_number,
     "ends of entries": lambda: tokens(groups=80, of_each=2000),
 }
 
 
 @pytest.mark.parametrize("how", COSTLY)
-def test_small_files_cost_little(tmp_path: Path, how: str) -> None:
+def test_small_hostile_files_take_little_time_and_memory(tmp_path: Path, how: str) -> None:
     (tmp_path / "nccl_trace_rank_1").write_bytes(COSTLY[how]())
-    (tmp_path / "nccl_trace_rank_0").write_bytes(world(2)[0].pickle())
+    (tmp_path / "nccl_trace_rank_0").write_bytes(make_recorders(2)[0].pickle())
     done = subprocess.run(
         [sys.executable, "-c", OPENS, str(tmp_path)], capture_output=True, text=True, check=False
     )
@@ -93,9 +93,9 @@ ODD: dict[str, Any] = {
     "a group of an endless number": dump(
         pg_status={}, entries=[{**entry, "pg_id": 10**5000} for entry in dump()["entries"]]
     ),
-    "half a letter in a nested text": {"1": "{\ud800", "0": dump()},
-    "half a letter in a group": dump(pg_config=GROUPS, version="\ud800"),
-    "half a letter in entries": dump(
+    "a lone surrogate in a nested text": {"1": "{\ud800", "0": dump()},
+    "a lone surrogate in a group": dump(pg_config=GROUPS, version="\ud800"),
+    "a lone surrogate in entries": dump(
         entries=[
             {
                 **entry,
@@ -111,19 +111,19 @@ ODD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("how", ODD)
-def test_odd_values_are_read_and_kept(tmp_path: Path, how: str) -> None:
+def test_odd_values_are_read_and_captured(tmp_path: Path, how: str) -> None:
     (tmp_path / "nccl_trace_rank_1").write_bytes(pickle.dumps(ODD[how], 2))
-    (tmp_path / "nccl_trace_rank_0").write_bytes(world(2)[0].pickle())
+    (tmp_path / "nccl_trace_rank_0").write_bytes(make_recorders(2)[0].pickle())
     frame = open_paths([tmp_path])
     assert frame.ranks
     capture.write(tmp_path / "all.cap", frame, {}, ())
     assert capture.read(tmp_path / "all.cap").ranks.keys() == frame.ranks.keys()
 
 
-def test_half_a_letter_in_a_files_name(tmp_path: Path) -> None:
+def test_a_lone_surrogate_in_a_file_name_is_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "job\udcff"
     folder.mkdir()
-    (folder / "node\udcff_rank_1").write_bytes(pickled(dump()))
+    (folder / "node\udcff_rank_1").write_bytes(pickle_like_torch(dump()))
     (folder / "nccl_trace_rank_\udcff").write_bytes(b"")
     frame = open_paths([folder])
     capture.write(tmp_path / "all.cap", frame, {}, ())

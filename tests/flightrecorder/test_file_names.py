@@ -1,4 +1,4 @@
-"""Whose dump a file is."""
+"""The rank of a dump file, by its name and its groups."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from frtop_tui.errors import UsageError
-from frtop_tui.export.flightrecorder.gathering import is_usual
-from frtop_tui.export.flightrecorder.naming import Claim, Named, RankPattern, named, ranks_of
+from frtop_tui.export.flightrecorder.file_names import (
+    Claim,
+    FileName,
+    RankPattern,
+    assign_ranks,
+    is_dump_name,
+    parse_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -43,9 +49,9 @@ from frtop_tui.export.flightrecorder.naming import Claim, Named, RankPattern, na
         ("trace_local_rank_3", 3, "local"),
     ],
 )
-def test_what_a_name_tells(name: str, number: int, host: str) -> None:
-    assert named(Path(name)) == Named(number, host)
-    assert is_usual(Path(name)) or name in ("rank3_trace", "rank_0_host-a") or "pyspy" in name
+def test_a_file_name_gives_number_and_host(name: str, number: int, host: str) -> None:
+    assert parse_name(Path(name)) == FileName(number, host)
+    assert is_dump_name(Path(name)) or name in ("rank3_trace", "rank_0_host-a") or "pyspy" in name
 
 
 @pytest.mark.parametrize(
@@ -60,14 +66,14 @@ def test_what_a_name_tells(name: str, number: int, host: str) -> None:
         ("*-*-{rank}", "a1-b22-33", 33),
     ],
 )
-def test_a_star_leaves_the_number_whole(pattern: str, name: str, rank: int | None) -> None:
+def test_a_star_never_takes_digits_of_the_rank(pattern: str, name: str, rank: int | None) -> None:
     assert RankPattern(pattern).number(Path(name)) == rank
 
 
 @given(st.text(max_size=30))
-def test_any_name_and_any_pattern(text: str) -> None:
+def test_any_name_and_any_pattern_are_parsed(text: str) -> None:
     path = Path("/x") / (text.replace("/", "").replace("\0", "") or "x")
-    assert (named(path).number or 0) >= 0
+    assert (parse_name(path).number or 0) >= 0
     with suppress(UsageError):
         RankPattern(text).number(path)
     assert RankPattern(f"{text.replace('{rank}', '')}{{rank}}").number(Path("/x/y")) is None
@@ -76,58 +82,58 @@ def test_any_name_and_any_pattern(text: str) -> None:
 @pytest.mark.parametrize(
     "name", ["config.json", "model-00001-of-00002.safetensors", "README", "x.py"]
 )
-def test_what_lies_beside_is_left_alone(name: str) -> None:
-    assert not is_usual(Path(name))
+def test_other_names_are_no_dumps(name: str) -> None:
+    assert not is_dump_name(Path(name))
 
 
-def claims(*told: tuple[str, set[int] | None]) -> list[Claim]:
+def claims(*files: tuple[str, set[int] | None]) -> list[Claim]:
     return [
-        Claim(Path(name), named(Path(name)), frozenset(ranks) if ranks else None)
-        for name, ranks in told
+        Claim(Path(name), parse_name(Path(name)), frozenset(ranks) if ranks else None)
+        for name, ranks in files
     ]
 
 
-def test_a_number_that_its_own_groups_do_not_have_is_none() -> None:
-    ranks, notes = ranks_of(claims(("trace_rank_0", {8}), ("trace_rank_1", {8, 9})))
+def test_a_number_outside_the_groups_of_the_dump_is_no_rank() -> None:
+    ranks, notes = assign_ranks(claims(("trace_rank_0", {8}), ("trace_rank_1", {8, 9})))
     assert ranks == [8, None]
     assert "trace_rank_1" in notes[0]
     assert "nccl_trace_rank_0" in notes[0]  # how to name it
 
 
-@pytest.mark.parametrize("told", [None, 1_000_000])
-def test_a_number_that_no_job_has_is_none(told: int | None) -> None:
-    named_so = [replace(one, told=told) for one in claims(("trace_rank_1000000", None))]
-    ranks, notes = ranks_of([*named_so, *claims(("trace_rank_999999", None))])
+@pytest.mark.parametrize("page_rank", [None, 1_000_000])
+def test_a_number_beyond_the_largest_job_is_no_rank(page_rank: int | None) -> None:
+    from_page = [replace(one, page_rank=page_rank) for one in claims(("trace_rank_1000000", None))]
+    ranks, notes = assign_ranks([*from_page, *claims(("trace_rank_999999", None))])
     assert ranks == [None, 999_999]
     assert "trace_rank_1000000" in notes[0]
 
 
-def test_two_moments_of_many_hosts_are_brought_together_soon() -> None:
-    """Each number is told on every host; comparing all with all took minutes."""
+def test_two_dumps_of_many_hosts_are_merged_quickly() -> None:
+    """Each number occurs on every host; comparing all with all took minutes."""
     hosts, local = 800, 8
-    told = [
+    found = [
         Claim(
-            Path(f"/{moment}/node{host}_rank_{number}"),
-            Named(number, f"node{host}"),
+            Path(f"/{folder}/node{host}_rank_{number}"),
+            FileName(number, f"node{host}"),
             None,
-            frozenset((host * local + number, sign) for sign in range(4)),
+            frozenset((host * local + number, op) for op in range(4)),
         )
-        for moment in range(2)
+        for folder in range(2)
         for host in range(hosts)
         for number in range(local)
     ]
     begin = time.process_time()
-    ranks, notes = ranks_of(told)
+    ranks, notes = assign_ranks(found)
     assert time.process_time() - begin < 15
     assert set(ranks) == {None}
     assert notes
 
 
 def test_the_same_number_on_two_hosts_is_no_rank() -> None:
-    ranks, _ = ranks_of(claims(("rank_a_0", None), ("rank_b_0", None), ("rank_b_1", None)))
+    ranks, _ = assign_ranks(claims(("rank_a_0", None), ("rank_b_0", None), ("rank_b_1", None)))
     assert ranks == [None, None, 1]
 
 
-def test_two_recorders_of_one_rank() -> None:
-    ranks, notes = ranks_of(claims(("nccl_trace_rank_0", None), ("gloo_trace_rank_0", None)))
+def test_two_recorders_in_one_folder_are_of_one_rank() -> None:
+    ranks, notes = assign_ranks(claims(("nccl_trace_rank_0", None), ("gloo_trace_rank_0", None)))
     assert (ranks, notes) == ([0, 0], [])

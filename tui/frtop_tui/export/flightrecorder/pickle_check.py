@@ -1,7 +1,7 @@
-"""What a pickle may do before it is let run: build plain values, within bounds.
+"""Checks a pickle before it runs: it may only build plain values, within bounds.
 
-No place in the memo for which room would have to be made, no tuple that could be shared
-or be deep in another: hashing such a one takes for ever, or all of the stack.
+A memo index beyond the opcodes before it would allocate memory for all below it. Hashing a
+tuple that is shared or deeply nested takes for ever, or all of the stack.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import pickletools
 import re
 from typing import Final
 
-_MOST_TUPLES: Final = 20_000
-"""As deep as tuples that cannot be shared may stand in each other: hashing one recurses."""
-_WIDEST: Final = 64
-_DEEPEST: Final = 3
-_SHORT: Final = 120
+_MAX_TUPLES: Final = 20_000
+"""In the fast check, which does not measure depth: hashing nested tuples recurses."""
+_MAX_TUPLE_SIZE: Final = 64
+_MAX_TUPLE_DEPTH: Final = 3
+_SHORT_TEXT: Final = 120
 
-_TEXTS: Final = b"|".join(re.escape(bytes((n, 0, 0, 0))) + b".{%d}" % n for n in range(_SHORT))
+_TEXTS: Final = b"|".join(re.escape(bytes((n, 0, 0, 0))) + b".{%d}" % n for n in range(_SHORT_TEXT))
 _NUMBERS: Final = b"|".join(re.escape(bytes((n,))) + b".{%d}" % n for n in range(1, 10))
-_PLAIN: Final = re.compile(
+_TORCH_OPCODES: Final = re.compile(
     b"(?:"
     rb"(?:[hqK].)+|[\](}ueN\x88\x89)]+|\x86(?![qr])"
     rb"|M..|[Jj]....|r..[\x00-\x0f]\x00"
@@ -26,7 +26,7 @@ _PLAIN: Final = re.compile(
     b"){1,4000}",
     re.DOTALL,
 )
-"""A run of opcodes as torch writes them; matched in C, as a dump has a hundred thousand."""
+"""A run of opcodes that torch writes. Matched in C: a dump has a hundred thousand."""
 _VALUES: Final = re.compile(
     "NONE|NEWTRUE|NEWFALSE|(BIN)?INT|BININT[12]|LONG1?|(BIN)?FLOAT|(SHORT_)?BINSTRING|STRING"
     "|(SHORT_)?(BIN)?UNICODE8?|(SHORT_)?BINBYTES|EMPTY_(LIST|DICT|TUPLE)"
@@ -39,41 +39,41 @@ _MARKED: Final = frozenset({"TUPLE", "LIST", "DICT", "APPENDS", "SETITEMS"})
 _SILENT: Final = frozenset({"PROTO", "FRAME", "STOP"})
 
 
-class ForeignOpcode(ValueError):
-    """A pickle does what no dump does."""
+class UnsafePickle(ValueError):
+    """A pickle does something that no dump needs."""
 
 
-def check(data: bytes) -> None:
-    """Lets pass what only builds plain values.
+def check_pickle(data: bytes) -> None:
+    """Passes a pickle that only builds plain values.
 
     Raises:
-        ForeignOpcode: it does anything else, or too much.
+        UnsafePickle: it does anything else, or too much.
         ValueError: it is damaged.
         LookupError: it is damaged.
     """
-    if not _is_usual(data):
+    if not _is_torch_pickle(data):
         _Checker().check(data)
 
 
-def _is_usual(data: bytes) -> bool:
-    """Whether every opcode is one that torch writes; tuples are neither shared nor deep."""
-    if data.count(b"\x86") > _MOST_TUPLES:
+def _is_torch_pickle(data: bytes) -> bool:
+    """Whether every opcode is one that torch writes, and no tuple is shared or deep."""
+    if data.count(b"\x86") > _MAX_TUPLES:
         return False
     at = 2
-    while (run := _PLAIN.match(data, at)) is not None:
+    while (run := _TORCH_OPCODES.match(data, at)) is not None:
         at = run.end()
         if data[at : at + 1] == b"X":
             size = int.from_bytes(data[at + 1 : at + 5], "little")
-            if not _SHORT <= size <= len(data) - at - 5:
+            if not _SHORT_TEXT <= size <= len(data) - at - 5:
                 return False
             at += 5 + size
     return data[at : at + 1] == b"."
 
 
 class _Checker:
-    """The same for pickles that somebody has written anew: opcode by opcode, slowly.
+    """Checks pickles of other writers opcode by opcode, slowly.
 
-    The stack holds how deep a tuple each value is; None is a mark.
+    The stack holds the tuple depth of each value; None is a mark.
     """
 
     def __init__(self) -> None:
@@ -94,10 +94,10 @@ class _Checker:
             else:
                 self._build(name)
 
-    def _put(self, place: int, count: int) -> None:
-        if not 0 <= place <= count:
-            raise ForeignOpcode(f"it asks for room for {place} values")
-        self._memo[place] = self._stack[-1] or 0
+    def _put(self, index: int, count: int) -> None:
+        if not 0 <= index <= count:
+            raise UnsafePickle(f"it asks for room for {index} values")
+        self._memo[index] = self._stack[-1] or 0
 
     def _build(self, name: str) -> None:
         stack = self._stack
@@ -114,7 +114,7 @@ class _Checker:
             if name in ("TUPLE", "LIST", "DICT"):
                 stack.append(_depth(parts) if name == "TUPLE" else 0)
         else:
-            raise ForeignOpcode(f"it has a {name}, which no plain value needs")
+            raise UnsafePickle(f"it has the opcode {name}, which no plain value needs")
 
     def _to_mark(self) -> list[int | None]:
         parts: list[int | None] = []
@@ -125,6 +125,6 @@ class _Checker:
 
 def _depth(parts: list[int | None]) -> int:
     depth = 1 + max((part or 0 for part in parts), default=0)
-    if depth > _DEEPEST or len(parts) > _WIDEST:
-        raise ForeignOpcode("it has tuples that no dump has")
+    if depth > _MAX_TUPLE_DEPTH or len(parts) > _MAX_TUPLE_SIZE:
+        raise UnsafePickle("it has tuples larger or deeper than those of a dump")
     return depth
