@@ -17,9 +17,8 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import default_path, unused_path
-from frtop_tui.job.model import Writing
-from frtop_tui.sources.base import Source
-from frtop_tui.sources.scripted import ScriptedSource
+from frtop_tui.job.model import Problem, Writing
+from frtop_tui.sources.base import ScriptedSource, Source
 from screens.scenes import WALL, connecting, hung, no_agent
 
 GRADIENT = wire.TensorSummary(
@@ -35,7 +34,7 @@ class Answering(ScriptedSource):
     """Answers every request in the next frame."""
 
     def __init__(
-        self, frame: Frame, answer: wire.TensorsResponse = ANSWER, problem: str = ""
+        self, frame: Frame, answer: wire.TensorsResponse = ANSWER, problem: Problem | None = None
     ) -> None:
         super().__init__([frame])
         self._answer = answer
@@ -47,7 +46,7 @@ class Answering(ScriptedSource):
             return self._tell(Writing("capture", "failed", str(path), problem=self._problem))
         size = capture.write(path, self.frame(), {}, ())
         return self._tell(
-            Writing("capture", "written", str(path), 63, 64, size, "rank 5 did not answer")
+            Writing("capture", "written", str(path), 63, 64, size, Problem("rank 5 did not answer"))
         )
 
     def inspect(self, rank: int) -> None:
@@ -111,7 +110,7 @@ def test_capture_without_a_name_picks_a_free_one(
 
 
 def test_a_failed_capture_prints_the_reason(live: Callable[[Source], None], tmp_path: Path) -> None:
-    live(Answering(hung(), problem="/x is full; free some room"))
+    live(Answering(hung(), problem=Problem("/x is full", "free some room")))
     with pytest.raises(FrtopError, match="/x is full\n  next: free some room") as caught:
         capture_command.run(options(output=str(tmp_path / "x.cap")))
     assert caught.value.exit_status == 1

@@ -422,7 +422,7 @@ class Scene:
             actor = self.actors[wanted.key - 1]
             look = self.look_of(actor, wanted.pids, stacks=wanted.stacks)
             answer = wire.SnapshotResponse(1, wanted.host, (look,))
-            self.state.apply_look(wanted.host, answer, self.now_ns)
+            self.state.apply_snapshots(wanted.host, answer)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

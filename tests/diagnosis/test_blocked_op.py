@@ -133,7 +133,7 @@ def test_a_device_op_that_all_have_issued_is_undecided() -> None:
         judgement = scene.judge()
         for actor in scene.actors.values():  # an open rank view requests them
             answer = wire.SnapshotResponse(1, "node0", (scene.look_of(actor),))
-            scene.state.apply_look("node0", answer, scene.now_ns)
+            scene.state.apply_snapshots("node0", answer)
         scene.pass_time(0.5)
     assert only(judgement.frame).kind == "undecided"
     assert exit_status(judgement.frame) == 4
@@ -148,7 +148,7 @@ def test_a_device_op_that_all_are_blocked_in_is_stuck() -> None:
         judgement = scene.judge()
         for actor in scene.actors.values():
             answer = wire.SnapshotResponse(1, "node0", (scene.look_of(actor),))
-            scene.state.apply_look("node0", answer, scene.now_ns)
+            scene.state.apply_snapshots("node0", answer)
         scene.pass_time(0.5)
     assert only(judgement.frame).kind == "stuck"
 

@@ -174,7 +174,7 @@ class Play:
         host = self.scene.hosts[actor.host]
         look = self.scene.look_of(actor, stacks=way % 3 > 0)
         answer = wire.SnapshotResponse(1, host, (look,))
-        self.scene.state.apply_look(host, answer, self.scene.now_ns)
+        self.scene.state.apply_snapshots(host, answer)
 
     def _silent(self, actor: Actor, way: int, seconds: float) -> None:
         actor.beat = None if way % 2 else self.scene.now - seconds

@@ -13,7 +13,7 @@ from msgspec.structs import replace as replace_job
 from diagnosis.scenes import Scene
 from frtop_probe.wire import Job
 from frtop_tui.diagnosis.model import Frame, Verdict, VerdictKind, Why
-from frtop_tui.job.model import Coverage, Health, JobPulse, Recorded
+from frtop_tui.job.model import Coverage, Health, JobActivity, Problem, Recorded
 from frtop_tui.report.document import document
 from frtop_tui.report.exit_status import exit_status
 from frtop_tui.report.text import text
@@ -113,7 +113,7 @@ def test_other_running_jobs_are_one_line() -> None:
         found,
         other_jobs=(other, *ended),
         running_jobs=(other,),
-        pulses=(JobPulse(other, 300, quiet_s=252, waits_s=252),),
+        activities=(JobActivity(other, 300, quiet_s=252, waits_s=252),),
     )
     line = "other jobs: 1 live, 2 ended: pipe.py (node0:29501), waits 4m12s, --job pipe.py"
     assert text(found)[-1] == line
@@ -152,7 +152,7 @@ def test_a_number_that_cannot_be_compared_is_not_in_the_document() -> None:
 
 
 def test_without_ranks_the_text_is_a_title_and_the_problem() -> None:
-    assert text(Frame(0, 0, problem="no agent; start one")) == [
+    assert text(Frame(0, 0, problem=Problem("no agent", "start one"))) == [
         "frtop: connecting",
         "no agent; start one",
     ]

@@ -12,7 +12,7 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     locate,
     system_call,
 )
-from frtop_tui.job.frames import own_frame
+from frtop_tui.job.stack_frames import user_frame
 
 LIB = "/usr/lib/python3.11"
 TORCH = "/venv/lib/python3.11/site-packages/torch"
@@ -170,4 +170,4 @@ def test_only_a_sleeper_in_a_futex_is_asleep_on_a_lock(
 def test_frames_of_torch_and_libraries_are_not_the_users(file: str, own: bool) -> None:
     inner = wire.TraceFrame("f", file, 1)
     outer = wire.TraceFrame("main", "/srv/job/main.py", 2)
-    assert own_frame((inner, outer)) == (inner if own else outer)
+    assert user_frame((inner, outer)) == (inner if own else outer)

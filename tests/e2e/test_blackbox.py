@@ -1,4 +1,4 @@
-"""A job that its launcher ended while it hung: what is left tells who and why."""
+"""A hung job that its launcher killed: black boxes show the culprit and the cause."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ stall_detector.QUIET_NS, stall_detector.PAIR_NS = 1_500_000_000, 2_100_000_000
 from frtop_probe.agent.__main__ import main
 sys.exit(main([]))
 """
-"""An agent that takes a job for standing still after a second and a half."""
+"""An agent that takes a job for stalled after 1.5 s."""
 
 
 def heads(home: Path) -> list[int]:
-    """How many events the ranks have written down."""
+    """Number of events the ranks have recorded."""
     found = []
     for path in home.glob("*.ring"):
         with suppress(RingError):  # one that is just being made
@@ -40,7 +40,7 @@ def heads(home: Path) -> list[int]:
     return found
 
 
-def test_a_hung_job_that_was_ended_from_outside_tells_why(
+def test_black_boxes_of_a_hung_job_that_was_killed_say_why_it_hung(
     home: Path, torchrun: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record, agent, shard = tmp_path / "record", tmp_path / "agent", tmp_path / "shard"

@@ -92,7 +92,7 @@ def test_splits_that_do_not_pair_are_a_mismatch(taken: tuple[int, int], kinds: l
         )
         scene.actors[rank].recent = list(ops_of(history(odd)))
         response = wire.SnapshotResponse(1, "node0", (scene.look_of(scene.actors[rank]),))
-        scene.state.apply_look("node0", response, scene.now_ns)
+        scene.state.apply_snapshots("node0", response)
     ranks = dict(scene.frame().ranks)
     assert [one.field for one in mismatches(ranks)] == kinds
 

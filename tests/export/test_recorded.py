@@ -37,7 +37,7 @@ def test_requests_that_need_a_live_job_fail_with_a_reason(hang: Frame, tmp_path:
     source.save(0, 1, tmp_path / "x")
     (writing,) = source.frame().writings
     assert (writing.kind, writing.state) == ("tensors", "failed")
-    assert "no live job" in writing.problem
+    assert "no live job" in str(writing.problem)
 
 
 def test_a_capture_is_copied_only_on_request_and_never_over_a_file(
@@ -57,7 +57,7 @@ def test_a_capture_is_copied_only_on_request_and_never_over_a_file(
     source.capture(tmp_path / "none" / "y.cap")
     (writing,) = source.frame().writings
     assert writing.state == "failed"
-    assert "cannot be written" in writing.problem
+    assert "cannot be written" in str(writing.problem)
 
 
 def test_black_boxes_can_be_saved_as_one_capture(tmp_path: Path) -> None:

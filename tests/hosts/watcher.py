@@ -1,4 +1,4 @@
-"""An operator who keeps looking: a live source that tells its frame for every line on stdin."""
+"""A live source that prints its frame for every line on stdin."""
 
 from __future__ import annotations
 

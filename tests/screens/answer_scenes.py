@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.model import HostView, JobPulse, Recorded, Writing
+from frtop_tui.job.model import HostView, JobActivity, Problem, Recorded, Writing
 
 from .rare_scenes import SCENES as SELDOM
 from .scenes import HOST_NOW, NOW, WALL, S, healthy, hung, two_roots
@@ -90,8 +90,10 @@ def hosts() -> Frame:
     views[6] = HostView(
         "node6",
         "failed",
-        "node6 refuses our key: have its user run `frtop key admit` with the line that"
-        " `frtop key` shows here",
+        Problem(
+            "node6 refuses our key: have its user run `frtop key admit` with the line that"
+            " `frtop key` shows here"
+        ),
         address="10.0.0.7:7677",
     )
     views[7] = replace(frame.hosts[7], address="10.0.0.8:7677", lost_updates=3, version="0.3.0")
@@ -123,10 +125,10 @@ def jobs() -> Frame:
         job=shown,
         other_jobs=(first, other),
         running_jobs=(other,),
-        pulses=(
-            JobPulse(shown, 3600, quiet_s=0.4),
-            JobPulse(other, 7200, quiet_s=260, waits_s=252),
-            JobPulse(first, 9000),
+        activities=(
+            JobActivity(shown, 3600, quiet_s=0.4),
+            JobActivity(other, 7200, quiet_s=260, waits_s=252),
+            JobActivity(first, 9000),
         ),
     )
 

@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from frtop_tui.app import FrtopApp
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.sources.scripted import ScriptedSource
+from frtop_tui.sources.base import ScriptedSource
 
 LIMIT_S = 5.0
 

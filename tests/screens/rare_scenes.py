@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.model import Coverage, GroupKey, GroupView
+from frtop_tui.job.model import Coverage, GroupKey, GroupView, Problem
 
 from .scenes import (
     CULPRIT,
@@ -88,7 +88,7 @@ def another_job() -> Frame:
         NOW,
         WALL,
         "empty",
-        problem="no job is called 'gpt'",
+        problem=Problem("no job is called 'gpt'"),
         hosts=hosts(),
         other_jobs=(JOB,),
     )

@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.ring.fold import fold, unfold
 from frtop_tui.diagnosis.model import Frame, JudgedRank, OpName, Verdict, Why
-from frtop_tui.job.model import Coverage, GroupKey, GroupView, HostView, RankState
+from frtop_tui.job.model import (
+    Coverage,
+    CoverageNote,
+    GroupKey,
+    GroupView,
+    HostView,
+    Problem,
+    RankState,
+)
 
 S = 1_000_000_000
 NOW = 90_000 * S
@@ -333,13 +341,19 @@ def two_roots() -> Frame:
             HostView(
                 "node7",
                 "silent",
-                "node7 has not been heard for 41s: its agent or the network is down;"
-                " try `ssh node7 frtop agent --status`",
+                Problem(
+                    "node7 has not been heard for 41s: its agent or the network is down",
+                    "try `ssh node7 frtop agent --status`",
+                ),
                 NOW - 41 * S,
             ),
         ),
         coverage=Coverage(
-            64, 56, tuple(range(56, 64)), 3, ("below c10d: not seen (custom kernels)",)
+            64,
+            56,
+            tuple(range(56, 64)),
+            3,
+            (CoverageNote("below c10d: not seen (custom kernels)"),),
         ),
     )
 
@@ -372,10 +386,16 @@ def no_agent() -> Frame:
     return Frame(
         NOW,
         WALL,
-        problem="nobody answers at node0:7790: is the job started with `frtop run`?"
-        " For one that is not, use `frtop attach` on its host",
+        problem=Problem(
+            "nobody answers at node0:7790: is the job started with `frtop run`?"
+            " For one that is not, use `frtop attach` on its host"
+        ),
         hosts=(
-            HostView("node0", "failed", "connection refused: start an agent with `frtop agent`"),
+            HostView(
+                "node0",
+                "failed",
+                Problem("connection refused: start an agent with `frtop agent`"),
+            ),
         ),
     )
 

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from frtop_tui.app import FrtopApp
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.model import Writing
+from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import job_key
 from frtop_tui.screens.files import job_to_capture
 from frtop_tui.screens.tensors import TensorsScreen
-from frtop_tui.sources.scripted import ScriptedSource
+from frtop_tui.sources.base import ScriptedSource
 from frtop_tui.widgets.file_status import describe_file
 from frtop_tui.widgets.formats import format_file_size, format_local_time
 
@@ -115,7 +115,9 @@ async def test_the_capture_path_stays_below_the_verdict() -> None:
 
 
 async def test_a_failed_capture_shows_its_reason() -> None:
-    failed = Writing("capture", "failed", "x.cap", problem="/full cannot be written: cd elsewhere")
+    failed = Writing(
+        "capture", "failed", "x.cap", problem=Problem("/full cannot be written: cd elsewhere")
+    )
     async with driven(scenes.hung()) as app:
         await app.press("2")
         await app.give(replace(scenes.hung(), writings=(failed,)))
@@ -125,7 +127,9 @@ async def test_a_failed_capture_shows_its_reason() -> None:
 
 
 def test_what_a_file_lacks_is_shown_after_its_path() -> None:
-    writing = Writing("capture", "written", "/elsewhere/a.cap", size=812, problem="node7 is silent")
+    writing = Writing(
+        "capture", "written", "/elsewhere/a.cap", size=812, problem=Problem("node7 is silent")
+    )
     assert describe_file(writing) == "captured: /elsewhere/a.cap, 812 B; node7 is silent"
     assert format_file_size(3_250_000) == "3.1 MB"
 

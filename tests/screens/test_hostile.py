@@ -14,8 +14,8 @@ from frtop_probe import wire
 from frtop_tui.cli import main, tensors
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
-from frtop_tui.job.model import Writing
-from frtop_tui.job.printable import UNFIT, printable
+from frtop_tui.job.model import Problem, Writing
+from frtop_tui.job.naming import UNPRINTABLE, printable
 from frtop_tui.report.text import text
 
 from . import answer_scenes, scenes
@@ -47,14 +47,16 @@ def harmless(shown: str) -> bool:
 @pytest.mark.parametrize("scene", [scenes.hung, answer_scenes.recorded])
 async def test_no_screen_passes_on_control_characters(scene: Callable[[], Frame]) -> None:
     frame = poisoned(scene())
-    frame = replace(frame, writings=(Writing("capture", "written", f"a{EVIL}", problem=EVIL),))
+    frame = replace(
+        frame, writings=(Writing("capture", "written", f"a{EVIL}", problem=Problem(EVIL, EVIL)),)
+    )
     async with driven(frame, size=(160, 50)) as app:
         for key in ("1", "2", "enter", "escape", "3", "4", "5", "6", "7", "8", "question_mark"):
             await app.press(key)
             shown = app.text()
             assert all(map(harmless, shown.split("\n"))), (key, shown)
         await app.press("escape", "1")
-        await app.sees(UNFIT)
+        await app.sees(UNPRINTABLE)
         app.app.action_copy()
         assert all(map(harmless, app.app.clipboard.split("\n")))
 
@@ -64,7 +66,7 @@ async def test_a_failure_with_brackets_in_its_reason_is_shown(
 ) -> None:
     async with driven(scenes.healthy(), size=(120, 40)) as app:
         await app.press("2")
-        failed = Writing("capture", "failed", "a.cap", problem=f"[Errno 5] {EVIL}")
+        failed = Writing("capture", "failed", "a.cap", problem=Problem(f"[Errno 5] {EVIL}"))
         await app.give(replace(scenes.healthy(), writings=(failed,)))
         await app.sees("[Errno 5]")
 
@@ -87,4 +89,4 @@ def test_no_command_prints_control_characters(
 
 def test_harmless_text_is_unchanged() -> None:
     assert printable("prüfe_日本 rank 3 ✓") == "prüfe_日本 rank 3 ✓"
-    assert printable("a\tb\nc\x1b[31m") == f"a b c{UNFIT}[31m"
+    assert printable("a\tb\nc\x1b[31m") == f"a b c{UNPRINTABLE}[31m"

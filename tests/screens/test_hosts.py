@@ -7,7 +7,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from frtop_tui.job.model import HostView
+from frtop_tui.job.model import HostView, Problem
 from frtop_tui.screens.hosts import host_filter
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.widgets.host_pane import describe_clock
@@ -81,7 +81,10 @@ async def test_the_cursor_stays_on_its_host_when_another_fails() -> None:
         table = app.screen.query_one(HostTable)
         assert table.chosen is not None
         assert table.chosen.host.name == "node2"
-        hosts = (*frame.hosts[:19], replace(frame.hosts[19], state="failed", problem="gone"))
+        hosts = (
+            *frame.hosts[:19],
+            replace(frame.hosts[19], state="failed", problem=Problem("gone")),
+        )
         await app.give(replace(frame, hosts=hosts))
         assert table.chosen.host.name == "node2"
         await app.sees("hosts 20: 1 failed, 19 heard")

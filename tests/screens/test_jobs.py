@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.job.job_activity import other_jobs_line
 from frtop_tui.job.naming import job_key
-from frtop_tui.job.pulse import others_line
 from frtop_tui.screens.overview import Overview
 from frtop_tui.widgets.jobs import job_rows
 from frtop_tui.widgets.rank_grid import RankGrid
@@ -90,7 +90,7 @@ async def test_many_other_jobs_take_one_line_with_a_way_to_one_of_them() -> None
     frame = answer_scenes.jobs()
     old = tuple(wire.Job("node0", 29500, 64, name="llama 13b", nonce=f"o{n}") for n in range(9))
     frame = replace(frame, other_jobs=(*frame.other_jobs, *old))
-    assert [len(line) for line in [others_line(frame).splitlines()]] == [1]
+    assert [len(line) for line in [other_jobs_line(frame).splitlines()]] == [1]
     async with driven(frame, size=(120, 40)) as app:
         await app.sees(
             "other jobs  1 live (waits 4m12s), 10 ended; J shows them, or frtop --job r2"

@@ -14,7 +14,7 @@ from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.stacks import StacksScreen
-from frtop_tui.sources.scripted import ScriptedSource
+from frtop_tui.sources.base import ScriptedSource
 from frtop_tui.widgets.rank_grid import RankGrid
 
 from . import scenes

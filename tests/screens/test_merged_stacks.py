@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from frtop_probe import wire
-from frtop_tui.job.frames import frame_line
+from frtop_tui.job.stack_frames import frame_line
 from frtop_tui.widgets.merged_stacks import (
     StackNode,
     merge_frame,

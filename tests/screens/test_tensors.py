@@ -10,7 +10,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.job.model import HostView, Writing
+from frtop_tui.job.model import HostView, Problem, Writing
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.tensors import TensorsScreen
@@ -270,7 +270,9 @@ async def test_a_job_cannot_choose_the_folder(folder: Path) -> None:
 
 
 async def test_a_failed_save_shows_its_reason() -> None:
-    failed = Writing("tensors", "failed", "x.safetensors", problem="no space left; free 50 MB")
+    failed = Writing(
+        "tensors", "failed", "x.safetensors", problem=Problem("no space left", "free 50 MB")
+    )
     async with driven(scenes.hung()) as app:
         await asked(app)
         await app.give(replace(answer_scenes.tensors(), writings=(failed,)))

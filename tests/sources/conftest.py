@@ -1,4 +1,4 @@
-"""Agents of a test, each in a folder of its own, which leave with it."""
+"""Agents for a test, each in its own folder, which end with it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def start_agent(folder: Path) -> Iterator[Start]:
-    """Starts an agent in `folder` or another one; gives its card when it can be reached."""
+    """Starts an agent in `folder` or another one; gives its announcement."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(where: Path = folder) -> announcement.Announcement:

@@ -21,8 +21,7 @@ from textual.screen import Screen
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.output_path import default_path
 from frtop_tui.job.model import Writing
-from frtop_tui.job.naming import JobKey, job_key
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import JobKey, job_key, printable
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.files import job_to_capture
 from frtop_tui.screens.help import HelpScreen, key_rows

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from frtop_tui.cli.parser import parse
 from frtop_tui.errors import FrtopError
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 
 INTERRUPTED = 130
 

@@ -13,7 +13,8 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.export.output_path import default_path
 from frtop_tui.job.coverage import unheard_text
-from frtop_tui.job.printable import printable
+from frtop_tui.job.model import Problem
+from frtop_tui.job.naming import printable
 from frtop_tui.sources.base import Source
 
 VERDICT_S: Final = 10.0
@@ -41,7 +42,8 @@ def capture(source: Source, path: Path | None, wait_s: float = VERDICT_S) -> int
     """
     frame = wait_for_report(source, wait_s, show_progress)
     if not frame.ranks:
-        raise FrtopError(frame.problem or "no job found", "`frtop diagnose` shows why")
+        problem = frame.problem or Problem("no job found")
+        raise FrtopError(problem.text, problem.next or "`frtop diagnose` shows why")
     path = path or default_path(frame, time.time_ns())
     source.capture(path)
     writing = wait_for_file(source, "capture", path, "ranks")
@@ -49,7 +51,7 @@ def capture(source: Source, path: Path | None, wait_s: float = VERDICT_S) -> int
     size = f"{writing.size / 1e6:.1f} MB" if writing.size >= 1e6 else f"{writing.size / 1e3:.0f} KB"
     print(f"{writing.path}  {size}")
     if writing.problem:
-        print(f"missing: {printable(writing.problem)}")
+        print(f"missing: {printable(str(writing.problem))}")
     frame = source.frame()
     if not frame.coverage.complete:
         print(unheard_text(frame.coverage))

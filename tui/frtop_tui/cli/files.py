@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from frtop_tui.cli.live import show_progress
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.job.model import Writing
+from frtop_tui.job.model import Problem, Writing
 from frtop_tui.sources.base import Source
 
 NO_PROGRESS_S: Final = 60.0
@@ -49,13 +49,12 @@ def wait_for_file(
         if writing is not None and writing.state == "written":
             return writing
         if writing is not None and writing.state == "failed":
-            text, _, step = writing.problem.partition("; ")
-            raise FrtopError(text or f"{path} was not written", step or "try again")
+            problem = writing.problem or Problem(f"{path} was not written")
+            raise FrtopError(problem.text, problem.next or "try again")
         if writing != last:
             last, changed = writing, time.monotonic()
-        if frame.problem.startswith("frtop itself failed"):
-            text, _, step = frame.problem.partition("; ")
-            raise FrtopError(text, step)
+        if frame.problem is not None and frame.problem.internal:
+            raise FrtopError(frame.problem.text, frame.problem.next)
         if time.monotonic() - changed > NO_PROGRESS_S:
             raise FrtopError(
                 f"no data for {path} in {NO_PROGRESS_S:.0f} s", "check that its hosts answer"

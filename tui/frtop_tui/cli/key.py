@@ -48,9 +48,8 @@ def _show(pair: KeyPair) -> None:
         print("\nwe admit")
         admitted = keys.authorized(pair)
         for one in admitted:
-            print(
-                f"  {one.right:4}  {keys.format_public(one.public)}  {_printable(one.name)}".rstrip()
-            )
+            shown = keys.format_public(one.public)
+            print(f"  {one.right:4}  {shown}  {_printable(one.name)}".rstrip())
         if not admitted:
             print("  nobody else; to let a user look:  frtop key admit THEIR_KEY --read")
     except KeyProblem as problem:

@@ -10,6 +10,7 @@ from typing import Final
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NoAgent, Unreachable
+from frtop_tui.job.model import Problem
 from frtop_tui.sources.base import Source
 
 HEALTHY_S: Final = 3.0
@@ -80,12 +81,11 @@ def require_visible(frame: Frame, waited_s: float) -> None:
     if frame.ranks:
         return
     if frame.problem and waited_s > 0.5:
-        text_, _, next_step = frame.problem.partition("; ")
-        raise NoAgent(text_, next_step)
+        raise NoAgent(frame.problem.text, frame.problem.next)
     failed = [host for host in frame.hosts if host.state == "failed"]
     if failed and len(failed) == len(frame.hosts) and waited_s > FIRST_ANSWER_S:
-        text_, _, next_step = failed[0].problem.partition("; ")
-        raise Unreachable(text_, next_step)
+        problem = failed[0].problem or Problem(f"{failed[0].name} cannot be reached")
+        raise Unreachable(problem.text, problem.next)
 
 
 def show_progress(line: str) -> None:

@@ -13,7 +13,6 @@ import os
 import secrets
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ from frtop_probe.ring.recording import BOX_SUFFIX, RECORD, settle
 from frtop_tui.cli.parent import Child, execute, exit_like
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.prepare import prepare
+from frtop_tui.threads import start_daemon
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -151,9 +151,7 @@ def _within(seconds: float, work: Callable[[], Result]) -> Result:
         except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
             failures.append(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
+    start_daemon(run, "files").join(seconds)
     for failure in failures:
         raise failure
     if not results:

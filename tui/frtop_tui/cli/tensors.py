@@ -17,7 +17,7 @@ from frtop_tui.cli.files import require_writable, wait_for_file
 from frtop_tui.cli.live import connect, require_visible, show_progress
 from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 from frtop_tui.sources.base import Source
 
 APPEAR_S: Final = 5.0
@@ -187,7 +187,7 @@ def _save(source: Source, view: JudgedRank, ops: Sequence[wire.OpTensors], path:
     show_progress("")
     print(f"{writing.path}  {writing.size:,} bytes", file=sys.stderr)
     if writing.problem:
-        print(f"missing: {printable(writing.problem)}", file=sys.stderr)
+        print(f"missing: {printable(str(writing.problem))}", file=sys.stderr)
 
 
 def _json(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
@@ -218,7 +218,7 @@ def _await_rank(source: Source, rank: int) -> JudgedRank:
         require_visible(frame, waited)
         if waited > APPEAR_S:
             there = f"{len(frame.ranks)} ranks are" if frame.ranks else "no rank is"
-            reasons = [host.problem for host in frame.hosts if host.problem]
+            reasons = [str(host.problem) for host in frame.hosts if host.problem]
             raise FrtopError(
                 f"rank {rank} is not heard; {there}",
                 reasons[0] if reasons else "`frtop diagnose` lists them",

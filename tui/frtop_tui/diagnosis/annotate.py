@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.blocked.blocked_op import Wait
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.graph.wait_graph import SETTLED_NS
 from frtop_tui.diagnosis.model import JudgedRank
-from frtop_tui.job.alarms import Alarms
+from frtop_tui.job.clock import Timers
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import GroupView, ObservedFrame, Rank, RankState, as_rank
 
@@ -32,7 +32,7 @@ class Annotator:
         self._index = index
         self._ranks: dict[int, JudgedRank] = {}
         self._late: Mapping[int, int] = {}
-        self._alarms = Alarms()
+        self._alarms = Timers()
         self._sits_in: dict[int, Identifier] = {}  # of ranks whose wait has settled
         self._inside: defaultdict[Identifier, set[int]] = defaultdict(set)
         self._changed: set[Identifier] = set()  # groups that a rank entered or left
@@ -45,7 +45,7 @@ class Annotator:
         index, now_ns = self._index, frame.now_ns
         differently = dict(late.items() ^ self._late.items()).keys() & frame.ranks.keys()
         self._late = late
-        again = {*index.seen, *index.rewaited, *self._alarms.rung(now_ns), *differently}
+        again = {*index.seen, *index.rewaited, *self._alarms.due(now_ns), *differently}
         judged = dict(self._ranks)
         for rank in again:
             view, wait = frame.ranks.get(rank), index.waits.get(rank)

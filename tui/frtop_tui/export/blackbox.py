@@ -17,7 +17,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.capture import content_of, damaged
 from frtop_tui.export.histories import with_history
 from frtop_tui.export.replay import replay
-from frtop_tui.job.model import Coverage, Recorded
+from frtop_tui.job.model import Coverage, CoverageNote, Recorded
 from frtop_tui.job.naming import JobKey, folded, job_key, job_names
 
 KIND: Final = "blackbox"
@@ -153,6 +153,8 @@ def _coverage(coverage: Coverage, frame: Frame) -> Coverage:
     missing = [rank for rank in coverage.unheard if rank not in frame.ranks]
     if not missing:
         return coverage
-    notes = [note for note in coverage.notes if " never heard of: " not in note]
-    note = f"no black box tells of {folded(missing)}: fetch those of their hosts, too"
-    return replace(coverage, notes=(note, *notes), unheard=coverage.unheard)
+    notes = [note for note in coverage.notes if note.kind != "never heard"]
+    text = f"no black box tells of {folded(missing)}: fetch those of their hosts, too"
+    return replace(
+        coverage, notes=(CoverageNote(text, "never heard"), *notes), unheard=coverage.unheard
+    )

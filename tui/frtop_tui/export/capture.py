@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -28,8 +28,8 @@ from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.histories import with_history
-from frtop_tui.job.model import Recorded
-from frtop_tui.job.printable import printable
+from frtop_tui.job.model import CoverageNote, Problem, Recorded
+from frtop_tui.job.naming import printable
 
 KIND: Final = "capture"
 FORMAT: Final = 2
@@ -176,6 +176,13 @@ def _frame(content: CaptureContent) -> Frame:
     if content.format > 1:
         return _frames.decode(content.frame)
     plain = msgspec.msgpack.decode(content.frame)
+    plain["activities"] = plain.pop("pulses", ())
+    plain["divergence_hints"] = plain.pop("partings", ())
+    for one in (plain, *plain.get("hosts", ())):
+        line = one.pop("problem", "")
+        one["problem"] = Problem.parse(line) if line else None
+    coverage = plain["coverage"]
+    coverage["notes"] = [CoverageNote(text, _note_kind(text)) for text in coverage["notes"]]
     for rank in plain["ranks"].values():
         for name, first in FORMAT_1_NAMES.items():
             if first in rank:
@@ -183,6 +190,13 @@ def _frame(content: CaptureContent) -> Frame:
     for verdict in plain.get("verdicts", ()):
         verdict["victims"] = unfold(verdict.get("victims", ""))
     return msgspec.convert(plain, Frame)
+
+
+def _note_kind(text: str) -> Literal["never heard", "last known", ""]:
+    """Kind of a note of format 1, which had texts only."""
+    if " never heard of: " in text or text.startswith(("no black box tells of", "no stacks of ")):
+        return "never heard"
+    return "last known" if text.endswith(": host silent, last known state shown") else ""
 
 
 def _content(path: Path) -> CaptureContent:

@@ -185,6 +185,5 @@ def _judged(frame: Frame, views: dict[int, JudgedRank], fresh: list[int]) -> Fra
 def _coverage(coverage: Coverage, heard: set[int]) -> Coverage:
     unheard = tuple(rank for rank in coverage.unheard if rank not in heard)
     count = coverage.heard + len(coverage.unheard) - len(unheard)
-    missed = folded(coverage.unheard)
-    notes = tuple(note for note in coverage.notes if unheard or missed not in note)
+    notes = tuple(note for note in coverage.notes if unheard or not note.kind)
     return replace(coverage, heard=count, unheard=unheard, notes=notes)

@@ -20,9 +20,8 @@ from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.source_lines import texts_of, with_text
-from frtop_tui.job.model import Coverage, ObservedFrame, ObservedRank, Recorded
-from frtop_tui.job.naming import folded
-from frtop_tui.job.printable import printable
+from frtop_tui.job.model import Coverage, CoverageNote, ObservedFrame, ObservedRank, Recorded
+from frtop_tui.job.naming import folded, printable
 
 SUFFIX: Final = ".pyspy.json"
 KIND: Final = "stacks taken by py-spy"
@@ -235,11 +234,12 @@ def _look(rank: int, pid: int, threads: tuple[wire.ThreadStack, ...], at: int) -
 
 def _coverage(world: int, views: Mapping[int, ObservedRank]) -> Coverage:
     missing = tuple(rank for rank in range(world) if rank not in views)
-    notes = ["how many ranks there are is in no stack: those above the last one are not missed"]
+    text = "how many ranks there are is in no stack: those above the last one are not missed"
+    notes = [CoverageNote(text)]
     if missing:
-        notes.insert(
-            0,
+        text = (
             f"no stacks of {folded(missing)}: take those, too; a rank that could not be dumped"
-            " may be the one to blame",
+            " may be the one to blame"
         )
+        notes.insert(0, CoverageNote(text, "never heard"))
     return Coverage(world, len(views), missing, notes=tuple(notes))

@@ -61,8 +61,8 @@ class _Replay:
             self._state.apply(
                 name, structs.replace(box.after, full=True), wall_time(box, box.after)
             )
-        for at_ns, name, response in responses:
-            self._state.apply_look(name, response, at_ns)
+        for _, name, response in responses:
+            self._state.apply_snapshots(name, response)
         self._apply_histories(end)
         self._judge(end - AGREE_NS)
         return self._judge(end)
@@ -83,8 +83,8 @@ class _Replay:
         for at_ns in sorted({*seen, death_ns - AGREE_NS, death_ns}):
             self._apply_all(at_ns, states)
             while left and left[0][0] <= at_ns:
-                taken, name, response = left.popleft()
-                self._state.apply_look(name, response, taken)
+                _, name, response = left.popleft()
+                self._state.apply_snapshots(name, response)
             if at_ns >= death_ns - AGREE_NS or at_ns in seen[-MAX_JUDGEMENTS:]:
                 self._judge(at_ns)
 
@@ -104,7 +104,7 @@ class _Replay:
                 for response in box.histories
                 if (name, response.key) not in seen
             )
-            self._state.apply_look(name, wire.SnapshotResponse(0, name, snapshots), end)
+            self._state.apply_snapshots(name, wire.SnapshotResponse(0, name, snapshots))
 
     def _judge(self, at_ns: int) -> Frame:
         return self._engine.judge(self._state.frame(at_ns, at_ns)).frame

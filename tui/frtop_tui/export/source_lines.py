@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +16,7 @@ from typing import Final
 import msgspec
 
 from frtop_probe import wire
+from frtop_tui.threads import start_daemon
 
 MAX_FILE: Final = 4 * 1024 * 1024
 MAX_FILES: Final = 64
@@ -45,9 +45,7 @@ def texts_of(stacks: Iterable[wire.ThreadStack]) -> Mapping[str, SourceFile]:
             if text is not None:
                 found[name] = text
 
-    reader = threading.Thread(target=read, name="source-lines", daemon=True)
-    reader.start()
-    reader.join(SECONDS)
+    start_daemon(read, "source-lines").join(SECONDS)
     return dict(found)
 
 

@@ -10,9 +10,9 @@ from frtop_probe import wire
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.environment import environment
+from frtop_tui.job.job_activity import activity_in, known_jobs
 from frtop_tui.job.model import GroupKey, HostView, Rank, Recorded
 from frtop_tui.job.naming import job_call
-from frtop_tui.job.pulse import known_jobs, pulse_in
 
 _UNHEARD_RANK: Final[dict[str, Any]] = {
     "state": "unheard",
@@ -40,7 +40,7 @@ def document(frame: Frame) -> dict[str, Any]:
             "unheard": fold(coverage.unheard),
             "lost_updates": coverage.lost_updates,
             "complete": coverage.complete,
-            "notes": list(coverage.notes),
+            "notes": [note.text for note in coverage.notes],
         },
         "notes": list(frame.notes),
         "environment": _environment(frame),
@@ -63,7 +63,7 @@ def _job(frame: Frame) -> dict[str, Any] | None:
 
 def _other_job(job: wire.Job, frame: Frame) -> dict[str, Any]:
     """A job that is not judged: whether it lives, and for how long nothing has moved in it."""
-    pulse = pulse_in(frame, job)
+    pulse = activity_in(frame, job)
     return _job_fields(job, known_jobs(frame)) | {
         "live": job in frame.running_jobs,
         "age_s": _rounded(pulse.age_s if pulse is not None else None),
@@ -107,7 +107,7 @@ def _host(host: HostView) -> dict[str, Any]:
     return {
         "name": host.name,
         "state": host.state,
-        "problem": host.problem,
+        "problem": str(host.problem or ""),
         "lost_updates": host.lost_updates,
         "clock_error_s": None if error is None else round(error / 1e9, 6),
     }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from frtop_tui.diagnosis.trace import FindingTrace, NodeTrace, Trace
-from frtop_tui.job.naming import duration, shortened
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import duration, printable, shortened
 
 
 def explain_lines(trace: Trace) -> list[str]:

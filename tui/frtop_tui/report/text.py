@@ -8,10 +8,9 @@ from typing import Final
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
+from frtop_tui.job.job_activity import other_jobs_text
 from frtop_tui.job.model import Health, HostView
-from frtop_tui.job.naming import duration, job_title
-from frtop_tui.job.printable import printable
-from frtop_tui.job.pulse import others_text
+from frtop_tui.job.naming import duration, job_title, printable
 
 MOST_HOSTS: Final = 4
 """Hosts not heard that are listed with their reasons."""
@@ -26,19 +25,20 @@ def text(frame: Frame) -> list[str]:
     """The lines that `frtop diagnose` prints; all of them are safe for a terminal."""
     lines = [_title(frame), *recorded_lines(frame)]
     if frame.problem:
-        lines.append(frame.problem)
+        lines.append(str(frame.problem))
     for verdict in frame.verdicts:
         lines += ["", *verdict_lines(verdict)]
-    notes = [*frame.notes, *frame.coverage.notes]
+    missing = [note.text for note in frame.coverage.notes]
+    notes = [*frame.notes, *missing]
     if frame.health == "waiting":
         lines += frame.notes
-        notes = [*frame.coverage.notes]
+        notes = missing
     elif not frame.verdicts and frame.ranks:
         lines.append(_NO_VERDICT.get(frame.health, _HEALTHY))
     if frame.ranks:  # without ranks `problem` names the hosts
         notes += [*_unheard_hosts(frame), *differing(environment(frame.ranks.values()))]
     tail = [f"note  {note}" for note in notes]
-    if frame.job is not None and (others := others_text(frame)):
+    if frame.job is not None and (others := other_jobs_text(frame)):
         tail.append(others)
     return [printable(line) for line in (*lines, *([""] if tail else []), *tail)]
 
@@ -96,5 +96,5 @@ def _unheard_hosts(frame: Frame) -> list[str]:
 
 def _host_problem(host: HostView) -> str:
     if host.problem:
-        return host.problem
+        return str(host.problem)
     return f"{host.name} is silent" if host.state == "silent" else f"{host.name}: no answer yet"

@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.widgets.headline import Headline
 from frtop_tui.widgets.keyline import KeyLine

@@ -42,7 +42,7 @@ def banner_lines(frame: Frame, rank: JudgedRank | None, number: int, width: int)
         when = format_age((frame.now_ns - rank.heard_ns) / 1e9)
         rows += wrap(f"not heard for {when}; its last known state is shown", width, "warn")
     if frame.problem:
-        rows += wrap(frame.problem, width, "warn")
+        rows += wrap(str(frame.problem), width, "warn")
     return rows
 
 

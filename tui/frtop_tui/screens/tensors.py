@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import OneRankScreen
 from frtop_tui.screens.files import readable_bytes, save_question, tensor_path

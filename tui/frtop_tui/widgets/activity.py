@@ -11,7 +11,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
-from frtop_tui.job.frames import basename, own_frame
+from frtop_tui.job.stack_frames import basename, user_frame
 from frtop_tui.widgets.formats import (
     format_age,
     format_age_coarse,
@@ -68,7 +68,7 @@ def source_line(rank: JudgedRank) -> str:
     stack = rank.main_stack
     if rank.state not in SUSPECTS or stack is None or not stack.frames:
         return ""
-    return basename(own_frame(stack.frames))
+    return basename(user_frame(stack.frames))
 
 
 def describe_activity(rank: JudgedRank, now_ns: int, reasons: Mapping[int, Why]) -> str:

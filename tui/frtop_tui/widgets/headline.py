@@ -77,7 +77,7 @@ def health_line(frame: Frame) -> Line:
         if frame.recorded is not None and nearest > 0:
             limit = f"{format_age(nearest)} were left"
     if frame.health == "empty" and frame.problem:
-        limit = frame.problem
+        limit = str(frame.problem)
     partial = frame.health == "healthy" and not frame.coverage.complete
     return (
         (f" {word} ", HEALTH_TONE[frame.health]),

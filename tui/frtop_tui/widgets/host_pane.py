@@ -36,7 +36,7 @@ def host_lines(row: HostRow, width: int) -> list[Line]:
     host = row.host
     rows: list[Line] = []
     if host.problem:
-        rows += wrap(host.problem, width, "warn")
+        rows += wrap(str(host.problem), width, "warn")
     last = "never heard" if row.silence_s is None else f"last heard {format_age(row.silence_s)} ago"
     parts = (
         plain(host.state, STATE_TONE[host.state]),

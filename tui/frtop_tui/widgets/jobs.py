@@ -10,9 +10,9 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.model import JobPulse
+from frtop_tui.job.job_activity import activity_in, activity_text
+from frtop_tui.job.model import JobActivity
 from frtop_tui.job.naming import job_key, job_title
-from frtop_tui.job.pulse import pulse_in, pulse_words
 from frtop_tui.widgets.formats import format_age
 from frtop_tui.widgets.spans import Span
 from frtop_tui.widgets.table import Column, LineTable
@@ -25,7 +25,7 @@ class JobRow:
     job: wire.Job
     live: bool
     shown: bool
-    pulse: JobPulse | None = None
+    pulse: JobActivity | None = None
 
     @property
     def age_s(self) -> float:
@@ -40,7 +40,7 @@ def job_rows(frame: Frame) -> list[JobRow]:
     """The job on the screen first, then the live ones, then the others."""
     running = {job_key(job) for job in frame.running_jobs}
     rows = [
-        JobRow(job, job_key(job) in running, False, pulse_in(frame, job))
+        JobRow(job, job_key(job) in running, False, activity_in(frame, job))
         for job in frame.other_jobs
     ]
     rows.sort(key=lambda row: not row.live)
@@ -48,7 +48,7 @@ def job_rows(frame: Frame) -> list[JobRow]:
         return rows
     over = frame.health == "ended" or all(r.exit_info is not None for r in frame.ranks.values())
     live = bool(frame.ranks) and not over
-    pulse = pulse_in(frame, frame.job)
+    pulse = activity_in(frame, frame.job)
     idle = [group.idle_s(frame.now_ns) for group in frame.groups if group.number]
     if pulse is not None and pulse.quiet_s is None and idle:
         pulse = replace(pulse, quiet_s=min(idle))
@@ -63,7 +63,7 @@ def _title(row: JobRow) -> Span:
 
 
 def _last_op(row: JobRow) -> Span:
-    words = pulse_words(row.pulse) if row.live else ""
+    words = activity_text(row.pulse) if row.live else ""
     return (words.removeprefix("last op "), "warn" if words.startswith("waits") else "dim")
 
 

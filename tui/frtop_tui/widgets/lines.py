@@ -20,7 +20,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 from frtop_tui.widgets.spans import TONES, Line, changed_columns
 
 NO_LINE: Line = ()

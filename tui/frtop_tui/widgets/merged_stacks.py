@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.frames import is_yours
+from frtop_tui.job.stack_frames import is_user_code
 from frtop_tui.widgets.formats import format_exit, op_name
 
 FrameKey = tuple[str, str, int]
@@ -165,7 +165,7 @@ def tree_lines(
 def _chain_lines(chain: Sequence[StackNode], depth: int, *, in_full: bool) -> Iterable[TreeLine]:
     hidden: list[StackNode] = []
     for link in chain:
-        if not in_full and link is not chain[-1] and not is_yours(link.frame):
+        if not in_full and link is not chain[-1] and not is_user_code(link.frame):
             hidden.append(link)
             continue
         if hidden:

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.frames import frame_line, is_yours, yours
+from frtop_tui.job.stack_frames import frame_line, is_user_code, user_frame_index
 from frtop_tui.widgets.formats import format_age_coarse
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain, tail, wrap
@@ -41,7 +41,7 @@ def frame_lines(
     `folded` hides the frames between the innermost one and the user's own.
     """
     rows: list[Line] = []
-    mine = yours(frames)
+    mine = user_frame_index(frames)
     hidden = range(1, mine) if folded and mine is not None and mine > 2 else range(0)
     names = min(30, max(16, width // 3), max((len(f.function) for f in frames), default=16))
     for index, frame in enumerate(frames):
@@ -54,7 +54,7 @@ def frame_lines(
         where = tail(frame_line(frame), max(8, width - names - 3 - (10 if is_mine else 0)))
         row: Line = (("  " + fit(frame.function, names) + " ", tone), (where, tone or "dim"))
         rows.append((*row, YOURS) if is_mine else row)
-        if frame.source and is_yours(frame):
+        if frame.source and is_user_code(frame):
             rows.append(plain("    " + fit(frame.source.strip(), max(8, width - 4)).rstrip(), tone))
     return rows or [plain("  no Python frames", "dim")]
 
@@ -124,7 +124,7 @@ class StackPane(LineView):
             taken = rank.stacks_taken_ns or snapshot.at_ns
             # The user's own line may be out of sight below frames of torch.
             stack = rank.main_stack
-            mine = yours(stack.frames) if stack is not None else None
+            mine = user_frame_index(stack.frames) if stack is not None else None
             where = (
                 f", yours: {frame_line(stack.frames[mine])}" if stack and mine is not None else ""
             )

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from frtop_probe.ring.fold import fold
 from frtop_probe.wire import Snapshot
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.frames import basename, is_yours
+from frtop_tui.job.stack_frames import basename, is_user_code
 from frtop_tui.widgets.formats import format_rank_count, shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.merged_stacks import (
@@ -86,7 +86,7 @@ class StackTree(LineView):
         if line.hidden:
             words = f"{indent}… {line.hidden} frame{'s' * (line.hidden > 1)}"
             return clip((*lead, (words, "dim")), width)
-        tone = "strong" if is_yours(node.frame) else ""
+        tone = "strong" if is_user_code(node.frame) else ""
         op = self._ops.get(id(node), "")
         return clip(
             (

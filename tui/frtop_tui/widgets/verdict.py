@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from frtop_tui.diagnosis.model import Frame, Verdict
-from frtop_tui.job.pulse import others_line
+from frtop_tui.job.job_activity import other_jobs_line
 from frtop_tui.widgets.file_status import file_lines
 from frtop_tui.widgets.formats import format_age, format_rank_count, job_name
 from frtop_tui.widgets.lines import LineView
@@ -93,7 +93,7 @@ def panel_lines(frame: Frame, width: int) -> list[Line]:
     """The frame's problem first, then verdicts, files, evidence and notes."""
     rows: list[Line] = []
     if frame.problem:
-        rows += wrap(frame.problem, width, "warn")
+        rows += wrap(str(frame.problem), width, "warn")
     several = len(frame.verdicts) > 1
     for index, verdict in enumerate(frame.verdicts):
         if several:
@@ -129,19 +129,20 @@ def note_lines(frame: Frame, width: int) -> list[Line]:
     rows: list[Line] = []
     for host in frame.hosts:
         label = f"{host.name}  "
-        if host.problem and host.problem not in frame.problem:
-            rows += wrap(host.problem, width, "warn", (label, "strong"))
+        if host.problem and host.problem != frame.problem:
+            rows += wrap(str(host.problem), width, "warn", (label, "strong"))
         elif host.state == "connecting" and not host.problem:
             rows += wrap("connecting", width, "dim", (label, "strong"))
         for note in host.notes:
             rows += wrap(note, width, "dim", (label, "dim"))
     recorded = frame.recorded.notes if frame.recorded is not None else ()
-    for note in (*recorded, *frame.notes, *frame.coverage.notes):
+    missing = (note.text for note in frame.coverage.notes)
+    for note in (*recorded, *frame.notes, *missing):
         rows += wrap(note, width, "dim", ("note  ", "dim"))
     for rank in frame.ranks.values():
         for note in rank.notes:
             rows += wrap(note, width, "dim", (f"rank {rank.rank}  ", "dim"))
-    jobs = others_line(frame)
+    jobs = other_jobs_line(frame)
     if jobs:
         rows += wrap(jobs, width, "", ("other jobs  " if frame.job else "jobs  ", "dim"))
     return rows

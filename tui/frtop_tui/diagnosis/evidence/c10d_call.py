@@ -18,7 +18,7 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     line_and_function,
     locate,
 )
-from frtop_tui.job.frames import is_yours, own_frame
+from frtop_tui.job.stack_frames import is_user_code, user_frame
 
 C10dRole = Literal[
     "collective",
@@ -167,7 +167,7 @@ def program_order(one: Sequence[StackStep], other: Sequence[StackStep]) -> tuple
             continue
         frame, other_frame = _frame(mine), _frame(theirs)
         known = mine[2] and theirs[2]
-        if mine[:2] != theirs[:2] or not known or not is_yours(frame):
+        if mine[:2] != theirs[:2] or not known or not is_user_code(frame):
             return "unknown", ""
         lines = f"{line_and_function(frame)} against {line_and_function(other_frame)}"
         return ("later" if mine[2] > theirs[2] else "earlier"), lines
@@ -214,7 +214,7 @@ def _call(
     is_teardown: bool = False,
 ) -> C10dCall:
     # The user's code may run inside the call, too: a class that is pickled there, say.
-    caller = own_frame(frames[depth:])
+    caller = user_frame(frames[depth:])
     return C10dCall(
         kind, role, caller, path_of(frames), len(frames) - depth, group, peer, is_teardown
     )
@@ -238,7 +238,7 @@ def _unnamed(stack: wire.ThreadStack) -> str:
         return "compiled code"
     # Without the line's text its variables decide: a C call with a Work at hand waits for it.
     holds_work = any(_WORK.match(value) for _, value in leaf.variables)
-    return "a wait for an op" if holds_work and not leaf.source and is_yours(leaf) else ""
+    return "a wait for an op" if holds_work and not leaf.source and is_user_code(leaf) else ""
 
 
 def _group(frames: tuple[wire.TraceFrame, ...], depth: int) -> str:

@@ -17,7 +17,7 @@ from frtop_tui.diagnosis.thresholds import (
     RECENT_OP_NS,
 )
 from frtop_tui.job.model import Rank
-from frtop_tui.job.record import LOOKS_APART_NS
+from frtop_tui.job.record import COMPARABLE_NS
 
 ProgressSign = Literal[
     # By updates alone.
@@ -94,7 +94,7 @@ def _between_dumps(view: Rank) -> ProgressSeen:
     if new.status is not None and old.status is not None and _advanced(old.status, new.status):
         return ProgressSeen("active", "dump_advanced")
     seconds = (new.at_ns - old.at_ns) / 1e9
-    if seconds * 1e9 < LOOKS_APART_NS:
+    if seconds * 1e9 < COMPARABLE_NS:
         return ProgressSeen("unknown", "dumps_too_close", seconds)
     return ProgressSeen("none", "dump_unchanged", seconds)
 

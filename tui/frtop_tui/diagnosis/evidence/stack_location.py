@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec import Struct
 
 from frtop_probe import wire
-from frtop_tui.job.frames import frame_line, own_frame
+from frtop_tui.job.stack_frames import frame_line, user_frame
 
 LocationKind = Literal[
     "collective",  # inside a c10d call or the wait for one
@@ -214,7 +214,7 @@ def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) 
         return StackLocation(_kernel_kind(process), sure=False)
     frames = stack.frames
     leaf = frames[0]
-    line = line_and_function(own_frame(frames))
+    line = line_and_function(user_frame(frames))
     kind = _library_kind(frames) or _line_kind(leaf)
     if _waits_for_file_lock(process) and kind != "dataloader" and kind not in OP_WAITS:
         return StackLocation("file_lock", line, leaf)

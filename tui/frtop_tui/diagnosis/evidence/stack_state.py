@@ -18,7 +18,7 @@ from frtop_tui.diagnosis.evidence.progress import ProgressSeen
 from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
 from frtop_tui.diagnosis.model import Progress
 from frtop_tui.job.model import Rank
-from frtop_tui.job.record import LOOKS_APART_NS
+from frtop_tui.job.record import COMPARABLE_NS
 
 Activity = Literal[
     "inside",  # a call of torch.distributed, or a wait for an op
@@ -133,7 +133,7 @@ def _progress(view: Rank, main: wire.ThreadStack) -> tuple[ProgressSeen, bool]:
         return ProgressSeen("unknown", "stack_lines_unknown", seconds), False
     if moved:
         return ProgressSeen("active", "stack_moved", seconds), call_of(before) is not None
-    if new.at_ns - old.at_ns < LOOKS_APART_NS:
+    if new.at_ns - old.at_ns < COMPARABLE_NS:
         return ProgressSeen("unknown", "stacks_too_close", seconds), False
     if main.active and call_of(main) is None:  # a wait inside a call may be busy
         return ProgressSeen("active", "stack_runs", seconds), False

@@ -27,9 +27,9 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     system_call,
 )
 from frtop_tui.diagnosis.model import Why
-from frtop_tui.job.frames import own_frame, short_file
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import duration, folded, typed
+from frtop_tui.job.stack_frames import short_file, user_frame
 
 LOCKED_AT_FORK: Final = (
     "a lock that another thread held during the fork stays locked in the worker: a library's, or"
@@ -173,7 +173,7 @@ def _stopped(cause: AbsenceCause, view: Rank, now_ns: int) -> Absence:
 def _gil_held(cause: AbsenceCause, view: Rank, now_ns: int) -> Absence:
     holder, since = cause.gil_holder, _beat_age(view, now_ns)
     if holder is not None and holder.frames:
-        frame = own_frame(holder.frames)
+        frame = user_frame(holder.frames)
         source = f" `{frame.source}`" if frame.source else ""
         name = _thread_name(view, holder)
         text = f"{name} holds the GIL{since} at {line_and_function(frame)}{source}"

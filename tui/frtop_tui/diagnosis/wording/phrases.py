@@ -12,9 +12,9 @@ from frtop_tui.diagnosis.evidence.stack_location import line_and_function
 from frtop_tui.diagnosis.graph.wait_node import WaitNode, kind_of
 from frtop_tui.diagnosis.model import Layer
 from frtop_tui.diagnosis.wording.tense import Tense
-from frtop_tui.job.frames import own_frame, site_line
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import duration, folded, group_label
+from frtop_tui.job.stack_frames import site_line, user_frame
 
 MOST_CHAINED: Final = 8
 """Nodes of a chain that are listed."""
@@ -126,7 +126,7 @@ def death_layer(death: Death) -> Layer:
 def after_death(death: Death, view: Rank) -> str:
     output = f"read the end of rank {death.rank}'s own output"
     if death.cause == "exception" and view.exception is not None and view.exception.frames:
-        return f"look at {line_and_function(own_frame(view.exception.frames))}"
+        return f"look at {line_and_function(user_frame(view.exception.frames))}"
     steps = {
         INTERRUPTED: "nothing to look at in the code: it was ended on purpose",
         "oom": f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom",

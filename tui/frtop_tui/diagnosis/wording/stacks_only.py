@@ -235,6 +235,7 @@ def _absent_text(
     frame: ObservedFrame, call_site: CallSite, culprits: tuple[int, ...], waiting: Sequence[int]
 ) -> str:
     named, call = who(frame.ranks, culprits), call_site.call
+    has, waits = Tense.PRESENT.has(culprits), Tense.PRESENT.waits(call_site.ranks)
     rest = set(waiting).difference(call_site.ranks)
     more = f"; {Tense.PRESENT.waits(rest)} elsewhere" if rest else ""
     if call.role == "implicit":
@@ -243,9 +244,8 @@ def _absent_text(
         )
     if call.role == "p2p" and call.peer in culprits:
         answered = "sent" if "recv" in call.kind else "received"
-        waits = Tense.PRESENT.waits(call_site.ranks)
-        return f"{named} {Tense.PRESENT.has(culprits)} not {answered}; {waits} in {call.text}{more}"
-    return f"{named} {Tense.PRESENT.has(culprits)} not entered {call.text}; {Tense.PRESENT.waits(call_site.ranks)}{more}"
+        return f"{named} {has} not {answered}; {waits} in {call.text}{more}"
+    return f"{named} {has} not entered {call.text}; {waits}{more}"
 
 
 def _inside_texts(call_sites: Sequence[CallSite]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 
 Entry = Mapping[str, Any]
 

@@ -21,8 +21,7 @@ from msgspec import Struct
 
 from frtop_probe.ring.fold import MAX_RANKS
 from frtop_tui.errors import UsageError
-from frtop_tui.job.naming import listed
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import listed, printable
 
 _ENDINGS: Final = (".json", ".pkl", ".pickle", ".bin", ".trace", ".dump", ".pyspy", ".html")
 _LAST: Final = re.compile(r"^(.*?)(?<!\d)(\d{1,7})$", re.ASCII | re.DOTALL)

@@ -30,10 +30,16 @@ from frtop_tui.export.flightrecorder.unfinished import undecided
 from frtop_tui.export.flightrecorder.unrecorded import withheld
 from frtop_tui.export.stacks import Stacks
 from frtop_tui.job.groups import group_views
-from frtop_tui.job.model import Coverage, ObservedFrame, ObservedRank, Recorded, as_rank
-from frtop_tui.job.naming import folded, listed
-from frtop_tui.job.printable import printable
-from frtop_tui.job.record import LOOKS_APART_NS
+from frtop_tui.job.model import (
+    Coverage,
+    CoverageNote,
+    ObservedFrame,
+    ObservedRank,
+    Recorded,
+    as_rank,
+)
+from frtop_tui.job.naming import folded, listed, printable
+from frtop_tui.job.record import COMPARABLE_NS
 
 KIND: Final = "Flight Recorder dumps"
 OVER: Final = "these are dumps that torch wrote: there is nobody to ask"
@@ -97,7 +103,7 @@ def _gap(told: Moments) -> int:
     last = min(one.written_ns for one in told.last)
     before = max(one.written_ns for one in told.before)
     gap = last - before
-    return gap if before and gap >= LOOKS_APART_NS else 0
+    return gap if before and gap >= COMPARABLE_NS else 0
 
 
 def _add(state: _State, job: wire.Job, ops: Ops, rank: int, dumps: Sequence[Told]) -> None:
@@ -172,17 +178,16 @@ def _coverage(
 ) -> Coverage:
     missing = [rank for rank in range(world) if rank not in views]
     unheard = sorted(rank for rank, view in views.items() if view.state == "unheard")
-    notes = list(ops.notes())
+    notes = list(map(CoverageNote, ops.notes()))
     if missing:
-        notes.insert(
-            0,
+        text = (
             f"no dump of {folded(missing)}: fetch those, too; a rank that wrote none may be"
-            " the one to blame",
+            " the one to blame"
         )
+        notes.insert(0, CoverageNote(text, "never heard"))
     if old:
-        notes.insert(
-            0, f"{folded(old)} went on after the dump: what others have completed needed them"
-        )
+        text = f"{folded(old)} went on after the dump: what others have completed needed them"
+        notes.insert(0, CoverageNote(text, "last known"))
     heard = len(views) - len(unheard)
     return Coverage(world, heard, tuple(sorted([*missing, *unheard])), notes=tuple(notes))
 

@@ -12,8 +12,8 @@ from frtop_probe.ring.fold import fold
 from frtop_tui.export.flightrecorder import fields
 from frtop_tui.export.flightrecorder.dump import Dump
 from frtop_tui.export.flightrecorder.fields import Entry
-from frtop_tui.job.frames import is_yours
 from frtop_tui.job.naming import group_label, listed
+from frtop_tui.job.stack_frames import is_user_code
 
 _DEFAULT: Final = "default_pg"
 _GLOO: Final = "gloo"
@@ -221,7 +221,9 @@ class Ops:
             )
             for frame in inner
         ]
-        own = next((frame for frame in traced if is_yours(frame)), traced[0] if traced else None)
+        own = next(
+            (frame for frame in traced if is_user_code(frame)), traced[0] if traced else None
+        )
         if own is None:
             return None
         key = (own.file, own.line, own.function)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from frtop_probe import wire
 from frtop_tui.export.flightrecorder import fields
 from frtop_tui.export.flightrecorder.dump import Dump
-from frtop_tui.job.record import LOOKS_APART_NS
+from frtop_tui.job.record import COMPARABLE_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _is_older(one: RankDump, newest: RankDump) -> bool:
     if _counts(one.dump) != _counts(newest.dump):
         return True
     known = one.written_ns and newest.written_ns
-    return bool(known) and newest.written_ns - one.written_ns >= LOOKS_APART_NS
+    return bool(known) and newest.written_ns - one.written_ns >= COMPARABLE_NS
 
 
 def _fullness(one: RankDump) -> tuple[int, bool]:

@@ -20,8 +20,7 @@ from frtop_tui.diagnosis.detectors.mismatch.compare import compare as compare_op
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key
 from frtop_tui.diagnosis.model import OpName
 from frtop_tui.job.groups import Identifier, identifier
-from frtop_tui.job.model import ObservedFrame, Rank
-from frtop_tui.job.parting import Parting
+from frtop_tui.job.model import DivergenceHint, ObservedFrame, Rank
 
 MOST_SIDES: Final = 4
 MOST_PAIRED: Final = 64
@@ -55,7 +54,7 @@ class HintOutcome:
 class ChecksumsDiffer(Detail, frozen=True):
     """Checksums over ops differ, and which op it was is lost. `over`: all ranks have ended."""
 
-    hint: Parting
+    hint: DivergenceHint
     over: bool
 
 
@@ -64,15 +63,15 @@ class ChecksumHints:
 
     def __init__(self) -> None:
         self._asked: set[tuple[int, int]] = set()
-        self._results: dict[int, tuple[Parting, Mismatch | None]] = {}
-        self._unproven: dict[Identifier, Parting] = {}
+        self._results: dict[int, tuple[DivergenceHint, Mismatch | None]] = {}
+        self._unproven: dict[Identifier, DivergenceHint] = {}
         self._found: set[Identifier] = set()
 
     def compare(self, frame: ObservedFrame) -> HintOutcome:
         """Follows the hints of one frame."""
         found: list[Mismatch] = []
         wanted: list[OpsRequest] = []
-        for hint in frame.partings:
+        for hint in frame.divergence_hints:
             samples = self._samples(hint, frame.ranks)
             missing = [rank for rank in samples if rank not in hint.ops]
             wanted += self._wanted(hint, missing, frame.ranks)
@@ -81,11 +80,11 @@ class ChecksumHints:
                 one = self._result(hint, samples, frame.ranks)
                 if one is not None:
                     found.append(one)
-        self._forget({hint.id for hint in frame.partings})
+        self._forget({hint.id for hint in frame.divergence_hints})
         findings = [_finding(hint, frame) for hint in self._unproven.values()]
         return HintOutcome(tuple(found), tuple(findings), tuple(wanted))
 
-    def _samples(self, hint: Parting, views: Mapping[int, Rank]) -> list[int]:
+    def _samples(self, hint: DivergenceHint, views: Mapping[int, Rank]) -> list[int]:
         """One rank of each side, with splits all; ranks that were asked before come first."""
         if hint.pairs:
             return [rank for rank in hint.sides[0] if rank in views][:MOST_PAIRED]
@@ -100,7 +99,7 @@ class ChecksumHints:
         return chosen
 
     def _wanted(
-        self, hint: Parting, ranks: list[int], views: Mapping[int, Rank]
+        self, hint: DivergenceHint, ranks: list[int], views: Mapping[int, Rank]
     ) -> list[OpsRequest]:
         made = []
         for rank in ranks:
@@ -114,7 +113,7 @@ class ChecksumHints:
         return made
 
     def _result(
-        self, hint: Parting, samples: list[int], views: Mapping[int, Rank]
+        self, hint: DivergenceHint, samples: list[int], views: Mapping[int, Rank]
     ) -> Mismatch | None:
         known = self._results.get(hint.id)
         if known is not None and known[0] is hint:
@@ -140,7 +139,7 @@ class ChecksumHints:
 
 
 def _first_mismatch(
-    hint: Parting, samples: list[int], views: Mapping[int, Rank]
+    hint: DivergenceHint, samples: list[int], views: Mapping[int, Rank]
 ) -> Mismatch | None:
     """The first op that differs; each side agrees with its rank that was asked."""
     sides = {rank: side for side in hint.sides for rank in samples if rank in side}
@@ -166,7 +165,7 @@ def _first_mismatch(
     return None
 
 
-def _all_seen(hint: Parting, samples: list[int]) -> bool:
+def _all_seen(hint: DivergenceHint, samples: list[int]) -> bool:
     """Whether all ops of the hint were seen: then they may legally differ."""
     asked_all = not hint.pairs or len(samples) == len(hint.sides[0])
     wanted = set(range(hint.first, hint.last + 1))
@@ -175,7 +174,7 @@ def _all_seen(hint: Parting, samples: list[int]) -> bool:
     )
 
 
-def _finding(hint: Parting, frame: ObservedFrame) -> Finding:
+def _finding(hint: DivergenceHint, frame: ObservedFrame) -> Finding:
     """Who differs from whom, and between which ops; the ops themselves are lost."""
     main, *others = hint.sides
     rest = tuple(sorted(rank for side in others for rank in side))
