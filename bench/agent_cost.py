@@ -15,7 +15,7 @@ from frtop_probe import keys, wire
 from frtop_probe.agent.announcement import Announcement
 from frtop_probe.agent.block_reader import BlockReader
 from frtop_probe.agent.ring_view import RingView
-from frtop_probe.ring.layout import Cell
+from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring
 
 RANKS: Final = 8
@@ -32,12 +32,12 @@ def main() -> None:
         time.sleep(SETTLE_S)
         rings = [Ring(path) for path in sorted(hosts.folders[0].glob("*.ring"))]
         agent = psutil.Process(hosts.agents[0].pid)
-        head = sum(ring.cell(Cell.HEAD) for ring in rings)
+        head = sum(ring.cell(StatusCell.HEAD) for ring in rings)
         before, begin = _cpu_s(agent), time.monotonic()
         time.sleep(SECONDS)
         seconds = time.monotonic() - begin
         spent = _cpu_s(agent) - before
-        issued = sum(ring.cell(Cell.HEAD) for ring in rings) - head
+        issued = sum(ring.cell(StatusCell.HEAD) for ring in rings) - head
         memory = agent.memory_full_info()
         print(
             f"agent, {RANKS} ranks at {issued / seconds / RANKS:,.0f} ops/s each, no rank view open"

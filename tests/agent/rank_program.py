@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from frtop_probe.ring.layout import Cell, State
+from frtop_probe.ring.layout import State, StatusCell
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -48,7 +48,7 @@ def execute(builder: RingBuilder, command: str, argument: str = "") -> None:
     if command == "exit":
         os._exit(int(argument))
     if command == "stop":
-        builder.cells[Cell.STATE] = State.STOPPED
+        builder.cells[StatusCell.STATE] = State.STOPPED
         sys.exit(0)
     if command == "kill":
         os.kill(os.getpid(), int(argument))
@@ -68,9 +68,9 @@ def work(builder: RingBuilder, ops: int) -> None:
     while True:
         for _ in range(ops):
             builder.op(done=True)
-        builder.cells[Cell.OLDEST] = builder.sequence
-        builder.cells[Cell.STEP] += 1
-        builder.cells[Cell.STEP_NS] = time.monotonic_ns()
+        builder.cells[StatusCell.OLDEST] = builder.sequence
+        builder.cells[StatusCell.STEP] += 1
+        builder.cells[StatusCell.STEP_NS] = time.monotonic_ns()
         time.sleep(0.1)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from frtop_probe.procfs import processes
 from frtop_probe.ring import layout
-from frtop_probe.ring.layout import Cell, Event, Flag, Shape, Side, State
+from frtop_probe.ring.layout import Event, Flag, Shape, Side, State, StatusCell
 
 
 def boot() -> bytes:
@@ -55,19 +55,19 @@ class RingBuilder:
             "namespace": pid_namespace() if namespace is None else namespace,
             "boot": boot() if boot_id is None else boot_id,
         }
-        layout.IDENTITY.pack_into(
+        layout.HEADER.pack_into(
             self.map, 0, layout.MAGIC, layout.VERSION, shape.size, values["start_ticks"],
             values["namespace"], values["boot"], time.monotonic_ns(), time.time_ns(), self.pid, 0,
-            1, *([0] * (len(layout.IDENTITY.unpack(bytes(layout.IDENTITY.size))) - 17)),
-            shape.groups, shape.sites, shape.leftovers, shape.slots, shape.side, 0,
+            1, *([0] * (len(layout.HEADER.unpack(bytes(layout.HEADER.size))) - 17)),
+            shape.groups, shape.sites, shape.overflow, shape.slots, shape.side, 0,
         )  # fmt: skip
         self.cells = memoryview(self.map)[layout.CELLS_OFFSET : layout.GROUPS_OFFSET].cast("q")
         self.used = 0
         self.sequence = 0
         self.numbers: dict[int, int] = {}
-        self.cells[Cell.RANK] = rank
-        self.cells[Cell.STATE] = State.ON
-        self.cells[Cell.OLDEST] = 1
+        self.cells[StatusCell.RANK] = rank
+        self.cells[StatusCell.STATE] = State.ON
+        self.cells[StatusCell.OLDEST] = 1
         self.add_entry(
             Side.IDENTITY,
             0,
@@ -86,8 +86,8 @@ class RingBuilder:
         draft.rename(self.path)
 
     def beat(self) -> None:
-        self.cells[Cell.BEAT_NS] = time.monotonic_ns()
-        self.cells[Cell.BEATS] += 1
+        self.cells[StatusCell.BEAT_NS] = time.monotonic_ns()
+        self.cells[StatusCell.BEATS] += 1
 
     def add_entry(self, kind: Side, number: int, payload: object) -> None:
         text = json.dumps(payload).encode()
@@ -97,7 +97,7 @@ class RingBuilder:
         start = at + layout.SIDE_ENTRY.size
         self.map[start : start + len(text)] = text
         self.used += layout.SIDE_ENTRY.size + len(text) + padding
-        self.cells[Cell.SIDE_USED] = self.used
+        self.cells[StatusCell.SIDE_USED] = self.used
 
     def add_group(self, number: int, ranks: str = "0-7", name: str = "0") -> None:
         self.add_entry(
@@ -131,8 +131,8 @@ class RingBuilder:
             self.map, self._slot(self.sequence), self.sequence, issued, issued if done else 0,
             number, 1, group, signature, site, 0, flags, 1, Event.OP, 0, self.sequence,
         )  # fmt: skip
-        self.cells[Cell.HEAD] = self.sequence
-        self.cells[Cell.OPS] += 1
+        self.cells[StatusCell.HEAD] = self.sequence
+        self.cells[StatusCell.OPS] += 1
         at = layout.GROUPS_OFFSET + group * layout.GROUP_ROW.size
         row = (self.sequence, number, 0, self.sequence, issued, signature, site, self.sequence)
         layout.GROUP_ROW.pack_into(self.map, at, *row)

@@ -19,7 +19,7 @@ from frtop_probe import archive, wire
 from frtop_probe.agent import announcement
 from frtop_probe.agent.recorded_job import MAX_SNAPSHOT_BYTES, MAX_SNAPSHOTS, RecentSnapshots
 from frtop_probe.agent.stall_detector import MAX_WAIT_NS, PAIR_NS, QUIET_NS, StallDetector
-from frtop_probe.ring.recording import BOX_KIND, lock_file, settle, under_way
+from frtop_probe.ring.recording import BOX_KIND, lock_file, under_way, wait_for_boxes
 from waiting import wait_for
 
 S = 1_000_000_000
@@ -307,7 +307,7 @@ def test_an_agent_started_after_the_death_writes_one_box(host: Host, record: Pat
     assert under_way([host.folder], began)  # a ring that no agent has read
     rank.process.send_signal(signal.SIGKILL)
     host.agent()
-    assert settle([host.folder], began, 10)
+    assert wait_for_boxes([host.folder], began, 10)
     found = read_box(record)
     assert found is not None
     assert found.complete
@@ -325,7 +325,7 @@ def test_the_recording_lock_is_held_while_a_rank_lives(host: Host, record: Path)
     wait_for(lambda: not is_unlocked(host), "the lock is held")
     with lock_file(host.folder).open("rb") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    assert not settle([host.folder], time.time_ns(), 0.1)
+    assert not wait_for_boxes([host.folder], time.time_ns(), 0.1)
 
 
 def test_snapshots_of_a_stall_come_in_pairs_and_ever_less_often() -> None:

@@ -21,10 +21,17 @@ from frtop_probe.agent.block_builder import BlockBuilder
 from frtop_probe.agent.block_reader import GRACE_NS, BlockReader
 from frtop_probe.agent.histories import excerpt
 from frtop_probe.agent.ring_view import RingView
+from frtop_probe.consistency.checksums import (
+    MODULUS,
+    SIZES,
+    UNKNOWN,
+    signature_digest,
+    unpacked,
+    weight,
+)
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Flag, Shape, Side
 from frtop_probe.ring.reader import Ring
-from frtop_probe.sums import MODULUS, SIZES, UNKNOWN, of_signature, unpacked, weight
 
 FLOATS = [["float32", [1024], 1, "cpu"]]
 SUM, MAX = 1, 5
@@ -377,7 +384,7 @@ def test_no_block_is_wrong_when_the_writer_overtakes_the_reader(tmp_path: Path) 
     assert len(received) > 100
     assert max(Counter(covered(sent)).values()) == 1
     known = [view.signature(number, "sum") for number in (1, 2)]
-    counts = [of_signature(one, "gloo") or 0 for one in known if one is not None]
+    counts = [signature_digest(one, "gloo") or 0 for one in known if one is not None]
     for (first, size), value in received.items():
         expected = sum(counts[(n - 1) % 3 == 0] * weight(n) for n in range(first, first + size))
         assert expected % MODULUS == value, (first, size)

@@ -19,7 +19,7 @@ from frtop_probe import wire
 from frtop_probe.agent import announcement
 from frtop_probe.agent.announcement import Announcement
 from frtop_probe.ring.folder import AgentFiles
-from frtop_probe.ring.space import Space
+from frtop_probe.ring.pid_namespace import PidNamespace
 from waiting import wait_for
 
 PROGRAM = Path(__file__).with_name("recorded_program.py")
@@ -36,7 +36,7 @@ def shared(host: Host) -> Iterator[Host]:
     host.environment |= {"FRTOP_DIR": str(folder), "FRTOP_AGENT_LINGER": "2"}
     yield host
     for card in announcement.find_agents(folder):
-        if card.pid_namespace == Space.here().pid_namespace:
+        if card.pid_namespace == PidNamespace.here().inode:
             os.kill(card.pid, signal.SIGTERM)
     wait_for(lambda: not announcement.find_agents(folder), "the agents leave")
     shutil.rmtree(folder)
@@ -160,7 +160,7 @@ def test_containers_sharing_a_folder_have_one_agent_each(shared: Host, start: St
 def test_a_killed_agent_is_replaced_by_one_that_finds_all_ranks(shared: Host, start: Start) -> None:
     survivor, victim = start(), start(rank=1)
     pids = {wait_until_ready(survivor), wait_until_ready(victim)}
-    card = wait_for_agents(shared, 1)[Space.here().pid_namespace]
+    card = wait_for_agents(shared, 1)[PidNamespace.here().inode]
     os.kill(card.pid, signal.SIGSTOP)  # it must not see the death
     send_command(victim, "kill")
     victim.wait()
@@ -169,7 +169,7 @@ def test_a_killed_agent_is_replaced_by_one_that_finds_all_ranks(shared: Host, st
     wait_for(
         lambda: announcement.find_agents(shared.folder) not in ((), (card,)), "another agent runs"
     )
-    operator = shared.operator(wait_for_agents(shared, 1)[Space.here().pid_namespace])
+    operator = shared.operator(wait_for_agents(shared, 1)[PidNamespace.here().inode])
 
     def both_ranks() -> dict[int, wire.RankUpdate] | None:
         ranks = operator.state().ranks
@@ -202,7 +202,7 @@ def test_a_cleared_folder_is_made_again_without_losing_connections(
 ) -> None:
     first_rank = start()
     pid = wait_until_ready(first_rank)
-    card = wait_for_agents(shared, 1)[Space.here().pid_namespace]
+    card = wait_for_agents(shared, 1)[PidNamespace.here().inode]
     operator = shared.operator(card)
     wait_for(lambda: living_pids(operator) == {pid}, "it shows the rank")
     number = operator.update().number

@@ -18,10 +18,10 @@ from frtop_probe import keys
 from frtop_probe.agent import announcement, key_bootstrap
 from frtop_probe.agent.key_bootstrap import bootstrap_key, living_ranks
 from frtop_probe.keys import KeyProblem
-from frtop_probe.recorder import launch
-from frtop_probe.recorder.attempts import Attempt
+from frtop_probe.recorder import agent_launch
+from frtop_probe.recorder.spawn_lock import SpawnAttempt
 from frtop_probe.ring.folder import agent_lives
-from frtop_probe.ring.layout import Cell
+from frtop_probe.ring.layout import StatusCell
 from waiting import wait_for
 
 
@@ -65,14 +65,14 @@ def _another_rank(folder: Path) -> None:
 
 def _without_identity(folder: Path) -> None:
     builder = RingBuilder(folder, rank=0)
-    builder.cells[Cell.SIDE_USED] = 0
+    builder.cells[StatusCell.SIDE_USED] = 0
 
 
 def _dead(folder: Path) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     builder = RingBuilder(folder, pid=ended.pid, start_ticks=1, rank=0)
-    builder.cells[Cell.BEAT_NS] -= int(2 * key_bootstrap.RECENT_S * 1e9)
+    builder.cells[StatusCell.BEAT_NS] -= int(2 * key_bootstrap.RECENT_S * 1e9)
 
 
 def _another_container(folder: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_rank_that_learns_late_that_it_is_0_counts(keyless: Host) -> None:
     builder = RingBuilder(keyless.folder, rank=-1)
 
     def learn() -> None:
-        builder.cells[Cell.RANK] = 0
+        builder.cells[StatusCell.RANK] = 0
 
     threading.Timer(0.2, learn).start()
     assert bootstrap_key([keyless.folder], by_hand=False) == keys.load(create=False)
@@ -172,20 +172,20 @@ def test_a_rank_reports_why_its_agent_waited_in_vain(
     keyless: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("FRTOP_AGENT", raising=False)
-    monkeypatch.setattr(launch, "_attempts", {keyless.files: Attempt(keyless.files)})
+    monkeypatch.setattr(agent_launch, "_attempts", {keyless.files: SpawnAttempt(keyless.files)})
     RingBuilder(keyless.folder, rank=1)
     monkeypatch.setattr(key_bootstrap, "POLL_S", 0.0)
     living = key_bootstrap.living_ranks
 
     def meanwhile(folders: Iterable[Path], recent_s: float = 0.0) -> frozenset[int]:
-        assert launch.ensure_agent(keyless.folder) == ""
+        assert agent_launch.ensure_agent(keyless.folder) == ""
         return living(folders, recent_s)
 
     monkeypatch.setattr(key_bootstrap, "living_ranks", meanwhile)
     with pytest.raises(KeyProblem) as problem:
         bootstrap_key([keyless.folder], by_hand=False, timeout_s=0.1)
     keyless.files.log.write_text(f"frtop agent: {problem.value}\n")
-    message = launch.ensure_agent(keyless.folder)
+    message = agent_launch.ensure_agent(keyless.folder)
     assert f"copy {keyless.key_file} from rank 0's host" in message
     assert message in capsys.readouterr().err
 

@@ -20,10 +20,10 @@ from frtop_probe import wire
 from frtop_probe.agent import rank_client
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.procfs import processes
-from frtop_probe.ring import contact
-from frtop_probe.ring.layout import Cell, State
+from frtop_probe.ring import socket_path
+from frtop_probe.ring.layout import State, StatusCell
 from frtop_probe.ring.reader import Ring
-from recorder.told import Told, told
+from recorder.interactive_rank import InteractiveRank, interactive_ranks
 from waiting import wait_for
 
 AnyResponse = wire.TensorsResponse | wire.DataResponse
@@ -67,10 +67,10 @@ def tracked_rank(path: Path) -> Iterator[TrackedRank]:
 
 @pytest.mark.torch
 def test_a_rank_replies_or_the_reason_is_given(tmp_path: Path) -> None:
-    with told(tmp_path / "rings", 2) as pair, tracked_rank(pair[0].ring.path) as rank:
-        recorded: Told = pair[0]
+    with interactive_ranks(tmp_path / "rings", 2) as pair, tracked_rank(pair[0].ring.path) as rank:
+        recorded: InteractiveRank = pair[0]
         assert tensors(rank).error == "none"
-        recorded.do(
+        recorded.run(
             "kept['x'] = torch.arange(8.)\n"
             "kept['handle'] = dist.all_reduce(kept['x'], async_op=True)"
         )
@@ -90,7 +90,7 @@ def test_a_rank_replies_or_the_reason_is_given(tmp_path: Path) -> None:
         assert data(rank, sequence + 1, 0, 0, 4).error == "gone"
 
         # The rank sleeps in C and holds the GIL.
-        recorded.begin("ctypes.PyDLL(None).usleep(3_200_000)")
+        recorded.start("ctypes.PyDLL(None).usleep(3_200_000)")
         wait_for(lambda: _beat_age(rank) > 1.2, "silence")
         refused = tensors(rank)
         assert (refused.error, refused.ops) == ("silent", ())
@@ -106,7 +106,7 @@ def test_a_rank_replies_or_the_reason_is_given(tmp_path: Path) -> None:
         recorded.process.send_signal(signal.SIGCONT)
         assert tensors(rank).ops
 
-        recorded.do("life.stop()")
+        recorded.run("life.stop()")
         refused = tensors(rank)
         assert refused.error == "missing"
         assert "stopped" in refused.help
@@ -116,7 +116,7 @@ def test_a_rank_replies_or_the_reason_is_given(tmp_path: Path) -> None:
 
 
 def _beat_age(rank: TrackedRank) -> float:
-    return (time.monotonic_ns() - rank.ring.cell(Cell.BEAT_NS)) / 1e9
+    return (time.monotonic_ns() - rank.ring.cell(StatusCell.BEAT_NS)) / 1e9
 
 
 def _state(rank: TrackedRank) -> str:
@@ -128,9 +128,9 @@ def test_a_rank_without_a_socket_is_missing(tmp_path: Path) -> None:
     builder = RingBuilder(tmp_path)
     with tracked_rank(builder.path) as rank:
         assert tensors(rank).error == "missing"
-        builder.cells[Cell.STATE] = State.OFF
+        builder.cells[StatusCell.STATE] = State.OFF
         assert "notes" in tensors(rank).help
-        contact.socket_of(builder.path).touch()  # not a socket
+        socket_path.socket_of(builder.path).touch()  # not a socket
         assert tensors(rank).error == "missing"
 
 
@@ -151,7 +151,10 @@ def test_a_rank_without_a_socket_is_missing(tmp_path: Path) -> None:
 )
 def test_malformed_replies_are_refused(tmp_path: Path, reply: bytes, error: str) -> None:
     builder = RingBuilder(tmp_path)
-    with tracked_rank(builder.path) as rank, fake_responder(contact.socket_of(builder.path), reply):
+    with (
+        tracked_rank(builder.path) as rank,
+        fake_responder(socket_path.socket_of(builder.path), reply),
+    ):
         builder.beat()
         response = tensors(rank)
         assert response.error == error
@@ -160,14 +163,14 @@ def test_malformed_replies_are_refused(tmp_path: Path, reply: bytes, error: str)
 
 def test_a_rank_that_does_not_reply_meets_the_deadline(tmp_path: Path) -> None:
     builder = RingBuilder(tmp_path)
-    path = contact.socket_of(builder.path)
+    path = socket_path.socket_of(builder.path)
     with tracked_rank(builder.path) as rank, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(0)
         threading.Timer(1.0, builder.beat).start()
         assert tensors(rank).error == "deadline"
         # The first connection is still in the queue, which has no room for another.
-        builder.cells[Cell.BEAT_NS] = 1
+        builder.cells[StatusCell.BEAT_NS] = 1
         begin = time.monotonic()
         assert tensors(rank).error == "silent"
         assert time.monotonic() - begin < 0.5

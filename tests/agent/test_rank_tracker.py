@@ -21,7 +21,7 @@ from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.procfs import exit_status, processes
 from frtop_probe.ring import layout
-from frtop_probe.ring.layout import Cell, Side
+from frtop_probe.ring.layout import Side, StatusCell
 from frtop_probe.ring.reader import Ring
 from waiting import wait_for
 
@@ -161,7 +161,7 @@ async def test_the_last_op_of_a_group_survives_its_slot(tmp_path: Path, sleeper:
     ring.op(2, done=True)
     for _ in range(ring.shape.slots + 1):
         ring.op(1, done=True)
-    ring.cells[Cell.OLDEST] = ring.sequence
+    ring.cells[StatusCell.OLDEST] = ring.sequence
     clock = TickClock(tmp_path)
     clock.tick()
     clock.tick()
@@ -187,7 +187,7 @@ async def test_a_send_that_lost_its_slot_is_not_a_collective(
     at = layout.GROUPS_OFFSET + layout.GROUP_ROW.size
     row = (ring.sequence, 1, 5, ring.sequence, time.monotonic_ns(), 2, 1, ring.sequence)
     layout.GROUP_ROW.pack_into(ring.map, at, *row)
-    ring.cells[Cell.HEAD] = ring.sequence + layout.SMALL.slots
+    ring.cells[StatusCell.HEAD] = ring.sequence + layout.SMALL.slots
     clock = TickClock(tmp_path)
     progress = [
         group_progress
@@ -231,7 +231,7 @@ async def test_deaths_are_found_without_pidfds(
     clock = TickClock(tmp_path)
     assert clock.tick()[0].exit_info is None
     process.kill()
-    start_ticks = clock.tracker.ranks[1].ring.birth.start_ticks
+    start_ticks = clock.tracker.ranks[1].ring.header.start_ticks
     wait_for(lambda: not exit_status.is_alive(process.pid, start_ticks), "it ends")
     counter.write_text(f"oom_kill {5 + oom}\n")
     (update,) = clock.tick()
@@ -286,7 +286,7 @@ async def test_traffic_of_a_busy_host_is_bounded(tmp_path: Path, sleeper: Sleepe
             ring.complete(receives.pop(0))
             receives.append(ring.op(4, age_s=2))
             ring.beat()
-            ring.cells[Cell.STEP] += 1
+            ring.cells[StatusCell.STEP] += 1
         size += len(wire.encode(wire.Update("node4", "99", 1, 1, 1, clock.tick())))
     assert size / 10 / 8 < 2048
 

@@ -10,8 +10,8 @@ import pytest
 from agent.ring_builder import RingBuilder
 from frtop_probe.agent.ring_view import MAX_FOLDED, RingView
 from frtop_probe.ring import layout
-from frtop_probe.ring.fold import fold, unfold
 from frtop_probe.ring.layout import Side
+from frtop_probe.ring.rank_ranges import fold, unfold
 from frtop_probe.ring.reader import Ring
 from frtop_probe.wire import Group, Signature
 

@@ -14,18 +14,16 @@ from agent.ring_builder import RingBuilder
 from frtop_probe.agent.agent_lock import AgentLock
 from frtop_probe.agent.stale_files import StaleFiles
 from frtop_probe.ring.folder import AgentFiles
-from frtop_probe.ring.space import Space
+from frtop_probe.ring.pid_namespace import PidNamespace
 
-HERE = Space.here()
-ELSEWHERE = Space(HERE.boot, 12)
-EARLIER = Space(bytes(16), HERE.pid_namespace)
+HERE = PidNamespace.here()
+ELSEWHERE = PidNamespace(HERE.boot, 12)
+EARLIER = PidNamespace(bytes(16), HERE.inode)
 
 
-def ring(folder: Path, space: Space, number: int = 1) -> Path:
+def ring(folder: Path, space: PidNamespace, number: int = 1) -> Path:
     """A ring whose last heartbeat is recent."""
-    builder = RingBuilder(
-        folder, start_ticks=number, namespace=space.pid_namespace, boot_id=space.boot
-    )
+    builder = RingBuilder(folder, start_ticks=number, namespace=space.inode, boot_id=space.boot)
     builder.beat()
     return builder.path
 
@@ -41,7 +39,7 @@ def sweep(folder: Path, grace_s: float = 0.0) -> str:
 
 @pytest.mark.parametrize("space", [ELSEWHERE, EARLIER])
 def test_rings_of_ended_containers_and_boots_are_removed_later(
-    tmp_path: Path, space: Space
+    tmp_path: Path, space: PidNamespace
 ) -> None:
     path = ring(tmp_path, space)
     sweep(tmp_path, grace_s=60)

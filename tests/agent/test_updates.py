@@ -15,7 +15,7 @@ from agent.agent_host import Host
 from agent.ring_builder import RingBuilder
 from frtop_probe import wire
 from frtop_probe.agent import announcement
-from frtop_probe.ring.layout import Cell, Side
+from frtop_probe.ring.layout import Side, StatusCell
 from waiting import wait_for
 
 
@@ -196,8 +196,8 @@ def test_malformed_rings_do_not_end_the_agent(host: Host) -> None:
         ring.op()
         ring.op()
     wild = RingBuilder(host.folder)
-    for cell in Cell:
-        if cell is not Cell.SIDE_USED:
+    for cell in StatusCell:
+        if cell is not StatusCell.SIDE_USED:
             wild.cells[cell] = -(2**62) if cell % 2 else 2**40
     operator = host.operator(host.agent())
     state = operator.state()
@@ -211,7 +211,7 @@ def test_a_ring_started_again_in_the_same_file_is_another_rank(host: Host) -> No
     old = RingBuilder(host.folder)
     operator = host.operator(host.agent())
     assert [rank.key for rank in operator.state().ranks] == [1]
-    old.cells[Cell.SIDE_USED] = 0
+    old.cells[StatusCell.SIDE_USED] = 0
     wait_for(
         lambda: [r.key for r in operator.state().ranks] == [2], "it is tracked as another rank"
     )

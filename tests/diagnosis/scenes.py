@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold, unfold
+from frtop_probe.ring.rank_ranges import fold, unfold
 from frtop_tui.diagnosis.engine import Engine, Judgement
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.model import ObservedFrame

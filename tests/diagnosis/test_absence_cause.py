@@ -25,7 +25,7 @@ from diagnosis.absences import (
 )
 from diagnosis.scenes import BACKWARD, Scene, frame, only
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Verdict
 from frtop_tui.diagnosis.wording.absence import stacks_step
 from frtop_tui.job.model import RankState

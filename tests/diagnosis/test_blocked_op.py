@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, Scene, frame, only
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.blocked.blocked_op import wait_of
 from frtop_tui.report.exit_status import exit_status
 

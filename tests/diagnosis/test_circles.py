@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diagnosis.scenes import LOCK, MAIN, Scene, frame, only
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Verdict
 from frtop_tui.report.exit_status import exit_status
 

@@ -6,7 +6,7 @@ import pytest
 
 from diagnosis.scenes import Scene, only
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 
 
 def entered(world: int = 4, *, hosts: int = 4) -> Scene:

@@ -8,8 +8,8 @@ import pytest
 
 from diagnosis.scenes import FLOATS, SECOND, Scene, frame, only
 from frtop_probe import wire
-from frtop_probe.agreement import difference
-from frtop_probe.ring.fold import fold
+from frtop_probe.consistency.signatures import difference
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.report.exit_status import exit_status
 
 MORE = (wire.TensorSpec("float32", (1025,)),)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from diagnosis.scenes import COLLECTIVE, Scene, frame, only
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Verdict
 
 SOLVE = frame("ext.py:60", "run", "lib.solve(x)")

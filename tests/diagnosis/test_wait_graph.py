@@ -6,7 +6,7 @@ import pytest
 
 from diagnosis.scenes import C10D, SECOND, Scene, frame, only
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.report.exit_status import exit_status
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from e2e.conftest import Launch, eventually, frtop
-from frtop_probe.ring.layout import Cell
+from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring, RingError
 from frtop_probe.ring.recording import under_way
 
@@ -35,7 +35,7 @@ def heads(home: Path) -> list[int]:
     for path in home.glob("*.ring"):
         with suppress(RingError):  # one that is just being made
             ring = Ring(path)
-            found.append(ring.cell(Cell.HEAD))
+            found.append(ring.cell(StatusCell.HEAD))
             ring.close()
     return found
 

@@ -17,7 +17,7 @@ from export.boxes import BoxRecorder, write_boxes
 from export.frames import blamed, notes
 from flightrecorder import writer
 from flightrecorder.writer import MS, WALL, FakeRecorder, make_recorders, write_dumps
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable, UsageError
 from frtop_tui.export import capture

@@ -20,7 +20,7 @@ from flightrecorder.writer import (
     one_missing,
     write_dumps,
 )
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.unrecorded import withheld

@@ -11,7 +11,7 @@ import pytest
 
 from diagnosis.scenes import only
 from flightrecorder.writer import MS, FakeRecorder, make_recorders, one_missing, write_dumps
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.loader import open_paths
 from frtop_tui.report.exit_status import exit_status

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from frtop_probe.procfs.connections import DEAD_RETRANSMITS, ConnectionTables, parse
 from waiting import wait_for
-from zoo.deaf import deafen
+from zoo.packet_filter import drop_incoming
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid"
 
@@ -92,7 +92,7 @@ def test_a_connection_to_an_unreachable_peer_is_dead() -> None:
         socket.create_connection(server.getsockname()) as near,
         server.accept()[0] as far,
     ):
-        deafen(far)
+        drop_incoming(far)
         near.sendall(b"x" * 96)
         (dead,) = wait_for(
             lambda: ConnectionTables().find_dead(os.getpid())[0], "a dead connection", pause_s=0.1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold, unfold
+from frtop_probe.ring.rank_ranges import fold, unfold
 from frtop_tui.diagnosis.model import Frame, JudgedRank, OpName, Verdict, Why
 from frtop_tui.job.model import (
     Coverage,

@@ -16,7 +16,7 @@ from typing import Final
 
 from frtop_probe import atomic_file
 from frtop_probe.ring.folder import AGENT_FILE, AgentFiles
-from frtop_probe.ring.space import Space
+from frtop_probe.ring.pid_namespace import PidNamespace
 
 MAX_AGENTS: Final = 256
 """Agents (one per container) that a reader looks for in one folder; a card takes some us."""
@@ -61,7 +61,7 @@ def network_namespace() -> int:
 def find_agents(folder: Path) -> tuple[Announcement, ...]:
     """All running agents of `folder`, that of this process's own pid namespace first."""
     with suppress(OSError):
-        here = Space.here().name
+        here = PidNamespace.here().name
         names = (AGENT_FILE.fullmatch(path.name) for path in folder.iterdir())
         spaces = {name[1] for name in names if name is not None}
         ordered = sorted(spaces, key=lambda space: (space != here, space))

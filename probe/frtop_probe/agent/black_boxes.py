@@ -272,9 +272,9 @@ class BlackBoxWriter:
         """Holds the recording lock as long as a box may still be written."""
         try:
             if self.busy:
-                self._lock.hold(self._ranks_seen)
+                self._lock.acquire(self._ranks_seen)
             else:
-                self._lock.free()
+                self._lock.release()
         except OSError as error:
             self._tracker.note(f"frtop run will not wait for black boxes: {error.strerror}")
 

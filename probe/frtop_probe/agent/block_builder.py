@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from frtop_probe import wire
-from frtop_probe.agreement import RULE
-from frtop_probe.sums import MODULUS, SIZES, UNKNOWN, added, packed, weight
+from frtop_probe.consistency.checksums import MODULUS, SIZES, UNKNOWN, added, packed, weight
+from frtop_probe.consistency.signatures import RULE
 
 MAX_RECENT: Final = 48
 """Blocks sent to whoever asks for the state; the older ones are in the largest size."""

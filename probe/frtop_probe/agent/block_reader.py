@@ -11,11 +11,11 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.agent.block_builder import BlockBuilder, encode_blocks
 from frtop_probe.agent.ring_view import RingView
-from frtop_probe.agreement import SPLIT
-from frtop_probe.ring import columns
-from frtop_probe.ring.fold import unfold
-from frtop_probe.ring.layout import Cell
-from frtop_probe.sums import WEIGHTS, of_signature, of_splits
+from frtop_probe.consistency.checksums import WEIGHTS, signature_digest, splits_digest
+from frtop_probe.consistency.signatures import SPLIT
+from frtop_probe.ring import bulk_read
+from frtop_probe.ring.layout import StatusCell
+from frtop_probe.ring.rank_ranges import unfold
 
 GRACE_NS: Final = 2_000_000_000
 """After this time an op is taken as it is: what is unknown by then stays unknown."""
@@ -68,11 +68,11 @@ class BlockReader:
 
     def _read(self, now_ns: int) -> None:
         ring = self._ring
-        head = ring.cell(Cell.HEAD)
+        head = ring.cell(StatusCell.HEAD)
         expected = max(self._next, head - ring.shape.slots + 1)
         overtaken = head - ring.shape.slots // 2  # the ring overwrites these soon: do not wait
         known, weights, count = self._known, WEIGHTS, len(WEIGHTS)
-        rows = columns.words(ring, expected, head)
+        rows = bulk_read.words(ring, expected, head)
         for tail, issued_ns, number, what, state, begin in rows:
             if tail != expected or begin != expected:
                 if tail < expected and not self._is_overdue(expected):
@@ -119,8 +119,8 @@ class BlockReader:
 
     def _meaning(self, what: int, state: int, number: int) -> _Meaning:
         """The meaning of an op, as far as it is known by now."""
-        group_id, signature_id = columns.pair_of(what)
-        if not columns.is_collective(state) or not group_id:
+        group_id, signature_id = bulk_read.pair_of(what)
+        if not bulk_read.is_collective(state) or not group_id:
             self._known[what, state] = _SKIPPED
             return _SKIPPED
         group = self._view.group(group_id)
@@ -129,10 +129,10 @@ class BlockReader:
         builder = self._builders.get(group_id)
         if builder is None:
             builder = self._builders[group_id] = BlockBuilder(group_id, number)
-        signature = self._view.signature(signature_id, columns.reduce_of(state))
+        signature = self._view.signature(signature_id, bulk_read.reduce_of(state))
         if signature is None:
             return builder, _UNKNOWN, 0
-        counts = of_signature(signature, group.backend)
+        counts = signature_digest(signature, group.backend)
         if counts is None:
             return builder, _UNKNOWN, 0
         meaning = builder, counts, self._pairs(signature, group)
@@ -147,9 +147,9 @@ class BlockReader:
             members = unfold(group.ranks)
         except ValueError:
             members = ()
-        rank = self._ring.cell(Cell.RANK)
+        rank = self._ring.cell(StatusCell.RANK)
         place = members.index(rank) if rank in members else -1
-        return of_splits(signature, place, len(members))
+        return splits_digest(signature, place, len(members))
 
     def _exact(self, builder: BlockBuilder) -> bool:
         entry = self._ring.groups.get(builder.group)

@@ -8,8 +8,8 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.agent.tracked_rank import TrackedRank
-from frtop_probe.ring import columns
-from frtop_probe.ring.layout import Cell, Event
+from frtop_probe.ring import bulk_read
+from frtop_probe.ring.layout import Event, StatusCell
 from frtop_probe.ring.reader import EventRow
 
 _LONGEST_NS: Final = 2**62
@@ -35,12 +35,12 @@ def excerpt(view: RingView, group: int, first: int, last: int) -> wire.History:
     ring = view.ring
     ring.refresh()
     builder = HistoryBuilder(view)
-    head = ring.cell(Cell.HEAD)
+    head = ring.cell(StatusCell.HEAD)
     oldest = max(1, head - ring.shape.slots + 1)
-    for index, slot in enumerate(columns.words(ring, oldest, head)):
+    for index, slot in enumerate(bulk_read.words(ring, oldest, head)):
         _, _, number, what, state, _ = slot
-        if first <= number <= last and columns.pair_of(what)[0] == group:
-            row = ring.event(oldest + index) if columns.is_collective(state) else None
+        if first <= number <= last and bulk_read.pair_of(what)[0] == group:
+            row = ring.event(oldest + index) if bulk_read.is_collective(state) else None
             if row is not None and (row.group, row.number) == (group, number):
                 builder.add(row)
     return builder.build(0)

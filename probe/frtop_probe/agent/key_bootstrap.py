@@ -19,9 +19,9 @@ from frtop_probe.agent.agent_lock import AgentLock
 from frtop_probe.keys import KeyPair, KeyProblem, NoKey
 from frtop_probe.procfs import exit_status
 from frtop_probe.ring.folder import AgentFiles
-from frtop_probe.ring.layout import SUFFIX, Cell
+from frtop_probe.ring.layout import SUFFIX, StatusCell
+from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.reader import Ring, RingError
-from frtop_probe.ring.space import Space
 
 TIMEOUT_S: Final = 60.0
 """How long to wait for a key made on rank 0's host: shared file systems may cache for up to a
@@ -89,7 +89,7 @@ def living_ranks(folders: Iterable[Path], recent_s: float = 0.0) -> frozenset[in
 
     With `recent_s`, also ranks that were alive so many seconds ago.
     """
-    here, since_ns = Space.here(), time.monotonic_ns() - int(recent_s * 1e9)
+    here, since_ns = PidNamespace.here(), time.monotonic_ns() - int(recent_s * 1e9)
     found = (_living_rank(path, here, since_ns) for folder in folders for path in _rings(folder))
     return frozenset(rank for rank in found if rank is not None)
 
@@ -101,19 +101,21 @@ def _rings(folder: Path) -> list[Path]:
         return []
 
 
-def _living_rank(path: Path, here: Space, since_ns: int) -> int | None:
+def _living_rank(path: Path, here: PidNamespace, since_ns: int) -> int | None:
     try:
         ring = Ring(path)
     except (RingError, OSError):
         return None  # unfinished, or not a ring
     try:
-        birth = ring.birth
-        if Space(birth.boot, birth.pid_namespace) != here:
+        birth = ring.header
+        if PidNamespace(birth.boot, birth.pid_namespace) != here:
             return None
         if not exit_status.is_alive(birth.pid, birth.start_ticks):
-            recent = ring.cell(Cell.BEAT_NS) >= since_ns
-            return ring.cell(Cell.RANK) if ring.who and recent else None
-        return ring.cell(Cell.RANK) if ring.who else -1  # no identity yet: all zeros
+            recent = ring.cell(StatusCell.BEAT_NS) >= since_ns
+            return ring.cell(StatusCell.RANK) if ring.rank_identity and recent else None
+        return (
+            ring.cell(StatusCell.RANK) if ring.rank_identity else -1
+        )  # no identity yet: all zeros
     finally:
         ring.close()
 

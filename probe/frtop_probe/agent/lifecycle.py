@@ -23,7 +23,7 @@ from frtop_probe.agent.sockets import PortProblem, open_sockets
 from frtop_probe.agent.stale_files import StaleFiles
 from frtop_probe.keys import KeyPair, KeyProblem
 from frtop_probe.ring.folder import AgentFiles, FolderError, candidates
-from frtop_probe.ring.space import Space
+from frtop_probe.ring.pid_namespace import PidNamespace
 
 __all__ = ["Options", "serve"]
 
@@ -78,13 +78,13 @@ async def _run(
     lock: AgentLock,
     pair: KeyPair,
 ) -> LeaveReason:
-    tracker, here = RankTracker(folders), Space.here()
+    tracker, here = RankTracker(folders), PidNamespace.here()
     sockets = open_sockets(options, pair)
     try:
         service = AgentService(options, tracker, sockets, pair.public)
         card = replace(
             service.card,
-            pid_namespace=here.pid_namespace,
+            pid_namespace=here.inode,
             net_namespace=announcement.network_namespace(),
         )
         announcement.write_card(lock.files, card)

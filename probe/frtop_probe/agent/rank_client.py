@@ -18,8 +18,8 @@ import msgspec
 from frtop_probe import wire
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.procfs import processes
-from frtop_probe.ring import contact
-from frtop_probe.ring.layout import Cell, State
+from frtop_probe.ring import socket_path
+from frtop_probe.ring.layout import State, StatusCell
 
 DEADLINE_S: Final = 1.8
 """Limit for one exchange; operators get a response within two seconds."""
@@ -126,7 +126,7 @@ def _connect_to(rank: TrackedRank) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.setblocking(False)
-        with contact.address(contact.socket_of(rank.ring.path)) as address:
+        with socket_path.address(socket_path.socket_of(rank.ring.path)) as address:
             connection.connect(address)
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
@@ -164,7 +164,7 @@ async def _receive(connection: socket.socket, size: int) -> bytes:
 def _check_can_answer(rank: TrackedRank) -> None:
     """Raises `_NoReplyError` when `/proc` shows that the rank cannot reply."""
     seen = processes.read_stat(rank.pid) if rank.lives else None
-    if seen is None or seen.start_ticks != rank.ring.birth.start_ticks or seen.state in "ZX":
+    if seen is None or seen.start_ticks != rank.ring.header.start_ticks or seen.state in "ZX":
         raise _NoReplyError(
             "gone", f"process {rank.pid} has ended, and its tensors are gone: see how it ended"
         )
@@ -183,7 +183,7 @@ def _why_no_reply(rank: TrackedRank) -> _NoReplyError:
     """Why a rank with a socket did not reply."""
     try:
         _check_can_answer(rank)
-        beat_ns = rank.ring.cell(Cell.BEAT_NS)
+        beat_ns = rank.ring.cell(StatusCell.BEAT_NS)
     except _NoReplyError as why:
         return why
     except ValueError:  # the ring has been closed
@@ -209,7 +209,7 @@ def _why_no_socket(rank: TrackedRank) -> _NoReplyError:
     silent = _why_no_reply(rank)
     if silent.error in ("gone", "stopped"):
         return silent
-    state = rank.ring.cell(Cell.STATE)
+    state = rank.ring.cell(StatusCell.STATE)
     if state == State.STOPPED:
         text = (
             f"the recorder of process {rank.pid} was stopped (frtop_probe.stop()): only the "

@@ -16,8 +16,8 @@ from frtop_probe import wire
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.procfs import exit_status, processes
 from frtop_probe.ring.layout import SUFFIX
+from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.reader import Ring, RingError
-from frtop_probe.ring.space import Space
 
 MAX_RANKS: Final = 512
 MAX_ENDED: Final = 32
@@ -59,7 +59,7 @@ class RankTracker:
         self._forgotten: list[int] = []
         self._next_key = 1
         self._oom: dict[str, tuple[int, int]] = {}
-        self._space = Space.here()
+        self._space = PidNamespace.here()
         self.ranks: dict[int, TrackedRank] = {}
         self.closed = False
         """True when no more rings are taken: another agent has the folder."""
@@ -119,7 +119,7 @@ class RankTracker:
 
     def _update(self, rank: TrackedRank, now_ns: int) -> wire.RankUpdate | None:
         rank.ring.check()
-        birth = rank.ring.birth
+        birth = rank.ring.header
         if (
             rank.lives
             and rank.pidfd is None
@@ -207,10 +207,10 @@ class RankTracker:
             return None
 
     def _is_ours(self, ring: Ring) -> bool:
-        return Space(ring.birth.boot, ring.birth.pid_namespace) == self._space
+        return PidNamespace(ring.header.boot, ring.header.pid_namespace) == self._space
 
     def _add(self, ring: Ring) -> int:
-        pid, start_ticks = ring.birth.pid, ring.birth.start_ticks
+        pid, start_ticks = ring.header.pid, ring.header.start_ticks
         pidfd = exit_status.open_pidfd(pid)
         rank = TrackedRank(self._next_key, ring, exit_status.is_alive(pid, start_ticks), pidfd)
         self._next_key += 1

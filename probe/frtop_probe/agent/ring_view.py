@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from frtop_probe import wire
-from frtop_probe.ring.layout import Cell, Event, Flag
+from frtop_probe.ring.layout import Event, Flag, StatusCell
 from frtop_probe.ring.reader import EventRow, GroupRow, Ring
 
 MAX_TEXT: Final = 4096
@@ -34,11 +34,11 @@ class RingView:
         self._sites: dict[int, wire.Site | None] = {}
 
     def identity(self) -> wire.Identity:
-        who = self.ring.who
-        birth = self.ring.birth
+        who = self.ring.rank_identity
+        birth = self.ring.header
         nested = who.get("job")
         job: Mapping[str, Any] = nested if isinstance(nested, dict) else who
-        rank = self.ring.cell(Cell.RANK)
+        rank = self.ring.cell(StatusCell.RANK)
         return wire.Identity(
             pid=birth.pid,
             start_ticks=birth.start_ticks,
@@ -66,26 +66,26 @@ class RingView:
 
     def status(self) -> wire.RankStatus:
         cell = self.ring.cell
-        begin, end = cell(Cell.FETCH_BEGIN_NS), cell(Cell.FETCH_END_NS)
+        begin, end = cell(StatusCell.FETCH_BEGIN_NS), cell(StatusCell.FETCH_END_NS)
         fetch = None
         if begin:
             fetch = wire.DataLoaderFetch(
                 begin,
                 end,
-                cell(Cell.FETCH_WORKER),
-                cell(Cell.FETCH_WORKER_PID),
-                cell(Cell.FETCH_WORKERS),
+                cell(StatusCell.FETCH_WORKER),
+                cell(StatusCell.FETCH_WORKER_PID),
+                cell(StatusCell.FETCH_WORKERS),
             )
         return wire.RankStatus(
-            state=cell(Cell.STATE),
-            beat_ns=cell(Cell.BEAT_NS),
-            ops=cell(Cell.OPS),
-            step=cell(Cell.STEP),
-            step_ns=cell(Cell.STEP_NS),
+            state=cell(StatusCell.STATE),
+            beat_ns=cell(StatusCell.BEAT_NS),
+            ops=cell(StatusCell.OPS),
+            step=cell(StatusCell.STEP),
+            step_ns=cell(StatusCell.STEP_NS),
             fetch=fetch,
-            side_lost=cell(Cell.SIDE_LOST),
-            pending_lost=cell(Cell.PENDING_LOST),
-            hook_errors=cell(Cell.HOOK_ERRORS),
+            side_lost=cell(StatusCell.SIDE_LOST),
+            pending_lost=cell(StatusCell.PENDING_LOST),
+            hook_errors=cell(StatusCell.HOOK_ERRORS),
         )
 
     def group(self, number: int) -> wire.Group | None:
@@ -116,7 +116,7 @@ class RingView:
             text=_take(entry, "text", str, ""),
             thread=_take(entry, "thread", str, ""),
             main=_take(entry, "main", bool, False),
-            at_ns=_take(entry, "at_ns", int, 0) or self.ring.cell(Cell.EXCEPTION_NS),
+            at_ns=_take(entry, "at_ns", int, 0) or self.ring.cell(StatusCell.EXCEPTION_NS),
             frames=tuple(_frames(frames if isinstance(frames, list) else ())),
         )
 
@@ -125,7 +125,7 @@ class RingView:
         return tuple(_text(text) for text in texts[-MAX_NOTES:])
 
     def op(self, row: EventRow) -> wire.Op:
-        count, usual = self.ring.usual_wait_ns(row.site)
+        count, usual = self.ring.typical_wait_ns(row.site)
         return wire.Op(
             sequence=row.sequence,
             group=row.group,

@@ -18,24 +18,24 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe.agent.agent_lock import AgentLock
-from frtop_probe.ring import contact, layout
+from frtop_probe.ring import layout, socket_path
 from frtop_probe.ring.folder import AGENT_FILE, AgentFiles
-from frtop_probe.ring.reader import RingError, glimpse, locked
-from frtop_probe.ring.space import Space
+from frtop_probe.ring.pid_namespace import PidNamespace
+from frtop_probe.ring.reader import RingError, locked, read_summary
 
 UNFINISHED_S: Final = 60.0
 """How long a file that nobody locks and that cannot be read may still be unfinished."""
 SWEEP_S: Final = 10.0
 _OURS: Final = r"\d{1,10}-\d{1,20}(?:-\d{1,20})?"
 _RING: Final = re.compile(_OURS + re.escape(layout.SUFFIX))
-_SOCKET: Final = re.compile(_OURS + re.escape(contact.SUFFIX))
+_SOCKET: Final = re.compile(_OURS + re.escape(socket_path.SUFFIX))
 _DRAFT: Final = re.compile(r"agent-\d{1,20}-[0-9a-f]{8}\.[0-9a-f]{8}\.draft")
 
 
 class StaleFiles:
     """Stale files of other pid namespaces than `here`; agents' files are in the first folder."""
 
-    def __init__(self, folders: Iterable[Path], here: Space, grace_s: float) -> None:
+    def __init__(self, folders: Iterable[Path], here: PidNamespace, grace_s: float) -> None:
         self._folders = tuple(folders)
         self._here = here.name
         self._grace_s = grace_s
@@ -48,13 +48,13 @@ class StaleFiles:
         inhabited, without_agent = set(), set()
         for path in self._files(_RING):
             try:
-                seen = glimpse(path)
+                seen = read_summary(path)
             except RingError:
                 self._remove_unreadable(path, now)
                 continue
             except OSError:
                 continue
-            space = Space(seen.birth.boot, seen.birth.pid_namespace).name
+            space = PidNamespace(seen.header.boot, seen.header.pid_namespace).name
             if space == self._here:
                 continue
             served = AgentFiles(self._folders[0], space).lives
@@ -136,11 +136,11 @@ def _remove(path: Path, inode: int) -> None:
     """Removes a ring, unless another one has taken its name."""
     with suppress(OSError):
         if path.lstat().st_ino == inode:
-            contact.remove(path)
+            socket_path.remove_ring(path)
 
 
 def _nobody_listens(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as client, contact.address(path) as address:
+    with socket.socket(socket.AF_UNIX) as client, socket_path.address(path) as address:
         client.setblocking(False)
         return client.connect_ex(address) == errno.ECONNREFUSED
 

@@ -14,7 +14,7 @@ from frtop_probe.agent.block_reader import BlockReader
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.procfs import exit_status, processes
 from frtop_probe.procfs.exit_status import ExitStatus
-from frtop_probe.ring.layout import Cell, State
+from frtop_probe.ring.layout import State, StatusCell
 from frtop_probe.ring.reader import GroupRow, Ring
 
 MAX_PENDING: Final = 16
@@ -78,7 +78,7 @@ class TrackedRank:
 
     @property
     def pid(self) -> int:
-        return self.ring.birth.pid
+        return self.ring.header.pid
 
     @property
     def view(self) -> RingView:
@@ -88,7 +88,7 @@ class TrackedRank:
         """Reads how the process ended, if the kernel says so by now."""
         if self.exit is None:
             self.exit = exit_status.read_exit_status(
-                self.pidfd, self.pid, self.ring.birth.start_ticks
+                self.pidfd, self.pid, self.ring.header.start_ticks
             )
 
     def update(self, now_ns: int) -> wire.RankUpdate | None:
@@ -167,7 +167,7 @@ class TrackedRank:
         known = self.exit or ExitStatus()
         if known.signal is not None or known.code is not None:
             return known != ExitStatus(code=0)
-        return self.ring.cell(Cell.STATE) != State.STOPPED
+        return self.ring.cell(StatusCell.STATE) != State.STOPPED
 
     @property
     def ended_by_exception(self) -> bool:
@@ -191,13 +191,17 @@ class TrackedRank:
         """A value that changes when an op is issued or completed."""
         cell = self.ring.cell
         pending = tuple(op.sequence for op in self._pending)
-        return cell(Cell.HEAD), cell(Cell.OLDEST), pending
+        return cell(StatusCell.HEAD), cell(StatusCell.OLDEST), pending
 
     def last_sign_ns(self) -> int:
         """When the ring was last written to, by the times it contains."""
-        cell, newest = self.ring.cell, self.ring.event(self.ring.cell(Cell.HEAD))
-        signs = (cell(Cell.BEAT_NS), cell(Cell.EXCEPTION_NS), newest.issued_ns if newest else 0)
-        return max(signs) or self.ring.birth.monotonic_ns
+        cell, newest = self.ring.cell, self.ring.event(self.ring.cell(StatusCell.HEAD))
+        signs = (
+            cell(StatusCell.BEAT_NS),
+            cell(StatusCell.EXCEPTION_NS),
+            newest.issued_ns if newest else 0,
+        )
+        return max(signs) or self.ring.header.monotonic_ns
 
     def release(self) -> None:
         """Closes the pidfd; the ring stays readable."""
@@ -248,7 +252,7 @@ class TrackedRank:
 
     def restarted(self) -> bool:
         """Whether the recorder has started a new ring in this file."""
-        used, self._side_used = self._side_used, self.ring.cell(Cell.SIDE_USED)
+        used, self._side_used = self._side_used, self.ring.cell(StatusCell.SIDE_USED)
         return self._side_used < used
 
     def _pending_due(self) -> bool:
@@ -257,11 +261,11 @@ class TrackedRank:
         Read at once when the rank has stopped issuing ops, and when all ops sent are done. While
         the rank moves they change all the time, and are read rarely.
         """
-        head = self.ring.cell(Cell.HEAD)
+        head = self.ring.cell(StatusCell.HEAD)
         quiet, self._pending_head = head == self._pending_head, head
         stopped, self._pending_quiet = quiet and not self._pending_quiet, quiet
         self._pending_ticks += 1
-        cheap = head - self.ring.cell(Cell.OLDEST) <= _CHEAP_WINDOW
+        cheap = head - self.ring.cell(StatusCell.OLDEST) <= _CHEAP_WINDOW
         due = (
             stopped
             or (quiet and cheap)

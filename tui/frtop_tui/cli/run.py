@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from frtop_probe.ring.folder import FolderError, candidates
-from frtop_probe.ring.recording import BOX_SUFFIX, RECORD, settle
+from frtop_probe.ring.recording import BOX_SUFFIX, RECORD, wait_for_boxes
 from frtop_tui.cli.parent import Child, execute, exit_like
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.prepare import prepare
@@ -92,7 +92,7 @@ def _record(named: str | None) -> Path | None:
 def _report_boxes(record: Path, known: frozenset[str], began_wall_ns: int) -> None:
     """Waits for boxes that are being written, and prints where new ones are."""
     try:
-        settle(candidates(), began_wall_ns, BOX_S)
+        wait_for_boxes(candidates(), began_wall_ns, BOX_S)
     except (FolderError, OSError):
         return  # no folder for an agent: no boxes
     if _boxes(record) - known:

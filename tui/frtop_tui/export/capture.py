@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from frtop_probe import archive, wire
-from frtop_probe.ring.fold import unfold
+from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable

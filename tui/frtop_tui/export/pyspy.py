@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import msgspec
 
 from frtop_probe import archive, wire
-from frtop_probe.ring.fold import MAX_RANKS
+from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.sums import MODULUS, SIZES, UNKNOWN, added, unpacked
+from frtop_probe.consistency.checksums import MODULUS, SIZES, UNKNOWN, added, unpacked
 from frtop_tui.job.groups import Identifier, members_of
 from frtop_tui.job.model import DivergenceHint
 from frtop_tui.job.naming import JobKey, job_key

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from frtop_probe.ring.fold import fold
 from frtop_probe.ring.layout import State
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.model import Coverage, CoverageNote, ObservedRank, RankState
 from frtop_tui.job.naming import folded
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import chain
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import unfold
+from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.job.model import GroupKey, GroupView, Rank
 
 Identifier = tuple[str, str, int]

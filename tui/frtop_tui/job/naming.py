@@ -13,7 +13,7 @@ from shlex import quote
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 
 JobKey = tuple[str, int, int, str, int, str]
 """A `wire.Job` without its name, which may differ between ranks."""

@@ -12,7 +12,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import MAX_RANKS
+from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.job.checksums import ChecksumComparisons
 from frtop_tui.job.host import HostRecord
 from frtop_tui.job.job_activity import JobActivities

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.environment import environment
 from frtop_tui.job.job_activity import activity_in, known_jobs

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 
-from frtop_probe.ring.fold import unfold
+from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.widgets.formats import group_name
 from frtop_tui.widgets.states import MEANINGS

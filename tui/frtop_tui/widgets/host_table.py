@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from msgspec import Struct
 from textual.binding import Binding, BindingType
 
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import HostState, HostView
 from frtop_tui.widgets.formats import format_age_coarse, shorten_ranks

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_probe.wire import Snapshot
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.stack_frames import basename, is_user_code

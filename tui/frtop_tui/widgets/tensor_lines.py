@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.widgets.checksum_match import ChecksumMatch, find_op, match_checksums
 from frtop_tui.widgets.formats import (

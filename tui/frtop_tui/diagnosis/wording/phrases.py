@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.agreement import SIZELESS
+from frtop_probe.consistency.signatures import SIZELESS
 from frtop_tui.diagnosis.evidence.death import INTERRUPTED, Death
 from frtop_tui.diagnosis.evidence.stack_location import line_and_function
 from frtop_tui.diagnosis.graph.wait_node import WaitNode, kind_of

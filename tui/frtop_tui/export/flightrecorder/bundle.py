@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from frtop_probe.ring.fold import MAX_RANKS
+from frtop_probe.ring.rank_ranges import MAX_RANKS
 
 KEYS: Final = frozenset({"entries", "pg_config", "pg_status"})
 """A dump has at least one of these."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from frtop_probe.ring.fold import MAX_RANKS
+from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.flightrecorder.bundle import KEYS
 from frtop_tui.export.flightrecorder.dialects import mark_p2p, renumber, shares_one_counter

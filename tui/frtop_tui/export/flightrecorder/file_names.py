@@ -19,7 +19,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from frtop_probe.ring.fold import MAX_RANKS
+from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.errors import UsageError
 from frtop_tui.job.naming import listed, printable
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.export.flightrecorder import fields
 from frtop_tui.export.flightrecorder.dump import Dump
 from frtop_tui.export.flightrecorder.fields import Entry

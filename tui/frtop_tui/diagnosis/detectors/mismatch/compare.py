@@ -1,6 +1,6 @@
 """Whether ranks issued the same op at the same place: what differs, and what may.
 
-Which fields have to agree is told by `frtop_probe.agreement`.
+Which fields have to agree is told by `frtop_probe.consistency.signatures`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from frtop_probe import wire
-from frtop_probe.agreement import SPLIT, difference
+from frtop_probe.consistency.signatures import SPLIT, difference
 from frtop_tui.job.groups import identifier, members_of
 from frtop_tui.job.model import Rank
 

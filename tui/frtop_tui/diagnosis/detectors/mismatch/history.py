@@ -12,8 +12,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.agreement import SPLIT
-from frtop_probe.sums import MODULUS, UNKNOWN, of_signature, of_splits
+from frtop_probe.consistency.checksums import MODULUS, UNKNOWN, signature_digest, splits_digest
+from frtop_probe.consistency.signatures import SPLIT
 from frtop_tui.diagnosis.blocked.group_frontier import local_group_id
 from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch, compare
 from frtop_tui.job.groups import Identifier, identifier, members_of
@@ -69,8 +69,8 @@ def _take(groups: dict[Identifier, _Group], view: Rank, ops: tuple[wire.Op, ...]
         count = counts.get(key)
         if count is None:
             count = counts[key] = (
-                of_signature(signature, known.group.backend),
-                of_splits(signature, at, members),
+                signature_digest(signature, known.group.backend),
+                splits_digest(signature, at, members),
             )
         mark, pairs = count
         if mark is None:

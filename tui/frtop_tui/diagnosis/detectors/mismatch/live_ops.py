@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.agreement import SPLIT
+from frtop_probe.consistency.signatures import SPLIT
 from frtop_tui.diagnosis.detectors.mismatch.compare import (
     Mismatch,
     OpPlace,
