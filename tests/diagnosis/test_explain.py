@@ -8,7 +8,9 @@ from diagnosis.scenes import Scene
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.trace import Trace
+from frtop_tui.report.document import document
 from frtop_tui.report.explain import explain_lines
+from frtop_tui.report.text import text
 
 
 def explained(scene: Scene, seconds: float = 4.0) -> Trace:
@@ -104,3 +106,11 @@ def test_the_lines_follow_the_stages() -> None:
     assert "rank 2: not entered, and not blocked: the blame ends here" in text
     assert "not_entered rank 2 (cause sleeping, progress none): confirmed" in text
     assert [line[2] for line in lines if line[2:3].isdigit()] == ["1", "2", "3"]
+
+
+def test_text_and_json_end_with_the_trace() -> None:
+    frame = with_trace(one_sleeps().settle())
+    assert "how this was found" in text(frame)
+    (blocked,) = document(frame)["trace"]["blocked"]
+    assert blocked["ranks"] == "0-1,3"
+    assert "trace" not in document(one_sleeps().settle())

@@ -30,7 +30,8 @@ def connect(options: argparse.Namespace) -> Source:
     """
     from frtop_tui.sources.live import LiveSource  # noqa: PLC0415
 
-    return LiveSource(options.connect, options.job, read_only=options.read_only)
+    explain = getattr(options, "explain", False)
+    return LiveSource(options.connect, options.job, read_only=options.read_only, explain=explain)
 
 
 def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:

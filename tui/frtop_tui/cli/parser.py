@@ -83,6 +83,12 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     )
     diagnose.add_argument("--json", action="store_true", help="print a JSON document")
     diagnose.add_argument(
+        "--explain",
+        action="store_true",
+        help="also print how the verdict was found: who is blocked and by which sign, who waits"
+        " for whom, who is left out, why it is confirmed or not",
+    )
+    diagnose.add_argument(
         "--wait",
         type=_seconds,
         default=10.0,

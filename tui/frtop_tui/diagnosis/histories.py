@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.detectors.mismatch.history import mismatches
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import mismatch_finding
 from frtop_tui.diagnosis.engine import Engine, health_of
@@ -13,6 +16,8 @@ from frtop_tui.diagnosis.model import MOMENT, Frame
 from frtop_tui.diagnosis.thresholds import MOST_VERDICTS
 from frtop_tui.diagnosis.wording.verdict import word
 from frtop_tui.job.model import ObservedFrame, ObservedRank, as_rank
+
+_AS_RECORDED: Final = "confirmed when this was recorded"
 
 
 def with_histories(frame: Frame) -> Frame:
@@ -45,4 +50,13 @@ def with_trace(frame: Frame) -> Frame:
     known = {name: getattr(frame, name) for name in MOMENT}
     ranks = {number: as_rank(ObservedRank, rank) for number, rank in frame.ranks.items()}
     observed = ObservedFrame(**{**known, "ranks": ranks, "notes": ()})
-    return replace(frame, trace=Engine(explain=True).judge(observed).frame.trace)
+    trace = Engine(explain=True).judge(observed).frame.trace
+    if trace is None:
+        return frame
+    # One frame confirms little: what was confirmed while the job lived stays confirmed.
+    confirmed = {(v.kind, fold(v.culprits)) for v in frame.verdicts if v.confidence == "confirmed"}
+    findings = tuple(
+        replace(one, confirmation=_AS_RECORDED) if (one.kind, one.culprits) in confirmed else one
+        for one in trace.findings
+    )
+    return replace(frame, trace=replace(trace, findings=findings))

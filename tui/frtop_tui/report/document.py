@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
+import msgspec
+
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, Verdict
@@ -28,7 +30,7 @@ def document(frame: Frame) -> dict[str, Any]:
     """The object that `frtop diagnose --json` prints; keys are only ever added."""
     descriptions = {group.key: group.description for group in frame.groups}
     coverage = frame.coverage
-    return {
+    known = {
         "job": _job(frame),
         "other_jobs": [_other_job(job, frame) for job in frame.other_jobs],
         "recorded": _recorded(frame.recorded),
@@ -47,6 +49,9 @@ def document(frame: Frame) -> dict[str, Any]:
         "hosts": [_host(host) for host in frame.hosts],
         "ranks": _ranks(frame),
     }
+    if frame.trace is not None:
+        known["trace"] = msgspec.to_builtins(frame.trace)
+    return known
 
 
 def _environment(frame: Frame) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import other_jobs_text
 from frtop_tui.job.model import Health, HostView
 from frtop_tui.job.naming import duration, job_title, printable
+from frtop_tui.report.explain import explain_lines
 
 MOST_HOSTS: Final = 4
 """Hosts not heard that are listed with their reasons."""
@@ -40,6 +41,8 @@ def text(frame: Frame) -> list[str]:
     tail = [f"note  {note}" for note in notes]
     if frame.job is not None and (others := other_jobs_text(frame)):
         tail.append(others)
+    if frame.trace is not None:
+        tail += [*([""] if tail else []), *explain_lines(frame.trace)]
     return [printable(line) for line in (*lines, *([""] if tail else []), *tail)]
 
 

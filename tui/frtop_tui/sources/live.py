@@ -46,6 +46,7 @@ class LiveSource:
         job: str | None = None,
         *,
         read_only: bool = False,
+        explain: bool = False,
     ) -> None:
         """Reads the key and starts the thread.
 
@@ -53,6 +54,7 @@ class LiveSource:
             specs: host lists as operators write them; `local` is this host.
             job: name or run id of the job to show; None is the newest.
             read_only: give up the right to ask ranks; the agents enforce it.
+            explain: each frame carries a trace of how it was judged.
 
         Raises:
             UsageError: a spec is not a host list.
@@ -64,6 +66,7 @@ class LiveSource:
         self._pair = self._key()
         self._job = job
         self._read_only = read_only
+        self._explain = explain
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._frame = Frame(now_ns=time.monotonic_ns(), wall_ns=time.time_ns())
@@ -119,7 +122,14 @@ class LiveSource:
             _raise_file_limit(len(self._names))
             connections = AgentConnections(pair)
             local = LocalDiscovery(self._names) if self._local else None
-            session = Session(connections, self._names, self._job, local, read_only=self._read_only)
+            session = Session(
+                connections,
+                self._names,
+                self._job,
+                local,
+                read_only=self._read_only,
+                explain=self._explain,
+            )
             while not self._closing.is_set():
                 self._step(session, connections)
             session.close()

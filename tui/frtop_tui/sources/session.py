@@ -50,13 +50,14 @@ class Session:
         local: LocalDiscovery | None = None,
         *,
         read_only: bool = False,
+        explain: bool = False,
     ) -> None:
         self._connections = connections
         self._local = local
         self._names = names
         self._job = job
         self._state = JobState(READ_ONLY if read_only else "")
-        self._engine = Engine()
+        self._engine = Engine(explain=explain)
         self.requests = AgentRequests(connections.send, self._state, read_only=read_only)
         self._commands = Commands(self.requests.tracker, self._state)
         self._resolver = Resolver(names)
