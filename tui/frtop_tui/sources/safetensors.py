@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -103,11 +102,11 @@ class PartialFile:
             OSError: it cannot be created, or there is no room.
         """
         self._path, self._replace_existing = path, os.path.lexists(path)
-        self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        self._draft = atomic_file.draft_path(path)
         self._start = len(head)
         self.size = len(head) + size
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._descriptor = os.open(self._temporary, flags, 0o600)
+        self._descriptor = os.open(self._draft, flags, 0o600)
         try:
             os.posix_fallocate(self._descriptor, 0, self.size)
             _write(self._descriptor, head, 0)
@@ -134,7 +133,7 @@ class PartialFile:
             os.close(self._descriptor)
             self._descriptor = -1
         atomic_file.publish(
-            self._temporary, path, overwrite=self._replace_existing and path == self._path
+            self._draft, path, overwrite=self._replace_existing and path == self._path
         )
         return self.size
 
@@ -144,7 +143,7 @@ class PartialFile:
             os.close(self._descriptor)
             self._descriptor = -1
         with suppress(OSError):
-            self._temporary.unlink()
+            self._draft.unlink()
 
 
 def _write(descriptor: int, data: bytes, at: int) -> None:
