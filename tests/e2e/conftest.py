@@ -1,4 +1,4 @@
-"""Real jobs: every test has its own frtop folder, and must leave no process or file."""
+"""Real jobs: every test has its own frtop folder, and leaves no process or file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An FRTOP_DIR in shared memory, a key file, loopback only; the agent ends with the test."""
+    """Creates an FRTOP_DIR in shared memory; agents bind to loopback and end with the test."""
     folder = Path(tempfile.mkdtemp(prefix="frtop-test-", dir="/dev/shm"))
     monkeypatch.setenv("FRTOP_DIR", str(folder))
     monkeypatch.setenv("FRTOP_KEY_FILE", str(folder / "key"))
@@ -39,7 +38,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def family(folder: Path) -> list[psutil.Process]:
-    """All processes with this frtop folder, except our own."""
+    """Returns all processes that use this FRTOP_DIR, except our own."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -69,7 +68,7 @@ def torchrun(home: Path) -> Iterator[Launch]:
         return process
 
     yield launch
-    for rank in family(home):  # those that are left would keep the pipe open
+    for rank in family(home):  # a rank that runs on keeps the pipe open
         rank.kill()
     for process in started:
         process.kill()
@@ -82,11 +81,3 @@ def frtop(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "frtop_tui", *arguments],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-
-
-def eventually(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """Waits for a condition, with a deadline."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(0.05)

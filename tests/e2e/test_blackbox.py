@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from e2e.conftest import Launch, eventually, frtop
+from e2e.conftest import Launch, frtop
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring, RingError
 from frtop_probe.ring.recording import under_way
+from waiting import wait_for
 
 IMPATIENT = f"""#!{sys.executable}
 import os, sys
@@ -50,9 +51,9 @@ def test_black_boxes_of_a_hung_job_that_was_killed_say_why_it_hung(
     monkeypatch.setenv("FRTOP_AGENT_PYTHON", str(agent))
     monkeypatch.setenv("FRTOP_RECORD", str(record))
     job = torchrun("told_to_hang.py", str(tmp_path), "1", ranks=3)
-    eventually(lambda: len(heads(home)) == 3 and min(heads(home)) > 12, 60, "it trains")
+    wait_for(lambda: len(heads(home)) == 3 and min(heads(home)) > 12, "it trains", 60)
     (tmp_path / "hang").touch()
-    eventually(lambda: len(set(heads(home))) == 2, 10, "it hangs")
+    wait_for(lambda: len(set(heads(home))) == 2, "it hangs", 10)
     time.sleep(6)  # nothing shows from outside that the agent has looked, twice
     assert under_way([home], 0)
     assert not list(record.iterdir())

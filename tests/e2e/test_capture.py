@@ -6,7 +6,8 @@ import json
 import os
 from pathlib import Path
 
-from e2e.conftest import Launch, eventually, frtop
+from e2e.conftest import Launch, frtop
+from waiting import wait_for
 
 
 def test_a_captured_hang_is_diagnosed_from_its_file_as_live(
@@ -22,8 +23,8 @@ def test_a_captured_hang_is_diagnosed_from_its_file_as_live(
 
 
 def diagnosed_twice(home: Path, tmp_path: Path) -> None:
-    eventually(lambda: len(list(home.glob("*.ring"))) == 2, 60, "two rings")
-    eventually(lambda: frtop("diagnose").returncode == 0, 60, "training goes on")
+    wait_for(lambda: len(list(home.glob("*.ring"))) == 2, "two rings", 60)
+    wait_for(lambda: frtop("diagnose").returncode == 0, "training goes on", 60)
     (tmp_path / "hang").touch()
     path = tmp_path / "hang.cap"
     taken = frtop("capture", "-o", str(path))

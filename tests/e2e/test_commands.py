@@ -9,7 +9,8 @@ import subprocess
 import venv
 from pathlib import Path
 
-from e2e.conftest import Launch, eventually, frtop
+from e2e.conftest import Launch, frtop
+from waiting import wait_for
 
 
 def rings(home: Path) -> list[Path]:
@@ -18,7 +19,7 @@ def rings(home: Path) -> list[Path]:
 
 def test_run_then_diagnose_json(home: Path, torchrun: Launch) -> None:
     job = torchrun("orderly.py", "12")
-    eventually(lambda: any(home.glob("agent-*.json")) and len(rings(home)) == 2, 60, "two rings")
+    wait_for(lambda: any(home.glob("agent-*.json")) and len(rings(home)) == 2, "two rings", 60)
     said = frtop("diagnose", "--json")
     assert said.returncode == 0, said.stdout + said.stderr
     document = json.loads(said.stdout)
@@ -65,7 +66,7 @@ def test_a_job_whose_environment_has_no_frtop(home: Path, torchrun: Launch, tmp_
     )
     assert b"No module named 'frtop_probe'" in without.stderr
     job = torchrun("orderly.py", "8", python=str(python))
-    eventually(lambda: any(home.glob("agent-*.json")) and len(rings(home)) == 2, 60, "two rings")
+    wait_for(lambda: any(home.glob("agent-*.json")) and len(rings(home)) == 2, "two rings", 60)
     said = frtop("diagnose", "--json")
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 0, output

@@ -1,9 +1,8 @@
-"""Each fault of the demo on a real job: the right rank, cause and state."""
+"""For each fault of the demo, a real job gets the right rank, cause and state."""
 
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import psutil
@@ -16,6 +15,7 @@ from frtop_tui.job.model import RankState
 from frtop_tui.report.document import document
 from frtop_tui.report.exit_status import exit_status
 from frtop_tui.sources.live import LiveSource
+from waiting import wait_for
 
 POSTURES: dict[str, RankState] = {
     "stall": "late",
@@ -32,18 +32,22 @@ HELD_UP = {"compute"}
 
 
 def watch(source: LiveSource, job: DemoJob, seconds: float) -> Frame:
-    """The first frame whose first verdict is confirmed."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    """Returns the first frame whose first verdict is confirmed."""
+
+    def confirmed() -> Frame | None:
         frame = source.frame()
-        if frame.verdicts and frame.verdicts[0].confidence == "confirmed":
-            return frame
-        time.sleep(0.1)
-    frame = source.frame()
-    pytest.fail(
-        f"no confirmed verdict in {seconds} s: {frame.health} {frame.verdicts}\n"
-        f"{[(rank, view.state) for rank, view in frame.ranks.items()]}\n{job.output()[-3000:]}"
-    )
+        is_confirmed = frame.verdicts and frame.verdicts[0].confidence == "confirmed"
+        return frame if is_confirmed else None
+
+    def failure() -> str:
+        frame = source.frame()
+        return (
+            f"a confirmed verdict: {frame.health} {frame.verdicts}\n"
+            f"{[(rank, view.state) for rank, view in frame.ranks.items()]}\n"
+            f"{job.output()[-3000:]}"
+        )
+
+    return wait_for(confirmed, failure, seconds, pause_s=0.1)
 
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if name != "none"])
@@ -73,20 +77,21 @@ def test_a_healthy_run_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None
             monkeypatch.setenv(variable, value)
         job.start()
         source = LiveSource()
-        seen: set[str] = set()
+        frames: list[Frame] = []
+
+        def is_trained() -> bool:
+            frames.append(source.frame())
+            assert not frames[-1].verdicts, document(frames[-1])
+            return job.step() >= 200
+
         try:
-            end = time.monotonic() + 90
-            while job.step() < 200:
-                assert time.monotonic() < end, job.output()
-                frame = source.frame()
-                assert not frame.verdicts, document(frame)
-                seen.add(frame.health)
-                time.sleep(0.1)
+            wait_for(is_trained, job.output, 90, pause_s=0.1)
         finally:
             source.close()
+        frame = frames[-1]
         assert frame.health == "healthy"
         assert exit_status(frame) == 0
-        assert {"hung", "dead", "diverged", "held up"}.isdisjoint(seen)
+        assert {"hung", "dead", "diverged", "held up"}.isdisjoint(frame.health for frame in frames)
         assert all(
             (view.status is not None and view.status.step > 0) for view in frame.ranks.values()
         )
@@ -101,10 +106,7 @@ def test_no_file_or_process_remains(monkeypatch: pytest.MonkeyPatch) -> None:
         job.start()
         source = LiveSource()
         try:
-            end = time.monotonic() + 60
-            while not source.frame().ranks:
-                assert time.monotonic() < end, job.output()
-                time.sleep(0.1)
+            wait_for(lambda: source.frame().ranks, job.output, 60, pause_s=0.1)
         finally:
             source.close()
     assert not [p for p in Path("/proc").glob("[0-9]*") if _lives_in(p, job.rings)]

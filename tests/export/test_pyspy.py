@@ -24,6 +24,7 @@ from frtop_tui.export.pyspy import Taken, frame_of, is_pyspy, split, stacks_of
 from frtop_tui.report.document import document
 from frtop_tui.report.exit_status import exit_status
 from frtop_tui.report.text import text
+from waiting import wait_for
 
 PROGRAM = Path(__file__).parents[1] / "jobs" / "unrecorded.py"
 SPY = Path(sys.executable).with_name("py-spy")
@@ -47,20 +48,20 @@ class Jobs:
         self.healthy: list[Mapping[int, Taken]] = []
 
     def take(self) -> None:
-        until = time.monotonic() + 150
-        while len(self._ready()) < len(RANKS) * (len(HANGS) + 1):
-            assert time.monotonic() < until, (self.folder / "output").read_text()
-            time.sleep(0.1)
+        processes = len(RANKS) * (len(HANGS) + 1)
+        output = self.folder / "output"
+        wait_for(lambda: len(self._ready()) >= processes, output.read_text, 150, pause_s=0.1)
         self.healthy = [self._dump("healthy", f"healthy-{n}") for n in range(2)]
         for rank in RANKS:
             os.kill(self._pid("healthy", rank), signal.SIGKILL)
-        while True:
-            self.first = {hang: self._dump(hang, f"{hang}-first") for hang in HANGS}
-            time.sleep(APART_S)
-            self.second = {hang: self._dump(hang, f"{hang}-second", "--locals") for hang in HANGS}
-            if self._settled():
-                return
-            assert time.monotonic() < until, "the ranks do not come to rest"
+        wait_for(self._dump_twice, "no stack changes between two dumps", 150, pause_s=0)
+
+    def _dump_twice(self) -> bool:
+        """Dumps all stacks twice; returns whether none changed in between."""
+        self.first = {hang: self._dump(hang, f"{hang}-first") for hang in HANGS}
+        time.sleep(APART_S)
+        self.second = {hang: self._dump(hang, f"{hang}-second", "--locals") for hang in HANGS}
+        return self._settled()
 
     def judged(self, hang: str) -> Frame:
         return frame_of(self.folder / hang, self.first[hang])

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from frtop_probe.agent import announcement
 from hosts.network import Network
+from waiting import wait_for
 
 NODES: Final = tuple(f"node{number}" for number in range(8))
 ALL: Final = "node[0-7]"
@@ -55,9 +54,9 @@ class Said:
 
 
 class Cluster:
-    """The job runs from `start` on; rank N on nodeN, each with an agent of its own.
+    """A gloo job: rank N runs on nodeN, and every host has its own agent.
 
-    With `managed` hosts have a second cable, on which frtop is, and the job is not.
+    With `managed`, every host has a second cable that only frtop uses.
     """
 
     def __init__(self, folder: Path, size: int = len(NODES), *, managed: bool = False) -> None:
@@ -73,7 +72,7 @@ class Cluster:
         self._started = 0.0
         self._hung_ns = 0
         os.mkfifo(folder / "shard")
-        # Held open: so that opening succeeds and a read blocks for ever.
+        # While it is open here, ranks can open it too, and a read of it blocks forever.
         self._shard = os.open(folder / "shard", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def start(self) -> None:
@@ -98,16 +97,16 @@ class Cluster:
              str(_HERE / "ranks.py"), str(plan)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.environment(),
         )  # fmt: skip
-        self.until(
+        self.wait_for(
             lambda: job.poll() is not None or all(map(self.agent, self.nodes)),
-            60,
             "an agent on every host",
+            60,
         )
         assert job.poll() is None, "the job ended before it began"
         self._started = time.monotonic()
 
     def environment(self) -> dict[str, str]:
-        """The same on all hosts, as with shared homes."""
+        """Returns the environment of all hosts, which is the same, as with shared homes."""
         return {
             **os.environ,
             "FRTOP_DIR": FOLDER,
@@ -123,25 +122,25 @@ class Cluster:
         return self.folder / f"rank{rank}.log"
 
     def agent(self, node: str) -> int:
-        """The pid of the agent on `node`, 0 for none."""
+        """Returns the pid of the agent on `node`, or 0 if none runs."""
         card = announcement.find_agent(self.network.hosts[node].file(FOLDER))
         return 0 if card is None else card.pid
 
     def kill_agent(self, node: str) -> int:
-        """Kills the agent of `node`; gives its pid."""
+        """Kills the agent of `node`; returns its pid."""
         pid = self.agent(node)
         os.kill(pid, signal.SIGKILL)
         return pid
 
     @contextmanager
     def between_steps(self) -> Iterator[None]:
-        """While inside, no rank is in an op or begins one."""
+        """Pauses all ranks between two steps: no rank is in an op."""
         pause = self.folder / "pause"
-        # A rank that paused before removes its own mark, perhaps a little later.
-        self.until(lambda: not self._paused(), 20, "all go on")
+        # Every rank removes its own file when it goes on, which may take a while.
+        self.wait_for(lambda: not self._paused(), "all go on", 20)
         pause.touch()
         try:
-            self.until(lambda: self._paused() == len(self.nodes), 20, "all pause")
+            self.wait_for(lambda: self._paused() == len(self.nodes), "all pause", 20)
             yield
         finally:
             pause.unlink()
@@ -150,11 +149,11 @@ class Cluster:
         return len(list(self.folder.glob("paused.*")))
 
     def past_start(self) -> None:
-        """Waits until the job has a history, so that usual waits are known."""
+        """Waits until frtop has seen the job's usual waits."""
         time.sleep(max(0.0, self._started + 4.0 - time.monotonic()))
 
     def hang(self) -> int:
-        """Makes the culprit hang from its next step on; gives our monotonic time."""
+        """Hangs the culprit at its next step; returns our monotonic time of the request in ns."""
         if not self._hung_ns:
             self.past_start()
             self._hung_ns = time.monotonic_ns()
@@ -183,17 +182,15 @@ class Cluster:
         self._watchers.append(watcher)
         return watcher
 
-    def until(self, condition: Callable[[], object], seconds: float, what: str) -> float:
-        """Waits for a condition; gives the seconds that took."""
+    def wait_for(self, condition: Callable[[], object], what: str, seconds: float) -> float:
+        """Waits for a condition; returns how many seconds that took."""
         begin = time.monotonic()
-        while not condition():
-            if time.monotonic() - begin > seconds:
-                logs = "".join(
-                    self.log(n).read_text() for n in range(len(self.nodes)) if self.log(n).exists()
-                )
-                pytest.fail(f"not within {seconds} s: {what}\n{logs[-3000:]}")
-            time.sleep(0.05)
+        wait_for(condition, lambda: f"{what}\n{self._logs()[-3000:]}", seconds, pause_s=0.05)
         return time.monotonic() - begin
+
+    def _logs(self) -> str:
+        logs = (self.log(rank) for rank in range(len(self.nodes)))
+        return "".join(log.read_text() for log in logs if log.exists())
 
     def close(self) -> None:
         """Ends the job, the agents, the operators, and the hosts."""
@@ -229,21 +226,23 @@ class Screen:
         self._written = b""
 
     def shows(self, text: str, seconds: float) -> float:
-        """Waits until `text` was drawn in one piece; gives seconds since the start."""
-        end = time.monotonic() + seconds
-        while text not in self.written:
-            assert time.monotonic() < end, f"not within {seconds} s: {text}\n{self.written[-3000:]}"
-            if select.select([self._terminal], [], [], 0.1)[0]:
+        """Waits until `text` is drawn in one piece; returns seconds since the start."""
+
+        def is_drawn() -> bool:
+            if text not in self.written and select.select([self._terminal], [], [], 0.1)[0]:
                 self._written += os.read(self._terminal, 65536)
+            return text in self.written
+
+        wait_for(is_drawn, lambda: f"{text}\n{self.written[-3000:]}", seconds, pause_s=0)
         return time.monotonic() - self._begin
 
     @property
     def written(self) -> str:
-        """The output so far, without colours and cursor moves."""
+        """Returns the output so far, without colours and cursor moves."""
         return _MOVES.sub("", self._written.decode(errors="replace"))
 
     def quit(self) -> int:
-        """Types `q`; gives the exit status."""
+        """Types `q`; returns the exit status."""
         os.write(self._terminal, b"q")
         end = time.monotonic() + 10
         while self._process.poll() is None and time.monotonic() < end:
@@ -263,7 +262,7 @@ class Watcher:
         )
 
     def frame(self) -> dict[str, Any]:
-        """Its current frame."""
+        """Returns its current frame."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")

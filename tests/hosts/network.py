@@ -1,8 +1,8 @@
 """Hosts on one machine: each is a set of namespaces with a name, address, clock and link.
 
-Every host is held by one small process in network, UTS, mount and time namespaces of its
-own, and a switch joins them. Nothing of this has a name outside: what ends the holders,
-be it only the end of the test's process, takes links, addresses and mounts with them.
+One small process holds the network, UTS, mount and time namespaces of each host; a switch
+connects the hosts. Links, addresses and mounts disappear with the holders, which end with
+the test's process at the latest.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from waiting import wait_for
 
 TOOLS: Final = ("ip", "tc", "unshare", "nsenter", "mount", "hostname")
 CLOCKS: Final = Path("/proc/self/ns/time").exists()
@@ -82,7 +83,7 @@ class Host:
         ]  # fmt: skip
 
     def run(self, *command: str, given: str = "") -> str:
-        """Runs a command on this host; gives its output."""
+        """Runs a command on this host; returns its output."""
         done = subprocess.run(
             self.inside(*command), input=given, capture_output=True, text=True, check=False
         )
@@ -193,15 +194,18 @@ class Network:
                 host.run("tc", "qdisc", "delete", "dev", device, "root")
 
     def close(self) -> None:
-        """Ends everything that runs on the hosts, and the hosts."""
-        end = time.monotonic() + 10
+        """Ends all processes on the hosts, then the hosts."""
         hosts = list(self.hosts.values())
-        while left := [pid for host in hosts for pid in host.processes()]:
+        left: list[int] = []
+
+        def are_empty() -> bool:
+            left[:] = [pid for host in hosts for pid in host.processes()]
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            assert time.monotonic() < end, f"cannot be ended: {left}"
-            time.sleep(0.02)
+            return not left
+
+        wait_for(are_empty, lambda: f"the processes {left} end", 10)
         for host in (*hosts, self.switch):
             _release(host.holder)
 

@@ -80,7 +80,7 @@ def test_a_host_that_vanishes_from_a_running_job_is_not_blamed(
         return [one["kind"] for one in verdicts] == ["undecided"]
 
     with cluster.network.cut("node3"):
-        seconds = cluster.until(is_undecided, 20, "that nothing goes on, and nobody knows why")
+        seconds = cluster.wait_for(is_undecided, "an undecided verdict", 20)
         assert "rank 3" in watcher.frame()["verdicts"][0]["headline"]
 
     def is_back() -> bool:
@@ -88,7 +88,7 @@ def test_a_host_that_vanishes_from_a_running_job_is_not_blamed(
         seen = watcher.frame()
         return bool(seen["health"] == "healthy" and seen["coverage"]["heard"] == 8)
 
-    back = cluster.until(is_back, 30, "it goes on, and all are heard")
+    back = cluster.wait_for(is_back, "it goes on, and all are heard", 30)
     print(f"undecided after {seconds:.1f} s; healthy {back:.1f} s after the cable was back")
 
 
@@ -108,7 +108,7 @@ def test_ages_are_right_although_clocks_differ(
 ) -> None:
     if not CLOCKS:
         pytest.skip("this kernel has no time namespaces")
-    cluster.until(lambda: is_found(watcher.frame()), 20, "the verdict")
+    cluster.wait_for(lambda: is_found(watcher.frame()), "the verdict", 20)
     seen = watcher.frame()
     age = (seen["now_ns"] - hung) / 1e9
     for rank in set(range(8)) - {CULPRIT}:
@@ -119,10 +119,10 @@ def test_ages_are_right_although_clocks_differ(
 
 
 def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hung: int) -> None:
-    cluster.until(lambda: is_found(watcher.frame()), 20, "the verdict")
+    cluster.wait_for(lambda: is_found(watcher.frame()), "the verdict", 20)
     with cluster.network.cut("node3"):
-        gone = cluster.until(
-            lambda: watcher.frame()["ranks"]["3"]["state"] == "unheard", 10, "node3 is missed"
+        gone = cluster.wait_for(
+            lambda: watcher.frame()["ranks"]["3"]["state"] == "unheard", "node3 is missed", 10
         )
         seen = watcher.frame()
         assert is_found(seen), seen
@@ -134,10 +134,10 @@ def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hu
         notes = [line for line in said.output.splitlines() if line.startswith("note")]
         assert any("node3" in note for note in notes), said
         assert said.seconds < 7, "the verdict waited for a host that says nothing"
-    back = cluster.until(
-        lambda: watcher.frame()["coverage"]["heard"] == 8, 30, "node3 is heard again"
+    back = cluster.wait_for(
+        lambda: watcher.frame()["coverage"]["heard"] == 8, "node3 is heard again", 30
     )
-    cluster.until(lambda: is_found(watcher.frame()), 10, "the verdict")
+    cluster.wait_for(lambda: is_found(watcher.frame()), "the verdict", 10)
     print(
         f"missed after {gone:.1f} s, diagnosed in {said.seconds:.1f} s,"
         f" heard again after {back:.1f} s"
@@ -145,21 +145,21 @@ def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hu
 
 
 def test_a_restarted_agent_is_followed(cluster: Cluster, watcher: Watcher, hung: int) -> None:
-    cluster.until(lambda: watcher.frame()["coverage"]["heard"] == 8, 20, "all are heard")
+    cluster.wait_for(lambda: watcher.frame()["coverage"]["heard"] == 8, "all are heard", 20)
     before = watcher.frame()
     killed = cluster.kill_agent("node2")
-    cluster.until(lambda: watcher.frame()["hosts"]["node2"]["state"] != "heard", 10, "missed")
+    cluster.wait_for(lambda: watcher.frame()["hosts"]["node2"]["state"] != "heard", "missed", 10)
     assert is_found(watcher.frame())
-    anew = cluster.until(
-        lambda: cluster.agent("node2") not in (0, killed), 30, "the rank starts another"
+    started = cluster.wait_for(
+        lambda: cluster.agent("node2") not in (0, killed), "the rank starts another", 30
     )
-    back = cluster.until(
-        lambda: watcher.frame()["hosts"]["node2"]["state"] == "heard", 20, "it is heard"
+    back = cluster.wait_for(
+        lambda: watcher.frame()["hosts"]["node2"]["state"] == "heard", "it is heard", 20
     )
     after = watcher.frame()
     assert after["ranks"]["2"]["pid"] == before["ranks"]["2"]["pid"]
     assert is_found(after)
-    print(f"started anew after {anew:.1f} s, heard {back:.1f} s later")
+    print(f"restarted after {started:.1f} s, heard {back:.1f} s later")
 
 
 def test_a_slow_link_does_not_delay_other_hosts(cluster: Cluster, hung: int) -> None:
@@ -179,10 +179,10 @@ def test_an_unknown_key_is_refused_with_a_reason(
     assert "next: " in said.errors
     assert "Traceback" not in said.errors
     seen = cluster.watch(ALL, key=stranger)
-    cluster.until(
+    cluster.wait_for(
         lambda: {host["state"] for host in seen.frame()["hosts"].values()} == {"failed"},
-        10,
         "every host refuses",
+        10,
     )
     assert all("key" in host["problem"] for host in seen.frame()["hosts"].values())
     assert seen.frame()["ranks"] == {}
@@ -196,9 +196,9 @@ def test_an_admitted_user_may_only_read(cluster: Cluster, stranger: Path, hung: 
     def problems() -> list[str]:
         return [host["problem"] for host in seen.frame()["hosts"].values()]
 
-    cluster.until(lambda: all("does not admit our key" in p for p in problems()), 10, "no entry")
+    cluster.wait_for(lambda: all("does not admit our key" in p for p in problems()), "no entry", 10)
     assert cluster.frtop("key", "admit", theirs, "--read", "--name", "ann").status == 0
-    admitted = cluster.until(lambda: is_found(seen.frame()), 20, "all is seen as by its owner")
+    admitted = cluster.wait_for(lambda: is_found(seen.frame()), "all is seen as by its owner", 20)
     assert seen.frame()["coverage"]["heard"] == 8
     said = tensors(cluster, key=stranger)
     assert said.status == 1, said
@@ -260,6 +260,6 @@ def test_the_first_death_is_named_although_clocks_differ(
         ranks = watcher.frame()["ranks"]
         return {rank for rank in ranks if ranks[rank]["state"] == "dead"}
 
-    cluster.until(lambda: {"2"} < dead(), 20, "another dies of it")
+    cluster.wait_for(lambda: {"2"} < dead(), "another dies of it", 20)
     blamed = [v["culprits"] for v in watcher.frame()["verdicts"] if v["kind"] == "dead"]
     assert blamed == [[2]], watcher.frame()["verdicts"]

@@ -28,7 +28,7 @@ def managed(tmp_path: Path) -> Iterator[Cluster]:
 
 def test_a_host_whose_interface_is_down_is_named(managed: Cluster) -> None:
     watcher = managed.watch("node[0-3]-m")
-    managed.until(lambda: watcher.frame()["coverage"]["heard"] == 4, 20, "all are heard")
+    managed.wait_for(lambda: watcher.frame()["coverage"]["heard"] == 4, "all are heard", 20)
     managed.past_start()
     verdicts: list[dict[str, Any]] = []
 
@@ -42,7 +42,7 @@ def test_a_host_whose_interface_is_down_is_named(managed: Cluster) -> None:
         # In the middle of an op only one link may be in use, and its bad end is unknown.
         with managed.between_steps():
             cuts.enter_context(managed.network.cut("node2"))
-        seconds = managed.until(is_confirmed, 30, "that node2 cannot be reached")
+        seconds = managed.wait_for(is_confirmed, "that node2 cannot be reached", 30)
         (verdict,) = verdicts
         assert verdict["kind"] == "stuck"
         assert verdict["why"]["cause"] == "unreachable"
@@ -51,7 +51,7 @@ def test_a_host_whose_interface_is_down_is_named(managed: Cluster) -> None:
         assert verdict["victims"] == "0-1,3"
         assert any("not acknowledged" in line for line in verdict["evidence"])
         assert watcher.frame()["coverage"]["heard"] == 4
-    managed.until(lambda: watcher.frame()["health"] == "healthy", 60, "it goes on")
+    managed.wait_for(lambda: watcher.frame()["health"] == "healthy", "it goes on", 60)
     print(f"found and confirmed {seconds:.1f} s after the cable was pulled")
 
 
@@ -59,10 +59,10 @@ def test_a_host_that_frtop_cannot_reach_either_is_named_and_not_blamed(
     managed: Cluster,
 ) -> None:
     watcher = managed.watch("node[0-3]-m")
-    managed.until(lambda: watcher.frame()["coverage"]["heard"] == 4, 20, "all are heard")
+    managed.wait_for(lambda: watcher.frame()["coverage"]["heard"] == 4, "all are heard", 20)
     managed.past_start()
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         verdicts = watcher.frame()["verdicts"]
         sure = [v for v in verdicts if v["confidence"] == "confirmed" and v["culprits"]]
         assert not sure
@@ -70,7 +70,7 @@ def test_a_host_that_frtop_cannot_reach_either_is_named_and_not_blamed(
         return len(texts) == 1 and "rank 2" in texts[0] and "10.77.0.12" in texts[0]
 
     with managed.network.cut("node2"), managed.network.cut("node2", cable=1):
-        seconds = managed.until(is_told, 30, "rank 2 and the address that nobody reaches")
+        seconds = managed.wait_for(is_reported, "rank 2 and its unreachable address", 30)
         assert watcher.frame()["ranks"]["2"]["state"] == "unheard"
         assert watcher.frame()["verdicts"][0]["kind"] == "undecided"
     print(f"found {seconds:.1f} s after both cables were pulled")
