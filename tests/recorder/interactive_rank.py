@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from frtop_probe.ring import socket_path
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring
 from recorder.rank_runner import DEADLINE_S, environment, free_port
+from waiting import wait_for
 
 PROGRAM = """
 import ctypes, json, os, sys, threading, time
@@ -111,7 +112,7 @@ class InteractiveRank:
     def wait_for_beats(self, count: int = 2) -> float:
         """Waits for this many beats; returns how many seconds that took."""
         first, begin = self.ring.cell(StatusCell.BEATS), time.monotonic()
-        wait_for(lambda: self.ring.cell(StatusCell.BEATS) >= first + count, "beats")
+        wait_for(lambda: self.ring.cell(StatusCell.BEATS) >= first + count, "beats", DEADLINE_S)
         return time.monotonic() - begin
 
     def kill(self) -> None:
@@ -155,19 +156,6 @@ def interactive_ranks(
         for process in processes[len(started) :]:
             process.kill()
             process.communicate()
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    """Waits until the condition holds.
-
-    Raises:
-        TimeoutError: it does not hold after `DEADLINE_S`.
-    """
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(what)
-        time.sleep(0.01)
 
 
 def open_sockets(pid: int) -> set[str]:

@@ -1,4 +1,4 @@
-"""Starting the agent from a rank, which leaves no trace in either of them."""
+"""A rank starts the agent; neither inherits anything from the other."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 
 from frtop_probe.recorder import agent_launch, spawn_lock
 from frtop_probe.ring.folder import AgentFiles, agent_lives
+from waiting import wait_for
 
 # Replaces the agent's interpreter: writes down arguments, environment and descriptors.
 FAKE_AGENT = """#!{python}
@@ -73,10 +74,7 @@ def test_the_agent_is_detached_and_inherits_nothing(folder: Path, tmp_path: Path
     os.set_inheritable(leaky, True)
     assert agent_launch.ensure_agent(folder) == ""
     os.close(leaky)
-    deadline = time.monotonic() + 10
-    while not (folder / "seen.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for((folder / "seen.json").exists, "the agent starts", seconds=10)
     seen = json.loads((folder / "seen.json").read_text())
     assert seen["argv"] == ["-m", "frtop_probe.agent"]
     assert seen["sid"] != os.getsid(0)

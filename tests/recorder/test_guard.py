@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from frtop_probe.ring.layout import State, StatusCell
-from recorder.interactive_rank import interactive_ranks, wait_for
-from recorder.rank_runner import run
+from recorder.interactive_rank import interactive_ranks
+from recorder.rank_runner import DEADLINE_S, run
+from waiting import wait_for
 
 pytestmark = pytest.mark.torch
 
@@ -124,7 +125,7 @@ def test_descriptors_closed_by_the_program_are_not_used_after_their_numbers_are_
             "wait_for(lambda: cells[StatusCell.BEATS] >= beats + 4)\n"
             "saved['accepted'] = [server.accept()[0] for server in saved['servers']]\n"
         )
-        wait_for(lambda: rank.ring.cell(StatusCell.BEATS) >= 4, "beats")
+        wait_for(lambda: rank.ring.cell(StatusCell.BEATS) >= 4, "beats", DEADLINE_S)
         # The recorder does not spin ...
         rank.run(
             "saved['before'] = time.thread_time(), time.process_time()\n"

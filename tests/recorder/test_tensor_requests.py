@@ -20,8 +20,9 @@ from recorder.interactive_rank import (
     InteractiveRank,
     interactive_ranks,
     open_sockets,
-    wait_for,
 )
+from recorder.rank_runner import DEADLINE_S
+from waiting import wait_for
 
 pytestmark = pytest.mark.torch
 
@@ -119,7 +120,7 @@ def test_a_ddp_bucket_is_readable(pair: Pair) -> None:
         "saved['thread'] = threading.Thread(target=saved['loss'].backward, daemon=True)\n"
         "saved['thread'].start()"
     )
-    wait_for(lambda: rank.newest() > before, "the bucket")
+    wait_for(lambda: rank.newest() > before, "the bucket", DEADLINE_S)
     seen = one(rank)
     assert seen["elements"] == 6
     assert seen["mean"] == pytest.approx(1.0)  # half of each gradient: the mean of two ranks
@@ -127,7 +128,7 @@ def test_a_ddp_bucket_is_readable(pair: Pair) -> None:
     pair[1].run("saved['loss'].backward()")
     rank.run("saved['thread'].join(30); assert not saved['thread'].is_alive()")
     rank.run("assert saved['model'].module.weight.grad.tolist() == [[1, 2, 3], [1, 2, 3]]")
-    wait_for(lambda: rank.tensors(before + 1)[before + 1][1] != "", "completion")
+    wait_for(lambda: rank.tensors(before + 1)[before + 1][1] != "", "completion", DEADLINE_S)
     assert rank.tensors(before + 1)[before + 1] == ([], "it is not pending any more")
 
 
@@ -177,7 +178,7 @@ def test_tensors_freed_or_ops_completed_during_a_read_give_an_error(pair: Pair) 
     )
     before = rank.newest()
     rank.run("saved['thread'].start()")
-    wait_for(lambda: rank.newest() > before, "the op")
+    wait_for(lambda: rank.newest() > before, "the op", DEADLINE_S)
     sequence = rank.newest()
     with rank.connection() as client:
         client.sendall(b'{"ask": "tensors", "sequence": %d}\n' % sequence)
@@ -304,7 +305,8 @@ def test_a_forked_child_closes_the_socket_and_an_exit_removes_it(tmp_path: Path)
         )
         child = int((folder / "child").read_text())
         try:
-            wait_for(lambda: not open_sockets(child), "the child closes its parent's sockets")
+            what = "the child closes its parent's sockets"
+            wait_for(lambda: not open_sockets(child), what, DEADLINE_S)
             rank.run("lifecycle.stop()")
             assert not rank.socket_path.exists()
             rank.run("lifecycle.start()")
