@@ -20,9 +20,9 @@ import psutil
 import pytest
 
 from frtop_tui.cli import run
+from waiting import DEADLINE_S, wait_for
 
 FRTOP = [sys.executable, "-m", "frtop_tui", "run"]
-DEADLINE = 20.0
 
 
 @pytest.fixture(autouse=True)
@@ -40,17 +40,10 @@ def record(tmp_path: Path) -> Path:
     return tmp_path / "deep" / "record"
 
 
-def until(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
-
-
 def frtop(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*FRTOP, *map(str, words)],
-        capture_output=True, text=True, timeout=DEADLINE, check=False, **more,
+        capture_output=True, text=True, timeout=DEADLINE_S, check=False, **more,
     )  # fmt: skip
 
 
@@ -70,7 +63,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         started.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
-        until(lambda: len(psutil.Process(process.pid).children()) == 2, "its signal mirror runs")
+        wait_for(lambda: len(psutil.Process(process.pid).children()) == 2, "its signal mirror runs")
         return process
 
     yield starting
@@ -94,7 +87,7 @@ def test_a_broken_pipe_ends_the_command(words: list[str], tmp_path: Path) -> Non
     """Python ignores SIGPIPE; the command must not."""
     said = subprocess.run(
         ["sh", "-c", f'{" ".join(FRTOP)} {" ".join(words)} -- yes | head -n 1'],
-        capture_output=True, text=True, timeout=DEADLINE, check=True, cwd=tmp_path,
+        capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=tmp_path,
     )  # fmt: skip
     assert (said.stdout, said.stderr) == ("y\n", "")
 
@@ -202,7 +195,7 @@ def test_signals_to_the_parent_alone_are_forwarded(
     process = start(record, COUNTING)
     for number in (15, 1, 2, 3, 10, 12):
         process.send_signal(number)
-    output, _ = process.communicate(timeout=DEADLINE)
+    output, _ = process.communicate(timeout=DEADLINE_S)
     assert output == "[1, 2, 3, 10, 12, 15]\n"
     assert process.returncode == 5
 
@@ -220,7 +213,7 @@ def test_a_handled_group_signal_does_not_end_the_command(
         "signal.pause()",
     )
     os.killpg(process.pid, number)
-    assert process.wait(DEADLINE) == 5
+    assert process.wait(DEADLINE_S) == 5
 
 
 def test_killing_the_parent_kills_the_command(
@@ -231,7 +224,7 @@ def test_killing_the_parent_kills_the_command(
     assert command_of(process) in children
     process.kill()
     process.wait()
-    until(lambda: all(map(is_over, children)), "command and signal mirror are killed")
+    wait_for(lambda: all(map(is_over, children)), "command and signal mirror are killed")
 
 
 def test_the_command_shares_our_group_and_leaves_no_zombie(
@@ -242,7 +235,7 @@ def test_the_command_shares_our_group_and_leaves_no_zombie(
     assert os.getpgid(child.pid) == os.getpgid(process.pid)
     children = psutil.Process(process.pid).children()
     child.terminate()
-    assert process.wait(DEADLINE) == -signal.SIGTERM
+    assert process.wait(DEADLINE_S) == -signal.SIGTERM
     assert not any(psutil.pid_exists(one.pid) for one in children)
 
 
@@ -271,7 +264,7 @@ def test_group_signals_arrive_once(
     time.sleep(0.5)
     for number in (3, 10, 12):
         process.send_signal(number)
-    output, _ = process.communicate(timeout=DEADLINE)
+    output, _ = process.communicate(timeout=DEADLINE_S)
     assert output == "[1, 2, 3, 10, 12, 15]\n"
     assert process.returncode == 5
 
@@ -302,11 +295,14 @@ class Terminal:
         os.write(self.descriptor, text.encode())
 
     def expect(self, text: str) -> None:
-        end = time.monotonic() + DEADLINE
-        while text not in self.heard:
-            assert time.monotonic() < end, f"{text!r} in {self.heard!r}"
-            if select.select([self.descriptor], [], [], 0.1)[0]:
+        """Reads the output up to and including `text`."""
+
+        def is_printed() -> bool:
+            if text not in self.heard and select.select([self.descriptor], [], [], 0.1)[0]:
                 self.heard += os.read(self.descriptor, 65536).decode("utf-8", "replace")
+            return text in self.heard
+
+        wait_for(is_printed, lambda: f"{text!r} in {self.heard!r}", pause_s=0)
         self.heard = self.heard.partition(text)[2]
 
     def close(self) -> None:
@@ -362,9 +358,9 @@ def test_a_stopped_command_continues_without_job_control(
 ) -> None:
     process = start(record, "import os; print('up'); os.kill(os.getpid(), 19); print('on')")
     child = command_of(process)
-    until(lambda: child.status() == "stopped", "it stops")
+    wait_for(lambda: child.status() == "stopped", "it stops")
     child.send_signal(signal.SIGCONT)
-    assert process.communicate(timeout=DEADLINE)[0] == "on\n"
+    assert process.communicate(timeout=DEADLINE_S)[0] == "on\n"
     assert process.returncode == 0
 
 
@@ -397,7 +393,7 @@ os.kill(os.getpid(), 15)
     said = subprocess.run(
         ["unshare", "--pid", "--fork", "--mount-proc", *FRTOP, "--record", str(record), "--",
          sys.executable, "-c", program],
-        capture_output=True, text=True, timeout=DEADLINE, check=False,
+        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
     )  # fmt: skip
     assert said.stdout == "False 1\n", said.stderr
     assert said.returncode == 128 + signal.SIGTERM

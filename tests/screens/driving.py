@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from textual.pilot import Pilot
 
@@ -11,12 +12,11 @@ from frtop_tui.app import FrtopApp
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.sources.base import ScriptedSource
-
-LIMIT_S = 5.0
+from waiting import wait_for_async
 
 
 class Driven:
-    """A running app with its pilot. Every wait is for a condition, with a deadline."""
+    """A running app with its pilot; every wait has a condition and a deadline."""
 
     def __init__(self, app: FrtopApp, source: ScriptedSource, pilot: Pilot[None]) -> None:
         self.app, self.source, self.pilot = app, source, pilot
@@ -28,27 +28,26 @@ class Driven:
         return screen
 
     def text(self) -> str:
-        """The text on the terminal."""
+        """Returns the text on the terminal."""
         strips = self.app.screen._compositor.render_strips()
         return "\n".join("".join(segment.text for segment in strip) for strip in strips)
 
-    async def until(self, holds: Callable[[], bool], what: str = "") -> None:
-        waited = 0.0
-        while not holds():
-            assert waited < LIMIT_S, f"{what or 'the condition'} did not come true:\n{self.text()}"
-            await self.pilot.pause(0.02)
-            waited += 0.02
+    async def wait_for(self, condition: Callable[[], bool], what: str = "the condition") -> None:
+        await wait_for_async(condition, lambda: f"{what}; the terminal shows:\n{self.text()}")
 
     async def sees(self, *words: str) -> None:
         for word in words:
-            await self.until(lambda word=word: word in self.text(), repr(word))  # type: ignore[misc]
+            await self.wait_for(partial(self._is_visible, word), repr(word))
+
+    def _is_visible(self, text: str) -> bool:
+        return text in self.text()
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
         await self.pilot.pause()
 
     async def give(self, frame: Frame) -> None:
-        """Gives the source a new frame and waits until it is drawn."""
+        """Hands a new frame to the source and waits until the app has drawn it."""
         self.source.give(frame)
         self.app.tick()
         await self.pilot.pause()

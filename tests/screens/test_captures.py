@@ -76,7 +76,7 @@ async def test_a_hang_is_captured_while_paused_and_below_the_palette() -> None:
     async with driven(scenes.healthy()) as app:
         await app.press("Z", "ctrl+p")
         await app.give(scenes.hung())
-        await app.until(lambda: len(app.source.captured) == 1)
+        await app.wait_for(lambda: len(app.source.captured) == 1)
 
 
 async def test_without_auto_capture_only_e_captures() -> None:

@@ -40,7 +40,7 @@ async def test_a_filter_is_typed_ahead_of_the_screen_it_opens() -> None:
 async def test_keys_typed_ahead_reach_the_screen_they_open() -> None:
     async with driven(scenes.hung()) as app:
         burst(app, "2I\rn")
-        await app.until(lambda: isinstance(app.screen, RankScreen))
+        await app.wait_for(lambda: isinstance(app.screen, RankScreen))
         burst(app, "1/late\r\r")
         await app.sees("job > ranks > dp:0 > rank 37")
 

@@ -39,7 +39,7 @@ async def test_enter_opens_the_culprit_and_esc_returns() -> None:
         assert app.source.watched[-1] == (37,)
         await app.press("escape")
         assert isinstance(app.screen, Overview)
-        await app.until(lambda: app.source.watched[-1] == ())
+        await app.wait_for(lambda: app.source.watched[-1] == ())
 
 
 async def test_letters_and_arrows_move_the_cursor_of_the_grid() -> None:
@@ -110,7 +110,7 @@ async def test_rank_classes_out_of_sight_are_counted() -> None:
         await app.press("enter")
         await app.sees("other ranks, +3 more")
         await app.pilot.resize_terminal(120, 50)
-        await app.until(lambda: "+3 more" not in app.text())
+        await app.wait_for(lambda: "+3 more" not in app.text())
 
 
 async def test_numbers_switch_between_views() -> None:
@@ -126,10 +126,10 @@ async def test_n_and_p_open_neighbours_and_watch_them() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("enter", "n")
         await app.sees("rank 38")
-        await app.until(lambda: app.source.watched[-1] == (38,))
+        await app.wait_for(lambda: app.source.watched[-1] == (38,))
         await app.press("p", "p")
         await app.sees("rank 36")
-        await app.until(lambda: app.source.watched[-1] == (36,))
+        await app.wait_for(lambda: app.source.watched[-1] == (36,))
 
 
 async def test_b_takes_the_stacks_of_the_visible_rank() -> None:
@@ -141,14 +141,14 @@ async def test_b_takes_the_stacks_of_the_visible_rank() -> None:
 async def test_stacks_are_taken_when_their_screen_opens() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("b")
-        await app.until(lambda: app.source.dumped == [tuple(range(64))])
+        await app.wait_for(lambda: app.source.dumped == [tuple(range(64))])
         await app.sees("stacks of all ranks: 5 of 64 ranks", "no stack  59 ranks")
 
 
 async def test_only_marked_ranks_have_their_stacks_taken() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("space", "l", "space", "4")
-        await app.until(lambda: app.source.dumped == [(37, 38)])
+        await app.wait_for(lambda: app.source.dumped == [(37, 38)])
         await app.sees("stacks of marked ranks: 2 of 2 ranks")
 
 
@@ -291,7 +291,7 @@ async def test_a_scrolled_queue_pauses_until_f() -> None:
         await app.give(replace(scenes.hung(), now_ns=scenes.NOW + scenes.S))
         await app.sees("paused, F follows")
         await app.press("F")
-        await app.until(lambda: "paused, F" not in app.text())
+        await app.wait_for(lambda: "paused, F" not in app.text())
         await app.sees("#8811")
 
 

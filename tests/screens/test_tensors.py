@@ -213,7 +213,7 @@ async def test_neighbours_are_asked_once() -> None:
         await app.press("p", "p")
         await app.sees("tensors of rank 11", "no answer yet")
         assert app.source.inspected == [ASKED, 11]
-        await app.until(lambda: app.source.watched[-1] == (11,))
+        await app.wait_for(lambda: app.source.watched[-1] == (11,))
 
 
 async def test_saving_asks_first_with_size_and_path(folder: Path) -> None:
@@ -246,7 +246,7 @@ async def test_anything_but_yes_saves_nothing() -> None:
             await app.press("T")
             await app.sees("Save the tensors")
             await app.press(no)
-            await app.until(lambda: "Save the tensors" not in app.text())
+            await app.wait_for(lambda: "Save the tensors" not in app.text())
             assert app.source.saved == []
             assert isinstance(app.screen, TensorsScreen)
             assert app.screen.rank == ASKED

@@ -179,7 +179,7 @@ async def test_screens_follow_the_terminal_from_small_to_large_and_back() -> Non
         await app.pilot.resize_terminal(200, 60)
         await app.sees("most relevant ranks", "train.py:231", "rank 37 (node4)")
         await app.pilot.resize_terminal(80, 24)
-        await app.until(lambda: "most relevant ranks" not in app.text())
+        await app.wait_for(lambda: "most relevant ranks" not in app.text())
         await app.sees("rank 37 (node4)", "bbbbbLbb")
 
 

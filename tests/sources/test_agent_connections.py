@@ -1,11 +1,10 @@
-"""Connections to real agents: which are up, which refuse us, which are no agents."""
+"""Connections to real agents: established, refused, and to services that are no agents."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from frtop_tui.sources.agent_connections import (
 )
 from frtop_tui.sources.endpoints import Endpoint
 from sources.conftest import Start
+from waiting import wait_for
 
 
 @pytest.fixture
@@ -41,30 +41,34 @@ def connections(endpoint: Endpoint) -> Iterator[AgentConnections]:
     one.close()
 
 
-def until(
-    connections: AgentConnections, wanted: Callable[[ConnectionEvent], bool], seconds: float = 15
+def wait_for_event(
+    connections: AgentConnections, wanted: Callable[[ConnectionEvent], bool]
 ) -> ConnectionEvent:
-    end = time.monotonic() + seconds
-    seen = []
-    while time.monotonic() < end:
+    """Returns the first event that `wanted` accepts."""
+    seen: list[ConnectionEvent] = []
+
+    def is_found() -> bool:
         for event in connections.wait(50):
             seen.append(event)
             if wanted(event):
-                return event
-    pytest.fail(f"no such event; there were: {seen}")
+                return True
+        return False
+
+    wait_for(is_found, lambda: f"such an event; there were: {seen}", pause_s=0)
+    return seen[-1]
 
 
 def test_a_state_is_received_and_updates_follow(
     endpoint: Endpoint, connections: AgentConnections
 ) -> None:
     connections.connect(endpoint)
-    until(connections, lambda e: e == Connected("node0"))
+    wait_for_event(connections, lambda e: e == Connected("node0"))
     assert connections.send("node0", wire.StateRequest(7))
-    received = until(connections, lambda e: isinstance(e, ResponseReceived))
+    received = wait_for_event(connections, lambda e: isinstance(e, ResponseReceived))
     assert isinstance(received, ResponseReceived)
     assert isinstance(received.response, wire.StateResponse)
     assert (received.host, received.response.id) == ("node0", 7)
-    updated = until(connections, lambda e: isinstance(e, UpdateReceived))
+    updated = wait_for_event(connections, lambda e: isinstance(e, UpdateReceived))
     assert isinstance(updated, UpdateReceived)
     assert updated.update.instance == received.response.update.instance
     assert updated.update.number > received.response.update.number
@@ -74,7 +78,7 @@ def test_a_state_is_received_and_updates_follow(
 def stranger(
     endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[keys.KeyPair]:
-    """Somebody else's pair, unknown to the agent."""
+    """Returns another user's key pair, which the agent does not know."""
     owner = keys.load(create=False)
     monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "elsewhere" / "key"))
     yield keys.load(create=True)
@@ -87,7 +91,7 @@ def test_another_key_is_distinguished_from_absence(
     connections = AgentConnections(stranger)
     try:
         connections.connect(endpoint)
-        failed = until(connections, lambda e: isinstance(e, ConnectionFailed))
+        failed = wait_for_event(connections, lambda e: isinstance(e, ConnectionFailed))
     finally:
         connections.close()
     assert isinstance(failed, ConnectionFailed)
@@ -110,7 +114,7 @@ def test_a_trusted_agent_that_does_not_admit_us_is_distinguished_from_a_stranger
     connections = AgentConnections(stranger)
     try:
         connections.connect(endpoint)
-        failed = until(connections, lambda e: isinstance(e, ConnectionFailed))
+        failed = wait_for_event(connections, lambda e: isinstance(e, ConnectionFailed))
     finally:
         connections.close()
     assert isinstance(failed, ConnectionFailed)
@@ -139,13 +143,13 @@ def test_trusted_keys_are_tried_one_after_the_other(
     connections = AgentConnections(stranger)
     try:
         connections.connect(endpoint)
-        until(connections, lambda e: e == Connected("node0"))
+        wait_for_event(connections, lambda e: e == Connected("node0"))
         assert connections.send("node0", wire.StateRequest(1))
-        received = until(connections, lambda e: isinstance(e, ResponseReceived))
+        received = wait_for_event(connections, lambda e: isinstance(e, ResponseReceived))
         assert isinstance(received, ResponseReceived)
         assert isinstance(received.response, wire.StateResponse)
         assert not received.response.may_act
-        until(
+        wait_for_event(
             connections, lambda e: isinstance(e, UpdateReceived)
         )  # updates come with the same key
     finally:
@@ -160,15 +164,15 @@ def test_keys_that_are_trusted_and_admitted_later_are_used(
     connections = AgentConnections(stranger)
     try:
         connections.connect(endpoint)
-        until(connections, lambda e: isinstance(e, ConnectionFailed))
+        wait_for_event(connections, lambda e: isinstance(e, ConnectionFailed))
         trust(stranger, announced(tmp_path).encode())
-        until(
+        wait_for_event(
             connections,
             lambda e: isinstance(e, ConnectionFailed) and "does not admit" in e.error.text,
         )
         admit(tmp_path, stranger)
-        until(connections, lambda e: e == Connected("node0"))
-        until(connections, lambda e: isinstance(e, UpdateReceived))
+        wait_for_event(connections, lambda e: e == Connected("node0"))
+        wait_for_event(connections, lambda e: isinstance(e, UpdateReceived))
     finally:
         connections.close()
 
@@ -178,7 +182,7 @@ def test_a_closed_port_is_reported(connections: AgentConnections) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     connections.connect(Endpoint("node9", "127.0.0.1", port, port))
-    failed = until(connections, lambda e: isinstance(e, ConnectionFailed))
+    failed = wait_for_event(connections, lambda e: isinstance(e, ConnectionFailed))
     assert isinstance(failed, ConnectionFailed)
     assert isinstance(failed.error, Unreachable)
     assert "frtop agent" in failed.error.next_step
@@ -196,7 +200,7 @@ def test_another_service_at_the_port_and_then_an_agent(
         connections.connect(Endpoint("node9", "127.0.0.1", port - 1, port))
         accepted, _ = other.accept()
         accepted.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n" * 3)
-        failed = until(connections, lambda e: isinstance(e, ConnectionFailed))
+        failed = wait_for_event(connections, lambda e: isinstance(e, ConnectionFailed))
         accepted.close()
     assert isinstance(failed, ConnectionFailed)
     assert "is not a frtop agent" in str(failed.error)
@@ -205,7 +209,7 @@ def test_another_service_at_the_port_and_then_an_agent(
     monkeypatch.setenv("FRTOP_DIR", str(second))
     monkeypatch.setenv("FRTOP_PORT", str(port - 1))
     start_agent(second)
-    until(connections, lambda e: e == Connected("node9"))
+    wait_for_event(connections, lambda e: e == Connected("node9"))
 
 
 def test_an_agent_that_comes_back_is_reconnected(
@@ -216,14 +220,14 @@ def test_an_agent_that_comes_back_is_reconnected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     connections.connect(endpoint)
-    until(connections, lambda e: e == Connected("node0"))
+    wait_for_event(connections, lambda e: e == Connected("node0"))
     card = announcement.find_agent(folder)
     assert card is not None
     os.kill(card.pid, signal.SIGTERM)
-    until(connections, lambda e: isinstance(e, ConnectionFailed))
+    wait_for_event(connections, lambda e: isinstance(e, ConnectionFailed))
     assert not connections.send("node0", wire.StateRequest(1))
     monkeypatch.setenv("FRTOP_PORT", str(endpoint.pub))
     start_agent()
-    until(connections, lambda e: e == Connected("node0"))
+    wait_for_event(connections, lambda e: e == Connected("node0"))
     assert connections.send("node0", wire.StateRequest(2))
-    until(connections, lambda e: isinstance(e, ResponseReceived) and e.response.id == 2)
+    wait_for_event(connections, lambda e: isinstance(e, ResponseReceived) and e.response.id == 2)

@@ -1,8 +1,7 @@
-"""A capture has everything of all ranks that comes in time, and names the rest."""
+"""A capture has what the ranks send in time, and names what is missing."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from frtop_tui.sources.capture_collector import DEADLINE_NS, HOSTS_AT_ONCE, Capt
 from frtop_tui.sources.file_worker import FileWorker
 from frtop_tui.sources.request_tracker import RequestTracker
 from sources.fakes import FakeConnections, S, frame_of, rank_view
+from waiting import wait_for
 
 OP = wire.Op(9, 1, 8812, wire.Signature("all_reduce"), None, 5)
 
@@ -80,9 +80,12 @@ class Scene:
             self.tracker.update(self.now)
             if one.writing.state == "writing":
                 break
-        end = time.monotonic() + 20
-        while not one.over and time.monotonic() < end:
+
+        def is_over() -> bool:
             self.files.update(self.now)
+            return one.over
+
+        wait_for(is_over, "the capture is over", pause_s=0.001)
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 
 import pytest
 from msgspec.structs import replace
 
-from frtop_tui.errors import FrtopError, UnknownHost, UsageError
+from frtop_tui.errors import UnknownHost, UsageError
 from frtop_tui.sources import endpoints
 from frtop_tui.sources.endpoints import Endpoint, Resolver, expand, resolve
+from waiting import wait_for
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,12 @@ def test_an_impossible_name_is_an_unknown_host(name: str) -> None:
         resolve(name)
 
 
+def resolved_names(resolver: Resolver) -> list[str]:
+    """Waits for the next names that `resolver` resolves."""
+    found = wait_for(lambda: list(resolver.resolved()), "a resolved name", seconds=10)
+    return [name for name, _ in found]
+
+
 def test_a_slow_name_does_not_delay_others(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
 
@@ -87,13 +93,8 @@ def test_a_slow_name_does_not_delay_others(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
     resolver = Resolver(["slow", "quick"])
-    found: list[tuple[str, Endpoint | FrtopError]] = []
     for expected in ("quick", "slow"):
-        end = time.monotonic() + 10
-        while not found and time.monotonic() < end:
-            found = list(resolver.resolved())
-        assert [name for name, _ in found] == [expected]
-        found = []
+        assert resolved_names(resolver) == [expected]
         release.set()
 
 
@@ -111,12 +112,9 @@ def test_many_slow_names_delay_a_quick_one_only_briefly(
     monkeypatch.setattr(socket, "getaddrinfo", slow)
     monkeypatch.setattr(endpoints, "SLOW_S", 0.05)
     resolver = Resolver([*(f"slow{n}" for n in range(40)), "quick"])
-    found: list[tuple[str, Endpoint | FrtopError]] = []
-    end = time.monotonic() + 10
-    while not found and time.monotonic() < end:
-        found = list(resolver.resolved())
+    names = resolved_names(resolver)
     release.set()
-    assert [name for name, _ in found] == ["quick"]
+    assert names == ["quick"]
 
 
 def test_a_name_can_be_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,10 +127,7 @@ def test_a_name_can_be_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
     resolver = Resolver(["moving"])
     seen = []
     for _ in range(2):
-        end = time.monotonic() + 10
-        while not (found := list(resolver.resolved())) and time.monotonic() < end:
-            time.sleep(0.01)
-        ((_, endpoint),) = found
+        ((_, endpoint),) = wait_for(lambda: list(resolver.resolved()), "an address", seconds=10)
         assert isinstance(endpoint, Endpoint)
         seen.append(endpoint.address)
         resolver.resolve("moving")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from frtop_tui.diagnosis.engine import Engine, Judgement
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import KeyTrouble
 from frtop_tui.sources.live import LiveSource
-from sources.conftest import Start
+from sources.conftest import Start, frame_with
 
 
 @pytest.fixture
@@ -23,15 +22,7 @@ def source(folder: Path) -> Iterator[LiveSource]:
     one = LiveSource()
     yield one
     one.close()
-    one.close()  # whoever closes late must not find a stack trace
-
-
-def frame_with(source: LiveSource, wanted: Callable[[Frame], object]) -> Frame:
-    end = time.monotonic() + 20
-    while not wanted(frame := source.frame()):
-        assert time.monotonic() < end, frame
-        time.sleep(0.02)
-    return frame
+    one.close()  # a second call does nothing
 
 
 def test_no_agent_and_then_one(source: LiveSource, start_agent: Start) -> None:

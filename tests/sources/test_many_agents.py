@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export import capture
 from frtop_tui.job.model import Writing
 from frtop_tui.sources.live import LiveSource
+from sources.conftest import frame_with
 
 
 class Pair:
@@ -52,14 +53,6 @@ def source(pair: Pair) -> Iterator[LiveSource]:
     one = LiveSource(pair.names)
     yield one
     one.close()
-
-
-def frame_with(source: LiveSource, wanted: Callable[[Frame], object]) -> Frame:
-    end = time.monotonic() + 30
-    while not wanted(frame := source.frame()):
-        assert time.monotonic() < end, frame
-        time.sleep(0.02)
-    return frame
 
 
 def states(frame: Frame) -> dict[str, str]:

@@ -1,9 +1,8 @@
-"""Tensors of a pending op into a safetensors file, piece by piece, or no file at all."""
+"""A download writes all tensors of a pending op to a safetensors file, or no file."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from frtop_tui.sources.file_worker import FileWorker
 from frtop_tui.sources.request_tracker import RequestTracker
 from frtop_tui.sources.tensor_download import TensorDownload
 from sources.fakes import FakeConnections, S, frame_of, rank_view
+from waiting import wait_for
 
 OP = wire.Op(9, 1, 8812, wire.Signature("all_reduce"), None, 5)
 GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-3")
@@ -28,7 +28,7 @@ def summary(role: str, dtype: str, shape: tuple[int, ...], size: int) -> wire.Te
 
 
 def read(content: bytes) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
-    """Dtype, shape and data by name, as the package of that name reads them."""
+    """Returns dtype, shape and data by name, as the package `safetensors` reads them."""
     found = safetensors.deserialize(content)  # type: ignore[no-untyped-call]
     return {name: (t["dtype"], tuple(t["shape"]), bytes(t["data"])) for name, t in found}
 
@@ -82,17 +82,26 @@ class Scene:
         )  # fmt: skip
         return self.download
 
-    def run(self, until: Callable[[], bool]) -> None:
-        end = time.monotonic() + 20
-        while not until():
-            assert time.monotonic() < end, self.download and self.download.writing
-            most = self.connections.respond(self.tracker.receive, self.agent, 2 * S)
+    def run_until(
+        self,
+        condition: Callable[[], bool],
+        agent: Callable[[str, wire.Request], wire.Response] | None = None,
+    ) -> None:
+        """Responds to requests, as `self.agent` or another one, until `condition` holds."""
+
+        def holds() -> bool:
+            if condition():
+                return True
+            most = self.connections.respond(self.tracker.receive, agent or self.agent, 2 * S)
             self.agent.under_way = max(self.agent.under_way, most)
             self.files.update(2 * S)
+            return False
+
+        wait_for(holds, lambda: f"{self.download and self.download.writing}", pause_s=0.001)
 
     def save(self, frame: Frame | None = None) -> TensorDownload:
         download = self.begin(frame)
-        self.run(lambda: download.over)
+        self.run_until(lambda: download.over)
         return download
 
     def left_over(self) -> list[str]:
@@ -191,7 +200,7 @@ def test_a_rank_that_cannot_respond_is_a_problem(scene: Scene) -> None:
 def test_a_known_description_is_not_requested_again(scene: Scene) -> None:
     described = wire.TensorsResponse(1, "n", 4, 1, (wire.OpTensors(9, scene.agent.tensors),))
     scene.begin(scene.frame(tensors=described))
-    scene.run(lambda: bool(scene.connections.sent))
+    scene.run_until(lambda: bool(scene.connections.sent))
     assert all(isinstance(request, wire.DataRequest) for _, request in scene.connections.sent)
 
 
@@ -207,10 +216,7 @@ def test_data_that_does_not_match_the_request_is_refused(scene: Scene) -> None:
         )
 
     download = scene.begin()
-    end = time.monotonic() + 20
-    while not download.over and time.monotonic() < end:
-        scene.connections.respond(scene.tracker.receive, shifted, 2 * S)
-        scene.files.update(2 * S)
+    scene.run_until(lambda: download.over, shifted)
     assert "the response does not match the request" in str(download.writing.problem)
     assert scene.left_over() == []
 
@@ -225,7 +231,7 @@ def test_a_missing_folder_is_a_problem(scene: Scene, tmp_path: Path) -> None:
 def test_giving_up_leaves_no_file(scene: Scene) -> None:
     scene.agent.most = 50_000
     download = scene.begin()
-    scene.run(lambda: download.writing.done > 0)
+    scene.run_until(lambda: download.writing.done > 0)
     download.give_up(Problem("frtop was closed"), 3 * S)
     assert scene.left_over() == []
 
@@ -245,9 +251,9 @@ def test_giving_up_before_the_first_response_leaves_no_file(scene: Scene) -> Non
 def test_a_file_that_appears_meanwhile_stays(scene: Scene) -> None:
     scene.agent.most = 50_000
     download = scene.begin()
-    scene.run(lambda: download.writing.done > 0)
+    scene.run_until(lambda: download.writing.done > 0)
     scene.path.write_text("another screen's")
-    scene.run(lambda: download.over)
+    scene.run_until(lambda: download.over)
     assert download.writing.path == str(scene.path.with_name("op-2.safetensors"))
     assert scene.left_over() == ["op-2.safetensors", "op.safetensors"]
     assert scene.path.read_text() == "another screen's"
