@@ -15,19 +15,19 @@ def main(specs: list[str]) -> None:
     source = LiveSource(specs)
     try:
         for _ in sys.stdin:
-            print(json.dumps(_told(source.frame())), flush=True)
+            print(json.dumps(_content(source.frame())), flush=True)
     finally:
         source.close()
 
 
-def _told(frame: Frame) -> dict[str, Any]:
+def _content(frame: Frame) -> dict[str, Any]:
     return {
         **document(frame),
         "now_ns": frame.now_ns,
         "hosts": {
             host.name: {
                 "state": host.state,
-                "problem": host.problem,
+                "problem": str(host.problem or ""),
                 "clock_error_ns": host.clock_error_ns,
             }
             for host in frame.hosts
@@ -37,7 +37,7 @@ def _told(frame: Frame) -> dict[str, Any]:
 
 
 def _waits_s(view: JudgedRank, frame: Frame) -> float | None:
-    """How long the rank has been in the op it is blocked on."""
+    """Returns for how many seconds the rank has been blocked in its op."""
     op = view.blocked_on
     return None if op is None else view.age_s(op.issued_ns, frame.now_ns)
 
