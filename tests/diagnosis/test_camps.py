@@ -15,6 +15,7 @@ from frtop_tui.diagnosis.evidence.absence_cause import absence_of
 from frtop_tui.diagnosis.evidence.c10d_call import call_of, order_of, path_of
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.export.pyspy import frame_of
+from frtop_tui.job.model import DUMPS
 from frtop_tui.report.text import exit_status
 
 SECOND = 1_000_000_000
@@ -249,8 +250,8 @@ def test_stacks_beside_what_a_recorder_dumped_tell_why_a_rank_is_not_there() -> 
     assert view.snapshot is not None
     look = wire.Snapshot(2, 1, dumps=(wire.StackDump(0, view.threads),))
     identity = wire.Identity(0, 0, 1, -1, view.identity.job)
-    dumped = replace(view, identity=identity, snapshot=look)
-    assert dumped.dumped
+    evidence = replace(DUMPS, has_stacks=True)
+    dumped = replace(view, identity=identity, snapshot=look, evidence=evidence)
     assert absence_of(dumped, 1).why.cause == "sleeping"
     assert absence_of(replace(dumped, snapshot=None), 1).why.cause == "unknown"
 

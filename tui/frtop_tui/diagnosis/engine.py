@@ -21,8 +21,8 @@ from frtop_tui.diagnosis.detectors.detect import detect
 from frtop_tui.diagnosis.detectors.long_waits import long_waits
 from frtop_tui.diagnosis.detectors.mismatch.checksums import HintOutcome, OpsRequest
 from frtop_tui.diagnosis.detectors.mismatch.live_ops import LiveOps
-from frtop_tui.diagnosis.detectors.stacks_only import judge_stacks_only
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import OutsideOps, stalled_outside_ops
+from frtop_tui.diagnosis.detectors.without_numbers import states_of
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
@@ -43,6 +43,7 @@ from frtop_tui.diagnosis.wording.notes import death_notes
 from frtop_tui.diagnosis.wording.outside import rest_note
 from frtop_tui.diagnosis.wording.past import past_findings, word_retrospect
 from frtop_tui.diagnosis.wording.verdict import word
+from frtop_tui.diagnosis.wording.without_numbers import stack_notes
 from frtop_tui.job.model import Health, ObservedFrame
 from frtop_tui.job.naming import job_key
 
@@ -89,9 +90,6 @@ class Engine:
         self._start(frame)
         if not frame.ranks:
             return Judgement(unjudged(frame))
-        by_stacks = judge_stacks_only(frame)
-        if by_stacks is not None:
-            return Judgement(by_stacks)
         context, hints = self._observe(frame)
         found = self._confirm(context, self._detect(context, hints))
         verdicts, notes = self._word(context, found)
@@ -151,6 +149,8 @@ class Engine:
         frame = _with_corrected(context)
         waits = long_wait_texts(found.long_waits, context.now_ns)
         notes = [*waits, *death_notes(context.deaths, found.findings)]
+        if not found.findings:
+            notes += stack_notes(states_of(context))
         if found.outside.note is not None:
             notes.append(rest_note(found.outside.note, frame))
         before = self.memory.before_death
@@ -178,12 +178,15 @@ class Engine:
         }
         waits = found.long_waits
         waiting_ns = waits[0].since_ns if waits else found.outside.open_since_ns
-        health = health_of(frame.health, verdicts, waiting=bool(waits or waiting_ns))
+        before = (
+            frame.health if context.has_numbers else "undecided"
+        )  # no stack shows that all is well
+        health = health_of(before, verdicts, waiting=bool(waits or waiting_ns))
         return judged_frame(
             frame,
             self._annotator.ranks(frame, late),
             health=health,
-            since_ns=self._since(health, verdicts, waiting_ns, frame),
+            since_ns=self._since(health, verdicts, waiting_ns, context),
             groups=self._annotator.groups(frame),
             verdicts=verdicts,
             notes=notes,
@@ -209,15 +212,15 @@ class Engine:
         return (*looks, *requests.autopsies(frame.ranks, unread, frame.now_ns))
 
     def _since(
-        self, health: Health, verdicts: Sequence[Verdict], waiting_ns: int, frame: ObservedFrame
+        self, health: Health, verdicts: Sequence[Verdict], waiting_ns: int, context: Context
     ) -> int:
         """Since when it has been so: by what happened, else when it was first seen."""
-        memory = self.memory
+        memory, frame = self.memory, context.frame
         if health != memory.health:
             memory.health, memory.since_ns = health, frame.now_ns
         if verdicts and verdicts[0].since_ns:
             return verdicts[0].since_ns
-        if all(view.dumped for view in frame.ranks.values()):
+        if not context.has_ages:
             return 0  # first seen when the file was read
         if health == "waiting":
             return waiting_ns

@@ -28,7 +28,7 @@ from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.histories import inflate
-from frtop_tui.job.model import Recorded
+from frtop_tui.job.model import DUMPS, Recorded
 from frtop_tui.job.printable import printable
 
 KIND: Final = "capture"
@@ -169,6 +169,8 @@ def _frame(content: _Content) -> Frame:
         for name, first in _FIRST_NAMES.items():
             if first in rank:
                 rank[name] = rank.pop(first)
+        if not rank["identity"].get("pid"):
+            rank["evidence"] = msgspec.to_builtins(DUMPS)
     for verdict in plain.get("verdicts", ()):
         verdict["victims"] = unfold(verdict.get("victims", ""))
     return msgspec.convert(plain, Frame)

@@ -86,7 +86,7 @@ def _misfit(frame: Frame, told: Frame) -> str:
         return "tell of other groups"
     for rank, view in told.ranks.items():
         mine = frame.ranks.get(rank)
-        if mine is None or mine.state == "unheard" or not view.dumped:
+        if mine is None or mine.state == "unheard":
             continue
         for group in view.groups.values():
             number = local_number(mine, group)
@@ -158,7 +158,9 @@ def _on_clock_of(frame: Frame, view: JudgedRank) -> JudgedRank:
     shift = frame.now_ns - frame.wall_ns
     job = frame.job if frame.job is not None else view.identity.job
     plain = as_rank(JudgedRank, view, "moving", view.heard_ns + shift, view.blocked_on)
-    inside = view.state == "blocked" and not view.dumped  # by its stack: in whatever op
+    inside = (
+        view.state == "blocked" and not view.evidence.has_numbers
+    )  # by its stack: in whatever op
     if inside or view.state == "unheard":
         plain = as_rank(JudgedRank, view, "unheard", view.heard_ns + shift, None)
     identity = structs.replace(view.identity, job=job)

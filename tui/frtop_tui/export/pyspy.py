@@ -20,7 +20,7 @@ from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.lines import texts_of, with_text
-from frtop_tui.job.model import Coverage, ObservedFrame, ObservedRank, Recorded
+from frtop_tui.job.model import STACKS, Coverage, ObservedFrame, ObservedRank, Recorded
 from frtop_tui.job.naming import folded
 from frtop_tui.job.printable import printable
 
@@ -223,6 +223,7 @@ def _view(rank: int, job: wire.Job, taken: Taken, before: Taken | None) -> Obser
         state_since_ns=written,
         heard_ns=written,
         clock_ns=0,
+        evidence=STACKS,
         snapshot=_look(rank, pid, threads, written),
         prior_snapshot=_look(rank, pid, before[1], before[2]) if before is not None else None,
         stacks_taken_ns=written,

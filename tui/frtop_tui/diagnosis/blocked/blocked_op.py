@@ -14,7 +14,9 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence import stack_location as places
+from frtop_tui.diagnosis.evidence.c10d_call import Call
 from frtop_tui.diagnosis.evidence.stack_location import StackLocation
+from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.job.model import Rank
 
 AT_LEAST_NS: Final = 3_000_000_000
@@ -35,6 +37,7 @@ class Wait(Struct, frozen=True):
     `side` means that another thread than the main one waits: the rank itself goes on.
     `behind` means that the main thread waits for some thread, most likely that one.
     `undated` means that nothing tells for how long: out of a dump, say, of unknown age.
+    `call` is what the rank's stack is in, where its ops have no numbers.
     """
 
     rank: int
@@ -45,6 +48,7 @@ class Wait(Struct, frozen=True):
     behind: bool = False
     undated: bool = False
     group: wire.Group | None = None  # as the rank knows it
+    call: Call | None = None
 
     @property
     def peer(self) -> int | None:
@@ -129,7 +133,9 @@ def wait_of(view: Rank) -> Wait | None:
     """The op that this rank's main thread, or else another one, is blocked in."""
     if view.state in _NOT_WAITING:
         return None
-    if view.dumped:
+    if not view.evidence.has_numbers:
+        return _wait_by_stack(view)
+    if not view.evidence.has_process:
         return _dumped_wait(view)
     if not any(op.tracked for op in view.pending):
         return _untracked_wait(view)
@@ -141,6 +147,27 @@ def wait_of(view: Rank) -> Wait | None:
         # The main thread waits for another one, a checkpoint's say, that sits in an op.
         return replace(sitting, side=False, sure=False, behind=True)
     return _asynchronous_wait(view, place) or sitting
+
+
+def _wait_by_stack(view: Rank) -> Wait | None:
+    """The wait of a rank that is inside a call; None if two stacks show that it moves."""
+    state = stack_state(view)
+    if state is None or state.doing != "inside" or state.progress == "active":
+        return None
+    call = state.call
+    assert call is not None
+    op = wire.Op(
+        sequence=0,
+        group=0,
+        number=0,
+        signature=wire.Signature(call.kind, peer=call.peer),
+        site=wire.Site(call.own.file, call.own.line, call.own.function),
+        issued_ns=0,
+        sync=True,
+        p2p=call.role == "p2p",
+    )
+    sure = call.role != "implicit"
+    return Wait(view.rank, op, view.state_since_ns, sure, undated=True, call=call)
 
 
 def _dumped_wait(view: Rank) -> Wait | None:

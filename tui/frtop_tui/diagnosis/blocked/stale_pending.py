@@ -91,7 +91,7 @@ def _is_over(view: Rank, op: wire.Op, others: Others) -> bool:
 
 
 def _can_tell(view: Rank) -> bool:
-    return view.state not in _CANNOT_TELL and not view.dumped
+    return view.state not in _CANNOT_TELL and view.evidence.has_ages
 
 
 def _holds_gil_elsewhere(view: Rank, op: wire.Op) -> bool:

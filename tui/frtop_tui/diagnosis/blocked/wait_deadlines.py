@@ -52,7 +52,9 @@ def deadlines_of(wait: Wait) -> WaitDeadlines:
         LONG_AGO if wait.undated else since + AT_LEAST_NS if wait.sure else NEVER,
         since
         + (max(EARLY_NS, 3 * op.usual_ns) if patience < 10 * EARLY_NS else patience - LEAD_NS),
-        NEVER if idle else since + max(AT_LEAST_NS, TWICE * op.usual_ns if known else 0),
+        NEVER
+        if idle or wait.undated
+        else since + max(AT_LEAST_NS, TWICE * op.usual_ns if known else 0),
         since + limit if limit and not wait.undated else NEVER,
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from frtop_tui.diagnosis.detectors import deadlock, early_exit, wait_ends
+from frtop_tui.diagnosis.detectors import deadlock, early_exit, wait_ends, without_numbers
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.deaths import died
 from frtop_tui.diagnosis.detectors.mismatch import live_mismatch
@@ -21,6 +21,7 @@ ORDER: Final[tuple[Detector, ...]] = (
     live_mismatch.detect,
     died.detect,
     early_exit.detect,
+    without_numbers.detect,
     deadlock.detect,
     wait_ends.detect,
 )

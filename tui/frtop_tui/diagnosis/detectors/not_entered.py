@@ -147,7 +147,7 @@ def _progress(view: Rank, cause: str, now_ns: int) -> tuple[Progress, str]:
 
 def _is_entering(view: Rank, now_ns: int) -> bool:
     """Whether its stack is in a collective for the first time, or its snapshot shows a newer op."""
-    if view.dumped:
+    if not view.evidence.has_ages:
         return False
     if is_ahead(view, now_ns):
         return True

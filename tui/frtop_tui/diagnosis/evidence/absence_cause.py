@@ -32,7 +32,7 @@ class Absence:
 
 def absence_of(view: Rank, now_ns: int) -> Absence:
     """Why `view`, which is alive and not blocked in an op, is not there."""
-    if view.dumped and not view.threads:
+    if not (view.evidence.has_process or view.threads):
         return _by_dump(view)
     for explain in _EXPLANATIONS:
         found = explain(view, now_ns)
@@ -259,7 +259,7 @@ def _beat_age(view: Rank, now_ns: int) -> str:
 
 def _since(view: Rank, now_ns: int) -> str:
     """How long ago it did anything that we see. Of a dump the last op is the last we know."""
-    if view.dumped:
+    if not view.evidence.has_ages:
         return ""
     newest = max((front.issued_ns for front in view.group_progress.values()), default=0)
     return f"; its last op was {duration(view.age_s(newest, now_ns))} ago" if newest else ""

@@ -27,7 +27,7 @@ def progress_of(view: Rank, now_ns: int) -> tuple[Progress, str]:
         return "none", "its process ended"
     if view.state == "stopped":
         return "none", "its process is stopped"
-    if view.dumped:
+    if not view.evidence.has_process:
         return _between_dumps(view)
     active = last_activity_ns(view)
     if active and now_ns - view.clock_ns - active < RECENT_NS:

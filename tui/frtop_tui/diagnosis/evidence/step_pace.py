@@ -19,7 +19,7 @@ FEWEST: Final = 8
 def may_come_back(view: Rank, now_ns: int) -> bool:
     """Whether a rank that gets nowhere has been so for no longer than a slow step may take."""
     # A dump does not tell when it was written, so it cannot tell how long that is ago.
-    if view.dumped or view.snapshot is None or len(view.snapshot.ops) < FEWEST:
+    if not view.evidence.has_ages or view.snapshot is None or len(view.snapshot.ops) < FEWEST:
         return False
     issued = sorted(op.issued_ns for op in view.snapshot.ops)
     # The longest pause but one: a single one may have been a checkpoint, or the start.

@@ -237,6 +237,10 @@ class WaitGraph:
     def _absent(self, node: WaitNode) -> tuple[list[int], _Sorting]:
         """Who has not entered, and how long that is so."""
         group = node.group
+        if node.call is not None and node.peer is None:
+            return self._outside_all_calls()
+        if node.call is not None:
+            return self._absent_peer(node)
         if group is None or node.op.pseudo:
             return self._absent_from_pseudo(node)
         if node.op.p2p:
@@ -259,6 +263,12 @@ class WaitGraph:
         absent = [rank for rank in everybody if not _is_inside(views.get(rank), node)]
         return sorted(absent), _Sorting(everybody, None)
 
+    def _outside_all_calls(self) -> tuple[list[int], _Sorting]:
+        """Who is in no call at all, where nobody knows which calls are the same op."""
+        ranks = self._index.corrected
+        outside = [rank for rank in ranks if rank not in self._index.waits]
+        return outside, _Sorting(ranks, None)
+
     def _absent_peer(self, node: WaitNode) -> tuple[list[int], _Sorting]:
         """The other side of a send or receive, unless its half is pending already."""
         rank, peer = node.waits[0].rank, node.peer
@@ -267,9 +277,12 @@ class WaitGraph:
         view = self._index.corrected.get(peer)
         if view is None:
             return [peer], _Sorting((peer,), None)
+        wait, halves = self._index.waits.get(peer), view.pending
+        if wait is not None and wait.call is not None and wait.peer is not None:
+            halves = (wait.op,)
         # Its half may be among those that were left out.
         there = view.pending_more > 0 or any(
-            answers(other, node) and not self._has_left(peer, other) for other in view.pending
+            answers(other, node) and not self._has_left(peer, other) for other in halves
         )
         return ([] if there else [peer]), _Sorting((peer,), None)
 

@@ -29,6 +29,13 @@ from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined, Unobserved
+from frtop_tui.diagnosis.detectors.without_numbers import (
+    CallRing,
+    DifferentCalls,
+    MaybeComing,
+    OutsideCall,
+    SameCall,
+)
 from frtop_tui.diagnosis.evidence.step_pace import may_come_back
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.history.false_alarms import FalseAlarms
@@ -154,6 +161,10 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(Stuck, "frames"),
     Row(InDoubt, "frames"),
     Row(HeldOutside, "at once"),
+    *(
+        Row(detail, "never")
+        for detail in (OutsideCall, MaybeComing, SameCall, DifferentCalls, CallRing)
+    ),
 )
 
 

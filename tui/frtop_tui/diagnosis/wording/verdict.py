@@ -20,9 +20,24 @@ from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined, Unobserved
+from frtop_tui.diagnosis.detectors.without_numbers import (
+    CallRing,
+    DifferentCalls,
+    MaybeComing,
+    OutsideCall,
+    SameCall,
+)
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import Sentences, Verdict
-from frtop_tui.diagnosis.wording import deadlock, deaths, mismatch, not_entered, outside, stuck
+from frtop_tui.diagnosis.wording import (
+    deadlock,
+    deaths,
+    mismatch,
+    not_entered,
+    outside,
+    stuck,
+    without_numbers,
+)
 from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.model import Moment
 
@@ -43,6 +58,11 @@ WORDS: Final[dict[type[Detail], Callable[[Finding, Any, Moment, Tense], Sentence
     LaggingDevices: stuck.lagging_devices,
     Stuck: stuck.stuck,
     HeldOutside: outside.held_outside,
+    OutsideCall: without_numbers.outside_call,
+    MaybeComing: without_numbers.maybe_coming,
+    SameCall: without_numbers.same_call,
+    DifferentCalls: without_numbers.different_calls,
+    CallRing: without_numbers.call_ring,
 }
 
 

@@ -53,7 +53,7 @@ def unfinished_ops(
     """
     found = {}
     for rank, view in views.items():
-        if view.dumped:
+        if view.evidence.has_numbers:
             ops = [op for op in view.pending if not _young(op, written.get(rank, 0))]
             if ops:
                 found[rank] = tuple(ops)

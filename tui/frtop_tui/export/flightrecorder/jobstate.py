@@ -26,7 +26,7 @@ from frtop_tui.export.flightrecorder.unfinished import undecided
 from frtop_tui.export.flightrecorder.unrecorded import withheld
 from frtop_tui.export.stacks import Stacks
 from frtop_tui.job.groups import group_views
-from frtop_tui.job.model import Coverage, ObservedFrame, ObservedRank, Recorded, as_rank
+from frtop_tui.job.model import DUMPS, Coverage, ObservedFrame, ObservedRank, Recorded, as_rank
 from frtop_tui.job.naming import folded, listed
 from frtop_tui.job.printable import printable
 from frtop_tui.job.record import LOOKS_APART_NS
@@ -73,7 +73,9 @@ def frame_of(
         view = state.views[rank]
         state.views[rank] = replace(view, prior_snapshot=early.views[rank].snapshot)
     stacks.join(state.views, job)
-    now = max((view.heard_ns for view in state.views.values() if view.dumped), default=0)
+    now = max(
+        (view.heard_ns for view in state.views.values() if view.evidence.has_numbers), default=0
+    )
     now = now or max(state.written.values())
     frame = _frame(folder, job, ops, state, now)
     blank = not any(view.group_progress for view in state.views.values())
@@ -143,6 +145,7 @@ def _view(rank: int, dumps: Sequence[Told], job: wire.Job, mine: Sequence[Part])
         host=dumps[0].host,
         key=rank + 1,
         identity=wire.Identity(0, 0, rank, -1, job),
+        evidence=DUMPS,
         state="moving",
         state_since_ns=newest,
         heard_ns=newest,

@@ -43,7 +43,7 @@ def _aged(verdict: Verdict, ranks: Mapping[int, JudgedRank]) -> Verdict:
     if verdict.kind != "not_entered" or not verdict.since_ns or verdict.confidence == "confirmed":
         return verdict
     views = [ranks[rank] for rank in verdict.culprits if rank in ranks]
-    if not views or not all(view.dumped for view in views):
+    if not views or not all(view.evidence.has_numbers for view in views):
         return verdict
     least = min(view.heard_ns for view in views) - verdict.since_ns
     if least < LONG_NS:

@@ -44,7 +44,7 @@ def _is_bare(verdict: Verdict, ranks: Mapping[int, JudgedRank]) -> bool:
         verdict.kind == "not_entered"
         and verdict.why.cause == "unknown"
         and bool(views)
-        and all(view.dumped and not view.threads for view in views)
+        and all(not (view.evidence.has_process or view.threads) for view in views)
     )
 
 

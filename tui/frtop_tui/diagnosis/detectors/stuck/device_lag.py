@@ -32,7 +32,7 @@ class DeviceLag(Struct, frozen=True):
 def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
     """Members whose devices are where those of the others were before.
 
-    Only of dumps, where all have issued the op of `point`, and of backends that are known to
+    Only where evidence tells it, where all have issued the op of `point`, and of backends that are known to
     have devices; else nobody.
     """
     group = node.group
@@ -41,7 +41,11 @@ def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
     oldest: dict[int, wire.Op | None] = {}
     for rank in node.members:
         view = views.get(rank)
-        if view is None or not view.dumped or front_number(view, group) < node.number:
+        if (
+            view is None
+            or not view.evidence.has_completion
+            or front_number(view, group) < node.number
+        ):
             return None
         mine = local_number(view, group)
         unfinished = (op for op in view.pending if op.group == mine and not op.p2p)
