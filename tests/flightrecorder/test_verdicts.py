@@ -6,15 +6,18 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
-from msgspec.structs import replace
 
 from flightrecorder.writer import MS, WALL, Recorder, grid, named, world, written
 from frtop_probe.ring.fold import fold
+from frtop_tui.diagnosis.detectors.context import Context
+from frtop_tui.diagnosis.detectors.not_entered import withheld
+from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
-from frtop_tui.export.flightrecorder.unrecorded import withheld
 from frtop_tui.export.opening import open_paths
 from frtop_tui.report.text import exit_status, text
 from frtop_tui.sources.recorded import RecordedSource
@@ -253,12 +256,12 @@ def test_receives_in_a_circle(tmp_path: Path) -> None:
     assert [verdict.kind for verdict in frame.verdicts] == ["cycle"]
 
 
-def test_a_verdict_for_which_nobody_waits_is_not_turned_round(tmp_path: Path) -> None:
+def test_a_finding_for_which_nobody_waits_is_not_withheld(tmp_path: Path) -> None:
     """Dumps that contradict themselves lead to one."""
     frame = opened(written(tmp_path, one_missing()))
-    (verdict,) = frame.verdicts
-    alone = replace(frame, verdicts=(replace(verdict, victims=""),))
-    assert withheld(alone) is alone
+    context = cast("Context", SimpleNamespace(has_ages=False, ranks=frame.ranks))
+    finding = Finding(kind="not_entered", detail=Detail(), key=(), culprits=(2,))
+    assert withheld(context, [finding]) == [finding]
 
 
 def test_all_have_issued_it_and_a_single_dump_does_not_tell_more(tmp_path: Path) -> None:

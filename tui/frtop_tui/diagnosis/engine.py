@@ -6,6 +6,7 @@ frame to frame only saves work: a new engine with the same memory comes to the s
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,13 +15,15 @@ from msgspec.structs import replace
 
 from frtop_tui.diagnosis.annotate import Annotator
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
+from frtop_tui.diagnosis.detectors import unfinished_ops
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.deaths.died import unread_rings
 from frtop_tui.diagnosis.detectors.deaths.roots import DeathOrder
-from frtop_tui.diagnosis.detectors.detect import detect
+from frtop_tui.diagnosis.detectors.detect import detect, prioritize
 from frtop_tui.diagnosis.detectors.long_waits import long_waits
 from frtop_tui.diagnosis.detectors.mismatch.checksums import HintOutcome, OpsRequest
 from frtop_tui.diagnosis.detectors.mismatch.live_ops import LiveOps
+from frtop_tui.diagnosis.detectors.not_entered import Withheld, absent
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import OutsideOps, stalled_outside_ops
 from frtop_tui.diagnosis.detectors.without_numbers import states_of
 from frtop_tui.diagnosis.finding import Finding
@@ -39,7 +42,7 @@ from frtop_tui.diagnosis.look_requests import (
 from frtop_tui.diagnosis.model import Frame, Verdict, judged_frame, unjudged
 from frtop_tui.diagnosis.thresholds import AGENT_QUIET_NS, MOST_VERDICTS
 from frtop_tui.diagnosis.wording.long_waits import long_wait_texts
-from frtop_tui.diagnosis.wording.notes import death_notes
+from frtop_tui.diagnosis.wording.notes import death_notes, dropped_notes
 from frtop_tui.diagnosis.wording.outside import rest_note
 from frtop_tui.diagnosis.wording.past import past_findings, word_retrospect
 from frtop_tui.diagnosis.wording.verdict import word
@@ -68,6 +71,7 @@ class _Found:
     hints: HintOutcome
     outside: OutsideOps
     long_waits: Sequence[WaitNode]
+    dropped: Sequence[Finding] = ()
 
 
 class Engine:
@@ -123,14 +127,15 @@ class Engine:
 
     def _detect(self, context: Context, hints: HintOutcome) -> _Found:
         """Finds root causes, the most urgent first."""
-        findings = [*detect(context), *hints.findings]
+        findings, dropped = prioritize(context, [*detect(context), *hints.findings])
         outside = OutsideOps()
         if context.frame.recorded is None and all(one.kind == "mismatch" for one in findings):
             outside = stalled_outside_ops(context, self.memory.rest)
+        waits = [] if findings or outside.findings else long_waits(self._graph, context.now_ns)
+        findings = findings or unfinished_ops.detect(context)
         most = MOST_VERDICTS - len(outside.findings)
         findings = [*findings[:most], *outside.findings]
-        waits = [] if findings else long_waits(self._graph, context.now_ns)
-        return _Found(tuple(findings), hints, outside, waits)
+        return _Found(tuple(findings), hints, outside, waits, dropped)
 
     def _confirm(self, context: Context, found: _Found) -> _Found:
         """Decides which findings are more than suspicions."""
@@ -142,7 +147,7 @@ class Engine:
             memory.false_alarms.record(
                 node for node in context.overdue if not set(finding.culprits).isdisjoint(node.free)
             )
-        return _Found(findings, found.hints, found.outside, found.long_waits)
+        return dataclasses.replace(found, findings=findings)
 
     def _word(self, context: Context, found: _Found) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
         """Verdicts and notes: the only place where sentences are made."""
@@ -153,6 +158,7 @@ class Engine:
             notes += stack_notes(states_of(context))
         if found.outside.note is not None:
             notes.append(rest_note(found.outside.note, frame))
+        notes += dropped_notes(found.dropped, found.findings)
         before = self.memory.before_death
         if context.deaths.some and before is not None:
             ended = retrospect(before, found.findings, context.deaths)
@@ -173,8 +179,8 @@ class Engine:
         late = {
             rank: finding.since_ns
             for finding in reversed(found.findings)
-            if finding.kind == "not_entered"
-            for rank in finding.culprits
+            if finding.kind == "not_entered" or isinstance(finding.detail, Withheld)
+            for rank in absent(finding)
         }
         waits = found.long_waits
         waiting_ns = waits[0].since_ns if waits else found.outside.open_since_ns

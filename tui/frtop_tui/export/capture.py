@@ -169,11 +169,12 @@ def _frame(content: _Content) -> Frame:
         for name, first in _FIRST_NAMES.items():
             if first in rank:
                 rank[name] = rank.pop(first)
-        if not rank["identity"].get("pid"):
-            rank["evidence"] = msgspec.to_builtins(DUMPS)
     for verdict in plain.get("verdicts", ()):
         verdict["victims"] = unfold(verdict.get("victims", ""))
-    return msgspec.convert(plain, Frame)
+    frame = msgspec.convert(plain, Frame)
+    dumped = {n: one for n, one in frame.ranks.items() if not one.identity.pid}
+    ranks = {n: replace(one, evidence=DUMPS) for n, one in dumped.items()}
+    return replace(frame, ranks={**frame.ranks, **ranks})
 
 
 def _content(path: Path) -> _Content:

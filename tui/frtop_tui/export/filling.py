@@ -19,7 +19,6 @@ from frtop_tui.diagnosis.blocked.group_frontier import front_number, local_numbe
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import MOMENT, Frame, JudgedRank
 from frtop_tui.export.flightrecorder.ops import TOGETHER
-from frtop_tui.export.flightrecorder.unfinished import undecided
 from frtop_tui.job.groups import Identifier, group_views, identifier
 from frtop_tui.job.model import Coverage, Health, ObservedFrame, ObservedRank, as_rank
 from frtop_tui.job.naming import folded
@@ -59,12 +58,11 @@ def filled(frame: Frame, told: Frame, troubles: list[str]) -> Frame:
     if not fresh and not known:
         troubles.append(f"{_named(told)} beside it tell no more of its ranks")
         return _noted(frame, notes)
-    whole = _noted(_judged(frame, views, fresh), notes)
     unfinished = told.recorded.unfinished if told.recorded is not None else {}
     taken = {rank: unfinished[rank] for rank in sorted([*fresh, *known]) if rank in unfinished}
-    whole = undecided(whole, told.ranks, taken)
-    assert whole.recorded is not None
-    return replace(whole, recorded=replace(whole.recorded, filled=True))
+    assert frame.recorded is not None
+    recorded = replace(frame.recorded, filled=True, unfinished={} if frame.verdicts else taken)
+    return _noted(_judged(replace(frame, recorded=recorded), views, fresh), notes)
 
 
 def _named(told: Frame) -> str:

@@ -232,8 +232,8 @@ class Recorded(Struct, frozen=True):
     version: str = ""
     notes: tuple[str, ...] = ()  # files that could not be read, what is missing
     filled: bool = False  # dumps or stacks beside it told more than it says itself
-    # Of dumps, by rank: what they tell to be unfinished, and not only since a moment.
-    unfinished: Mapping[int, tuple[wire.Op, ...]] = field(default_factory=dict)
+    # By rank, as its dump tells of it; `pending` without ops issued just before the dump.
+    unfinished: Mapping[int, Rank] = field(default_factory=dict)
 
 
 class Coverage(Struct, frozen=True):

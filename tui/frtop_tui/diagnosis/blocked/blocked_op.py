@@ -133,10 +133,8 @@ def wait_of(view: Rank) -> Wait | None:
     """The op that this rank's main thread, or else another one, is blocked in."""
     if view.state in _NOT_WAITING:
         return None
-    if not view.evidence.has_numbers:
-        return _wait_by_stack(view)
-    if not view.evidence.has_process:
-        return _dumped_wait(view)
+    if not (view.evidence.has_numbers and view.evidence.has_process):
+        return _dumped_wait(view) if view.evidence.has_numbers else _wait_by_stack(view)
     if not any(op.tracked for op in view.pending):
         return _untracked_wait(view)
     sitting = _sitting_in(view)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from frtop_tui.diagnosis.blocked.blocked_op import is_ahead, main_place
 from frtop_tui.diagnosis.detectors.certainty import members_known
@@ -19,6 +20,8 @@ from frtop_tui.diagnosis.model import Progress
 from frtop_tui.diagnosis.thresholds import MOST_ABSENT_EXPLAINED
 from frtop_tui.job.model import Rank
 
+_SENDS_UNRECORDED: Final = "gloo"
+"""The backend of which the Flight Recorder knows no sends and receives."""
 _UNSEEN: Final[tuple[Progress, str]] = ("unknown", "")
 _NOTHING_TO_SEE: Final[dict[str, tuple[Progress, str]]] = {
     "idle": ("unknown", "with nothing to do there is nothing to see"),
@@ -55,13 +58,29 @@ class Absentees(Struct, frozen=True):
 
 
 class NotEntered(Detail, frozen=True):
-    """`blamed`, one cause of `absentees`, are awaited at all of `nodes` by all in `waiting`."""
+    """`blamed`, one cause of `absentees`, are awaited at all of `nodes` by all in `waiting`.
+
+    `busy_ns`: so long after the wait began they still did other things. Only where evidence has
+    no ages; else snapshots tell.
+    """
 
     nodes: tuple[WaitNode, ...]
     waiting: RankSet
     blamed: SameCause
     absentees: Absentees
     members_unknown: bool
+    busy_ns: int = 0
+
+
+class Withheld(Detail, frozen=True):
+    """Findings of which each blames ranks whose state nobody knows, so that none may be right.
+
+    Either one, whose culprits are more than those who wait. Or several, on a backend that does
+    not record sends and receives: some of the culprits may only wait for the others.
+    """
+
+    findings: tuple[Finding, ...]
+    more_absent: bool
 
 
 def find(context: Context, node: WaitNode, absent: Sequence[int]) -> list[Finding]:
@@ -74,9 +93,11 @@ def _finding(context: Context, node: WaitNode, blamed: SameCause, absentees: Abs
     others = context.graph.nodes_awaiting(blamed.ranks, context.overdue)
     nodes = (node, *(other for other in others if other is not node))
     waiting = context.graph.rank_set(nodes).without(blamed.ranks)
+    members_unknown = not any(map(members_known, nodes))
+    busy_ns = _busy_ns(context, node, blamed.ranks)
     return Finding(
         kind="not_entered",
-        detail=NotEntered(nodes, waiting, blamed, absentees, not any(map(members_known, nodes))),
+        detail=NotEntered(nodes, waiting, blamed, absentees, members_unknown, busy_ns),
         key=("not_entered", blamed.ranks, node.id),
         culprits=blamed.ranks,
         victims=waiting.ranks,
@@ -86,6 +107,77 @@ def _finding(context: Context, node: WaitNode, blamed: SameCause, absentees: Abs
         op=op_of(node),
         since_ns=node.known_since_ns,
         left_s=node.left_s(context.now_ns),
+    )
+
+
+def _busy_ns(context: Context, node: WaitNode, ranks: Sequence[int]) -> int:
+    """How long after a wait began `ranks` still did something else, by their own times."""
+    if context.has_ages or not node.known_since_ns:
+        return 0
+    known = [context.ranks[rank] for rank in ranks]
+    if not all(rank.evidence.has_numbers for rank in known):
+        return 0
+    return max(0, min(rank.heard_ns for rank in known) - node.known_since_ns)
+
+
+def absent(finding: Finding) -> tuple[int, ...]:
+    """Ranks that a finding says others wait for, named as culprits or not."""
+    if isinstance(finding.detail, Withheld):
+        return tuple(rank for one in finding.detail.findings for rank in one.culprits)
+    return finding.culprits
+
+
+def withheld(context: Context, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, without names that evidence without processes cannot justify."""
+    if context.has_ages:
+        return [*findings]
+    bare = [finding for finding in findings if _is_bare(context, finding)]
+    many = [one for one in bare if len(one.culprits) > len(one.victims) > 0]
+    several = [one for one in bare if one not in many and _sends_unrecorded(context, one.culprits)]
+    if len(several) == 1:
+        several = []
+    rest = [one for one in findings if one not in many and one not in several]
+    return [*rest, *map(_more_absent, many), *([_several(several)] if several else ())]
+
+
+def _is_bare(context: Context, finding: Finding) -> bool:
+    """Whether all that is known of its culprits is that nothing of theirs is unfinished."""
+    ranks = (context.ranks[rank] for rank in finding.culprits)
+    return (
+        finding.kind == "not_entered"
+        and finding.cause == "unknown"
+        and bool(finding.culprits)
+        and not any(rank.evidence.has_process or rank.threads for rank in ranks)
+    )
+
+
+def _sends_unrecorded(context: Context, ranks: Sequence[int]) -> bool:
+    return all(
+        any(_SENDS_UNRECORDED in group.backend for group in context.ranks[rank].groups.values())
+        for rank in ranks
+    )
+
+
+def _more_absent(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        kind="undecided",
+        detail=Withheld((finding,), more_absent=True),
+        progress="unknown",
+        culprits=(),
+        parties=(finding.culprits, tuple(sorted(finding.victims))),
+        victims=frozenset({*finding.culprits, *finding.victims}),
+    )
+
+
+def _several(findings: Sequence[Finding]) -> Finding:
+    return replace(
+        findings[0],
+        kind="undecided",
+        detail=Withheld(tuple(findings), more_absent=False),
+        progress="unknown",
+        culprits=(),
+        victims=frozenset().union(*(finding.victims for finding in findings)),
     )
 
 

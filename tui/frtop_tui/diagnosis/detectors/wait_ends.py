@@ -33,7 +33,7 @@ def detect(context: Context) -> list[Finding]:
             found.update((one.culprits, one) for one in not_entered.find(context, node, absent))
         elif node not in stopped and (finding := _without_absentees(context, node)) is not None:
             found[_identity(finding, node)] = finding
-    return list(found.values())
+    return not_entered.withheld(context, [*found.values()])
 
 
 def _without_absentees(context: Context, node: WaitNode) -> Finding | None:

@@ -25,9 +25,10 @@ from frtop_tui.diagnosis.detectors.deaths.died import (
 from frtop_tui.diagnosis.detectors.early_exit import Exited
 from frtop_tui.diagnosis.detectors.mismatch.checksums import ChecksumsDiffer
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
-from frtop_tui.diagnosis.detectors.not_entered import NotEntered
+from frtop_tui.diagnosis.detectors.not_entered import NotEntered, Withheld
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
+from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined, Unobserved
 from frtop_tui.diagnosis.detectors.without_numbers import (
     CallRing,
@@ -39,7 +40,12 @@ from frtop_tui.diagnosis.detectors.without_numbers import (
 from frtop_tui.diagnosis.evidence.step_pace import may_come_back
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.history.false_alarms import FalseAlarms
-from frtop_tui.diagnosis.thresholds import CONFIRM_NS, FORGET_SUSPICION_NS, SUSPECTS_PER_NODE
+from frtop_tui.diagnosis.thresholds import (
+    BUSY_NS,
+    CONFIRM_NS,
+    FORGET_SUSPICION_NS,
+    SUSPECTS_PER_NODE,
+)
 from frtop_tui.job.model import Rank
 
 Clock = Literal[
@@ -128,6 +134,11 @@ def _was_false_alarm(finding: Finding, situation: Situation) -> bool:
     return stalled and situation.false_alarms.was_false_alarm(node, situation.context.now_ns)
 
 
+def _had_time_to_come(finding: Finding) -> bool:
+    assert isinstance(finding.detail, NotEntered)
+    return finding.detail.busy_ns >= BUSY_NS
+
+
 _CALLERS: Final[tuple[tuple[str, Veto], ...]] = (
     ("nobody knows which ranks have to make this call", _members_unknown),
 )
@@ -149,6 +160,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(GaveUp, "at once"),
     Row(Exited, "at once"),
     Row(Deadlock, "frames", (("a side of the ring is uncertain", _has_unknowns),)),
+    Row(NotEntered, "at once", when=_had_time_to_come),
     Row(NotEntered, "frames", _CALLERS, _ABSENT, when=lambda finding: finding.cause in CERTAIN),
     Row(NotEntered, "snapshots", _CALLERS, _ABSENT),
     Row(
@@ -163,7 +175,15 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(HeldOutside, "at once"),
     *(
         Row(detail, "never")
-        for detail in (OutsideCall, MaybeComing, SameCall, DifferentCalls, CallRing)
+        for detail in (
+            Withheld,
+            UnfinishedOps,
+            OutsideCall,
+            MaybeComing,
+            SameCall,
+            DifferentCalls,
+            CallRing,
+        )
     ),
 )
 

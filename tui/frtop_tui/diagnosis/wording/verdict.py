@@ -16,9 +16,10 @@ from frtop_tui.diagnosis.detectors.deaths.died import (
 from frtop_tui.diagnosis.detectors.early_exit import Exited
 from frtop_tui.diagnosis.detectors.mismatch.checksums import ChecksumsDiffer
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
-from frtop_tui.diagnosis.detectors.not_entered import NotEntered
+from frtop_tui.diagnosis.detectors.not_entered import NotEntered, Withheld
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
+from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined, Unobserved
 from frtop_tui.diagnosis.detectors.without_numbers import (
     CallRing,
@@ -36,6 +37,7 @@ from frtop_tui.diagnosis.wording import (
     not_entered,
     outside,
     stuck,
+    unfinished_ops,
     without_numbers,
 )
 from frtop_tui.diagnosis.wording.tense import Tense
@@ -52,12 +54,14 @@ WORDS: Final[dict[type[Detail], Callable[[Finding, Any, Moment, Tense], Sentence
     Exited: deaths.exited,
     Deadlock: deadlock.deadlock,
     NotEntered: not_entered.not_entered,
+    Withheld: not_entered.withheld,
     NeverJoined: not_entered.never_joined,
     Unobserved: stuck.unobserved,
     InDoubt: stuck.in_doubt,
     LaggingDevices: stuck.lagging_devices,
     Stuck: stuck.stuck,
     HeldOutside: outside.held_outside,
+    UnfinishedOps: unfinished_ops.unfinished_ops,
     OutsideCall: without_numbers.outside_call,
     MaybeComing: without_numbers.maybe_coming,
     SameCall: without_numbers.same_call,

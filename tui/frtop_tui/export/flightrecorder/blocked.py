@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.blocked_op import AT_LEAST_NS, main_place
 from frtop_tui.diagnosis.blocked.group_frontier import front_number
 from frtop_tui.diagnosis.evidence.stack_location import WAITS
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.export.flightrecorder.ops import Ops
-from frtop_tui.job.model import Rank
+from frtop_tui.job.model import OneRank, Rank
 
 _SKEW_NS: Final = 60_000_000_000
 """A file that is older than what it tells by more than a clock may be wrong says nothing."""
@@ -44,10 +46,8 @@ def blocked_ops(
     return found
 
 
-def unfinished_ops(
-    views: Mapping[int, Rank], written: Mapping[int, int]
-) -> dict[int, tuple[wire.Op, ...]]:
-    """By rank, all that its dump tells to be unfinished, and not only since a moment.
+def unfinished_ops(views: Mapping[int, OneRank], written: Mapping[int, int]) -> dict[int, OneRank]:
+    """Ranks whose dumps tell of unfinished ops, and not only since a moment: as `pending`.
 
     Whatever else is known: of ranks that are elsewhere, or that went on since, too.
     """
@@ -56,7 +56,7 @@ def unfinished_ops(
         if view.evidence.has_numbers:
             ops = [op for op in view.pending if not _young(op, written.get(rank, 0))]
             if ops:
-                found[rank] = tuple(ops)
+                found[rank] = replace(view, pending=tuple(ops))
     return found
 
 

@@ -21,9 +21,6 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.flightrecorder.blocked import blocked_ops, outdated, unfinished_ops
 from frtop_tui.export.flightrecorder.moments import Moments, Told, moments_of, present_of
 from frtop_tui.export.flightrecorder.ops import Ops, Part
-from frtop_tui.export.flightrecorder.settling import settled
-from frtop_tui.export.flightrecorder.unfinished import undecided
-from frtop_tui.export.flightrecorder.unrecorded import withheld
 from frtop_tui.export.stacks import Stacks
 from frtop_tui.job.groups import group_views
 from frtop_tui.job.model import DUMPS, Coverage, ObservedFrame, ObservedRank, Recorded, as_rank
@@ -65,7 +62,7 @@ def frame_of(
         now = max((view.heard_ns for view in early.views.values()), default=0)
         for rank, gap in gaps.items():
             _look_earlier(early.views, rank, gap)
-        engine.judge(_frame(folder, job, ops, early, now - min(gaps.values())))
+        engine.judge(_frame(Recorded(KIND, str(folder), now - min(gaps.values())), job, ops, early))
     state = _State()
     for rank, told in moments.items():
         _add(state, job, ops, rank, told.last)
@@ -77,7 +74,6 @@ def frame_of(
         (view.heard_ns for view in state.views.values() if view.evidence.has_numbers), default=0
     )
     now = now or max(state.written.values())
-    frame = _frame(folder, job, ops, state, now)
     blank = not any(view.group_progress for view in state.views.values())
     said = ["these dumps tell of no op, so not whether the job is well"] if blank else []
     told_of = (*notes, *said, *stacks.notes, *_about(moments))
@@ -86,8 +82,7 @@ def frame_of(
     recorded = Recorded(
         KIND, str(folder), now, version=versions, notes=told_of, unfinished=unfinished
     )
-    judged = withheld(settled(replace(engine.judge(frame).frame, recorded=recorded)))
-    return undecided(judged, judged.ranks, unfinished)
+    return engine.judge(_frame(recorded, job, ops, state)).frame
 
 
 def _gap(told: Moments) -> int:
@@ -115,8 +110,8 @@ def _look_earlier(views: dict[int, ObservedRank], rank: int, gap: int) -> None:
     views[rank] = replace(view, snapshot=look)
 
 
-def _frame(folder: Path, job: wire.Job, ops: Ops, state: _State, now: int) -> ObservedFrame:
-    views = state.views
+def _frame(recorded: Recorded, job: wire.Job, ops: Ops, state: _State) -> ObservedFrame:
+    views, now = state.views, recorded.wall_ns
     old = outdated(views, state.completed)
     for rank in old:
         views[rank] = as_rank(ObservedRank, views[rank], "unheard", views[rank].heard_ns, None)
@@ -131,7 +126,7 @@ def _frame(folder: Path, job: wire.Job, ops: Ops, state: _State, now: int) -> Ob
         ranks=views,
         groups=group_views(views.values()),
         coverage=_coverage(job.world_size, views, old, ops),
-        recorded=Recorded(KIND, str(folder), now),
+        recorded=recorded,
         read_only=OVER,
     )
 

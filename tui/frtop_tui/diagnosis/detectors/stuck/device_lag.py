@@ -32,8 +32,8 @@ class DeviceLag(Struct, frozen=True):
 def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
     """Members whose devices are where those of the others were before.
 
-    Only where evidence tells it, where all have issued the op of `point`, and of backends that are known to
-    have devices; else nobody.
+    Only where evidence has completion, all have issued the op of `node`, and its backend is known
+    to have devices; else nobody.
     """
     group = node.group
     if group is None or node.number is None or not _has_devices(group.backend):
