@@ -14,7 +14,7 @@ import pytest
 from flightrecorder.writer import MS, WALL, Recorder, grid, named, world, written
 from frtop_probe.ring.fold import fold
 from frtop_tui.diagnosis.detectors.context import Context
-from frtop_tui.diagnosis.detectors.not_entered import withheld
+from frtop_tui.diagnosis.detectors.withheld import withhold
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
@@ -261,7 +261,7 @@ def test_a_finding_for_which_nobody_waits_is_not_withheld(tmp_path: Path) -> Non
     frame = opened(written(tmp_path, one_missing()))
     context = cast("Context", SimpleNamespace(has_ages=False, ranks=frame.ranks))
     finding = Finding(kind="not_entered", detail=Detail(), key=(), culprits=(2,))
-    assert withheld(context, [finding]) == [finding]
+    assert withhold(context, [finding]) == [finding]
 
 
 def test_all_have_issued_it_and_a_single_dump_does_not_tell_more(tmp_path: Path) -> None:

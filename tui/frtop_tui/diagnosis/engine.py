@@ -23,8 +23,8 @@ from frtop_tui.diagnosis.detectors.detect import detect, prioritize
 from frtop_tui.diagnosis.detectors.long_waits import long_waits
 from frtop_tui.diagnosis.detectors.mismatch.checksums import HintOutcome, OpsRequest
 from frtop_tui.diagnosis.detectors.mismatch.live_ops import LiveOps
-from frtop_tui.diagnosis.detectors.not_entered import Withheld, absent
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import OutsideOps, stalled_outside_ops
+from frtop_tui.diagnosis.detectors.withheld import Withheld, absent
 from frtop_tui.diagnosis.detectors.without_numbers import states_of
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
@@ -184,9 +184,8 @@ class Engine:
         }
         waits = found.long_waits
         waiting_ns = waits[0].since_ns if waits else found.outside.open_since_ns
-        before = (
-            frame.health if context.has_numbers else "undecided"
-        )  # no stack shows that all is well
+        # No stack shows that all is well.
+        before: Health = frame.health if context.has_numbers else "undecided"
         health = health_of(before, verdicts, waiting=bool(waits or waiting_ns))
         return judged_frame(
             frame,
@@ -226,8 +225,8 @@ class Engine:
             memory.health, memory.since_ns = health, frame.now_ns
         if verdicts and verdicts[0].since_ns:
             return verdicts[0].since_ns
-        if not context.has_ages:
-            return 0  # first seen when the file was read
+        if health == "undecided" or not context.has_ages:
+            return 0  # when a file was read says nothing
         if health == "waiting":
             return waiting_ns
         return frame.since_ns if health in _DATED else memory.since_ns

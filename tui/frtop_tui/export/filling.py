@@ -156,9 +156,8 @@ def _on_clock_of(frame: Frame, view: JudgedRank) -> JudgedRank:
     shift = frame.now_ns - frame.wall_ns
     job = frame.job if frame.job is not None else view.identity.job
     plain = as_rank(JudgedRank, view, "moving", view.heard_ns + shift, view.blocked_on)
-    inside = (
-        view.state == "blocked" and not view.evidence.has_numbers
-    )  # by its stack: in whatever op
+    # By its stack, in whatever op.
+    inside = view.state == "blocked" and not view.evidence.has_numbers
     if inside or view.state == "unheard":
         plain = as_rank(JudgedRank, view, "unheard", view.heard_ns + shift, None)
     identity = structs.replace(view.identity, job=job)

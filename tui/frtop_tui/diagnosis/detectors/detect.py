@@ -13,9 +13,8 @@ from frtop_tui.diagnosis.detectors import deadlock, early_exit, wait_ends, witho
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.deaths import died
 from frtop_tui.diagnosis.detectors.mismatch import live_mismatch
-from frtop_tui.diagnosis.detectors.not_entered import Withheld
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt
-from frtop_tui.diagnosis.detectors.unobserved import Unobserved
+from frtop_tui.diagnosis.detectors.withheld import Withheld
 from frtop_tui.diagnosis.finding import Finding
 
 Detector = Callable[[Context], list[Finding]]
@@ -48,14 +47,10 @@ def prioritize(
     Where waits have no age, an op that all have issued may wait for what came before it. It is no
     finding of its own beside one that names ranks.
     """
-    loose = [
-        one
-        for one in findings
-        if isinstance(one.detail, InDoubt | Unobserved) and one.cause == "unknown"
-    ]
     named = any(one.culprits or one.parties or isinstance(one.detail, Withheld) for one in findings)
     if context.has_ages or not named:
         return [*findings], []
+    loose = [one for one in findings if isinstance(one.detail, InDoubt) and one.cause == "unknown"]
     return [one for one in findings if one not in loose], loose
 
 

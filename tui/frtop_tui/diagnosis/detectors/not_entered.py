@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from frtop_tui.diagnosis.blocked.blocked_op import is_ahead, main_place
 from frtop_tui.diagnosis.detectors.certainty import members_known
@@ -20,8 +19,6 @@ from frtop_tui.diagnosis.model import Progress
 from frtop_tui.diagnosis.thresholds import MOST_ABSENT_EXPLAINED
 from frtop_tui.job.model import Rank
 
-_SENDS_UNRECORDED: Final = "gloo"
-"""The backend of which the Flight Recorder knows no sends and receives."""
 _UNSEEN: Final[tuple[Progress, str]] = ("unknown", "")
 _NOTHING_TO_SEE: Final[dict[str, tuple[Progress, str]]] = {
     "idle": ("unknown", "with nothing to do there is nothing to see"),
@@ -72,17 +69,6 @@ class NotEntered(Detail, frozen=True):
     busy_ns: int = 0
 
 
-class Withheld(Detail, frozen=True):
-    """Findings of which each blames ranks whose state nobody knows, so that none may be right.
-
-    Either one, whose culprits are more than those who wait. Or several, on a backend that does
-    not record sends and receives: some of the culprits may only wait for the others.
-    """
-
-    findings: tuple[Finding, ...]
-    more_absent: bool
-
-
 def find(context: Context, node: WaitNode, absent: Sequence[int]) -> list[Finding]:
     """One finding for each cause that keeps ranks of `absent` away from `node`."""
     absentees = blame(context.ranks, absent, context.now_ns)
@@ -118,67 +104,6 @@ def _busy_ns(context: Context, node: WaitNode, ranks: Sequence[int]) -> int:
     if not all(rank.evidence.has_numbers for rank in known):
         return 0
     return max(0, min(rank.heard_ns for rank in known) - node.known_since_ns)
-
-
-def absent(finding: Finding) -> tuple[int, ...]:
-    """Ranks that a finding says others wait for, named as culprits or not."""
-    if isinstance(finding.detail, Withheld):
-        return tuple(rank for one in finding.detail.findings for rank in one.culprits)
-    return finding.culprits
-
-
-def withheld(context: Context, findings: Sequence[Finding]) -> list[Finding]:
-    """The findings, without names that evidence without processes cannot justify."""
-    if context.has_ages:
-        return [*findings]
-    bare = [finding for finding in findings if _is_bare(context, finding)]
-    many = [one for one in bare if len(one.culprits) > len(one.victims) > 0]
-    several = [one for one in bare if one not in many and _sends_unrecorded(context, one.culprits)]
-    if len(several) == 1:
-        several = []
-    rest = [one for one in findings if one not in many and one not in several]
-    return [*rest, *map(_more_absent, many), *([_several(several)] if several else ())]
-
-
-def _is_bare(context: Context, finding: Finding) -> bool:
-    """Whether all that is known of its culprits is that nothing of theirs is unfinished."""
-    ranks = (context.ranks[rank] for rank in finding.culprits)
-    return (
-        finding.kind == "not_entered"
-        and finding.cause == "unknown"
-        and bool(finding.culprits)
-        and not any(rank.evidence.has_process or rank.threads for rank in ranks)
-    )
-
-
-def _sends_unrecorded(context: Context, ranks: Sequence[int]) -> bool:
-    return all(
-        any(_SENDS_UNRECORDED in group.backend for group in context.ranks[rank].groups.values())
-        for rank in ranks
-    )
-
-
-def _more_absent(finding: Finding) -> Finding:
-    return replace(
-        finding,
-        kind="undecided",
-        detail=Withheld((finding,), more_absent=True),
-        progress="unknown",
-        culprits=(),
-        parties=(finding.culprits, tuple(sorted(finding.victims))),
-        victims=frozenset({*finding.culprits, *finding.victims}),
-    )
-
-
-def _several(findings: Sequence[Finding]) -> Finding:
-    return replace(
-        findings[0],
-        kind="undecided",
-        detail=Withheld(tuple(findings), more_absent=False),
-        progress="unknown",
-        culprits=(),
-        victims=frozenset().union(*(finding.victims for finding in findings)),
-    )
 
 
 def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Absentees:

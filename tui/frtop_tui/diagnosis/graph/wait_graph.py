@@ -237,10 +237,8 @@ class WaitGraph:
     def _absent(self, node: WaitNode) -> tuple[list[int], _Sorting]:
         """Who has not entered, and how long that is so."""
         group = node.group
-        if node.call is not None and node.peer is None:
-            return self._outside_all_calls()
         if node.call is not None:
-            return self._absent_peer(node)
+            return self._outside_all_calls() if node.peer is None else self._absent_peer(node)
         if group is None or node.op.pseudo:
             return self._absent_from_pseudo(node)
         if node.op.p2p:

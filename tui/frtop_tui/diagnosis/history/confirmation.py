@@ -25,11 +25,12 @@ from frtop_tui.diagnosis.detectors.deaths.died import (
 from frtop_tui.diagnosis.detectors.early_exit import Exited
 from frtop_tui.diagnosis.detectors.mismatch.checksums import ChecksumsDiffer
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
-from frtop_tui.diagnosis.detectors.not_entered import NotEntered, Withheld
+from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
 from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined, Unobserved
+from frtop_tui.diagnosis.detectors.withheld import Withheld
 from frtop_tui.diagnosis.detectors.without_numbers import (
     CallRing,
     DifferentCalls,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from frtop_tui.diagnosis.detectors.not_entered import NotEntered, Withheld
+from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined
+from frtop_tui.diagnosis.detectors.withheld import Withheld
 from frtop_tui.diagnosis.evidence.absence_cause import absence_of
 from frtop_tui.diagnosis.evidence.absence_cause import never_joined as absence_of_never
 from frtop_tui.diagnosis.finding import Finding

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from frtop_tui.diagnosis.detectors.deaths.died import Aborted
 from frtop_tui.diagnosis.detectors.deaths.roots import Deaths
-from frtop_tui.diagnosis.detectors.not_entered import absent
+from frtop_tui.diagnosis.detectors.withheld import absent
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.job.naming import folded
 

@@ -70,10 +70,8 @@ def frame_of(
         view = state.views[rank]
         state.views[rank] = replace(view, prior_snapshot=early.views[rank].snapshot)
     stacks.join(state.views, job)
-    now = max(
-        (view.heard_ns for view in state.views.values() if view.evidence.has_numbers), default=0
-    )
-    now = now or max(state.written.values())
+    dumped = [view for view in state.views.values() if view.evidence.has_numbers]
+    now = max((view.heard_ns for view in dumped), default=0) or max(state.written.values())
     blank = not any(view.group_progress for view in state.views.values())
     said = ["these dumps tell of no op, so not whether the job is well"] if blank else []
     told_of = (*notes, *said, *stacks.notes, *_about(moments))
