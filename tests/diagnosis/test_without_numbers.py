@@ -265,7 +265,7 @@ def test_stacks_beside_what_a_recorder_dumped_tell_why_a_rank_is_not_there() -> 
     evidence = replace(DUMPS, has_stacks=True)
     dumped = replace(view, identity=identity, snapshot=look, evidence=evidence)
     assert absence_of(dumped, 1).why.cause == "sleeping"
-    assert absence_of(replace(dumped, snapshot=None), 1).why.cause == "unknown"
+    assert absence_of(replace(dumped, evidence=DUMPS), 1).why.cause == "unknown"
 
 
 # Sends and receives

@@ -48,12 +48,12 @@ def withhold(context: Context, findings: Sequence[Finding]) -> list[Finding]:
 
 def _is_bare(context: Context, finding: Finding) -> bool:
     """Whether all that is known of its culprits is that nothing of theirs is unfinished."""
-    ranks = (context.ranks[rank] for rank in finding.culprits)
+    known = (context.ranks[rank].evidence for rank in finding.culprits)
     return (
         finding.kind == "not_entered"
         and finding.cause == "unknown"
         and bool(finding.culprits)
-        and not any(rank.evidence.has_process or rank.threads for rank in ranks)
+        and not any(evidence.has_process or evidence.has_stacks for evidence in known)
     )
 
 

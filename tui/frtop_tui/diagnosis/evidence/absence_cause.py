@@ -32,7 +32,7 @@ class Absence:
 
 def absence_of(view: Rank, now_ns: int) -> Absence:
     """Why `view`, which is alive and not blocked in an op, is not there."""
-    if not (view.evidence.has_process or view.threads):
+    if not (view.evidence.has_process or view.evidence.has_stacks):
         return _by_dump(view)
     for explain in _EXPLANATIONS:
         found = explain(view, now_ns)
