@@ -34,7 +34,11 @@ class CallSite(Struct, frozen=True):
         return tuple(sorted(state.rank for state in self.states))
 
 
-class OutsideCall(Detail, frozen=True):
+class CallDetail(Detail, frozen=True):
+    """What stacks alone show; no second look at files confirms it."""
+
+
+class OutsideCall(CallDetail, frozen=True):
     """`blamed` are in no call for one cause, while those of `sites` wait; nor are `others`."""
 
     sites: tuple[CallSite, ...]
@@ -42,26 +46,26 @@ class OutsideCall(Detail, frozen=True):
     others: tuple[StackState, ...]
 
 
-class MaybeComing(Detail, frozen=True):
+class MaybeComing(CallDetail, frozen=True):
     """Ranks are `outside` while others wait, and stacks do not tell whether they will come."""
 
     sites: tuple[CallSite, ...]
     outside: tuple[StackState, ...]
 
 
-class SameCall(Detail, frozen=True):
+class SameCall(CallDetail, frozen=True):
     """Every rank that was seen is in one call at one place."""
 
     site: CallSite
 
 
-class DifferentCalls(Detail, frozen=True):
+class DifferentCalls(CallDetail, frozen=True):
     """Every rank is in a call, and not all in the same; the largest site first."""
 
     sites: tuple[CallSite, ...]
 
 
-class CallRing(Detail, frozen=True):
+class CallRing(CallDetail, frozen=True):
     """Sends and receives that wait for each other in a ring."""
 
     states: tuple[StackState, ...]
@@ -73,6 +77,11 @@ def states_of(context: Context) -> dict[int, StackState]:
         return {}
     found = map(stack_state, context.ranks.values())
     return {state.rank: state for state in found if state is not None}
+
+
+def leaves(state: StackState) -> bool:
+    """Whether a rank is in the call that leaves all groups."""
+    return state.call is not None and state.call.leaves
 
 
 def detect(context: Context) -> list[Finding]:
@@ -140,8 +149,7 @@ def _is_one_place(sites: Sequence[CallSite]) -> bool:
 
 
 def _cause_of(state: StackState, now_ns: int) -> str:
-    leaves = state.call is not None and state.call.leaves
-    return "out_of_loop" if leaves else absence_of(state.view, now_ns).why.cause
+    return "out_of_loop" if leaves(state) else absence_of(state.view, now_ns).why.cause
 
 
 def _call_sites(states: Iterable[StackState]) -> list[CallSite]:
@@ -201,7 +209,7 @@ def _ring(states: Mapping[int, StackState], ring: Sequence[WaitNode]) -> Finding
 
 
 def _undecided(
-    detail: Detail, sites: Sequence[CallSite], outside: Sequence[StackState] = ()
+    detail: CallDetail, sites: Sequence[CallSite], outside: Sequence[StackState] = ()
 ) -> Finding:
     parties = [site.ranks for site in sites]
     if outside:

@@ -31,13 +31,7 @@ from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, S
 from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined, Unobserved
 from frtop_tui.diagnosis.detectors.withheld import Withheld
-from frtop_tui.diagnosis.detectors.without_numbers import (
-    CallRing,
-    DifferentCalls,
-    MaybeComing,
-    OutsideCall,
-    SameCall,
-)
+from frtop_tui.diagnosis.detectors.without_numbers import CallDetail
 from frtop_tui.diagnosis.evidence.step_pace import may_come_back
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.history.false_alarms import FalseAlarms
@@ -174,18 +168,9 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(Stuck, "frames"),
     Row(InDoubt, "frames"),
     Row(HeldOutside, "at once"),
-    *(
-        Row(detail, "never")
-        for detail in (
-            Withheld,
-            UnfinishedOps,
-            OutsideCall,
-            MaybeComing,
-            SameCall,
-            DifferentCalls,
-            CallRing,
-        )
-    ),
+    Row(Withheld, "never"),
+    Row(UnfinishedOps, "never"),
+    Row(CallDetail, "never"),
 )
 
 
@@ -262,7 +247,7 @@ def confirmed_at_once(finding: Finding) -> Finding:
 def row_of(finding: Finding) -> Row:
     """The first row of the table that applies."""
     kind = type(finding.detail)
-    return next(row for row in TABLE if row.detail is kind and row.when(finding))
+    return next(row for row in TABLE if issubclass(kind, row.detail) and row.when(finding))
 
 
 def _first(vetoes: Sequence[tuple[str, Veto]], finding: Finding, situation: Situation) -> str:

@@ -13,6 +13,7 @@ from frtop_tui.diagnosis.detectors.without_numbers import (
     MaybeComing,
     OutsideCall,
     SameCall,
+    leaves,
 )
 from frtop_tui.diagnosis.evidence.absence_cause import Absence, absence_of, stacks_step
 from frtop_tui.diagnosis.evidence.c10d_call import DEFAULT_GROUP, order_of
@@ -33,7 +34,7 @@ _ONCE: Final = "whether anything moves: stacks were taken once"
 def outside_call(finding: Finding, detail: OutsideCall, frame: Moment, _tense: Tense) -> Sentences:
     """Who is in no call and why, who waits in which, and who is in none either."""
     sites, first = detail.sites, detail.blamed[0]
-    absence = _gone() if finding.cause == "out_of_loop" else absence_of(first.view, frame.now_ns)
+    absence = _gone() if leaves(first) else absence_of(first.view, frame.now_ns)
     evidence = [*_inside_texts(sites), *_position(first, sites[0]), *absence.evidence]
     evidence += _progress_texts(detail.blamed[:1])
     evidence += [
