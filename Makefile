@@ -36,9 +36,10 @@ zoo: venv  ## every way to hang, and what is said of it: make zoo ZOO='--only de
 bench: venv  ## what frtop costs and how fast it is, measured here and now
 	$(BIN)/python -W ignore::FutureWarning -m bench
 
-docs: venv  ## redraw the README's pictures and keys from the program
+docs: venv  ## rewrite what the docs take from the program: pictures, keys, field tables
 	$(BIN)/python -m docs.pictures
 	$(BIN)/python -m docs.keys
+	$(BIN)/python -m docs.formats
 
 # Another torch needs another environment: torch is the one thing that differs.
 test-torch:  ## recorder and end-to-end tests on another torch: make test-torch TORCH=2.15.0

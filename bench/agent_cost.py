@@ -1,4 +1,4 @@
-"""What the agent costs its host and the network, and how fast rings are read."""
+"""The agent's cost in CPU, memory and traffic, and the speed of reading rings."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import zmq
 from bench.hosts import Hosts
 from frtop_probe import keys, wire
 from frtop_probe.agent.announcement import Announcement
-from frtop_probe.agent.blocks import Blocks
-from frtop_probe.agent.ringview import RingView
-from frtop_probe.ring.layout import Cell
+from frtop_probe.agent.block_reader import BlockReader
+from frtop_probe.agent.ring_view import RingView
+from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring
 
 RANKS: Final = 8
@@ -27,20 +27,20 @@ ROUNDS: Final = 20
 
 
 def main() -> None:
-    """Agent CPU and memory while 8 ranks issue 1,000 ops a second each; then the reader."""
+    """Prints the agent's cost while 8 ranks issue 1,000 ops/s each, then the reader's speed."""
     with Hosts(1, RANKS, RATE) as hosts:
         time.sleep(SETTLE_S)
         rings = [Ring(path) for path in sorted(hosts.folders[0].glob("*.ring"))]
         agent = psutil.Process(hosts.agents[0].pid)
-        head = sum(ring.cell(Cell.HEAD) for ring in rings)
+        head = sum(ring.cell(StatusCell.HEAD) for ring in rings)
         before, begin = _cpu_s(agent), time.monotonic()
         time.sleep(SECONDS)
         seconds = time.monotonic() - begin
         spent = _cpu_s(agent) - before
-        issued = sum(ring.cell(Cell.HEAD) for ring in rings) - head
+        issued = sum(ring.cell(StatusCell.HEAD) for ring in rings) - head
         memory = agent.memory_full_info()
         print(
-            f"agent, {RANKS} ranks at {issued / seconds / RANKS:,.0f} ops/s each, nobody drilling"
+            f"agent, {RANKS} ranks at {issued / seconds / RANKS:,.0f} ops/s each, no rank view open"
         )
         print(f"  CPU     {100 * spent / seconds:5.1f} % of a core   (budget 3)")
         print(f"  memory  {memory.rss / 1e6:5.0f} MB resident, {memory.uss / 1e6:.0f} MB its own,"
@@ -57,7 +57,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def _traffic(agent: Announcement) -> None:
-    """Bytes that it publishes, and how many of them are sums over blocks of ops."""
+    """Prints the bytes that the agent publishes, and how many of them are sums over blocks."""
     pair = keys.load(create=False)
     context = zmq.Context()
     sub = context.socket(zmq.SUB)
@@ -72,9 +72,9 @@ def _traffic(agent: Announcement) -> None:
             continue
         frame = sub.recv()
         size += len(frame)
-        for rank in wire.decode_update(wire.unpacked(frame)).ranks:
-            told = [(one.group, one.first, one.size, one.sums, one.pairs) for one in rank.blocks]
-            sums += len(msgspec.msgpack.encode(told)) if told else 0
+        for rank in wire.decode_update(wire.from_frame(frame)).ranks:
+            blocks = [(one.group, one.first, one.size, one.sums, one.pairs) for one in rank.blocks]
+            sums += len(msgspec.msgpack.encode(blocks)) if blocks else 0
             ops += sum(one.size * len(one.sums) // 4 for one in rank.blocks)
     seconds = time.monotonic() - begin
     context.destroy(linger=0)
@@ -84,7 +84,7 @@ def _traffic(agent: Announcement) -> None:
 
 
 def _read(rings: list[Ring]) -> None:
-    """Checked reads of single ops, and of whole histories, while the ranks write."""
+    """Prints the speed of reading ops, whole histories, pending ops and sums while ranks write."""
     rates, copies, pending, sums = [], [], [], []
     for _ in range(ROUNDS):
         for ring in rings:
@@ -97,14 +97,14 @@ def _read(rings: list[Ring]) -> None:
             begin = time.perf_counter()
             ring.pending()
             pending.append(time.perf_counter() - begin)
-            blocks = Blocks(RingView(ring))
+            blocks = BlockReader(RingView(ring))
             begin = time.process_time()
             blocks.fresh(time.monotonic_ns())
             sums.append((time.process_time() - begin) / ring.shape.slots)
     print("ring, read while it is written to, medians")
     print(f"  checked ops     {statistics.median(rates):9,.0f} a second")
-    whole = f"{1000 * statistics.median(copies):9.1f} ms"
-    print(f"  whole history   {whole} for {rings[0].shape.slots:,} ops")
+    history = f"{1000 * statistics.median(copies):9.1f} ms"
+    print(f"  whole history   {history} for {rings[0].shape.slots:,} ops")
     print(f"  sums over ops   {1e6 * statistics.median(sums):9.2f} µs of CPU an op")
     print(f"  pending ops     {1e6 * statistics.median(pending):9.0f} µs")
 

@@ -1,4 +1,4 @@
-"""Sixty-four ranks on eight hosts, all with full rings: the first frame, and a capture."""
+"""64 ranks on 8 hosts, all with full rings: the first frame, and a capture."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _first_frame(connect: list[str], world: int) -> float:
-    """From the start of the program to a screen that says all ranks are heard."""
+    """Seconds from the start of the program to a screen with all ranks heard."""
     begin = time.monotonic()
     pid, terminal = pty.fork()
     if pid == 0:

@@ -1,7 +1,7 @@
-"""What the recorder adds to a real training step: two ranks, gloo, DistributedDataParallel.
+"""The cost of the recorder per training step: two ranks, gloo, DistributedDataParallel.
 
-Blocks with the recorder on and off alternate inside one process, because between two runs
-everything else changes by more than a percent. Both ranks switch at the same step.
+Blocks with the recorder on and off alternate inside one process, because two runs differ by
+more than a percent anyway. Both ranks switch at the same step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BUDGET_PERCENT: Final = 1.0
 
 
 def main() -> None:
-    """Prints the medians of steps with the recorder on and off, and their ratio."""
+    """Prints the median step time with the recorder on and off, and their ratio."""
     found = _measure()
     print(f"recorder, DDP step of {RANKS} ranks on gloo, {found['ops']} ops a step")
     print(f"{'':6}{'off':>10}{'on':>10}{'added':>9}   per pair of blocks: median, quartiles")
@@ -74,14 +74,14 @@ def _measure() -> dict[str, Any]:
 
 
 def train() -> dict[str, object]:
-    """One rank: its step times in ms by block, by clock, and by the recorder's state."""
+    """Runs one rank; returns step times in ms by clock, state of the recorder, and block."""
     import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
     from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
 
     import frtop_probe  # noqa: PLC0415 - only the ranks need these
-    from frtop_probe.recorder.life import life  # noqa: PLC0415
-    from frtop_probe.ring.layout import Cell  # noqa: PLC0415
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.ring.layout import StatusCell  # noqa: PLC0415
 
     frtop_probe.start()
     dist.init_process_group("gloo")
@@ -90,14 +90,14 @@ def train() -> dict[str, object]:
     model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     batch = torch.randn(64, 512)
-    assert life.recorder is not None
-    switch, cells = life.recorder.switch, life.recorder.writer.cells
+    assert lifecycle.recorder is not None
+    enabled, cells = lifecycle.recorder.enabled, lifecycle.recorder.writer.cells
     wall: dict[str, list[list[float]]] = {"on": [], "off": []}
     cpu: dict[str, list[list[float]]] = {"on": [], "off": []}
     ops = 0
     for block in range(-10, 2 * BLOCKS):
-        switch[0] = bool(block % 2)
-        before, walls, cpus = cells[Cell.OPS], [], []
+        enabled[0] = bool(block % 2)
+        before, walls, cpus = cells[StatusCell.OPS], [], []
         for _ in range(STEPS):
             begin, used = time.perf_counter(), time.process_time()
             optimizer.zero_grad()
@@ -105,11 +105,11 @@ def train() -> dict[str, object]:
             optimizer.step()
             walls.append(1000 * (time.perf_counter() - begin))
             cpus.append(1000 * (time.process_time() - used))
-        if switch[0]:
-            ops = (cells[Cell.OPS] - before) // STEPS
+        if enabled[0]:
+            ops = (cells[StatusCell.OPS] - before) // STEPS
         if block >= 0:
-            wall["on" if switch[0] else "off"].append(walls)
-            cpu["on" if switch[0] else "off"].append(cpus)
+            wall["on" if enabled[0] else "off"].append(walls)
+            cpu["on" if enabled[0] else "off"].append(cpus)
     dist.destroy_process_group()
     return {"wall": wall, "cpu": cpu, "ops": ops}
 

@@ -1,4 +1,4 @@
-"""Hosts on one machine: a folder, some ranks and an agent each, on ports of their own."""
+"""Several hosts on one machine, each with a folder, ranks and an agent on its own port."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ START_S: Final = 120.0
 
 
 class Hosts:
-    """A context manager: leaving it leaves no process and no file."""
+    """Starts the hosts on entering; ends all processes and removes all files on leaving."""
 
     def __init__(self, count: int, ranks: int, rate: float) -> None:
-        """`ranks` on each of `count` hosts, each issuing `rate` ops a second."""
+        """Describes `count` hosts with `ranks` ranks each, which issue `rate` ops per second."""
         self.folder = Path(tempfile.mkdtemp(prefix="frtop-bench-", dir="/dev/shm"))
         self.folders = [self.folder / f"host{n}" for n in range(count)]
         self.world = count * ranks
         self._ranks = ranks
         self._rate = rate
-        self._parts: list[subprocess.Popen[bytes]] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
         self.agents: list[announcement.Announcement] = []
 
     def __enter__(self) -> Hosts:  # noqa: PYI034 - Self needs Python 3.11
@@ -46,7 +46,7 @@ class Hosts:
             self._start("-m", "frtop_probe.agent", FRTOP_DIR=str(folder), FRTOP_BIND="127.0.0.1",
                         FRTOP_PORT=str(port + 2 * index), FRTOP_AGENT_WITH=str(os.getpid())
                         )  # fmt: skip
-            while (card := announcement.read(folder)) is None:
+            while (card := announcement.find_agent(folder)) is None:
                 assert time.monotonic() - begin < START_S, f"no agent in {folder}"
                 time.sleep(0.05)
             self.agents.append(card)
@@ -54,11 +54,11 @@ class Hosts:
 
     @property
     def connect(self) -> list[str]:
-        """What `--connect` takes."""
+        """The addresses for `--connect`."""
         return [f"127.0.0.1:{agent.pub}" for agent in self.agents]
 
     def _start(self, *arguments: str, **environment: str) -> None:
-        self._parts.append(
+        self._processes.append(
             subprocess.Popen(
                 [sys.executable, "-W", "ignore", *arguments],
                 env={**os.environ, **environment, "OMP_NUM_THREADS": "1"},
@@ -72,8 +72,8 @@ class Hosts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for part in reversed(self._parts):
-            part.terminate()
-        for part in self._parts:
-            part.wait()
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            process.wait()
         shutil.rmtree(self.folder)

@@ -31,15 +31,15 @@ def traffic() -> None:
     """Bytes per rank and second that an agent publishes while a job trains."""
     with _demo("none") as job:
         _until(lambda: job.step() >= 40, job)
-        here = announcement.read(folder())
-        assert here is not None
+        agent = announcement.read(folder())
+        assert agent is not None
         pair = keys.load(create=False)
         context = zmq.Context()
         sub = context.socket(zmq.SUB)
         sub.curve_serverkey, sub.curve_publickey = pair.public, pair.public
         sub.curve_secretkey = pair.secret
         sub.subscribe(b"")
-        sub.connect(f"tcp://{here.address}:{here.pub}")
+        sub.connect(f"tcp://{agent.address}:{agent.pub}")
         sub.poll(5000)
         begin, step, size = time.monotonic(), job.step(), 0
         while time.monotonic() - begin < TRAFFIC_S:
@@ -48,12 +48,12 @@ def traffic() -> None:
         seconds = time.monotonic() - begin
         steps = (job.step() - step) / seconds
         context.destroy(linger=0)
-    print(f"traffic, training at {steps:.0f} steps/s, nobody drilling:"
+    print(f"traffic, training at {steps:.0f} steps/s, no rank view open:"
           f" {size / seconds / RANKS:.0f} B / rank / s   (budget 2048)")  # fmt: skip
 
 
 def verdict() -> None:
-    """From the freeze, and from a fresh start of the operator's side, to the verdict."""
+    """Seconds to the verdict: from the freeze, and from a start on a hung job."""
     with _demo("stall") as job:
         source = LiveSource()
         who = confirmed = 0.0
@@ -74,10 +74,10 @@ def verdict() -> None:
         print(f"  freeze to confirmed     {confirmed - frozen:5.1f} s   (budget 15)")
         print(f"the same job, hung, median of {REPEATS} fresh starts:")
         first = [_first_verdict() for _ in range(REPEATS)]
-        whole = [_diagnose() for _ in range(REPEATS)]
+        diagnosed = [_diagnose() for _ in range(REPEATS)]
         print(f"  connect to first verdict          {statistics.median(first):5.2f} s   (budget 2)")
-        print(f"  `frtop diagnose`, start to exit   {statistics.median(whole):5.2f} s"
-              "   (two looks 2 s apart confirm)")  # fmt: skip
+        print(f"  `frtop diagnose`, start to exit   {statistics.median(diagnosed):5.2f} s"
+              "   (two snapshots 2 s apart confirm)")  # fmt: skip
 
 
 def _first_verdict() -> float:

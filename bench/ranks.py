@@ -1,4 +1,4 @@
-"""Ranks without a job: real recorders and rings, the fake backend, nothing communicated.
+"""Ranks without a job: real recorders and rings on the fake backend.
 
 One warm parent forks them, so that sixty-four start in seconds. Run as a program:
 
@@ -15,13 +15,13 @@ import time
 from typing import Final
 
 FILL: Final = 9000
-"""Ops that each rank issues at first: more than a ring's history holds."""
+"""Ops that each rank issues first: more than a ring's history holds."""
 PACE_S: Final = 0.01
 _PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
-    """Forks all ranks, says so, and waits until it is told to end."""
+    """Forks all ranks, prints `forked`, and waits for a signal."""
     rate, per_folder, folders = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
     import torch.distributed  # noqa: F401, PLC0415 - once for all of them
 
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _be_rank(rank: int, world: int, folder: str, rate: float) -> None:
-    """Fills the ring, then goes on at `rate` ops a second; at 0 it hangs in the last."""
+    """Fills the ring, then issues `rate` ops a second; at 0 it stops."""
     os.environ |= {
         "FRTOP_DIR": folder, "FRTOP_AGENT": "0", "RANK": str(rank), "WORLD_SIZE": str(world),
         "LOCAL_RANK": str(rank), "MASTER_ADDR": "bench", "MASTER_PORT": "29500",

@@ -1,8 +1,8 @@
-"""What the recorder adds to one op: fake backend, nothing communicated, nothing waited for.
+"""The cost of the recorder per op, on the fake backend: no communication and no waiting.
 
-The bare op is measured in processes that never heard of the recorder, those with it in
-alternation with them; inside the latter, blocks with the recorder on and off alternate.
-Of each kind the quietest block counts: a neighbour on the machine only ever adds.
+Processes with and without the recorder alternate; inside a process with the recorder, blocks
+with the recorder on and off alternate. The fastest block of each kind counts, because other
+load on the machine only adds time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Blocks = dict[str, dict[str, list[list[float]]]]
 
 
 def main() -> None:
-    """Prints median and p99 per op in µs, and what is added over the bare op."""
+    """Prints median and p99 per op in µs, and the difference to the bare op."""
     pooled: Blocks = {}
     for _ in range(ROUNDS):
         for mode in ("bare", "with"):
@@ -38,9 +38,9 @@ def main() -> None:
     print(f"recorder, µs per op, fake backend of 8 ranks (budget {BUDGET_US:+.0f} median)")
     print(f"{'op':<24}{'bare':>8}{'off':>8}{'on':>8}{'added':>8}{'p99':>8}{'added':>8}")
     for op in pooled["bare"]:
-        quietest = {state: [min(column) for column in zip(*ops[op], strict=True)]
+        fastest = {state: [min(column) for column in zip(*ops[op], strict=True)]
                     for state, ops in pooled.items()}  # fmt: skip
-        (bare, bare_p99), (off, _), (on, p99) = (quietest[s] for s in ("bare", "off", "on"))
+        (bare, bare_p99), (off, _), (on, p99) = (fastest[s] for s in ("bare", "off", "on"))
         print(
             f"{op:<24}{bare:>8.1f}{off:>8.1f}{on:>8.1f}{on - bare:>+8.1f}"
             f"{p99:>8.1f}{p99 - bare_p99:>+8.1f}"
@@ -62,7 +62,7 @@ def _child(mode: str) -> Blocks:
 
 
 def measure(mode: str) -> Blocks:
-    """Runs in a child: its blocks by state of the recorder and op."""
+    """Runs in a child; returns its blocks by state of the recorder and op."""
     import torch.distributed as dist  # noqa: PLC0415 - only the children need torch
     from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
 
@@ -70,15 +70,15 @@ def measure(mode: str) -> Blocks:
     ops = _ops(dist)
     if mode == "bare":
         return {"bare": {name: [_block(op) for _ in range(BLOCKS)] for name, op in ops.items()}}
-    from frtop_probe.recorder.life import life  # noqa: PLC0415
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
 
-    life.start()
-    assert life.recorder is not None
+    lifecycle.start()
+    assert lifecycle.recorder is not None
     found: Blocks = {"on": {}, "off": {}}
     for name, op in ops.items():
         for block in range(BLOCKS):
             on = bool(block % 2)
-            life.recorder.switch[0] = on
+            lifecycle.recorder.enabled[0] = on
             state = found["on" if on else "off"]
             state.setdefault(name, []).append(_block(op))
     return found

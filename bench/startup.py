@@ -1,4 +1,4 @@
-"""What `frtop run` costs processes that have nothing to do with torch."""
+"""The cost of `frtop run` for processes without torch."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ROUNDS: Final = 40
 def main() -> None:
     """Start to exit, alternating plain and prepared, medians in ms."""
     with tempfile.TemporaryDirectory() as cache:
-        # Bytecode as an installed frtop has it; a checkout that may not write any has not.
+        # Bytecode as for an installed frtop: a read-only checkout has none.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = cache
-        _all()
+        _measure()
 
 
-def _all() -> None:
+def _measure() -> None:
     print(f"start-up, medians of {ROUNDS} alternating starts, ms")
     print(f"{'':<34}{'plain':>8}{'prepared':>10}{'added':>8}")
     python = [sys.executable, "-c", "pass"]

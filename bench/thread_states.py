@@ -1,8 +1,8 @@
 """How often C++ threads take the GIL, with and without the recorder: two ranks on gloo.
 
-A thread of C++ makes a state of its own in the interpreter each time, under a lock. In CPython
-before 3.10.15, 3.11.10 and 3.12 a child that is forked at that moment never lives (gh-112275).
-What training does itself must not be made more frequent.
+Each time, a C++ thread makes a new thread state in the interpreter, under a lock. In CPython
+before 3.10.15, 3.11.10 and 3.12, a child that is forked at that moment hangs (gh-112275). The
+recorder must not make this more frequent than training itself does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROUNDS: Final = 1000
 
 
 def main() -> None:
-    """Prints the states made in 1,000 rounds of a step with and without, and their ratio."""
+    """Prints the thread states made in 1,000 steps with and without the recorder, and the ratio."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o700)
         pairs = [(_measure(folder, "off"), _measure(folder, "on")) for _ in range(PAIRS)]
@@ -59,13 +59,13 @@ def _measure(folder: str, recorder: str) -> float:
 
 
 def train(recorder: str) -> int:
-    """One rank: the states made during `ROUNDS` steps."""
+    """Runs `ROUNDS` steps as one rank; returns the number of thread states made."""
     import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
     from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
 
     if recorder == "on":
-        import frtop_probe  # noqa: PLC0415 - what is measured is a process without it, too
+        import frtop_probe  # noqa: PLC0415 - the other run is without it
 
         frtop_probe.start()
     dist.init_process_group("gloo")
@@ -84,7 +84,7 @@ def train(recorder: str) -> int:
 
 
 def _states_made() -> int:
-    """How many thread states there have ever been: the number of a new one."""
+    """The number of thread states made so far: the id of a new one."""
     api = ctypes.pythonapi
     api.PyInterpreterState_Get.restype = ctypes.c_void_p
     api.PyThreadState_New.restype = ctypes.c_void_p

@@ -1,4 +1,4 @@
-"""Writes the README's table of keys from the program's bindings: `python -m docs.keys`."""
+"""Writes the README's table of keys from the bindings: `python -m docs.keys`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.tensors import TensorsScreen
-from frtop_tui.widgets.hosts import HostTable
+from frtop_tui.widgets.host_table import HostTable
 from frtop_tui.widgets.jobs import JobTable
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.question import Question
@@ -28,7 +28,7 @@ from frtop_tui.widgets.stack_tree import StackTree
 README: Final = Path(__file__).parents[1] / "README.md"
 BEGIN: Final = "<!-- keys: `make docs` writes this table from the program -->"
 END: Final = "<!-- end of keys -->"
-PLACES: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
+OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("everywhere", (FrtopApp, FrameScreen, LineView)),
     ("overview", (Overview, RankGrid)),
     ("ranks", (RanksScreen, RankTable)),
@@ -49,9 +49,9 @@ SPELLED: Final = {
 
 
 def table() -> str:
-    """The table in Markdown, a row a key and place."""
-    rows = ["| where | key | does |", "|---|---|---|"]
-    for place, owners in PLACES:
+    """The table in Markdown, one row per binding."""
+    rows = ["| screen | key | action |", "|---|---|---|"]
+    for screen, owners in OWNERS:
         for owner in owners:
             for binding in owner.__dict__.get("BINDINGS", ()):
                 assert isinstance(binding, Binding)
@@ -59,12 +59,12 @@ def table() -> str:
                 does = binding.description
                 if binding.tooltip and binding.tooltip != does:
                     does += f": {binding.tooltip}"
-                rows.append(f"| {place} | {keys} | {does} |")
+                rows.append(f"| {screen} | {keys} | {does} |")
     return "\n".join(rows)
 
 
 def with_table(readme: str) -> str:
-    """`readme` with the table of now between its marks."""
+    """`readme` with the current table between its markers."""
     before, _, rest = readme.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"

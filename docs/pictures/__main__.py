@@ -1,6 +1,6 @@
-"""Draws the pictures of this folder from the program: `python -m docs.pictures`.
+"""Draws the pictures in this folder with the program: `python -m docs.pictures`.
 
-`--live SCENE` shows one of the scenes in the terminal instead, to look at and to try keys.
+`--live SCENE` shows a scene in the terminal instead, to try its keys.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
 from frtop_tui.app import FrtopApp, run_app  # noqa: E402
-from frtop_tui.sources.scripted import ScriptedSource  # noqa: E402
+from frtop_tui.sources.base import ScriptedSource  # noqa: E402
 from frtop_tui.terminal import end  # noqa: E402
-from screens.asked_scenes import SCENES  # noqa: E402
+from screens.answer_scenes import SCENES  # noqa: E402
 
 PICTURES = {
     "overview": ("hung", (100, 28), ()),
@@ -39,13 +39,15 @@ PICTURES = {
     "two-roots": ("two_roots", (100, 36), ()),
     "no-agent": ("no_agent", (80, 24), ()),
 }
-"""Name of the picture: scene, columns and rows, keys pressed."""
-THEN = {"tensors": "tensors"}
-"""The scene that follows when the keys were pressed."""
+"""By name of the picture: scene, terminal size, keys to press."""
+NEXT_SCENE = {"tensors": "tensors"}
+"""The scene to show after the keys were pressed."""
 
 
-async def draw(scene: str, size: tuple[int, int], keys: tuple[str, ...], then: str = "") -> str:
-    """One picture as SVG."""
+async def draw(
+    scene: str, size: tuple[int, int], keys: tuple[str, ...], next_scene: str = ""
+) -> str:
+    """Returns one picture as SVG."""
     source = ScriptedSource([SCENES[scene]()])
     app = FrtopApp(source, auto_capture=False)
     async with app.run_test(size=size) as pilot:
@@ -53,9 +55,9 @@ async def draw(scene: str, size: tuple[int, int], keys: tuple[str, ...], then: s
         for key in keys:
             await pilot.press(key)
             await pilot.pause()
-        if then:
-            source.give(SCENES[then]())
-            app.deliver()
+        if next_scene:
+            source.give(SCENES[next_scene]())
+            app.tick()
         await pilot.pause(0.3)
         return app.export_screenshot(title=f"frtop {size[0]}x{size[1]}", simplify=True)
 
@@ -68,8 +70,8 @@ def main() -> int:
     if options.live:
         return end(run_app(ScriptedSource([SCENES[options.live]()]), auto_capture=False))
     for name in options.only or PICTURES:
-        drawn = asyncio.run(draw(*PICTURES[name], THEN.get(name, "")))
-        # Rich makes its ids up anew: a picture changes only when the program does.
+        drawn = asyncio.run(draw(*PICTURES[name], NEXT_SCENE.get(name, "")))
+        # Rich draws random ids: a picture must change only with the program.
         drawn = re.sub(r"terminal-\d+", f"frtop-{name}", drawn)
         (HERE / f"{name}.svg").write_text(drawn, encoding="utf-8")
         sys.stdout.write(f"{name}\n")

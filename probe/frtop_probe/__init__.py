@@ -1,12 +1,12 @@
-"""frtop's probe: the recorder that runs inside a rank, and the agent that reads it.
+"""frtop's probe: the recorder inside a rank, and the agent that reads it.
 
-For programs that start the recorder by hand; all four do nothing where it cannot run:
+Programs may start the recorder by hand. All four functions do nothing where it cannot run:
 
     import frtop_probe
 
     frtop_probe.start()          # before or after init_process_group
-    frtop_probe.step()           # a training step ended, where no torch optimizer steps
-    frtop_probe.annotate("...")  # a note for whoever looks at this rank
+    frtop_probe.step()           # a training step ended, for loops without a torch optimizer
+    frtop_probe.annotate("...")  # a note in the history of this rank
     frtop_probe.stop()
 """
 
@@ -16,35 +16,35 @@ __all__ = ["annotate", "start", "step", "stop"]
 
 
 def start() -> None:
-    """Begins to record, or goes on after `stop()`. Calling it twice is fine.
+    """Starts recording, or continues after `stop()`. Calling it twice is harmless.
 
-    In a process that a launcher made a rank (`RANK` is set) at once, so that what ends it
-    before its first process group is seen too; in any other with that group.
+    Where a launcher has made the process a rank (`RANK` is set), recording starts at once, so
+    that it covers failures before the first process group; elsewhere with that group.
     """
-    from frtop_probe.recorder.life import life  # noqa: PLC0415 - lazy: this stays a postcard
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415 - keeps the import cheap
 
-    life.start()
+    lifecycle.start()
 
 
 def stop() -> None:
-    """Stops recording. The ring stays until the rank has ended and was read."""
-    from frtop_probe.recorder.life import life  # noqa: PLC0415
+    """Stops recording. The ring stays until the rank has ended and the agent has read it."""
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
 
-    life.stop()
+    lifecycle.stop()
 
 
 def step(number: int | None = None) -> None:
-    """Says that a training step has ended: the next one, or the one with this number.
+    """Records the end of a training step: the next step, or the step with this number.
 
-    Only for programs whose steps are not steps of a torch optimizer.
+    Only for loops without a torch optimizer.
     """
-    from frtop_probe.recorder.life import life  # noqa: PLC0415
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
 
-    life.step(number)
+    lifecycle.step(number)
 
 
 def annotate(text: str) -> None:
-    """Leaves a note in the rank's history, with the time."""
-    from frtop_probe.recorder.life import life  # noqa: PLC0415
+    """Adds a note with the current time to the rank's history."""
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
 
-    life.annotate(text)
+    lifecycle.annotate(text)

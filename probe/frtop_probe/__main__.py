@@ -1,7 +1,7 @@
-"""Runs a program with the recorder on: `torchrun ... -m frtop_probe train.py args`.
+"""Runs a program with the recorder: `torchrun ... -m frtop_probe train.py args`.
 
-`-m frtop_probe -m package.module args` runs a module. The program sees itself as
-`__main__`, with its own arguments and its own folder first on the path.
+`-m frtop_probe -m package.module args` runs a module. The program runs as `__main__`, with its
+own arguments and its own folder first on the path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
     if not program.exists():
         sys.exit(f"{program} does not exist\n{USAGE}")
     sys.argv = arguments
-    # `-m` has put the working folder there; a script has its own in that place.
+    # `-m` has put the working folder there; a script expects its own folder.
     sys.path[0] = str(program.resolve().parent)
     frtop_probe.start()
     runpy.run_path(str(program), run_name="__main__")

@@ -1,16 +1,16 @@
-"""Every message between agent and operator, in one home.
+"""Every message between agent and operator.
 
-msgpack arrays, one per struct, typed and checked while decoding (msgspec). Every ZeroMQ
-message is one frame that begins with `PROTOCOL`; another beginning is another protocol.
-One frame: libzmq aborts the process when a connection goes between two frames of a message
-that is being received (`!_more`, fq.cpp).
+Messages are msgpack arrays, one per struct; msgspec checks their types while decoding. Every
+ZeroMQ message is one frame that begins with `PROTOCOL`; any other beginning is another
+protocol. One frame only, because libzmq aborts the process when a connection ends between two
+frames of a message that is being received (`!_more`, fq.cpp).
 
-Evolution: fields are only appended and have defaults; types never change; unknown
-trailing fields are ignored. So an old screen reads a new agent, and the other way round.
-Bytes kept under `tests/wire/` prove it.
+Evolution: fields are only appended and have defaults; types never change; unknown trailing
+fields are ignored. So old screens read new agents, and new screens old agents. The bytes
+under `tests/wire/bytes` and the files under `tests/export/old` prove it.
 
-Times are `time.monotonic_ns()` of the sending host. Ranks are global ranks. "None" in a
-field that could be known means unknown: neither equal to nor different from anything.
+Times are `time.monotonic_ns()` of the sending host, ranks are global ranks. None in a field
+that could be known means unknown: neither equal to nor different from anything.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from msgspec import Struct
 
 PROTOCOL: Final = b"frtop1"
 MAX_MESSAGE: Final = 64 * 1024 * 1024
-"""Upper bound on what is decoded, in bytes; also the sockets' own limit."""
+"""Upper bound on a message in bytes; also the limit of the sockets."""
 
 
 class TensorSpec(Struct, frozen=True, array_like=True):
-    """`count` tensors in a row that are alike."""
+    """`count` consecutive tensors with the same dtype, shape and device."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -35,9 +35,9 @@ class TensorSpec(Struct, frozen=True, array_like=True):
 
 
 class Signature(Struct, frozen=True, array_like=True):
-    """What an op is, apart from when and where. `peer` and `root` are global ranks.
+    """What an op does, apart from when and where. `peer` and `root` are global ranks.
 
-    `members` is only of calls that make groups: who has to make the call (folded).
+    `members` is set only for calls that make groups: the ranks that must make the call (folded).
     """
 
     kind: str
@@ -53,7 +53,7 @@ class Signature(Struct, frozen=True, array_like=True):
 
 
 class Site(Struct, frozen=True, array_like=True):
-    """The line that issued an op: innermost frame outside torch."""
+    """The line that issued an op: the innermost frame outside torch."""
 
     file: str
     line: int
@@ -61,12 +61,12 @@ class Site(Struct, frozen=True, array_like=True):
 
 
 class Op(Struct, frozen=True, array_like=True):
-    """One op of one rank. `group` is the rank's own number for the group (0: none).
+    """One op of one rank. `group` is the rank's own id of the group (0: none).
 
-    `done_ns` is 0 while pending and negative when it failed at that time. `thread` is
-    the pthread ident that py-spy also reports. `usual_ns` is the smoothed wait of the
-    call site over `usual_count` ops. `timeout_ms` 0 means the group's. `started_ns` is when
-    its device was seen to work on it; 0: not, or nobody looks.
+    `done_ns` is 0 while the op is pending, and negative when it failed at that time. `thread` is
+    the pthread ident, as in py-spy's dumps. `usual_ns` is the smoothed wait of the call site over
+    `usual_count` ops. `timeout_ms` 0 means the group's timeout. `started_ns` is when its device
+    was seen to work on it; 0: not seen, or not observed.
     """
 
     sequence: int
@@ -92,7 +92,7 @@ class Op(Struct, frozen=True, array_like=True):
 
 
 class Job(Struct, frozen=True, array_like=True):
-    """What makes two ranks members of the same job."""
+    """The identity of a job: two ranks with the same one belong together."""
 
     master_addr: str
     master_port: int
@@ -100,11 +100,11 @@ class Job(Struct, frozen=True, array_like=True):
     run_id: str = ""
     attempt: int = 0
     nonce: str = ""
-    name: str = ""  # for people: the program's name
+    name: str = ""  # the program's name, for people
 
 
 class Identity(Struct, frozen=True, array_like=True):
-    """Who a ring belongs to. `rank` is -1 until the program has said."""
+    """The process a ring belongs to. `rank` is -1 until the program has set it."""
 
     pid: int
     start_ticks: int
@@ -118,14 +118,14 @@ class Identity(Struct, frozen=True, array_like=True):
     started_ns: int = 0
     main_ident: int = 0
     recorder_tid: int = 0
-    record: str = ""  # folder for the black box, "" when nobody wants one
+    record: str = ""  # folder for the black box, "" when the job is not recorded
     settings: tuple[tuple[str, str], ...] = ()  # of torch and transports, from the environment
 
 
-class Fetch(Struct, frozen=True, array_like=True):
-    """Last DataLoader fetch; `end_ns` < `begin_ns` means the rank is inside it now.
+class DataLoaderFetch(Struct, frozen=True, array_like=True):
+    """The last DataLoader fetch; when `end_ns` < `begin_ns`, the rank is inside it now.
 
-    `worker` is the index waited for: -1 unknown, -2 loading in the rank itself.
+    `worker` is the index of the worker waited for: -1 unknown, -2 the rank itself loads.
     """
 
     begin_ns: int
@@ -143,7 +143,7 @@ class RankStatus(Struct, frozen=True, array_like=True):
     ops: int
     step: int = 0
     step_ns: int = 0
-    fetch: Fetch | None = None
+    fetch: DataLoaderFetch | None = None
     side_lost: int = 0
     pending_lost: int = 0
     hook_errors: int = 0
@@ -152,8 +152,8 @@ class RankStatus(Struct, frozen=True, array_like=True):
 class Group(Struct, frozen=True, array_like=True):
     """A process group as one rank knows it; `ranks` is folded (`0-3,8`).
 
-    `exact` says that ops were counted from the group's creation, so numbers can be
-    compared between ranks. `epoch` counts re-creations of the same name and members.
+    `exact` says that ops were counted from the group's creation, so their numbers can be compared
+    between ranks. `epoch` counts re-creations with the same name and members.
     """
 
     id: int
@@ -167,9 +167,9 @@ class Group(Struct, frozen=True, array_like=True):
 
 
 class GroupProgress(Struct, frozen=True, array_like=True):
-    """How far a rank has come in a group: its last op there.
+    """A rank's progress in a group: the number and time of its last op there.
 
-    `last` is left out (None) while the group moves quickly and nobody could use it.
+    `last` is None while the group moves quickly, since it would be outdated at once.
     """
 
     group: int
@@ -180,12 +180,12 @@ class GroupProgress(Struct, frozen=True, array_like=True):
 
 
 class Process(Struct, frozen=True, array_like=True):
-    """What /proc says. `wchan` and `syscall` are of the main thread, "" if unreadable.
+    """A process or thread as /proc shows it. `wchan` and `syscall` are the main thread's.
 
-    `state` is the process's letter (main thread), `file` what its current read, write or
-    similar call is about, `cpu_ns` user + system of all threads, `io_bytes` read +
-    written (-1 unreadable), `rss` bytes. `ready_ns` is how long the main thread ran or was
-    about to run, up to its last turn (-1 unreadable).
+    Both are "" if unreadable. `state` is the process's state letter (main thread), `file` the
+    target of its current read, write or similar call, `cpu_ns` user + system of all threads,
+    `io_bytes` read + written (-1 unreadable), `rss` bytes. `ready_ns` is how long the main thread
+    ran or was ready to run, up to its last turn (-1 unreadable).
     """
 
     pid: int
@@ -204,9 +204,9 @@ class Process(Struct, frozen=True, array_like=True):
 
 
 class TraceFrame(Struct, frozen=True, array_like=True):
-    """One frame, innermost first in its list. `source` is the text of the line, if read.
+    """One frame; lists of them begin with the innermost. `source` is the line's text, if read.
 
-    `variables` are names and values in words, where a dump was taken with them.
+    `variables` are names and values as text, if the dump has them.
     """
 
     function: str
@@ -218,7 +218,7 @@ class TraceFrame(Struct, frozen=True, array_like=True):
 
 
 class ThreadStack(Struct, frozen=True, array_like=True):
-    """One thread of a dump. `ident` is the pthread handle, `tid` the kernel's number."""
+    """One thread of a dump. `ident` is the pthread handle, `tid` the native thread id."""
 
     ident: int
     tid: int
@@ -229,16 +229,16 @@ class ThreadStack(Struct, frozen=True, array_like=True):
 
 
 class ExitInfo(Struct, frozen=True, array_like=True):
-    """How a rank's process ended. Both None: gone, cause unknown.
+    """How a rank's process ended. Exit code and signal are both None when unknown.
 
-    `clean` means that the recorder saw the interpreter end by itself, in an orderly way.
+    `clean` says that the recorder saw the interpreter exit normally.
     """
 
     at_ns: int
     exit_code: int | None = None
     signal: int | None = None
     clean: bool = False
-    oom_kills: int = 0  # by which the cgroup's counter rose around that moment
+    oom_kills: int = 0  # the rise of the cgroup's counter around that time
 
 
 class UncaughtException(Struct, frozen=True, array_like=True):
@@ -253,10 +253,10 @@ class UncaughtException(Struct, frozen=True, array_like=True):
 
 
 class BlockSums(Struct, frozen=True, array_like=True):
-    """Sums over consecutive blocks of `size` ops of a group, the first from op `first` on.
+    """Sums over consecutive blocks of `size` ops of a group, beginning with op `first`.
 
-    Four bytes for each block, see `sums`. `pairs` is empty where all of them are nothing.
-    Only sums of the same `rule` can be compared (`agreement.RULE`).
+    Four bytes per block, see `sums`. `pairs` is empty when all of its sums are 0. Only sums of
+    the same `rule` can be compared (`agreement.RULE`).
     """
 
     group: int
@@ -268,10 +268,10 @@ class BlockSums(Struct, frozen=True, array_like=True):
 
 
 class RankUpdate(Struct, frozen=True, array_like=True):
-    """What is new about one rank; what is None or empty has not changed.
+    """What changed about one rank; None and empty fields have not changed.
 
-    `key` is the agent's number for the process, stable while the agent lives. In the
-    answer to `StateRequest` everything is filled in.
+    `key` is the agent's number for the process, stable while the agent runs. In the response to
+    `StateRequest`, all fields are set.
     """
 
     key: int
@@ -280,38 +280,38 @@ class RankUpdate(Struct, frozen=True, array_like=True):
     groups: tuple[Group, ...] = ()
     group_progress: tuple[GroupProgress, ...] = ()
     pending: tuple[Op, ...] | None = None
-    pending_more: int = 0  # further pending ops that were left out
+    pending_more: int = 0  # number of further pending ops that were left out
     process: Process | None = None
     exception: UncaughtException | None = None
     exit_info: ExitInfo | None = None
     notes: tuple[str, ...] = ()
-    blocks: tuple[BlockSums, ...] = ()  # in the full state: the last ones
+    blocks: tuple[BlockSums, ...] = ()  # in the full state: the most recent blocks
 
 
 class Update(Struct, frozen=True, array_like=True):
-    """What an agent sends about its host in one tick; also its full state on request.
+    """What changed on a host in one tick; also the host's full state on request.
 
-    `number` counts ticks; the full state carries the number of the last tick in it, so a
-    client applies those that follow and asks again when one is missing.
+    `number` counts ticks; the full state has the number of the last tick it includes. A client
+    applies the updates that follow, and requests the state again when one is missing.
     """
 
     host: str
-    instance: str  # of the agent: another one counts anew
+    instance: str  # of the agent; another instance counts from the start
     number: int
     monotonic_ns: int
     wall_ns: int
     ranks: tuple[RankUpdate, ...] = ()
     forgotten: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()  # about the host: rings that could not be read, ...
+    notes: tuple[str, ...] = ()  # about the host, as rings that cannot be read
     version: str = ""
     full: bool = False
 
 
 class StateRequest(Struct, frozen=True, array_like=True, tag="state"):
-    """Asks for everything; answered with a full `Update`.
+    """Requests the full state; answered with a full `Update`.
 
-    With `read_only` the operator gives up acting: from then on the agent refuses it on
-    this connection whatever the key may do.
+    With `read_only`, the operator gives up acting: from then on the agent refuses it on this
+    connection, whatever the key's right.
     """
 
     id: int
@@ -319,10 +319,10 @@ class StateRequest(Struct, frozen=True, array_like=True, tag="state"):
 
 
 class SnapshotRequest(Struct, frozen=True, array_like=True, tag="look"):
-    """Asks for looks at some ranks: `/proc` of them and their children, last `ops` ops.
+    """Requests snapshots of some ranks: `/proc` of them and their descendants, the last `ops` ops.
 
-    With `stacks` also for a non-blocking dump of their threads, and of the processes in
-    `pids` as far as they are children of such a rank.
+    With `stacks`, also a non-blocking dump of their threads, and of the processes in `pids` that
+    are descendants of such a rank.
     """
 
     id: int
@@ -333,16 +333,16 @@ class SnapshotRequest(Struct, frozen=True, array_like=True, tag="look"):
 
 
 class TimeRequest(Struct, frozen=True, array_like=True, tag="time"):
-    """Asks for the agent's clocks: half of the round trip bounds the error of comparing."""
+    """Requests the agent's clocks; half of the round trip bounds the error of the comparison."""
 
     id: int
 
 
 class HistoryRequest(Struct, frozen=True, array_like=True, tag="history"):
-    """Asks for the ops of one rank that its ring still holds, the newest `limit` (0: all).
+    """Requests the ops that a rank's ring still has, the newest `limit` (0: all).
 
-    With a `group` (the rank's own number for it) for those of its collectives that have the
-    numbers `first` to `last`.
+    With a `group` (the rank's own id of it), only that group's collectives with the numbers
+    `first` to `last`.
     """
 
     id: int
@@ -354,7 +354,7 @@ class HistoryRequest(Struct, frozen=True, array_like=True, tag="history"):
 
 
 class TensorsRequest(Struct, frozen=True, array_like=True, tag="tensors"):
-    """Asks a rank itself what is in the tensors of its pending op `sequence` (0: of all).
+    """Requests a summary of the tensors of a rank's pending op `sequence` (0: of all).
 
     An act, not a reading: it makes the rank work, and shows data.
     """
@@ -365,9 +365,9 @@ class TensorsRequest(Struct, frozen=True, array_like=True, tag="tensors"):
 
 
 class DataRequest(Struct, frozen=True, array_like=True, tag="data"):
-    """Asks for bytes of one tensor of a pending op, `size` from `offset` on. An act.
+    """Requests bytes of one tensor of a pending op: `size` bytes from `offset` on. An act.
 
-    `index` counts the tensors of the op as `TensorsResponse` lists them.
+    `index` counts the tensors of the op in the order of `TensorsResponse`.
     """
 
     id: int
@@ -384,10 +384,10 @@ Request = (
 
 
 class StackDump(Struct, frozen=True, array_like=True):
-    """Stacks of one process, or why there are none.
+    """The stacks of one process, or why there are none.
 
-    `error` is one of "", "refused", "gone", "deadline", "missing", "failed"; `help` the
-    sentence for the user, with the next step.
+    `error` is one of "", "refused", "gone", "deadline", "missing", "failed"; `help` is the
+    message for the user, with the next step.
     """
 
     pid: int
@@ -396,23 +396,22 @@ class StackDump(Struct, frozen=True, array_like=True):
     help: str = ""
 
 
-class Link(Struct, frozen=True, array_like=True):
-    """A connection whose other side acknowledges nothing: `10.0.0.1:4711`, `[fe80::1]:4711`.
+class DeadConnection(Struct, frozen=True, array_like=True):
+    """A TCP connection whose peer acknowledges nothing: `10.0.0.1:4711`, `[fe80::1]:4711`.
 
-    `queued` bytes were sent, the oldest of them `again` times more, in vain.
+    `queued` bytes were sent without acknowledgement, the oldest were resent `retransmits` times.
     """
 
     local: str
     remote: str
     queued: int = 0
-    again: int = 0
+    retransmits: int = 0
 
 
 class Snapshot(Struct, frozen=True, array_like=True):
-    """One rank seen at one moment. `processes` has the rank first, then its children.
+    """One rank at one time. `processes` has the rank first, then its descendants.
 
-    `links` are its connections that bring nothing over; `addresses` those of its host that
-    have connections at all.
+    `dead_connections` are the rank's own; `addresses` are those of its host that have connections.
     """
 
     key: int
@@ -422,16 +421,16 @@ class Snapshot(Struct, frozen=True, array_like=True):
     dumps: tuple[StackDump, ...] = ()
     ops: tuple[Op, ...] = ()
     ops_lost: int = 0
-    threads: tuple[Process, ...] = ()  # the rank's own threads, pid = native id
-    links: tuple[Link, ...] = ()
+    threads: tuple[Process, ...] = ()  # the rank's own threads; `pid` is the native thread id
+    dead_connections: tuple[DeadConnection, ...] = ()
     addresses: tuple[str, ...] = ()
 
 
 class HistoryRow(Struct, frozen=True, array_like=True):
-    """An `Op` in a `History`: `signature` and `site` count its tables from 1, 0 is none.
+    """An `Op` in a `History`: `signature` and `site` are indices into its tables from 1, 0 is none.
 
-    `took_ns` is 0 while pending, negative when the op failed after that time. `flags` are
-    those of a slot of the ring (`ring.layout.Flag`).
+    `took_ns` is 0 while pending, and negative when the op failed after that time. `flags` are
+    those of a ring slot (`ring.layout.Flag`).
     """
 
     sequence: int
@@ -448,21 +447,21 @@ class HistoryRow(Struct, frozen=True, array_like=True):
 
 
 class History(Struct, frozen=True, array_like=True):
-    """All ops of one rank that its ring still holds, oldest first; repeats are told once."""
+    """All ops that a rank's ring still has, oldest first; signatures and sites are sent once."""
 
     signatures: tuple[Signature, ...] = ()
     sites: tuple[Site, ...] = ()
     rows: tuple[HistoryRow, ...] = ()
-    lost: int = 0  # ops in between that could not be read
+    lost: int = 0  # ops in between that cannot be read
 
 
 class TensorSummary(Struct, frozen=True, array_like=True):
-    """What is in one tensor. `role` is "input" or "output"; `size` is in bytes.
+    """A summary of one tensor. `role` is "input" or "output"; `size` is in bytes.
 
-    Of `elements` values the first `seen` were looked at, as many as there was time for;
-    the statistics leave NaN and Inf out and are None when nothing is left. `first` are the
-    first values as text. `checksum` is over the bytes of the values seen: ranks that hold
-    the same data have the same. `error` says why there is no more than a shape.
+    Of `elements` values, the first `seen` were read within the time limit; the statistics ignore
+    NaN and Inf, and are None when nothing is left. `first` are the first values as text.
+    `checksum` covers the bytes of the values seen: ranks with equal data have equal checksums.
+    `error` says why there is no more than a shape.
     """
 
     role: str
@@ -492,7 +491,7 @@ class OpTensors(Struct, frozen=True, array_like=True):
 
 
 class StateResponse(Struct, frozen=True, array_like=True, tag="state"):
-    """`may_act` says whether this operator may ask for more than to look."""
+    """`may_act` says whether this operator may also act on ranks."""
 
     id: int
     update: Update
@@ -513,11 +512,11 @@ class HistoryResponse(Struct, frozen=True, array_like=True, tag="history"):
 
 
 class TensorsResponse(Struct, frozen=True, array_like=True, tag="tensors"):
-    """Tensors of a rank's pending ops at `at_ns`.
+    """The tensors of a rank's pending ops at `at_ns`.
 
-    `error` is one of "", "gone", "silent" (the rank holds the GIL), "stopped",
-    "deadline", "none" (nothing pending), "missing" (no responder), "failed"; `help` the
-    sentence for the user, with the next step.
+    `error` is one of "", "gone", "silent" (the rank holds the GIL), "stopped", "deadline", "none"
+    (nothing pending), "missing" (no responder), "failed"; `help` is the message for the user,
+    with the next step.
     """
 
     id: int
@@ -530,7 +529,7 @@ class TensorsResponse(Struct, frozen=True, array_like=True, tag="tensors"):
 
 
 class DataResponse(Struct, frozen=True, array_like=True, tag="data"):
-    """Bytes of a tensor from `offset` on; fewer than asked for at its end (`total`)."""
+    """Bytes of a tensor from `offset` on; fewer than requested at its end (`total`)."""
 
     id: int
     key: int
@@ -551,9 +550,9 @@ class SnapshotResponse(Struct, frozen=True, array_like=True, tag="look"):
 
 
 class Error(Struct, frozen=True, array_like=True, tag="refusal"):
-    """The agent will not, or cannot; `text` is a sentence for the user.
+    """The agent will not, or cannot; `text` is a message for the user.
 
-    `reason` is one of "" (unknown), "permission", "busy", "gone", "failed", "words".
+    `reason` is one of "" (unknown), "permission", "busy", "gone", "failed", "words" (malformed).
     """
 
     id: int
@@ -573,11 +572,11 @@ Response = (
 
 
 class BlackBox(Struct, frozen=True, array_like=True):
-    """The black box: what an agent writes down of one job's ranks on its host.
+    """The black box: what an agent saves of one job's ranks on its host.
 
-    `before` is everything as of the last tick before the first bad death, None when there
-    was none; `after` is everything as of writing. `looks` are the last ones that were
-    taken, oldest first. `complete` says that every rank had ended and was read.
+    `before` is the state as of the last tick before the first bad death, None when there was
+    none; `after` is the state as of writing. `snapshots` are the last ones taken, oldest first.
+    `complete` says that every rank had ended and was read.
     """
 
     host: str
@@ -597,13 +596,13 @@ Message = TypeVar("Message")
 
 
 class WireError(Exception):
-    """What arrived is no message of ours: too large, malformed, or of another type."""
+    """The data is no message of this protocol: too large, malformed, or of another type."""
 
 
 _encoder = msgspec.msgpack.Encoder()
 _updates = msgspec.msgpack.Decoder(Update)
-_asks: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
-_answers: msgspec.msgpack.Decoder[Response] = msgspec.msgpack.Decoder(Response)
+_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_responses: msgspec.msgpack.Decoder[Response] = msgspec.msgpack.Decoder(Response)
 _boxes = msgspec.msgpack.Decoder(BlackBox)
 
 
@@ -611,35 +610,35 @@ def encode(message: Update | Request | Response | BlackBox) -> bytes:
     return _encoder.encode(message)
 
 
-def packed(message: Update | Request | Response) -> bytes:
-    """A message as it is sent: one frame."""
+def to_frame(message: Update | Request | Response) -> bytes:
+    """Encodes a message into the one frame that is sent."""
     return PROTOCOL + _encoder.encode(message)
 
 
-def unpacked(frame: bytes) -> bytes:
-    """What was encoded into a frame. Raises `WireError` for one of another protocol."""
+def from_frame(frame: bytes) -> bytes:
+    """Removes the protocol's prefix from a frame; raises `WireError` when it is missing."""
     if not frame.startswith(PROTOCOL):
         raise WireError("no message of frtop")
     return frame[len(PROTOCOL) :]
 
 
 def decode_update(data: bytes) -> Update:
-    """Raises `WireError` for anything that is no update."""
+    """Decodes an update; raises `WireError` for anything else."""
     return _decode(_updates, data)
 
 
 def decode_request(data: bytes) -> Request:
-    """Raises `WireError` for anything that is no request."""
-    return _decode(_asks, data)
+    """Decodes a request; raises `WireError` for anything else."""
+    return _decode(_requests, data)
 
 
 def decode_response(data: bytes) -> Response:
-    """Raises `WireError` for anything that is no answer."""
-    return _decode(_answers, data)
+    """Decodes a response; raises `WireError` for anything else."""
+    return _decode(_responses, data)
 
 
 def decode_box(data: bytes) -> BlackBox:
-    """Raises `WireError` for anything that is no black box; its file bounds the size."""
+    """Decodes a black box, whose file bounds the size; raises `WireError` for anything else."""
     try:
         return _boxes.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.host import Host
+from agent.agent_host import Host
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A rank for tests: makes a ring, beats, and does what its argument says."""
+"""A rank for tests: makes a ring, beats, and does what its first argument says."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ import threading
 import time
 from pathlib import Path
 
-from frtop_probe.ring.layout import Cell, State
+from frtop_probe.ring.layout import State, StatusCell
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from agent.ringmaker import RingMaker
+from agent.ring_builder import RingBuilder
 
 
 def main() -> None:
-    doing, *rest = sys.argv[1:]
-    maker = RingMaker(Path(os.environ["FRTOP_DIR"]), rank=int(os.environ.get("RANK", "0")))
-    maker.usual()
-    maker.op(done=True)
-    threading.Thread(target=beat, args=(maker,), name="beats", daemon=True).start()
+    action, *rest = sys.argv[1:]
+    builder = RingBuilder(Path(os.environ["FRTOP_DIR"]), rank=int(os.environ.get("RANK", "0")))
+    builder.standard_tables()
+    builder.op(done=True)
+    threading.Thread(target=beat, args=(builder,), name="beats", daemon=True).start()
     print("ready", flush=True)
-    if doing == "wait":
+    if action == "wait":
         for line in sys.stdin:
-            obey(maker, *line.split())
+            execute(builder, *line.split())
             print("done", flush=True)
-    elif doing == "read":
+    elif action == "read":
         read_for_ever(rest[0])
-    elif doing == "gil":
+    elif action == "gil":
         hold_the_gil()
-    elif doing == "child":
+    elif action == "child":
         with_a_child()
-    elif doing == "busy":
-        work(maker, int(rest[0]))
+    elif action == "busy":
+        work(builder, int(rest[0]))
 
 
-def beat(maker: RingMaker) -> None:
+def beat(builder: RingBuilder) -> None:
     while True:
         time.sleep(0.05)
-        maker.beat()
+        builder.beat()
 
 
-def obey(maker: RingMaker, order: str, argument: str = "") -> None:
-    if order == "exit":
+def execute(builder: RingBuilder, command: str, argument: str = "") -> None:
+    if command == "exit":
         os._exit(int(argument))
-    if order == "stop":
-        maker.cells[Cell.STATE] = State.STOPPED
+    if command == "stop":
+        builder.cells[StatusCell.STATE] = State.STOPPED
         sys.exit(0)
-    if order == "kill":
+    if command == "kill":
         os.kill(os.getpid(), int(argument))
-    if order == "op":
-        maker.op(done=bool(argument))
+    if command == "op":
+        builder.op(done=bool(argument))
 
 
 def with_a_child() -> None:
@@ -63,14 +63,14 @@ def with_a_child() -> None:
     signal.pause()
 
 
-def work(maker: RingMaker, ops: int) -> None:
-    """Ten steps a second, of so many ops each."""
+def work(builder: RingBuilder, ops: int) -> None:
+    """Makes ten steps per second, with `ops` ops each."""
     while True:
         for _ in range(ops):
-            maker.op(done=True)
-        maker.cells[Cell.OLDEST] = maker.sequence
-        maker.cells[Cell.STEP] += 1
-        maker.cells[Cell.STEP_NS] = time.monotonic_ns()
+            builder.op(done=True)
+        builder.cells[StatusCell.OLDEST] = builder.sequence
+        builder.cells[StatusCell.STEP] += 1
+        builder.cells[StatusCell.STEP_NS] = time.monotonic_ns()
         time.sleep(0.1)
 
 

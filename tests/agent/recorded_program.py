@@ -1,4 +1,4 @@
-"""A rank with a real recorder: starts its agent, does as it is told, ends with its input."""
+"""A rank with a real recorder, controlled by lines on its input; ends when the input ends."""
 
 from __future__ import annotations
 

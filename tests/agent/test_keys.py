@@ -1,7 +1,8 @@
-"""One key per user, made once, used only while nobody else can know it."""
+"""One private key per user, made once, and the lists of other users' keys."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from zmq.utils import z85
 
 from frtop_probe import keys
 from frtop_probe.keys import AuthorizedKey, KeyProblem, editing
-from frtop_probe.keys.pair import _breaks_off
+from frtop_probe.keys.pair import _is_incomplete
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "config"
 
 
-def test_a_key_is_made_once_and_only_for_its_user(config: Path) -> None:
+def test_a_key_is_made_once_and_is_private(config: Path) -> None:
     first = keys.load(create=True)
     assert first.path == config / "frtop" / "key"
     assert stat.S_IMODE(first.path.stat().st_mode) == 0o600
@@ -47,7 +48,7 @@ def test_the_secret_is_in_no_repr() -> None:
     assert pair.secret.decode() not in repr(pair) + str(pair)
 
 
-def test_without_a_config_home_it_is_under_the_home(
+def test_without_xdg_config_home_the_key_is_under_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "")
@@ -55,7 +56,7 @@ def test_without_a_config_home_it_is_under_the_home(
     assert keys.path() == tmp_path / ".config" / "frtop" / "key"
 
 
-def test_a_named_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_overrides_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "mine"))
     assert keys.load(create=True).path == tmp_path / "mine"
 
@@ -74,7 +75,7 @@ print(keys.load(create=True).shown)
 
 
 @pytest.mark.parametrize("links", ["with", "without"])
-def test_many_that_start_at_once_get_the_same_key(config: Path, links: str) -> None:
+def test_concurrent_processes_get_the_same_key(config: Path, links: str) -> None:
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", _MANY, links],
@@ -87,18 +88,18 @@ def test_many_that_start_at_once_get_the_same_key(config: Path, links: str) -> N
     for rank in ranks:
         assert rank.stdout is not None
         assert rank.stdout.readline() == "ready\n"
-    said = set()
+    printed = set()
     for rank in ranks:
         assert rank.stdin is not None
         rank.stdin.write("go\n")
         rank.stdin.flush()
     for rank in ranks:
-        said.add(rank.communicate()[0])
-    assert said == {keys.load(create=False).shown + "\n"}
+        printed.add(rank.communicate()[0])
+    assert printed == {keys.load(create=False).shown + "\n"}
     assert list((config / "frtop").iterdir()) == [config / "frtop" / "key"]
 
 
-def test_a_missing_key_is_not_made_where_it_would_be_the_wrong_one(config: Path) -> None:
+def test_a_missing_key_is_not_made_without_create(config: Path) -> None:
     with pytest.raises(KeyProblem) as problem:
         keys.load(create=False)
     assert str(config / "frtop" / "key") in problem.value.text
@@ -107,7 +108,7 @@ def test_a_missing_key_is_not_made_where_it_would_be_the_wrong_one(config: Path)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
-def test_a_key_others_can_read_is_refused(mode: int) -> None:
+def test_a_key_readable_by_others_is_refused(mode: int) -> None:
     path = keys.load(create=True).path
     path.chmod(mode)
     with pytest.raises(KeyProblem) as problem:
@@ -115,44 +116,45 @@ def test_a_key_others_can_read_is_refused(mode: int) -> None:
     assert problem.value.next == f"chmod 600 {path}"
 
 
-def test_a_key_of_somebody_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     keys.load(create=True)
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
     with pytest.raises(KeyProblem, match="another user"):
         keys.load(create=True)
 
 
-def test_a_key_file_that_is_being_written_is_waited_for(
+def test_an_incomplete_key_file_is_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("frtop_probe.keys.pair._UNFINISHED_S", 20.0)
-    whole = keys.load(create=True)
-    text = whole.path.read_bytes()
+    complete = keys.load(create=True)
+    text = complete.path.read_bytes()
     for cut in (0, 1, 30, text.index(b'"secret"')):
-        os.truncate(whole.path, cut)
-        writer = threading.Timer(0.05, whole.path.write_bytes, [text])
+        os.truncate(complete.path, cut)
+        writer = threading.Timer(0.05, complete.path.write_bytes, [text])
         writer.start()
-        assert keys.load(create=False) == whole
+        assert keys.load(create=False) == complete
         writer.join()
 
 
-def test_no_piece_of_a_key_file_is_taken_for_all_of_it() -> None:
-    content = {"public": OTHER.decode()[:-2] + "}}", "secret": "{}" * 20}
+def test_every_prefix_of_a_key_file_is_incomplete() -> None:
+    content = {"public": OTHER_PUBLIC.decode()[:-2] + "}}", "secret": "{}" * 20}
     text = json.dumps(content, indent=1)
-    assert not _breaks_off(text)
-    assert all(_breaks_off(text[:cut]) for cut in range(len(text)))
+    assert not _is_incomplete(text)
+    assert all(_is_incomplete(text[:cut]) for cut in range(len(text)))
 
 
-def test_a_disk_that_is_full_leaves_no_half_key(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "write", lambda descriptor, content: len(content) // 2)
+def test_a_full_disk_leaves_no_partial_key(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(KeyProblem, match="No space left"):
         keys.load(create=True)
     assert not list((config / "frtop").iterdir())
 
 
-def test_a_user_without_a_home_is_told_what_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_is_told_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -165,9 +167,9 @@ def test_a_user_without_a_home_is_told_what_to_name(monkeypatch: pytest.MonkeyPa
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.one_of(st.binary(max_size=100), st.sampled_from([b"{}", b"[]", b'{"public": 1}'])))
-def test_a_file_that_holds_no_key_is_said_to(content: bytes) -> None:
+def test_a_malformed_key_file_is_refused(content: bytes) -> None:
     path = keys.load(create=True).path
-    whole = path.read_bytes()
+    complete = path.read_bytes()
     try:
         path.write_bytes(content)
         with (
@@ -176,10 +178,10 @@ def test_a_file_that_holds_no_key_is_said_to(content: bytes) -> None:
         ):
             keys.load(create=True)
     finally:
-        path.write_bytes(whole)
+        path.write_bytes(complete)
 
 
-def test_halves_of_two_pairs_are_no_pair() -> None:
+def test_keys_that_do_not_match_are_refused() -> None:
     path = keys.load(create=True).path
     secret = zmq.curve_keypair()[1].decode()
     public = keys.load(create=True).public.decode()
@@ -188,7 +190,7 @@ def test_halves_of_two_pairs_are_no_pair() -> None:
         keys.load(create=True)
 
 
-def test_a_folder_that_cannot_be_made_is_said_to(
+def test_a_folder_that_cannot_be_made_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -199,34 +201,40 @@ def test_a_folder_that_cannot_be_made_is_said_to(
 
 
 PUBLIC = b"Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID"
-OTHER = b"D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs"
-SHOWN = keys.shown(PUBLIC)
+OTHER_PUBLIC = b"D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs"
+FORMATTED = keys.format_public(PUBLIC)
 
 
-def test_a_shown_key_survives_a_shell_and_is_no_option() -> None:
-    word = keys.shown(b"-" + PUBLIC[1:])
+def test_a_formatted_key_needs_no_quoting_and_is_no_option() -> None:
+    word = keys.format_public(b"-" + PUBLIC[1:])
     assert re.fullmatch(r"frtop_[A-Za-z0-9_-]{44}", word)
     assert shlex.quote(word) == word
 
 
 @given(st.binary(min_size=32, max_size=32))
-def test_a_key_is_the_same_in_both_forms(raw: bytes) -> None:
+def test_both_forms_parse_to_the_same_key(raw: bytes) -> None:
     public = z85.encode(raw)
-    assert keys.read(keys.shown(public)) == keys.read(public.decode()) == public
+    assert (
+        keys.parse_public(keys.format_public(public))
+        == keys.parse_public(public.decode())
+        == public
+    )
 
 
-def test_slips_of_the_hand_are_no_key() -> None:
+def test_typing_errors_are_detected() -> None:
     letters = string.ascii_letters + string.digits + "-_"
-    slips = {SHOWN[:at] + one + SHOWN[at + 1 :] for at in range(50) for one in letters} - {SHOWN}
-    passed = [slip for slip in slips if keys.read(slip) is not None]
+    slips = {FORMATTED[:at] + one + FORMATTED[at + 1 :] for at in range(50) for one in letters} - {
+        FORMATTED
+    }
+    passed = [slip for slip in slips if keys.parse_public(slip) is not None]
     assert len(passed) < 0.01 * len(slips)
-    assert not any(keys.read(SHOWN[:at]) for at in range(50))
-    assert not any(keys.read(SHOWN + one) for one in letters)
+    assert not any(keys.parse_public(FORMATTED[:at]) for at in range(50))
+    assert not any(keys.parse_public(FORMATTED + one) for one in letters)
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_a_key_or_none(text: str) -> None:
-    found = keys.read(text)
+def test_any_text_parses_to_a_key_or_none(text: str) -> None:
+    found = keys.parse_public(text)
     assert found is None or len(found) == 40
 
 
@@ -237,15 +245,15 @@ def test_any_text_is_a_key_or_none(text: str) -> None:
         ("{} read", "read", ""),
         ("{} act", "act", ""),
         ("  {}\tact   ann   from  accounting \r", "act", "ann from accounting"),
-        ("{} ann@desk", "read", "ann@desk"),
+        ("{} ann@laptop", "read", "ann@laptop"),
         ("{} Act", "read", "Act"),
         ("{} act # until may", "act", ""),
         ("{} ann #act", "read", "ann"),
         ("{} # act", "read", ""),
     ],
 )
-@pytest.mark.parametrize("key", [SHOWN, PUBLIC.decode()])
-def test_a_line_says_who_may_do_what(line: str, right: str, name: str, key: str) -> None:
+@pytest.mark.parametrize("key", [FORMATTED, PUBLIC.decode()])
+def test_lines_of_authorized_keys(line: str, right: str, name: str, key: str) -> None:
     pair = keys.load(create=True)
     pair.path.with_name(keys.AUTHORIZED).write_text(f"# on call\n\n{line.format(key)}\n")
     assert [(one.public, one.right, one.name) for one in keys.authorized(pair)] == [
@@ -253,9 +261,14 @@ def test_a_line_says_who_may_do_what(line: str, right: str, name: str, key: str)
     ]
 
 
-def test_nobody_is_listed_twice_and_the_lesser_right_holds() -> None:
+def test_a_key_listed_twice_has_the_lesser_right() -> None:
     pair = keys.load(create=True)
-    lines = [f"{SHOWN} act", f"{PUBLIC.decode()} read", f"{SHOWN} act", f"{pair.shown} read"]
+    lines = [
+        f"{FORMATTED} act",
+        f"{PUBLIC.decode()} read",
+        f"{FORMATTED} act",
+        f"{pair.shown} read",
+    ]
     pair.path.with_name(keys.AUTHORIZED).write_text("\n".join(lines))
     assert [(one.public, one.right) for one in keys.authorized(pair)] == [(PUBLIC, "read")]
 
@@ -264,96 +277,101 @@ def test_trusted_keys_have_names() -> None:
     pair = keys.load(create=True)
     assert keys.trusted(pair) == ()
     file = pair.path.with_name(keys.TRUSTED)
-    file.write_text(f"{SHOWN} ann b\n# bob\n{keys.shown(OTHER)}\n{SHOWN} twice\n{pair.shown}\n")
+    file.write_text(
+        f"{FORMATTED} ann b\n# bob\n{keys.format_public(OTHER_PUBLIC)}\n"
+        f"{FORMATTED} twice\n{pair.shown}\n"
+    )
     assert [(one.public, one.name) for one in keys.trusted(pair)] == [
         (PUBLIC, "ann b"),
-        (OTHER, ""),
+        (OTHER_PUBLIC, ""),
     ]
 
 
-@pytest.mark.parametrize("line", ["ann", "x" * 40 + "y", '"' * 40, "~" * 40, SHOWN[:-1], "\xff\0"])
+@pytest.mark.parametrize(
+    "line", ["ann", "x" * 40 + "y", '"' * 40, "~" * 40, FORMATTED[:-1], "\xff\0"]
+)
 @pytest.mark.parametrize("name", [keys.AUTHORIZED, keys.TRUSTED])
-def test_a_line_that_is_no_key_is_named(name: str, line: str) -> None:
+def test_a_malformed_line_is_reported_with_its_number(name: str, line: str) -> None:
     pair = keys.load(create=True)
     pair.path.with_name(name).write_text(f"# on call\n{line}\n", "latin-1")
     with pytest.raises(KeyProblem, match="line 2"):
         (keys.authorized if name == keys.AUTHORIZED else keys.trusted)(pair)
 
 
-def test_a_list_that_others_can_write_is_refused() -> None:
+def test_a_list_writable_by_others_is_refused() -> None:
     pair = keys.load(create=True)
-    listed = pair.path.with_name(keys.AUTHORIZED)
-    listed.touch()
-    listed.chmod(0o666)
+    list_file = pair.path.with_name(keys.AUTHORIZED)
+    list_file.touch()
+    list_file.chmod(0o666)
     with pytest.raises(KeyProblem) as problem:
         keys.authorized(pair)
-    assert problem.value.next.endswith(f"chmod go-w {listed}")
+    assert problem.value.next.endswith(f"chmod go-w {list_file}")
 
 
-def test_a_list_that_is_a_pipe_keeps_nobody_waiting() -> None:
+def test_a_fifo_in_place_of_a_list_is_refused() -> None:
     pair = keys.load(create=True)
     os.mkfifo(pair.path.with_name(keys.AUTHORIZED))
-    with pytest.raises(KeyProblem, match="is no file"):
+    with pytest.raises(KeyProblem, match="not a regular file"):
         keys.authorized(pair)
 
 
-def test_a_list_without_end_is_refused() -> None:
+def test_a_list_that_is_too_long_is_refused() -> None:
     pair = keys.load(create=True)
     pair.path.with_name(keys.AUTHORIZED).write_text("#" * 300_000)
     with pytest.raises(KeyProblem, match="longer than"):
         keys.authorized(pair)
 
 
-def test_what_is_not_understood_stays_when_a_list_is_changed() -> None:
+def test_comments_and_malformed_lines_survive_a_change() -> None:
     pair = keys.load(create=True)
-    listed = pair.path.with_name(keys.AUTHORIZED)
-    kept = [b"# on call", b"", b"what is \xff this?", PUBLIC + b" ann # till may", b"  # end"]
-    listed.write_bytes(b"\r\n".join(kept[:2]) + b"\n" + b"\n".join(kept[2:]))
+    list_file = pair.path.with_name(keys.AUTHORIZED)
+    lines = [b"# on call", b"", b"what is \xff this?", PUBLIC + b" ann # till may", b"  # end"]
+    list_file.write_bytes(b"\r\n".join(lines[:2]) + b"\n" + b"\n".join(lines[2:]))
     editing.admit(pair, AuthorizedKey(PUBLIC, "act"))
-    editing.admit(pair, AuthorizedKey(OTHER, "read", "bob"))
-    assert listed.read_bytes().splitlines() == [
-        *kept[:3],
-        f"{SHOWN} act ann  # till may".encode(),
-        kept[4],
-        f"{keys.shown(OTHER)} read bob".encode(),
+    editing.admit(pair, AuthorizedKey(OTHER_PUBLIC, "read", "bob"))
+    assert list_file.read_bytes().splitlines() == [
+        *lines[:3],
+        f"{FORMATTED} act ann  # till may".encode(),
+        lines[4],
+        f"{keys.format_public(OTHER_PUBLIC)} read bob".encode(),
     ]
-    assert editing.named(pair, "bob") == (OTHER,)
+    assert editing.find_by_name(pair, "bob") == (OTHER_PUBLIC,)
     assert editing.remove(pair, PUBLIC) == (keys.AUTHORIZED,)
     assert editing.remove(pair, PUBLIC) == ()
-    editing.remove(pair, OTHER)
-    assert listed.read_bytes().splitlines() == [*kept[:3], kept[4]]
-    assert stat.S_IMODE(listed.stat().st_mode) == 0o600
+    editing.remove(pair, OTHER_PUBLIC)
+    assert list_file.read_bytes().splitlines() == [*lines[:3], lines[4]]
+    assert stat.S_IMODE(list_file.stat().st_mode) == 0o600
 
 
-def test_a_list_that_others_can_write_is_not_made_good_by_changing_it() -> None:
+def test_a_list_writable_by_others_is_not_changed() -> None:
     pair = keys.load(create=True)
-    listed = pair.path.with_name(keys.AUTHORIZED)
-    listed.write_text(f"{keys.shown(OTHER)} act\n")
-    listed.chmod(0o620)
+    list_file = pair.path.with_name(keys.AUTHORIZED)
+    list_file.write_text(f"{keys.format_public(OTHER_PUBLIC)} act\n")
+    list_file.chmod(0o620)
     with pytest.raises(KeyProblem):
         editing.admit(pair, AuthorizedKey(PUBLIC, "act"))
-    assert SHOWN not in listed.read_text()
+    assert FORMATTED not in list_file.read_text()
 
 
-def test_a_list_that_is_a_link_stays_one(tmp_path: Path) -> None:
+def test_a_list_behind_a_symlink_is_changed_in_place(tmp_path: Path) -> None:
     pair = keys.load(create=True)
-    listed = pair.path.with_name(keys.AUTHORIZED)
+    list_file = pair.path.with_name(keys.AUTHORIZED)
     (tmp_path / "elsewhere").touch(0o600)
-    listed.symlink_to(tmp_path / "elsewhere")
+    list_file.symlink_to(tmp_path / "elsewhere")
     editing.admit(pair, AuthorizedKey(PUBLIC, "act"))
-    assert listed.is_symlink()
-    assert SHOWN in (tmp_path / "elsewhere").read_text()
+    assert list_file.is_symlink()
+    assert FORMATTED in (tmp_path / "elsewhere").read_text()
 
 
-def test_many_that_admit_at_once_lose_nobody() -> None:
+def test_concurrent_changes_lose_no_entry() -> None:
     pair = keys.load(create=True)
     program = (
-        "import sys; from frtop_probe.keys import editing, AuthorizedKey, load, read\n"
+        "import sys; from frtop_probe.keys import editing, AuthorizedKey, load, parse_public\n"
         "pair = load(create=False)\n"
-        "for word in sys.argv[1:]: editing.admit(pair, AuthorizedKey(read(word), 'act'))"
+        "for word in sys.argv[1:]: editing.admit(pair, AuthorizedKey(parse_public(word), 'act'))"
     )
     publics = [zmq.curve_keypair()[0] for _ in range(24)]
-    words = [keys.shown(public) for public in publics]
+    words = [keys.format_public(public) for public in publics]
     children = [
         subprocess.Popen([sys.executable, "-c", program, *words[n : n + 6]])
         for n in range(0, 24, 6)

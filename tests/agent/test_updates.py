@@ -1,4 +1,4 @@
-"""The state, and the numbered updates that continue it."""
+"""The full state, and the numbered updates that continue it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.host import Host, until
-from agent.ringmaker import RingMaker
+from agent.agent_host import Host
+from agent.ring_builder import RingBuilder
 from frtop_probe import wire
 from frtop_probe.agent import announcement
-from frtop_probe.ring.layout import Cell, Side
+from frtop_probe.ring.layout import Side, StatusCell
+from waiting import wait_for
 
 
 def test_updates_continue_the_state_without_a_gap(host: Host) -> None:
@@ -28,53 +29,56 @@ def test_updates_continue_the_state_without_a_gap(host: Host) -> None:
     assert state.number >= first.number
     following = [operator.update().number for _ in range(3)]
     assert following == list(range(first.number + 1, first.number + 4))
-    (told,) = state.ranks
-    assert told.identity is not None
-    assert (told.identity.pid, told.identity.rank) == (rank.pid, 0)
-    assert told.identity.job.world_size == 8
-    assert told.groups[0].ranks == "0-7"
-    assert told.process is not None
-    assert told.process.syscall == "read"
+    (sent,) = state.ranks
+    assert sent.identity is not None
+    assert (sent.identity.pid, sent.identity.rank) == (rank.pid, 0)
+    assert sent.identity.job.world_size == 8
+    assert sent.groups[0].ranks == "0-7"
+    assert sent.process is not None
+    assert sent.process.syscall == "read"
 
 
-def test_a_rank_that_starts_later_is_told_whole(host: Host) -> None:
+def test_a_rank_that_starts_later_is_sent_in_full(host: Host) -> None:
     operator = host.operator(host.agent())
     assert operator.state().ranks == ()
     rank = host.rank("wait", rank=5)
-    told = next(operator.rank_updates(1))
-    assert told.identity is not None
-    assert (told.identity.pid, told.identity.rank) == (rank.pid, 5)
+    sent = next(operator.rank_updates(1))
+    assert sent.identity is not None
+    assert (sent.identity.pid, sent.identity.rank) == (rank.pid, 5)
 
 
-def test_the_last_op_is_told_once_its_group_is_quiet(host: Host) -> None:
+def test_the_last_op_is_sent_once_its_group_is_quiet(host: Host) -> None:
     host.rank("wait")
     operator = host.operator(host.agent())
-    fronts = [
-        front for _ in range(5) for rank in operator.update().ranks for front in rank.group_progress
+    progress = [
+        group_progress
+        for _ in range(5)
+        for rank in operator.update().ranks
+        for group_progress in rank.group_progress
     ]
     last = operator.state().ranks[0].group_progress[0].last
     assert last is not None
     assert last.signature is not None
     assert (last.number, last.signature.kind, last.signature.reduce) == (1, "all_reduce", "sum")
     assert last.site == wire.Site("/srv/train.py", 12, "train")
-    assert sum(front.last is not None for front in fronts) <= 1
+    assert sum(group_progress.last is not None for group_progress in progress) <= 1
 
 
-def test_an_op_that_stays_pending_is_told_once(host: Host) -> None:
+def test_a_pending_op_is_sent_once(host: Host) -> None:
     rank = host.rank("wait")
     operator = host.operator(host.agent())
     operator.state()
-    rank.order("op")
-    told = next(u.pending for u in operator.rank_updates(1) if u.pending)
-    assert [op.number for op in told] == [2]
-    assert told[0].pending
+    rank.send_command("op")
+    sent = next(u.pending for u in operator.rank_updates(1) if u.pending)
+    assert [op.number for op in sent] == [2]
+    assert sent[0].pending
     later = [rank for _ in range(3) for rank in operator.update().ranks]
     assert [rank.pending for rank in later if rank.pending is not None] == []
-    assert operator.state().ranks[0].pending == told
+    assert operator.state().ranks[0].pending == sent
 
 
 @pytest.mark.parametrize(
-    ("order", "ending"),
+    ("order", "exit_info"),
     [
         ("exit 3", wire.ExitInfo(0, exit_code=3)),
         ("kill 9", wire.ExitInfo(0, signal=9)),
@@ -83,92 +87,92 @@ def test_an_op_that_stays_pending_is_told_once(host: Host) -> None:
         ("exit 0", wire.ExitInfo(0, exit_code=0)),
     ],
 )
-def test_how_a_rank_ended_is_seen(host: Host, order: str, ending: wire.ExitInfo) -> None:
+def test_the_exit_info_of_a_rank(host: Host, order: str, exit_info: wire.ExitInfo) -> None:
     rank = host.rank("wait")
     operator = host.operator(host.agent())
     operator.state()
     before = time.monotonic_ns()
-    rank.order(order)
-    seen = operator.ending(1)
-    assert msgspec.structs.replace(seen, at_ns=0) == ending
+    rank.send_command(order)
+    seen = operator.exit_info(1)
+    assert msgspec.structs.replace(seen, at_ns=0) == exit_info
     assert abs(seen.at_ns - before) < 5e9
     state = operator.state().ranks[0]
     assert state.exit_info == seen
     assert state.process is None
 
 
-def test_an_ending_is_known_though_the_parent_reaped_at_once(host: Host) -> None:
+def test_the_exit_code_is_known_after_the_parent_reaped(host: Host) -> None:
     rank = host.rank("wait")
     operator = host.operator(host.agent())
     operator.state()
-    rank.order("exit 7")
+    rank.send_command("exit 7")
     rank.process.wait()
-    assert operator.ending(1).exit_code == 7
+    assert operator.exit_info(1).exit_code == 7
 
 
-def test_a_ring_of_a_dead_process_is_shown_as_ended(host: Host) -> None:
+def test_the_ring_of_a_dead_process_has_an_exit_info(host: Host) -> None:
     rank = host.rank("wait")
     rank.kill()
     state = host.operator(host.agent()).state()
-    ending = state.ranks[0].exit_info
-    assert ending is not None
-    assert (ending.exit_code, ending.signal, ending.clean) == (None, None, False)
+    exit_info = state.ranks[0].exit_info
+    assert exit_info is not None
+    assert (exit_info.exit_code, exit_info.signal, exit_info.clean) == (None, None, False)
 
 
-def test_the_last_ops_of_a_rank_that_died_before_it_was_found_are_told(host: Host) -> None:
+def test_the_last_ops_of_a_rank_found_dead_are_sent(host: Host) -> None:
     rank = host.rank("wait")
-    rank.order("op")
-    assert rank.line() == "done"
+    rank.send_command("op")
+    assert rank.read_line() == "done"
     rank.kill()
-    (told,) = host.operator(host.agent()).state().ranks
-    assert told.exit_info is not None
-    assert told.pending is not None
-    assert [op.number for op in told.pending] == [2]
-    last = told.group_progress[0].last
+    (sent,) = host.operator(host.agent()).state().ranks
+    assert sent.exit_info is not None
+    assert sent.pending is not None
+    assert [op.number for op in sent.pending] == [2]
+    last = sent.group_progress[0].last
     assert last is not None
     assert (last.number, last.pending) == (2, True)
-    assert told.exit_info.at_ns >= last.issued_ns
+    assert sent.exit_info.at_ns >= last.issued_ns
 
 
-def test_the_last_op_of_a_rank_that_dies_of_it_is_told(host: Host) -> None:
+def test_the_last_op_of_a_rank_that_dies_is_sent(host: Host) -> None:
     rank = host.rank("wait")
     operator = host.operator(host.agent())
     operator.state()
-    rank.order("op")
-    assert rank.line() == "done"
+    rank.send_command("op")
+    assert rank.read_line() == "done"
     rank.kill()
-    operator.ending(1)
-    (told,) = operator.state().ranks
-    last = told.group_progress[0].last
+    operator.exit_info(1)
+    (sent,) = operator.state().ranks
+    last = sent.group_progress[0].last
     assert last is not None
     assert (last.number, last.pending) == (2, True)
-    assert told.pending is not None
-    assert [op.number for op in told.pending] == [2]
+    assert sent.pending is not None
+    assert [op.number for op in sent.pending] == [2]
 
 
 def test_a_pid_that_was_given_away_is_no_living_rank(host: Host) -> None:
-    RingMaker(host.folder, start_ticks=1)
+    RingBuilder(host.folder, start_ticks=1)
     ranks = host.operator(host.agent()).state().ranks
     assert [rank.exit_info is not None for rank in ranks] == [True]
 
 
 def test_only_rings_of_this_namespace_and_boot_are_adopted(host: Host) -> None:
-    RingMaker(host.folder, start_ticks=1, namespace=1)
-    RingMaker(host.folder, start_ticks=2, boot_id=bytes(16))
+    RingBuilder(host.folder, start_ticks=1, namespace=1)
+    RingBuilder(host.folder, start_ticks=2, boot_id=bytes(16))
     state = host.operator(host.agent()).state()
     assert state.ranks == ()
 
 
-def test_a_ring_that_cannot_be_read_is_one_note(host: Host) -> None:
+def test_unreadable_rings_give_one_note(host: Host) -> None:
     (host.folder / "1-1.ring").write_bytes(b"x" * 4096)
     os.mkfifo(host.folder / "2-2.ring")
     (host.folder / "3-3.ring").symlink_to("/dev/zero")
     operator = host.operator(host.agent())
-    state = until(lambda: s if (s := operator.state()).notes else None, "a note")
+    state = wait_for(lambda: s if (s := operator.state()).notes else None, "a note")
     assert [note for note in state.notes if "1-1.ring" in note] == list(state.notes)
 
 
-NONSENSE: tuple[object, ...] = (
+MALFORMED: tuple[object, ...] = (
     None,
     7,
     [],
@@ -184,40 +188,42 @@ NONSENSE: tuple[object, ...] = (
 )
 
 
-def test_rings_full_of_nonsense_do_not_end_the_agent(host: Host) -> None:
-    for number, payload in enumerate(NONSENSE):
-        ring = RingMaker(host.folder, start_ticks=number + 1)
+def test_malformed_rings_do_not_end_the_agent(host: Host) -> None:
+    for number, payload in enumerate(MALFORMED):
+        ring = RingBuilder(host.folder, start_ticks=number + 1)
         for kind in (*Side, 99):
-            ring.side(kind, 1, payload)
+            ring.add_entry(kind, 1, payload)
         ring.op()
         ring.op()
-    wild = RingMaker(host.folder)
-    for cell in Cell:
-        if cell is not Cell.SIDE_USED:
+    wild = RingBuilder(host.folder)
+    for cell in StatusCell:
+        if cell is not StatusCell.SIDE_USED:
             wild.cells[cell] = -(2**62) if cell % 2 else 2**40
     operator = host.operator(host.agent())
     state = operator.state()
-    assert len(state.ranks) == len(NONSENSE) + 1
+    assert len(state.ranks) == len(MALFORMED) + 1
     assert state.notes == ()
     keys = [rank.key for rank in state.ranks]
-    assert len(operator.look(*keys, stacks=False, ops=10)) == len(keys)
+    assert len(operator.snapshots(*keys, stacks=False, ops=10)) == len(keys)
 
 
-def test_a_ring_made_anew_in_the_same_file_is_another_rank(host: Host) -> None:
-    old = RingMaker(host.folder)
+def test_a_ring_started_again_in_the_same_file_is_another_rank(host: Host) -> None:
+    old = RingBuilder(host.folder)
     operator = host.operator(host.agent())
     assert [rank.key for rank in operator.state().ranks] == [1]
-    old.cells[Cell.SIDE_USED] = 0
-    until(lambda: [r.key for r in operator.state().ranks] == [2], "it is adopted anew")
+    old.cells[StatusCell.SIDE_USED] = 0
+    wait_for(
+        lambda: [r.key for r in operator.state().ranks] == [2], "it is tracked as another rank"
+    )
 
 
-def test_a_stopped_rank_is_seen_as_stopped(host: Host) -> None:
+def test_a_stopped_rank_has_state_t(host: Host) -> None:
     rank = host.rank("wait")
     operator = host.operator(host.agent())
     operator.state()
     rank.process.send_signal(signal.SIGSTOP)
-    told = next(u.process for u in operator.rank_updates(1) if u.process and u.process.state == "T")
-    assert told.pid == rank.pid
+    sent = next(u.process for u in operator.rank_updates(1) if u.process and u.process.state == "T")
+    assert sent.pid == rank.pid
 
 
 @pytest.fixture
@@ -227,11 +233,11 @@ def busy_agent(host: Host) -> Host:
     return host
 
 
-def test_nonsense_from_a_friend_does_not_end_the_agent(busy_agent: Host) -> None:
-    card = announcement.read(busy_agent.folder)
+def test_malformed_requests_do_not_end_the_agent(busy_agent: Host) -> None:
+    card = announcement.find_agent(busy_agent.folder)
     assert card is not None
     operator = busy_agent.operator(card)
-    known = wire.packed(wire.SnapshotRequest(1, (1,), ops=3))
+    known = wire.to_frame(wire.SnapshotRequest(1, (1,), ops=3))
     frames = st.one_of(
         st.just(wire.PROTOCOL),
         st.binary(max_size=200),
@@ -258,11 +264,11 @@ def test_nonsense_from_a_friend_does_not_end_the_agent(busy_agent: Host) -> None
     assert fresh.state().ranks[0].key == 1
 
 
-def test_a_request_that_is_not_understood_is_answered_with_a_sentence(busy_agent: Host) -> None:
-    card = announcement.read(busy_agent.folder)
+def test_an_unknown_request_gets_an_error(busy_agent: Host) -> None:
+    card = announcement.find_agent(busy_agent.folder)
     assert card is not None
     operator = busy_agent.operator(card)
     operator.dealer.send(wire.PROTOCOL + b"\x93\xa4what\x01\x02")
-    answer = wire.decode_response(wire.unpacked(operator.dealer.recv()))
-    assert isinstance(answer, wire.Error)
-    assert "version" in answer.text
+    response = wire.decode_response(wire.from_frame(operator.dealer.recv()))
+    assert isinstance(response, wire.Error)
+    assert "version" in response.text

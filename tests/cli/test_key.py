@@ -1,4 +1,4 @@
-"""`frtop key`: what it says, and what then stands in the files."""
+"""`frtop key`: its output, and the lists of keys that it writes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def ours() -> keys.KeyPair:
 
 @pytest.fixture
 def theirs() -> str:
-    return keys.shown(zmq.curve_keypair()[0])
+    return keys.format_public(zmq.curve_keypair()[0])
 
 
-def test_without_a_key_it_says_how_to_make_one(file: Path, capsys: Captured) -> None:
+def test_without_a_key_the_error_names_key_make(file: Path, capsys: Captured) -> None:
     for words in ([], ["show"], ["admit", "x"], ["trust", "x"], ["remove", "x"]):
         assert main(["key", *words]) == 1
         said = capsys.readouterr().err
@@ -42,7 +42,7 @@ def test_without_a_key_it_says_how_to_make_one(file: Path, capsys: Captured) -> 
     assert not file.exists()
 
 
-def test_make_makes_one_and_never_a_second(file: Path, capsys: Captured) -> None:
+def test_make_never_replaces_a_key(file: Path, capsys: Captured) -> None:
     assert main(["key", "make"]) == 0
     shown = keys.load(create=False).shown
     assert f"frtop key admit {shown}" in capsys.readouterr().out
@@ -52,7 +52,7 @@ def test_make_makes_one_and_never_a_second(file: Path, capsys: Captured) -> None
     assert file.read_bytes() == before
 
 
-def test_two_users_type_what_they_are_told(
+def test_two_users_run_the_commands_they_are_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     """The owner and the one on call, each by what the other's command printed."""
@@ -79,7 +79,7 @@ def _commands(capsys: Captured, begin: str) -> list[list[str]]:
     return [line.split()[1:] for line in said.splitlines() if line.strip().startswith(begin)]
 
 
-def test_show_lists_everybody(ours: keys.KeyPair, theirs: str, capsys: Captured) -> None:
+def test_show_lists_all_keys(ours: keys.KeyPair, theirs: str, capsys: Captured) -> None:
     main(["key"])
     assert "nobody else" in capsys.readouterr().out
     main(["key", "admit", theirs, "--read", "--name", "bob on call"])
@@ -99,26 +99,26 @@ def test_admitting_again_changes_the_right_and_keeps_the_name(
     ours: keys.KeyPair, theirs: str
 ) -> None:
     main(["key", "admit", theirs, "--read", "--name", "bob"])
-    main(["key", "admit", keys.read(theirs).decode()])  # type: ignore[union-attr]
+    main(["key", "admit", keys.parse_public(theirs).decode()])  # type: ignore[union-attr]
     (one,) = keys.authorized(ours)
     assert (one.right, one.name) == ("act", "bob")
 
 
 @pytest.mark.parametrize("act", ["admit", "trust"])
-def test_our_own_key_is_said_to_be_ours(ours: keys.KeyPair, act: str, capsys: Captured) -> None:
+def test_our_own_key_is_recognised(ours: keys.KeyPair, act: str, capsys: Captured) -> None:
     assert main(["key", act, ours.shown]) == 0
     assert "our own key" in capsys.readouterr().out
     assert list(ours.path.parent.iterdir()) == [ours.path]
 
 
 @pytest.mark.parametrize("act", ["admit", "trust"])
-def test_nonsense_is_not_repeated(ours: keys.KeyPair, act: str, capsys: Captured) -> None:
+def test_an_invalid_key_is_not_repeated(ours: keys.KeyPair, act: str, capsys: Captured) -> None:
     for word, says in (
         ("nonsense", "not all of it"),
         (ours.shown[:-1], "not all of it"),
         ("\udcff", "not all of it"),
         (ours.secret.decode(), "our secret"),
-        (keys.shown(ours.secret), "our secret"),
+        (keys.format_public(ours.secret), "our secret"),
     ):
         assert main(["key", act, "--", word]) == 2
         said = capsys.readouterr().err
@@ -153,8 +153,8 @@ def test_remove_takes_a_key_or_a_name(ours: keys.KeyPair, theirs: str, capsys: C
         assert ours.secret.decode() not in said
 
 
-def test_a_name_that_two_have_removes_neither(ours: keys.KeyPair, capsys: Captured) -> None:
-    both = [keys.shown(zmq.curve_keypair()[0]) for _ in range(2)]
+def test_an_ambiguous_name_removes_no_key(ours: keys.KeyPair, capsys: Captured) -> None:
+    both = [keys.format_public(zmq.curve_keypair()[0]) for _ in range(2)]
     for word in both:
         main(["key", "admit", word, "--name", "bob"])
     assert main(["key", "remove", "bob"]) == 2
@@ -163,7 +163,7 @@ def test_a_name_that_two_have_removes_neither(ours: keys.KeyPair, capsys: Captur
     assert len(keys.authorized(ours)) == 2
 
 
-def test_a_broken_list_is_said_after_what_could_be_done(
+def test_an_invalid_list_is_reported_after_the_change(
     ours: keys.KeyPair, theirs: str, capsys: Captured
 ) -> None:
     listed = ours.path.with_name(keys.AUTHORIZED)
@@ -180,7 +180,7 @@ def test_a_broken_list_is_said_after_what_could_be_done(
     assert "line 1: not a public key" in said.err
 
 
-def test_a_home_that_is_read_only_gets_a_sentence(
+def test_a_read_only_home_is_reported(
     ours: keys.KeyPair, theirs: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read_only(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""What a parent buries, it kills no more: the number may be somebody else's by then."""
+"""The parent never kills a process that it has reaped: another may have its pid."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ PROGRAM = """
 import os, signal, sys
 from frtop_tui.cli.parent import Child
 child = Child(["sleep", "1"], os.environ)
-witness = child._witness.pid
-os.kill(witness, int(sys.argv[1]))
+mirror = child._mirror.pid
+os.kill(mirror, int(sys.argv[1]))
 killed, kill = [], os.kill
 os.kill = lambda pid, number: killed.append(pid) or kill(pid, number)
 assert child.wait() == 0
-print(killed == [witness])
+print(killed == [mirror])
 """
 
 
-@pytest.mark.parametrize(("number", "lives"), [(signal.SIGKILL, False), (signal.SIGSTOP, True)])
-def test_a_witness_that_somebody_killed_is_forgotten(number: int, lives: bool) -> None:
+@pytest.mark.parametrize(("number", "killed"), [(signal.SIGKILL, False), (signal.SIGSTOP, True)])
+def test_a_killed_signal_mirror_is_not_killed_again(number: int, killed: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(number)],
         capture_output=True,
@@ -30,4 +30,4 @@ def test_a_witness_that_somebody_killed_is_forgotten(number: int, lives: bool) -
         check=False,
         timeout=20,
     )
-    assert done.stdout == f"{lives}\n", done.stderr
+    assert done.stdout == f"{killed}\n", done.stderr

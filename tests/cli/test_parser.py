@@ -1,4 +1,4 @@
-"""What the command line takes, and what it says to nonsense."""
+"""Valid and invalid command lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from frtop_tui.errors import UsageError
         (["screen"], ["local"]),
     ],
 )
-def test_hosts_are_taken_as_shells_leave_them(words: list[str], connect: list[str]) -> None:
+def test_connect_takes_one_or_several_hosts(words: list[str], connect: list[str]) -> None:
     assert parse(words).connect == connect
 
 
@@ -41,7 +41,7 @@ def test_hosts_are_taken_as_shells_leave_them(words: list[str], connect: list[st
         (["agent", "--port", "99999"], "1 to 65534"),
     ],
 )
-def test_nonsense_gets_a_sentence_and_a_next_step(words: list[str], says: str) -> None:
+def test_an_invalid_command_line_gets_a_next_step(words: list[str], says: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse(words)
     assert says in str(caught.value)
@@ -53,12 +53,12 @@ def test_a_usage_error_has_its_own_exit_status(capsys: pytest.CaptureFixture[str
     assert "frtop run -- torchrun" in capsys.readouterr().err
 
 
-def test_an_unknown_command_to_run_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_names_a_missing_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--", "no-such-program-anywhere"]) == 127
     assert "no such command" in capsys.readouterr().err
 
 
-def test_a_key_in_disorder_does_not_keep_the_job_from_running(
+def test_an_invalid_key_file_does_not_stop_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = tmp_path / "key"
@@ -72,7 +72,7 @@ def test_a_key_in_disorder_does_not_keep_the_job_from_running(
     assert (said.returncode, said.stdout) == (0, "trained\n")
 
 
-def test_a_file_that_cannot_be_executed_is_told_as_a_shell_would(
+def test_a_file_that_cannot_be_executed_has_a_shells_status(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = tmp_path / "train.sh"

@@ -1,4 +1,4 @@
-"""`frtop run`: whatever one does to it, it behaves as the command itself would."""
+"""`frtop run` behaves like the command itself."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def frtop(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """A recorded command in a session of its own, which says "up" when it is.
+    """Starts a recorded command in its own session; the program prints "up" when it runs.
 
-    Its witness is started after it: only with both of them nothing comes twice.
+    The signal mirror starts after it: without the mirror, group signals would arrive twice.
     """
     started: list[subprocess.Popen[str]] = []
 
@@ -70,7 +70,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         started.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
-        until(lambda: len(psutil.Process(process.pid).children()) == 2, "its witness is there")
+        until(lambda: len(psutil.Process(process.pid).children()) == 2, "its signal mirror runs")
         return process
 
     yield starting
@@ -79,7 +79,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate()
 
 
-def test_unrecorded_it_becomes_the_command_and_makes_no_key(home: Path) -> None:
+def test_without_record_run_becomes_the_command_and_makes_no_key(home: Path) -> None:
     said = frtop("--", sys.executable, "-c", "import os; print(os.getpid())")
     assert said.returncode == 0
     ours = subprocess.Popen([*FRTOP, "--", "true"])
@@ -90,8 +90,8 @@ def test_unrecorded_it_becomes_the_command_and_makes_no_key(home: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["--record", "rec"]])
-def test_a_pipe_that_breaks_ends_the_command(words: list[str], tmp_path: Path) -> None:
-    """Python ignores SIGPIPE; what it starts must not."""
+def test_a_broken_pipe_ends_the_command(words: list[str], tmp_path: Path) -> None:
+    """Python ignores SIGPIPE; the command must not."""
     said = subprocess.run(
         ["sh", "-c", f'{" ".join(FRTOP)} {" ".join(words)} -- yes | head -n 1'],
         capture_output=True, text=True, timeout=DEADLINE, check=True, cwd=tmp_path,
@@ -99,65 +99,63 @@ def test_a_pipe_that_breaks_ends_the_command(words: list[str], tmp_path: Path) -
     assert (said.stdout, said.stderr) == ("y\n", "")
 
 
-def test_the_folder_is_made_and_named_to_the_ranks(record: Path) -> None:
+def test_the_record_folder_is_created_and_passed_to_the_ranks(record: Path) -> None:
     said = frtop("--record", os.path.relpath(record), "--", "sh", "-c", 'echo "$FRTOP_RECORD"')
     assert (said.returncode, said.stdout, said.stderr) == (0, f"{record}\n", "")
     assert stat.S_IMODE(record.stat().st_mode) == 0o700
     assert not list(record.iterdir())
 
 
-def test_an_inherited_folder_does_the_same(record: Path) -> None:
+def test_an_inherited_record_folder_is_used(record: Path) -> None:
     environment = {**os.environ, "FRTOP_RECORD": os.path.relpath(record)}
     said = frtop("--", "sh", "-c", 'echo "$FRTOP_RECORD"', env=environment)
     assert (said.returncode, said.stdout) == (0, f"{record}\n")
 
 
-def test_a_folder_that_takes_nothing_is_refused_with_a_next_step(record: Path) -> None:
+def test_an_unwritable_record_folder_is_an_error_with_a_next_step(record: Path) -> None:
     record.parent.mkdir()
     record.touch()
     said = frtop("--record", record, "--", "echo", "ran")
     assert said.returncode == 1
     assert said.stdout == ""
-    assert f"no black box can be left in {record}: it is no folder" in said.stderr
+    assert f"black boxes cannot be written to {record}: not a folder" in said.stderr
     assert "--record" in said.stderr.split("next: ")[1]
 
 
 @pytest.mark.parametrize("folder", ["~nobody-of-that-name/x", "circle/x"])
-def test_a_folder_that_is_nowhere_is_said_and_inherited_the_job_runs(
-    folder: str, tmp_path: Path
-) -> None:
+def test_an_impossible_folder_is_an_error_only_when_typed(folder: str, tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     typed = frtop("--record", folder, "--", "echo", "ran", cwd=tmp_path)
     assert (typed.returncode, typed.stdout) == (1, "")
-    assert "next: name a folder" in typed.stderr
+    assert "next: give a writable folder" in typed.stderr
     inherited = {**os.environ, "FRTOP_RECORD": folder}
     said = frtop("--", "echo", "ran", cwd=tmp_path, env=inherited)
     assert (said.returncode, said.stdout) == (0, "ran\n")
-    assert "the job runs all the same" in said.stderr
+    assert "the job runs without black boxes" in said.stderr
 
 
-def test_an_inherited_folder_that_does_not_answer_does_not_keep_the_job(
+def test_an_inherited_folder_that_hangs_does_not_stop_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dead = threading.Event()
-    monkeypatch.setattr(run, "_TRY", 0.1)
-    monkeypatch.setattr(run, "_tried", lambda wanted: dead.wait(60) and wanted)
+    monkeypatch.setattr(run, "_PROBE_S", 0.1)
+    monkeypatch.setattr(run, "_probe_folder", lambda wanted: dead.wait(60) and wanted)
     monkeypatch.setenv("FRTOP_RECORD", str(tmp_path))
     assert run._record(None) is None
     dead.set()
-    assert "does not answer within" in capsys.readouterr().err
+    assert "no answer within" in capsys.readouterr().err
 
 
-def test_an_inherited_folder_that_takes_nothing_is_told_and_the_job_runs(record: Path) -> None:
+def test_an_unwritable_inherited_folder_does_not_stop_the_job(record: Path) -> None:
     record.parent.mkdir()
     record.touch()
     said = frtop("--", "echo", "ran", env={**os.environ, "FRTOP_RECORD": str(record)})
     assert (said.returncode, said.stdout) == (0, "ran\n")
-    assert f"no black box can be left in {record}" in said.stderr
+    assert f"black boxes cannot be written to {record}" in said.stderr
 
 
 @pytest.mark.parametrize("words", [[], ["--record", "rec"]])
-def test_what_cannot_run_is_said_as_a_shell_would(words: list[str], tmp_path: Path) -> None:
+def test_a_command_that_cannot_run_has_a_shells_status(words: list[str], tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_bytes(b"\x7fELF nonsense")
     script.chmod(0o700)
@@ -168,7 +166,7 @@ def test_what_cannot_run_is_said_as_a_shell_would(words: list[str], tmp_path: Pa
 
 
 @pytest.mark.parametrize("end", ["exit 7", "kill -TERM $$", "kill -SEGV $$", "kill -KILL $$"])
-def test_the_status_is_the_commands_own(record: Path, end: str) -> None:
+def test_the_exit_status_is_the_commands_own(record: Path, end: str) -> None:
     expected = subprocess.run(["sh", "-c", end], check=False).returncode
     said = frtop("--record", record, "--", "sh", "-c", end)
     assert said.returncode == expected
@@ -176,7 +174,7 @@ def test_the_status_is_the_commands_own(record: Path, end: str) -> None:
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
-def test_descriptors_that_are_closed_do_not_change_the_status(record: Path, closed: str) -> None:
+def test_closed_descriptors_do_not_change_the_status(record: Path, closed: str) -> None:
     command = f"{' '.join(FRTOP)} --record {record} -- sh -c 'exit 3' {closed}"
     assert subprocess.run(["sh", "-c", command], check=False).returncode == 3
 
@@ -198,7 +196,7 @@ sys.exit(5)
 """
 
 
-def test_what_is_sent_to_it_alone_is_passed_on(
+def test_signals_to_the_parent_alone_are_forwarded(
     record: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     process = start(record, COUNTING)
@@ -210,10 +208,10 @@ def test_what_is_sent_to_it_alone_is_passed_on(
 
 
 @pytest.mark.parametrize("number", [signal.SIGXCPU, signal.SIGALRM, signal.SIGRTMIN + 2])
-def test_what_a_batch_system_sends_to_all_does_not_end_a_command_that_bears_it(
+def test_a_handled_group_signal_does_not_end_the_command(
     record: Path, start: Callable[..., subprocess.Popen[str]], number: int
 ) -> None:
-    """We would die of it, and the command be killed since we did."""
+    """It must not end the parent either: the command would be killed with it."""
     process = start(
         record,
         "import signal, sys\n"
@@ -225,7 +223,7 @@ def test_what_a_batch_system_sends_to_all_does_not_end_a_command_that_bears_it(
     assert process.wait(DEADLINE) == 5
 
 
-def test_when_it_is_killed_the_command_is_killed(
+def test_killing_the_parent_kills_the_command(
     record: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     process = start(record, "import time; print('up'); time.sleep(600)")
@@ -233,10 +231,10 @@ def test_when_it_is_killed_the_command_is_killed(
     assert command_of(process) in children
     process.kill()
     process.wait()
-    until(lambda: all(map(is_over, children)), "it dies, too, and so does its witness")
+    until(lambda: all(map(is_over, children)), "command and signal mirror are killed")
 
 
-def test_the_command_is_in_our_group_and_no_zombie_is_left(
+def test_the_command_shares_our_group_and_leaves_no_zombie(
     record: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     process = start(record, "import time; print('up'); time.sleep(600)")
@@ -249,7 +247,7 @@ def test_the_command_is_in_our_group_and_no_zombie_is_left(
 
 
 def command_of(process: subprocess.Popen[str]) -> psutil.Process:
-    """Not the one other process there is, which keeps watch with it."""
+    """The command's process; the other child is the signal mirror."""
     children = psutil.Process(process.pid).children()
     assert len(children) == 2
     (child,) = (child for child in children if child.cmdline()[1:3] == ["-u", "-c"])
@@ -263,10 +261,10 @@ def is_over(process: psutil.Process) -> bool:
         return True
 
 
-def test_what_a_whole_group_is_sent_comes_once(
+def test_group_signals_arrive_once(
     record: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    """As `timeout`, `srun` and systemd send it; twice, it may hit a program that is leaving."""
+    """As sent by `timeout`, `srun` and systemd; a second one may hit a program that exits."""
     process = start(record, COUNTING)
     for number in (15, 1, 2):
         os.killpg(process.pid, number)
@@ -291,7 +289,7 @@ print("got", len(got), flush=True)
 
 
 class Terminal:
-    """A shell with job control in a terminal of its own."""
+    """A shell with job control on its own terminal."""
 
     def __init__(self) -> None:
         self.pid, self.descriptor = pty.fork()
@@ -324,7 +322,7 @@ def terminal() -> Iterator[Terminal]:
     found.close()
 
 
-def test_ctrl_c_comes_once(terminal: Terminal, tmp_path: Path) -> None:
+def test_ctrl_c_arrives_once(terminal: Terminal, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(INTERRUPTED)
     run = f"{' '.join(FRTOP)} --record {tmp_path}/record -- {sys.executable} {tmp_path}/program.py"
     terminal.type(f"{run}; echo status=$?\n")
@@ -334,7 +332,7 @@ def test_ctrl_c_comes_once(terminal: Terminal, tmp_path: Path) -> None:
     terminal.expect("status=0\r\n")
 
 
-def test_ctrl_z_and_fg(terminal: Terminal, tmp_path: Path) -> None:
+def test_ctrl_z_and_fg_work(terminal: Terminal, tmp_path: Path) -> None:
     run = f"{' '.join(FRTOP)} --record {tmp_path}/record"
     terminal.type(f"{run} -- sh -c 'echo u''p; read word; echo got-$word; exit 4'\n")
     terminal.expect("up\r\n")
@@ -359,7 +357,7 @@ def test_a_command_that_stops_itself_gives_the_terminal_back(
     terminal.expect("woken\r\n")
 
 
-def test_in_a_group_without_job_control_it_goes_on(
+def test_a_stopped_command_continues_without_job_control(
     record: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     process = start(record, "import os; print('up'); os.kill(os.getpid(), 19); print('on')")
@@ -370,7 +368,7 @@ def test_in_a_group_without_job_control_it_goes_on(
     assert process.returncode == 0
 
 
-def test_no_core_is_left_twice(record: Path, tmp_path: Path) -> None:
+def test_only_the_command_dumps_a_core(record: Path, tmp_path: Path) -> None:
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     said = subprocess.run(
         [*FRTOP, "--record", record, "--", "sh", "-c", "ulimit -c 0; kill -ABRT $$"],
@@ -382,7 +380,7 @@ def test_no_core_is_left_twice(record: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root for a pid namespace")
-def test_as_the_first_process_it_buries_orphans(record: Path) -> None:
+def test_a_containers_first_process_reaps_orphans(record: Path) -> None:
     program = """
 import os, time
 if not os.fork():

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold, unfold
+from frtop_probe.ring.rank_ranges import fold, unfold
 from frtop_tui.diagnosis.engine import Engine, Judgement
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.model import ObservedFrame
@@ -49,7 +49,7 @@ class Actor:
     beat: float | None = None  # None: goes on
     step: int = 0
     step_at: float = 0.0
-    fetch: wire.Fetch | None = None
+    fetch: wire.DataLoaderFetch | None = None
     state: int = 1
     process: wire.Process | None = None
     children: list[wire.Process] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Actor:
     exception: wire.UncaughtException | None = None
     exit_info: wire.ExitInfo | None = None
     recent: list[wire.Op] = field(default_factory=list)
-    links: tuple[wire.Link, ...] = ()
+    links: tuple[wire.DeadConnection, ...] = ()
     pending_more: int = 0
     side_lost: int = 0
     pending_lost: int = 0
@@ -285,7 +285,7 @@ class Scene:
     ) -> None:
         """Inside a DataLoader fetch."""
         actor = self.actors[rank]
-        actor.fetch = wire.Fetch(self._ns(actor, for_s), 0, worker, pid, workers)
+        actor.fetch = wire.DataLoaderFetch(self._ns(actor, for_s), 0, worker, pid, workers)
         actor.stack = DATALOADER
 
     def worker(self, rank: int, pid: int, state: str, syscall: str, file: str = "") -> None:
@@ -412,7 +412,7 @@ class Scene:
             dumps=tuple(dumps),
             ops=tuple(actor.recent),
             threads=actor.threads,
-            links=actor.links,
+            dead_connections=actor.links,
             addresses=(f"10.0.0.{actor.host}",),
         )
 
@@ -422,7 +422,7 @@ class Scene:
             actor = self.actors[wanted.key - 1]
             look = self.look_of(actor, wanted.pids, stacks=wanted.stacks)
             answer = wire.SnapshotResponse(1, wanted.host, (look,))
-            self.state.apply_look(wanted.host, answer, self.now_ns)
+            self.state.apply_snapshots(wanted.host, answer)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from diagnosis.scenes import Scene, only
 from frtop_probe import wire
-from frtop_tui.job.model import ObservedFrame
+from frtop_tui.job.model import ObservedFrame, Problem
 
 
 def hung() -> Scene:
@@ -66,8 +66,8 @@ def test_a_healthy_job_is_so_since_it_was_first_seen() -> None:
 
 def test_a_frame_without_ranks_passes_through() -> None:
     scene = Scene(4)
-    frame = scene.engine.judge(ObservedFrame(1, 2, problem="no agent")).frame
-    assert (frame.now_ns, frame.wall_ns, frame.problem) == (1, 2, "no agent")
+    frame = scene.engine.judge(ObservedFrame(1, 2, problem=Problem("no agent"))).frame
+    assert (frame.now_ns, frame.wall_ns, frame.problem) == (1, 2, Problem("no agent"))
 
 
 def test_ranks_are_blocked_since_they_wait_and_late_since_they_are_waited_for() -> None:

@@ -174,7 +174,7 @@ class Play:
         host = self.scene.hosts[actor.host]
         look = self.scene.look_of(actor, stacks=way % 3 > 0)
         answer = wire.SnapshotResponse(1, host, (look,))
-        self.scene.state.apply_look(host, answer, self.scene.now_ns)
+        self.scene.state.apply_snapshots(host, answer)
 
     def _silent(self, actor: Actor, way: int, seconds: float) -> None:
         actor.beat = None if way % 2 else self.scene.now - seconds
@@ -185,7 +185,7 @@ class Play:
     def _fetch(self, actor: Actor, way: int, seconds: float) -> None:
         self.scene.fetches(actor.rank, for_s=seconds)
         if way % 2 and actor.fetch is not None:
-            actor.fetch = wire.Fetch(actor.fetch.begin_ns, actor.fetch.begin_ns + 1)
+            actor.fetch = wire.DataLoaderFetch(actor.fetch.begin_ns, actor.fetch.begin_ns + 1)
 
     def _die(self, actor: Actor, way: int, seconds: float) -> None:
         how: dict[str, int] = ({"exit_code": 0}, {"exit_code": 1}, {"signal": 9}, {"signal": 6})[

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from diagnosis.scenes import Scene, frame
-from frtop_tui.report.text import document, exit_status, text
+from frtop_tui.report.document import document
+from frtop_tui.report.exit_status import exit_status
+from frtop_tui.report.text import text
 
 
 def first_barrier(for_s: float = 25.0) -> Scene:
@@ -94,7 +96,7 @@ def test_nobody_heard_is_told_with_since_when() -> None:
     assert (found.health, exit_status(found)) == ("unheard", 4)
     assert text(found)[:2] == [
         "train.py: UNHEARD for 8.0s; 0 of 4 ranks heard; not 0-3, 1 host",
-        "none of its ranks that may live is heard: this is the last known state",
+        "no rank that may still run is heard: this is the last known state",
     ]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from diagnosis.scenes import Scene, only
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 
 
 def entered(world: int = 4, *, hosts: int = 4) -> Scene:
@@ -20,9 +20,9 @@ def severs(scene: Scene, one: int, other: int, *, ways: int = 2) -> None:
     """What `one` sends to `other` vanishes, and with two ways the other way round, too."""
     near, far = (scene.actors[rank] for rank in (one, other))
     endpoints = tuple(f"10.0.0.{actor.host}:{4000 + one + other}" for actor in (near, far))
-    near.links += (wire.Link(endpoints[0], endpoints[1], 96, 5),)
+    near.links += (wire.DeadConnection(endpoints[0], endpoints[1], 96, 5),)
     if ways == 2:
-        far.links += (wire.Link(endpoints[1], endpoints[0], 48, 5),)
+        far.links += (wire.DeadConnection(endpoints[1], endpoints[0], 48, 5),)
 
 
 @pytest.mark.parametrize("ways", [1, 2])
@@ -78,7 +78,7 @@ def test_a_dead_link_to_the_world_outside_says_nothing_of_the_job() -> None:
     scene = entered()
     severs(scene, 1, 2)
     severs(scene, 3, 2)
-    scene.actors[1].links += (wire.Link("10.0.0.1:51234", "52.1.2.3:443", 9, 7),)
+    scene.actors[1].links += (wire.DeadConnection("10.0.0.1:51234", "52.1.2.3:443", 9, 7),)
     verdict = only(scene.settle())
     assert verdict.culprits == (2,)
     assert not any("52.1.2.3" in line for line in verdict.evidence)

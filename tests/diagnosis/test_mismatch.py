@@ -8,9 +8,9 @@ import pytest
 
 from diagnosis.scenes import FLOATS, SECOND, Scene, frame, only
 from frtop_probe import wire
-from frtop_probe.agreement import difference
-from frtop_probe.ring.fold import fold
-from frtop_tui.report.text import exit_status
+from frtop_probe.consistency.signatures import difference
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.report.exit_status import exit_status
 
 MORE = (wire.TensorSpec("float32", (1025,)),)
 DOUBLES = (wire.TensorSpec("float64", (1024,)),)
@@ -313,7 +313,7 @@ def test_ops_of_looks_tell_where_the_paths_parted() -> None:
     for rank, actor in scene.actors.items():
         look = scene.look_of(actor)
         look = wire.Snapshot(look.key, look.at_ns, ops=tuple(actor.recent))
-        scene.state.apply_look("node0", wire.SnapshotResponse(rank, "node0", (look,)), scene.now_ns)
+        scene.state.apply_snapshots("node0", wire.SnapshotResponse(rank, "node0", (look,)))
         scene.at(rank, frame("train.py:5"), active=True)
     verdict = only(scene.engine.judge(scene.frame()).frame)
     assert (verdict.kind, verdict.culprits) == ("mismatch", (2,))

@@ -8,7 +8,7 @@ import pytest
 
 from diagnosis.scenes import LOADER, Scene, frame, only
 from frtop_probe import wire
-from frtop_tui.report.text import exit_status
+from frtop_tui.report.exit_status import exit_status
 
 LONG = 30.0
 """Enough looks for everything that can be said a minute after the last op."""
@@ -320,7 +320,7 @@ def test_some_of_whom_no_look_comes_are_not_named() -> None:
             if wanted.key <= 6:
                 look = scene.look_of(scene.actors[wanted.key - 1])
                 answer = wire.SnapshotResponse(1, wanted.host, (look,))
-                scene.state.apply_look(wanted.host, answer, scene.now_ns)
+                scene.state.apply_snapshots(wanted.host, answer)
         scene.pass_time(0.5)
     assert judgement.frame.verdicts == ()
 

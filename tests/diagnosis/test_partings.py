@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnosis.scenes import FLOATS, SECOND, Scene, op_signature
-from frtop_probe import agreement, wire
-from frtop_probe.sums import packed
+from frtop_probe import wire
+from frtop_probe.consistency import signatures as agreement
+from frtop_probe.consistency.checksums import packed
 from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
 from frtop_tui.diagnosis.engine import Judgement
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.blocks import Ledger
-from frtop_tui.report.text import exit_status
+from frtop_tui.job.checksums import JobChecksums
+from frtop_tui.report.exit_status import exit_status
 
 Ops = tuple[wire.Op, ...]
 
@@ -46,7 +47,7 @@ def ops(numbers: range, **odd: wire.Signature) -> Ops:
 def answer(scene: Scene, wanted: tuple[OpsRequest, ...], told: Mapping[int, Ops]) -> Frame:
     """What ranks answer, and the judgement a moment later."""
     for one in wanted:
-        scene.state.apply_ops(one.host, one.key, one.parting, told[one.rank])
+        scene.state.apply_ops(one.host, one.key, one.hint, told[one.rank])
     scene.pass_time(0.5)
     scene.hear()
     judgement = scene.engine.judge(scene.frame())
@@ -86,7 +87,7 @@ def test_it_stays_found() -> None:
     judgement = hear(scene, {0: 5, 1: 5, 2: 7, 3: 5})
     answer(scene, judgement.ops_requests, {0: ops(BLOCK), 2: ops(BLOCK, n12=MAX)})
     frame = scene.settle(60)
-    assert frame.partings == ()
+    assert frame.divergence_hints == ()
     assert [verdict.kind for verdict in frame.verdicts] == ["mismatch"]
 
 
@@ -173,9 +174,9 @@ def test_a_rank_that_is_heard_is_asked_before_one_that_is_not() -> None:
     from_both = {0: 5, 1: 7, 2: 5, 3: 5}
     groups = {1: next(iter(scene.actors[0].groups.values()))}
     key = ("node0", 29500, 4, "run", 0, "nonce")
-    ledger = scene.state._ledgers._jobs.setdefault(key, Ledger())
+    ledger = scene.state._checksums._jobs.setdefault(key, JobChecksums())
     for rank, value in from_both.items():
-        ledger.take(rank, groups, [wire.BlockSums(1, 9, 8, packed([value]))], scene.now_ns)
+        ledger.add(rank, groups, [wire.BlockSums(1, 9, 8, packed([value]))], scene.now_ns)
     wanted = scene.engine.judge(scene.frame()).ops_requests
     assert {one.rank for one in wanted} == {2, 1}
 

@@ -13,10 +13,12 @@ from msgspec.structs import replace as replace_job
 from diagnosis.scenes import Scene
 from frtop_probe.wire import Job
 from frtop_tui.diagnosis.model import Frame, Verdict, VerdictKind, Why
-from frtop_tui.job.model import Coverage, Health, JobPulse, Recorded
-from frtop_tui.report.text import document, exit_status, text
+from frtop_tui.job.model import Coverage, Health, JobActivity, Problem, Recorded
+from frtop_tui.report.document import document
+from frtop_tui.report.exit_status import exit_status
+from frtop_tui.report.text import text
 
-WHOLE = Coverage(4, 4)
+COMPLETE = Coverage(4, 4)
 PARTIAL = Coverage(4, 3, (2,))
 
 
@@ -29,27 +31,27 @@ def verdict(kind: VerdictKind, **fields: Any) -> Verdict:
 
 
 @pytest.mark.parametrize(("verdicts", "health", "coverage", "status"), [
-    ((), "healthy", WHOLE, 0),
-    ((), "ended", WHOLE, 0),
-    ((), "starting", WHOLE, 0),
+    ((), "healthy", COMPLETE, 0),
+    ((), "ended", COMPLETE, 0),
+    ((), "starting", COMPLETE, 0),
     ((), "healthy", PARTIAL, 4),
-    ((), "waiting", WHOLE, 4),
+    ((), "waiting", COMPLETE, 4),
     ((), "unheard", Coverage(4, 0, (0, 1, 2, 3)), 4),
     ((), "connecting", Coverage(), 4),
     ((), "empty", Coverage(), 4),
-    ((verdict("dead"),), "dead", WHOLE, 3),
-    ((verdict("mismatch", progress="active"),), "diverged", WHOLE, 3),
-    ((verdict("cycle"),), "hung", WHOLE, 3),
-    ((verdict("stuck"),), "hung", WHOLE, 3),
-    ((verdict("not_entered"),), "hung", WHOLE, 3),
+    ((verdict("dead"),), "dead", COMPLETE, 3),
+    ((verdict("mismatch", progress="active"),), "diverged", COMPLETE, 3),
+    ((verdict("cycle"),), "hung", COMPLETE, 3),
+    ((verdict("stuck"),), "hung", COMPLETE, 3),
+    ((verdict("not_entered"),), "hung", COMPLETE, 3),
     ((verdict("not_entered"),), "hung", PARTIAL, 3),
-    ((verdict("not_entered", progress="active"),), "held up", WHOLE, 5),
-    ((verdict("not_entered", progress="unknown"),), "held up", WHOLE, 5),
-    ((verdict("slow", progress="active"),), "healthy", WHOLE, 5),
+    ((verdict("not_entered", progress="active"),), "held up", COMPLETE, 5),
+    ((verdict("not_entered", progress="unknown"),), "held up", COMPLETE, 5),
+    ((verdict("slow", progress="active"),), "healthy", COMPLETE, 5),
     ((verdict("slow", progress="active"),), "healthy", PARTIAL, 5),
-    ((verdict("undecided"),), "undecided", WHOLE, 4),
-    ((verdict("undecided"), verdict("dead")), "undecided", WHOLE, 3),
-    ((verdict("slow"), verdict("not_entered")), "hung", WHOLE, 3),
+    ((verdict("undecided"),), "undecided", COMPLETE, 4),
+    ((verdict("undecided"), verdict("dead")), "undecided", COMPLETE, 3),
+    ((verdict("slow"), verdict("not_entered")), "hung", COMPLETE, 3),
 ])  # fmt: skip
 def test_exit_status(
     verdicts: tuple[Verdict, ...], health: Health, coverage: Coverage, status: int
@@ -81,20 +83,20 @@ def test_the_text_says_who_what_why_how_long_and_what_next() -> None:
     assert any(line.startswith("  next  ") and "/data/shard-0412" in line for line in lines)
 
 
-def test_a_suspicion_is_marked() -> None:
+def test_a_suspicion_is_marked_in_the_headline() -> None:
     scene = Scene(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=10)
     scene.sleeps(2)
     assert text(scene.judge().frame)[2].startswith("NOT ENTERED (suspect): ")
 
 
-def test_a_healthy_job_is_said_to_be() -> None:
+def test_a_healthy_job_is_called_healthy() -> None:
     lines = text(Scene(4).settle())
     assert "HEALTHY" in lines[0]
-    assert lines[1] == "nobody is waited for out of the ordinary"
+    assert lines[1] == "no rank waits unusually long"
 
 
-def test_what_was_not_seen_is_said_of_a_healthy_job_too() -> None:
+def test_missing_ranks_of_a_healthy_job_are_listed() -> None:
     scene = Scene(4)
     scene.gone(3)
     lines = text(scene.settle())
@@ -102,7 +104,7 @@ def test_what_was_not_seen_is_said_of_a_healthy_job_too() -> None:
     assert any(line.startswith("note  rank 3 never heard of") for line in lines)
 
 
-def test_other_jobs_that_live_are_mentioned_in_one_line() -> None:
+def test_other_running_jobs_are_one_line() -> None:
     other = Job("node0", 29501, 4, name="pipe.py")
     found = Scene(4).settle()
     assert found.job is not None
@@ -111,28 +113,28 @@ def test_other_jobs_that_live_are_mentioned_in_one_line() -> None:
         found,
         other_jobs=(other, *ended),
         running_jobs=(other,),
-        pulses=(JobPulse(other, 300, quiet_s=252, waits_s=252),),
+        activities=(JobActivity(other, 300, quiet_s=252, waits_s=252),),
     )
     line = "other jobs: 1 live, 2 ended: pipe.py (node0:29501), waits 4m12s, --job pipe.py"
     assert text(found)[-1] == line
-    told = document(found)["other_jobs"]
-    assert [(one["live"], one["quiet_s"]) for one in told] == [
+    other_jobs = document(found)["other_jobs"]
+    assert [(one["live"], one["quiet_s"]) for one in other_jobs] == [
         (True, 252),
         (False, None),
         (False, None),
     ]
-    kept = replace(found, recorded=Recorded("capture", "x.cap", found.wall_ns))
-    assert not any("--job" in line for line in text(kept))
+    recorded = replace(found, recorded=Recorded("capture", "x.cap", found.wall_ns))
+    assert not any("--job" in line for line in text(recorded))
 
 
-def test_a_second_attempt_is_called_so() -> None:
+def test_a_second_attempt_is_in_the_title() -> None:
     found = Scene(4).settle()
     assert found.job is not None
     again = replace(found, job=replace_job(found.job, attempt=2))
     assert text(again)[0].startswith("train.py, attempt 2: HEALTHY")
 
 
-def test_a_job_that_ended_long_ago_is_said_to_have_ended_then() -> None:
+def test_an_ended_job_shows_how_long_ago_it_ended() -> None:
     scene = Scene(4)
     for rank in range(4):
         scene.ends(rank, exit_code=0, clean=True, ago=300 + rank)
@@ -149,14 +151,14 @@ def test_a_number_that_cannot_be_compared_is_not_in_the_document() -> None:
     assert found["ranks"]["0"]["blocked_on"] == {"kind": "all_reduce", "number": None}
 
 
-def test_nothing_heard_has_a_title_and_the_problem() -> None:
-    assert text(Frame(0, 0, problem="no agent; start one")) == [
+def test_without_ranks_the_text_is_a_title_and_the_problem() -> None:
+    assert text(Frame(0, 0, problem=Problem("no agent", "start one"))) == [
         "frtop: connecting",
         "no agent; start one",
     ]
 
 
-def test_the_document_is_the_promised_one() -> None:
+def test_the_document_has_the_documented_keys() -> None:
     found = json.loads(json.dumps(document(hung())))
     assert {"job", "verdicts", "coverage", "ranks"} <= set(found)
     (first,) = found["verdicts"]
@@ -188,7 +190,7 @@ def test_parties_are_lists_of_ranks() -> None:
     assert first["parties"] == [[0], [1]]
 
 
-def test_ranks_that_nobody_answers_for_are_unheard_in_the_document() -> None:
+def test_ranks_that_nobody_has_heard_are_unheard_in_the_document() -> None:
     scene = Scene(4)
     scene.gone(3)
     ranks = document(scene.settle())["ranks"]

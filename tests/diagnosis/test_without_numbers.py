@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from diagnosis.scenes import BACKWARD, C10D, DATALOADER, LOCK, frame
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.engine import Engine
-from frtop_tui.diagnosis.evidence.absence_cause import absence_of
-from frtop_tui.diagnosis.evidence.c10d_call import call_of, order_of, path_of
+from frtop_tui.diagnosis.evidence.c10d_call import call_of, path_of, program_order
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
 from frtop_tui.diagnosis.model import Frame, Verdict
+from frtop_tui.diagnosis.wording.absence import absence_of
 from frtop_tui.export import capture
 from frtop_tui.export.pyspy import frame_of
 from frtop_tui.job.model import (
@@ -28,7 +28,7 @@ from frtop_tui.job.model import (
     ObservedRank,
     as_rank,
 )
-from frtop_tui.report.text import exit_status
+from frtop_tui.report.exit_status import exit_status
 
 SECOND = 1_000_000_000
 TORCH = C10D.removesuffix("/distributed/distributed_c10d.py")
@@ -193,8 +193,8 @@ def test_lines_of_different_functions_tell_no_order() -> None:
 
 
 @pytest.mark.parametrize(("one", "other", "order"), [
-    ((40, 90), (40, 90), "same"), ((41, 90), (40, 90), "further"), ((1, 95), (40, 90), "further"),
-    ((40, 80), (1, 90), "behind"),
+    ((40, 90), (40, 90), "same"), ((41, 90), (40, 90), "later"), ((1, 95), (40, 90), "later"),
+    ((40, 80), (1, 90), "earlier"),
 ])  # fmt: skip
 def test_the_outermost_line_that_differs_decides(
     one: tuple[int, int], other: tuple[int, int], order: str
@@ -202,7 +202,7 @@ def test_the_outermost_line_that_differs_decides(
     def path(inner: int, outer: int) -> tuple[tuple[str, str, int], ...]:
         return path_of((frame(f"train.py:{inner}", "train"), frame(f"train.py:{outer}", "main")))
 
-    assert order_of(path(*one), path(*other))[0] == order
+    assert program_order(path(*one), path(*other))[0] == order
 
 
 # Twice
@@ -369,10 +369,10 @@ def test_a_capture_keeps_the_kind_of_evidence(tmp_path: Path, evidence: Evidence
      "collective"),
     (inside("recv"), "recv", "p2p"),
     (inside("batch_isend_irecv"), "batch_isend_irecv", "p2p"),
-    (inside("init_process_group"), "init_process_group", "meeting"),
-    (inside("new_subgroups"), "new_subgroups", "meeting"),
+    (inside("init_process_group"), "init_process_group", "rendezvous"),
+    (inside("new_subgroups"), "new_subgroups", "rendezvous"),
     ((frame(f"{TORCH}/distributed/rendezvous.py:1", "_create_c10d_store"),
-      *inside("init_process_group")), "init_process_group", "meeting"),
+      *inside("init_process_group")), "init_process_group", "rendezvous"),
     ((frame(f"{TORCH}/distributed/_functional_collectives.py:8", "all_reduce"), MAIN),
      "all_reduce", "collective"),
     ((frame(f"{TORCH}/distributed/_functional_collectives.py:8", "wait_tensor"), MAIN),
@@ -477,7 +477,7 @@ UNKNOWN = inside("all_reduce", "train.py:0")
 
 
 @pytest.mark.parametrize(("one", "other", "order"), [
-    ("train.py:40", "train.py:50", "behind"),
+    ("train.py:40", "train.py:50", "earlier"),
     ("train.py:0", "train.py:50", "unknown"),
     ("train.py:50", "train.py:0", "unknown"),
     ("train.py:0", "train.py:0", "unknown"),
@@ -486,7 +486,7 @@ def test_a_line_of_0_is_unknown_and_neither_before_nor_after_another(
     one: str, other: str, order: str
 ) -> None:
     mine, theirs = (path_of((frame(line), MAIN)) for line in (one, other))
-    assert order_of(mine, theirs)[0] == order
+    assert program_order(mine, theirs)[0] == order
 
 
 @pytest.mark.parametrize(("then", "now", "progress"), [

@@ -1,4 +1,4 @@
-"""Real jobs: every test gets an frtop of its own, and must leave nothing behind."""
+"""Real jobs: every test has its own frtop folder, and must leave no process or file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An FRTOP_DIR in shared memory, a key file, loopback only, an agent that leaves with us."""
+    """An FRTOP_DIR in shared memory, a key file, loopback only; the agent ends with the test."""
     folder = Path(tempfile.mkdtemp(prefix="frtop-test-", dir="/dev/shm"))
     monkeypatch.setenv("FRTOP_DIR", str(folder))
     monkeypatch.setenv("FRTOP_KEY_FILE", str(folder / "key"))
@@ -39,7 +39,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def family(folder: Path) -> list[psutil.Process]:
-    """Every process that lives in this frtop folder, ours excepted."""
+    """All processes with this frtop folder, except our own."""
     found = []
     for process in psutil.process_iter():
         try:

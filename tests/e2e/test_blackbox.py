@@ -1,4 +1,4 @@
-"""A job that its launcher ended while it hung: what is left tells who and why."""
+"""A hung job that its launcher killed: black boxes show the culprit and the cause."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from e2e.conftest import Launch, eventually, frtop
-from frtop_probe.ring.layout import Cell
+from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring, RingError
 from frtop_probe.ring.recording import under_way
 
@@ -21,26 +21,26 @@ IMPATIENT = f"""#!{sys.executable}
 import os, sys
 if sys.argv[1] != "-m":  # the stub that starts it
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-from frtop_probe.agent import standstill
-standstill.QUIET_NS, standstill.PAIR_NS = 1_500_000_000, 2_100_000_000
+from frtop_probe.agent import stall_detector
+stall_detector.QUIET_NS, stall_detector.PAIR_NS = 1_500_000_000, 2_100_000_000
 from frtop_probe.agent.__main__ import main
 sys.exit(main([]))
 """
-"""An agent that takes a job for standing still after a second and a half."""
+"""An agent that takes a job for stalled after 1.5 s."""
 
 
 def heads(home: Path) -> list[int]:
-    """How many events the ranks have written down."""
+    """Number of events the ranks have recorded."""
     found = []
     for path in home.glob("*.ring"):
         with suppress(RingError):  # one that is just being made
             ring = Ring(path)
-            found.append(ring.cell(Cell.HEAD))
+            found.append(ring.cell(StatusCell.HEAD))
             ring.close()
     return found
 
 
-def test_a_hung_job_that_was_ended_from_outside_tells_why(
+def test_black_boxes_of_a_hung_job_that_was_killed_say_why_it_hung(
     home: Path, torchrun: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record, agent, shard = tmp_path / "record", tmp_path / "agent", tmp_path / "shard"

@@ -1,4 +1,4 @@
-"""A hang that was captured says the same tomorrow."""
+"""A captured hang gives the same verdict from its file."""
 
 from __future__ import annotations
 

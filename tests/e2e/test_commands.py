@@ -47,7 +47,7 @@ def test_sizes_that_differ_are_a_mismatch_even_after_gloo_aborted(
     assert first["culprits"] == [1]
     assert first["op"] == {"number": 4, "kind": "all_reduce"}
     assert re.search(r"1025.*1024|1024.*1025", first["why"]["text"] + str(first["evidence"]))
-    # That a rank was aborted by gloo is in the rings that it left.
+    # The rings of dead ranks show that gloo aborted them.
     assert all(rank["state"] == "dead" for rank in document["ranks"].values())
 
 
@@ -55,7 +55,7 @@ def test_a_job_whose_environment_has_no_frtop(home: Path, torchrun: Launch, tmp_
     venv.create(tmp_path / "other", symlinks=True)
     python = tmp_path / "other" / "bin" / "python"
     (packages,) = (tmp_path / "other" / "lib").glob("python3*/site-packages")
-    # Torch by path; the editable install of frtop beside it does not reach through that.
+    # torch by path: this does not include the editable install of frtop beside it.
     torch = importlib.util.find_spec("torch")
     assert torch is not None
     assert torch.origin is not None
@@ -73,7 +73,7 @@ def test_a_job_whose_environment_has_no_frtop(home: Path, torchrun: Launch, tmp_
     assert sorted(json.loads(said.stdout)["ranks"]) == ["0", "1"]
 
 
-def test_without_any_agent_the_next_step_is_named(home: Path) -> None:
+def test_without_an_agent_the_next_step_is_named(home: Path) -> None:
     said = frtop("diagnose")
     assert said.returncode == 1
     assert "no agent" in said.stderr

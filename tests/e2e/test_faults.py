@@ -1,4 +1,4 @@
-"""Each fault of the demo on a real job: the right rank, the right why, the right posture."""
+"""Each fault of the demo on a real job: the right rank, cause and state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from frtop_tui.demo.faults import CULPRIT, FAULTS
 from frtop_tui.demo.job import DemoJob
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import RankState
-from frtop_tui.report.text import document, exit_status
+from frtop_tui.report.document import document
+from frtop_tui.report.exit_status import exit_status
 from frtop_tui.sources.live import LiveSource
 
 POSTURES: dict[str, RankState] = {
@@ -46,7 +47,7 @@ def watch(source: LiveSource, job: DemoJob, seconds: float) -> Frame:
 
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if name != "none"])
-def test_the_right_rank_and_the_right_why(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_culprit_and_the_cause_are_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with DemoJob(FAULTS[name]) as job:
         for variable, value in job.environment().items():
             monkeypatch.setenv(variable, value)
@@ -91,7 +92,7 @@ def test_a_healthy_run_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None
         )
 
 
-def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_or_process_remains(monkeypatch: pytest.MonkeyPatch) -> None:
     before = demo_folders()
     job = DemoJob(FAULTS["stop"])
     for variable, value in job.environment().items():

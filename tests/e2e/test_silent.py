@@ -1,4 +1,4 @@
-"""Wrong data without a hang: found in a job that trains on; and what is legal is not."""
+"""Ops that differ without a hang are found in a running job; legal differences are not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from e2e.conftest import Launch, eventually
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.report.text import document, exit_status
+from frtop_tui.report.document import document
+from frtop_tui.report.exit_status import exit_status
 from frtop_tui.sources.live import LiveSource
 
 ODD = 3333
@@ -23,7 +24,7 @@ def source(home: Path) -> Iterator[LiveSource]:
     source.close()
 
 
-def test_one_max_in_five_thousand_is_named(
+def test_one_different_reduce_op_in_five_thousand_is_named(
     torchrun: Launch, source: LiveSource, tmp_path: Path
 ) -> None:
     process = torchrun("one_max.py", str(tmp_path), str(ODD), ranks=4)
@@ -63,7 +64,7 @@ def test_legal_differences_are_no_hint(
     }
     assert max(heard) > 1500
     for frame in frames:
-        assert not frame.partings, frame.partings
+        assert not frame.divergence_hints, frame.divergence_hints
         assert not frame.verdicts, document(frame)
     (tmp_path / "stop").touch()
     assert process.wait(60) == 0

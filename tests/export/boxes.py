@@ -1,4 +1,4 @@
-"""Black boxes as agents would write them, of scenes."""
+"""Writes the black boxes that agents would write of a scene."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from frtop_probe import archive, wire
 WALL = 1_790_000_000
 
 
-class Recorder:
-    """What the agents of a scene's hosts keep: states, looks, and in the end boxes."""
+class BoxRecorder:
+    """The agents of a scene's hosts: they record snapshots and states, and make boxes."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -21,21 +21,21 @@ class Recorder:
         }
         self.before: dict[int, wire.Update] = {}
 
-    def look(self, *ranks: int) -> None:
-        """Somebody looks at these ranks now."""
+    def take_snapshots(self, *ranks: int) -> None:
+        """Takes a snapshot of each of these ranks now."""
         for rank in ranks:
             actor = self.scene.actors[rank]
             pids = [child.pid for child in actor.children]
-            answer = wire.SnapshotResponse(
+            response = wire.SnapshotResponse(
                 1,
                 self.scene.hosts[actor.host],
                 (self.scene.look_of(actor, pids),),
                 self._host_ns(actor.host),
             )
-            self.snapshots[actor.host].append(answer)
+            self.snapshots[actor.host].append(response)
 
-    def bad_death_follows(self, *hosts: int) -> None:
-        """This tick is the last one before the first bad death."""
+    def record_state_before_death(self, *hosts: int) -> None:
+        """Records this tick as the last one before the first bad death."""
         for host in hosts or range(len(self.scene.hosts)):
             self.before[host] = self._state(host)
 
@@ -100,7 +100,7 @@ def _history(host: str, actor: Actor) -> wire.HistoryResponse:
     return wire.HistoryResponse(1, host, actor.rank + 1, history)
 
 
-def written(folder: Path, boxes: Sequence[wire.BlackBox]) -> list[Path]:
+def write_boxes(folder: Path, boxes: Sequence[wire.BlackBox]) -> list[Path]:
     paths = [folder / f"{box.host}.box" for box in boxes]
     for path, box in zip(paths, boxes, strict=True):
         archive.write(path, "blackbox", wire.encode(box))

@@ -1,4 +1,4 @@
-"""Captures: what was known comes back, and nothing that is read can hurt."""
+"""Captures survive the round trip, and reading a damaged one does no harm."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from diagnosis.scenes import Scene
-from export.boxes import Recorder, written
+from export.boxes import BoxRecorder, write_boxes
 from frtop_probe import archive, wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import capture
 from frtop_tui.export.histories import ops_of
-from frtop_tui.export.opening import open_paths
-from frtop_tui.report.text import document, text
-from screens.odd_scenes import SCENES as ODD
+from frtop_tui.export.loader import open_paths
+from frtop_tui.report.document import document
+from frtop_tui.report.text import text
+from screens.rare_scenes import SCENES as ODD
 from screens.scenes import SCENES, SITE, hung
+
+OLD_CAPTURE = Path(__file__).parent / "old" / "judged-sleeping.cap"
 
 
 def rows(count: int, begin: int = 1) -> wire.HistoryResponse:
@@ -39,19 +42,19 @@ def rows(count: int, begin: int = 1) -> wire.HistoryResponse:
 
 
 def plain(frame: Frame) -> Frame:
-    """Without what only says that it was recorded."""
+    """The frame without the fields that only a recorded frame has."""
     return replace(frame, recorded=None, read_only="")
 
 
 @pytest.mark.parametrize("scene", [*SCENES.values(), *ODD.values()])
-def test_a_frame_comes_back_as_it_was(scene: Callable[[], Frame], tmp_path: Path) -> None:
+def test_a_frame_survives_the_round_trip(scene: Callable[[], Frame], tmp_path: Path) -> None:
     frame = scene()
     path = tmp_path / "x.cap"
     assert capture.write(path, frame, {}, ()) == path.stat().st_size
     assert plain(capture.read(path)) == replace(plain(frame), writings=())
 
 
-def test_a_judged_frame_says_the_same(tmp_path: Path) -> None:
+def test_a_captured_frame_gives_the_same_report(tmp_path: Path) -> None:
     scene = Scene(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=10)
     scene.sleeps(2)
@@ -59,13 +62,13 @@ def test_a_judged_frame_says_the_same(tmp_path: Path) -> None:
     capture.write(tmp_path / "x.cap", frame, {}, ())
     found = capture.read(tmp_path / "x.cap")
     assert plain(found) == plain(frame)
-    said = document(found)
-    assert said.pop("recorded") is not None
-    assert said == {k: v for k, v in document(frame).items() if k != "recorded"}
+    report = document(found)
+    assert report.pop("recorded") is not None
+    assert report == {k: v for k, v in document(frame).items() if k != "recorded"}
     assert [line for line in text(found) if line not in text(frame)] == [text(found)[1]]
 
 
-def test_it_says_who_took_it_when_and_what_is_missing(tmp_path: Path) -> None:
+def test_a_capture_says_who_took_it_when_and_what_is_missing(tmp_path: Path) -> None:
     capture.write(tmp_path / "x.cap", hung(), {}, ("rank 5 did not answer",))
     found = capture.read(tmp_path / "x.cap")
     assert found.recorded is not None
@@ -76,45 +79,45 @@ def test_it_says_who_took_it_when_and_what_is_missing(tmp_path: Path) -> None:
     assert found.read_only
 
 
-def test_histories_come_back_with_shared_values_and_what_was_known_of_the_usual(
+def test_histories_share_values_and_keep_usual_durations(
     tmp_path: Path,
 ) -> None:
     frame = hung()
     view = frame.ranks[0]
     assert view.snapshot is not None
     last = msgspec.structs.replace(view.snapshot.ops[-1], sequence=50, usual_ns=9, usual_count=4)
-    look = msgspec.structs.replace(view.snapshot, ops=(last,))
-    frame = replace(frame, ranks={**frame.ranks, 0: replace(view, snapshot=look)})
+    snapshot = msgspec.structs.replace(view.snapshot, ops=(last,))
+    frame = replace(frame, ranks={**frame.ranks, 0: replace(view, snapshot=snapshot)})
     capture.write(tmp_path / "x.cap", frame, {0: rows(50), 5: rows(3)}, ())
     found = capture.read(tmp_path / "x.cap").ranks
-    seen = found[0].snapshot
-    assert seen is not None
-    assert [op.sequence for op in seen.ops] == list(range(1, 51))
-    assert seen.dumps == look.dumps
-    assert len({id(op.signature) for op in seen.ops}) == len({id(op.site) for op in seen.ops}) == 1
-    assert seen.ops[-1].pending
-    assert (seen.ops[-1].usual_ns, seen.ops[-1].usual_count) == (9, 4)
-    assert seen.ops[0].done_ns == seen.ops[0].issued_ns + 500
-    assert seen.ops_lost == 3
+    read = found[0].snapshot
+    assert read is not None
+    assert [op.sequence for op in read.ops] == list(range(1, 51))
+    assert read.dumps == snapshot.dumps
+    assert len({id(op.signature) for op in read.ops}) == len({id(op.site) for op in read.ops}) == 1
+    assert read.ops[-1].pending
+    assert (read.ops[-1].usual_ns, read.ops[-1].usual_count) == (9, 4)
+    assert read.ops[0].done_ns == read.ops[0].issued_ns + 500
+    assert read.ops_lost == 3
     assert found[5].snapshot is not None
     assert len(found[5].snapshot.ops) == 3
     assert found[6].snapshot == frame.ranks[6].snapshot
 
 
-def test_numbers_that_are_in_no_table_are_unknown() -> None:
+def test_an_index_outside_its_table_is_unknown() -> None:
     odd = (wire.HistoryRow(1, 1, 1, 9, -3, 0, -4, 0), wire.HistoryRow(2, 1, 2, -1, 77, 0, 0, 0, 7))
     first, second = ops_of(wire.History((), (), odd))
     assert (first.signature, first.site, first.done_ns) == (None, None, -4)
     assert (second.sync, second.p2p, second.tracked) == (True, True, False)
 
 
-def test_a_capture_of_black_boxes_keeps_what_they_said(tmp_path: Path) -> None:
+def test_a_capture_of_black_boxes_equals_their_frame(tmp_path: Path) -> None:
     scene = Scene(4)
-    recorder = Recorder(scene)
-    recorder.bad_death_follows()
+    recorder = BoxRecorder(scene)
+    recorder.record_state_before_death()
     scene.pass_time(1)
     scene.raises(2, "ValueError", "loss is nan", ago=0.8)
-    frame = open_paths(written(tmp_path, recorder.boxes()))
+    frame = open_paths(write_boxes(tmp_path, recorder.boxes()))
     capture.write(tmp_path / "x.cap", frame, {}, ())
     found = capture.read(tmp_path / "x.cap")
     assert plain(found) == plain(frame)
@@ -128,7 +131,7 @@ def content(path: Path) -> dict[str, object]:
     return found
 
 
-def test_a_newer_format_is_said_to_be_newer(tmp_path: Path) -> None:
+def test_a_newer_format_is_refused_with_its_version(tmp_path: Path) -> None:
     path = tmp_path / "x.cap"
     capture.write(path, hung(), {}, ())
     new = {**content(path), "format": 2, "version": "7.1", "frame": 12}
@@ -137,7 +140,7 @@ def test_a_newer_format_is_said_to_be_newer(tmp_path: Path) -> None:
         capture.read(path)
 
 
-def test_unknown_fields_are_left_out_and_unknown_words_are_blamed_on_the_version(
+def test_unknown_fields_are_ignored_and_unknown_values_name_the_version(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "x.cap"
@@ -156,10 +159,13 @@ def test_unknown_fields_are_left_out_and_unknown_words_are_blamed_on_the_version
 
 @pytest.mark.parametrize("damage", [
     lambda data: b"", lambda data: data[:10], lambda data: data[:500], lambda data: b"PK" + data,
-    lambda data: data[:16] + b"\0" * 50, lambda data: data.replace(b"capture ", b"blackbox"),
-    lambda data: data[:16] + zlib.compress(b"\xc1"),
+    lambda data: data[:32] + b"\0" * 50, lambda data: data.replace(b"capture ", b"blackbox"),
+    lambda data: data[:-8] + bytes(8),
+    lambda _: archive.FIRST_MAGIC + b"capture " + zlib.compress(b"\xc1"),
 ])  # fmt: skip
-def test_what_is_broken_gets_a_sentence(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
+def test_a_damaged_capture_is_refused_with_a_sentence(
+    damage: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
     path = tmp_path / "x.cap"
     capture.write(path, hung(), {}, ())
     path.write_bytes(damage(path.read_bytes()))
@@ -169,10 +175,10 @@ def test_what_is_broken_gets_a_sentence(damage: Callable[[bytes], bytes], tmp_pa
         open_paths([path])
 
 
-def test_what_is_not_there_or_not_ours_gets_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_file_or_an_empty_folder_is_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="No such file"):
         open_paths([tmp_path / "none.cap"])
-    with pytest.raises(Unreadable, match="no capture and no black box"):
+    with pytest.raises(Unreadable, match="no capture, black box or dump"):
         open_paths([tmp_path])
 
 
@@ -191,7 +197,7 @@ def test_the_newest_capture_of_a_folder_is_opened(tmp_path: Path) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None,
           max_examples=60)  # fmt: skip
 @given(data=st.binary(max_size=200), kind=st.sampled_from(["capture", "blackbox"]))
-def test_any_content_gets_a_sentence(data: bytes, kind: str, tmp_path: Path) -> None:
+def test_any_content_is_refused_with_a_sentence(data: bytes, kind: str, tmp_path: Path) -> None:
     path = tmp_path / "x.cap"
     archive.write(path, kind, data)
     with pytest.raises(Unreadable):
@@ -200,15 +206,13 @@ def test_any_content_gets_a_sentence(data: bytes, kind: str, tmp_path: Path) -> 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None,
           max_examples=60)  # fmt: skip
-@given(seed=st.integers(0, 2**32))
-def test_flipped_bytes_make_a_frame_or_a_sentence(seed: int, tmp_path: Path) -> None:
-    path = tmp_path / "x.cap"
+@given(seed=st.integers(0, 2**32), is_old=st.booleans())
+def test_flipped_bytes_give_a_frame_or_an_error(seed: int, is_old: bool, tmp_path: Path) -> None:
+    path, source = tmp_path / "x.cap", OLD_CAPTURE if is_old else tmp_path / "intact.cap"
     chance = random.Random(seed)
-    if not path.exists():
-        frame = Scene(3).settle(0.5)
-        capture.write(path, frame, {0: rows(5)}, ())
-        (tmp_path / "kept").write_bytes(archive.read(path, "capture"))
-    data = bytearray((tmp_path / "kept").read_bytes())
+    if not source.exists():
+        capture.write(source, Scene(3).settle(0.5), {0: rows(5)}, ())
+    data = bytearray(archive.read(source, "capture"))
     for _ in range(chance.randrange(1, 6)):
         data[chance.randrange(len(data))] = chance.randrange(256)
     archive.write(path, "capture", bytes(data))
@@ -216,7 +220,16 @@ def test_flipped_bytes_make_a_frame_or_a_sentence(seed: int, tmp_path: Path) -> 
         text(open_paths([path]))
 
 
-def test_a_claim_of_endless_content_takes_no_memory(tmp_path: Path) -> None:
+def test_invalid_victims_of_format_1_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.cap"
+    old = msgspec.msgpack.decode(archive.read(OLD_CAPTURE, "capture"))
+    old["frame"]["verdicts"][0]["victims"] = "all of them"
+    archive.write(path, "capture", msgspec.msgpack.encode(old))
+    with pytest.raises(Unreadable, match="damaged"):
+        capture.read(path)
+
+
+def test_a_false_length_in_the_content_allocates_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "x.cap"
     capture.write(path, hung(), {}, ())
     data = archive.read(path, "capture")

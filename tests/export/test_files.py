@@ -1,4 +1,4 @@
-"""What is found in folders and what people name: nothing twice, nothing without a word."""
+"""Files are found once each, and every path that cannot be used is reported."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from flightrecorder.writer import world, written
+from flightrecorder.writer import make_recorders, write_dumps
 from frtop_tui.cli import main
-from frtop_tui.cli.writing import require_folder
+from frtop_tui.cli.files import require_writable
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.files import Files, files_in
-from frtop_tui.export.opening import open_paths
+from frtop_tui.export.loader import open_paths
 
 LONG = "a" * 300
 """No file system has such a name."""
@@ -22,48 +22,48 @@ def names(files: Files) -> list[str]:
     return [path.name for path in files.dumps]
 
 
-def test_what_is_reached_in_two_ways_is_read_once(tmp_path: Path) -> None:
+def test_a_file_reached_by_two_paths_is_read_once(tmp_path: Path) -> None:
     folder = tmp_path / "run3"
     folder.mkdir()
-    written(folder, world(2))
+    write_dumps(folder, make_recorders(2))
     (tmp_path / "latest").symlink_to("run3")
     (tmp_path / "nccl_trace_rank_2").write_bytes(b"{}")
     (tmp_path / "itself").symlink_to(".")
-    whole, inside = files_in([tmp_path]).dumps, names(files_in([folder, folder / "../latest"]))
-    assert sorted(path.name[-1] for path in whole) == ["0", "1", "2"]
-    assert whole[0] == tmp_path / "nccl_trace_rank_2"
+    everything, inside = files_in([tmp_path]).dumps, names(files_in([folder, folder / "../latest"]))
+    assert sorted(path.name[-1] for path in everything) == ["0", "1", "2"]
+    assert everything[0] == tmp_path / "nccl_trace_rank_2"
     assert inside == ["nccl_trace_rank_0", "nccl_trace_rank_1"]
 
 
-def test_what_is_no_file_is_named(tmp_path: Path) -> None:
-    written(tmp_path, world(1))
+def test_paths_that_are_no_files_are_reported(tmp_path: Path) -> None:
+    write_dumps(tmp_path, make_recorders(1))
     (tmp_path / "rank_5").symlink_to("rank_5")
     (tmp_path / "rank_6").mkdir()
     os.mkfifo(tmp_path / "rank_7")
     files = files_in([tmp_path, tmp_path / LONG, tmp_path / LONG / "x"])
     assert names(files) == ["nccl_trace_rank_0"]
-    said = "\n".join(files.troubles)
-    assert all(name in said for name in ("rank_5", "rank_7", LONG))
-    assert "rank_6" not in said
+    problems = "\n".join(files.problems)
+    assert all(name in problems for name in ("rank_5", "rank_7", LONG))
+    assert "rank_6" not in problems
 
 
-def test_a_name_that_no_file_can_have_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_overlong_name_raises_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Unreadable, match="too long"):
         open_paths([Path(LONG)])
-    require_folder(Path(f"{LONG}.cap"))  # writing says it
+    require_writable(Path(f"{LONG}.cap"))  # writing reports it
     assert main(["run", "--", f"./{LONG}"]) == 127
     assert "no such command" in capsys.readouterr().err
 
 
-def test_a_folder_that_may_be_listed_and_not_entered(tmp_path: Path) -> None:
-    written(tmp_path, world(2))
+def test_a_folder_that_is_listable_but_not_accessible_is_reported(tmp_path: Path) -> None:
+    write_dumps(tmp_path, make_recorders(2))
     shut = tmp_path / "shut"
     shut.mkdir()
-    written(shut, world(1), "other_trace_rank_")
+    write_dumps(shut, make_recorders(1), "other_trace_rank_")
     shut.chmod(0o600)
     try:
         files = files_in([tmp_path])
     finally:
         shut.chmod(0o700)
     assert {"nccl_trace_rank_0", "nccl_trace_rank_1"} <= set(names(files))
-    assert "other_trace_rank_0" in names(files) or "Permission denied" in files.troubles[0]
+    assert "other_trace_rank_0" in names(files) or "Permission denied" in files.problems[0]

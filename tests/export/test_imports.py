@@ -1,4 +1,4 @@
-"""Opening what is left needs no network, no screen and no torch: read it on any laptop."""
+"""Opening a file imports no sockets, no screens and no torch: it works on any laptop."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_diagnose_of_a_file_imports_neither_sockets_nor_screens_nor_torch(tmp_pa
         f"found = {{name.partition('.')[0] for name in sys.modules}} & set({HEAVY!r})\n"
         "print('imported:', sorted(found), 'status:', status)\n"
     )
-    said = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert said.stdout.splitlines()[-1] == "imported: [] status: 3"
-    assert "rank 37 (node4) has not entered all_reduce #8812" in said.stdout
+    assert done.stdout.splitlines()[-1] == "imported: [] status: 3"
+    assert "rank 37 (node4) has not entered all_reduce #8812" in done.stdout

@@ -1,7 +1,7 @@
-"""Files that the first version wrote are read, and mean what they meant then.
+"""Files of the first version are read and keep their meaning.
 
 `old/` holds captures and black boxes of version 0.1.0 as they were written; `expected.json`
-holds what that version said of each. Sentences may change, facts may not.
+holds the report of that version for each. Sentences may change, facts may not.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.export.opening import open_paths
-from frtop_tui.report.text import document
+from frtop_tui.export.loader import open_paths
+from frtop_tui.report.document import document
 
 OLD = Path(__file__).parent / "old"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((OLD / "expected.json").read_text())
@@ -23,15 +23,15 @@ EXPECTED: dict[str, dict[str, Any]] = json.loads((OLD / "expected.json").read_te
 
 def facts(frame: Frame) -> dict[str, Any]:
     """What must never change: health, states, who is blocked in what, verdicts."""
-    said = document(frame)
-    ranks = said["ranks"].values()
-    verdicts = [{**verdict, "why": dict(verdict["why"])} for verdict in said["verdicts"]]
+    report = document(frame)
+    ranks = report["ranks"].values()
+    verdicts = [{**verdict, "why": dict(verdict["why"])} for verdict in report["verdicts"]]
     for verdict in verdicts:
         for sentence in ("headline", "evidence", "missing", "next"):
             del verdict[sentence]
         del verdict["why"]["text"]
     return {
-        "health": said["health"],
+        "health": report["health"],
         "states": dict(Counter(rank["state"] for rank in ranks)),
         "blocked": sorted({rank["blocked_on"]["kind"] for rank in ranks if rank["blocked_on"]}),
         "verdicts": verdicts,
@@ -39,9 +39,9 @@ def facts(frame: Frame) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name.endswith(".cap")])
-def test_an_old_capture_is_read_and_means_the_same(name: str) -> None:
+def test_an_old_capture_keeps_its_facts(name: str) -> None:
     assert facts(open_paths([OLD / name])) == EXPECTED[name]
 
 
-def test_old_black_boxes_are_read_and_mean_the_same() -> None:
+def test_old_black_boxes_keep_their_facts() -> None:
     assert facts(open_paths([*OLD.glob("*.box")])) == EXPECTED["boxes"]

@@ -1,4 +1,4 @@
-"""Files of py-spy: what real ones tell of real hangs, and what a hostile one may do."""
+"""Stack dumps of py-spy: verdicts on real hangs, and limits on hostile files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.pyspy import Taken, frame_of, is_pyspy, split, stacks_of
-from frtop_tui.report.text import document, exit_status, text
+from frtop_tui.report.document import document
+from frtop_tui.report.exit_status import exit_status
+from frtop_tui.report.text import text
 
 PROGRAM = Path(__file__).parents[1] / "jobs" / "unrecorded.py"
 SPY = Path(sys.executable).with_name("py-spy")
@@ -36,7 +38,7 @@ Set = Mapping[str, Mapping[int, Taken]]
 
 
 class Jobs:
-    """All the hangs of the program, dumped twice; the second time with variables."""
+    """Stack dumps of all hangs of the program, taken twice; the second time with variables."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -84,7 +86,7 @@ class Jobs:
         def one(rank: int) -> Taken:
             command = [str(SPY), "dump", "--json", "--nonblocking", *options]
             path = folder / f"rank_{rank}.pyspy.json"
-            # Not stopped, it may change under the eyes of who looks.
+            # The process runs on, so that its stack may change while py-spy reads it.
             for _ in range(5):
                 done = subprocess.run(
                     [*command, "--pid", str(self._pid(hang, rank))],
@@ -153,7 +155,7 @@ def only(found: Frame) -> Verdict:
     ("grouping", 3, "sleeping", "new_group"),
     ("saving", 1, "sleeping", "all_reduce"),
 ])  # fmt: skip
-def test_the_rank_that_is_not_there_is_named(
+def test_the_rank_outside_the_op_is_named_with_its_cause(
     jobs: Jobs, hang: str, culprit: int, cause: str, op: str
 ) -> None:
     for found in (jobs.judged(hang), jobs.judged_with_variables(hang)):
@@ -176,7 +178,7 @@ def line_of(hang: str, culprit: int) -> int:
 
 
 @pytest.mark.torch
-def test_who_left_the_loop_is_further_on_and_not_accused(jobs: Jobs) -> None:
+def test_a_rank_that_left_the_loop_is_not_blamed(jobs: Jobs) -> None:
     found = jobs.judged("leaving")
     verdict = only(found)
     assert (verdict.kind, verdict.culprits) == ("undecided", ())
@@ -186,13 +188,13 @@ def test_who_left_the_loop_is_further_on_and_not_accused(jobs: Jobs) -> None:
 
 
 @pytest.mark.torch
-def test_all_in_the_same_call_is_undecided(jobs: Jobs) -> None:
+def test_all_ranks_in_the_same_call_are_undecided(jobs: Jobs) -> None:
     verdict = only(jobs.judged("crossing"))
     assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("undecided", (), "0-3")
 
 
 @pytest.mark.torch
-def test_receives_are_a_circle_when_their_peers_are_known(jobs: Jobs) -> None:
+def test_receives_from_known_peers_are_a_cycle(jobs: Jobs) -> None:
     assert {v.kind for v in jobs.judged_with_variables("crossing").verdicts} == {"undecided"}
     found = jobs.judged_twice("crossing")
     assert [(v.kind, v.parties) for v in found.verdicts] == [
@@ -201,7 +203,7 @@ def test_receives_are_a_circle_when_their_peers_are_known(jobs: Jobs) -> None:
 
 
 @pytest.mark.torch
-def test_a_healthy_job_is_not_accused(jobs: Jobs) -> None:
+def test_a_healthy_job_is_not_blamed(jobs: Jobs) -> None:
     first, second = jobs.healthy
     found = frame_of(jobs.folder, second, (), first)
     assert not any(verdict.culprits for verdict in found.verdicts), text(found)
@@ -210,21 +212,21 @@ def test_a_healthy_job_is_not_accused(jobs: Jobs) -> None:
 
 
 @pytest.mark.torch
-def test_variables_tell_of_the_default_group(jobs: Jobs) -> None:
-    said = "\n".join(text(jobs.judged_with_variables("sleeping")))
-    assert "all_reduce of default_pg" in said
-    assert "the group" not in said
+def test_variables_name_the_default_group(jobs: Jobs) -> None:
+    report = "\n".join(text(jobs.judged_with_variables("sleeping")))
+    assert "all_reduce of default_pg" in report
+    assert "the group" not in report
 
 
 @pytest.mark.torch
-def test_the_frame_is_one_like_all_others(jobs: Jobs) -> None:
-    told = document(jobs.judged("sleeping"))
-    assert told["ranks"]["0"]["blocked_on"]["kind"] == "all_reduce"
-    assert told["ranks"]["2"]["state"] == "late"
-    assert told["recorded"]["kind"] == "stacks taken by py-spy"
+def test_the_report_of_stacks_has_the_usual_fields(jobs: Jobs) -> None:
+    report = document(jobs.judged("sleeping"))
+    assert report["ranks"]["0"]["blocked_on"]["kind"] == "all_reduce"
+    assert report["ranks"]["2"]["state"] == "late"
+    assert report["recorded"]["kind"] == "stacks taken by py-spy"
 
 
-# What is no dump of a real process
+# invented files
 
 
 def thread(**changes: object) -> dict[str, object]:
@@ -236,7 +238,7 @@ def thread(**changes: object) -> dict[str, object]:
     return {**known, **changes}
 
 
-def written(folder: Path, value: object, name: str = "rank_0.pyspy.json") -> Path:
+def write_stacks(folder: Path, value: object, name: str = "rank_0.pyspy.json") -> Path:
     path = folder / name
     path.write_bytes(value if isinstance(value, bytes) else json.dumps(value).encode())
     return path
@@ -253,7 +255,7 @@ def written(folder: Path, value: object, name: str = "rank_0.pyspy.json") -> Pat
 def test_files_are_known_by_name_or_content(
     tmp_path: Path, name: str, content: bytes, known: bool
 ) -> None:
-    assert is_pyspy(written(tmp_path, content, name)) is known
+    assert is_pyspy(write_stacks(tmp_path, content, name)) is known
 
 
 @pytest.mark.parametrize("content", [
@@ -261,13 +263,13 @@ def test_files_are_known_by_name_or_content(
     [thread(frames=[])], [thread(frames=None)], [thread(thread_id="x")], [thread(pid=2**80)],
     [{"frames": []}],
 ])  # fmt: skip
-def test_what_is_no_dump_is_said_to_be_none(tmp_path: Path, content: object) -> None:
-    with pytest.raises(Unreadable, match=r"rank_0\.pyspy\.json") as said:
-        stacks_of(written(tmp_path, content))
-    assert said.value.next_step
+def test_a_file_that_is_no_stack_dump_is_refused(tmp_path: Path, content: object) -> None:
+    with pytest.raises(Unreadable, match=r"rank_0\.pyspy\.json") as caught:
+        stacks_of(write_stacks(tmp_path, content))
+    assert caught.value.next_step
 
 
-def test_a_fifo_does_not_keep_us_waiting(tmp_path: Path) -> None:
+def test_a_fifo_does_not_block(tmp_path: Path) -> None:
     path = tmp_path / "rank_0.pyspy.json"
     os.mkfifo(path)
     with pytest.raises(Unreadable, match="no file"):
@@ -280,7 +282,7 @@ def test_sizes_are_bounded(tmp_path: Path) -> None:
     variable = {"name": "x", "addr": 1, "arg": True, "repr": "y" * 9999}
     full = {**frame, "locals": [variable] * 300}
     many = [thread(frames=[full, *[frame] * 300]), *[thread()] * 600]
-    stacks = stacks_of(written(tmp_path, many))
+    stacks = stacks_of(write_stacks(tmp_path, many))
     assert (len(stacks), len(stacks[0].frames)) == (512, 256)
     assert len(stacks[0].frames[0].variables) == 64
     assert len(stacks[0].frames[0].variables[0][1]) == 400
@@ -291,24 +293,24 @@ def test_sizes_are_bounded(tmp_path: Path) -> None:
         stacks_of(path)
 
 
-def test_where_nobody_knows_native_ids_only_the_holder_of_the_gil_runs(tmp_path: Path) -> None:
-    told = [
+def test_without_native_ids_only_the_holder_of_the_gil_is_active(tmp_path: Path) -> None:
+    threads = [
         thread(os_thread_id=None, active=True),
         thread(os_thread_id=None, active=True, owns_gil=True, thread_name="other"),
     ]
-    main, other = stacks_of(written(tmp_path, told))
+    main, other = stacks_of(write_stacks(tmp_path, threads))
     assert (main.tid, main.active) == (7, False)
     assert (other.tid, other.active) == (0, True)
 
 
 def test_the_main_thread_is_known_without_its_name(tmp_path: Path) -> None:
-    told = [thread(thread_name=None, os_thread_id=8), thread(thread_name=None)]
-    other, main = stacks_of(written(tmp_path, told))
+    threads = [thread(thread_name=None, os_thread_id=8), thread(thread_name=None)]
+    other, main = stacks_of(write_stacks(tmp_path, threads))
     assert (main.name, main.tid) == ("MainThread", 7)
     assert (other.name, other.tid) == ("", 8)
 
 
-def test_the_text_of_a_line_is_read_if_its_file_is_as_old_as_the_stacks(tmp_path: Path) -> None:
+def test_a_source_line_is_added_only_if_its_file_is_older_than_the_stacks(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text("import time\n\ntime.sleep(60)\n")
     leaf = wire.TraceFrame("<module>", str(program), 3)
@@ -333,7 +335,7 @@ def test_the_text_of_a_line_is_read_if_its_file_is_as_old_as_the_stacks(tmp_path
     assert text_at(time.time_ns()) == ""
 
 
-def test_ranks_without_a_file_are_missed(tmp_path: Path) -> None:
+def test_ranks_without_a_file_are_unheard(tmp_path: Path) -> None:
     variables = (("rank", "0"), ("world_size", "4"))
     joins = wire.TraceFrame(
         "_store_based_barrier",
@@ -382,7 +384,7 @@ FIELDS = {"frames": FRAMES | ANYTHING, "thread_id": st.integers() | ANYTHING, "a
 )
 @given(st.lists(st.fixed_dictionaries({}, optional=FIELDS).map(lambda f: thread(**f)), max_size=3))
 def test_any_json_is_read_or_refused(tmp_path: Path, threads: list[object]) -> None:
-    path = written(tmp_path, threads)
+    path = write_stacks(tmp_path, threads)
     try:
         stacks = stacks_of(path)
     except Unreadable:

@@ -1,4 +1,4 @@
-"""Writers with words of their own: versions, backends, and recorders besides c10d's."""
+"""Dumps of other versions and backends, and of recorders besides c10d's."""
 
 from __future__ import annotations
 
@@ -9,43 +9,36 @@ from typing import Any
 
 import pytest
 
-from flightrecorder.writer import Recorder, pickled, world, written
-from frtop_tui.diagnosis.model import Frame
-from frtop_tui.export.flightrecorder.entries import Called, called
-from frtop_tui.export.opening import open_paths
-
-
-def blamed(frame: Frame) -> set[int]:
-    return {rank for verdict in frame.verdicts for rank in verdict.culprits}
-
-
-def one_missing(**more: Any) -> list[Recorder]:
-    ranks = world(4, **more)
-    for one in ranks:
-        one.ran("0", count=20)
-        if one.rank != 2:
-            one.waits("0")
-    return ranks
+from export.frames import blamed
+from flightrecorder.writer import (
+    FakeRecorder,
+    make_recorders,
+    one_missing,
+    pickle_like_torch,
+    write_dumps,
+)
+from frtop_tui.export.flightrecorder.fields import ProfilingName, profiling_name
+from frtop_tui.export.loader import open_paths
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "parsed"),
     [
-        ("nccl:all_reduce", Called("nccl", "all_reduce")),
-        ("nccl2:recv 0<-3", Called("nccl2", "recv", 0, 3)),
-        ("nccl2:recv 1<-?", Called("nccl2", "recv", 1, None)),
-        ("HcclAllreduce", Called("", "HcclAllreduce")),
-        ("c10d:all_to_all_single", Called("c10d", "all_to_all_single")),
-        ("xccl:send 2->0", Called("xccl", "send", 2, 0)),
-        ("mccl:_all_gather_base", Called("mccl", "_all_gather_base")),
+        ("nccl:all_reduce", ProfilingName("nccl", "all_reduce")),
+        ("nccl2:recv 0<-3", ProfilingName("nccl2", "recv", 0, 3)),
+        ("nccl2:recv 1<-?", ProfilingName("nccl2", "recv", 1, None)),
+        ("HcclAllreduce", ProfilingName("", "HcclAllreduce")),
+        ("c10d:all_to_all_single", ProfilingName("c10d", "all_to_all_single")),
+        ("xccl:send 2->0", ProfilingName("xccl", "send", 2, 0)),
+        ("mccl:_all_gather_base", ProfilingName("mccl", "_all_gather_base")),
     ],
 )
-def test_what_ops_are_called(name: str, told: Called) -> None:
-    assert called({"profiling_name": name}) == told
+def test_profiling_names_are_parsed(name: str, parsed: ProfilingName) -> None:
+    assert profiling_name({"profiling_name": name}) == parsed
 
 
 VERSIONS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
-    # fields that a version lacks, and those that were called in another way
+    # fields that a version lacks, and fields with another name
     "1.5": (
         ("process_group", "p2p_seq_id", "op_id", "is_p2p", "timeout_ms", "thread_id",
          "thread_name", "input_dtypes", "output_dtypes", "retired"),
@@ -64,7 +57,7 @@ VERSIONS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("library", ["comm_lib_version", "nccl_version", "hccl_comm_state", ""])
-def test_every_version_and_library(tmp_path: Path, version: str, library: str) -> None:
+def test_every_version_and_library_is_read(tmp_path: Path, version: str, library: str) -> None:
     lacks, renamed = VERSIONS[version]
     for one in one_missing():
         values = one.values()
@@ -82,12 +75,12 @@ def test_every_version_and_library(tmp_path: Path, version: str, library: str) -
             del values["pg_config"]
             for entry in values["entries"]:
                 entry["pg_name"] = "0"
-        (tmp_path / f"nccl_trace_rank_{one.rank}").write_bytes(pickled(values))
+        (tmp_path / f"nccl_trace_rank_{one.rank}").write_bytes(pickle_like_torch(values))
     assert blamed(open_paths([tmp_path])) == {2}
 
 
-def torchcomms(one: Recorder) -> dict[str, Any]:
-    """One row of numbers for all ops, no status, places for ranks, nothing ever completed."""
+def torchcomms(one: FakeRecorder) -> dict[str, Any]:
+    """One counter for all ops, no status, group ranks for ranks, nothing ever completed."""
     values = one.values()
     values["pg_status"] = {}
     for config in values["pg_config"].values():
@@ -102,9 +95,9 @@ def torchcomms(one: Recorder) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_torchcomms_counts_all_ops_of_a_rank_in_one_row(tmp_path: Path, wrapped: bool) -> None:
-    """Rank 0 uses a group of its own besides: its numbers run ahead, and mean nothing."""
-    ranks = world(4)
+def test_the_shared_counter_of_torchcomms_is_split_by_group(tmp_path: Path, wrapped: bool) -> None:
+    """Ranks 0 and 1 use their pair more often, so that their counters are ahead."""
+    ranks = make_recorders(4)
     for one in ranks:
         pair = [0, 1] if one.rank < 2 else [2, 3]
         one.group(f"pair{one.rank // 2}", pair, "")
@@ -114,7 +107,7 @@ def test_torchcomms_counts_all_ops_of_a_rank_in_one_row(tmp_path: Path, wrapped:
             one.waits("0")
         values = torchcomms(one)
         values["entries"] = values["entries"][4 if wrapped else 0 :]
-        (tmp_path / f"comm_lib_trace_rank_{one.rank}").write_bytes(pickled(values))
+        (tmp_path / f"comm_lib_trace_rank_{one.rank}").write_bytes(pickle_like_torch(values))
     frame = open_paths([tmp_path])
     assert frame.coverage.unheard == ()
     assert blamed(frame) == {3}
@@ -122,20 +115,20 @@ def test_torchcomms_counts_all_ops_of_a_rank_in_one_row(tmp_path: Path, wrapped:
     assert frame.verdicts[0].op.number == (None if wrapped else 7)
 
 
-def test_a_receive_whose_peer_is_not_told_blames_nobody(tmp_path: Path) -> None:
-    ranks = world(2)
+def test_a_receive_from_an_unknown_peer_blames_nobody(tmp_path: Path) -> None:
+    ranks = make_recorders(2)
     for one in ranks:
         one.ran("0", count=4)
     ranks[0].p2p("0", "recv", 1)
     for one in ranks:
-        (tmp_path / f"rank_{one.rank}").write_bytes(pickled(torchcomms(one)))
+        (tmp_path / f"rank_{one.rank}").write_bytes(pickle_like_torch(torchcomms(one)))
     frame = open_paths([tmp_path])
     assert [verdict.kind for verdict in frame.verdicts] == ["undecided"]
     assert blamed(frame) == set()
 
 
-def test_the_profilers_recorder(tmp_path: Path) -> None:
-    """Plain Python: other opcodes, a status of its own, durations, members in the entries."""
+def test_dumps_of_the_profilers_recorder_are_read(tmp_path: Path) -> None:
+    """It pickles in Python: other opcodes, another status, durations, members in entries."""
     for one in one_missing():
         values = one.values()
         values["pg_status"] = {
@@ -150,9 +143,9 @@ def test_the_profilers_recorder(tmp_path: Path) -> None:
     assert blamed(open_paths([tmp_path])) == {2}
 
 
-def test_a_status_that_counts_calls_is_no_number_of_a_collective(tmp_path: Path) -> None:
-    """Hooks count every call: three in a coalesced op are one collective."""
-    ranks = world(3, backend="nccl2")
+def test_a_status_that_counts_calls_is_not_used_as_a_collective_number(tmp_path: Path) -> None:
+    """Hooks count every call: the three calls of a coalesced op are one collective."""
+    ranks = make_recorders(3, backend="nccl2")
     for one in ranks:
         one.ran("0", count=5)
         if one.rank != 1:
@@ -161,35 +154,37 @@ def test_a_status_that_counts_calls_is_no_number_of_a_collective(tmp_path: Path)
             entry["op_id"] = 3 * (index + 1)
         calls = 3 * len(one.entries)
         one.status["0"].update(last_enqueued_collective=calls, last_completed_collective=15)
-    assert blamed(open_paths([written(tmp_path, ranks, active=True)])) == {1}
+    assert blamed(open_paths([write_dumps(tmp_path, ranks, active=True)])) == {1}
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_kernel_that_has_not_begun_while_others_run_theirs(tmp_path: Path, told: bool) -> None:
-    """`started` is noted only with timing: where a rank notes none it means nothing."""
-    ranks = world(4)
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_device_that_has_not_started_a_kernel_that_others_run_is_named(
+    tmp_path: Path, timed: bool
+) -> None:
+    """`started` is recorded only with timing: without it, its absence says nothing."""
+    ranks = make_recorders(4)
     for one in ranks:
         one.ran("0", count=5)
         one.waits("0")
         for entry in one.entries:
-            if told or one.rank != 3:
+            if timed or one.rank != 3:
                 entry["time_discovered_started_ns"] = entry["time_created_ns"] + 5
         if one.rank != 3:
             one.entries[-1]["state"] = "started"
         else:
             one.entries[-1]["time_discovered_started_ns"] = None
-    frame = open_paths([written(tmp_path, ranks)])
+    frame = open_paths([write_dumps(tmp_path, ranks)])
     (verdict,) = frame.verdicts
-    if told:
+    if timed:
         assert (verdict.kind, verdict.culprits) == ("stuck", (3,))
         assert "the device of rank 3 has not begun #6" in verdict.headline
     else:
         assert (verdict.kind, verdict.culprits) == ("undecided", ())
 
 
-def test_a_device_that_stopped_in_a_group_of_two(tmp_path: Path) -> None:
-    """No minority there; but nobody is through with an all_gather alone."""
-    ranks = world(4)
+def test_a_device_that_stopped_in_a_group_of_two_is_named(tmp_path: Path) -> None:
+    """A pair has no minority, but no rank can complete an all_gather alone."""
+    ranks = make_recorders(4)
     for one in ranks:
         pair = [0, 1] if one.rank < 2 else [2, 3]
         one.group("1" if one.rank < 2 else "2", pair, "TENSOR")
@@ -203,13 +198,13 @@ def test_a_device_that_stopped_in_a_group_of_two(tmp_path: Path) -> None:
             one.waits(name, "all_gather")
             one.waits(name, "all_gather")
         one.waits("0")
-    frame = open_paths([written(tmp_path, ranks)])
+    frame = open_paths([write_dumps(tmp_path, ranks)])
     assert blamed(frame) == {3}
     assert frame.verdicts[0].kind == "stuck"
     assert any("behind the same" in note for note in frame.notes)
 
 
-def test_json_with_spaces_and_lists_of_numbers(tmp_path: Path) -> None:
+def test_json_with_spaces_and_lists_of_numbers_is_read(tmp_path: Path) -> None:
     for one in one_missing():
         values = json.loads(one.json())
         values["pg_config"]["0"]["ranks"] = [0, 1, 2, 3]

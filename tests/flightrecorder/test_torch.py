@@ -1,4 +1,4 @@
-"""What the torch that is installed writes itself, of a real job."""
+"""Dumps that the installed torch writes of a real job."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from frtop_tui.export.flightrecorder.reading import values_of
-from frtop_tui.export.opening import open_paths
+from frtop_tui.export.flightrecorder.dump_file import read_values
+from frtop_tui.export.loader import open_paths
 from frtop_tui.report.text import text
 
 pytestmark = pytest.mark.torch
@@ -22,14 +22,14 @@ PROGRAM = Path(__file__).parents[1] / "jobs" / "dumping.py"
 
 @pytest.fixture(scope="module")
 def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = ran(PROGRAM, tmp_path_factory.mktemp("dumps"))
+    folder = run(PROGRAM, tmp_path_factory.mktemp("dumps"))
     for path in folder.glob("*rank*"):
         age(path)
     return folder
 
 
-def ran(program: Path, folder: Path) -> Path:
-    """Three ranks of it to their end."""
+def run(program: Path, folder: Path) -> Path:
+    """Runs three ranks of the program to their end."""
     ranks = [
         subprocess.Popen(
             [sys.executable, str(program), str(folder)],
@@ -47,40 +47,40 @@ def ran(program: Path, folder: Path) -> Path:
 
 
 def age(path: Path) -> None:
-    """What is pending counts as a wait from 3 s on, however fast torch dumps."""
+    """Dates a file 10 s ahead: pending ops count as a wait only from 3 s on."""
     written = time.time() + 10
     os.utime(path, (written, written))
 
 
 @pytest.mark.parametrize("name", ["nccl_trace_rank_", "comm_lib_trace_rank_", "fr_trace_json."])
-def test_the_rank_that_has_not_come_is_named(dumps: Path, name: str) -> None:
+def test_the_rank_that_has_not_entered_the_op_is_named(dumps: Path, name: str) -> None:
     frame = open_paths(sorted(dumps.glob(f"{name}*")))
     (verdict,) = frame.verdicts
     assert (verdict.kind, verdict.culprits) == ("not_entered", (1,))
-    said = "\n".join(text(frame))
-    assert "all_reduce #5 of default_pg" in said
-    assert ("dumping.py:" in said) == (name == "nccl_trace_rank_")
+    report = "\n".join(text(frame))
+    assert "all_reduce #5 of default_pg" in report
+    assert ("dumping.py:" in report) == (name == "nccl_trace_rank_")
 
 
-def test_both_of_a_rank_in_one_folder(dumps: Path) -> None:
+def test_two_dump_formats_of_one_rank_are_merged(dumps: Path) -> None:
     frame = open_paths([dumps])
     assert [verdict.culprits for verdict in frame.verdicts] == [(1,)]
-    look = frame.ranks[0].snapshot
-    assert look is not None
-    assert len({op.sequence for op in look.ops}) == len(look.ops)
+    snapshot = frame.ranks[0].snapshot
+    assert snapshot is not None
+    assert len({op.sequence for op in snapshot.ops}) == len(snapshot.ops)
 
 
-def test_the_page_of_its_debug_server(dumps: Path, tmp_path: Path) -> None:
+def test_the_page_of_torchs_debug_server_is_read(dumps: Path, tmp_path: Path) -> None:
     jinja2 = pytest.importorskip("jinja2")
     frontend = pytest.importorskip("torch.distributed.debug._frontend")
     pages = {"base.html": frontend.BASE_TEMPLATE, "page": frontend.JSON_RESP_TEMPLATE}
     env = jinja2.Environment(loader=jinja2.DictLoader(pages), autoescape=False)
-    answers = [SimpleNamespace(status_code=200, text=path.read_text())
+    responses = [SimpleNamespace(status_code=200, text=path.read_text())
                for path in sorted(dumps.glob("fr_trace_json.*"))]  # fmt: skip
     page = env.get_template("page").render(
         title="FlightRecorder",
         addrs=[f"http://node{rank}:1/handler/fr_trace_json?" for rank in range(3)],
-        resps=answers,
+        resps=responses,
         zip=zip,
         enumerate=enumerate,
         format_json=frontend.format_json,
@@ -93,19 +93,19 @@ def test_the_page_of_its_debug_server(dumps: Path, tmp_path: Path) -> None:
     assert frame.ranks[2].host == "node2"
 
 
-def test_a_healthy_job_of_gloo(tmp_path: Path) -> None:
-    """Its last op is `scheduled` for ever; that it is through, `retired` says, some µs later."""
-    ran(PROGRAM.with_name("through.py"), tmp_path)
+def test_a_healthy_gloo_job_is_healthy(tmp_path: Path) -> None:
+    """Its ops stay `scheduled` for ever; only `retired` shows completion, some µs later."""
+    run(PROGRAM.with_name("through.py"), tmp_path)
     for path in tmp_path.glob("*/*rank*"):
         age(path)
     frame = open_paths([tmp_path / "later"])
     assert (frame.health, frame.verdicts) == ("healthy", ())
-    assert {entry["state"] for entry in told(tmp_path / "later")} == {"scheduled"}
+    assert {entry["state"] for entry in entries(tmp_path / "later")} == {"scheduled"}
     frame = open_paths([tmp_path / "at_once"])
     assert [verdict.culprits for verdict in frame.verdicts] in ([], [()])
-    is_through = all(entry["retired"] for entry in told(tmp_path / "at_once"))
-    assert frame.health == ("healthy" if is_through else "undecided")
+    is_retired = all(entry["retired"] for entry in entries(tmp_path / "at_once"))
+    assert frame.health == ("healthy" if is_retired else "undecided")
 
 
-def told(folder: Path) -> list[dict[str, Any]]:
-    return [entry for path in folder.iterdir() for entry in values_of(path)["entries"]]
+def entries(folder: Path) -> list[dict[str, Any]]:
+    return [entry for path in folder.iterdir() for entry in read_values(path)["entries"]]

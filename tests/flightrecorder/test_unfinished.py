@@ -1,4 +1,4 @@
-"""What is unfinished in dumps is never healthy, and blames nobody by itself."""
+"""Unfinished ops in dumps are never healthy, and name no culprit by themselves."""
 
 from __future__ import annotations
 
@@ -12,22 +12,19 @@ from msgspec.structs import replace
 
 from diagnosis.scenes import Scene
 from diagnosis.scenes import frame as scene_frame
-from export.boxes import Recorder as Boxes
-from export.boxes import written as boxed
-from export.test_mix import READS, SPINS, captured, stack
-from flightrecorder.writer import MS, WALL, Recorder, world, written
+from export.boxes import BoxRecorder, write_boxes
+from export.frames import blamed
+from export.test_loader import READS, SPINS, stack, write_capture
+from flightrecorder.writer import MS, WALL, FakeRecorder, make_recorders, write_dumps
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export import capture
-from frtop_tui.export.opening import open_paths
-from frtop_tui.report.text import exit_status, text
+from frtop_tui.export.loader import open_paths
+from frtop_tui.report.exit_status import exit_status
+from frtop_tui.report.text import text
 from frtop_tui.sources.recorded import RecordedSource
 
 
-def blamed(frame: Frame) -> set[int]:
-    return {rank for verdict in frame.verdicts for rank in verdict.culprits}
-
-
-def said(frame: Frame) -> str:
+def report(frame: Frame) -> str:
     return "\n".join(text(frame))
 
 
@@ -36,17 +33,17 @@ def is_undecided(frame: Frame) -> bool:
     return (frame.health, kinds, exit_status(frame)) == ("undecided", {"undecided"}, 4)
 
 
-def all_issued(backend: str = "nccl", ran: int = 5) -> list[Recorder]:
-    ranks = world(4, backend=backend)
+def all_issued(backend: str = "nccl", ran: int = 5) -> list[FakeRecorder]:
+    ranks = make_recorders(4, backend=backend)
     for one in ranks:
         one.ran("0", count=ran)
         one.waits("0")
     return ranks
 
 
-def only(number: int, backend: str = "nccl") -> list[Recorder]:
-    """Of four ranks the one has an op unfinished, the others are through with it."""
-    ranks = world(4, backend=backend)
+def only_one_waits(number: int, backend: str = "nccl") -> list[FakeRecorder]:
+    """One of four ranks has an op unfinished that the others have completed."""
+    ranks = make_recorders(4, backend=backend)
     for one in ranks:
         one.ran("0", count=5)
         (one.waits if one.rank == number else one.ran)("0")
@@ -54,40 +51,40 @@ def only(number: int, backend: str = "nccl") -> list[Recorder]:
 
 
 def with_stacks(folder: Path) -> None:
-    """C++ APIs show no Python frame of the op: all stacks look elsewhere."""
-    written(folder, all_issued(backend="ncclx"))
+    """C++ APIs show no Python frame of the op: all stacks are elsewhere."""
+    write_dumps(folder, all_issued(backend="ncclx"))
     for rank in range(4):
         stack(folder, rank, *SPINS, active=True)
 
 
 def with_the_stack_of_one(folder: Path) -> None:
-    written(folder, only(2))
+    write_dumps(folder, only_one_waits(2))
     stack(folder, 2, *READS)
 
 
 def older_than_the_rest(folder: Path) -> None:
-    """Ranks 0-2 went on after their dumps, as that of rank 3 proves: what is left of these?"""
-    ranks = world(4)
+    """Ranks 0-2 moved after their dumps, as the dump of rank 3 proves."""
+    ranks = make_recorders(4)
     for one in ranks:
         one.group("1", range(4), "other")
         one.ran("0", count=30 if one.rank == 3 else 10)
         if one.rank != 3:
             one.waits("1")
-    written(folder, ranks)
+    write_dumps(folder, ranks)
 
 
 def beside_a_capture(folder: Path) -> None:
-    """Nobody that it heard waits; two ranks come from dumps, and their stacks look elsewhere."""
+    """No captured rank waits; two ranks come from dumps, and their stacks are elsewhere."""
     scene = Scene(4, hosts=2, backend="gloo")
     scene.deafen(1)
     scene.pass_time(60)
-    captured(folder, replace(scene.settle(), wall_ns=WALL + 120_000 * MS))
+    write_capture(folder, replace(scene.settle(), wall_ns=WALL + 120_000 * MS))
     _fill(folder)
 
 
 def beside_black_boxes(folder: Path) -> None:
-    boxes = Boxes(Scene(4, hosts=2, backend="gloo")).boxes(0)
-    boxed(folder, boxes)
+    boxes = BoxRecorder(Scene(4, hosts=2, backend="gloo")).boxes(0)
+    write_boxes(folder, boxes)
     _fill(folder, boxes[0].wall_ns - WALL - 120_000 * MS)
 
 
@@ -97,19 +94,19 @@ def _fill(folder: Path, later_ns: int = 0) -> None:
         for entry in one.entries:
             entry["time_created_ns"] += later_ns
             entry["time_discovered_completed_ns"] = None
-    written(folder, ranks[2:])
+    write_dumps(folder, ranks[2:])
     for rank in (2, 3):
         stack(folder, rank, *SPINS, active=True, late_s=60 + later_ns / 1e9)
 
 
-def what_devices_have_completed(folder: Path) -> None:
-    """The capture's recorder does not know it, and no stack of its ranks waits."""
+def completion_on_devices(folder: Path) -> None:
+    """The capture does not know it, and no stack of its ranks waits."""
     scene = Scene(4, backend="nccl")
     scene.does(range(4), "all_reduce", tracked=False, ago=60)
     for rank in range(4):
         scene.at(rank, scene_frame("train.py:33", "spin"), active=True)
-    captured(folder, replace(scene.settle(), wall_ns=WALL + 120_000 * MS))
-    written(folder, all_issued(ran=7))
+    write_capture(folder, replace(scene.settle(), wall_ns=WALL + 120_000 * MS))
+    write_dumps(folder, all_issued(ran=7))
 
 
 @pytest.mark.parametrize(("lay", "ranks", "number"), [
@@ -118,43 +115,45 @@ def what_devices_have_completed(folder: Path) -> None:
     (older_than_the_rest, "ranks 0-2", 1),
     (beside_a_capture, "ranks 2-3", 8),
     (beside_black_boxes, "ranks 2-3", 8),
-    (what_devices_have_completed, "ranks 0-3", 8),
+    (completion_on_devices, "ranks 0-3", 8),
 ])  # fmt: skip
 def test_unfinished_ops_are_never_healthy(
     lay: Callable[[Path], None], ranks: str, number: int, tmp_path: Path
 ) -> None:
     lay(tmp_path)
     frame = open_paths([tmp_path])
-    assert is_undecided(frame), said(frame)
+    assert is_undecided(frame), report(frame)
     (verdict,) = frame.verdicts
     assert any(line.startswith(f"{ranks}: all_reduce #{number} of ") for line in verdict.evidence)
     assert "py-spy" in verdict.next or "dump again" in verdict.next
 
 
 @pytest.mark.parametrize("backend", ["nccl", "gloo", ""])
-@pytest.mark.parametrize("told", [True, False])
-def test_most_of_a_group_has_empty_dumps(tmp_path: Path, backend: str, *, told: bool) -> None:
-    ranks = world(6)
+@pytest.mark.parametrize("configured", [True, False])
+def test_empty_dumps_of_most_members_are_undecided(
+    tmp_path: Path, backend: str, *, configured: bool
+) -> None:
+    ranks = make_recorders(6)
     for one in ranks:
         if one.rank < 2:
             one.ran("0", count=5)
             one.waits("0")
         for entry in one.entries:
             entry["profiling_name"] = f"{backend}:all_reduce" if backend else "all_reduce"
-        if not told:
+        if not configured:
             one.groups = {}
-    frame = open_paths([written(tmp_path, ranks)])
-    assert is_undecided(frame), said(frame)
+    frame = open_paths([write_dumps(tmp_path, ranks)])
+    assert is_undecided(frame), report(frame)
 
 
-def test_there_may_be_thousands_and_a_few_are_told(tmp_path: Path) -> None:
+def test_a_few_of_many_unfinished_ops_are_listed(tmp_path: Path) -> None:
     ranks = all_issued()
     for one in ranks:
         one.group("1", range(4), "other")
         for _ in range(200):
             one.waits("0", "all_gather")
         one.waits("1", "barrier")
-    written(tmp_path, ranks)
+    write_dumps(tmp_path, ranks)
     for rank in range(4):
         stack(tmp_path, rank, *SPINS, active=True)
     frame = open_paths([tmp_path])
@@ -165,16 +164,16 @@ def test_there_may_be_thousands_and_a_few_are_told(tmp_path: Path) -> None:
         "ranks 0-3: all_reduce #6 of default_pg",
         "ranks 0-3: barrier #1 of other",
     )
-    told = sum(line.startswith("ranks 0-3: ") for line in evidence)
-    assert evidence[-1] == f"and {202 - told} more unfinished ops"
+    listed = sum(line.startswith("ranks 0-3: ") for line in evidence)
+    assert evidence[-1] == f"and {202 - listed} more unfinished ops"
 
 
-def test_sends_and_receives_are_told_with_their_peers(tmp_path: Path) -> None:
-    ranks = world(2)
+def test_unfinished_sends_and_receives_are_listed_with_their_peers(tmp_path: Path) -> None:
+    ranks = make_recorders(2)
     for one in ranks:
         one.ran("0", count=5)
     ranks[0].p2p("0", "recv", 1)
-    written(tmp_path, ranks)
+    write_dumps(tmp_path, ranks)
     stack(tmp_path, 0, *READS)
     frame = open_paths([tmp_path])
     assert is_undecided(frame)
@@ -182,11 +181,11 @@ def test_sends_and_receives_are_told_with_their_peers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("age_s", "healthy"), [(0.2, True), (2.9, True), (3.1, False)])
-def test_what_was_issued_just_before_is_no_wait_of_a_job_that_runs(
+def test_ops_issued_just_before_the_dump_leave_the_job_healthy(
     age_s: float, tmp_path: Path, *, healthy: bool
 ) -> None:
     ranks = all_issued()
-    written(tmp_path, ranks)
+    write_dumps(tmp_path, ranks)
     for one in ranks:
         at = one.clock_ns + int(age_s * 1000) * MS
         os.utime(tmp_path / f"nccl_trace_rank_{one.rank}", ns=(at, at))
@@ -195,27 +194,27 @@ def test_what_was_issued_just_before_is_no_wait_of_a_job_that_runs(
     assert (frame.health, exit_status(frame)) == (("healthy", 0) if healthy else ("undecided", 4))
 
 
-def test_what_names_somebody_stays_alone(tmp_path: Path) -> None:
-    """The unfinished ops of others are what they wait in: nothing more is to be said."""
-    ranks = world(4)
+def test_a_verdict_with_a_culprit_needs_no_undecided_one(tmp_path: Path) -> None:
+    """The other ranks wait in their unfinished ops: that needs no verdict of its own."""
+    ranks = make_recorders(4)
     for one in ranks:
         one.ran("0", count=5)
         if one.rank != 1:
             one.waits("0")
-    written(tmp_path, ranks)
+    write_dumps(tmp_path, ranks)
     stack(tmp_path, 3, *READS)
     assert [verdict.culprits for verdict in open_paths([tmp_path]).verdicts] == [(1,)]
 
 
-def test_it_stays_undecided_in_a_capture_made_of_it(tmp_path: Path) -> None:
+def test_undecided_dumps_stay_undecided_in_a_capture(tmp_path: Path) -> None:
     (tmp_path / "dumps").mkdir()
     with_stacks(tmp_path / "dumps")
     RecordedSource(open_paths([tmp_path / "dumps"])).capture(tmp_path / "again.cap")
     assert is_undecided(open_paths([tmp_path / "again.cap"]))
 
 
-def test_a_capture_of_a_live_job_with_async_ops_is_as_healthy_as_before(tmp_path: Path) -> None:
-    """Pending is normal while a job lives: only what dumps tell is judged like that."""
+def test_a_capture_of_a_healthy_job_with_async_ops_stays_healthy(tmp_path: Path) -> None:
+    """Pending ops are normal while a job lives; only in dumps are they suspicious."""
     scene = Scene(2, backend="gloo")
     scene.waits([0, 1], "all_reduce", sync=False, for_s=20)
     for rank in range(2):
@@ -226,30 +225,30 @@ def test_a_capture_of_a_live_job_with_async_ops_is_as_healthy_as_before(tmp_path
     assert open_paths([tmp_path / "x.cap"]).health == frame.health == "healthy"
 
 
-# what is finished
+# finished ops
 
 
-@pytest.mark.parametrize(("backend", "told", "finished"), [
-    ("gloo", {"state": "scheduled", "retired": True}, True),  # it never says anything else
+@pytest.mark.parametrize(("backend", "fields", "finished"), [
+    ("gloo", {"state": "scheduled", "retired": True}, True),  # gloo never writes another state
     ("nccl", {"state": "completed", "retired": True}, True),
-    ("nccl", {"state": "completed", "retired": False}, True),  # nobody let go of it yet
-    ("nccl", {"state": "started", "retired": True}, False),  # let go of at its timeout
+    ("nccl", {"state": "completed", "retired": False}, True),  # not retired yet
+    ("nccl", {"state": "started", "retired": True}, False),  # retired at its timeout
     ("nccl", {"state": "started", "retired": False}, False),
     ("gloo", {"state": "scheduled", "retired": False}, False),
 ])  # fmt: skip
-def test_what_is_finished_by_the_words_of_a_recorder(
-    backend: str, told: dict[str, Any], tmp_path: Path, *, finished: bool
+def test_state_and_retired_tell_whether_an_op_is_finished(
+    backend: str, fields: dict[str, Any], tmp_path: Path, *, finished: bool
 ) -> None:
-    ranks = world(3, backend=backend)
+    ranks = make_recorders(3, backend=backend)
     for one in ranks:
         one.ran("0", count=5)
-        one.ran("0", **told)
+        one.ran("0", **fields)
         if backend == "gloo":
             for entry in one.entries:
                 entry.update(state="scheduled", time_discovered_completed_ns=None)
-        elif told["state"] == "started":
+        elif fields["state"] == "started":
             one.entries[-1]["time_discovered_completed_ns"] = None
-    frame = open_paths([written(tmp_path, ranks)])
+    frame = open_paths([write_dumps(tmp_path, ranks)])
     assert blamed(frame) == set()
     assert frame.health == ("healthy" if finished else "undecided")
     assert exit_status(frame) == (0 if finished else 4)
@@ -262,36 +261,36 @@ def test_what_is_finished_by_the_words_of_a_recorder(
     ("mpi", set()),
     ("", set()),
 ])  # fmt: skip
-def test_only_where_there_are_devices_one_may_be_behind(
-    backend: str, named: set[int], tmp_path: Path
-) -> None:
-    """gloo retires an op some µs after its caller went on: a dump may lie in between."""
-    ranks = only(1, backend)
+def test_only_accelerator_backends_can_lag(backend: str, named: set[int], tmp_path: Path) -> None:
+    """gloo retires an op some µs after its caller continued; a dump may be taken in between."""
+    ranks = only_one_waits(1, backend)
     if not backend:
         for one in ranks:
             for entry in one.entries:
                 entry["profiling_name"] = "all_reduce"
-    frame = open_paths([written(tmp_path, ranks)])
+    frame = open_paths([write_dumps(tmp_path, ranks)])
     assert blamed(frame) == named
     if not named:
-        assert is_undecided(frame), said(frame)
-        assert "device" not in said(frame)
+        assert is_undecided(frame), report(frame)
+        assert "device" not in report(frame)
 
 
-# lines
+# source lines
 
 
 @pytest.mark.parametrize(("line", "shown", "same"), [(12, "train.py:12", True), (0, "", False)])
-def test_a_line_of_0_is_not_known(tmp_path: Path, line: int, shown: str, *, same: bool) -> None:
-    """Others write so where they do not know it: two such lines need not be the same."""
-    ranks = world(3)
+def test_a_line_number_of_0_is_unknown(
+    tmp_path: Path, line: int, shown: str, *, same: bool
+) -> None:
+    """Some writers write 0 for unknown: two such lines need not be the same."""
+    ranks = make_recorders(3)
     for one in ranks:
         one.ran("0", count=5)
         frames = [{"name": "step", "filename": "/home/me/train.py", "line": line}]
         one.waits("0", frames=frames, input_sizes=[[7 if one.rank == 1 else 1024]])
-    frame = open_paths([written(tmp_path, ranks)])
+    frame = open_paths([write_dumps(tmp_path, ranks)])
     (verdict,) = frame.verdicts
     assert (verdict.kind, verdict.culprits) == ("mismatch", (1,))
     assert ("see what sets" in verdict.next) == same
-    assert f"at {shown or 'train.py'}" in said(frame)
-    assert "train.py:0" not in said(frame)
+    assert f"at {shown or 'train.py'}" in report(frame)
+    assert "train.py:0" not in report(frame)

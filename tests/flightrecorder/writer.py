@@ -1,4 +1,4 @@
-"""Dumps as torch writes them, of jobs that never were: the same opcodes, the same JSON."""
+"""Writes dumps of invented jobs as torch does: the same opcodes, the same JSON."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ WALL = 1_758_581_237_000_000_000
 MS = 1_000_000
 
 
-def pickled(value: object) -> bytes:
-    """As torch's own pickler does: texts are told once, nothing else is kept."""
+def pickle_like_torch(value: object) -> bytes:
+    """Pickles as torch does: a repeated text is a memo reference, nothing else is memoised."""
     out = bytearray(b"\x80\x02")
     memo: dict[str, int] = {}
     _write(value, out, memo)
@@ -69,8 +69,8 @@ def _text(value: str, out: bytearray, memo: dict[str, int]) -> None:
 
 
 @dataclass
-class Recorder:
-    """One rank's recorder: ops go in, a dump comes out."""
+class FakeRecorder:
+    """The recorder of one rank: tests add ops and get a dump."""
 
     rank: int
     backend: str = "nccl"
@@ -94,12 +94,12 @@ class Recorder:
         self._members[name] = members
 
     def ran(self, group: str, kind: str = "all_reduce", count: int = 1, **more: Any) -> None:
-        """Collectives that came through."""
+        """Adds completed collectives."""
         for _ in range(count):
             self._add(group, kind, done=True, p2p=False, more=more)
 
     def waits(self, group: str, kind: str = "all_reduce", **more: Any) -> None:
-        """One that was issued, and is not done."""
+        """Adds a collective that was issued and is unfinished."""
         self._add(group, kind, done=False, p2p=False, more=more)
 
     def p2p(self, group: str, kind: str, peer: int, *, done: bool = False) -> None:
@@ -154,10 +154,10 @@ class Recorder:
         }
 
     def pickle(self, *, active: bool = False) -> bytes:
-        return pickled(self.values(active=active))
+        return pickle_like_torch(self.values(active=active))
 
     def json(self) -> bytes:
-        """JSON has no frames, no None for times, no empty entries, and texts for counts."""
+        """As torch writes JSON: no frames, 0 for unknown times, counts as text."""
         values = self.values()
         for entry in values["entries"]:
             entry.pop("frames", None)
@@ -172,25 +172,35 @@ class Recorder:
         return json.dumps(values, sort_keys=True).encode()
 
 
-def world(size: int, **more: Any) -> list[Recorder]:
-    """Recorders of a job whose ranks know the default group."""
-    ranks = [Recorder(rank, **more) for rank in range(size)]
+def make_recorders(size: int, **more: Any) -> list[FakeRecorder]:
+    """Recorders of all ranks, each with the default group."""
+    ranks = [FakeRecorder(rank, **more) for rank in range(size)]
     for one in ranks:
         one.group("0", range(size), "default_pg")
     return ranks
 
 
-def written(
-    folder: Path, recorders: Iterable[Recorder], name: str = "nccl_trace_rank_", **how: Any
+def one_missing(size: int = 4, culprit: int = 2, **more: Any) -> list[FakeRecorder]:
+    """Recorders of a job that waits in all_reduce #21, which the culprit has not entered."""
+    ranks = make_recorders(size, **more)
+    for one in ranks:
+        one.ran("0", count=20)
+        if one.rank != culprit:
+            one.waits("0")
+    return ranks
+
+
+def write_dumps(
+    folder: Path, recorders: Iterable[FakeRecorder], name: str = "nccl_trace_rank_", **how: Any
 ) -> Path:
     for one in recorders:
         (folder / f"{name}{one.rank}").write_bytes(one.pickle(**how))
     return folder
 
 
-def grid(size: int = 16, stages: int = 2, tensor: int = 4) -> list[Recorder]:
-    """Recorders with pipeline, tensor and expert groups, as a large model has them."""
-    ranks = world(size)
+def make_grid(size: int = 16, stages: int = 2, tensor: int = 4) -> list[FakeRecorder]:
+    """Recorders with pipeline, tensor and expert groups, as of a large model."""
+    ranks = make_recorders(size)
     half = size // stages
     number = 0
     blocks = [range(start, start + tensor) for start in range(0, size, tensor)]
@@ -204,6 +214,6 @@ def grid(size: int = 16, stages: int = 2, tensor: int = 4) -> list[Recorder]:
     return ranks
 
 
-def named(recorder: Recorder, label: str) -> str:
-    """The name of the recorder's group of that label."""
-    return next(name for name, told in recorder.groups.items() if told["desc"] == label)
+def group_labelled(recorder: FakeRecorder, label: str) -> str:
+    """The name of the recorder's group with that description."""
+    return next(name for name, group in recorder.groups.items() if group["desc"] == label)

@@ -1,4 +1,4 @@
-"""Eight hosts with one gloo job across them, and an operator's host beside them."""
+"""Eight hosts with one gloo job across them, and an operator's host."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ NODES: Final = tuple(f"node{number}" for number in range(8))
 ALL: Final = "node[0-7]"
 OPERATOR: Final = "operator"
 CULPRIT: Final = 5
-"""The rank that hangs when it is told to; rank N is the one on nodeN."""
+"""The rank that hangs on request; rank N is on nodeN."""
 AHEAD_S: Final = tuple(1000 * (number + 1) for number in range(8))
-"""Hosts were started at different times: their monotonic clocks have nothing in common."""
+"""Offsets of the hosts' monotonic clocks, as after different boot times."""
 FOLDER: Final = "/dev/shm/frtop"
 _MOVES: Final = re.compile(r"\x1b(?:\[[0-9;?<>=]*[A-Za-z~]|\][^\x07]*\x07|[()][A-Z0-9]|.)")
 _HERE: Final = Path(__file__).parent
@@ -40,7 +40,7 @@ _PROGRAM: Final = _HERE.parent / "jobs" / "told_to_hang.py"
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What an frtop on the operator's host said, and how long it took."""
+    """Output of an frtop on the operator's host, and its duration."""
 
     status: int
     output: str
@@ -73,11 +73,11 @@ class Cluster:
         self._started = 0.0
         self._hung_ns = 0
         os.mkfifo(folder / "shard")
-        # Held open, so that a read of it waits for ever, and not already its opening.
+        # Held open: so that opening succeeds and a read blocks for ever.
         self._shard = os.open(folder / "shard", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def start(self) -> None:
-        """Starts the job as a user does, and waits until every host has an agent."""
+        """Starts the job as a user does; waits until every host has an agent."""
         ranks = []
         for rank, node in enumerate(self.nodes):
             host = self.network.hosts[node]
@@ -107,7 +107,7 @@ class Cluster:
         self._started = time.monotonic()
 
     def environment(self) -> dict[str, str]:
-        """The same on all hosts, as where homes are shared."""
+        """The same on all hosts, as with shared homes."""
         return {
             **os.environ,
             "FRTOP_DIR": FOLDER,
@@ -123,21 +123,21 @@ class Cluster:
         return self.folder / f"rank{rank}.log"
 
     def agent(self, node: str) -> int:
-        """The pid of the agent on `node`, 0 when none lives there."""
-        card = announcement.read(self.network.hosts[node].file(FOLDER))
+        """The pid of the agent on `node`, 0 for none."""
+        card = announcement.find_agent(self.network.hosts[node].file(FOLDER))
         return 0 if card is None else card.pid
 
     def kill_agent(self, node: str) -> int:
-        """Ends the agent of `node` without a chance to say so; its pid."""
+        """Kills the agent of `node`; gives its pid."""
         pid = self.agent(node)
         os.kill(pid, signal.SIGKILL)
         return pid
 
     @contextmanager
     def between_steps(self) -> Iterator[None]:
-        """Inside, no rank is in an op, or begins one."""
+        """While inside, no rank is in an op or begins one."""
         pause = self.folder / "pause"
-        # Who has paused before takes its word back itself: that may be a moment later.
+        # A rank that paused before removes its own mark, perhaps a little later.
         self.until(lambda: not self._paused(), 20, "all go on")
         pause.touch()
         try:
@@ -150,11 +150,11 @@ class Cluster:
         return len(list(self.folder.glob("paused.*")))
 
     def past_start(self) -> None:
-        """Until the job has a history: what is a usual wait there is known by then."""
+        """Waits until the job has a history, so that usual waits are known."""
         time.sleep(max(0.0, self._started + 4.0 - time.monotonic()))
 
     def hang(self) -> int:
-        """The culprit hangs from its next step on; our monotonic clock when it was told so."""
+        """Makes the culprit hang from its next step on; gives our monotonic time."""
         if not self._hung_ns:
             self.past_start()
             self._hung_ns = time.monotonic_ns()
@@ -167,7 +167,7 @@ class Cluster:
         return _said(self.network.hosts[OPERATOR].inside(*command), self._with(key))
 
     def elsewhere(self, *arguments: str) -> Said:
-        """Runs the program where there is no network, and nothing of the job's."""
+        """Runs the program without a network and without the job's files."""
         return _said(["unshare", "--net", sys.executable, "-m", "frtop_tui", *arguments], {})
 
     def screen(self) -> Screen:
@@ -176,7 +176,7 @@ class Cluster:
         return Screen(self.network.hosts[OPERATOR].inside(*command), self.environment())
 
     def watch(self, *arguments: str, key: Path | None = None) -> Watcher:
-        """An operator who goes on looking."""
+        """Starts an operator who watches continuously."""
         command = (sys.executable, str(_HERE / "watcher.py"), *arguments)
         inside = self.network.hosts[OPERATOR].inside(*command)
         watcher = Watcher(inside, self._with(key))
@@ -184,7 +184,7 @@ class Cluster:
         return watcher
 
     def until(self, condition: Callable[[], object], seconds: float, what: str) -> float:
-        """Waits for a condition; how many seconds that took."""
+        """Waits for a condition; gives the seconds that took."""
         begin = time.monotonic()
         while not condition():
             if time.monotonic() - begin > seconds:
@@ -215,7 +215,7 @@ def _said(command: list[str], environment: dict[str, str]) -> Said:
 
 
 class Screen:
-    """A running screen, on a terminal of 120 columns that keeps all that was written."""
+    """A running screen, on a terminal of 120 columns that records all output."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self._terminal, theirs = pty.openpty()
@@ -229,7 +229,7 @@ class Screen:
         self._written = b""
 
     def shows(self, text: str, seconds: float) -> float:
-        """Waits until `text` was drawn in one piece; seconds since the screen was started."""
+        """Waits until `text` was drawn in one piece; gives seconds since the start."""
         end = time.monotonic() + seconds
         while text not in self.written:
             assert time.monotonic() < end, f"not within {seconds} s: {text}\n{self.written[-3000:]}"
@@ -239,11 +239,11 @@ class Screen:
 
     @property
     def written(self) -> str:
-        """What was drawn so far, without colours and moves."""
+        """The output so far, without colours and cursor moves."""
         return _MOVES.sub("", self._written.decode(errors="replace"))
 
     def quit(self) -> int:
-        """Types `q`; the exit status."""
+        """Types `q`; gives the exit status."""
         os.write(self._terminal, b"q")
         end = time.monotonic() + 10
         while self._process.poll() is None and time.monotonic() < end:
@@ -262,8 +262,8 @@ class Watcher:
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def look(self) -> dict[str, Any]:
-        """What it sees now."""
+    def frame(self) -> dict[str, Any]:
+        """Its current frame."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")

@@ -1,4 +1,4 @@
-"""Hosts on one machine: namespaces with a name, an address, a clock and a cable each.
+"""Hosts on one machine: each is a set of namespaces with a name, address, clock and link.
 
 Every host is held by one small process in network, UTS, mount and time namespaces of its
 own, and a switch joins them. Nothing of this has a name outside: what ends the holders,
@@ -20,7 +20,7 @@ from typing import Final
 
 TOOLS: Final = ("ip", "tc", "unshare", "nsenter", "mount", "hostname")
 CLOCKS: Final = Path("/proc/self/ns/time").exists()
-"""Whether hosts can have monotonic clocks of their own here."""
+"""Whether hosts can have their own monotonic clocks here."""
 _SETTLE: Final = """
 hostname "$1"
 mount --bind "$2" /etc/hosts
@@ -33,7 +33,7 @@ exec cat >/dev/null
 
 
 def obstacle() -> str:
-    """Why there can be no hosts here, "" if there can."""
+    """Why hosts cannot be made here, "" if they can."""
     if os.geteuid() != 0:
         return "namespaces need root"
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -67,7 +67,7 @@ class Host:
 
     @classmethod
     def held(cls, name: str, address: str, ahead_s: int, holder: subprocess.Popen[str]) -> Host:
-        """The host that `holder` makes, when it is there."""
+        """Waits for the host that `holder` makes."""
         assert holder.stdout is not None
         said = holder.stdout.readline().strip()
         assert said.isdecimal(), f"no host {name} could be made"
@@ -82,7 +82,7 @@ class Host:
         ]  # fmt: skip
 
     def run(self, *command: str, given: str = "") -> str:
-        """Runs a command here; what it says."""
+        """Runs a command on this host; gives its output."""
         done = subprocess.run(
             self.inside(*command), input=given, capture_output=True, text=True, check=False
         )
@@ -94,7 +94,7 @@ class Host:
         return Path(f"/proc/{self.pid}/root{path}")
 
     def processes(self) -> list[int]:
-        """Everything that runs here, the holder excepted."""
+        """All processes on this host, except the holder."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal() and int(entry.name) != self.pid:
@@ -141,7 +141,7 @@ class Network:
                 self._join(cable)
         except BaseException:
             for holder in holders:
-                _let_go(holder)
+                _release(holder)
             raise
 
     @property
@@ -160,7 +160,7 @@ class Network:
                 f"link add {port} type veth peer name eth{cable} address {mac} netns {host.pid}",
                 f"link set {port} master switch{cable} up",
             ]
-            # For good: what is sent to a host that is cut off vanishes, and nobody says so.
+            # Permanent: packets to a host that is cut off vanish without an error.
             address = host.managed if cable else host.address
             neighbours += f"neigh add {address} lladdr {mac} nud permanent dev eth{cable}\n"
         self.switch.run("ip", "-batch", "-", given="\n".join(lines))
@@ -203,7 +203,7 @@ class Network:
             assert time.monotonic() < end, f"cannot be ended: {left}"
             time.sleep(0.02)
         for host in (*hosts, self.switch):
-            _let_go(host.holder)
+            _release(host.holder)
 
 
 def _port(name: str, cable: int) -> str:
@@ -220,5 +220,5 @@ def _hold(name: str, known: Path, ahead_s: int) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def _let_go(holder: subprocess.Popen[str]) -> None:
+def _release(holder: subprocess.Popen[str]) -> None:
     holder.communicate(timeout=10)

@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What becomes a rank: `holder` is a process on its host, `log` takes what it prints."""
+    """A rank to be started: `holder` is a process on its host, `log` takes its output."""
 
     holder: int
     environment: dict[str, str]
@@ -55,7 +55,7 @@ def main(plan: Path) -> None:
 
 
 def _become(start: Start) -> None:
-    """Moves this process, which has one thread, to the rank's host."""
+    """Moves this single-threaded process to the rank's host."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     here = _NEW_NET | _NEW_UTS | _NEW_MOUNT

@@ -15,7 +15,7 @@ from hosts.network import CLOCKS
 
 
 def is_found(document: dict[str, Any]) -> bool:
-    """Whether the one verdict is the truth, and sure."""
+    """Whether the only verdict is right and confirmed."""
     verdicts = document["verdicts"]
     return (
         len(verdicts) == 1
@@ -33,26 +33,26 @@ def diagnosed(cluster: Cluster, *arguments: str, key: Path | None = None) -> Sai
 
 @pytest.fixture(scope="module")
 def watcher(cluster: Cluster) -> Watcher:
-    """An operator who looks on from the first test to the last."""
+    """An operator who watches from the first test to the last."""
     return cluster.watch(ALL)
 
 
 @pytest.fixture(scope="module")
 def hung(cluster: Cluster) -> int:
-    """The culprit hangs; since when on our monotonic clock."""
+    """The culprit hangs; the value is since when on our monotonic clock."""
     return cluster.hang()
 
 
 @pytest.fixture
 def stranger(cluster: Cluster, tmp_path: Path) -> Path:
-    """The key file of somebody else."""
+    """The key file of another user."""
     file = tmp_path / "key"
     assert cluster.frtop("key", "make", key=file).status == 0
     return file
 
 
 def public(cluster: Cluster, key: Path | None = None) -> str:
-    """What `frtop key` shows to hand on."""
+    """The public key as `frtop key` prints it."""
     found = re.search(r"\bfrtop_\S+", cluster.frtop("key", key=key).output)
     assert found is not None
     return found[0]
@@ -62,34 +62,34 @@ def tensors(cluster: Cluster, *arguments: str, key: Path | None = None) -> Said:
     return cluster.frtop("tensors", "--connect", ALL, "--rank", "1", *arguments, key=key)
 
 
-def test_a_healthy_job_is_seen_whole(cluster: Cluster, watcher: Watcher) -> None:
+def test_a_healthy_job_is_seen_completely(cluster: Cluster, watcher: Watcher) -> None:
     said = diagnosed(cluster)
     assert said.status == 0, said
     assert said.document["coverage"]["heard"] == 8
-    assert watcher.look()["coverage"]["heard"] == 8
+    assert watcher.frame()["coverage"]["heard"] == 8
     assert [said.document["ranks"][str(n)]["host"] for n in range(8)] == list(NODES)
 
 
-def test_a_host_that_vanishes_from_a_running_job_is_not_called_guilty(
+def test_a_host_that_vanishes_from_a_running_job_is_not_blamed(
     cluster: Cluster, watcher: Watcher
 ) -> None:
     def is_undecided() -> bool:
-        verdicts = watcher.look()["verdicts"]
+        verdicts = watcher.frame()["verdicts"]
         sure = [one for one in verdicts if one["confidence"] == "confirmed"]
         assert not any(one["culprits"] for one in sure), sure
         return [one["kind"] for one in verdicts] == ["undecided"]
 
     with cluster.network.cut("node3"):
-        told = cluster.until(is_undecided, 20, "that nothing goes on, and nobody knows why")
-        assert "rank 3" in watcher.look()["verdicts"][0]["headline"]
+        seconds = cluster.until(is_undecided, 20, "that nothing goes on, and nobody knows why")
+        assert "rank 3" in watcher.frame()["verdicts"][0]["headline"]
 
     def is_back() -> bool:
         # The job may go on before the agent there is heard again.
-        told = watcher.look()
-        return bool(told["health"] == "healthy" and told["coverage"]["heard"] == 8)
+        seen = watcher.frame()
+        return bool(seen["health"] == "healthy" and seen["coverage"]["heard"] == 8)
 
     back = cluster.until(is_back, 30, "it goes on, and all are heard")
-    print(f"told after {told:.1f} s; healthy {back:.1f} s after the cable was back")
+    print(f"undecided after {seconds:.1f} s; healthy {back:.1f} s after the cable was back")
 
 
 def test_the_hang_is_found_on_its_host(cluster: Cluster, watcher: Watcher, hung: int) -> None:
@@ -103,13 +103,13 @@ def test_the_hang_is_found_on_its_host(cluster: Cluster, watcher: Watcher, hung:
     assert str(cluster.folder / "shard") in verdict["why"]["text"]
 
 
-def test_ages_are_right_though_no_two_clocks_agree(
+def test_ages_are_right_although_clocks_differ(
     cluster: Cluster, watcher: Watcher, hung: int
 ) -> None:
     if not CLOCKS:
         pytest.skip("this kernel has no time namespaces")
-    cluster.until(lambda: is_found(watcher.look()), 20, "the verdict")
-    seen = watcher.look()
+    cluster.until(lambda: is_found(watcher.frame()), 20, "the verdict")
+    seen = watcher.frame()
     age = (seen["now_ns"] - hung) / 1e9
     for rank in set(range(8)) - {CULPRIT}:
         wrong = seen["hosts"][NODES[rank]]["clock_error_ns"]
@@ -119,12 +119,12 @@ def test_ages_are_right_though_no_two_clocks_agree(
 
 
 def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hung: int) -> None:
-    cluster.until(lambda: is_found(watcher.look()), 20, "the verdict")
+    cluster.until(lambda: is_found(watcher.frame()), 20, "the verdict")
     with cluster.network.cut("node3"):
         gone = cluster.until(
-            lambda: watcher.look()["ranks"]["3"]["state"] == "unheard", 10, "node3 is missed"
+            lambda: watcher.frame()["ranks"]["3"]["state"] == "unheard", 10, "node3 is missed"
         )
-        seen = watcher.look()
+        seen = watcher.frame()
         assert is_found(seen), seen
         assert seen["coverage"]["unheard"] == "3"
         said = cluster.frtop("diagnose", "--connect", ALL)
@@ -135,35 +135,34 @@ def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hu
         assert any("node3" in note for note in notes), said
         assert said.seconds < 7, "the verdict waited for a host that says nothing"
     back = cluster.until(
-        lambda: watcher.look()["coverage"]["heard"] == 8, 30, "node3 is heard again"
+        lambda: watcher.frame()["coverage"]["heard"] == 8, 30, "node3 is heard again"
     )
-    cluster.until(lambda: is_found(watcher.look()), 10, "the verdict")
+    cluster.until(lambda: is_found(watcher.frame()), 10, "the verdict")
     print(
-        f"missed after {gone:.1f} s, told in {said.seconds:.1f} s, heard again after {back:.1f} s"
+        f"missed after {gone:.1f} s, diagnosed in {said.seconds:.1f} s,"
+        f" heard again after {back:.1f} s"
     )
 
 
-def test_an_agent_that_was_killed_is_followed(
-    cluster: Cluster, watcher: Watcher, hung: int
-) -> None:
-    cluster.until(lambda: watcher.look()["coverage"]["heard"] == 8, 20, "all are heard")
-    before = watcher.look()
+def test_a_restarted_agent_is_followed(cluster: Cluster, watcher: Watcher, hung: int) -> None:
+    cluster.until(lambda: watcher.frame()["coverage"]["heard"] == 8, 20, "all are heard")
+    before = watcher.frame()
     killed = cluster.kill_agent("node2")
-    cluster.until(lambda: watcher.look()["hosts"]["node2"]["state"] != "heard", 10, "missed")
-    assert is_found(watcher.look())
+    cluster.until(lambda: watcher.frame()["hosts"]["node2"]["state"] != "heard", 10, "missed")
+    assert is_found(watcher.frame())
     anew = cluster.until(
         lambda: cluster.agent("node2") not in (0, killed), 30, "the rank starts another"
     )
     back = cluster.until(
-        lambda: watcher.look()["hosts"]["node2"]["state"] == "heard", 20, "it is heard"
+        lambda: watcher.frame()["hosts"]["node2"]["state"] == "heard", 20, "it is heard"
     )
-    after = watcher.look()
+    after = watcher.frame()
     assert after["ranks"]["2"]["pid"] == before["ranks"]["2"]["pid"]
     assert is_found(after)
     print(f"started anew after {anew:.1f} s, heard {back:.1f} s later")
 
 
-def test_a_slow_link_keeps_nobody_waiting(cluster: Cluster, hung: int) -> None:
+def test_a_slow_link_does_not_delay_other_hosts(cluster: Cluster, hung: int) -> None:
     with cluster.network.slow("node6", "16kbit"):
         said = diagnosed(cluster)
     assert said.status == 3, said
@@ -171,7 +170,9 @@ def test_a_slow_link_keeps_nobody_waiting(cluster: Cluster, hung: int) -> None:
     assert said.seconds < 15
 
 
-def test_a_stranger_is_told_so(cluster: Cluster, stranger: Path, hung: int) -> None:
+def test_an_unknown_key_is_refused_with_a_reason(
+    cluster: Cluster, stranger: Path, hung: int
+) -> None:
     said = cluster.frtop("diagnose", "--connect", ALL, key=stranger)
     assert said.status == 1, said
     assert "key" in said.errors
@@ -179,26 +180,26 @@ def test_a_stranger_is_told_so(cluster: Cluster, stranger: Path, hung: int) -> N
     assert "Traceback" not in said.errors
     seen = cluster.watch(ALL, key=stranger)
     cluster.until(
-        lambda: {host["state"] for host in seen.look()["hosts"].values()} == {"failed"},
+        lambda: {host["state"] for host in seen.frame()["hosts"].values()} == {"failed"},
         10,
         "every host refuses",
     )
-    assert all("key" in host["problem"] for host in seen.look()["hosts"].values())
-    assert seen.look()["ranks"] == {}
+    assert all("key" in host["problem"] for host in seen.frame()["hosts"].values())
+    assert seen.frame()["ranks"] == {}
 
 
-def test_another_user_may_look_and_only_look(cluster: Cluster, stranger: Path, hung: int) -> None:
+def test_an_admitted_user_may_only_read(cluster: Cluster, stranger: Path, hung: int) -> None:
     theirs = public(cluster, stranger)
     assert cluster.frtop("key", "trust", public(cluster), key=stranger).status == 0
     seen = cluster.watch(ALL, key=stranger)
 
     def problems() -> list[str]:
-        return [host["problem"] for host in seen.look()["hosts"].values()]
+        return [host["problem"] for host in seen.frame()["hosts"].values()]
 
     cluster.until(lambda: all("does not admit our key" in p for p in problems()), 10, "no entry")
     assert cluster.frtop("key", "admit", theirs, "--read", "--name", "ann").status == 0
-    admitted = cluster.until(lambda: is_found(seen.look()), 20, "all is seen as by its owner")
-    assert seen.look()["coverage"]["heard"] == 8
+    admitted = cluster.until(lambda: is_found(seen.frame()), 20, "all is seen as by its owner")
+    assert seen.frame()["coverage"]["heard"] == 8
     said = tensors(cluster, key=stranger)
     assert said.status == 1, said
     assert "read" in said.errors
@@ -214,7 +215,7 @@ def test_another_user_may_look_and_only_look(cluster: Cluster, stranger: Path, h
     print(said.errors)
 
 
-def test_who_promises_only_to_look_is_held_to_it(cluster: Cluster, hung: int) -> None:
+def test_agents_enforce_read_only(cluster: Cluster, hung: int) -> None:
     said = tensors(cluster)
     assert said.status == 0, said
     assert "1000" in said.output
@@ -235,7 +236,7 @@ def test_the_screen_shows_the_hang(cluster: Cluster, hung: int) -> None:
     print(f"the screen: all hosts after {first:.1f} s, the culprit after {found:.1f} s")
 
 
-def test_a_capture_says_the_same_without_a_network(
+def test_a_capture_gives_the_same_verdict_without_a_network(
     cluster: Cluster, tmp_path: Path, hung: int
 ) -> None:
     file = tmp_path / "job.cap"
@@ -250,15 +251,15 @@ def test_a_capture_says_the_same_without_a_network(
     print(f"captured in {said.seconds:.1f} s, {file.stat().st_size} bytes")
 
 
-def test_the_first_to_die_is_named_though_no_two_clocks_agree(
+def test_the_first_death_is_named_although_clocks_differ(
     cluster: Cluster, watcher: Watcher, hung: int
 ) -> None:
-    os.kill(watcher.look()["ranks"]["2"]["pid"], signal.SIGKILL)
+    os.kill(watcher.frame()["ranks"]["2"]["pid"], signal.SIGKILL)
 
     def dead() -> set[str]:
-        ranks = watcher.look()["ranks"]
+        ranks = watcher.frame()["ranks"]
         return {rank for rank in ranks if ranks[rank]["state"] == "dead"}
 
     cluster.until(lambda: {"2"} < dead(), 20, "another dies of it")
-    blamed = [v["culprits"] for v in watcher.look()["verdicts"] if v["kind"] == "dead"]
-    assert blamed == [[2]], watcher.look()["verdicts"]
+    blamed = [v["culprits"] for v in watcher.frame()["verdicts"] if v["kind"] == "dead"]
+    assert blamed == [[2]], watcher.frame()["verdicts"]

@@ -1,4 +1,4 @@
-"""All ranks have entered, and the network between them does not bring it about."""
+"""All ranks have entered an op that the network between them does not complete."""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ def managed(tmp_path: Path) -> Iterator[Cluster]:
         cluster.close()
 
 
-def test_the_host_whose_interface_is_down_is_told(managed: Cluster) -> None:
+def test_a_host_whose_interface_is_down_is_named(managed: Cluster) -> None:
     watcher = managed.watch("node[0-3]-m")
-    managed.until(lambda: watcher.look()["coverage"]["heard"] == 4, 20, "all are heard")
+    managed.until(lambda: watcher.frame()["coverage"]["heard"] == 4, 20, "all are heard")
     managed.past_start()
-    told: list[dict[str, Any]] = []
+    verdicts: list[dict[str, Any]] = []
 
     def is_confirmed() -> bool:
-        told[:] = watcher.look()["verdicts"]
-        innocent = [v for v in told if set(v["culprits"]) - {2}]
+        verdicts[:] = watcher.frame()["verdicts"]
+        innocent = [v for v in verdicts if set(v["culprits"]) - {2}]
         assert not innocent
-        return [v["confidence"] for v in told if v["culprits"] == [2]] == ["confirmed"]
+        return [v["confidence"] for v in verdicts if v["culprits"] == [2]] == ["confirmed"]
 
     with ExitStack() as cuts:
-        # In the middle of an op it may cut one link only, and of that nobody knows which end.
+        # In the middle of an op only one link may be in use, and its bad end is unknown.
         with managed.between_steps():
             cuts.enter_context(managed.network.cut("node2"))
         seconds = managed.until(is_confirmed, 30, "that node2 cannot be reached")
-        (verdict,) = told
+        (verdict,) = verdicts
         assert verdict["kind"] == "stuck"
         assert verdict["why"]["cause"] == "unreachable"
         assert verdict["why"]["layer"] == "network"
         assert "node2" in verdict["headline"]
         assert verdict["victims"] == "0-1,3"
         assert any("not acknowledged" in line for line in verdict["evidence"])
-        assert watcher.look()["coverage"]["heard"] == 4
-    managed.until(lambda: watcher.look()["health"] == "healthy", 60, "it goes on")
-    print(f"told and confirmed {seconds:.1f} s after the cable was pulled")
+        assert watcher.frame()["coverage"]["heard"] == 4
+    managed.until(lambda: watcher.frame()["health"] == "healthy", 60, "it goes on")
+    print(f"found and confirmed {seconds:.1f} s after the cable was pulled")
 
 
-def test_a_host_that_frtop_does_not_reach_either_is_told_and_not_called_guilty(
+def test_a_host_that_frtop_cannot_reach_either_is_named_and_not_blamed(
     managed: Cluster,
 ) -> None:
     watcher = managed.watch("node[0-3]-m")
-    managed.until(lambda: watcher.look()["coverage"]["heard"] == 4, 20, "all are heard")
+    managed.until(lambda: watcher.frame()["coverage"]["heard"] == 4, 20, "all are heard")
     managed.past_start()
 
     def is_told() -> bool:
-        verdicts = watcher.look()["verdicts"]
+        verdicts = watcher.frame()["verdicts"]
         sure = [v for v in verdicts if v["confidence"] == "confirmed" and v["culprits"]]
         assert not sure
         texts = [" ".join((v["headline"], v["why"]["text"], *v["evidence"])) for v in verdicts]
@@ -71,6 +71,6 @@ def test_a_host_that_frtop_does_not_reach_either_is_told_and_not_called_guilty(
 
     with managed.network.cut("node2"), managed.network.cut("node2", cable=1):
         seconds = managed.until(is_told, 30, "rank 2 and the address that nobody reaches")
-        assert watcher.look()["ranks"]["2"]["state"] == "unheard"
-        assert watcher.look()["verdicts"][0]["kind"] == "undecided"
-    print(f"told {seconds:.1f} s after both cables were pulled")
+        assert watcher.frame()["ranks"]["2"]["state"] == "unheard"
+        assert watcher.frame()["verdicts"][0]["kind"] == "undecided"
+    print(f"found {seconds:.1f} s after both cables were pulled")

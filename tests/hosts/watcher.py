@@ -1,4 +1,4 @@
-"""An operator who keeps looking: a live source that tells its frame for every line on stdin."""
+"""A live source that prints its frame for every line on stdin."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.report.text import document
+from frtop_tui.report.document import document
 from frtop_tui.sources.live import LiveSource
 
 

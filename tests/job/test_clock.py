@@ -1,4 +1,4 @@
-"""How far a host's clock is from ours: bounds from both sides, drift, jumps."""
+"""The offset of a host's clock: bounds, drift, jumps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOW = 5000 * S
 
 
 class Host:
-    """A host whose clock is `skew` behind ours; messages take what they are told to."""
+    """A host whose clock is `skew` behind ours; messages take a given time."""
 
     def __init__(self, skew: int) -> None:
         self.skew = skew
@@ -44,7 +44,7 @@ class Host:
         return error
 
 
-def test_a_guess_is_no_measurement() -> None:
+def test_without_a_time_request_the_error_is_unknown() -> None:
     host = Host(7 * S)
     host.update(takes=3 * MS)
     assert host.clock.error(host.now) is None
@@ -58,7 +58,7 @@ def test_the_middle_of_the_round_trip_replaces_the_guess() -> None:
     assert (host.wrong, host.error) == (0, 2 * MS)
 
 
-def test_the_shortest_round_trip_counts() -> None:
+def test_the_shortest_round_trip_is_used() -> None:
     host = Host(-9 * S)
     for there, back in [(40, 2), (1, 1), (3, 90), (500, 500)]:
         host.ask(there * MS, back * MS)
@@ -66,7 +66,7 @@ def test_the_shortest_round_trip_counts() -> None:
     assert host.error < 2 * MS
 
 
-def test_what_was_measured_once_grows_less_sure_until_something_better_comes() -> None:
+def test_the_error_grows_until_a_better_measurement() -> None:
     host = Host(S)
     host.ask(MS, MS)
     host.now += 100 * S
@@ -75,7 +75,7 @@ def test_what_was_measured_once_grows_less_sure_until_something_better_comes() -
     assert host.error < 5 * MS
 
 
-def test_nothing_arrives_before_it_was_sent() -> None:
+def test_an_update_is_an_upper_bound() -> None:
     host = Host(S)
     host.ask(0, 80 * MS)  # all of it on the way back: the middle is 40 ms too high
     assert host.wrong == 40 * MS
@@ -95,7 +95,7 @@ def test_small_changes_leave_views_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("jump", [60 * S, -60 * S])
-def test_a_jump_is_taken_from_the_next_answer(jump: int) -> None:
+def test_a_jump_is_measured_by_the_next_response(jump: int) -> None:
     host = Host(S)
     host.ask(MS, MS)
     host.skew += jump
@@ -103,7 +103,7 @@ def test_a_jump_is_taken_from_the_next_answer(jump: int) -> None:
     assert host.wrong == 0
 
 
-def test_an_update_from_the_future_is_a_jump_at_once() -> None:
+def test_an_update_from_the_future_shows_a_jump_at_once() -> None:
     host = Host(S)
     host.update(MS)
     host.ask(MS, MS)

@@ -1,4 +1,4 @@
-"""What the ranks run with: alike is told once, unlike by rank."""
+"""Settings of ranks: common ones once, different ones by rank."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rank(number: int, torch: str = "2.13.0", **settings: str) -> ObservedRank:
     return ObservedRank(number, "node0", number, identity, "moving", 0, 0, 0)
 
 
-def test_what_all_share_is_common() -> None:
+def test_a_setting_of_all_ranks_is_common() -> None:
     found = environment(rank(n, NCCL_ALGO="Ring") for n in range(4))
     assert found.common == {"NCCL_ALGO": "Ring", "torch": "2.13.0", "python": "3.11.7"}
     assert not found.different
@@ -40,7 +40,7 @@ def test_what_all_share_is_common() -> None:
         ([rank(0), rank(1, torch="2.15.0")], "torch differs: 2.13.0 on rank 0, 2.15.0 on rank 1"),
     ],
 )
-def test_what_differs_is_told_by_rank(views: list[ObservedRank], sentence: str) -> None:
+def test_a_setting_that_differs_is_listed_by_rank(views: list[ObservedRank], sentence: str) -> None:
     assert differing(environment(views)) == [sentence]
 
 
@@ -53,5 +53,5 @@ def test_what_differs_is_told_by_rank(views: list[ObservedRank], sentence: str) 
         [],
     ],
 )
-def test_what_has_to_differ_is_no_note(views: list[ObservedRank]) -> None:
+def test_settings_that_must_differ_are_not_listed(views: list[ObservedRank]) -> None:
     assert differing(environment(views)) == []

@@ -1,4 +1,4 @@
-"""Groups across ranks, and how things are named."""
+"""Groups across ranks, and how groups, jobs and ranks are written."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def test_a_member_without_an_op_there_is_at_zero() -> None:
     assert group_views([view(0, [one], {1: 1}), view(1, [one], {})])[0].late == (1,)
 
 
-def test_the_last_op_is_of_whoever_told_it_at_the_furthest_number() -> None:
+def test_the_last_op_is_that_of_a_rank_at_the_highest_number() -> None:
     one = group(1, "0", "0-2")
     views = [view(0, [one], {1: 5}), view(1, [one], {1: 6}), view(2, [one], {1: 6})]
-    told = wire.Op(9, 1, 6, wire.Signature("barrier"), None, SECOND)
+    op = wire.Op(9, 1, 6, wire.Signature("barrier"), None, SECOND)
     stale = wire.Op(9, 1, 5, wire.Signature("all_reduce"), None, SECOND)
     sent = wire.Op(9, 1, 6, wire.Signature("send"), None, SECOND, p2p=True)
     views[0].group_progress[1] = wire.GroupProgress(1, 5, 0, SECOND, stale)  # type: ignore[index]
     views[1].group_progress[1] = wire.GroupProgress(1, 6, 6, SECOND, sent)  # type: ignore[index]
     assert group_views(views)[0].last is None
-    views[2].group_progress[1] = wire.GroupProgress(1, 6, 0, SECOND, told)  # type: ignore[index]
-    assert group_views(views)[0].last == told
+    views[2].group_progress[1] = wire.GroupProgress(1, 6, 0, SECOND, op)  # type: ignore[index]
+    assert group_views(views)[0].last == op
 
 
 def test_numbers_of_a_relative_group_are_not_compared() -> None:
@@ -129,11 +129,11 @@ def test_durations(seconds: float, text: str) -> None:
     (wire.Job("a", 1, 2), False, "a:1"),
     (wire.Job("a", 1, 2), True, "a:1 (ended)"),
 ])  # fmt: skip
-def test_two_jobs_of_one_name_are_told_apart(job: wire.Job, ended: bool, text: str) -> None:
+def test_two_jobs_with_one_name_are_distinguished(job: wire.Job, ended: bool, text: str) -> None:
     assert job_place(job, ended=ended) == text
 
 
-def test_a_job_without_a_name_is_called_by_its_run_or_place() -> None:
+def test_a_job_without_a_name_has_its_run_id_or_address() -> None:
     assert job_title(wire.Job("a", 1, 2, "r", name="train.py")) == "train.py"
     assert job_title(wire.Job("a", 1, 2, "r")) == "r"
     assert job_title(JOB) == "node0:29500"

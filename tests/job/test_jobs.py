@@ -1,4 +1,4 @@
-"""Jobs told apart, and which of them is shown."""
+"""Which ranks are one job, and which job is shown."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_tui.job.clock import HostClock
-from frtop_tui.job.jobs import SETTLE_NS, JobRanks, Picker, by_job
+from frtop_tui.job.job_activity import activity_of, activity_text
+from frtop_tui.job.jobs import SETTLE_NS, JobPicker, JobRanks, by_job
+from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import job_call, job_key, job_names, job_place
-from frtop_tui.job.pulse import pulse_of, pulse_words
 from frtop_tui.job.record import RankRecord
 from frtop_tui.job.state import JobState
 
@@ -26,23 +27,28 @@ def record(
 ) -> RankRecord:
     identity = wire.Identity(100 + rank, 1, rank, rank, job, started_ns=NOW + (at - 60) * S)
     one = RankRecord(host, HostClock(), rank, identity)
-    one.exit_info = ENDED if ended else None
+    one.apply(wire.RankUpdate(rank, exit_info=ENDED if ended else None), NOW)
     return one
+
+
+def progress(record: RankRecord, number: int, issued_ns: int, *pending: wire.Op) -> None:
+    moved = wire.GroupProgress(1, number, 0, issued_ns)
+    record.apply(wire.RankUpdate(0, group_progress=(moved,), pending=pending), NOW)
 
 
 def jobs_of(*records: RankRecord) -> list[JobRanks]:
     return by_job(records)[0]
 
 
-def shown(picker: Picker, now: int, *records: RankRecord) -> wire.Job | None:
+def shown(picker: JobPicker, now: int, *records: RankRecord) -> wire.Job | None:
     chosen = picker.pick(jobs_of(*records), None, now)
     return chosen.job if chosen is not None else None
 
 
-# what is one job
+# which ranks are one job
 
 
-def test_the_dead_of_an_earlier_attempt_are_not_of_the_new_one() -> None:
+def test_dead_ranks_of_an_earlier_attempt_are_not_in_the_new_one() -> None:
     jobs = jobs_of(
         record(FIRST, 0, ended=True), record(FIRST, 1, ended=True),
         record(SECOND, 0, at=30), record(SECOND, 1, at=30),
@@ -52,13 +58,13 @@ def test_the_dead_of_an_earlier_attempt_are_not_of_the_new_one() -> None:
     ]  # fmt: skip
 
 
-def test_a_port_that_is_used_again_is_another_job() -> None:
+def test_a_reused_port_is_another_job() -> None:
     again = structs.replace(FIRST, nonce="n9")
     jobs = jobs_of(record(FIRST, ended=True), record(again, at=30))
     assert [job.job.nonce for job in jobs] == ["n9", "n1"]
 
 
-def test_ranks_that_begin_on_a_port_of_the_dead_are_not_theirs() -> None:
+def test_new_ranks_on_the_port_of_an_ended_job_are_another_job() -> None:
     early = structs.replace(FIRST, nonce="")
     jobs = jobs_of(record(FIRST, 0, ended=True), record(early, 0, at=30))
     assert [(job.job.nonce, len(job.records)) for job in jobs] == [("", 1), ("n1", 1)]
@@ -106,39 +112,39 @@ def test_what_to_type_for_exactly_this_job(
     assert not any(found in job_names(other) for other in others)
 
 
-# which is shown
+# choice of the shown job
 
 
-def test_a_job_that_is_looked_at_keeps_its_place_when_another_starts() -> None:
-    picker = Picker()
+def test_the_shown_job_stays_when_another_starts() -> None:
+    picker = JobPicker()
     assert shown(picker, NOW, record(FIRST)) == FIRST
     late = NOW + SETTLE_NS
     assert shown(picker, late, record(FIRST), record(OTHER, at=30)) == FIRST
 
 
-def test_at_first_the_newest_wins_in_whatever_order_hosts_answer() -> None:
-    picker = Picker()
+def test_at_first_the_newest_job_is_shown_in_any_order_of_hosts() -> None:
+    picker = JobPicker()
     assert shown(picker, NOW, record(FIRST)) == FIRST
     assert shown(picker, NOW + S, record(FIRST), record(OTHER, at=30)) == OTHER
 
 
-def test_after_its_end_the_newest_that_lives_is_shown() -> None:
-    picker = Picker()
+def test_after_its_end_the_newest_living_job_is_shown() -> None:
+    picker = JobPicker()
     shown(picker, NOW, record(FIRST))
     late = NOW + 60 * S
     assert shown(picker, late, record(FIRST, ended=True), record(OTHER, at=30)) == OTHER
 
 
-def test_after_its_end_it_stays_while_nobody_lives() -> None:
-    picker = Picker()
+def test_after_its_end_a_job_stays_while_no_other_lives() -> None:
+    picker = JobPicker()
     shown(picker, NOW, record(FIRST))
     late = NOW + 60 * S
     both = record(FIRST, ended=True), record(OTHER, at=30, ended=True)
     assert shown(picker, late, *both) == FIRST
 
 
-def test_one_that_was_picked_stays_whatever_happens() -> None:
-    picker = Picker()
+def test_a_chosen_job_stays() -> None:
+    picker = JobPicker()
     for ended in (False, True):
         jobs = jobs_of(record(FIRST, ended=ended), record(OTHER, at=30))
         chosen = picker.pick(jobs, job_key(FIRST), NOW + 60 * S)
@@ -146,19 +152,18 @@ def test_one_that_was_picked_stays_whatever_happens() -> None:
         assert chosen.job == FIRST
 
 
-def test_one_that_was_picked_before_its_nonce_was_known() -> None:
+def test_a_job_that_was_chosen_before_its_nonce_was_known() -> None:
     early = structs.replace(FIRST, nonce="")
-    chosen = Picker().pick(jobs_of(record(FIRST)), job_key(early), NOW)
+    chosen = JobPicker().pick(jobs_of(record(FIRST)), job_key(early), NOW)
     assert chosen is not None
 
 
-def test_a_picked_job_that_is_forgotten_is_a_problem_with_a_next_step() -> None:
+def test_a_chosen_job_that_is_gone_is_a_problem_with_a_next_step() -> None:
     state = heard(FIRST)
     frame = state.frame(NOW, 0, job_key(OTHER))
     assert frame.job is None
-    assert frame.problem == (
-        "the job that was picked is not known any more: there is train.py (node0:29500); "
-        "--job train.py"
+    assert frame.problem == Problem(
+        "the chosen job is not known any more: there is train.py (node0:29500)", "--job train.py"
     )
 
 
@@ -173,25 +178,27 @@ def heard(*jobs: wire.Job) -> JobState:
     return state
 
 
-# what is said of other attempts
+# notes on other attempts
 
 
-def notes(picker: Picker, wanted: str | None, now: int, *records: RankRecord) -> tuple[str, ...]:
+def notes(picker: JobPicker, wanted: str | None, now: int, *records: RankRecord) -> tuple[str, ...]:
     jobs = jobs_of(*records)
     chosen = picker.pick(jobs, wanted, now)
     assert chosen is not None
     return picker.notes(chosen, jobs, now)
 
 
-def test_a_newer_attempt_of_what_was_picked_is_told() -> None:
-    (note,) = notes(Picker(), "train.py#0", NOW, record(FIRST, ended=True), record(SECOND, at=30))
+def test_a_newer_attempt_of_the_chosen_job_is_noted() -> None:
+    (note,) = notes(
+        JobPicker(), "train.py#0", NOW, record(FIRST, ended=True), record(SECOND, at=30)
+    )
     assert note == (
         "shown is attempt 0, which has ended; attempt 1 has lived for 30s: --job train.py#1"
     )
 
 
-def test_a_follower_is_told_that_the_attempt_before_has_ended() -> None:
-    picker = Picker()
+def test_the_end_of_the_attempt_before_is_noted() -> None:
+    picker = JobPicker()
     assert not notes(picker, None, NOW, record(FIRST))
     late = NOW + 60 * S
     (note,) = notes(picker, None, late, record(FIRST, ended=True), record(SECOND, at=30))
@@ -199,64 +206,63 @@ def test_a_follower_is_told_that_the_attempt_before_has_ended() -> None:
 
 
 def test_another_job_is_no_attempt() -> None:
-    picker = Picker()
+    picker = JobPicker()
     notes(picker, None, NOW, record(FIRST))
     assert not notes(picker, None, NOW + 60 * S, record(FIRST, ended=True), record(OTHER, at=30))
 
 
-# what may be asked
+# rights
 
 
 @pytest.mark.parametrize(("rights", "read_only"), [
     ([True, True], ""),
-    ([True, False], ""),  # told by host: some ranks may be asked
+    ([True, False], ""),  # some ranks may be asked
     ([False, False], "our key may only read on g, h"),
 ])  # fmt: skip
-def test_why_nothing_may_be_asked(rights: list[bool], read_only: str) -> None:
+def test_the_reason_why_ranks_must_not_be_asked(rights: list[bool], read_only: str) -> None:
     state = JobState()
     for rank, (host, may_act) in enumerate(zip("gh", rights, strict=True)):
         identity = wire.Identity(1, 1, rank, rank, FIRST, started_ns=NOW)
         update = wire.Update(host, host, 1, NOW, 0, (wire.RankUpdate(1, identity),), full=True)
         state.apply(host, update, NOW)
-        state.permit(host, may_act=may_act)
+        state.set_may_act(host, may_act=may_act)
     frame = state.frame(NOW, 0)
     assert frame.read_only == read_only
     assert [host.may_act for host in frame.hosts] == rights
 
 
-def test_giving_up_acting_is_the_first_reason() -> None:
+def test_a_read_only_start_is_the_first_reason() -> None:
     assert JobState("started with --read-only").frame(NOW, 0).read_only
 
 
-# how the others fare
+# activity of other jobs
 
 
-def test_the_pulse_of_a_job_that_is_not_shown() -> None:
+def test_the_activity_of_a_job_that_is_not_shown() -> None:
     one = record(FIRST, 0)
-    one.group_progress = {1: wire.GroupProgress(1, 7, 0, NOW - 250 * S)}
-    one.pending = (wire.Op(9, 1, 7, None, None, NOW - 250 * S, sync=True),)
+    progress(one, 7, NOW - 250 * S, wire.Op(9, 1, 7, None, None, NOW - 250 * S, sync=True))
     late = record(FIRST, 1)
-    late.group_progress = {1: wire.GroupProgress(1, 6, 0, NOW - 260 * S)}
+    progress(late, 6, NOW - 260 * S)
     (job,) = jobs_of(one, late)
-    pulse = pulse_of(job, NOW)
+    pulse = activity_of(job, NOW)
     assert (pulse.age_s, pulse.quiet_s, pulse.waits_s) == (60, 250, 250)
-    assert pulse_words(pulse) == "waits 4m10s"
+    assert activity_text(pulse) == "waits 4m10s"
     busy = record(FIRST, 1)
-    busy.group_progress = {1: wire.GroupProgress(1, 6, 0, NOW - S)}
-    assert pulse_words(pulse_of(jobs_of(one, busy)[0], NOW)) == "last op 1.0s ago"
+    progress(busy, 6, NOW - S)
+    assert activity_text(activity_of(jobs_of(one, busy)[0], NOW)) == "last op 1.0s ago"
 
 
-def test_of_hosts_that_are_silent_no_pulse_is_told() -> None:
+def test_silent_hosts_have_no_activity() -> None:
     one = record(FIRST, 0)
-    one.group_progress = {1: wire.GroupProgress(1, 7, 0, NOW - 250 * S)}
+    progress(one, 7, NOW - 250 * S)
     one.clock.silent = True
-    assert pulse_words(pulse_of(jobs_of(one)[0], NOW)) == ""
+    assert activity_text(activity_of(jobs_of(one)[0], NOW)) == ""
 
 
-def test_a_name_that_means_several_living_jobs_is_no_silent_choice() -> None:
+def test_a_name_of_several_living_jobs_is_noted() -> None:
     newer = structs.replace(FIRST, master_port=29501, nonce="n9")
     jobs = jobs_of(record(FIRST), record(newer, at=30), record(OTHER, at=40))
-    picker = Picker()
+    picker = JobPicker()
     chosen = picker.pick(jobs, "train.py", NOW)
     assert chosen is not None
     assert picker.notes(chosen, jobs, NOW, "train.py") == (
@@ -271,10 +277,10 @@ def test_a_name_that_means_several_living_jobs_is_no_silent_choice() -> None:
 def test_a_host_that_comes_and_goes_shows_its_last_problem() -> None:
     state = heard(FIRST)
     for second in (1, 5):
-        state.set_host("h", "failed", "it went away", NOW + second * S)
+        state.set_host("h", "failed", Problem("it went away", "wait"), NOW + second * S)
         state.set_host("h", "heard")
     (host,) = state.frame(NOW + 15 * S, 0).hosts
-    assert host.notes == ("lost 2 times in the last 10 minutes, 10s ago at last: it went away",)
+    assert host.notes == ("lost 2 times in the last 10 minutes, last 10s ago: it went away",)
     (later,) = state.frame(NOW + 3600 * S, 0).hosts
     assert not later.notes
 
@@ -283,7 +289,7 @@ def test_a_measured_clock_is_shown_with_its_error() -> None:
     state = heard(FIRST)
     assert state.frame(NOW, 0).hosts[0].clock_error_ns is None
     host_ns = NOW - 7 * S
-    state.time("h", NOW - 10, NOW + 10, wire.TimeResponse(1, host_ns, NOW - 2 * S))
+    state.measure_clock("h", NOW - 10, NOW + 10, wire.TimeResponse(1, host_ns, NOW - 2 * S))
     frame = state.frame(NOW + 10, NOW)  # our wall clock is what our monotonic one shows
     (host,) = frame.hosts
     assert host.clock_error_ns == 10
@@ -291,7 +297,7 @@ def test_a_measured_clock_is_shown_with_its_error() -> None:
     assert frame.ranks[0].clock_ns == 7 * S
 
 
-def test_tensors_are_kept_with_their_rank() -> None:
+def test_tensors_stay_with_their_rank() -> None:
     state = heard(FIRST)
     answer = wire.TensorsResponse(1, "h", 1, 5, error="silent", help="it holds the GIL")
     state.apply_tensors("h", answer)

@@ -1,4 +1,4 @@
-"""Updates and looks in, frames out: gaps, instances, clocks, postures, choice of a job."""
+"""Updates and snapshots in, frames out: gaps, instances, clocks, states, choice of a job."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from msgspec import structs
 
 from frtop_probe import wire
-from frtop_probe.sums import packed
-from frtop_tui.job.model import RankState
-from frtop_tui.job.pulse import pulse_in
+from frtop_probe.consistency.checksums import packed
+from frtop_tui.job.job_activity import activity_in
+from frtop_tui.job.model import Problem, RankState
 from frtop_tui.job.record import RankRecord
 from frtop_tui.job.state import JobState
 
@@ -49,7 +49,7 @@ def heard(*ranks: wire.RankUpdate) -> JobState:
     return state
 
 
-# what is applied, and what is asked for again
+# which updates are applied
 
 
 def test_a_delta_before_a_full_state_is_dropped() -> None:
@@ -68,7 +68,7 @@ def test_deltas_follow_a_full_state() -> None:
     assert view.groups == {1: GROUP}
 
 
-def test_what_was_in_the_full_state_already_is_no_gap() -> None:
+def test_an_update_that_the_full_state_contained_is_no_gap() -> None:
     state = heard(rank())
     assert state.apply("h", update(5, wire.RankUpdate(key=1, status=present(1))), NOW)
     view = state.frame(NOW, 0).ranks[0]
@@ -76,7 +76,7 @@ def test_what_was_in_the_full_state_already_is_no_gap() -> None:
     assert view.status.beat_ns == NOW
 
 
-def test_a_full_state_that_comes_late_takes_nothing_back() -> None:
+def test_a_late_full_state_changes_nothing() -> None:
     state = heard(rank())
     assert state.apply("h", update(6, wire.RankUpdate(key=1, status=present(NOW + 1))), NOW)
     assert state.apply("h", update(5, rank(), full=True), NOW)
@@ -87,7 +87,7 @@ def test_a_full_state_that_comes_late_takes_nothing_back() -> None:
     assert state.frame(NOW, 0).coverage.lost_updates == 0
 
 
-def test_a_gap_asks_for_everything_again_and_counts_what_was_lost() -> None:
+def test_a_gap_requests_the_full_state_and_counts_lost_updates() -> None:
     state = heard(rank(), rank(2, 1))
     assert not state.apply("h", update(9), NOW)
     assert not state.apply("h", update(10), NOW)
@@ -107,7 +107,7 @@ def test_a_full_state_repairs_a_gap() -> None:
     assert frame.coverage.complete
 
 
-def test_another_instance_of_the_agent_counts_anew() -> None:
+def test_another_instance_of_the_agent_begins_new_numbers() -> None:
     state = heard(rank())
     assert not state.apply("h", update(6, instance="other"), NOW)
     assert state.apply("h", update(1, rank(), full=True, instance="other"), NOW)
@@ -121,7 +121,7 @@ def test_ranks_of_the_old_instance_are_gone() -> None:
 
 
 @pytest.mark.parametrize("how", ["anew", "forgotten", "no host"])
-def test_ranks_that_are_gone_are_kept_by_nobody_though_no_job_is_shown(how: str) -> None:
+def test_removed_ranks_are_freed_even_when_no_job_is_shown(how: str) -> None:
     others, state = records(), JobState()
     for turn in range(1, 9, 2):
         state.apply("h", update(turn, rank(), rank(2, 1), full=True), NOW)
@@ -134,12 +134,12 @@ def test_ranks_that_are_gone_are_kept_by_nobody_though_no_job_is_shown(how: str)
 
 
 def records() -> int:
-    """How many there are in this process, whoever holds them."""
+    """Number of records in this process."""
     gc.collect()
     return sum(type(one) is RankRecord for one in gc.get_objects())
 
 
-def test_of_many_jobs_that_is_compared_which_is_shown() -> None:
+def test_of_many_jobs_the_shown_one_is_compared() -> None:
     state = JobState()
     jobs = [wire.Job("node0", port, 2, "", 0, "n") for port in range(29500, 29530)]
     ranks = [
@@ -151,31 +151,31 @@ def test_of_many_jobs_that_is_compared_which_is_shown() -> None:
     for number, shown in enumerate((jobs[3], jobs[23]), 1):
         call = f"node0:{shown.master_port}"
         state.frame(NOW, 0, call)
-        told = [
+        ranks = [
             wire.RankUpdate(one.key, blocks=(wire.BlockSums(1, 8 * number + 1, 8, packed([sums])),))
             for sums, one in enumerate(ranks)
         ]
-        assert state.apply("h", update(number + 1, *told), NOW)
-        assert len(state.frame(NOW, 0, call).partings) == 1
+        assert state.apply("h", update(number + 1, *ranks), NOW)
+        assert len(state.frame(NOW, 0, call).divergence_hints) == 1
 
 
-def test_how_the_other_jobs_fare_is_counted_once_a_second() -> None:
+def test_activities_are_computed_once_a_second() -> None:
     other = wire.Job("node0", 29501, 2, "", 0, "n")
     quick = SECOND // 10
     state = heard(rank(), rank(2, 0, other))
-    before = state.frame(NOW, 0, "run-1").pulses
+    before = state.frame(NOW, 0, "run-1").activities
     stepped = wire.RankUpdate(2, status=present(NOW, step_ns=NOW))
     assert state.apply("h", update(6, stepped), NOW + quick)
-    assert state.frame(NOW + quick, 0, "run-1").pulses is before
+    assert state.frame(NOW + quick, 0, "run-1").activities is before
     assert [one.quiet_s for one in before] == [None, None]
     later = state.frame(NOW + SECOND, 0, "run-1")
-    pulse = pulse_in(later, other)
+    pulse = activity_in(later, other)
     assert pulse is not None
     assert pulse.quiet_s == 1
     shown = state.frame(NOW + SECOND + quick, 0, "node0:29501")
-    assert pulse_in(shown, JOB) != pulse_in(later, JOB)
+    assert activity_in(shown, JOB) != activity_in(later, JOB)
     assert state.apply("h", update(7, rank(3, 0, other)), NOW + SECOND + quick)
-    assert state.frame(NOW + SECOND + quick, 0, "node0:29501").pulses is not shown.pulses
+    assert state.frame(NOW + SECOND + quick, 0, "node0:29501").activities is not shown.activities
 
 
 def test_forgotten_ranks_are_dropped() -> None:
@@ -184,13 +184,13 @@ def test_forgotten_ranks_are_dropped() -> None:
     assert set(state.frame(NOW, 0).ranks) == {0}
 
 
-def test_a_rank_that_never_said_who_it_is_is_left_out() -> None:
+def test_a_rank_without_an_identity_is_ignored() -> None:
     state = heard(rank())
     state.apply("h", update(6, wire.RankUpdate(key=9, status=present(NOW))), NOW)
     assert set(state.frame(NOW, 0).ranks) == {0}
 
 
-def test_empty_pending_is_news_and_none_is_not() -> None:
+def test_empty_pending_is_a_change_and_none_is_not() -> None:
     op = wire.Op(1, 1, 1, None, None, NOW)
     state = heard(rank(pending=(op,)))
     state.apply("h", update(6, wire.RankUpdate(key=1)), NOW)
@@ -199,7 +199,7 @@ def test_empty_pending_is_news_and_none_is_not() -> None:
     assert state.frame(NOW, 0).ranks[0].pending == ()
 
 
-def test_fronts_of_several_groups_are_merged() -> None:
+def test_progress_of_several_groups_is_merged() -> None:
     state = heard(
         rank(group_progress=(wire.GroupProgress(1, 5, 0, NOW), wire.GroupProgress(2, 9, 0, NOW)))
     )
@@ -208,8 +208,8 @@ def test_fronts_of_several_groups_are_merged() -> None:
         update(6, wire.RankUpdate(key=1, group_progress=(wire.GroupProgress(1, 6, 0, NOW),))),
         NOW,
     )
-    fronts = state.frame(NOW, 0).ranks[0].group_progress
-    assert (fronts[1].number, fronts[2].number) == (6, 9)
+    progress = state.frame(NOW, 0).ranks[0].group_progress
+    assert (progress[1].number, progress[2].number) == (6, 9)
 
 
 # clocks
@@ -233,7 +233,7 @@ def test_the_least_delayed_update_sets_the_clock() -> None:
     assert state.frame(NOW + 4 * SECOND, 0).ranks[0].clock_ns == 5_000_000
 
 
-def test_a_clock_that_stood_still_is_noticed_within_seconds() -> None:
+def test_a_stopped_clock_is_noticed_within_seconds() -> None:
     state = JobState()
     for tick in range(40):
         paused = 60 * SECOND if tick >= 5 else 0  # the host's clock has missed a minute
@@ -250,14 +250,14 @@ def test_another_instance_may_be_another_boot() -> None:
     assert state.frame(NOW, 0).ranks[0].clock_ns == NOW - 5 * SECOND
 
 
-# postures
+# states
 
 
 def stop(process: str) -> dict[str, Any]:
     return {"process": wire.Process(101, process)}
 
 
-@pytest.mark.parametrize(("fields", "posture"), [
+@pytest.mark.parametrize(("fields", "expected"), [
     ({}, "moving"),
     ({"groups": ()}, "starting"),
     ({"status": present(NOW - 1 * SECOND)}, "moving"),
@@ -278,8 +278,8 @@ def stop(process: str) -> dict[str, Any]:
     ({"exception": wire.UncaughtException("ValueError", "", "MainThread", True, NOW)}, "dead"),
     ({"exception": wire.UncaughtException("ValueError", "", "loader", False, NOW)}, "moving"),
 ])  # fmt: skip
-def test_postures(fields: dict[str, Any], posture: RankState) -> None:
-    assert heard(rank(**fields)).frame(NOW, 0).ranks[0].state == posture
+def test_states(fields: dict[str, Any], expected: RankState) -> None:
+    assert heard(rank(**fields)).frame(NOW, 0).ranks[0].state == expected
 
 
 def test_a_silent_host_makes_its_living_ranks_unheard() -> None:
@@ -307,7 +307,7 @@ def test_a_host_that_speaks_again_is_heard() -> None:
     assert frame.hosts[0].state == "heard"
 
 
-def test_a_posture_keeps_the_time_it_began() -> None:
+def test_a_state_keeps_its_start_time() -> None:
     state = heard(rank())
     first = state.frame(NOW, 0).ranks[0].state_since_ns
     state.apply("h", update(6, wire.RankUpdate(key=1, status=present(NOW + SECOND)),
@@ -324,10 +324,12 @@ def test_views_that_have_not_changed_are_reused() -> None:
     assert after[1] is not before[1]
 
 
-# looks
+# snapshots
 
 
-def look(at: int, *, stacks: str = "", pid: int = 101, error: str = "") -> wire.SnapshotResponse:
+def snapshot_response(
+    at: int, *, stacks: str = "", pid: int = 101, error: str = ""
+) -> wire.SnapshotResponse:
     dumps: tuple[wire.StackDump, ...] = ()
     if stacks:
         frame = wire.TraceFrame(stacks, "train.py", 1)
@@ -343,10 +345,10 @@ def names(state: JobState) -> list[str]:
     return [frame.function for frame in stack.frames] if stack is not None else []
 
 
-def test_a_look_without_stacks_keeps_the_last_ones() -> None:
+def test_a_snapshot_without_stacks_keeps_the_last_ones() -> None:
     state = heard(rank())
-    state.apply_look("h", look(NOW, stacks="read"), NOW)
-    state.apply_look("h", look(NOW + SECOND), NOW)
+    state.apply_snapshots("h", snapshot_response(NOW, stacks="read"))
+    state.apply_snapshots("h", snapshot_response(NOW + SECOND))
     view = state.frame(NOW, 0).ranks[0]
     assert names(state) == ["read"]
     assert view.snapshot is not None
@@ -356,21 +358,21 @@ def test_a_look_without_stacks_keeps_the_last_ones() -> None:
 
 def test_a_refused_dump_does_not_erase_stacks_either() -> None:
     state = heard(rank())
-    state.apply_look("h", look(NOW, stacks="read"), NOW)
-    state.apply_look("h", look(NOW + SECOND, error="deadline"), NOW)
+    state.apply_snapshots("h", snapshot_response(NOW, stacks="read"))
+    state.apply_snapshots("h", snapshot_response(NOW + SECOND, error="deadline"))
     assert names(state) == ["read"]
 
 
 def test_the_workers_stacks_are_not_the_ranks() -> None:
     state = heard(rank())
-    state.apply_look("h", look(NOW, stacks="worker", pid=555), NOW)
+    state.apply_snapshots("h", snapshot_response(NOW, stacks="worker", pid=555))
     assert names(state) == []
 
 
 def test_stacks_of_a_child_that_is_gone_are_dropped() -> None:
     state = heard(rank())
-    state.apply_look("h", look(NOW, stacks="worker", pid=555), NOW)
-    state.apply_look("h", look(NOW + SECOND), NOW)
+    state.apply_snapshots("h", snapshot_response(NOW, stacks="worker", pid=555))
+    state.apply_snapshots("h", snapshot_response(NOW + SECOND))
     view = state.frame(NOW, 0).ranks[0]
     assert view.snapshot is not None
     assert not view.snapshot.dumps
@@ -380,27 +382,29 @@ def test_stacks_of_a_child_that_is_gone_are_dropped() -> None:
     ([0], None), ([0, 1], None), ([0, 2], 0), ([0, 1, 2], 0), ([0, 1, 2, 3], 1),
     ([0, 1, 2, 3, 10], 3),
 ])  # fmt: skip
-def test_the_prior_look_is_at_least_two_seconds_older(times: list[int], prior: int | None) -> None:
+def test_the_prior_snapshot_is_at_least_two_seconds_older(
+    times: list[int], prior: int | None
+) -> None:
     state = heard(rank())
     for at in times:
-        state.apply_look("h", look(NOW + at * SECOND, stacks="read"), NOW)
+        state.apply_snapshots("h", snapshot_response(NOW + at * SECOND, stacks="read"))
     found = state.frame(NOW, 0).ranks[0].prior_snapshot
     assert (None if found is None else (found.at_ns - NOW) // SECOND) == prior
 
 
-def test_looks_in_quick_succession_do_not_push_out_the_old_ones() -> None:
+def test_snapshots_in_quick_succession_do_not_push_out_old_ones() -> None:
     state = heard(rank())
     for tenth in range(60):
-        state.apply_look("h", look(NOW + tenth * SECOND // 10, stacks="read"), NOW)
+        state.apply_snapshots("h", snapshot_response(NOW + tenth * SECOND // 10, stacks="read"))
     found = state.frame(NOW, 0).ranks[0].prior_snapshot
     assert found is not None
     assert 2 <= (NOW + 59 * SECOND // 10 - found.at_ns) / SECOND < 3
 
 
-def test_what_a_look_saw_of_the_process_does_not_outlive_it() -> None:
+def test_the_process_of_a_snapshot_does_not_outlive_it() -> None:
     state = heard(rank(process=wire.Process(101, "S")))
     stopped = wire.Snapshot(1, NOW, None, (wire.Process(101, "T"),))
-    state.apply_look("h", wire.SnapshotResponse(1, "h", (stopped,)), NOW)
+    state.apply_snapshots("h", wire.SnapshotResponse(1, "h", (stopped,)))
     assert state.frame(NOW, 0).ranks[0].state == "stopped"
     later = NOW + 2 * SECOND
     state.apply("h", update(6, wire.RankUpdate(key=1, status=present(later)), at=later), later)
@@ -408,16 +412,16 @@ def test_what_a_look_saw_of_the_process_does_not_outlive_it() -> None:
     assert (view.state, view.process) == ("moving", wire.Process(101, "S"))
 
 
-def test_looks_survive_a_full_state_of_the_same_agent() -> None:
+def test_snapshots_survive_a_full_state_of_the_same_agent() -> None:
     state = heard(rank())
-    state.apply_look("h", look(NOW, stacks="read"), NOW)
+    state.apply_snapshots("h", snapshot_response(NOW, stacks="read"))
     state.apply("h", update(9, rank(), full=True), NOW)
     assert names(state) == ["read"]
 
 
-def test_a_look_at_nobody_we_know_is_dropped() -> None:
+def test_a_snapshot_of_an_unknown_rank_is_dropped() -> None:
     state = heard(rank(3, 0))
-    state.apply_look("h", look(NOW, stacks="read"), NOW)
+    state.apply_snapshots("h", snapshot_response(NOW, stacks="read"))
     assert names(state) == []
 
 
@@ -453,7 +457,7 @@ def test_a_living_job_comes_before_a_newer_one_that_has_ended() -> None:
     assert chosen(heard(of(OLD, 10), of(NEW, 20, exit_info=ENDED))) == "old"
 
 
-def test_of_ended_jobs_the_newest() -> None:
+def test_of_ended_jobs_the_newest_is_chosen() -> None:
     state = heard(of(OLD, 10, exit_info=ENDED), of(NEW, 20, exit_info=ENDED))
     assert chosen(state) == "new"
 
@@ -466,21 +470,21 @@ def test_a_job_is_chosen_by_any_of_its_names(name: str) -> None:
 def test_an_unknown_name_is_a_problem_not_another_job() -> None:
     frame = heard(of(OLD, 10, exit_info=ENDED), of(NEW, 20)).frame(NOW, 0, "else")
     assert frame.job is None
-    text, _, step = frame.problem.partition("; ")
-    assert text == (
+    assert frame.problem is not None
+    assert frame.problem.text == (
         "no job is called 'else': there is new.py (node0:29501), old.py (node0:29500, ended)"
     )
-    assert step == "--job new.py"
+    assert frame.problem.next == "--job new.py"
     assert [job.run_id for job in frame.other_jobs] == ["new", "old"]
 
 
 def test_a_long_list_of_jobs_is_cut() -> None:
     jobs = [wire.Job("n", 1000 + n, 1, str(n), 0, "a", "a.py") for n in range(9)]
     frame = heard(*(of(job, n + 1) for n, job in enumerate(jobs))).frame(NOW, 0, "else")
-    assert "and 3 more; --job" in frame.problem
+    assert "and 3 more; --job" in str(frame.problem)
 
 
-def test_other_jobs_that_live_are_told_apart_from_those_that_ended() -> None:
+def test_living_jobs_are_distinguished_from_ended_ones() -> None:
     third = wire.Job("node0", 29502, 1, "third", 0, "c", "third.py")
     state = heard(of(OLD, 10), of(NEW, 20), of(third, 15, exit_info=ENDED))
     frame = state.frame(NOW, 0)
@@ -493,14 +497,14 @@ def test_other_jobs_that_live_are_told_apart_from_those_that_ended() -> None:
     lambda job: wire.Job("node0", 29500, 1, "old", 0, "c", "old.py"),
     lambda job: wire.Job("node1", 29500, 1, "old", 0, "a", "old.py"),
 ])  # fmt: skip
-def test_attempts_nonces_and_masters_tell_jobs_apart(
+def test_attempts_nonces_and_masters_distinguish_jobs(
     change: Callable[[wire.Job], wire.Job],
 ) -> None:
     state = heard(of(OLD, 10), of(change(OLD), 20))
     assert len(state.frame(NOW, 0).other_jobs) == 1
 
 
-def test_the_name_does_not_tell_jobs_apart() -> None:
+def test_the_name_does_not_distinguish_jobs() -> None:
     other = wire.Job("node0", 29500, 1, "old", 0, "a", "other.py")
     assert not heard(of(OLD, 10), of(other, 20)).frame(NOW, 0).other_jobs
 
@@ -531,21 +535,23 @@ def test_an_agent_without_a_job_is_empty() -> None:
     assert heard().frame(NOW, 0).health == "empty"
 
 
-def test_a_failed_host_tells_its_problem() -> None:
+def test_a_failed_host_has_its_problem() -> None:
     state = JobState()
-    state.set_host("h", "failed", "no route to h; is it up?")
+    problem = Problem("no route to h", "is it up?")
+    state.set_host("h", "failed", problem)
     frame = state.frame(NOW, 0)
-    assert (frame.hosts[0].state, frame.problem) == ("failed", "no route to h; is it up?")
+    assert (frame.hosts[0].state, frame.problem) == ("failed", problem)
 
 
 def test_a_refusal_stays_while_updates_come_and_a_failure_does_not() -> None:
     state = heard(rank())
-    state.set_host("h", "heard", "read-only: looks are refused")
+    problem = Problem("read-only: snapshots are refused")
+    state.set_host("h", "heard", problem)
     state.apply("h", update(6), NOW)
-    assert state.frame(NOW, 0).hosts[0].problem == "read-only: looks are refused"
-    state.set_host("h", "failed", "gone")
+    assert state.frame(NOW, 0).hosts[0].problem == problem
+    state.set_host("h", "failed", Problem("gone"))
     state.apply("h", update(7), NOW)
-    assert (state.frame(NOW, 0).hosts[0].state, state.frame(NOW, 0).problem) == ("heard", "")
+    assert (state.frame(NOW, 0).hosts[0].state, state.frame(NOW, 0).problem) == ("heard", None)
 
 
 def test_ranks_come_in_order_whatever_their_host() -> None:
@@ -558,7 +564,7 @@ def test_ranks_of_the_world_that_never_appeared_are_unheard() -> None:
     frame = heard(rank()).frame(NOW, 0)
     assert (frame.coverage.expected, frame.coverage.heard) == (2, 1)
     assert frame.coverage.unheard == (1,)
-    assert "rank 1 never heard of" in frame.coverage.notes[0]
+    assert "rank 1 never heard of" in frame.coverage.notes[0].text
     assert not frame.coverage.complete
 
 
@@ -570,10 +576,10 @@ def test_ranks_of_the_world_that_never_appeared_are_unheard() -> None:
 ])  # fmt: skip
 def test_what_a_recorder_lost_is_noted(cells: dict[str, int], note: str) -> None:
     frame = heard(rank(status=present(NOW, **cells)), rank(2, 1)).frame(NOW, 0)
-    assert any(note in line for line in frame.coverage.notes)
+    assert any(note in line.text for line in frame.coverage.notes)
 
 
-def test_a_world_beyond_all_reason_is_not_counted_out() -> None:
+def test_an_absurd_world_size_is_not_enumerated() -> None:
     job = wire.Job("node0", 29500, 10**12, "run", 0, "n", "train.py")
     frame = heard(rank(job=job)).frame(NOW, 0)
     assert (frame.coverage.expected, frame.job and frame.job.world_size) == (1, 0)
@@ -582,7 +588,7 @@ def test_a_world_beyond_all_reason_is_not_counted_out() -> None:
 def test_a_process_without_a_rank_is_counted_not_shown() -> None:
     frame = heard(rank(), rank(2, -1)).frame(NOW, 0)
     assert set(frame.ranks) == {0}
-    assert any("1 process(es) have not said which rank" in n for n in frame.coverage.notes)
+    assert any("1 process(es) have not said which rank" in n.text for n in frame.coverage.notes)
 
 
 OTHER = wire.Job("node9", 1, 2, "earlier")
@@ -598,16 +604,16 @@ def test_the_dead_of_earlier_jobs_need_no_rank(
     job: wire.Job, ending: wire.ExitInfo | None, counted: bool
 ) -> None:
     frame = heard(rank(), rank(2, -1, job=job, exit_info=ending)).frame(NOW, 0)
-    assert any("have not said which rank" in n for n in frame.coverage.notes) is counted
+    assert any("have not said which rank" in n.text for n in frame.coverage.notes) is counted
 
 
-def test_a_job_of_which_nobody_is_heard_is_not_healthy() -> None:
+def test_a_job_without_a_heard_rank_is_not_healthy() -> None:
     state = heard(rank(), rank(2, 1))
     frame = state.frame(NOW + 9 * SECOND, 0)
     assert (frame.health, frame.since_ns) == ("unheard", NOW)
 
 
-def test_those_that_ended_are_no_sign_of_life() -> None:
+def test_ended_ranks_do_not_make_a_job_healthy() -> None:
     state = heard(rank(), rank(2, 1, exit_info=ENDED))
     assert state.frame(NOW + 9 * SECOND, 0).health == "unheard"
 
@@ -617,6 +623,6 @@ def test_the_job_is_as_old_as_its_first_rank() -> None:
 
 
 @pytest.mark.parametrize(("other", "up_s"), [(None, 90), (wire.ExitInfo(NOW - 5 * SECOND, 0), 55)])
-def test_a_job_that_has_ended_grows_no_older(other: wire.ExitInfo | None, up_s: float) -> None:
+def test_an_ended_job_grows_no_older(other: wire.ExitInfo | None, up_s: float) -> None:
     state = heard(rank(exit_info=wire.ExitInfo(NOW - 9 * SECOND, 0)), rank(2, 1, exit_info=other))
     assert state.frame(NOW + 30 * SECOND, 0).up_s == pytest.approx(up_s)

@@ -1,4 +1,4 @@
-"""A gloo job of three ranks, dumped while rank 1 does not come: `dumping.py FOLDER`."""
+"""A gloo job of three ranks, dumped while rank 1 does not enter an op: `dumping.py FOLDER`."""
 
 import os
 import pickle  # noqa: TID251 - what this very process has written
@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-LAST = 5  # three all_reduces and a barrier come before it
+LAST = 5  # after three all_reduces and a barrier
 
 folder = Path(sys.argv[1])
 rank = int(os.environ["RANK"])
@@ -29,15 +29,15 @@ pair = dist.new_group([0, 2])
 tensor = torch.ones(8)
 
 
-def all_have(name: str) -> None:
-    """Says so by a file, and waits for those of the others."""
+def wait_for_all(name: str) -> None:
+    """Writes a file, and waits for the files of the others."""
     (folder / f"{name}.{rank}").touch()
     while len(list(folder.glob(f"{name}.*"))) < 3:
         time.sleep(0.05)
 
 
 def is_there() -> bool:
-    """Whether this rank is in the op that rank 1 does not come to, and through all others."""
+    """Returns whether this rank is in the op that rank 1 never enters, after all earlier ops."""
     entries = pickle.loads(c10d._dump_fr_trace(True, False, False)).get("entries", ())
     last = [
         entry
@@ -49,7 +49,7 @@ def is_there() -> bool:
 
 
 def answered() -> bytes:
-    """What torch's own server in this rank says of its Flight Recorder."""
+    """Returns the response of torch's own server about this rank's Flight Recorder."""
     address = str(folder / f"{rank}.sock")
     server = c10d._WorkerServer(address)
     with socket.socket(socket.AF_UNIX) as line:
@@ -61,15 +61,15 @@ def answered() -> bytes:
 
 
 def dump() -> None:
-    """What torch writes at a timeout; then this rank is over."""
-    all_have("waiting")
+    """Writes what torch writes at a timeout, and ends this rank."""
+    wait_for_all("waiting")
     while not is_there():
         time.sleep(0.05)
     (folder / f"nccl_trace_rank_{rank}").write_bytes(c10d._dump_fr_trace(True, True, False))
     text = c10d._dump_fr_trace_json(True, False)
     (folder / f"comm_lib_trace_rank_{rank}.json").write_bytes(text)
     (folder / f"fr_trace_json.rank{rank}").write_bytes(answered())
-    all_have("dumped")
+    wait_for_all("dumped")
     os._exit(0)
 
 
@@ -84,6 +84,6 @@ elif rank == 1:
 dist.barrier()
 threading.Thread(target=dump, daemon=True).start()
 if rank != 1:
-    with suppress(RuntimeError):  # that another one is over already
+    with suppress(RuntimeError):  # another rank has ended
         dist.all_reduce(tensor)
 time.sleep(300)

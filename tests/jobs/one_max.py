@@ -1,7 +1,7 @@
 """Trains at full speed; one rank reduces with MAX instead of SUM once. Nothing hangs.
 
-Truth: mismatch, culprit 2, of the op whose number is on the command line. Then goes on, slowly,
-until FOLDER/stop is there.
+Truth: mismatch, culprit 2, in the op whose number is on the command line. Then continues slowly
+until FOLDER/stop exists.
 """
 
 import sys

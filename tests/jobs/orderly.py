@@ -1,4 +1,4 @@
-"""Trains a little, ends by itself. Truth: nothing is ever wrong."""
+"""Trains for a short time and ends. Truth: always healthy."""
 
 import sys
 import time

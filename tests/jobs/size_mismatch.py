@@ -1,4 +1,4 @@
-"""Rank 1 reduces 1,025 elements where the others reduce 1,024: gloo aborts a process.
+"""Rank 1 reduces 1,025 elements where the others reduce 1,024; gloo aborts a process.
 
 Truth: mismatch at all_reduce #4, rank 1 against the rest.
 """

@@ -1,8 +1,8 @@
-"""Trains until a file says that one rank shall hang: it then reads a pipe nobody writes to.
+"""Trains until a file makes one rank hang: it then reads a pipe that nobody writes to.
 
 Truth: the rank named on the command line has not entered the next all_reduce, because it
-reads FOLDER/shard; the others wait for it. While there is FOLDER/pause, nobody begins a step:
-whoever has seen it tells the others in the op itself, so that all pause after the same one.
+reads FOLDER/shard; the others wait for it. While FOLDER/pause exists, no rank begins a step: a
+rank that has seen the file reports it in the op itself, so that all pause after the same op.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Thousands of ops that legally differ between ranks, as fast as can be. Nothing is wrong.
+"""Thousands of ops that legally differ between ranks, at full speed. The job is healthy.
 
-Uneven all_to_all, gather and scatter with different roots, all_reduce in other shapes, a small
-group beside the large one. Ends when FOLDER/stop is there.
+Uneven all_to_all, gather and scatter with different roots, all_reduce of other shapes, and a small
+group beside the large one. Ends when FOLDER/stop exists.
 """
 
 import sys
@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 
 def splits(step: int, rank: int, world: int) -> tuple[list[int], list[int]]:
-    """What a rank sends to each of the others, and gets from them."""
+    """Returns what a rank sends to each of the others, and receives from them."""
     sent = [1 + (step + 3 * rank + other) % 4 for other in range(world)]
     taken = [1 + (step + 3 * other + rank) % 4 for other in range(world)]
     return sent, taken

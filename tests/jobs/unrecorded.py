@@ -1,8 +1,8 @@
-"""Ways to hang that nothing records: `unrecorded.py FOLDER`, four ranks for each.
+"""Ways to hang without a recorder: `unrecorded.py FOLDER`, four ranks for each.
 
-Ranks are forked from here, where torch is imported once. Each hang has a function of its
-name; its docstring tells the truth. `FOLDER/<hang>.<rank>` holds the process id as soon as the
-rank is about to get there.
+This process imports torch once and forks the ranks. Each hang has a function of its name with
+the ground truth as its docstring. `FOLDER/<hang>.<rank>` has the process id once the rank is about
+to hang.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent():
-    """Nobody else ends us when whoever started this is killed."""
+    """Makes the kernel kill this process when its parent dies."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -73,14 +73,14 @@ def locked(rank, tensor):
 
 
 def holding(rank, tensor):
-    """Rank 1 sleeps in C with the GIL in its hands."""
+    """Rank 1 sleeps in C and holds the GIL."""
     if rank == 1:
         ctypes.PyDLL(None).sleep(FOREVER)
     dist.all_reduce(tensor)
 
 
 def computing(rank, tensor):
-    """Rank 2 computes for ever."""
+    """Rank 2 computes forever."""
     while rank == 2:
         tensor = tensor * 1.0
     dist.all_reduce(tensor)
@@ -98,7 +98,7 @@ def epoch(tensor, batches):
 
 
 def crossing(rank, tensor):
-    """0 and 1 receive from each other first, and so do 2 and 3."""
+    """Ranks 0 and 1 receive from each other first, and so do ranks 2 and 3."""
     dist.recv(tensor, src=rank ^ 1)
     dist.send(tensor, rank ^ 1)
 
@@ -113,7 +113,7 @@ def backward(rank, tensor):
 
 
 def late(rank, tensor):
-    """Rank 0 sleeps, the others wait for what they have issued before."""
+    """Rank 0 sleeps, the others wait for ops that they have issued before."""
     if rank == 0:
         time.sleep(FOREVER)
     work = dist.all_reduce(tensor, async_op=True)
@@ -128,7 +128,7 @@ def grouping(rank, tensor):
 
 
 def saving(rank, tensor):
-    """The others wait for threads of theirs, and these for rank 1, which sleeps."""
+    """The others wait for their own threads, which wait for rank 1, which sleeps."""
     if rank == 1:
         time.sleep(FOREVER)
     thread = threading.Thread(target=save, args=(tensor,), name="saver")
@@ -141,7 +141,7 @@ def save(tensor):
 
 
 def healthy(rank, tensor):
-    """Nobody waits for long, and hardly ever twice at the same depth."""
+    """No rank waits long, and rarely twice at the same depth."""
     step = 0
     while True:
         step += 1

@@ -1,44 +1,45 @@
-"""Groups as a rank knows them, while others make and drop theirs."""
+"""The table of process groups, while other threads create and drop groups."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from frtop_probe.recorder.groups import Groups
+from frtop_probe.recorder.groups import GroupTable
 from frtop_probe.ring.layout import Side
 
 
-class Made:
-    """In the place of a process group."""
-
+class FakeProcessGroup:
     def size(self) -> int:
         return 2
 
 
-class Table:
-    """In the place of a writer: takes what is entered, and does something meanwhile."""
+class FakeWriter:
+    """Collects the entries, and drops a process group during a write."""
 
     def __init__(self) -> None:
-        self.entered: list[tuple[int, Any]] = []
-        self.meanwhile: list[Any] = []
+        self.entries: list[tuple[int, Any]] = []
+        self.to_drop: list[Any] = []
 
-    def enter(self, kind: Side, number: int, payload: Any) -> bool:
+    def write_entry(self, kind: Side, number: int, payload: Any) -> bool:
         assert kind is Side.GROUP
-        self.entered.append((number, payload["exact"]))
-        if self.meanwhile:
-            self.meanwhile.pop()
+        self.entries.append((number, payload["exact"]))
+        if self.to_drop:
+            self.to_drop.pop()
         return True
 
 
-def test_a_group_may_go_while_all_are_made_relative() -> None:
-    table = Table()
-    groups: Any = Groups(table, SimpleNamespace(_world=SimpleNamespace()))  # type: ignore[arg-type]
-    made = [Made() for _ in range(3)]
+def test_a_group_may_be_dropped_while_all_are_marked_inexact() -> None:
+    writer = FakeWriter()
+    c10d = SimpleNamespace(_world=SimpleNamespace())
+    groups: Any = GroupTable(writer, c10d)  # type: ignore[arg-type]
+    process_groups = [FakeProcessGroup() for _ in range(3)]
     for number in range(3):
-        groups.describe(groups.register(str(number), made[number]), made[number])
-    table.entered.clear()
-    table.meanwhile = [made.pop()]
-    groups.loosen()
-    assert table.entered == [(1, False), (2, False), (3, False)]
+        process_group = process_groups[number]
+        groups.describe(groups.register(str(number), process_group), process_group)
+    del process_group
+    writer.entries.clear()
+    writer.to_drop = [process_groups.pop()]
+    groups.mark_inexact()
+    assert writer.entries == [(1, False), (2, False), (3, False)]
     assert len(groups.known) == 2

@@ -1,4 +1,4 @@
-"""Handles of ops that are pending, when something raises while they are gone through."""
+"""Handles of pending ops, when a signal handler raises while they are tested."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from frtop_probe.recorder import pending as module
-from frtop_probe.recorder.pending import Pending
-from frtop_probe.recorder.writer import Writer
+from frtop_probe.recorder.pending import PendingOps
+from frtop_probe.recorder.writer import RingWriter
 from frtop_probe.ring import layout
 
 MINE, OTHERS = 1, 2
 
 
-class Work:
+class FakeWork:
     def __init__(self, *, done: bool) -> None:
         self.done = done
 
@@ -30,46 +30,46 @@ class Work:
         raise RuntimeError("none")
 
 
-class World:
-    """Two groups with the same ops, of every kind: complete and not, in every place."""
+class PendingScene:
+    """Two groups with the same ops: complete and pending ones in every collection."""
 
     def __init__(self, folder: Path) -> None:
         descriptor = os.open(folder / "ring", os.O_RDWR | os.O_CREAT)
         os.posix_fallocate(descriptor, 0, layout.SMALL.size)
-        self.pending = pending = Pending(Writer(folder / "ring", descriptor, layout.SMALL))
+        self.pending = pending = PendingOps(RingWriter(folder / "ring", descriptor, layout.SMALL))
         os.close(descriptor)
-        self.works: list[Work] = []
+        self.works: list[FakeWork] = []
         for group in (MINE, OTHERS):
             for done in (False, True):
                 pending.queue.append(self._entry(group, done=done))
-                pending.loose.append((self._entry(group, done=done), 2**62, 7))
-                pending.waiting[len(self.works)] = list(self._entry(group, done=done))
+                pending.to_weaken.append((self._entry(group, done=done), 2**62, 7))
+                pending.sync_ops[len(self.works)] = list(self._entry(group, done=done))
                 pending._weaken(self._entry(group, done=False), 1)
 
     def _entry(self, group: int, *, done: bool) -> Any:
-        self.works.append(Work(done=done))
+        self.works.append(FakeWork(done=done))
         sequence = len(self.works)
         self.pending.open[sequence] = group
         return self.works[-1], sequence, 1, 0, group, 0, (), None
 
-    def go(self, what: str) -> None:
+    def call(self, what: str) -> None:
         if what == "reap":
             self.pending.reap()
         else:
-            self.pending.let_go(MINE)
+            self.pending.release(MINE)
 
     @property
-    def held(self) -> dict[int, int]:
-        """Groups of ops that something can still be found out of, by sequence number."""
+    def reachable(self) -> dict[int, int]:
+        """Groups of ops whose completion can still be found, by sequence number."""
         pending = self.pending
-        entries: list[Any] = [*pending.queue, *(loose[0] for loose in pending.loose)]
+        entries: list[Any] = [*pending.queue, *(item[0] for item in pending.to_weaken)]
         entries += [entry for _, entry in pending._weak.values()]
-        entries += [entry for entry in pending.waiting.values() if entry[0] is not None]
+        entries += [entry for entry in pending.sync_ops.values() if entry[0] is not None]
         return {entry[1]: entry[4] for entry in entries}
 
 
 def raising(step: int) -> Callable[[FrameType, str, object], Any]:
-    """A tracer that raises at that line of the module, as a signal handler may."""
+    """Returns a tracer that raises at the given line event, as a signal handler may."""
     left = step
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
@@ -85,23 +85,23 @@ def raising(step: int) -> Callable[[FrameType, str, object], Any]:
     return trace
 
 
-@pytest.mark.parametrize("what", ["reap", "let_go"])
+@pytest.mark.parametrize("what", ["reap", "release"])
 def test_no_handle_is_lost_wherever_a_signal_handler_raises(tmp_path: Path, what: str) -> None:
-    step, whole = 0, False
-    while not whole:
+    step, completed = 0, False
+    while not completed:
         step += 1
-        world = World(tmp_path)
+        scene = PendingScene(tmp_path)
         before = sys.gettrace()
         sys.settrace(raising(step))
         try:
-            world.go(what)
-            whole = True
+            scene.call(what)
+            completed = True
         except TimeoutError:
             pass
         finally:
             sys.settrace(before)
-        assert world.pending.open.keys() <= world.held.keys(), step
-        world.go(what)
-        assert world.held == world.pending.open, step
-        assert set(world.held.values()) == ({OTHERS} if what == "let_go" else {MINE, OTHERS})
+        assert scene.pending.open.keys() <= scene.reachable.keys(), step
+        scene.call(what)
+        assert scene.reachable == scene.pending.open, step
+        assert set(scene.reachable.values()) == ({OTHERS} if what == "release" else {MINE, OTHERS})
     assert step > 50

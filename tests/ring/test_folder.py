@@ -1,4 +1,4 @@
-"""The folder is ours alone, or the reason is said with what to do."""
+"""The folder is private to the user, or is refused with a reason and a next step."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def test_by_default_shared_memory_comes_first(
     monkeypatch.setattr(module, "SHARED_MEMORY", tmp_path)
     monkeypatch.setattr(module, "TEMPORARY", tmp_path / "tmp")
     name = f"frtop-{os.getuid()}"
-    assert candidates() == [tmp_path / name]  # the second choice is unfit: there is no tmp
+    assert candidates() == [tmp_path / name]  # the second choice does not exist
     (tmp_path / "tmp").mkdir()
     assert candidates() == [tmp_path / name, tmp_path / "tmp" / name]
     monkeypatch.setattr(module, "SHARED_MEMORY", tmp_path / "none")
     assert folder() == tmp_path / "tmp" / name
 
 
-def test_the_second_choice_is_taken_when_the_first_is_not_ours_alone(
+def test_the_second_choice_is_used_if_the_first_is_not_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Anybody can make a folder of this name in shared memory."""
+    """Any user can create a folder of this name in shared memory."""
     monkeypatch.delenv("FRTOP_DIR", raising=False)
     monkeypatch.setattr(module, "SHARED_MEMORY", tmp_path)
     monkeypatch.setattr(module, "TEMPORARY", tmp_path / "tmp")
@@ -47,24 +47,26 @@ def test_the_second_choice_is_taken_when_the_first_is_not_ours_alone(
     assert candidates() == [tmp_path / "tmp" / name]
 
 
-def test_what_others_can_touch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = tmp_path / "place"
-    monkeypatch.setenv("FRTOP_DIR", str(place))
-    place.mkdir(mode=0o700)
-    place.chmod(0o750)
+def test_folders_open_to_others_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "path"
+    monkeypatch.setenv("FRTOP_DIR", str(path))
+    path.mkdir(mode=0o700)
+    path.chmod(0o750)
     with pytest.raises(FolderError, match="open to other users; chmod 700"):
         folder()
-    place.chmod(0o700)
-    place.rename(tmp_path / "real")
-    place.symlink_to(tmp_path / "real")
+    path.chmod(0o700)
+    path.rename(tmp_path / "real")
+    path.symlink_to(tmp_path / "real")
     with pytest.raises(FolderError, match="is a link"):
         folder()
-    place.unlink()
-    place.write_text("")
-    with pytest.raises(FolderError, match="is no folder"):
+    path.unlink()
+    path.write_text("")
+    with pytest.raises(FolderError, match="is not a folder"):
         folder()
     monkeypatch.setenv("FRTOP_DIR", str(tmp_path / "no" / "such"))
-    with pytest.raises(FolderError, match="cannot be made"):
+    with pytest.raises(FolderError, match="cannot be created"):
         folder()
 
 

@@ -1,4 +1,4 @@
-"""Pilot shortcuts: an app on scripted frames, keys pressed, and what is then readable."""
+"""Drives an app on scripted frames: presses keys and reads the screen."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from textual.pilot import Pilot
 from frtop_tui.app import FrtopApp
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.sources.scripted import ScriptedSource
+from frtop_tui.sources.base import ScriptedSource
 
 LIMIT_S = 5.0
 
 
 class Driven:
-    """A running app with its pilot; every wait is for a condition, never for luck."""
+    """A running app with its pilot. Every wait is for a condition, with a deadline."""
 
     def __init__(self, app: FrtopApp, source: ScriptedSource, pilot: Pilot[None]) -> None:
         self.app, self.source, self.pilot = app, source, pilot
@@ -28,7 +28,7 @@ class Driven:
         return screen
 
     def text(self) -> str:
-        """All that is on the terminal now."""
+        """The text on the terminal."""
         strips = self.app.screen._compositor.render_strips()
         return "\n".join("".join(segment.text for segment in strip) for strip in strips)
 
@@ -48,9 +48,9 @@ class Driven:
         await self.pilot.pause()
 
     async def give(self, frame: Frame) -> None:
-        """The source has a new frame; waits until it is on the screen."""
+        """Gives the source a new frame and waits until it is drawn."""
         self.source.give(frame)
-        self.app.deliver()
+        self.app.tick()
         await self.pilot.pause()
 
 

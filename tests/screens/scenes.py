@@ -1,7 +1,6 @@
-"""Believable frames: what the screens are tested with and the pictures are drawn from.
+"""Realistic frames for the tests of screens and for the pictures.
 
-Every host's clock runs `CLOCK` behind the operator's, so that a screen that forgets to
-convert shows ages that are plainly wrong.
+Every host's clock is `CLOCK` late: a screen that does not convert times shows wrong ages.
 """
 
 from __future__ import annotations
@@ -9,9 +8,17 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold, unfold
+from frtop_probe.ring.rank_ranges import fold, unfold
 from frtop_tui.diagnosis.model import Frame, JudgedRank, OpName, Verdict, Why
-from frtop_tui.job.model import Coverage, GroupKey, GroupView, HostView, RankState
+from frtop_tui.job.model import (
+    Coverage,
+    CoverageNote,
+    GroupKey,
+    GroupView,
+    HostView,
+    Problem,
+    RankState,
+)
 
 S = 1_000_000_000
 NOW = 90_000 * S
@@ -94,7 +101,7 @@ PINNING = (
 )
 
 
-def look(
+def snapshot(
     rank: int, frames: tuple[wire.TraceFrame, ...], age_s: float = 0.6, *, waits: bool = False
 ) -> wire.Snapshot:
     pid = 90_040 + rank
@@ -131,17 +138,17 @@ def look(
 
 
 def rank_view(
-    number: int, posture: RankState, *, per_host: int = 8, age_s: float = 252.0
+    number: int, state: RankState, *, per_host: int = 8, age_s: float = 252.0
 ) -> JudgedRank:
     """A rank that waits in #8812, or has not come so far, or moves."""
     pid = 90_040 + number
-    late = posture == "late"
-    waits = op(30_000, 8812, age_s) if posture == "blocked" else None
+    late = state == "late"
+    waits = op(30_000, 8812, age_s) if state == "blocked" else None
     last = 8811 if late else 8812
     group = wire.Group(WORLD, "0", "dp:0", "nccl", "0-63", timeout_s=600.0)
     base = number - number % 8
     tensor = wire.Group(TP, f"t{base}", f"tp:{base // 8}", "nccl", fold(range(base, base + 8)))
-    fetch = wire.Fetch(HOST_NOW - int(age_s * S), 0, 2, 90_112, 4) if late else None
+    fetch = wire.DataLoaderFetch(HOST_NOW - int(age_s * S), 0, 2, 90_112, 4) if late else None
     return JudgedRank(
         rank=number,
         host=f"node{number // per_host}",
@@ -149,7 +156,7 @@ def rank_view(
         identity=wire.Identity(
             pid, 1, number, number % per_host, JOB, cwd="/home/ml/llama", main_ident=MAIN
         ),
-        state=posture,
+        state=state,
         state_since_ns=NOW - int(age_s * S),
         heard_ns=NOW - S // 5,
         clock_ns=CLOCK,
@@ -200,10 +207,10 @@ def hung() -> Frame:
     """Rank 37 waits for a DataLoader worker that reads from a dead mount; 63 wait for it."""
     ranks = {n: rank_view(n, "late" if n == CULPRIT else "blocked") for n in range(64)}
     for number in (0, 1, 36, 38):
-        ranks[number] = replace(ranks[number], snapshot=look(number, REDUCING))
-    culprit = look(CULPRIT, LOADING, waits=True)
+        ranks[number] = replace(ranks[number], snapshot=snapshot(number, REDUCING))
+    culprit = snapshot(CULPRIT, LOADING, waits=True)
     ranks[CULPRIT] = replace(
-        ranks[CULPRIT], snapshot=culprit, prior_snapshot=look(CULPRIT, LOADING, 3.6, waits=True)
+        ranks[CULPRIT], snapshot=culprit, prior_snapshot=snapshot(CULPRIT, LOADING, 3.6, waits=True)
     )
     victims = tuple(n for n in range(64) if n != CULPRIT)
     return Frame(
@@ -241,7 +248,7 @@ def hung() -> Frame:
                 (
                     "63 ranks are blocked in all_reduce #8812 at train.py:231",
                     "rank 37 last issued #8811 of dp:0, 4m12s ago",
-                    "3 looks in 9 s: same stack, no CPU time, no bytes read",
+                    "3 snapshots in 9 s: same stack, no CPU time, no bytes read",
                 ),
             ),
         ),
@@ -270,7 +277,7 @@ def dead() -> Frame:
     base = hung()
     ranks = dict(base.ranks)
     ranks[CULPRIT] = rank_view(CULPRIT, "blocked")
-    raised = wire.UncaughtException(
+    exception = wire.UncaughtException(
         "RuntimeError",
         "CUDA error: an illegal memory access was encountered\nCompile with ...",
         "MainThread",
@@ -284,7 +291,7 @@ def dead() -> Frame:
     )
     ranks[5] = replace(
         rank_view(5, "dead", age_s=30.0),
-        exception=raised,
+        exception=exception,
         exit_info=wire.ExitInfo(HOST_NOW - 30 * S, exit_code=1),
         process=None,
     )
@@ -334,13 +341,19 @@ def two_roots() -> Frame:
             HostView(
                 "node7",
                 "silent",
-                "node7 has not been heard for 41s: its agent or the network is down;"
-                " try `ssh node7 frtop agent --status`",
+                Problem(
+                    "node7 has not been heard for 41s: its agent or the network is down",
+                    "try `ssh node7 frtop agent --status`",
+                ),
                 NOW - 41 * S,
             ),
         ),
         coverage=Coverage(
-            64, 56, tuple(range(56, 64)), 3, ("below c10d: not seen (custom kernels)",)
+            64,
+            56,
+            tuple(range(56, 64)),
+            3,
+            (CoverageNote("below c10d: not seen (custom kernels)"),),
         ),
     )
 
@@ -373,10 +386,16 @@ def no_agent() -> Frame:
     return Frame(
         NOW,
         WALL,
-        problem="nobody answers at node0:7790: is the job started with `frtop run`?"
-        " For one that is not, use `frtop attach` on its host",
+        problem=Problem(
+            "nobody answers at node0:7790: is the job started with `frtop run`?"
+            " For one that is not, use `frtop attach` on its host"
+        ),
         hosts=(
-            HostView("node0", "failed", "connection refused: start an agent with `frtop agent`"),
+            HostView(
+                "node0",
+                "failed",
+                Problem("connection refused: start an agent with `frtop agent`"),
+            ),
         ),
     )
 

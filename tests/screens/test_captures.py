@@ -1,4 +1,4 @@
-"""`e`, captures nobody asked for, and frames that were recorded."""
+"""Captures on `e`, automatic captures, and recorded frames."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from frtop_tui.app import FrtopApp
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.model import Writing
+from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import job_key
-from frtop_tui.screens.automatic import due
+from frtop_tui.screens.files import job_to_capture
 from frtop_tui.screens.tensors import TensorsScreen
-from frtop_tui.sources.scripted import ScriptedSource
-from frtop_tui.widgets.origin import moment
-from frtop_tui.widgets.writings import file_size, sentence
+from frtop_tui.sources.base import ScriptedSource
+from frtop_tui.widgets.file_status import describe_file
+from frtop_tui.widgets.formats import format_file_size, format_local_time
 
-from . import asked_scenes, scenes
+from . import answer_scenes, scenes
 from .driving import driven
 
 
@@ -35,10 +35,10 @@ def suspect(frame: Frame) -> Frame:
 
 
 @pytest.mark.parametrize("health", ["hung", "dead", "diverged"])
-def test_what_is_confirmed_and_bad_is_due_once(health: str) -> None:
+def test_a_confirmed_hang_is_captured_automatically_once(health: str) -> None:
     frame = replace(scenes.hung(), health=health)
-    assert due(frame, ()) == job_key(scenes.JOB)
-    assert due(frame, {job_key(scenes.JOB)}) is None
+    assert job_to_capture(frame, ()) == job_key(scenes.JOB)
+    assert job_to_capture(frame, {job_key(scenes.JOB)}) is None
 
 
 @pytest.mark.parametrize(
@@ -49,16 +49,16 @@ def test_what_is_confirmed_and_bad_is_due_once(health: str) -> None:
         replace(scenes.hung(), health="unheard"),
         replace(scenes.hung(), verdicts=()),
         replace(scenes.hung(), job=None),
-        asked_scenes.recorded(),
+        answer_scenes.recorded(),
         scenes.healthy(),
     ],
     ids=["suspect", "held up", "unheard", "no verdict", "no job", "recorded", "healthy"],
 )
-def test_nothing_else_is_due(frame: Frame) -> None:
-    assert due(frame, ()) is None
+def test_nothing_else_is_captured_automatically(frame: Frame) -> None:
+    assert job_to_capture(frame, ()) is None
 
 
-async def test_a_confirmed_hang_is_captured_by_itself_once_a_job(folder: Path) -> None:
+async def test_the_app_captures_a_confirmed_hang_once_per_job(folder: Path) -> None:
     async with driven(suspect(scenes.hung())) as app:
         assert app.source.captured == []
         await app.give(scenes.hung())
@@ -72,14 +72,14 @@ async def test_a_confirmed_hang_is_captured_by_itself_once_a_job(folder: Path) -
         assert [automatic for _, automatic in app.source.captured] == [True, True]
 
 
-async def test_a_hang_is_captured_also_in_a_pause_and_behind_the_palette() -> None:
+async def test_a_hang_is_captured_while_paused_and_below_the_palette() -> None:
     async with driven(scenes.healthy()) as app:
         await app.press("Z", "ctrl+p")
         await app.give(scenes.hung())
         await app.until(lambda: len(app.source.captured) == 1)
 
 
-async def test_nothing_captures_itself_where_that_is_switched_off() -> None:
+async def test_without_auto_capture_only_e_captures() -> None:
     source = ScriptedSource([scenes.hung()])
     async with FrtopApp(source, auto_capture=False).run_test() as pilot:
         await pilot.pause()
@@ -88,7 +88,7 @@ async def test_nothing_captures_itself_where_that_is_switched_off() -> None:
     assert [automatic for _, automatic in source.captured] == [False]
 
 
-async def test_e_captures_and_says_how_far_it_is_and_where() -> None:
+async def test_e_captures_and_shows_progress_and_path() -> None:
     async with driven(scenes.healthy(), size=(100, 30)) as app:
         await app.press("enter", "e")
         ((path, automatic),) = app.source.captured
@@ -97,25 +97,27 @@ async def test_e_captures_and_says_how_far_it_is_and_where() -> None:
         await app.give(replace(scenes.healthy(), writings=(writing,)))
         await app.sees("capturing 23/64 ranks", "(e capture)")
         await app.press("e")
-        await app.sees("A capture is under way")
+        await app.sees("A capture is in progress")
         assert len(app.source.captured) == 1
         done = replace(writing, state="written", size=3_250_000)
         await app.give(replace(scenes.healthy(), writings=(done,)))
-        # Where there is no verdict's panel, it is called out.
+        # Screens without a verdict panel show a notification.
         await app.sees(f"captured: {path.name}, 3.1 MB")
         await app.press("1")
         await app.sees(f"file  captured: {path.name}, 3.1 MB", "captured · 64/64 heard")
 
 
-async def test_where_the_capture_is_stays_at_the_verdict() -> None:
-    async with driven(asked_scenes.captured()) as app:
+async def test_the_capture_path_stays_below_the_verdict() -> None:
+    async with driven(answer_scenes.captured()) as app:
         for size in ((80, 24), (100, 30), (200, 60)):
             await app.pilot.resize_terminal(*size)
-            await app.sees("captured by itself: frtop-llama-70b-0302.cap, 3.1 MB")
+            await app.sees("captured automatically: frtop-llama-70b-0302.cap, 3.1 MB")
 
 
-async def test_a_capture_that_fails_is_a_sentence() -> None:
-    failed = Writing("capture", "failed", "x.cap", problem="/full cannot be written: cd elsewhere")
+async def test_a_failed_capture_shows_its_reason() -> None:
+    failed = Writing(
+        "capture", "failed", "x.cap", problem=Problem("/full cannot be written: cd elsewhere")
+    )
     async with driven(scenes.hung()) as app:
         await app.press("2")
         await app.give(replace(scenes.hung(), writings=(failed,)))
@@ -124,43 +126,49 @@ async def test_a_capture_that_fails_is_a_sentence() -> None:
         await app.sees("the capture failed: /full cannot be written: cd elsewhere")
 
 
-def test_what_is_missing_in_a_file_stands_behind_it() -> None:
-    writing = Writing("capture", "written", "/elsewhere/a.cap", size=812, problem="node7 is silent")
-    assert sentence(writing) == "captured: /elsewhere/a.cap, 812 B; node7 is silent"
-    assert file_size(3_250_000) == "3.1 MB"
+def test_what_a_file_lacks_is_shown_after_its_path() -> None:
+    writing = Writing(
+        "capture", "written", "/elsewhere/a.cap", size=812, problem=Problem("node7 is silent")
+    )
+    assert describe_file(writing) == "captured: /elsewhere/a.cap, 812 B; node7 is silent"
+    assert format_file_size(3_250_000) == "3.1 MB"
 
 
-async def test_without_a_job_there_is_nothing_to_capture() -> None:
+async def test_without_a_job_e_captures_nothing() -> None:
     async with driven(scenes.no_agent()) as app:
         await app.press("e")
         await app.sees("There is no job to capture.")
         assert app.source.captured == []
 
 
-async def test_a_folder_that_was_taken_away_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_deleted_folder_is_reported_without_a_crash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def gone(*_: object) -> Path:
         raise FileNotFoundError(2, "No such file or directory")
 
     monkeypatch.setattr("frtop_tui.app.default_path", gone)
     async with driven(scenes.hung()) as app:
-        await app.sees("Nothing can be captured here")
+        await app.sees("Cannot capture in this folder")
         await app.press("e", "2")
         await app.sees("ranks 64")
 
 
-async def test_what_was_recorded_is_never_taken_for_live() -> None:
-    async with driven(asked_scenes.recorded(), size=(100, 30)) as app:
+async def test_a_recorded_frame_says_so_on_every_screen() -> None:
+    async with driven(answer_scenes.recorded(), size=(100, 30)) as app:
         for key in ("1", "enter", "t", "2", "3", "4", "J"):
             await app.press(key)
-            await app.sees(f"CAPTURE of {moment(scenes.WALL)} by alice@laptop · not live")
+            await app.sees(
+                f"CAPTURE of {format_local_time(scenes.WALL)} by alice@laptop · not live"
+            )
             await app.sees("5m48s were left")
             assert "times out in" not in app.text()
             assert "read-only" not in app.text()
         assert app.source.captured == []
 
 
-async def test_keys_that_need_a_living_job_say_that_there_is_none() -> None:
-    async with driven(asked_scenes.recorded(), size=(100, 30)) as app:
+async def test_keys_that_need_a_live_job_are_unavailable_in_recordings() -> None:
+    async with driven(answer_scenes.recorded(), size=(100, 30)) as app:
         await app.press("enter")
         await app.sees("(b stacks)", "t tensors", "(e capture)", "threading.py")
         await app.press("b")
@@ -168,25 +176,25 @@ async def test_keys_that_need_a_living_job_say_that_there_is_none() -> None:
         await app.press("t", "t")
         await app.sees("There is no live job to ask", "The capture holds no tensors of rank 37")
         await app.press("e", "Z")
-        await app.sees("Nothing moves here")
+        await app.sees("Nothing changes here")
         assert "PAUSED" not in app.text()
         await app.press("4", "b")
         source = app.source
         assert (source.dumped, source.inspected, source.captured) == ([], [], [])
 
 
-async def test_tensors_that_were_recorded_are_shown_and_cannot_be_saved() -> None:
-    async with driven(asked_scenes.recorded(), size=(100, 30)) as app:
+async def test_recorded_tensors_are_shown_but_not_saved() -> None:
+    async with driven(answer_scenes.recorded(), size=(100, 30)) as app:
         await app.press("slash", "1", "2", "enter", "t")
         assert isinstance(app.screen, TensorsScreen)
-        await app.sees("NaN 3", "as of 2s ago", "(t ask again)", "(T save)")
+        await app.sees("NaN 3", "2s old", "(t ask again)", "(T save)")
         await app.press("T")
         await app.sees("There is no live job to ask")
         assert app.source.saved == []
 
 
-async def test_black_boxes_can_be_made_one_capture() -> None:
-    frame = asked_scenes.recorded()
+async def test_e_captures_black_boxes_into_one_file() -> None:
+    frame = answer_scenes.recorded()
     assert frame.recorded is not None
     boxes = replace(frame, recorded=replace(frame.recorded, kind="black box"))
     async with driven(boxes) as app:
@@ -195,12 +203,12 @@ async def test_black_boxes_can_be_made_one_capture() -> None:
         assert [automatic for _, automatic in app.source.captured] == [False]
 
 
-async def test_help_says_why_a_key_does_nothing() -> None:
-    async with driven(asked_scenes.recorded(), size=(120, 60)) as app:
+async def test_help_shows_why_a_key_is_unavailable() -> None:
+    async with driven(answer_scenes.recorded(), size=(120, 60)) as app:
         await app.press("enter", "question_mark")
-        await app.sees("(stacks: take its stacks now) not now: There is no live job")
+        await app.sees("(stacks: take its stacks now) unavailable: There is no live job")
 
 
-async def test_what_is_missing_in_the_file_is_shown() -> None:
-    async with driven(asked_scenes.recorded(), size=(100, 40)) as app:
-        await app.sees("the history of rank 7 could not be had")
+async def test_what_the_file_lacks_is_shown() -> None:
+    async with driven(answer_scenes.recorded(), size=(100, 40)) as app:
+        await app.sees("the history of rank 7 is missing")

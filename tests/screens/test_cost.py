@@ -1,4 +1,4 @@
-"""What a live screen costs: cells painted are counted, times and bytes are reported."""
+"""The cost of a live screen: repainted cells are counted, times and bytes printed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_grid import RankGrid
 from frtop_tui.widgets.rank_table import RankTable
 
-from . import odd_scenes, scenes
+from . import rare_scenes, scenes
 from .driving import driven
 
 
@@ -21,22 +21,22 @@ def painted(view: LineView) -> int:
     return before
 
 
-def with_postures(frame: Frame, changed: dict[int, str]) -> Frame:
+def with_states(frame: Frame, changed: dict[int, str]) -> Frame:
     ranks = dict(frame.ranks)
-    for number, posture in changed.items():
-        ranks[number] = replace(ranks[number], state=posture)
+    for number, state in changed.items():
+        ranks[number] = replace(ranks[number], state=state)
     return replace(frame, ranks=ranks)
 
 
-async def test_a_changed_rank_is_one_cell_of_the_grid() -> None:
+async def test_a_changed_rank_repaints_one_cell_of_the_grid() -> None:
     async with driven(scenes.healthy()) as app:
         grid = app.screen.query_one(RankGrid)
         painted(grid)
-        await app.give(with_postures(scenes.healthy(), {3: "late", 9: "blocked", 60: "dead"}))
+        await app.give(with_states(scenes.healthy(), {3: "late", 9: "blocked", 60: "dead"}))
         assert painted(grid) == 3
 
 
-async def test_a_frame_like_the_one_before_paints_nothing() -> None:
+async def test_an_equal_frame_repaints_nothing() -> None:
     async with driven(scenes.hung(), size=(200, 60)) as app:
         for key in ("1", "2", "3", "4", "1", "t", "1", "enter"):
             await app.press(key)
@@ -48,22 +48,22 @@ async def test_a_frame_like_the_one_before_paints_nothing() -> None:
             assert {view.id: painted(view) for view in views} == {view.id: 0 for view in views}
 
 
-async def test_a_changed_row_of_the_table_paints_its_changed_cells_only() -> None:
+async def test_a_changed_row_repaints_only_its_changed_cells() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("2", "less_than_sign")
         table = app.screen.query_one(RankTable)
         painted(table)
-        await app.give(with_postures(scenes.hung(), {2: "silent"}))
-        # The posture, and the beat, which is shown in the posture's tone.
+        await app.give(with_states(scenes.hung(), {2: "silent"}))
+        # The state, and the beat, which is shown in the state's tone.
         assert painted(table) == 2
 
 
-async def test_changes_out_of_sight_paint_nothing() -> None:
-    async with driven(odd_scenes.many()) as app:
+async def test_changes_out_of_sight_repaint_nothing() -> None:
+    async with driven(rare_scenes.many()) as app:
         await app.press("2", "less_than_sign")
         table = app.screen.query_one(RankTable)
         painted(table)
-        await app.give(with_postures(odd_scenes.many(), dict.fromkeys(range(2000, 2400), "late")))
+        await app.give(with_states(rare_scenes.many(), dict.fromkeys(range(2000, 2400), "late")))
         assert painted(table) == 0
 
 
@@ -77,7 +77,7 @@ async def test_changes_out_of_sight_paint_nothing() -> None:
 async def test_thousands_of_live_ranks_cost_little(
     keys: tuple[str, ...], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frames = [odd_scenes.many(4096, tick) for tick in range(12)]
+    frames = [rare_scenes.many(4096, tick) for tick in range(12)]
     async with driven(frames[0], size=(160, 50)) as app:
         await app.press(*keys)
         await app.sees("4096/4096 heard")

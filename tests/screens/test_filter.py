@@ -1,4 +1,4 @@
-"""The filter's language."""
+"""The filter syntax."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from . import scenes
         ("!", list(range(64))),
     ],
 )
-def test_a_filter_means(text: str, ranks: list[int]) -> None:
+def test_a_filter_selects_ranks(text: str, ranks: list[int]) -> None:
     assert [rank.rank for rank in matching(text, scenes.hung(), {3})] == ranks
 
 
@@ -39,13 +39,13 @@ def test_a_filter_means(text: str, ranks: list[int]) -> None:
     [
         ("lat", "did you mean `late`"),
         ("xyzzy", "known are late"),
-        ("node:4", "no field `node`"),
-        ("rank:a-b", "no list of ranks"),
-        ("rank:9-1", "no list of ranks"),
-        ("rank:0-99999999", "no list of ranks"),
-        ("host:node[0-", "no list of hosts"),
+        ("node:4", "unknown field `node`"),
+        ("rank:a-b", "not a list of ranks"),
+        ("rank:9-1", "not a list of ranks"),
+        ("rank:0-99999999", "not a list of ranks"),
+        ("host:node[0-", "not a list of hosts"),
     ],
 )
-def test_a_filter_that_means_nothing_says_what_would(text: str, sentence: str) -> None:
+def test_an_invalid_filter_names_a_valid_one(text: str, sentence: str) -> None:
     with pytest.raises(FilterError, match=sentence):
         matching(text, scenes.hung())

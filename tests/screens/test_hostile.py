@@ -1,4 +1,4 @@
-"""Texts of programs, hosts and files that do not mean well reach no terminal as they are."""
+"""Control characters from jobs, hosts and files never reach the terminal."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from frtop_probe import wire
 from frtop_tui.cli import main, tensors
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
-from frtop_tui.job.model import Writing
-from frtop_tui.job.printable import UNFIT, printable
+from frtop_tui.job.model import Problem, Writing
+from frtop_tui.job.naming import UNPRINTABLE, printable
 from frtop_tui.report.text import text
 
-from . import asked_scenes, scenes
+from . import answer_scenes, scenes
 from .driving import driven
 
 EVIL = "\x1b]0;own\x07\x9b31m\u202e\udcff[/b][@click=app.quit]"
 
 
 def poisoned(value: Any, hint: Any = None) -> Any:
-    """Every text in a value that is free to be anything, with something evil at its end."""
+    """The value with control characters appended to every free text in it."""
     if isinstance(value, str):
         return value + EVIL if hint is str else value
     if isinstance(value, tuple):
@@ -44,32 +44,34 @@ def harmless(shown: str) -> bool:
     return shown.isprintable()
 
 
-@pytest.mark.parametrize("scene", [scenes.hung, asked_scenes.recorded])
-async def test_no_screen_passes_on_what_steers_terminals(scene: Callable[[], Frame]) -> None:
+@pytest.mark.parametrize("scene", [scenes.hung, answer_scenes.recorded])
+async def test_no_screen_passes_on_control_characters(scene: Callable[[], Frame]) -> None:
     frame = poisoned(scene())
-    frame = replace(frame, writings=(Writing("capture", "written", f"a{EVIL}", problem=EVIL),))
+    frame = replace(
+        frame, writings=(Writing("capture", "written", f"a{EVIL}", problem=Problem(EVIL, EVIL)),)
+    )
     async with driven(frame, size=(160, 50)) as app:
         for key in ("1", "2", "enter", "escape", "3", "4", "5", "6", "7", "8", "question_mark"):
             await app.press(key)
             shown = app.text()
             assert all(map(harmless, shown.split("\n"))), (key, shown)
         await app.press("escape", "1")
-        await app.sees(UNFIT)
+        await app.sees(UNPRINTABLE)
         app.app.action_copy()
         assert all(map(harmless, app.app.clipboard.split("\n")))
 
 
-async def test_a_file_that_failed_with_brackets_in_its_reason_is_told(
+async def test_a_failure_with_brackets_in_its_reason_is_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with driven(scenes.healthy(), size=(120, 40)) as app:
         await app.press("2")
-        failed = Writing("capture", "failed", "a.cap", problem=f"[Errno 5] {EVIL}")
+        failed = Writing("capture", "failed", "a.cap", problem=Problem(f"[Errno 5] {EVIL}"))
         await app.give(replace(scenes.healthy(), writings=(failed,)))
         await app.sees("[Errno 5]")
 
 
-def test_no_command_prints_what_steers_terminals(
+def test_no_command_prints_control_characters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frame = poisoned(scenes.hung())
@@ -85,6 +87,6 @@ def test_no_command_prints_what_steers_terminals(
     assert all(map(harmless, capsys.readouterr().err.split("\n")))
 
 
-def test_what_is_harmless_stays() -> None:
+def test_harmless_text_is_unchanged() -> None:
     assert printable("prüfe_日本 rank 3 ✓") == "prüfe_日本 rank 3 ✓"
-    assert printable("a\tb\nc\x1b[31m") == f"a b c{UNFIT}[31m"
+    assert printable("a\tb\nc\x1b[31m") == f"a b c{UNPRINTABLE}[31m"

@@ -1,4 +1,4 @@
-"""The view of hosts: who is heard, what is wrong, what one may do there."""
+"""The screen of hosts: state, problems, clock and rights of each host."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from frtop_tui.job.model import HostView
-from frtop_tui.screens.hosts import filter_of
+from frtop_tui.job.model import HostView, Problem
+from frtop_tui.screens.hosts import host_filter
 from frtop_tui.screens.ranks import RanksScreen
-from frtop_tui.widgets.clock import clock_sentence, offset
-from frtop_tui.widgets.hosts import HostRow, HostTable, rows_of
+from frtop_tui.widgets.host_pane import describe_clock
+from frtop_tui.widgets.host_table import HostRow, HostTable, format_clock_offset, host_rows
 
-from . import asked_scenes, scenes
+from . import answer_scenes, scenes
 from .driving import driven
 
 MS = 1_000_000
 
 
-async def test_no_two_states_of_a_host_look_alike() -> None:
-    async with driven(asked_scenes.hosts(), size=(120, 30)) as app:
+async def test_every_host_state_has_its_own_word_and_tone() -> None:
+    async with driven(answer_scenes.hosts(), size=(120, 30)) as app:
         await app.press("3")
         await app.sees("hosts 8: 1 failed, 1 silent, 1 connecting, 5 heard")
         await app.sees("failed", "silent 41s", "connecting", "heard", "10.0.0.7:7677")
@@ -30,29 +30,31 @@ async def test_no_two_states_of_a_host_look_alike() -> None:
         assert len(tones) == len({tone for _, tone in tones}) == 4
 
 
-async def test_the_host_under_the_cursor_is_told_in_full() -> None:
-    async with driven(asked_scenes.hosts()) as app:
+async def test_the_host_under_the_cursor_is_shown_in_full() -> None:
+    async with driven(answer_scenes.hosts()) as app:
         await app.press("3")
         await app.sees("node6 refuses our key", "never heard")
         await app.press("j")
-        await app.sees("node7 has not been heard for 41s", "last heard 41s ago", "3 updates from")
+        await app.sees(
+            "node7 has not been heard for 41s", "last heard 41s ago", "3 updates lost in transit"
+        )
         await app.press("j")
         await app.sees("not heard yet")
         await app.press("j", "j", "j", "j")
-        await app.sees("note    rank 29: no room for its ring", "we may look there")
+        await app.sees("note    rank 29: no room for its ring", "our key is read-only there")
 
 
-async def test_whether_one_may_ask_is_in_sight_at_every_size() -> None:
-    async with driven(asked_scenes.hosts(), size=(200, 60)) as app:
+async def test_rights_are_visible_at_every_size() -> None:
+    async with driven(answer_scenes.hosts(), size=(200, 60)) as app:
         await app.press("3", "G", "k")
         for size in ((60, 15), (80, 24), (200, 60)):
             await app.pilot.resize_terminal(*size)
-            await app.sees("look only")
+            await app.sees("read-only")
             if size[0] >= 80:
                 await app.sees("+0.3 ms ±0.3")
 
 
-async def test_enter_leads_to_the_ranks_of_that_host_and_of_no_other() -> None:
+async def test_enter_lists_the_ranks_of_that_host_only() -> None:
     frame = scenes.hung()
     ranks = {n: replace(view, host=f"node{n // 8 + 1}") for n, view in frame.ranks.items()}
     ranks[63] = replace(ranks[63], host="node10")
@@ -66,27 +68,30 @@ async def test_enter_leads_to_the_ranks_of_that_host_and_of_no_other() -> None:
         await app.sees("job > hosts")
 
 
-def test_an_address_that_is_no_word_of_a_filter_is_told_by_its_ranks() -> None:
+def test_a_host_with_filter_syntax_in_its_name_is_filtered_by_rank() -> None:
     odd = HostRow(HostView("[fd00::1]:7677", "heard"), (3, 4, 5), 0.1)
-    assert filter_of(odd) == "rank:3-5"
-    assert filter_of(replace(odd, host=HostView("node1:7677", "heard"))) == "host:node1:7677"
+    assert host_filter(odd) == "rank:3-5"
+    assert host_filter(replace(odd, host=HostView("node1:7677", "heard"))) == "host:node1:7677"
 
 
 async def test_the_cursor_stays_on_its_host_when_another_fails() -> None:
-    frame = asked_scenes.many_hosts(20, silent=0)
+    frame = answer_scenes.many_hosts(20, silent=0)
     async with driven(frame) as app:
         await app.press("3", "j", "j")
         table = app.screen.query_one(HostTable)
         assert table.chosen is not None
         assert table.chosen.host.name == "node2"
-        hosts = (*frame.hosts[:19], replace(frame.hosts[19], state="failed", problem="gone"))
+        hosts = (
+            *frame.hosts[:19],
+            replace(frame.hosts[19], state="failed", problem=Problem("gone")),
+        )
         await app.give(replace(frame, hosts=hosts))
         assert table.chosen.host.name == "node2"
         await app.sees("hosts 20: 1 failed, 19 heard")
 
 
 async def test_a_thousand_hosts_cost_little() -> None:
-    frame = asked_scenes.many_hosts()
+    frame = answer_scenes.many_hosts()
     async with driven(frame, size=(160, 50)) as app:
         await app.press("3")
         await app.sees("hosts 1,000: 3 silent, 997 heard")
@@ -116,29 +121,29 @@ async def test_a_thousand_hosts_cost_little() -> None:
         (5, None, ""),
     ],
 )
-def test_clocks_say_how_far_they_are_and_never_promise_too_much(
+def test_clock_offsets_never_understate_their_error(
     clock_ns: int, error_ns: int | None, shown: str
 ) -> None:
     host = HostView("a", "heard", clock_ns=clock_ns, clock_error_ns=error_ns)
-    assert offset(host) == shown
+    assert format_clock_offset(host) == shown
 
 
-def test_the_clock_in_words() -> None:
+def test_a_clock_is_described_in_words() -> None:
     host = HostView("a", "heard", clock_ns=-1_200_000, clock_error_ns=250_000)
-    assert clock_sentence(host).startswith("its clock is 1.2 ms ahead of ours, ±0.3")
-    assert "behind" in clock_sentence(replace(host, clock_ns=9 * MS))
-    assert "agrees" in clock_sentence(replace(host, clock_ns=200_000))
-    assert "not been compared" in clock_sentence(replace(host, clock_error_ns=None))
+    assert describe_clock(host).startswith("its clock is 1.2 ms ahead of ours, ±0.3")
+    assert "behind" in describe_clock(replace(host, clock_ns=9 * MS))
+    assert "agrees" in describe_clock(replace(host, clock_ns=200_000))
+    assert "not been compared" in describe_clock(replace(host, clock_error_ns=None))
 
 
-def test_ranks_of_hosts_nobody_named_do_not_disturb() -> None:
+def test_ranks_of_unlisted_hosts_are_ignored() -> None:
     frame = replace(scenes.hung(), hosts=scenes.hosts()[:1])
-    (row,) = rows_of(frame)
+    (row,) = host_rows(frame)
     assert row.ranks == tuple(range(8))
 
 
-async def test_of_a_recorded_host_nothing_is_said_that_only_a_living_one_has() -> None:
-    async with driven(asked_scenes.recorded(), size=(120, 30)) as app:
+async def test_a_recorded_host_shows_no_rights_and_no_clock() -> None:
+    async with driven(answer_scenes.recorded(), size=(120, 30)) as app:
         await app.press("3")
         await app.sees("which")
         assert "not been compared" not in app.text()

@@ -1,4 +1,4 @@
-"""`J`: the jobs there are, and on to another one."""
+"""`J` lists the jobs, `enter` shows another one."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.job.job_activity import other_jobs_line
 from frtop_tui.job.naming import job_key
-from frtop_tui.job.pulse import others_line
 from frtop_tui.screens.overview import Overview
-from frtop_tui.widgets.jobs import rows_of
+from frtop_tui.widgets.jobs import job_rows
 from frtop_tui.widgets.rank_grid import RankGrid
 
-from . import asked_scenes, odd_scenes, scenes
+from . import answer_scenes, rare_scenes, scenes
 from .driving import driven
 
 
-async def test_jobs_are_told_apart_and_the_one_on_the_screen_is_marked() -> None:
-    async with driven(asked_scenes.jobs(), size=(120, 24)) as app:
+async def test_jobs_are_distinguished_and_the_shown_one_is_marked() -> None:
+    async with driven(answer_scenes.jobs(), size=(120, 24)) as app:
         await app.sees("llama-70b · attempt 1 · +2 other jobs (J)")
         await app.press("J")
         await app.sees("jobs 3", "> llama-70b", "live, shown", "llama 13b", "node1:29511", "ended")
         assert [
-            (row.job.attempt, row.lives, row.shown) for row in rows_of(asked_scenes.jobs())
+            (row.job.attempt, row.live, row.shown) for row in job_rows(answer_scenes.jobs())
         ] == [
             (1, True, True),
             (0, True, False),
@@ -30,41 +30,41 @@ async def test_jobs_are_told_apart_and_the_one_on_the_screen_is_marked() -> None
         ]
 
 
-async def test_enter_chooses_a_job_and_leads_to_its_first_screen() -> None:
-    frame = asked_scenes.jobs()
+async def test_enter_chooses_a_job_and_opens_its_overview() -> None:
+    frame = answer_scenes.jobs()
     async with driven(frame) as app:
         await app.press("space", "2", "J", "j", "enter")
         assert app.source.chosen == [job_key(frame.other_jobs[1])]
         assert isinstance(app.screen, Overview)
         assert len(app.app.screen_stack) == 1
-        # Marks were of ranks of the job before.
+        # Marks belong to the ranks of the previous job.
         assert app.app.marked == set()
 
 
-async def test_where_no_job_is_shown_those_there_are_can_be_chosen() -> None:
-    async with driven(odd_scenes.another_job()) as app:
+async def test_other_jobs_can_be_chosen_while_none_is_shown() -> None:
+    async with driven(rare_scenes.another_job()) as app:
         await app.sees("+1 job (J)", "J shows it")
         await app.press("J", "enter")
         assert app.source.chosen == [job_key(scenes.JOB)]
 
 
-async def test_without_any_job_the_picker_says_what_to_do() -> None:
+async def test_without_any_job_the_list_says_how_to_start_one() -> None:
     async with driven(scenes.connecting()) as app:
         await app.press("J")
-        await app.sees("no job is known yet: `frtop run -- torchrun ...` starts one")
+        await app.sees("no job yet; `frtop run -- torchrun ...` starts one")
         await app.press("enter", "escape")
         assert isinstance(app.screen, Overview)
         assert app.source.chosen == []
 
 
 @pytest.mark.parametrize("how", ["ended", "dead"])
-def test_a_job_whose_ranks_are_all_gone_is_not_live(how: str) -> None:
-    frame = odd_scenes.over() if how == "dead" else replace(scenes.healthy(), health="ended")
-    assert not rows_of(frame)[0].lives
+def test_a_job_whose_ranks_have_all_ended_is_not_live(how: str) -> None:
+    frame = rare_scenes.over() if how == "dead" else replace(scenes.healthy(), health="ended")
+    assert not job_rows(frame)[0].live
 
 
 async def test_the_cursor_stays_on_its_job() -> None:
-    frame = asked_scenes.jobs()
+    frame = answer_scenes.jobs()
     async with driven(frame) as app:
         await app.press("J", "j")
         new = wire.Job("node9", 29500, 8, name="new")
@@ -77,7 +77,7 @@ async def test_the_cursor_stays_on_its_job() -> None:
         assert app.source.chosen == [job_key(frame.other_jobs[1])]
 
 
-async def test_the_culprit_of_the_next_job_is_led_to_again() -> None:
+async def test_the_cursor_moves_to_the_culprit_of_the_next_job() -> None:
     async with driven(scenes.hung()) as app:
         grid = app.screen.query_one(RankGrid)
         await app.press("l")
@@ -86,17 +86,17 @@ async def test_the_culprit_of_the_next_job_is_led_to_again() -> None:
         assert grid.chosen == scenes.CULPRIT
 
 
-async def test_many_other_jobs_take_one_line_with_the_word_that_means_one_of_them() -> None:
-    frame = asked_scenes.jobs()
+async def test_many_other_jobs_take_one_line_with_a_way_to_one_of_them() -> None:
+    frame = answer_scenes.jobs()
     old = tuple(wire.Job("node0", 29500, 64, name="llama 13b", nonce=f"o{n}") for n in range(9))
     frame = replace(frame, other_jobs=(*frame.other_jobs, *old))
-    assert [len(line) for line in [others_line(frame).splitlines()]] == [1]
+    assert [len(line) for line in [other_jobs_line(frame).splitlines()]] == [1]
     async with driven(frame, size=(120, 40)) as app:
         await app.sees(
             "other jobs  1 live (waits 4m12s), 10 ended; J shows them, or frtop --job r2"
         )
-    kept = replace(asked_scenes.recorded(), other_jobs=frame.other_jobs)
-    async with driven(kept, size=(120, 40)) as app:
+    recorded = replace(answer_scenes.recorded(), other_jobs=frame.other_jobs)
+    async with driven(recorded, size=(120, 40)) as app:
         await app.sees("other jobs  11 ended; J lists them")
         assert "--job" not in app.text()
         await app.press("J", "j", "enter")
@@ -104,7 +104,7 @@ async def test_many_other_jobs_take_one_line_with_the_word_that_means_one_of_the
         assert app.source.chosen == []
 
 
-async def test_the_picker_says_how_long_nothing_moves_and_when_each_began() -> None:
-    async with driven(asked_scenes.jobs(), size=(80, 24)) as app:
+async def test_the_list_of_jobs_shows_age_and_last_op() -> None:
+    async with driven(answer_scenes.jobs(), size=(80, 24)) as app:
         await app.press("J")
         await app.sees("age", "2h00m", "waits 4m12s", "0.4s ago", "node1:29511", "llama-70b#1")

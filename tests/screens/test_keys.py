@@ -1,4 +1,4 @@
-"""Every key, on scripted frames: what one gets to, and what is to be read there."""
+"""Every key on scripted frames: which screen it opens and what that shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.stacks import StacksScreen
-from frtop_tui.sources.scripted import ScriptedSource
+from frtop_tui.sources.base import ScriptedSource
 from frtop_tui.widgets.rank_grid import RankGrid
 
 from . import scenes
@@ -22,7 +22,9 @@ from .driving import driven
 
 
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (100, 30), (200, 60)])
-async def test_the_verdict_says_who_why_and_next_at_every_size(size: tuple[int, int]) -> None:
+async def test_the_verdict_shows_culprit_cause_and_next_step_at_every_size(
+    size: tuple[int, int],
+) -> None:
     async with driven(scenes.hung(), size=size) as app:
         await app.sees("rank 37 (node4) has not entered all_reduce #8812", "HUNG 4m12s", "why")
         await app.sees("times out in 5m48s", "64/64 heard", "read of", "/data/shard-0412")
@@ -30,7 +32,7 @@ async def test_the_verdict_says_who_why_and_next_at_every_size(size: tuple[int, 
             await app.sees("next", "bbbbbLbb", "1 late, 63 wait")
 
 
-async def test_enter_leads_from_the_start_to_the_culprit_and_esc_back() -> None:
+async def test_enter_opens_the_culprit_and_esc_returns() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("enter")
         await app.sees("job > dp:0 > rank 37", "◀ yours", "read /data/shard-0412")
@@ -40,7 +42,7 @@ async def test_enter_leads_from_the_start_to_the_culprit_and_esc_back() -> None:
         await app.until(lambda: app.source.watched[-1] == ())
 
 
-async def test_the_cursor_goes_over_the_grid_by_letters_and_arrows() -> None:
+async def test_letters_and_arrows_move_the_cursor_of_the_grid() -> None:
     async with driven(scenes.hung()) as app:
         grid = app.app.screen.query_one(RankGrid)
         await app.sees("rank 37")
@@ -60,7 +62,7 @@ async def test_the_cursor_goes_over_the_grid_by_letters_and_arrows() -> None:
             assert grid.chosen == rank, key
 
 
-async def test_a_moved_cursor_stays_where_it_is_when_frames_come() -> None:
+async def test_a_moved_cursor_stays_when_frames_come() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("l")
         await app.give(replace(scenes.hung(), now_ns=scenes.NOW + scenes.S))
@@ -70,7 +72,7 @@ async def test_a_moved_cursor_stays_where_it_is_when_frames_come() -> None:
 @pytest.mark.parametrize(
     "keys", [(), ("enter",), ("2",), ("4",), ("J",), ("t",), ("question_mark",)]
 )
-async def test_the_way_out_and_to_help_are_in_sight_in_a_small_terminal(
+async def test_quit_and_help_are_visible_in_a_small_terminal(
     keys: tuple[str, ...],
 ) -> None:
     async with driven(scenes.hung()) as app:
@@ -82,12 +84,12 @@ async def test_the_way_out_and_to_help_are_in_sight_in_a_small_terminal(
         assert last.count("stacks") <= 1
 
 
-async def test_keys_stand_in_the_order_of_need() -> None:
+async def test_the_most_useful_keys_come_first() -> None:
     async with driven(scenes.hung()) as app:
-        await app.sees(" enter look  b stacks  t tensors  ? help  q quit  e capture  / filter")
+        await app.sees(" enter open  b stacks  t tensors  ? help  q quit  e capture  / filter")
 
 
-async def test_ones_own_frame_is_in_sight_of_the_innermost_one() -> None:
+async def test_the_users_frame_is_visible_beside_the_innermost_one() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("enter")
         await app.sees("◀ yours")
@@ -100,13 +102,13 @@ async def test_ones_own_frame_is_in_sight_of_the_innermost_one() -> None:
         await app.sees("… 5 frames")
 
 
-async def test_classes_out_of_sight_are_counted() -> None:
+async def test_rank_classes_out_of_sight_are_counted() -> None:
     ranks = dict(scenes.hung().ranks)
-    for number, posture in ((1, "moving"), (2, "silent"), (3, "stopped")):
-        ranks[number] = replace(ranks[number], state=posture, blocked_on=None)
+    for number, state in ((1, "moving"), (2, "silent"), (3, "stopped")):
+        ranks[number] = replace(ranks[number], state=state, blocked_on=None)
     async with driven(replace(scenes.hung(), ranks=ranks)) as app:
         await app.press("enter")
-        await app.sees("the other ranks, +3 more")
+        await app.sees("other ranks, +3 more")
         await app.pilot.resize_terminal(120, 50)
         await app.until(lambda: "+3 more" not in app.text())
 
@@ -120,7 +122,7 @@ async def test_numbers_switch_between_views() -> None:
         assert len(app.app.screen_stack) == 1
 
 
-async def test_neighbours_are_reached_from_a_rank_and_are_watched() -> None:
+async def test_n_and_p_open_neighbours_and_watch_them() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("enter", "n")
         await app.sees("rank 38")
@@ -130,27 +132,27 @@ async def test_neighbours_are_reached_from_a_rank_and_are_watched() -> None:
         await app.until(lambda: app.source.watched[-1] == (36,))
 
 
-async def test_b_asks_for_the_stacks_of_the_rank_in_sight() -> None:
+async def test_b_takes_the_stacks_of_the_visible_rank() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("enter", "b")
         assert app.source.dumped == [(37,)]
 
 
-async def test_stacks_are_asked_for_when_their_view_opens() -> None:
+async def test_stacks_are_taken_when_their_screen_opens() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("b")
         await app.until(lambda: app.source.dumped == [tuple(range(64))])
         await app.sees("stacks of all ranks: 5 of 64 ranks", "no stack  59 ranks")
 
 
-async def test_marked_ranks_are_the_ones_whose_stacks_are_taken() -> None:
+async def test_only_marked_ranks_have_their_stacks_taken() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("space", "l", "space", "4")
         await app.until(lambda: app.source.dumped == [(37, 38)])
         await app.sees("stacks of marked ranks: 2 of 2 ranks")
 
 
-async def test_a_chain_of_frames_opens_and_folds() -> None:
+async def test_a_chain_of_frames_unfolds_and_folds() -> None:
     async with driven(scenes.hung(), size=(120, 40)) as app:
         await app.press("4")
         await app.sees("… 5 frames")
@@ -161,7 +163,7 @@ async def test_a_chain_of_frames_opens_and_folds() -> None:
         await app.sees("… 5 frames")
 
 
-async def test_the_filter_narrows_the_table_and_esc_clears_it() -> None:
+async def test_the_filter_applies_and_esc_clears_it() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("slash", *"late")
         await app.sees("ranks 1 of 64, filter late", "DataLoader worker 2")
@@ -174,16 +176,16 @@ async def test_the_filter_narrows_the_table_and_esc_clears_it() -> None:
         assert isinstance(app.screen, Overview)
 
 
-async def test_a_wrong_filter_says_what_would_do_and_keeps_the_rows() -> None:
+async def test_an_invalid_filter_suggests_a_valid_one_and_keeps_the_rows() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("slash", *"lat")
-        await app.sees("no word `lat`: did you mean `late`?", "DataLoader worker 2")
+        await app.sees("unknown word `lat`; did you mean `late`?", "DataLoader worker 2")
 
 
 async def test_the_table_sorts_by_neighbouring_columns_and_reverses() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("2")
-        await app.sees("posture v")
+        await app.sees("state v")
         await app.press("less_than_sign")
         await app.sees("rank v")
         await app.press("I")
@@ -193,13 +195,13 @@ async def test_the_table_sorts_by_neighbouring_columns_and_reverses() -> None:
         await app.sees("for ^")
 
 
-async def test_a_group_opens_as_its_ranks() -> None:
+async def test_enter_on_a_group_lists_its_ranks() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("shift+tab", "j", "enter")
         await app.sees("ranks 64 of 64, filter group:tp")
 
 
-async def test_pause_keeps_the_moment_and_says_so() -> None:
+async def test_pause_freezes_the_frame_and_says_so() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("Z")
         await app.give(replace(scenes.healthy(), now_ns=scenes.NOW + 9 * scenes.S))
@@ -211,16 +213,16 @@ async def test_pause_keeps_the_moment_and_says_so() -> None:
         assert "PAUSED" not in app.text()
 
 
-async def test_help_lists_the_keys_of_the_screen_it_was_opened_on() -> None:
+async def test_help_lists_the_keys_of_the_previous_screen() -> None:
     async with driven(scenes.hung(), size=(100, 76)) as app:
         await app.press("question_mark")
         await app.sees(
-            "help: keys of job", "look: queue, stack", "others wait for it", "host:node[0-3]"
+            "help: keys of job", "open: show the rank", "other ranks wait for it", "host:node[0-3]"
         )
         await app.press("question_mark")
         assert isinstance(app.screen, Overview)
         await app.press("enter", "question_mark")
-        await app.sees("help: keys of rank 37", "back to the newest op")
+        await app.sees("help: keys of rank 37", "to the newest op")
         await app.press("escape")
         assert isinstance(app.screen, RankScreen)
 
@@ -235,18 +237,18 @@ async def test_help_shows_no_key_that_does_nothing() -> None:
         assert {"?", "q", "Z", "y", "b", "t", "e", "J", "/", "1", "2", "3", "4"} <= names
 
 
-async def test_copying_gives_the_verdict_or_says_that_there_is_none() -> None:
+async def test_y_copies_the_verdict_or_says_that_there_is_none() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("y")
         assert "has not entered all_reduce #8812" in app.app.clipboard
         assert "next: check the mount" in app.app.clipboard
-        await app.sees("Verdict sent")
+        await app.sees("Verdict copied")
         await app.give(scenes.healthy())
         await app.press("y")
         await app.sees("Nothing to copy")
 
 
-async def test_q_leaves() -> None:
+async def test_q_quits() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("q")
         assert not app.app.is_running or app.app._exit
@@ -254,7 +256,7 @@ async def test_q_leaves() -> None:
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-def test_the_source_is_closed_however_one_leaves(
+def test_the_source_is_closed_however_the_app_ends(
     crashes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(app: FrtopApp) -> None:
@@ -274,22 +276,22 @@ async def test_esc_on_the_first_screen_does_nothing() -> None:
         assert isinstance(app.screen, Overview)
 
 
-async def test_the_palette_offers_what_the_keys_do() -> None:
+async def test_the_palette_lists_the_actions_of_the_keys() -> None:
     async with driven(scenes.hung()) as app:
         names = [command.title for command in app.app.get_system_commands(app.app.screen)]
         assert "stacks" in names
         assert "Theme" not in names
 
 
-async def test_the_queue_holds_still_while_one_reads_below_and_follows_again() -> None:
+async def test_a_scrolled_queue_pauses_until_f() -> None:
     async with driven(scenes.hung(), size=(100, 40)) as app:
         await app.press("enter", "shift+tab")
         await app.sees("#8811")
         await app.press("j", "j", "j")
         await app.give(replace(scenes.hung(), now_ns=scenes.NOW + scenes.S))
-        await app.sees("held still, F follows")
+        await app.sees("paused, F follows")
         await app.press("F")
-        await app.until(lambda: "held still" not in app.text())
+        await app.until(lambda: "paused, F" not in app.text())
         await app.sees("#8811")
 
 

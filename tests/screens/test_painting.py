@@ -1,4 +1,4 @@
-"""What is sent to the terminal is shorter, and the picture is the same."""
+"""Updates are shorter, and the terminal shows the same cells."""
 
 from __future__ import annotations
 
@@ -7,53 +7,53 @@ import re
 
 import pytest
 
-from frtop_tui.screens.painting import WORTH, frugal
+from frtop_tui.screens.painting import MIN_LENGTH, shortened
 
-from . import odd_scenes
+from . import rare_scenes
 from .driving import driven
 
 Cells = dict[tuple[int, int], tuple[str, str]]
 
 
 def picture(update: str) -> Cells:
-    """The cells a terminal shows after it: (row, column) to look and letter."""
+    """The cells a terminal shows after it: (row, column) to style and letter."""
     cells: Cells = {}
     row = column = 1
-    look = ""
+    style = ""
     for code, letter, text in re.findall(r"\x1b\[([\d;]*)([A-Za-z])|([^\x1b])", update):
         if letter == "H":
             row, column = map(int, code.split(";"))
         elif letter == "C":
             column += int(code)
         elif letter == "m":
-            look = code.removeprefix("0;") if code != "0" else ""
+            style = code.removeprefix("0;") if code != "0" else ""
         elif text == "\n":
             row, column = row + 1, 1
         else:
-            cells[row, column] = (look, text)
+            cells[row, column] = (style, text)
             column += 1
     return cells
 
 
 def update_of(seed: int) -> str:
-    """As Textual writes it: scattered letters, a label here and there, a line a row."""
+    """An update as Textual writes it: scattered letters and labels, one line per row."""
     chance = random.Random(seed)
     rows = []
     for row in range(1, 30):
         parts = []
         for column in sorted(chance.sample(range(1, 150, 5), 12)):
-            look = chance.choice(["1;38;2;1;2;3;48;2;9;9;9", "38;2;4;5;6;48;2;9;9;9"])
+            style = chance.choice(["1;38;2;1;2;3;48;2;9;9;9", "38;2;4;5;6;48;2;9;9;9"])
             text = chance.choice(["b", ".", "node"])
-            parts.append(f"\x1b[{row};{column}H\x1b[{look}m{text}\x1b[0m")
+            parts.append(f"\x1b[{row};{column}H\x1b[{style}m{text}\x1b[0m")
         rows.append("".join(parts))
     return "\n".join(rows)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_picture_is_the_same_in_a_quarter_of_the_bytes(seed: int) -> None:
+def test_the_same_cells_need_a_quarter_of_the_bytes(seed: int) -> None:
     update = update_of(seed)
-    assert picture(frugal(update)) == picture(update)
-    assert len(frugal(update)) < len(update) / 4
+    assert picture(shortened(update)) == picture(update)
+    assert len(shortened(update)) < len(update) / 4
 
 
 @pytest.mark.parametrize(
@@ -65,17 +65,17 @@ def test_the_picture_is_the_same_in_a_quarter_of_the_bytes(seed: int) -> None:
         "\x1b[2K",
     ],
 )
-def test_what_is_not_understood_is_left_alone(odd: str) -> None:
+def test_updates_with_other_control_sequences_are_unchanged(odd: str) -> None:
     update = (
         "\x1b[1;1H\x1b[1mx\x1b[0m"
         + odd
-        + "".join(f"\x1b[9;{n}H\x1b[1mx\x1b[0m" for n in range(1, WORTH))
+        + "".join(f"\x1b[9;{n}H\x1b[1mx\x1b[0m" for n in range(1, MIN_LENGTH))
     )
-    assert frugal(update) == update
+    assert shortened(update) == update
 
 
-async def test_what_is_sent_is_what_the_screen_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with driven(odd_scenes.many(512), size=(100, 40)) as app:
+async def test_the_sent_cells_are_those_on_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with driven(rare_scenes.many(512), size=(100, 40)) as app:
         await app.sees("512/512 heard")
         sent: list[str] = []
         assert app.app._driver is not None
@@ -84,7 +84,7 @@ async def test_what_is_sent_is_what_the_screen_shows(monkeypatch: pytest.MonkeyP
         shown: dict[tuple[int, int], str] = {}
         for tick in range(1, 6):
             sent.clear()
-            await app.give(odd_scenes.many(512, tick))
+            await app.give(rare_scenes.many(512, tick))
             await app.press("l")
             painted = picture(re.sub(r"\x1b\[\?[0-9;]*[a-z]", "", "".join(sent)))
             shown |= {place: letter for place, (_, letter) in painted.items()}
@@ -94,7 +94,7 @@ async def test_what_is_sent_is_what_the_screen_shows(monkeypatch: pytest.MonkeyP
         monkeypatch.undo()
 
 
-def test_wide_letters_keep_their_two_cells() -> None:
+def test_wide_characters_take_two_cells() -> None:
     update = "".join(f"\x1b[{n};1H\x1b[1m日本\x1b[0m\x1b[2mx\x1b[0m" for n in range(1, 30))
-    assert "\x1b[29;5H" in frugal(update)
-    assert "日本" in frugal(update)
+    assert "\x1b[29;5H" in shortened(update)
+    assert "日本" in shortened(update)

@@ -1,4 +1,4 @@
-"""The README's keys are the program's."""
+"""The README's table of keys is current."""
 
 from __future__ import annotations
 

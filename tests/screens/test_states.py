@@ -1,210 +1,29 @@
-"""What is shown when something is missing: each state has its own sentence."""
+"""Letters, meanings and tones of rank states and health."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import get_args
+
 import pytest
-from msgspec.structs import replace
 
-from frtop_tui.diagnosis.model import Frame
-from frtop_tui.screens.rank import RankScreen
-
-from . import asked_scenes, odd_scenes, scenes
-from .driving import driven
+from frtop_tui.job.model import Health, RankState
+from frtop_tui.widgets import spans, states
+from frtop_tui.widgets.spans import TONES
 
 
-async def test_a_healthy_job_is_called_so() -> None:
-    async with driven(scenes.healthy()) as app:
-        await app.sees("HEALTHY 3h03m", "no verdict: all 64 ranks moving", ". moving 64")
+@pytest.mark.parametrize("state", get_args(RankState))
+def test_every_state_has_a_letter_a_meaning_and_a_tone(state: RankState) -> None:
+    assert states.LETTERS[state]
+    assert states.MEANINGS[state]
+    assert state in TONES
+    assert f".tone--{state} " in (Path(spans.__file__).parent / "tones.tcss").read_text()
 
 
-async def test_a_partly_heard_job_is_never_called_healthy_without_saying_so() -> None:
-    frame = replace(scenes.healthy(), coverage=replace(scenes.healthy().coverage, heard=60))
-    async with driven(frame) as app:
-        await app.sees("HEALTHY 3h03m · as far as heard", "60/64 heard")
+def test_no_two_states_share_a_letter() -> None:
+    assert len(set(states.LETTERS.values())) == len(get_args(RankState))
 
 
-async def test_nothing_heard_yet_shows_every_host_that_is_waited_for() -> None:
-    async with driven(scenes.connecting()) as app:
-        await app.sees("CONNECTING", "nothing heard yet", "node3  connecting", "no ranks yet")
-
-
-async def test_no_agent_is_a_sentence_with_the_next_step() -> None:
-    async with driven(scenes.no_agent()) as app:
-        await app.sees("nobody answers at node0:7790", "frtop attach", "connection refused")
-
-
-async def test_a_refused_connection_is_said_once() -> None:
-    said = "connection refused at node0:7790: start an agent there"
-    frame = scenes.no_agent()
-    frame = replace(frame, problem=said, hosts=(replace(frame.hosts[0], problem=said),))
-    async with driven(frame, size=(120, 30)) as app:
-        await app.sees(said)
-        assert app.text().count("connection refused") == 1
-
-
-async def test_a_job_of_another_name_is_answered_with_the_way_to_those_there_are() -> None:
-    frame = odd_scenes.another_job()
-    async with driven(frame) as app:
-        await app.sees("NO JOB · no job is called 'gpt'", "+1 job (J)", "agents answer")
-        await app.sees("jobs  1 ended; J shows it")
-        assert "nothing heard" not in app.text()
-        await app.give(replace(frame, running_jobs=frame.other_jobs))
-        await app.sees("jobs  1 live; J shows it, or frtop --job llama-70b")
-        await app.press("J")
-        await app.sees("llama-70b", "node0:29500")
-
-
-async def test_other_jobs_are_announced_with_the_way_to_them() -> None:
-    async with driven(odd_scenes.pipeline(), size=(100, 60)) as app:
-        await app.sees("llama-70b · +1 other job (J) · 64 ranks")
-        await app.sees("other jobs  1 ended; J shows it")
-        await app.press("question_mark")
-        await app.sees("+1 other job")
-
-
-async def test_a_name_with_a_blank_is_quoted_where_it_is_to_be_typed() -> None:
-    frame = odd_scenes.pipeline()
-    async with driven(replace(frame, running_jobs=frame.other_jobs), size=(100, 60)) as app:
-        await app.sees("other jobs  1 live; J shows it, or frtop --job 'llama 13b'")
-
-
-async def test_a_group_of_sends_and_receives_says_how_many() -> None:
-    async with driven(odd_scenes.pipeline(), size=(100, 40)) as app:
-        await app.sees("81 p2p", "send/recv")
-        assert "no op yet" not in app.text()
-
-
-async def test_groups_of_a_job_that_is_over_are_not_idle() -> None:
-    async with driven(odd_scenes.over(), size=(120, 30)) as app:
-        await app.sees("tp:* x8", "ended")
-        assert "idle" not in app.text()
-
-
-async def test_notes_of_the_frame_are_shown() -> None:
-    frame = replace(scenes.healthy(), notes=("rank 9 of an earlier attempt died",))
-    async with driven(frame, size=(100, 40)) as app:
-        await app.sees("rank 9 of an earlier attempt died")
-
-
-async def test_an_empty_frame_can_be_walked_through() -> None:
-    async with driven(Frame(scenes.NOW, scenes.WALL, "empty")) as app:
-        await app.sees("NO JOB")
-        for key in ("enter", "j", "l", "space", "2", "enter", "4", "b", "space", "1", "y", "b"):
-            await app.press(key)
-        assert app.source.dumped == []
-
-
-@pytest.mark.parametrize("scene", sorted(odd_scenes.SCENES))
-@pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 60)])
-async def test_every_scene_is_drawn_on_every_screen(scene: str, size: tuple[int, int]) -> None:
-    if scene == "many":
-        pytest.skip("has its own test of cost")
-    async with driven(odd_scenes.SCENES[scene](), size=size) as app:
-        for key in ("enter", "escape", "2", "4", "question_mark", "1"):
-            await app.press(key)
-            await app.sees("?")
-
-
-@pytest.mark.parametrize("scene", sorted(asked_scenes.SCENES.keys() - odd_scenes.SCENES.keys()))
-async def test_what_was_asked_for_is_drawn_on_every_screen(scene: str) -> None:
-    async with driven(asked_scenes.SCENES[scene](), size=(60, 15)) as app:
-        for key in ("enter", "t", "2", "3", "4", "J", "question_mark"):
-            await app.press(key)
-            await app.sees("?")
-        await app.pilot.resize_terminal(200, 60)
-        await app.press("1")
-        await app.sees("ranks to look at first")
-
-
-async def test_two_causes_stand_one_below_the_other() -> None:
-    async with driven(scenes.two_roots(), size=(120, 50)) as app:
-        await app.sees("2 verdicts, root causes first", "1 of 2  died", "2 of 2  not entered")
-        await app.sees("56/64 heard, 3 updates lost", "node7 has not been heard for 41s")
-        await app.sees("below c10d: not seen", "????????")
-
-
-async def test_an_exception_that_ended_a_rank_stands_at_its_top() -> None:
-    async with driven(scenes.dead(), size=(120, 32)) as app:
-        await app.press("enter")
-        await app.sees("RuntimeError: CUDA error: an illegal memory access", "ended the program")
-        await app.sees("ended with exit code 1, 30s ago", "its process is gone", "train.py:226")
-
-
-async def test_a_refused_stack_says_why_and_what_to_type() -> None:
-    async with driven(scenes.refused(), size=(100, 40)) as app:
-        await app.press("enter")
-        await app.sees("ptrace_scope is 1", "sysctl kernel.yama.ptrace_scope=0")
-        await app.press("4")
-        await app.sees("no stack  1 rank 37: the kernel refused")
-
-
-async def test_an_unheard_rank_shows_since_when() -> None:
-    async with driven(scenes.two_roots(), size=(100, 40)) as app:
-        await app.press("2", "slash", *"60", "enter", "enter")
-        await app.sees("not heard since 41s; below is its last known state")
-
-
-async def test_a_rank_that_vanishes_while_one_looks_keeps_its_last_state() -> None:
-    async with driven(scenes.hung()) as app:
-        await app.press("enter")
-        await app.sees("rank 37")
-        ranks = {n: view for n, view in scenes.hung().ranks.items() if n != 37}
-        await app.give(replace(scenes.hung(), ranks=ranks))
-        assert isinstance(app.screen, RankScreen)
-        await app.sees("gone from the job's frame", "threading.py")
-        await app.press("n")
-        await app.sees("rank 1 ")
-
-
-async def test_a_rank_nobody_heard_of_can_be_looked_at() -> None:
-    ranks = {n: view for n, view in scenes.hung().ranks.items() if n != 12}
-    async with driven(replace(scenes.hung(), ranks=ranks, verdicts=())) as app:
-        await app.sees("? unheard 1", "no verdict: 1 late, 62 blocked")
-        await app.press("G", "enter")
-        await app.sees("rank 12 has not been heard of")
-
-
-async def test_a_terminal_that_is_too_small_says_both_sizes_and_recovers() -> None:
-    async with driven(scenes.hung()) as app:
-        await app.pilot.resize_terminal(50, 12)
-        await app.sees("60x15", "50x12")
-        await app.pilot.resize_terminal(80, 24)
-        await app.sees("rank 37 (node4)", "bbbbbLbb")
-        await app.press("enter")
-        await app.sees("job > dp:0 > rank 37")
-
-
-async def test_screens_follow_the_terminal_from_small_to_large_and_back() -> None:
-    async with driven(scenes.hung()) as app:
-        await app.pilot.resize_terminal(200, 60)
-        await app.sees("ranks to look at first", "train.py:231", "rank 37 (node4)")
-        await app.pilot.resize_terminal(80, 24)
-        await app.until(lambda: "ranks to look at first" not in app.text())
-        await app.sees("rank 37 (node4)", "bbbbbLbb")
-
-
-async def test_brackets_in_names_are_shown_as_they_are() -> None:
-    verdict = replace(scenes.hung().verdicts[0], headline="[bold]rank[/bold] [37] waits")
-    async with driven(replace(scenes.hung(), verdicts=(verdict,))) as app:
-        await app.sees("[bold]rank[/bold] [37] waits")
-        await app.press("slash", *"host:node[1-2]")
-        await app.sees("ranks 16 of 64, filter host:node[1-2]")
-
-
-async def test_without_colours_everything_is_still_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    async with driven(scenes.two_roots(), size=(120, 50)) as app:
-        await app.sees("HUNG", "bbbbbDbb", "bbbbbLbb", "????????", "D dead 1", "L late 1")
-
-
-async def test_a_dead_rank_is_not_shown_as_if_it_still_ran() -> None:
-    frame = scenes.dead()
-    ranks = dict(frame.ranks)
-    seen = scenes.look(5, ())
-    process = seen.processes[0]
-    ranks[5] = replace(ranks[5], snapshot=seen, process=process, exception=None)
-    async with driven(replace(frame, ranks=ranks), size=(120, 32)) as app:
-        await app.press("enter")
-        await app.sees("its process is gone", "no stack to take", "ended with exit code 1")
-        assert "sleeping" not in app.text()
-        assert "beat" not in app.text()
+@pytest.mark.parametrize("health", get_args(Health))
+def test_every_health_has_a_tone(health: Health) -> None:
+    assert states.HEALTH_TONE[health] in TONES

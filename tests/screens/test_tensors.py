@@ -1,4 +1,4 @@
-"""`t` and `T`: a rank is asked, its answer read and compared, its data saved."""
+"""`t` asks a rank for its tensors and compares them, `T` saves them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.job.model import HostView, Writing
+from frtop_tui.job.model import HostView, Problem, Writing
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.tensors import TensorsScreen
-from frtop_tui.widgets.agreement import Agreement, agreement
+from frtop_tui.widgets.checksum_match import ChecksumMatch, match_checksums
 from frtop_tui.widgets.spans import text_of
 from frtop_tui.widgets.tensor_lines import error_lines, op_lines
 from frtop_tui.widgets.tensors import TensorsPane
 
-from . import asked_scenes, scenes
-from .asked_scenes import ASKED, answer, summary, with_answers
+from . import answer_scenes, scenes
+from .answer_scenes import ASKED, answer, summary, with_answers
 from .driving import Driven, driven
 
 TO_RANK_12 = ("slash", "1", "2", "enter", "t")
@@ -36,20 +36,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 async def asked(app: Driven) -> None:
     """Rank 12 was asked, and its answer has come."""
     await app.press(*TO_RANK_12)
-    await app.sees("rank 12  asked <1s ago, waiting for its answer")
-    await app.give(asked_scenes.tensors())
+    await app.sees("rank 12  asked <1s ago, no answer yet")
+    await app.give(answer_scenes.tensors())
 
 
-async def test_t_asks_the_rank_under_the_cursor_and_says_that_it_waits() -> None:
+async def test_t_asks_the_rank_under_the_cursor() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("l", "t")
-        await app.sees("tensors of rank 38", "asked <1s ago, waiting for its answer")
+        await app.sees("tensors of rank 38", "asked <1s ago, no answer yet")
         assert app.source.inspected == [38]
         await app.press("escape")
         assert isinstance(app.screen, Overview)
 
 
-async def test_t_leads_from_the_screen_of_a_rank_and_back() -> None:
+async def test_t_opens_tensors_from_a_rank_and_esc_returns() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("enter", "t")
         await app.sees("job > rank 37 > tensors of rank 37")
@@ -58,45 +58,45 @@ async def test_t_leads_from_the_screen_of_a_rank_and_back() -> None:
         assert isinstance(app.screen, RankScreen)
 
 
-async def test_the_answer_tells_all_and_what_is_wrong_in_it() -> None:
+async def test_the_answer_shows_statistics_and_nan() -> None:
     async with driven(scenes.hung()) as app:
         await asked(app)
-        await app.sees("all_reduce #8812 dp:0 avg   pending 4m12s   waits in it   train.py:231")
-        await app.sees("input bf16[26214400]   cpu   50 M", "as of 2s ago")
-        await app.sees("only the first 12,000,000 of 26,214,400 values were looked at")
+        await app.sees("all_reduce #8812 dp:0 avg   pending 4m12s   blocked in it   train.py:231")
+        await app.sees("input bf16[26214400]   cpu   50 M", "2s old")
+        await app.sees("only the first 12,000,000 of 26,214,400 values were read")
         await app.sees("NaN 3   Inf 0   min -3.17188   max 2.98438   mean 1.52588e-05   norm 412.5")
         await app.sees("first values 0.0014 -0.0312 nan 0.0007 ...", "checksum 9f86d081")
-        assert "waiting" not in app.text()
+        assert "no answer yet" not in app.text()
         tones = {span for row in app.screen.query_one(TensorsPane)._lines for span in row}
         assert ("NaN 3", "bad") in tones
         assert ("Inf 0", "") in tones
 
 
-async def test_checksums_are_compared_with_the_ranks_that_were_asked() -> None:
+async def test_checksums_are_compared_between_asked_ranks() -> None:
     async with driven(scenes.hung(), size=(120, 30)) as app:
         await asked(app)
-        await app.sees("may be partly reduced already: values of ranks can differ")
-        await app.sees("same on rank 13; differs, as what is reduced does, on rank 14; cannot")
+        await app.sees("may be partly reduced already: values can differ between ranks")
+        await app.sees("same on rank 13; differs, as usual for a reduction, on rank 14; cannot")
         await app.sees("on rank 14; cannot be compared on rank 15;")
         await app.sees("60 ranks of its")
 
 
 def test_ops_of_another_number_or_group_are_not_compared() -> None:
-    frame = asked_scenes.tensors()
+    frame = answer_scenes.tensors()
     rank, other = frame.ranks[ASKED], frame.ranks[13]
     assert rank.blocked_on is not None
-    assert agreement(frame, rank, rank.blocked_on.sequence, 0).same == (13,)
-    behind = structs.replace(rank.blocked_on, number=8811)
-    moved = replace(other, blocked_on=behind, pending=(behind,))
+    assert match_checksums(frame, rank, rank.blocked_on.sequence, 0).same == (13,)
+    earlier = structs.replace(rank.blocked_on, number=8811)
+    moved = replace(other, blocked_on=earlier, pending=(earlier,))
     frame = replace(frame, ranks={**frame.ranks, 13: moved})
-    found = agreement(frame, rank, rank.blocked_on.sequence, 0)
+    found = match_checksums(frame, rank, rank.blocked_on.sequence, 0)
     assert found.same == ()
-    assert 13 not in found.unasked
-    assert found.none == (13,)
+    assert 13 not in found.not_asked
+    assert found.not_pending == (13,)
 
 
-def test_what_is_not_reduced_differs_without_an_excuse() -> None:
-    frame = asked_scenes.tensors()
+def test_a_difference_is_called_usual_only_for_reductions() -> None:
+    frame = answer_scenes.tensors()
     for number in (ASKED, 14):
         rank = frame.ranks[number]
         assert rank.blocked_on is not None
@@ -111,48 +111,48 @@ def test_what_is_not_reduced_differs_without_an_excuse() -> None:
     assert "partly" not in text
 
 
-async def test_a_rank_that_others_wait_for_leads_to_the_first_that_waits() -> None:
+async def test_t_on_a_rank_without_tensors_opens_a_rank_waiting_for_it() -> None:
     frame = scenes.hung()
     culprit = replace(frame.ranks[scenes.CULPRIT], pending=(), blocked_on=None)
     frame = replace(frame, ranks={**frame.ranks, scenes.CULPRIT: culprit})
     async with driven(frame) as app:
         await app.press("t")
         await app.sees("tensors of rank 0, which waits for rank 37")
-        await app.sees("rank 37  has nothing pending that has tensors; shown is rank 0")
+        await app.sees("rank 37  has no pending tensors; this is rank 0")
         assert app.source.inspected == [0]
         await app.press("n")
         await app.sees("tensors of the pending ops of rank 1")
         assert "which waits for" not in app.text()
 
 
-def test_sends_have_nobody_to_be_compared_with() -> None:
-    frame = asked_scenes.tensors()
+def test_sends_are_not_compared() -> None:
+    frame = answer_scenes.tensors()
     rank = frame.ranks[ASKED]
     assert rank.blocked_on is not None
     send = structs.replace(rank.blocked_on, p2p=True)
     sent = replace(rank, blocked_on=send, pending=(send,))
-    assert agreement(frame, sent, send.sequence, 0) == Agreement()
+    assert match_checksums(frame, sent, send.sequence, 0) == ChecksumMatch()
 
 
-async def test_t_and_plus_ask_again_and_keep_the_old_answer_in_sight() -> None:
+async def test_t_and_plus_ask_again_and_keep_the_old_answer() -> None:
     async with driven(scenes.hung()) as app:
         await asked(app)
         await app.press("t")
-        await app.sees("asked <1s ago, waiting", "NaN 3")
+        await app.sees("asked <1s ago, no answer", "NaN 3")
         await app.press("plus")
         assert app.source.inspected == [ASKED] * 3
-        fresh = asked_scenes.tensors()
-        said = structs.replace(answer(fresh.ranks[ASKED], summary("0" * 16)), id=99)
-        await app.give(with_answers(fresh, {ASKED: said}))
+        fresh = answer_scenes.tensors()
+        response = structs.replace(answer(fresh.ranks[ASKED], summary("0" * 16)), id=99)
+        await app.give(with_answers(fresh, {ASKED: response}))
         await app.sees("NaN 0")
-        assert "waiting" not in app.text()
+        assert "no answer yet" not in app.text()
 
 
-async def test_an_answer_that_does_not_come_is_called_late() -> None:
+async def test_an_overdue_answer_is_reported() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("t")
         await app.give(replace(scenes.hung(), now_ns=scenes.NOW + 5 * scenes.S))
-        await app.sees("asked 5s ago, waiting for its answer; it is due within two seconds")
+        await app.sees("asked 5s ago, no answer yet; a rank answers within two seconds")
 
 
 @pytest.mark.parametrize(
@@ -163,30 +163,30 @@ async def test_an_answer_that_does_not_come_is_called_late() -> None:
         ("deadline", "it did not answer in time"),
         ("gone", "its process has ended"),
         ("none", "it has no pending op"),
-        ("missing", "it answers nobody"),
-        ("failed", "it could not say"),
+        ("missing", "it cannot be asked"),
+        ("failed", "it failed to read its tensors"),
         ("of the future", "of the future"),
     ],
 )
-def test_a_rank_that_cannot_answer_says_why(error: str, words: str) -> None:
-    said = answer(scenes.hung().ranks[ASKED], error=error)
-    (line,) = error_lines(said, ASKED, 200)
+def test_the_reason_for_no_answer_is_shown(error: str, words: str) -> None:
+    response = answer(scenes.hung().ranks[ASKED], error=error)
+    (line,) = error_lines(response, ASKED, 200)
     assert text_of(line).startswith(f"rank 12  {words}")
 
 
-async def test_the_sentence_of_the_answer_comes_before_ours() -> None:
+async def test_help_in_the_answer_replaces_our_sentence() -> None:
     frame = scenes.hung()
     async with driven(frame) as app:
         await app.press(*TO_RANK_12)
-        said = structs.replace(
+        response = structs.replace(
             answer(frame.ranks[ASKED], error="silent"), help="matmul holds the GIL for 40s"
         )
-        await app.give(with_answers(frame, {ASKED: said}))
+        await app.give(with_answers(frame, {ASKED: response}))
         await app.sees("rank 12  matmul holds the GIL for 40s")
-        assert "waiting" not in app.text()
+        assert "no answer yet" not in app.text()
 
 
-async def test_a_tensor_and_an_op_say_themselves_why_there_is_no_more() -> None:
+async def test_errors_of_tensors_and_ops_are_shown() -> None:
     frame = scenes.hung()
     rank = frame.ranks[ASKED]
     assert rank.blocked_on is not None
@@ -196,44 +196,46 @@ async def test_a_tensor_and_an_op_say_themselves_why_there_is_no_more() -> None:
         wire.OpTensors(rank.blocked_on.sequence, (stuck, empty)),
         wire.OpTensors(5, (), "its tensors are gone"),
     )
-    said = wire.TensorsResponse(1, rank.host, rank.key, scenes.HOST_NOW, ops)
+    response = wire.TensorsResponse(1, rank.host, rank.key, scenes.HOST_NOW, ops)
     async with driven(frame) as app:
         await app.press(*TO_RANK_12)
-        await app.give(with_answers(frame, {ASKED: said}))
+        await app.give(with_answers(frame, {ASKED: response}))
         await app.sees("the device does not answer: stuck?", "output f32[0]", "no values")
         await app.sees("an op   no longer pending", "its tensors are gone")
 
 
-async def test_neighbours_are_asked_once_to_compare_with() -> None:
+async def test_neighbours_are_asked_once() -> None:
     async with driven(scenes.hung()) as app:
         await asked(app)
         await app.press("n")
         await app.sees("tensors of rank 13", "NaN 3")
         assert app.source.inspected == [ASKED]
         await app.press("p", "p")
-        await app.sees("tensors of rank 11", "waiting for its answer")
+        await app.sees("tensors of rank 11", "no answer yet")
         assert app.source.inspected == [ASKED, 11]
         await app.until(lambda: app.source.watched[-1] == (11,))
 
 
-async def test_saving_says_how_much_and_where_before_it_does(folder: Path) -> None:
+async def test_saving_asks_first_with_size_and_path(folder: Path) -> None:
     async with driven(scenes.hung()) as app:
         await asked(app)
         await app.press("T")
-        await app.sees("Save the data of all_reduce #8812 of rank 12, 50 MB (52,428,800 bytes), to")
+        await app.sees(
+            "Save the tensors of all_reduce #8812 of rank 12, 50 MB (52,428,800 bytes), to"
+        )
         await app.sees("frtop-llama-70b-rank12-op8812.safetensors in this folder?", "enter save")
         assert app.source.saved == []
         await app.press("enter")
         path = folder / "frtop-llama-70b-rank12-op8812.safetensors"
         assert app.source.saved == [(ASKED, 30_000, path)]
-        assert "Save the data" not in app.text()
+        assert "Save the tensors" not in app.text()
         writing = Writing("tensors", "collecting", str(path), 12 << 20, 50 << 20)
-        await app.give(replace(asked_scenes.tensors(), writings=(writing,)))
+        await app.give(replace(answer_scenes.tensors(), writings=(writing,)))
         await app.sees("saving 12 M of 50 M to frtop-llama-70b-rank12-op8812.safetensors")
         await app.press("T")
         await app.sees("One file at a time")
         done = replace(writing, state="written", size=52_428_800)
-        await app.give(replace(asked_scenes.tensors(), writings=(done,)))
+        await app.give(replace(answer_scenes.tensors(), writings=(done,)))
         await app.sees("file  saved: frtop-llama-70b-rank12-op8812.safetensors, 50 MB")
 
 
@@ -242,15 +244,15 @@ async def test_anything_but_yes_saves_nothing() -> None:
         await asked(app)
         for no in ("escape", "n", "tab"):
             await app.press("T")
-            await app.sees("Save the data")
+            await app.sees("Save the tensors")
             await app.press(no)
-            await app.until(lambda: "Save the data" not in app.text())
+            await app.until(lambda: "Save the tensors" not in app.text())
             assert app.source.saved == []
             assert isinstance(app.screen, TensorsScreen)
             assert app.screen.rank == ASKED
 
 
-async def test_a_file_that_is_there_is_not_overwritten(folder: Path) -> None:
+async def test_an_existing_file_is_not_overwritten(folder: Path) -> None:
     (folder / "frtop-llama-70b-rank12-op8812.safetensors").touch()
     async with driven(scenes.hung()) as app:
         await asked(app)
@@ -262,37 +264,39 @@ async def test_a_job_cannot_choose_the_folder(folder: Path) -> None:
     named = structs.replace(scenes.JOB, name="../../etc/x y")
     async with driven(scenes.hung()) as app:
         await asked(app)
-        await app.give(replace(asked_scenes.tensors(), job=named))
+        await app.give(replace(answer_scenes.tensors(), job=named))
         await app.press("T", "y")
         assert app.source.saved[0][2] == folder / "frtop-x-y-rank12-op8812.safetensors"
 
 
-async def test_a_failure_to_save_is_said_with_its_reason() -> None:
-    failed = Writing("tensors", "failed", "x.safetensors", problem="no space left; free 50 MB")
+async def test_a_failed_save_shows_its_reason() -> None:
+    failed = Writing(
+        "tensors", "failed", "x.safetensors", problem=Problem("no space left", "free 50 MB")
+    )
     async with driven(scenes.hung()) as app:
         await asked(app)
-        await app.give(replace(asked_scenes.tensors(), writings=(failed,)))
+        await app.give(replace(answer_scenes.tensors(), writings=(failed,)))
         await app.sees("saving the tensors failed: no space left; free 50 MB")
 
 
-async def test_without_data_there_is_nothing_to_save() -> None:
+async def test_without_tensors_nothing_is_saved() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("t", "T")
-        await app.sees("There is no data to save")
+        await app.sees("Nothing to save")
         assert app.source.saved == []
 
 
-async def test_where_one_may_look_only_the_reason_is_said_and_nobody_asked() -> None:
-    async with driven(asked_scenes.read_only(), size=(100, 30)) as app:
+async def test_a_read_only_session_asks_no_rank_and_says_why() -> None:
+    async with driven(answer_scenes.read_only(), size=(100, 30)) as app:
         await app.sees("(t tensors)", "read-only")
         await app.press("t")
-        await app.sees("Nothing may be asked of the ranks", "frtop key", "without --read")
+        await app.sees("The ranks may not be asked", "frtop key", "without --read")
         await app.press("enter", "t")
         assert isinstance(app.screen, RankScreen)
         assert app.source.inspected == []
 
 
-async def test_a_host_that_lets_us_look_only_is_named() -> None:
+async def test_a_read_only_host_is_named() -> None:
     only = replace(
         scenes.hung(), hosts=(HostView("node4", "heard", may_act=False), *scenes.hosts()[5:])
     )
@@ -300,6 +304,6 @@ async def test_a_host_that_lets_us_look_only_is_named() -> None:
         await app.press("enter")
         await app.sees("(t tensors)")
         await app.press("t")
-        await app.sees("Our key may look on node4")
+        await app.sees("Our key is read-only on node4")
         await app.press("n", "n", "n", "t")
         assert app.source.inspected == [40]

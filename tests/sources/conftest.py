@@ -1,4 +1,4 @@
-"""Agents of a test, each in a folder of its own, which leave with it."""
+"""Agents for a test, each in its own folder, which end with it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def start_agent(folder: Path) -> Iterator[Start]:
-    """Starts an agent in `folder` or another one; gives its card when it can be reached."""
+    """Starts an agent in `folder` or another one; gives its announcement."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(where: Path = folder) -> announcement.Announcement:
         keys.load(create=True)  # only the agent beside a rank 0 makes one
         started.append(subprocess.Popen([sys.executable, "-m", "frtop_probe.agent"]))
         end = time.monotonic() + 20
-        while (here := announcement.read(where)) is None:
+        while (here := announcement.find_agent(where)) is None:
             assert time.monotonic() < end, "no agent announced itself"
             time.sleep(0.02)
         return here

@@ -1,4 +1,4 @@
-"""One of each message, every field filled in: what `bytes/` was written from."""
+"""One message of each type with every field set: the source of the files in `bytes/`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Final
 
 from frtop_probe.wire import (
     BlockSums,
+    DataLoaderFetch,
     DataRequest,
     DataResponse,
+    DeadConnection,
     Error,
     ExitInfo,
-    Fetch,
     Group,
     GroupProgress,
     History,
@@ -19,7 +20,6 @@ from frtop_probe.wire import (
     HistoryRow,
     Identity,
     Job,
-    Link,
     Op,
     OpTensors,
     Process,
@@ -52,7 +52,9 @@ _OP: Final = Op(
     41207, 2, 8812, _SIGNATURE, _SITE, 10**12, -(10**12), 2**47, True, True, False, True, 600_000,
     18_200_000, 900,
 )  # fmt: skip
-_PRESENT: Final = RankStatus(1, 10**12, 50_019, 2203, 10**12, Fetch(7, 5, 2, 90112, 4), 1, 2, 3)
+_STATUS: Final = RankStatus(
+    1, 10**12, 50_019, 2203, 10**12, DataLoaderFetch(7, 5, 2, 90112, 4), 1, 2, 3
+)
 _PROCESS: Final = Process(
     90077, "D", "python", "folio_wait_bit", "read", "/data/shard-0412", 10**10, 10**11, 41 * 2**30,
     212, 4, 90001,
@@ -65,7 +67,7 @@ _RANK: Final = RankUpdate(
         90077, 167335, 37, 5, Job("node0", 29500, 64, "llama", 1, "c0ffee", "llama-70b"),
         ("train.py", "--fast"), "/srv", "2.15.0", "3.11.7", 10**12, 2**47, 90080,
     ),
-    status=_PRESENT,
+    status=_STATUS,
     groups=(Group(2, "5", "dp:0", "nccl", "0-63", False, 2, 600.0),),
     group_progress=(GroupProgress(2, 8812, 17, 10**12, _OP),),
     pending=(_OP,),
@@ -89,43 +91,44 @@ UPDATES: Final = {
         (RankUpdate(1, blocks=(BlockSums(2, 8769, 64, b"\x01\x02\x03\x04", b"\x05" * 4, 1),)),),
     ),
 }  # fmt: skip
-"""What later versions add: bytes of their own, as those that are there stay as they are."""
-ASKS: Final = {
-    "ask-state": StateRequest(7),
-    "ask-look": SnapshotRequest(8, (1, 2), False, 200, (90112,)),
-    "ask-state-reading": StateRequest(7, True),
-    "ask-time": TimeRequest(10),
-    "ask-history": HistoryRequest(11, 1, 500),
-    "ask-history-some": HistoryRequest(11, 1, 500, 2, 8769, 8832),
-    "ask-tensors": TensorsRequest(12, 1, 41207),
-    "ask-data": DataRequest(13, 1, 41207, 2, 4096, 65536),
+"""Messages of later versions have files of their own; existing files never change."""
+REQUESTS: Final = {
+    "request-state": StateRequest(7),
+    "request-snapshot": SnapshotRequest(8, (1, 2), False, 200, (90112,)),
+    "request-state-read-only": StateRequest(7, True),
+    "request-time": TimeRequest(10),
+    "request-history": HistoryRequest(11, 1, 500),
+    "request-history-of-group": HistoryRequest(11, 1, 500, 2, 8769, 8832),
+    "request-tensors": TensorsRequest(12, 1, 41207),
+    "request-data": DataRequest(13, 1, 41207, 2, 4096, 65536),
 }
-ANSWERS: Final = {
-    "answer-state": StateResponse(7, _UPDATE),
-    "answer-look": SnapshotResponse(
+RESPONSES: Final = {
+    "response-state": StateResponse(7, _UPDATE),
+    "response-snapshot": SnapshotResponse(
         8,
         "node4",
         (
             Snapshot(
-                1, 10**12, _PRESENT, (_PROCESS,),
+                1, 10**12, _STATUS, (_PROCESS,),
                 (StackDump(90077, (_STACK,)), StackDump(90112, (), "refused", "ptrace_scope is 1")),
                 (_OP,), 12, (_PROCESS,),
             ),
         ),
         10**12,
     ),
-    "answer-look-links": SnapshotResponse(
+    "response-snapshot-dead-connections": SnapshotResponse(
         8,
         "node4",
-        (Snapshot(1, 10**12, links=(Link("10.0.0.1:4711", "[fe80::1]:29500", 96, 4),),
+        (Snapshot(1, 10**12,
+              dead_connections=(DeadConnection("10.0.0.1:4711", "[fe80::1]:29500", 96, 4),),
               addresses=("10.0.0.1", "fe80::1")),),
         10**12,
     ),
-    "answer-refusal": Error(9, "no such rank on node4 any more"),
-    "answer-refusal-why": Error(9, "no such rank on node4 any more", "gone"),
-    "answer-state-reading": StateResponse(7, _UPDATE, False),
-    "answer-time": TimeResponse(10, 10**12, 10**18),
-    "answer-history": HistoryResponse(
+    "response-error": Error(9, "no such rank on node4 any more"),
+    "response-error-reason": Error(9, "no such rank on node4 any more", "gone"),
+    "response-state-read-only": StateResponse(7, _UPDATE, False),
+    "response-time": TimeResponse(10, 10**12, 10**18),
+    "response-history": HistoryResponse(
         11,
         "node4",
         1,
@@ -134,7 +137,7 @@ ANSWERS: Final = {
             (HistoryRow(41207, 2, 8812, 1, 1, 10**12, -(10**9), 2**47, 5, True, 600_000),), 12,
         ),
     ),
-    "answer-tensors": TensorsResponse(
+    "response-tensors": TensorsResponse(
         12, "node4", 1, 10**12,
         (
             OpTensors(
@@ -150,5 +153,5 @@ ANSWERS: Final = {
         ),
         "deadline", "ask again",
     ),
-    "answer-data": DataResponse(13, 1, 41207, 2, 4096, 2**26, b"\x00\x80", "gone", "too late"),
+    "response-data": DataResponse(13, 1, 41207, 2, 4096, 2**26, b"\x00\x80", "gone", "too late"),
 }  # fmt: skip

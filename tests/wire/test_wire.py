@@ -1,4 +1,4 @@
-"""What is sent arrives; what was sent by other versions arrives too, or is refused whole."""
+"""Messages survive encoding; those of other versions are read, and anything else is refused."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frtop_probe import wire
-from wire.messages import ANSWERS, ASKS, UPDATE, UPDATES
+from wire.messages import REQUESTS, RESPONSES, UPDATE, UPDATES
 
 BYTES = Path(__file__).parent / "bytes"
 
 
 def strategy(kind: Any) -> st.SearchStrategy[Any]:
-    """Any value of a type of the wire."""
+    """Generates any value of a wire type."""
     origin = typing.get_origin(kind)
     arguments = typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
@@ -45,35 +45,35 @@ def strategy(kind: Any) -> st.SearchStrategy[Any]:
 
 @settings(max_examples=30, deadline=None)
 @given(strategy(wire.Update))
-def test_updates_arrive_as_they_were_sent(update: wire.Update) -> None:
+def test_updates_survive_encoding(update: wire.Update) -> None:
     assert wire.decode_update(wire.encode(update)) == update
 
 
 @settings(max_examples=50, deadline=None)
 @given(strategy(wire.Request))
-def test_asks_arrive_as_they_were_sent(ask: wire.Request) -> None:
-    assert wire.decode_request(wire.encode(ask)) == ask
+def test_requests_survive_encoding(request: wire.Request) -> None:
+    assert wire.decode_request(wire.encode(request)) == request
 
 
 @settings(max_examples=30, deadline=None)
 @given(strategy(wire.Response))
-def test_answers_arrive_as_they_were_sent(answer: wire.Response) -> None:
-    assert wire.decode_response(wire.encode(answer)) == answer
+def test_responses_survive_encoding(response: wire.Response) -> None:
+    assert wire.decode_response(wire.encode(response)) == response
 
 
-def test_bytes_of_the_first_version_mean_the_same_for_ever() -> None:
-    """Fails when a field moved, changed its type, or lost its default. Never rewrite them."""
+def test_the_bytes_of_the_first_version_can_be_read() -> None:
+    """Fails when a field moved, changed its type, or lost its default. Never rewrite the files."""
     assert wire.decode_update((BYTES / "update.msgpack").read_bytes()) == UPDATE
     for name, update in UPDATES.items():
         assert wire.decode_update((BYTES / f"{name}.msgpack").read_bytes()) == update
-    for name, ask in ASKS.items():
-        assert wire.decode_request((BYTES / f"{name}.msgpack").read_bytes()) == ask
-    for name, answer in ANSWERS.items():
-        assert wire.decode_response((BYTES / f"{name}.msgpack").read_bytes()) == answer
+    for name, request in REQUESTS.items():
+        assert wire.decode_request((BYTES / f"{name}.msgpack").read_bytes()) == request
+    for name, response in RESPONSES.items():
+        assert wire.decode_response((BYTES / f"{name}.msgpack").read_bytes()) == response
 
 
 def lengthened(value: Any) -> Any:
-    """As a newer version would send it: every struct has grown by two fields."""
+    """A message of a newer version: every struct has two more fields."""
     if isinstance(value, msgspec.Struct):
         tag = value.__struct_config__.tag
         fields = [lengthened(getattr(value, name)) for name in value.__struct_fields__]
@@ -83,16 +83,16 @@ def lengthened(value: Any) -> Any:
     return value
 
 
-def test_fields_of_later_versions_are_ignored() -> None:
+def test_unknown_trailing_fields_are_ignored() -> None:
     for update in (UPDATE, *UPDATES.values()):
         assert wire.decode_update(msgspec.msgpack.encode(lengthened(update))) == update
-    for ask in ASKS.values():
-        assert wire.decode_request(msgspec.msgpack.encode(lengthened(ask))) == ask
-    for answer in ANSWERS.values():
-        assert wire.decode_response(msgspec.msgpack.encode(lengthened(answer))) == answer
+    for request in REQUESTS.values():
+        assert wire.decode_request(msgspec.msgpack.encode(lengthened(request))) == request
+    for response in RESPONSES.values():
+        assert wire.decode_response(msgspec.msgpack.encode(lengthened(response))) == response
 
 
-def test_fields_of_earlier_versions_are_enough() -> None:
+def test_missing_trailing_fields_have_defaults() -> None:
     short = wire.decode_update(msgspec.msgpack.encode(["node4", "99", 3, 5, 6, [[1]]]))
     assert short == wire.Update("node4", "99", 3, 5, 6, (wire.RankUpdate(1),))
     assert wire.decode_request(msgspec.msgpack.encode(["look", 4, [1]])) == wire.SnapshotRequest(
@@ -103,19 +103,19 @@ def test_fields_of_earlier_versions_are_enough() -> None:
 @pytest.mark.parametrize("decode", [wire.decode_update, wire.decode_request, wire.decode_response])
 @given(data=st.binary(max_size=64))
 @settings(max_examples=200, deadline=None)
-def test_nonsense_is_a_wire_error_and_nothing_else(decode: Any, data: bytes) -> None:
+def test_malformed_data_raises_only_wire_errors(decode: Any, data: bytes) -> None:
     try:
         decode(data)
     except wire.WireError:
         return
 
 
-def test_a_tag_that_is_no_text_is_a_wire_error() -> None:
+def test_a_tag_that_is_no_text_raises_a_wire_error() -> None:
     with pytest.raises(wire.WireError):  # msgspec raises UnicodeDecodeError for it
         wire.decode_request(b"\x91\xa3\x00\x00\x80")
 
 
-def test_a_message_nested_too_deep_is_a_wire_error() -> None:
+def test_a_deeply_nested_message_raises_a_wire_error() -> None:
     with pytest.raises(wire.WireError):
         wire.decode_update(b"\x91" * 100_000)
 

@@ -1,4 +1,4 @@
-"""Runs all programs of the zoo in all their modes, several at a time: `make zoo`."""
+"""Runs all programs of the zoo in all modes, several at a time: `make zoo`."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from pathlib import Path
 from typing import Final
 
 from zoo import table
-from zoo.keeper import case_of, names
-from zoo.truth import Mode
+from zoo.ground_truth import Mode
+from zoo.runner import case_of, names
 from zoo.worker import Run
 
-_FAREWELL_S: Final = 40
+_CLEANUP_S: Final = 40
 
 
 def main() -> int:
-    """The exit status: 1 when anything that was said is not true, or not said."""
+    """Returns the exit status: 1 if any verdict is wrong or missing."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     wanted = _wanted(options.only)
     if not wanted:
         print(f"no program matches {options.only!r}")
         return 2
-    crew = [_Worker() for _ in range(min(options.jobs, len(wanted)))]
+    workers = [_Worker() for _ in range(min(options.jobs, len(wanted)))]
     try:
-        runs = _all(crew, wanted, dumps=not options.no_dumps)
+        runs = _all(workers, wanted, dumps=not options.no_dumps)
     except KeyboardInterrupt:
         print("stopped; cleaning up")
         return 130
     finally:
-        for worker in crew:
-            worker.leave()
-        for worker in crew:
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
             worker.wait()
     if options.table:
         table.write(runs)
     print(table.summary(runs))
-    return 1 if any(run.amiss for run in runs) else 0
+    return 1 if any(run.failure for run in runs) else 0
 
 
 def _options() -> argparse.Namespace:
@@ -53,7 +53,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", default="*", metavar="PATTERN", help="not_entered/*, say")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--table", action="store_true", help="write it into docs/diagnosis.md")
-    parser.add_argument("--no-dumps", action="store_true", help="do not ask what dumps tell")
+    parser.add_argument("--no-dumps", action="store_true", help="do not run the tools on dumps")
     options = parser.parse_args()
     if options.table and options.only != "*":
         parser.error("the table is of all programs: leave --only out")
@@ -61,27 +61,27 @@ def _options() -> argparse.Namespace:
 
 
 def _wanted(pattern: str) -> list[tuple[str, Mode]]:
-    """The longest first, so that nobody waits for one that came last."""
+    """Returns the longest programs first, so that none of them starts last."""
     found = [
         (name, mode) for name in names() if _fits(name, pattern) for mode in case_of(name).modes
     ]
-    return sorted(found, key=lambda one: -_lasts_s(one[0]))
+    return sorted(found, key=lambda one: -_expected_s(one[0]))
 
 
 def _fits(name: str, pattern: str) -> bool:
     return fnmatch(name, pattern) or pattern in name
 
 
-def _lasts_s(name: str) -> float:
+def _expected_s(name: str) -> float:
     case = case_of(name)
     return case.lasts_s if case.healthy else case.within_s / 3
 
 
-def _all(crew: list[_Worker], wanted: list[tuple[str, Mode]], *, dumps: bool) -> list[Run]:
+def _all(workers: list[_Worker], wanted: list[tuple[str, Mode]], *, dumps: bool) -> list[Run]:
     began, runs, total = time.monotonic(), list[Run](), len(wanted)
     left = wanted[::-1]
     with selectors.DefaultSelector() as selector:
-        for worker in crew:
+        for worker in workers:
             worker.start(*left.pop(), dumps=dumps)
             selector.register(worker.output, selectors.EVENT_READ, worker)
         while len(runs) < total:
@@ -94,21 +94,21 @@ def _all(crew: list[_Worker], wanted: list[tuple[str, Mode]], *, dumps: bool) ->
                     selector.register(worker.output, selectors.EVENT_READ, worker)
                 if left:
                     worker.start(*left.pop(), dumps=dumps)
-                _tell(run, len(runs), total)
+                _print_result(run, len(runs), total)
     print(f"{time.monotonic() - began:.0f} s")
     return runs
 
 
-def _tell(run: Run, done: int, total: int) -> None:
+def _print_result(run: Run, done: int, total: int) -> None:
     times = f"who {_s(run.who_s)} confirmed {_s(run.confirmed_s)}" if run.who_s else run.health
-    state = "skip" if run.skipped else "AMISS" if run.amiss else "ok"
+    state = "skip" if run.skipped else "FAIL" if run.failure else "ok"
     print(
         f"{done:3}/{total} {state:5} {run.seconds:5.1f} s  {run.name} {run.mode}"
         f"  {run.skipped or times}",
         flush=True,
     )
-    if run.amiss:
-        print(f"    {run.amiss}\n" + "".join(f"    > {line}\n" for line in run.log.splitlines()))
+    if run.failure:
+        print(f"    {run.failure}\n" + "".join(f"    > {line}\n" for line in run.log.splitlines()))
 
 
 def _s(value: float | None) -> str:
@@ -116,10 +116,10 @@ def _s(value: float | None) -> str:
 
 
 class _Worker:
-    """A process with a zoo of its own. When it ends by itself the program it ran is amiss."""
+    """A process with its own zoo. If it ends by itself, the program that it ran has failed."""
 
     def __init__(self) -> None:
-        self._asked: tuple[str, Mode] = ("", "sync")
+        self._request: tuple[str, Mode] = ("", "sync")
         self._begin()
 
     def _begin(self) -> None:
@@ -132,27 +132,27 @@ class _Worker:
 
     def start(self, name: str, mode: Mode, *, dumps: bool) -> None:
         assert self._process.stdin is not None
-        self._asked = name, mode
+        self._request = name, mode
         request = json.dumps({"name": name, "mode": mode, "dumps": dumps})
-        with suppress(BrokenPipeError):  # it has ended: then so has its output
+        with suppress(BrokenPipeError):  # it has ended, and so has its output
             os.write(self._process.stdin.fileno(), f"{request}\n".encode())
 
     def result(self) -> Run:
-        """What came of the program. A worker that has ended is started anew for the next."""
+        """Returns the result of the program, and restarts a worker that has ended."""
         if line := self.output.readline():
             return Run(**json.loads(line))
         with self._process as ended:
             status = ended.wait()
         self._begin()
-        return Run(*self._asked, amiss=f"its worker ended with status {status}")
+        return Run(*self._request, failure=f"its worker ended with status {status}")
 
-    def leave(self) -> None:
-        """Asks it to clean up; it does so at any time."""
+    def terminate(self) -> None:
+        """Makes it clean up and exit, at any time."""
         self._process.terminate()
 
     def wait(self) -> None:
-        with self._process as leaving:
-            leaving.wait(_FAREWELL_S)
+        with self._process as process:
+            process.wait(_CLEANUP_S)
 
 
 if __name__ == "__main__":

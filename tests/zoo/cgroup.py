@@ -1,4 +1,4 @@
-"""A cgroup below our own: a container with a limit that one rank will meet."""
+"""A cgroup below our own: a container with a limit that one rank will reach."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ LIMITS: Final[dict[Controller, tuple[tuple[str, str], tuple[str, str]]]] = {
     "memory": (("memory.limit_in_bytes", f"{512 << 20}"), ("memory.max", f"{512 << 20}")),
     "cpu": (("cpu.cfs_quota_us", "1000"), ("cpu.max", "1000 100000")),
 }
-"""512 MiB, and 1 % of a core: file and what is written to it, in version 1 and version 2."""
+"""512 MiB, and 1 % of a core: file name and content, for cgroups version 1 and version 2."""
 _GONE_S: Final = 5.0
 
 
 def possible(controller: Controller) -> bool:
-    """Whether such a cgroup can be made here."""
+    """Returns whether such a cgroup can be created here."""
     try:
         with limited(controller):
             return True
@@ -29,10 +29,10 @@ def possible(controller: Controller) -> bool:
 
 @contextmanager
 def limited(controller: Controller) -> Iterator[Path]:
-    """Makes it; removes it when nobody is in it any more.
+    """Creates the cgroup, and removes it at the end once it is empty.
 
     Raises:
-        OSError: there is no such controller that may be used here.
+        OSError: this process cannot use such a controller.
     """
     own, (file, limit) = _own(controller)
     folder = own / f"frtop-zoo-{os.getpid()}"
@@ -45,7 +45,7 @@ def limited(controller: Controller) -> Iterator[Path]:
 
 
 def _own(controller: Controller) -> tuple[Path, tuple[str, str]]:
-    """Our own group in the hierarchy of the controller, and what is written for a limit."""
+    """Returns our own cgroup in the controller's hierarchy, and file and content of a limit."""
     root = Path("/sys/fs/cgroup")
     first, second = LIMITS[controller]
     for line in Path("/proc/self/cgroup").read_text().splitlines():

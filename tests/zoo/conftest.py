@@ -6,5 +6,5 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest file first: files are handed out in order, and nobody waits for the last."""
+    """Runs the longest file first, because workers receive files in order."""
     items.sort(key=lambda item: item.path != Path(__file__).with_name("test_zoo.py"))

@@ -1,9 +1,9 @@
-"""Forks the ranks of programs from one process that has loaded torch already.
+"""Forks the ranks of programs from one process that has already loaded torch.
 
-Run as `frtop run -- python parent.py FOLDER`. Takes one request a line on stdin and answers
-each with one line on stdout, which ranks there are and how they ended: `start` a program,
-`look`, `dump` Flight Recorder, `stop`. When stdin ends, because its keeper is done or was
-killed, it ends its ranks and whatever they have started, and removes FOLDER.
+Run as `frtop run -- python parent.py FOLDER`. Each line on stdin is a request: `start` a
+program, `look`, `dump` Flight Recorder, `stop`. Each response is one line on stdout with the
+ranks and their exit statuses. When stdin ends, because the runner is done or was killed, it
+kills its ranks and their children, and removes FOLDER.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(slots=True)
 class Running:
-    """The ranks of the program that runs now; one at a time."""
+    """The ranks of the program that runs now; there is one program at a time."""
 
     pids: list[int] = field(default_factory=list)
     ended: dict[int, int] = field(default_factory=dict)
-    pipe: int = -1  # closed to ask for dumps
+    pipe: int = -1  # closing it requests dumps
 
     def reap(self) -> None:
         with suppress(ChildProcessError):
@@ -55,7 +55,7 @@ class Running:
             self.pipe = -1
 
     def stop(self, *, agents: bool = False) -> None:
-        """Whatever was started has become our child, or is a child of such a one."""
+        """Kills all descendants; orphans have become our children (subreaper)."""
         family = psutil.Process().children(recursive=True)
         for process in family:
             if not agents and _is_agent(process):
@@ -92,18 +92,18 @@ def serve() -> None:
         if request["do"] == "start":
             running.stop()
             if _start(running, request):
-                return  # a rank, whose program has ended
+                return  # this is a rank, and its program has ended
         elif request["do"] == "dump":
             running.dump()
         elif request["do"] == "stop":
             running.stop()
         running.reap()
-        answer = {"pids": running.pids, "ended": running.ended}
-        os.write(1, json.dumps(answer).encode() + b"\n")
+        response = {"pids": running.pids, "ended": running.ended}
+        os.write(1, json.dumps(response).encode() + b"\n")
 
 
 def _line() -> bytes:
-    """One line, unbuffered: a fork must not share what was read ahead."""
+    """Reads one line without buffering: forks must not share data that was read ahead."""
     line = b""
     while byte := os.read(0, 1):
         if byte == b"\n":
@@ -113,7 +113,7 @@ def _line() -> bytes:
 
 
 def _start(running: Running, request: dict[str, Any]) -> bool:
-    """Forks the ranks. True in a rank, after its program has ended."""
+    """Forks the ranks; returns True in a rank after its program has ended."""
     reading, running.pipe = os.pipe()
     for rank in range(request["ranks"]):
         pid = os.fork()

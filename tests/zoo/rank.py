@@ -1,4 +1,4 @@
-"""What a program of the zoo begins with: its group, its folder, and how it waits.
+"""The start of each program of the zoo: its group, its folder, and how it waits.
 
 A program issues its ops itself, so that its own lines are the call sites:
 
@@ -32,7 +32,7 @@ STEP_S: Final = 0.02
 
 @dataclass(slots=True)
 class Job:
-    """One rank of a running program. With `late`, ops are asynchronous and waited for late."""
+    """One rank of a running program. With `late`, ops are asynchronous and the rank waits late."""
 
     rank: int
     world: int
@@ -42,58 +42,55 @@ class Job:
     _works: list[Any] = field(default_factory=list)
 
     def keep(self, work: Any) -> None:
-        """Takes the handle of an op that was issued asynchronously; None of one that was not."""
+        """Stores the handle of an asynchronous op; None for a synchronous op."""
         if work is not None:
             self._works.append(work)
 
     def wait(self) -> None:
-        """The end of a step: for what was issued and not waited for."""
+        """Waits at the end of a step for all stored handles."""
         works, self._works = self._works, []
         for work in works:
             work.wait()
 
-    def frozen(self) -> None:
-        """From now on the job is doomed, or what a control is about happens.
-
-        The first rank that says so counts.
-        """
-        with suppress(FileExistsError), (self.folder / "frozen").open("x") as file:
+    def mark_fault(self) -> None:
+        """Marks the time of the fault, or of a control's event; the first rank's mark counts."""
+        with suppress(FileExistsError), (self.folder / "fault").open("x") as file:
             file.write(str(time.monotonic_ns()))
 
     def paced(self) -> Iterator[bool]:
-        """Steps, and of each whether it is the one in which something is wrong.
+        """Yields for each step whether it is the faulty one.
 
-        At full speed that is one among thousands; slowly, one among some of a second each.
+        At full speed there are thousands of steps; slowly, there are some of up to 1 s each.
         """
         steps, odd = (100, 15) if self.slowly else (10_000_000, 2000)
         for step in range(steps):
             if self.slowly:
                 time.sleep(0.2 if step < 12 else 1.0)
             if step == odd:
-                self.frozen()
+                self.mark_fault()
             yield step == odd
 
     def pipe(self, name: str) -> Path:
-        """A pipe that somebody holds open and nobody writes to: a read of it never ends."""
+        """Creates a pipe that is open for writing but never written: a read of it never ends."""
         path = self.folder / name
         with suppress(FileExistsError):
             os.mkfifo(path)
-        global _held  # noqa: PLW0603 - held open as long as this process lives
-        _held = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        global _open_pipe  # noqa: PLW0603 - stays open until this process ends
+        _open_pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         return path
 
-    def all_have(self, name: str, ranks: int | None = None) -> None:
-        """Meets the others without any op: by files in the job's folder."""
+    def wait_for_all(self, name: str, ranks: int | None = None) -> None:
+        """Waits for the other ranks without an op, by files in the job's folder."""
         (self.folder / f"{name}.{self.rank}").touch()
         while len(list(self.folder.glob(f"{name}.*"))) < (ranks or self.world):
             time.sleep(0.01)
 
 
-_held = -1
+_open_pipe = -1
 
 
-def look_around() -> Job:
-    """The rank before it is in any group, for programs about joining."""
+def job_before_init() -> Job:
+    """Returns the job before `init_process_group`, for programs about joining."""
     torch.set_num_threads(1)
     return Job(
         int(os.environ["RANK"]),
@@ -105,8 +102,8 @@ def look_around() -> Job:
 
 
 def join(timeout_s: float = TIMEOUT_S) -> Job:
-    """Joins the others; a thread is ready to dump Flight Recorder when that is asked for."""
-    job = look_around()
+    """Joins the default group, and starts a thread that dumps Flight Recorder on request."""
+    job = job_before_init()
     dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
     pipe = int(os.environ["ZOO_DUMP"])
     threading.Thread(target=_dump, args=(job, pipe), daemon=True, name="dump").start()
@@ -114,7 +111,7 @@ def join(timeout_s: float = TIMEOUT_S) -> Job:
 
 
 def _dump(job: Job, pipe: int) -> None:
-    """Waits until the other end of the pipe is closed, then writes what torch would write."""
+    """Waits until the other end of the pipe is closed, then writes a dump as torch would."""
     select.select([pipe], [], [])
     c10d: Any = import_module("torch._C._distributed_c10d")
     folder = job.folder / "fr"
@@ -126,7 +123,7 @@ def _dump(job: Job, pipe: int) -> None:
 
 
 def _groups() -> dict[str, dict[str, str]]:
-    """This rank's groups in the words of `pg_config`, which gloo's recorder does not fill."""
+    """Returns this rank's groups in the format of `pg_config`, which gloo leaves empty."""
     world: Any = dist.distributed_c10d._world
     return {
         str(name): {

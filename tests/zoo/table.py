@@ -1,4 +1,4 @@
-"""The table of `docs/diagnosis.md`: what is true, what was said, and how soon."""
+"""The table of `docs/diagnosis.md`: ground truth, verdicts, and how soon frtop reached them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from zoo.dumps import NO_DUMPS
-from zoo.keeper import case_of, story_of
+from zoo.runner import case_of, description_of
 from zoo.wording import truth_text
 from zoo.worker import Run
 
@@ -16,12 +16,12 @@ BEGIN: Final = "<!-- zoo: written by make zoo -->"
 END: Final = "<!-- zoo: end -->"
 _HEAD: Final = (
     "fault", "truth", "frtop", "who s", "confirmed s", "torchfrtrace",
-    "the same, groups mended", "frtop on the dumps",
+    "the same, groups repaired", "frtop on the dumps",
 )  # fmt: skip
 
 
 def write(runs: Iterable[Run], page: Path = PAGE) -> None:
-    """Puts the table between its markers.
+    """Writes the table between its markers.
 
     Raises:
         ValueError: the page has no markers.
@@ -34,7 +34,7 @@ def write(runs: Iterable[Run], page: Path = PAGE) -> None:
 
 
 def lines(runs: Sequence[Run]) -> list[str]:
-    """The table, families in order, and its sum below."""
+    """Returns the table, sorted by family, and its summary."""
     names = sorted({run.name for run in runs if not run.skipped}, key=_order)
     out = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
     out += [_row(name, [run for run in runs if run.name == name]) for name in names]
@@ -42,43 +42,43 @@ def lines(runs: Sequence[Run]) -> list[str]:
 
 
 def summary(runs: Sequence[Run]) -> str:
-    """The sum of it in a few sentences."""
+    """Returns a summary in a few sentences."""
     ran = [run for run in runs if not run.skipped]
-    right = [run for run in ran if not run.amiss]
-    told = (
+    right = [run for run in ran if not run.failure]
+    text = (
         f"{len({run.name for run in ran})} programs, {len(ran)} runs,"
         f" everything right in {len(right)}."
     )
     dumped = [run for run in ran if run.torchfrtrace and run.torchfrtrace != NO_DUMPS]
     if dumped:
-        told += (
+        text += (
             f" Of {len(dumped)} runs that left dumps, torchfrtrace {_count(dumped, 'torchfrtrace')}"
-            f" as they are; after their groups were mended it {_count(dumped, 'mended')}."
+            f" as they are; after their groups were repaired it {_count(dumped, 'repaired')}."
             f" frtop, on the same dumps as they are, {_count(dumped, 'frtop')}."
         )
-    return told
+    return text
 
 
 def _count(runs: Sequence[Run], column: str) -> str:
-    """How often one of them crashes, is right, accuses, or says nobody's name."""
+    """Counts how often a tool crashes, blames innocents, is right, or names no rank."""
     texts: list[str] = [getattr(run, column) for run in runs]
     crashes = sum("crashes" in text for text in texts)
     innocent = sum("innocent" in text for text in texts)
-    guilty = sum(text.startswith("blames") and "innocent" not in text for text in texts)
+    involved = sum(text.startswith("blames") and "innocent" not in text for text in texts)
     nobody = (
         len(texts)
         - crashes
-        - guilty
+        - involved
         - sum("innocent" in text and "crashes" not in text for text in texts)
     )
     return (
-        f"crashes on {crashes}, names innocents in {innocent}, only those involved in {guilty},"
+        f"crashes on {crashes}, names innocents in {innocent}, only those involved in {involved},"
         f" nobody in {nobody}"
     )
 
 
 def _order(name: str) -> tuple[bool, str]:
-    """Healthy controls last."""
+    """Sorts healthy controls last."""
     return name.startswith("healthy/"), name
 
 
@@ -86,23 +86,23 @@ def _row(name: str, runs: list[Run]) -> str:
     case = case_of(name)
     runs = sorted(runs, key=lambda run: case.modes.index(run.mode))
     cells = [
-        story_of(name).rstrip("."),
+        description_of(name).rstrip("."),
         truth_text(case),
-        _each(run.said if run.said != "nothing" else run.health for run in runs),
+        _each(run.verdict if run.verdict != "nothing" else run.health for run in runs),
         " / ".join(_seconds(run.who_s) for run in runs),
         " / ".join(_seconds(run.confirmed_s) for run in runs),
         _each(run.torchfrtrace for run in runs),
-        _each(run.mended for run in runs),
+        _each(run.repaired for run in runs),
         _each(run.frtop for run in runs),
     ]
-    if any(run.amiss for run in runs):
-        cells[2] = f"**amiss** {cells[2]}"
+    if any(run.failure for run in runs):
+        cells[2] = f"**wrong** {cells[2]}"
     escaped = [cell.replace("|", "\\|") or "-" for cell in cells]
     return f"| {' | '.join(escaped)} |"
 
 
 def _each(texts: Iterable[str]) -> str:
-    """Once what the modes have in common."""
+    """Joins the texts of the modes, equal ones once."""
     return " / ".join(dict.fromkeys(texts))
 
 

@@ -1,4 +1,4 @@
-"""What is said of programs that hang, die, differ or are well is true: some of the zoo.
+"""Verdicts about programs that hang, die, differ or are healthy: a part of the zoo.
 
 The others run with `-m zoo`, or all of them, several at a time, with `make zoo`.
 """
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from zoo.keeper import Zoo, case_of, lacking, names
-from zoo.truth import Mode
+from zoo.ground_truth import Mode
+from zoo.runner import Zoo, case_of, missing, names
 
 CHOSEN: tuple[tuple[str, Mode], ...] = (
     ("cycle/none_posted_early", "late"),
@@ -37,20 +37,20 @@ def zoo() -> Iterator[Zoo]:
 
 @pytest.mark.job
 @pytest.mark.parametrize(("name", "mode"), CHOSEN)
-def test_what_is_said_is_true(zoo: Zoo, name: str, mode: Mode) -> None:
+def test_verdicts_match_the_ground_truth(zoo: Zoo, name: str, mode: Mode) -> None:
     check(zoo, name, mode)
 
 
 @pytest.mark.zoo
 @pytest.mark.parametrize(("name", "mode"), REST)
-def test_so_it_is_of_the_others(zoo: Zoo, name: str, mode: Mode) -> None:
+def test_verdicts_match_in_the_rest_of_the_zoo(zoo: Zoo, name: str, mode: Mode) -> None:
     check(zoo, name, mode)
 
 
 def check(zoo: Zoo, name: str, mode: Mode) -> None:
-    if lacks := lacking(case_of(name)):
+    if lacks := missing(case_of(name)):
         pytest.skip(f"needs {lacks}")
     outcome = zoo.run(name, mode)
     print(f"{name} {mode}: who {outcome.who_s} s, confirmed {outcome.confirmed_s} s")
-    if outcome.amiss:
-        pytest.fail(f"{outcome.amiss}\n{outcome.log[-3000:]}")
+    if outcome.failure:
+        pytest.fail(f"{outcome.failure}\n{outcome.log[-3000:]}")

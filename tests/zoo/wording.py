@@ -1,21 +1,21 @@
-"""Truths, verdicts and outcomes in a few words, as the zoo's table has them."""
+"""Ground truths, verdicts and outcomes in a few words, for the zoo's table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 
 if TYPE_CHECKING:
     from frtop_tui.diagnosis.model import Verdict
-    from zoo.truth import Case, Truth
+    from zoo.ground_truth import Case, Truth
 
 NOTHING = "nothing"
 
 
 def truth_text(case: Case) -> str:
-    """What is true: kind, ranks, cause and progress of every root."""
+    """Returns the ground truth: kind, ranks, cause and progress of every root cause."""
     if case.healthy and not case.allowed:
         return "healthy"
     if case.healthy:
@@ -24,7 +24,7 @@ def truth_text(case: Case) -> str:
 
 
 def verdict_text(verdicts: Sequence[Verdict]) -> str:
-    """What was said, in the same order of words."""
+    """Returns the verdicts in the same form."""
     if not verdicts:
         return NOTHING
     return _joined(
@@ -35,35 +35,36 @@ def verdict_text(verdicts: Sequence[Verdict]) -> str:
 
 
 def blame_text(named: Iterable[int], case: Case) -> str:
-    """Whom another tool names, and how many of them have done nothing."""
+    """Returns which ranks another tool blames, and how many of them are innocent."""
     ranks = set(named)
     if not ranks:
         return NOTHING
-    involved = case.guilty | {r for truth in case.truths for party in truth.parties for r in party}
+    parties = (party for truth in case.truths for party in truth.parties)
+    involved = case.culprits.union(*parties)
     innocent = ranks - involved
     return f"blames {fold(ranks)}" + (f" ({len(innocent)} innocent)" if innocent else "")
 
 
 def ranks_text(culprits: Iterable[int], parties: Iterable[Iterable[int]] = ()) -> str:
-    """`1`, or the parties where nobody is to blame: `0-1 vs 2-3`."""
+    """Returns the culprits (`1`), or the parties if no side is to blame (`0-1 vs 2-3`)."""
     named = fold(culprits)
     return named or " vs ".join(fold(party) for party in parties) or "nobody"
 
 
 def _truth(truth: Truth) -> str:
-    sure = ", suspect" if truth.suspected else ""
+    suffix = ", suspect" if truth.suspected else ""
     ranks = ranks_text(truth.culprits, truth.parties)
     return _line("/".join(truth.kinds), ranks, "/".join(truth.causes), "/".join(truth.progress)) + (
-        sure
+        suffix
     )
 
 
 def _line(kind: str, ranks: str, cause: str, progress: str) -> str:
-    """Progress is told only of what might go on."""
-    told = [cause] if cause else []
+    """Words one cause; progress only for kinds that may continue."""
+    details = [cause] if cause else []
     if kind.startswith(("not_entered", "stuck", "slow", "undecided")):
-        told.append(progress)
-    return f"{kind} {ranks}" + (f": {', '.join(told)}" if told else "")
+        details.append(progress)
+    return f"{kind} {ranks}" + (f": {', '.join(details)}" if details else "")
 
 
 def _joined(texts: Iterable[str]) -> str:

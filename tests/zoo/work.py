@@ -1,4 +1,4 @@
-"""What ranks do between their ops: they compute, write to slow file systems, kill their agent."""
+"""Work of ranks between ops: computing, writing to slow file systems, killing their agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PART_BYTES: Final = 64 * 1024
 
 
 def compute(seconds: float, share: float = 1.0) -> None:
-    """Computes for so long, using about `share` of a core."""
+    """Computes for some seconds, using about `share` of a core."""
     end = time.monotonic() + seconds
     matrix = torch.rand(100, 100)
     while time.monotonic() < end:
@@ -30,9 +30,9 @@ def compute(seconds: float, share: float = 1.0) -> None:
 
 
 def slow_file(path: Path, bytes_per_s: int) -> Path:
-    """A file that takes no more than so much a second: a pipe that a stranger drains.
+    """Creates a file that accepts a limited rate: a pipe that another process drains.
 
-    The stranger is nobody's child in the job; the pipe never ends for it.
+    That process is not a child of the job, and never sees the end of the pipe.
     """
     os.mkfifo(path)
     pause = PART_BYTES / bytes_per_s
@@ -44,7 +44,7 @@ def slow_file(path: Path, bytes_per_s: int) -> Path:
 
 
 def kill_agent() -> None:
-    """Kills this host's agent, as soon as there is one; the ranks start it anew."""
-    while (agent := announcement.read(candidates()[0])) is None:
+    """Waits for this host's agent and kills it; the ranks start another one."""
+    while (agent := announcement.find_agent(candidates()[0])) is None:
         time.sleep(0.05)
     os.kill(agent.pid, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""Runs programs, one a line on stdin, and answers each with one line on stdout: a `Run`.
+"""Runs one program for each line on stdin, and writes a `Run` as one line to stdout.
 
-A process of its own because a `Zoo` sets the environment; ends with its parent.
+It is a process of its own because a `Zoo` sets the environment. It ends with its parent.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 
-from zoo.dumps import told_of
-from zoo.keeper import Outcome, Zoo, case_of, lacking
-from zoo.truth import Mode
+from zoo.dumps import tool_results
+from zoo.ground_truth import Mode
+from zoo.runner import Outcome, Zoo, case_of, missing
 from zoo.wording import verdict_text
 
 _PR_SET_PDEATHSIG = 1
@@ -23,44 +23,44 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One program in one mode: what was said of it, and what the table needs besides."""
+    """The result of one program in one mode, with all columns of the table."""
 
     name: str
     mode: Mode
-    amiss: str = ""
+    failure: str = ""
     skipped: str = ""
-    said: str = ""
+    verdict: str = ""
     health: str = ""
     who_s: float | None = None
     confirmed_s: float | None = None
     seconds: float = 0.0
     torchfrtrace: str = ""
-    mended: str = ""
+    repaired: str = ""
     frtop: str = ""
     log: str = ""
 
 
 def run(zoo: Zoo, name: str, mode: Mode, *, dumps: bool) -> Run:
-    """Runs one program; with `dumps` it is asked what these tell, too."""
+    """Runs one program; with `dumps`, also lets the tools read its Flight Recorder dumps."""
     case, began = case_of(name), time.monotonic()
-    if lacks := lacking(case):
+    if lacks := missing(case):
         return Run(name, mode, skipped=f"needs {lacks}")
     outcome: Outcome = zoo.run(name, mode, dumps=dumps and not case.healthy)
-    told: dict[str, str] = {}
+    tools: dict[str, str] = {}
     if outcome.dumps is not None:
-        told = asdict(told_of(outcome.dumps, case))
+        tools = asdict(tool_results(outcome.dumps, case))
         shutil.rmtree(outcome.dumps.parent, ignore_errors=True)
     return Run(
         name,
         mode,
-        amiss=outcome.amiss,
-        said=verdict_text(outcome.verdicts),
+        failure=outcome.failure,
+        verdict=verdict_text(outcome.verdicts),
         health=outcome.health,
         who_s=outcome.who_s,
         confirmed_s=outcome.confirmed_s,
         seconds=time.monotonic() - began,
-        log=outcome.log[-2000:] if outcome.amiss else "",
-        **told,
+        log=outcome.log[-2000:] if outcome.failure else "",
+        **tools,
     )
 
 
@@ -69,8 +69,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with Zoo() as zoo:
         for line in sys.stdin:
-            asked = json.loads(line)
-            done = run(zoo, asked["name"], asked["mode"], dumps=asked["dumps"])
+            request = json.loads(line)
+            done = run(zoo, request["name"], request["mode"], dumps=request["dumps"])
             print(json.dumps(asdict(done)), flush=True)
 
 

@@ -10,7 +10,7 @@ from frtop_tui.terminal import end
 
 
 def run() -> NoReturn:
-    """Runs the command line, and ends even where a lost terminal's thread would not."""
+    """Runs the command line; exits even if a thread still reads a closed terminal."""
     sys.exit(end(main()))
 
 

@@ -1,7 +1,7 @@
-"""The Textual application: wires a source to screens, and nothing else.
+"""The Textual application: connects a source to the screens.
 
-It pulls: a frame is taken from the source four times a second and handed down to the
-screen in sight. So a slow terminal delays itself only, and a pause is one kept frame.
+On every tick it takes the newest frame from the source, sends requests and gives the frame
+to the visible screen. A slow terminal delays only itself; a pause is one remembered frame.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.export.naming import default_path
+from frtop_tui.export.output_path import default_path
 from frtop_tui.job.model import Writing
-from frtop_tui.job.naming import JobKey, job_key
-from frtop_tui.job.printable import printable
-from frtop_tui.screens.automatic import due
-from frtop_tui.screens.base import (
+from frtop_tui.job.naming import JobKey, job_key, printable
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.files import job_to_capture
+from frtop_tui.screens.help import HelpScreen, key_rows
+from frtop_tui.screens.hosts import HostsScreen
+from frtop_tui.screens.jobs import JobsScreen
+from frtop_tui.screens.keyboard import OrderedKeys
+from frtop_tui.screens.messages import (
     ChooseJob,
-    FrameScreen,
     InspectRank,
     OpenRank,
     OpenRanks,
@@ -34,28 +37,26 @@ from frtop_tui.screens.base import (
     SaveTensors,
     TakeStacks,
 )
-from frtop_tui.screens.help import HelpScreen, key_rows
-from frtop_tui.screens.hosts import HostsScreen
-from frtop_tui.screens.jobs import JobsScreen
-from frtop_tui.screens.keyboard import OrderedKeys
 from frtop_tui.screens.overview import Overview
-from frtop_tui.screens.painting import FrugalApp
+from frtop_tui.screens.painting import CompactApp
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.tensors import TensorsScreen
 from frtop_tui.sources.base import Source
 from frtop_tui.terminal import TerminalGone, is_there, watched
-from frtop_tui.widgets.wording import age, job_name
-from frtop_tui.widgets.writings import UNDER_WAY, sentence
+from frtop_tui.widgets.file_status import IN_PROGRESS, describe_file
+from frtop_tui.widgets.formats import format_age
+from frtop_tui.widgets.verdict import verdict_text
 
 TICK_S: Final = 0.25
+VIEWS: Final = {"ranks": RanksScreen, "hosts": HostsScreen, "stacks": StacksScreen}
 LOST: Final = 128 + signal.SIGHUP
-"""Exit status when the terminal went away and nothing could be asked of the application."""
+"""Exit status when the terminal was closed."""
 
 
-class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
-    """One job on the screen."""
+class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
+    """Shows one job of a source."""
 
     TITLE = "frtop"
     CSS_PATH: ClassVar[list[str | PurePath]] = [
@@ -72,22 +73,20 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         "app.tcss",
     ]
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark", "help", "help", tooltip="all keys of this screen", id="help"),
-        Binding("1", "view('job')", "job", show=False, tooltip="verdict and ranks", id="view.job"),
-        Binding("2", "view('ranks')", "ranks", tooltip="all ranks as a table", id="view.ranks"),
+        Binding("question_mark", "help", "help", tooltip="all keys and a glossary", id="help"),
         Binding(
-            "3",
-            "view('hosts')",
-            "hosts",
-            tooltip="who is heard, and what is wrong",
-            id="view.hosts",
+            "1", "view('job')", "job", show=False, tooltip="overview of the job", id="view.job"
         ),
+        Binding("2", "view('ranks')", "ranks", tooltip="all ranks as a table", id="view.ranks"),
+        Binding("3", "view('hosts')", "hosts", tooltip="state of every host", id="view.hosts"),
         Binding(
             "4", "view('stacks')", "stacks", show=False, tooltip="merged stacks", id="view.stacks"
         ),
-        Binding("J", "jobs", "jobs", tooltip="choose among all jobs heard", id="jobs"),
-        Binding("e", "capture", "capture", tooltip="write all that is known", id="capture"),
-        Binding("Z", "pause", "pause", tooltip="keep this moment on the screen", id="pause"),
+        Binding("J", "jobs", "jobs", tooltip="list all jobs", id="jobs"),
+        Binding(
+            "e", "capture", "capture", tooltip="write everything known to a file", id="capture"
+        ),
+        Binding("Z", "pause", "pause", tooltip="freeze the screen, or resume", id="pause"),
         Binding("y", "copy", "copy", tooltip="copy the verdict", id="copy"),
         Binding("q", "quit", "quit", id="quit"),
         Binding("ctrl+c", "quit", "quit", show=False, id="interrupt", priority=True),
@@ -102,11 +101,11 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         self.auto_capture = auto_capture
         self.title = title
         self.marked: set[int] = set()
-        self.kept: Frame | None = None
-        """The frame of the moment of the pause."""
-        self._watching: tuple[int, ...] = ()
+        self.paused_frame: Frame | None = None
+        """The frame on the screen while paused."""
+        self._watched: tuple[int, ...] = ()
         self._captured: set[JobKey] = set()
-        """Jobs that were captured by themselves: once each."""
+        """Jobs that were captured automatically."""
         self._writings: tuple[Writing, ...] = ()
         self._home_loop: asyncio.AbstractEventLoop | None = None
 
@@ -115,88 +114,92 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
 
     def on_mount(self) -> None:
         self._home_loop = asyncio.get_running_loop()
-        self.deliver()
-        self.set_interval(TICK_S, self.deliver)
+        self.tick()
+        self.set_interval(TICK_S, self.tick)
 
-    def deliver(self) -> None:
-        """Gives the newest frame, or the kept one, to the screen in sight."""
+    def tick(self) -> None:
+        """Takes the newest frame, sends requests, then draws: drawing sends none."""
         newest = self.source.frame()
-        self._keep(newest)
+        self._send_requests(newest)
+        self._announce_files(newest)
+        self._draw(newest)
+
+    def _send_requests(self, newest: Frame) -> None:
+        """Starts an automatic capture, also while paused, and sends the screen's requests."""
+        key = job_to_capture(newest, self._captured) if self.auto_capture else None
+        if key is not None:
+            self._captured.add(key)
+            self._capture(newest, automatic=True)
+        screen = self.screen
+        if not isinstance(screen, FrameScreen):
+            return
+        screen.request(self.paused_frame or newest)
+        if screen.watched_ranks != self._watched:
+            self._watched = screen.watched_ranks
+            self.source.watch(self._watched)
+
+    def _draw(self, newest: Frame) -> None:
+        """Draws the newest frame, or the paused one, on the visible screen."""
         screen = self.screen
         if not isinstance(screen, FrameScreen):
             return
         badge = ""
-        if self.kept is not None:
-            behind = age(max(0, newest.now_ns - self.kept.now_ns) / 1e9)
-            badge = f"PAUSED, {behind} behind: Z goes on"
-        screen.show(newest if self.kept is None else self.kept, badge)
-        if screen.watches != self._watching:
-            self._watching = screen.watches
-            self.source.watch(self._watching)
+        if self.paused_frame is not None:
+            delay = format_age(max(0, newest.now_ns - self.paused_frame.now_ns) / 1e9)
+            badge = f"PAUSED, {delay} behind: Z resumes"
+        screen.show(self.paused_frame or newest, badge)
 
-    def _keep(self, frame: Frame) -> None:
-        """What goes on whatever is in sight, and also in a pause: files."""
-        key = due(frame, self._captured) if self.auto_capture else None
-        if key is not None:
-            self._captured.add(key)
-            self._capture(frame, automatic=True)
+    def _announce_files(self, frame: Frame) -> None:
+        """Notifies of files that are finished, unless a visible pane shows them."""
         if frame.writings == self._writings:
             return
         for writing in frame.writings:
-            if writing.state in UNDER_WAY or writing in self._writings:
+            if writing.state in IN_PROGRESS or writing in self._writings:
                 continue
-            # Where a pane has a line for it, that is enough; elsewhere it would pass unseen.
-            told = isinstance(self.screen, Overview) or (
-                writing.kind == "tensors" and isinstance(self.screen, TensorsScreen)
-            )
-            if not told:
-                failed = writing.state == "failed"
-                severity: SeverityLevel = "warning" if failed else "information"
-                text = printable(sentence(writing))
+            panes = (Overview, TensorsScreen) if writing.kind == "tensors" else Overview
+            if not isinstance(self.screen, panes):
+                severity: SeverityLevel = "warning" if writing.state == "failed" else "information"
+                text = printable(describe_file(writing))
                 self.notify(text, timeout=8, severity=severity, markup=False)
         self._writings = frame.writings
 
     def leave(self, status: int) -> None:
-        """Ends from outside the loop: a signal, or a terminal that is gone."""
+        """Ends the application from another thread: after a signal, or a closed terminal."""
         driver = self._driver
         if not is_there(0):
-            # Textual's thread of keys would read the end of the terminal for ever.
-            ended = getattr(driver, "exit_event", None)
-            if ended is not None:
-                ended.set()
+            # Textual's input thread would read end-of-file forever.
+            exit_event = getattr(driver, "exit_event", None)
+            if exit_event is not None:
+                exit_event.set()
         if self._home_loop is not None:
             self._home_loop.call_soon_threadsafe(partial(self.exit, return_code=status))
 
     async def open(self, screen: FrameScreen) -> None:
-        """Puts a screen on top of the path; it shows the present frame at once."""
+        """Opens a screen on top of the others and draws it at once."""
         await self.push_screen(screen)
-        self.deliver()
+        self.tick()
 
     async def action_back(self) -> None:
-        """One step back along the path; the job's own screen is where it starts."""
+        """Closes the visible screen, unless it is the overview."""
         if len(self.screen_stack) > 1:
             await self.pop_screen()
-            self.deliver()
+            self.tick()
 
     async def action_view(self, name: str) -> None:
-        """One of the numbered views, with the job's screen under it."""
+        """Opens one of the numbered views on top of the overview."""
         while len(self.screen_stack) > 1:
             await self.pop_screen()
-        if name == "ranks":
-            await self.open(RanksScreen(self.marked))
-        elif name == "hosts":
-            await self.open(HostsScreen(self.marked))
-        elif name == "stacks":
-            await self.open(StacksScreen(self.marked))
-        self.deliver()
+        if name in VIEWS:
+            await self.push_screen(VIEWS[name](self.marked))
+        self.tick()
 
     async def action_help(self) -> None:
-        """The keys of the screen in sight; once more closes it."""
+        """Opens help for the visible screen, or closes it."""
         screen = self.screen
         if isinstance(screen, HelpScreen):
             await self.pop_screen()
         elif isinstance(screen, FrameScreen):
-            keys = key_rows(screen.active_bindings.values(), screen.barred)
+            keys = key_rows(screen.active_bindings.values(), screen.why_unavailable)
             await self.open(HelpScreen(self.marked, keys, screen.crumb))
 
     async def on_open_rank(self, event: OpenRank) -> None:
@@ -209,15 +212,15 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         await self.open(StacksScreen(self.marked))
 
     async def on_open_tensors(self, event: OpenTensors) -> None:
-        await self.open(TensorsScreen(self.marked, event.rank, event.instead))
+        await self.open(TensorsScreen(self.marked, event.rank, event.instead_of))
 
     async def action_jobs(self) -> None:
-        """The jobs to choose from, over whatever is in sight."""
+        """Opens the list of jobs."""
         if not isinstance(self.screen, JobsScreen):
             await self.open(JobsScreen(self.marked))
 
     async def on_choose_job(self, event: ChooseJob) -> None:
-        """On to another job, from its first screen on; marks were of the old one's ranks."""
+        """Shows another job's overview; marks belong to the ranks of the old one."""
         self.marked.clear()
         self.source.choose(job_key(event.job))
         await self.action_view("job")
@@ -229,16 +232,16 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         self.source.save(event.rank, event.sequence, event.path)
 
     def action_capture(self) -> None:
-        """Everything that is known, in one file in this folder."""
+        """Writes everything known to a file in the current folder."""
         screen = self.screen
-        if isinstance(screen, FrameScreen) and screen.may("capture"):
+        if isinstance(screen, FrameScreen) and screen.check_available("capture"):
             self._capture(self.source.frame())
 
     def _capture(self, frame: Frame, *, automatic: bool = False) -> None:
         try:
             path = default_path(frame, frame.wall_ns)
-        except OSError as error:  # the current folder was taken away
-            text = f"Nothing can be captured here ({error.strerror}); start frtop elsewhere."
+        except OSError as error:  # the current folder was deleted
+            text = f"Cannot capture in this folder ({error.strerror}); start frtop in another one."
             self.notify(text, markup=False)
         else:
             self.source.capture(path, automatic=automatic)
@@ -247,27 +250,23 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
         self.source.dump(event.ranks)
 
     def action_pause(self) -> None:
-        """Keeps the frame in sight; once more goes on with the newest."""
-        if isinstance(self.screen, FrameScreen) and not self.screen.may("pause"):
+        """Freezes the screen; once more resumes with the newest frame."""
+        if isinstance(self.screen, FrameScreen) and not self.screen.check_available("pause"):
             return
-        self.kept = self.source.frame() if self.kept is None else None
-        self.deliver()
+        self.paused_frame = self.source.frame() if self.paused_frame is None else None
+        self.tick()
 
     def action_copy(self) -> None:
-        """The verdict as text, through the terminal (OSC 52) to the operator's clipboard."""
-        frame = self.kept or self.source.frame()
+        """Copies the verdict to the user's clipboard, through the terminal (OSC 52)."""
+        frame = self.paused_frame or self.source.frame()
         if not frame.verdicts:
             self.notify("Nothing to copy: there is no verdict.", timeout=4)
             return
-        rows = [job_name(frame)]
-        for verdict in frame.verdicts:
-            rows += [verdict.headline, f"why: {verdict.why.text}", f"next: {verdict.next}"]
-            rows += [f"seen: {seen}" for seen in verdict.evidence]
-        self.copy_to_clipboard("\n".join(map(printable, rows)))
-        self.notify("Verdict sent to your terminal's clipboard.", timeout=4)
+        self.copy_to_clipboard("\n".join(map(printable, verdict_text(frame))))
+        self.notify("Verdict copied to your terminal's clipboard.", timeout=4)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette offers what the keys do, under names; nothing of Textual's own."""
+        """The palette lists the actions of our keys, and none of Textual's own."""
         for _, binding, enabled, _ in screen.active_bindings.values():
             if enabled and binding.id and binding.show:
                 run = partial(self.run_action, binding.action, screen)
@@ -275,10 +274,15 @@ class FrtopApp(OrderedKeys, FrugalApp, inherit_bindings=False):
 
 
 def run_app(source: Source, title: str = "frtop", *, auto_capture: bool = True) -> int:
-    """Shows a source until the user leaves, or the terminal does. Returns an exit status.
+    """Shows a source until the user quits or the terminal is closed.
 
-    With `auto_capture` a confirmed hang is written to the current folder by itself, once.
-    Threads of the terminal may outlive it: `terminal.end` is for the end of the process.
+    Args:
+        source: closed on return.
+        title: of the terminal's window.
+        auto_capture: write every confirmed hang to the current folder, once per job.
+
+    Returns:
+        The exit status. Textual's threads may still run: end the process with `terminal.end`.
     """
     app = FrtopApp(source, title, auto_capture=auto_capture)
     try:

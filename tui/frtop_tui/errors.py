@@ -1,22 +1,22 @@
 """Errors a user meets: what happened, and what to type next.
 
 FrtopError              exit status 1
-├── UsageError          2   the command line makes no sense
-├── NoAgent                 nothing of frtop runs here
-├── UnknownHost             a name does not resolve
-├── Unreachable             a host is there, or not, but nobody answers
-├── WrongKey                an agent answers and refuses our key, or is no agent
-├── KeyTrouble              our own key file
-├── Unreadable              a file is nothing that frtop opens, or is damaged
+├── UsageError          2   the command line is wrong
+├── NoAgent                 no agent of frtop runs here
+├── UnknownHost             a host name does not resolve
+├── Unreachable             no agent answers at an address
+├── WrongKey                an agent refuses our key, or has a key we do not know
+├── KeyTrouble              our own key file cannot be used
+├── Unreadable              a file is damaged, or of a kind that frtop does not open
 ├── DemoFailed              the demo's job did not start
-└── Missing                 something that must be installed is not
+└── Missing                 a program or package is not installed
 """
 
 from __future__ import annotations
 
 
 class FrtopError(Exception):
-    """A sentence about what happened, and the next step."""
+    """What happened (`text`), and what to type next (`next_step`)."""
 
     exit_status = 1
 
@@ -25,20 +25,15 @@ class FrtopError(Exception):
         self.text = text
         self.next_step = next_step
 
-    @property
-    def sentence(self) -> str:
-        """Both in one line, for the screen."""
-        return f"{self.text}; {self.next_step}"
-
 
 class UsageError(FrtopError):
-    """The command line makes no sense."""
+    """The command line is wrong."""
 
     exit_status = 2
 
 
 class NoAgent(FrtopError):
-    """Nothing of frtop runs here."""
+    """No agent of frtop runs here."""
 
 
 class UnknownHost(FrtopError):
@@ -46,19 +41,19 @@ class UnknownHost(FrtopError):
 
 
 class Unreachable(FrtopError):
-    """Nobody answers at that address."""
+    """No agent answers at that address."""
 
 
 class WrongKey(FrtopError):
-    """Somebody answers, but our key is refused, or it is no agent of ours."""
+    """An agent refuses our key, or has a key that we do not know."""
 
 
 class KeyTrouble(FrtopError):
-    """Our own key file is missing, unreadable, or readable by others."""
+    """Our own key file is missing, unreadable, or others can read it."""
 
 
 class Unreadable(FrtopError):
-    """A file is no capture, box, dump or stack, damaged, or in the words of a newer frtop."""
+    """A file is damaged, of an unknown kind, or of a newer frtop."""
 
 
 class DemoFailed(FrtopError):
@@ -66,4 +61,4 @@ class DemoFailed(FrtopError):
 
 
 class Missing(FrtopError):
-    """Something that must be installed is not."""
+    """A program or package is not installed."""

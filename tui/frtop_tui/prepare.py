@@ -1,4 +1,4 @@
-"""The environment in which every Python process below becomes a rank that frtop can see."""
+"""The environment in which every Python process starts the recorder."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import frtop_probe
 from frtop_probe.ring.recording import RECORD
 
 ZERO_CODE_START = Path(frtop_probe.__file__).parent / "recorder" / "zero"
-"""Holds a `sitecustomize` that chains to the job's own."""
+"""Contains a `sitecustomize` that also runs the job's own."""
 
 
 def prepare(environ: Mapping[str, str], record: Path | None = None) -> dict[str, str]:
-    """`environ` with the recorder's start in front of PYTHONPATH.
+    """Returns `environ` with the recorder's `sitecustomize` first in PYTHONPATH.
 
-    The agent, which the first rank of each host starts, needs what the job's environment
-    need not have (pyzmq, py-spy); so it runs on this interpreter. Black boxes go to
-    `record`, else where `environ` says.
+    The first rank of each host starts the agent on this interpreter: the job's own may lack
+    pyzmq and py-spy. `record` is the folder for black boxes; None keeps that of `environ`.
     """
     prepared = dict(environ)
     path = [part for part in environ.get("PYTHONPATH", "").split(os.pathsep) if part]

@@ -1,9 +1,9 @@
-"""What becomes of the program when its terminal goes away: a window closed, a session lost.
+"""Ends the program when its terminal is gone: a window was closed, a session was lost.
 
-Textual 8.2 does not notice: its input thread reads the end of a deleted terminal in a
-circle, its output queue fills up and blocks the application, and neither thread lets the
-process end. So the terminal is watched beside it, and whoever runs the application is
-brought back within a second. Without Textual, as the command line imports it too.
+Textual 8.2 does not notice: its input thread reads end-of-file in an endless loop, its
+output queue fills up and blocks the application, and neither thread lets the process end.
+A thread of ours watches the terminal and interrupts the application within a second. The
+command line imports this module, so it must not import Textual.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-LOOK_S: Final = 0.2
+from frtop_tui.threads import start_daemon
+
+CHECK_INTERVAL_S: Final = 0.2
 GRACE_S: Final = 0.4
-"""From asking the application to leave to taking it out of whatever it waits in."""
+"""From the request to leave to the interruption, when the terminal is gone."""
 PATIENCE_S: Final = 3.0
-"""The same while the terminal is there, and has to be put in order."""
+"""The same while the terminal is there: Textual has to restore it."""
 SIGNALS: Final = (signal.SIGHUP, signal.SIGTERM)
 
 
 class TerminalGone(BaseException):
-    """Takes the main thread out of an application that cannot leave by itself."""
+    """Raised in the main thread of an application that does not end by itself."""
 
 
 def is_there(descriptor: int) -> bool:
-    """Whether a terminal still answers behind the descriptor."""
+    """Whether the descriptor still refers to a terminal."""
     try:
         return os.isatty(descriptor)
     except OSError:
@@ -40,11 +42,14 @@ def is_there(descriptor: int) -> bool:
 
 @contextmanager
 def watched(leave: Callable[[int], None]) -> Iterator[None]:
-    """Ends what is inside when the terminal is gone, or on SIGHUP and SIGTERM.
+    """Ends the body when the terminal is gone, or on SIGHUP and SIGTERM.
 
-    `leave` gets the exit status and is called in the main thread, from a signal handler:
-    it asks the application to end. One that has not ended soon after is interrupted by
-    `TerminalGone`, which is for the caller to catch. Needs the main thread.
+    Args:
+        leave: asks the application to end with an exit status; called in the main thread,
+            by a signal handler.
+
+    Raises:
+        TerminalGone: in the body, when the application did not end soon after `leave`.
     """
     asked = 0.0
     over = threading.Event()
@@ -64,14 +69,13 @@ def watched(leave: Callable[[int], None]) -> Iterator[None]:
             raise TerminalGone
 
     def watch() -> None:
-        while not over.wait(LOOK_S):
+        while not over.wait(CHECK_INTERVAL_S):
             if asked or (had_one and not is_there(0)):
-                # A signal also gets the main thread out of a queue that nobody empties.
+                # A signal also interrupts a main thread that blocks on a full queue.
                 signal.pthread_kill(main, signal.SIGHUP)
 
     before = [signal.signal(number, on_signal) for number in SIGNALS]
-    watcher = threading.Thread(target=watch, name="frtop-terminal", daemon=True)
-    watcher.start()
+    watcher = start_daemon(watch, "terminal")
     try:
         yield
     finally:
@@ -79,27 +83,27 @@ def watched(leave: Callable[[int], None]) -> Iterator[None]:
         watcher.join()
         for number, handler in zip(SIGNALS, before, strict=True):
             signal.signal(number, handler)
-        let_go(terminals)
+        redirect_gone(terminals)
 
 
-def let_go(terminals: Iterable[int]) -> None:
-    """Puts nothing in the place of terminals that are gone.
+def redirect_gone(terminals: Iterable[int]) -> None:
+    """Redirects descriptors of terminals that are gone to `/dev/null`.
 
-    What the caller says while it cleans up would otherwise fail, and with it the cleaning.
+    Otherwise output fails while the caller cleans up, and with it the clean-up.
     """
     gone = [descriptor for descriptor in terminals if not is_there(descriptor)]
     if not gone:
         return
-    nothing = os.open(os.devnull, os.O_RDWR)
+    null = os.open(os.devnull, os.O_RDWR)
     for descriptor in gone:
-        os.dup2(nothing, descriptor)
-    os.close(nothing)
+        os.dup2(null, descriptor)
+    os.close(null)
 
 
 def end(status: int) -> int:
-    """`status` for `sys.exit`; ends the process itself where a thread would keep it alive.
+    """Returns `status` for `sys.exit`; ends the process if a thread would keep it alive.
 
-    For the very end of the command line, when everything is closed.
+    To be called last, when everything is closed.
     """
     deadline = time.monotonic() + GRACE_S
     others = [t for t in threading.enumerate() if t is not threading.main_thread()]

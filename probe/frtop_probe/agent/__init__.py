@@ -1,11 +1,11 @@
 """The process per host that reads rings and /proc, and answers operators.
 
-Two sockets, both CURVE servers that admit listed keys only (`door`):
+Two sockets, both CURVE servers that admit only listed keys (`sockets`):
 
 * PUB, `Announcement.pub`: one `Update` per tick. Subscribe to `wire.PROTOCOL`.
-* ROUTER, `Announcement.ask`: a DEALER sends an `Ask`, and gets an `Answer` that carries the
-  question's `id`.
+* ROUTER, `Announcement.ask`: a DEALER sends a `Request`, and gets a `Response` with the same
+  `id`.
 
-Subscribe first, then ask for the state; apply the updates numbered above it. A gap, or
-another `instance`, means ask again.
+Subscribe first, then request the state; apply the updates numbered above it. A gap in the
+numbers, or another `instance`, means: request the state again.
 """

@@ -1,4 +1,4 @@
-"""`python -m frtop_probe.agent`: how recorders start it; people type `frtop agent`."""
+"""Starts an agent: `python -m frtop_probe.agent`, as recorders do; people type `frtop agent`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from frtop_probe.ring.folder import FolderError, agent_lives, folder
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m frtop_probe.agent", description=__doc__)
-    parser.add_argument("--port", type=int, help="port of updates; requests go to the next")
+    parser.add_argument("--port", type=int, help="port of updates; requests use the next one")
     parser.add_argument("--bind", metavar="ADDR", help="address to listen on (default: all)")
-    parser.add_argument("--with-pid", type=int, metavar="PID", help="leave when it ends")
-    parser.add_argument("--linger", type=float, metavar="SECONDS", help="stay after the last rank")
-    parser.add_argument("--read-only", action="store_true", help="let nobody act")
+    parser.add_argument("--with-pid", type=int, metavar="PID", help="leave when this process ends")
+    parser.add_argument(
+        "--linger", type=float, metavar="SECONDS", help="time to stay after the last rank"
+    )
+    parser.add_argument("--read-only", action="store_true", help="let nobody act on ranks")
     given = parser.parse_args(arguments)
     try:
         chosen = Options.from_environment(
@@ -29,19 +31,19 @@ def main(arguments: list[str] | None = None) -> int:
     except OptionProblem as problem:
         sys.stderr.write(f"frtop agent: {problem}\n")
         return 2
-    if not chosen.by_hand and _served():
+    if not chosen.by_hand and _is_served():
         return 0
-    from frtop_probe.agent.serve import serve  # noqa: PLC0415 - costs more than all before
+    from frtop_probe.agent.lifecycle import serve  # noqa: PLC0415 - costs more than all before
 
     return serve(chosen)
 
 
-def _served() -> bool:
-    """Whether there is an agent already: of eight ranks that start one, seven find so."""
+def _is_served() -> bool:
+    """Whether an agent runs already: of eight ranks that start one, seven return here."""
     try:
         return agent_lives(folder())
     except FolderError:
-        return False  # to be told in full
+        return False  # `serve` reports it
 
 
 if __name__ == "__main__":

@@ -1,34 +1,33 @@
-"""Who may come in, and do what, at this moment.
+"""Rights of public keys: who may connect, and who may act on ranks.
 
-`authorized_keys` is read anew whenever somebody knocks or asks: whoever is admitted during
-a hang is in at once. The home it lies in may be on the very file system that has died, so
-it is read by a thread of its own, and what was known last holds when it does not answer.
+`authorized_keys` is read again at every connection and request, so an operator admitted
+during a hang is in at once. Its file may lie on the file system that hangs: a daemon thread
+reads it, and the last known rights hold until it answers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from frtop_probe import keys
+from frtop_probe import daemon_thread, keys
 from frtop_probe.keys import AuthorizedKey, KeyPair, KeyProblem, Right
 
-PATIENCE_S: Final = 1.0
-"""What a healthy shared file system needs a hundredth of; later, what was known holds."""
-MAX_GIVEN_UP: Final = 1024
-"""Connections remembered, per key, that gave up acting; the oldest go first. An operator
-can push out but its own, and has those only for its own good."""
+TIMEOUT_S: Final = 1.0
+"""A healthy shared file system needs a hundredth of it; later, the last known rights hold."""
+MAX_READ_ONLY_CONNECTIONS: Final = 1024
+"""Read-only connections remembered per key; the oldest are dropped. An operator can displace
+only its own connections, and gave up its right of its own accord."""
 
-Reading = tuple[AuthorizedKey, ...] | KeyProblem
+Entries = tuple[AuthorizedKey, ...] | KeyProblem
 
 
 class Admission:
-    """Rights by key, and of single connections that gave some up. Needs a running loop."""
+    """Rights by key, and connections that gave up acting. Needs a running event loop."""
 
     def __init__(
         self,
@@ -41,106 +40,95 @@ class Admission:
         self._pair = pair
         self._read = read
         self._others: dict[bytes, Right] = {}
-        self._given_up: dict[bytes, dict[bytes, None]] = {}
-        self._reading: asyncio.Future[Reading] | None = None
+        self._read_only: dict[bytes, dict[bytes, None]] = {}
+        self._reading: asyncio.Future[Entries] | None = None
         self._overdue = False
         self._problem = ""
-        self._untold = False
+        self._notes_changed = False
         self.notes: tuple[str, ...] = ()
 
     def is_owner(self, key: bytes) -> bool:
-        """Whether it is our own: that of the jobs' owner."""
+        """Whether `key` is our own, that of the jobs' owner."""
         return key == self._pair.public
 
     async def admits(self, key: bytes) -> bool:
-        """Whether this key may come in, as of now."""
+        """Whether this key may connect, as of now."""
         if self.is_owner(key):
-            self._begin()  # for its complaints: the owner comes in whatever they are
+            self._start_reading()  # only to report problems: the owner is always admitted
             return True
         return await self.right(key) is not None
 
     async def right(self, key: bytes) -> Right | None:
-        """What this key may do by the lists, as of now; None: it may not come in."""
+        """The right that the lists give this key, as of now; None if it is not admitted."""
         if self.is_owner(key):
             return "act"
-        patience = 0.0 if self._overdue else PATIENCE_S
-        done, _ = await asyncio.wait({self._begin()}, timeout=patience)
+        timeout = 0.0 if self._overdue else TIMEOUT_S
+        done, _ = await asyncio.wait({self._start_reading()}, timeout=timeout)
         if not done and not self._overdue:
             self._overdue = True
-            self._complain(f"{self._pair.path.with_name(keys.AUTHORIZED)} does not answer")
+            self._report(f"{self._pair.path.with_name(keys.AUTHORIZED)} does not answer")
         return self._others.get(key)
 
-    def give_up_acting(self, connection: bytes, key: bytes) -> None:
-        """From now on this connection may only read. Nothing takes that back."""
-        given_up = self._given_up.setdefault(key, {})
-        given_up[connection] = None
-        if len(given_up) > MAX_GIVEN_UP:
-            del given_up[next(iter(given_up))]
+    def set_read_only(self, connection: bytes, key: bytes) -> None:
+        """From now on this connection may only read; this cannot be undone."""
+        connections = self._read_only.setdefault(key, {})
+        connections[connection] = None
+        if len(connections) > MAX_READ_ONLY_CONNECTIONS:
+            del connections[next(iter(connections))]
 
-    def gave_up_acting(self, connection: bytes, key: bytes) -> bool:
-        """Ids of connections are chosen by clients: one counts only with its key."""
-        return connection in self._given_up.get(key, ())
+    def is_read_only(self, connection: bytes, key: bytes) -> bool:
+        """Whether this connection gave up acting.
 
-    def news(self) -> bool:
-        """Whether `notes` have changed since this was asked last."""
-        untold, self._untold = self._untold, False
-        return untold
+        Clients choose connection ids, so an id counts only together with its key.
+        """
+        return connection in self._read_only.get(key, ())
 
-    def _begin(self) -> asyncio.Future[Reading]:
-        """A reading of the lists: the one on its way, perhaps for ever, else a new one."""
+    def take_notes_changed(self) -> bool:
+        """Whether `notes` have changed since the last call."""
+        changed, self._notes_changed = self._notes_changed, False
+        return changed
+
+    def _start_reading(self) -> asyncio.Future[Entries]:
+        """The reading of the lists in progress, which may hang, or else a new one."""
         if self._reading is not None:
             return self._reading
-        loop = asyncio.get_running_loop()
-        self._reading = reading = loop.create_future()
-        reading.add_done_callback(self._take)
-
-        def work() -> None:
-            found = self._read_now()
-            with suppress(RuntimeError):  # the loop has closed meanwhile
-                loop.call_soon_threadsafe(_settle, reading, found)
-
-        # Not of a pool: the interpreter would wait at its end for one that hangs.
-        reader = threading.Thread(target=work, name="frtop keys", daemon=True)
         try:
-            reader.start()
-        except RuntimeError as error:  # where processes are counted
+            self._reading = reading = daemon_thread.run(self._read_now, "frtop keys")
+        except RuntimeError as error:  # a limit on processes
+            self._reading = reading = asyncio.get_running_loop().create_future()
             problem = f"the list of keys cannot be read: {error}"
             reading.set_result(KeyProblem(problem, "let this user start more threads"))
+        reading.add_done_callback(self._finish_reading)
         return reading
 
-    def _read_now(self) -> Reading:
+    def _read_now(self) -> Entries:
         try:
             return self._read(self._pair)
         except KeyProblem as problem:
             return problem
-        except Exception as error:  # noqa: BLE001 - nobody would hear of it in a thread
+        except Exception as error:  # noqa: BLE001 - a thread's errors would go unnoticed
             return KeyProblem(f"the list of keys cannot be read: {error!r}", "please report this")
 
-    def _take(self, reading: asyncio.Future[Reading]) -> None:
+    def _finish_reading(self, reading: asyncio.Future[Entries]) -> None:
         self._reading, self._overdue = None, False
         found = reading.result()
         if isinstance(found, KeyProblem):
-            self._complain(f"{found.text}; {found.next}")
+            self._report(f"{found.text}; {found.next}")
             return
-        self._others = {one.public: one.right for one in found}
+        self._others = {entry.public: entry.right for entry in found}
         if self._problem:
             self._problem = ""
             at = time.strftime("%H:%M:%S")
             self._note(f"the list of keys is in order again, and holds since {at}")
 
-    def _complain(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
-            self._note(f"{problem}. Until then those are admitted who were before")
+            self._note(f"{problem}. Until then, the keys admitted before stay admitted")
 
     def _note(self, text: str) -> None:
         self.notes = (text,)
-        self._untold = True
+        self._notes_changed = True
         with suppress(OSError, ValueError):
             sys.stderr.write(f"frtop agent: {text}\n")
             sys.stderr.flush()
-
-
-def _settle(reading: asyncio.Future[Reading], found: Reading) -> None:
-    if not reading.done():
-        reading.set_result(found)

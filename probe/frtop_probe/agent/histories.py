@@ -1,4 +1,4 @@
-"""All that a rank's ring still holds, told once: for captures and black boxes."""
+"""All ops that a rank's ring still has, for captures and black boxes; repeats are sent once."""
 
 from __future__ import annotations
 
@@ -6,58 +6,48 @@ import asyncio
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.agent.rank import Rank
-from frtop_probe.agent.ringview import RingView
-from frtop_probe.ring import columns
-from frtop_probe.ring.layout import Cell, Event
+from frtop_probe.agent.ring_view import RingView
+from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.ring import bulk_read
+from frtop_probe.ring.layout import Event, StatusCell
 from frtop_probe.ring.reader import EventRow
 
 _LONGEST_NS: Final = 2**62
-"""Times out of a ring may be anything; the difference of two must fit the wire."""
+"""Times in a ring may be anything; the difference of two must fit the wire."""
 _AT_ONCE: Final = 512
-"""Rows between which the tick, and other operators, get their turn."""
+"""Rows between which the tick and other requests get their turn."""
 
 
-async def history(rank: Rank, limit: int = 0) -> wire.History:
-    """The newest `limit` ops of a rank (0: all there are), also of one that has ended."""
+async def history(rank: TrackedRank, limit: int = 0) -> wire.History:
+    """The newest `limit` ops of a rank (0: all), also of one that has ended."""
     rank.ring.refresh()
-    gathered = Gathering(rank.view)
+    builder = HistoryBuilder(rank.view)
     rows, lost = rank.ring.events(0, limit or rank.ring.shape.slots)
     for index, row in enumerate(rows):
-        gathered.take(row)
+        builder.add(row)
         if index % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)
-    return gathered.told(lost)
+    return builder.build(lost)
 
 
 def excerpt(view: RingView, group: int, first: int, last: int) -> wire.History:
-    """The collectives of one group with these numbers, as far as the ring still holds them."""
+    """The collectives of one group numbered `first` to `last` that the ring still has."""
     ring = view.ring
     ring.refresh()
-    gathered = Gathering(view)
-    head = ring.cell(Cell.HEAD)
+    builder = HistoryBuilder(view)
+    head = ring.cell(StatusCell.HEAD)
     oldest = max(1, head - ring.shape.slots + 1)
-    for index, slot in enumerate(columns.words(ring, oldest, head)):
+    for index, slot in enumerate(bulk_read.words(ring, oldest, head)):
         _, _, number, what, state, _ = slot
-        if first <= number <= last and columns.pair_of(what)[0] == group:
-            row = ring.event(oldest + index) if columns.is_collective(state) else None
+        if first <= number <= last and bulk_read.pair_of(what)[0] == group:
+            row = ring.event(oldest + index) if bulk_read.is_collective(state) else None
             if row is not None and (row.group, row.number) == (group, number):
-                gathered.take(row)
-    return gathered.told(0)
+                builder.add(row)
+    return builder.build(0)
 
 
-def history_now(view: RingView) -> wire.History:
-    """The same without giving way: for when there may be no later."""
-    view.ring.refresh()
-    gathered = Gathering(view)
-    rows, lost = view.ring.events(0, view.ring.shape.slots)
-    for row in rows:
-        gathered.take(row)
-    return gathered.told(lost)
-
-
-class Gathering:
-    """Rows of one ring in the words of the wire, with tables of what repeats."""
+class HistoryBuilder:
+    """Builds a `wire.History`, with tables for signatures and sites."""
 
     def __init__(self, view: RingView) -> None:
         self._view = view
@@ -67,8 +57,8 @@ class Gathering:
         self._site_table: list[wire.Site] = []
         self._rows: list[wire.HistoryRow] = []
 
-    def take(self, row: EventRow) -> None:
-        """Adds an op; steps and notes are none."""
+    def add(self, row: EventRow) -> None:
+        """Adds an op; ignores steps and notes."""
         if row.event not in (Event.OP, Event.PSEUDO):
             return
         took = 0
@@ -91,7 +81,7 @@ class Gathering:
             )
         )
 
-    def told(self, lost: int) -> wire.History:
+    def build(self, lost: int) -> wire.History:
         return wire.History(
             tuple(self._signature_table), tuple(self._site_table), tuple(self._rows), lost
         )

@@ -1,4 +1,4 @@
-"""What an agent may be told: by its command line, by the environment, else by default."""
+"""The agent's options: from the command line, else the environment, else defaults."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ DEFAULT_LINGER: Final = 300.0
 
 
 class OptionProblem(ValueError):
-    """A value nobody can work with; the text names where it came from."""
+    """An invalid value; the text names the option or variable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`port` is that of updates, requests go to the next one.
+    """`port` is that of updates; requests use the next one.
 
-    `any_port` allows the next free pair when `port` is taken. With `with_pid` the agent
-    leaves when that process ends, else `linger` seconds after its last rank. `by_hand`
-    says that a person reads what it prints. With `read_only` nobody may ask anything of
-    the ranks, whatever their key.
+    With `any_port`, the next free pair is taken when `port` is in use. With `with_pid`, the
+    agent leaves when that process ends, else `linger` seconds after its last rank. `by_hand`
+    says that a person reads its output. With `read_only`, nobody may act on ranks, whatever
+    their key.
     """
 
     bind: str = "*"
@@ -48,25 +48,25 @@ class Options:
         by_hand: bool = True,
         read_only: bool = False,
     ) -> Options:
-        """Options from what was given, the environment, and the defaults, in this order.
+        """Reads the options: arguments first, then the environment, then defaults.
 
         Raises:
-            OptionProblem: a value is out of range, or no number.
+            OptionProblem: a value is out of range, or not a number.
         """
         named = _number(PORT, 1, 65534)
         chosen = port if port is not None else named
         if chosen is not None and not 1 <= chosen <= 65534:
-            raise OptionProblem(f"port {chosen} is no port between 1 and 65534")
+            raise OptionProblem(f"port {chosen} is not between 1 and 65534")
         companion = with_pid if with_pid is not None else _number(WITH, 1, 2**31 - 1)
         seconds = linger if linger is not None else _number(LINGER, 0, 10**9)
         return cls(
             bind=bind or os.environ.get(BIND) or "*",
             port=int(chosen) if chosen is not None else DEFAULT_PORT,
-            any_port=port is None,  # a spawned agent has nobody whom it could ask for another
+            any_port=port is None,  # a spawned agent cannot ask for another port
             with_pid=int(companion) if companion is not None else None,
             linger=float(seconds) if seconds is not None else DEFAULT_LINGER,
             by_hand=by_hand,
-            # Anything but a plain no: a slip of the hand must not open what was to be shut.
+            # Only "" and "0" mean no: a typing error must not grant rights.
             read_only=read_only or os.environ.get(READ_ONLY, "") not in ("", "0"),
         )
 
@@ -80,5 +80,5 @@ def _number(variable: str, low: int, high: int) -> float | None:
     except ValueError:
         value = low - 1
     if not low <= value <= high:
-        raise OptionProblem(f"{variable}={text} is no number between {low} and {high}")
+        raise OptionProblem(f"{variable}={text} is not a number between {low} and {high}")
     return value

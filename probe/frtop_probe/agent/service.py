@@ -1,4 +1,4 @@
-"""One agent at work: a tick twice a second, questions in between, until it should leave."""
+"""One agent at work: a tick twice a second, requests in between."""
 
 from __future__ import annotations
 
@@ -15,85 +15,86 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.agent.announcement import Announcement
-from frtop_probe.agent.blackbox import BlackBoxes
-from frtop_probe.agent.desk import Desk
-from frtop_probe.agent.door import Door
-from frtop_probe.agent.looks import Looker
-from frtop_probe.agent.moment import Moment
+from frtop_probe.agent.black_boxes import BlackBoxWriter, ClockReading
 from frtop_probe.agent.options import Options
-from frtop_probe.agent.roster import Roster
+from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.request_handler import RequestHandler
+from frtop_probe.agent.snapshots import SnapshotTaker
+from frtop_probe.agent.sockets import AgentSockets
 from frtop_probe.ring.recording import RecordingLock
 
 TICK: Final = 0.5
-FAREWELL: Final = 2.0
-"""Seconds that an agent stays at most for its black boxes once it should leave."""
+BOXES_TIMEOUT: Final = 2.0
+"""Seconds for which a leaving agent waits for its black boxes at most."""
 
 
-class Leaving(enum.Enum):
+class LeaveReason(enum.Enum):
     """Why an agent leaves."""
 
-    TOLD = enum.auto()  # by a signal
-    ALONE = enum.auto()  # the process it came with has ended
-    IDLE = enum.auto()  # no rank any more
+    SIGNAL = enum.auto()
+    COMPANION_ENDED = enum.auto()  # the process named by --with-pid
+    IDLE = enum.auto()  # no ranks for the linger time
 
 
-class Service:
-    """Ties the roster to the sockets. One event loop, no threads of its own."""
+class AgentService:
+    """Connects rank tracker, sockets and black boxes, in one event loop."""
 
-    def __init__(self, options: Options, roster: Roster, door: Door, public_key: bytes) -> None:
+    def __init__(
+        self, options: Options, tracker: RankTracker, sockets: AgentSockets, public_key: bytes
+    ) -> None:
         self._options = options
-        self._roster = roster
-        self._door = door
-        self._leaving: asyncio.Future[Leaving] = asyncio.get_running_loop().create_future()
+        self._tracker = tracker
+        self._sockets = sockets
+        self._leaving: asyncio.Future[LeaveReason] = asyncio.get_running_loop().create_future()
         self._number = 0
-        self._since_living = time.monotonic()
+        self._idle_since = time.monotonic()
         self._host = socket.gethostname()
-        looker = Looker()
-        self._desk = Desk(self._host, roster, door, self._state, looker)
+        taker = SnapshotTaker()
+        self._handler = RequestHandler(self._host, tracker, sockets, self._state, taker)
         self._version = _version()
         self.card = Announcement(
             pid=os.getpid(),
             host=self._host,
-            address=door.address,
-            pub=door.pub,
-            ask=door.ask,
+            address=sockets.address,
+            pub=sockets.pub,
+            ask=sockets.ask,
             public_key=public_key.decode(),
             instance=secrets.token_hex(8),
             version=self._version,
             started_wall_ns=time.time_ns(),
         )
-        self._ticked = Moment.now()
-        self._boxes = BlackBoxes(roster, looker, self._told, RecordingLock(roster.home))
+        self._tick_time = ClockReading.now()
+        self._boxes = BlackBoxWriter(tracker, taker, self._make_update, RecordingLock(tracker.home))
 
-    async def run(self) -> Leaving:
-        """Works until it is told to leave, is alone, or has had nothing to do for long."""
-        self._listen_for_signals()
-        companion = self._accompany()
-        asking = asyncio.create_task(self._desk.serve())
+    async def run(self) -> LeaveReason:
+        """Works until a signal, the companion's end, or the end of the linger time."""
+        self._handle_signals()
+        companion = self._watch_companion()
+        serving = asyncio.create_task(self._handler.serve())
         try:
             while not self._leaving.done():
-                begun = time.monotonic()
+                begin = time.monotonic()
                 self._tick()
                 self._leave_when_idle()
-                if asking.done():
-                    asking.result()  # raises: better no agent, and a new one, than a deaf one
-                rest = max(0.02, TICK - (time.monotonic() - begun))
+                if serving.done():
+                    serving.result()  # raises: a new agent is better than one that does not answer
+                rest = max(0.02, TICK - (time.monotonic() - begin))
                 with suppress(asyncio.TimeoutError, TimeoutError):
                     await asyncio.wait_for(asyncio.shield(self._leaving), rest)
-            self._tick()  # the last endings, for whoever still listens
-            await self._boxes.finish(self._tick, time.monotonic() + FAREWELL)
+            self._tick()  # sends the last exit infos
+            await self._boxes.finish(self._tick, time.monotonic() + BOXES_TIMEOUT)
         finally:
             if companion is not None:
                 asyncio.get_running_loop().remove_reader(companion)
                 os.close(companion)
-            asking.cancel()
-            await asyncio.gather(asking, self._desk.close(), return_exceptions=True)
+            serving.cancel()
+            await asyncio.gather(serving, self._handler.close(), return_exceptions=True)
         return self._leaving.result()
 
     def _tick(self) -> None:
-        self._ticked = Moment.now()
-        now_ns = self._ticked.monotonic_ns
-        news = self._roster.tick(now_ns)
+        self._tick_time = ClockReading.now()
+        now_ns = self._tick_time.monotonic_ns
+        result = self._tracker.tick(now_ns)
         self._boxes.tick(now_ns)
         self._number += 1
         update = wire.Update(
@@ -101,56 +102,60 @@ class Service:
             instance=self.card.instance,
             number=self._number,
             monotonic_ns=now_ns,
-            wall_ns=self._ticked.wall_ns,
-            ranks=news.ranks,
-            forgotten=news.forgotten,
-            notes=self._notes() if news.notes or self._door.admission.news() else (),
+            wall_ns=self._tick_time.wall_ns,
+            ranks=result.ranks,
+            forgotten=result.forgotten,
+            notes=self._notes()
+            if result.notes or self._sockets.admission.take_notes_changed()
+            else (),
             version=self._version,
         )
-        # PUB drops instead of blocking, so that this completes at once.
-        self._door.updates.send(wire.packed(update))
+        # PUB drops messages instead of blocking, so this completes at once.
+        self._sockets.updates.send(wire.to_frame(update))
 
     def _leave_when_idle(self) -> None:
-        if self._roster.busy:
-            self._since_living = time.monotonic()
+        if self._tracker.busy:
+            self._idle_since = time.monotonic()
         elif (
             self._options.with_pid is None
-            and time.monotonic() - self._since_living >= self._options.linger
+            and time.monotonic() - self._idle_since >= self._options.linger
         ):
-            self._leave(Leaving.IDLE)
+            self._leave(LeaveReason.IDLE)
 
-    def _leave(self, why: Leaving) -> None:
+    def _leave(self, reason: LeaveReason) -> None:
         if not self._leaving.done():
-            self._leaving.set_result(why)
+            self._leaving.set_result(reason)
 
-    def _listen_for_signals(self) -> None:
+    def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self._leave, Leaving.TOLD)
+            loop.add_signal_handler(number, self._leave, LeaveReason.SIGNAL)
 
-    def _accompany(self) -> int | None:
-        """Watches the process with which to leave; it may be over already."""
+    def _watch_companion(self) -> int | None:
+        """Watches the process named by --with-pid, which may have ended already."""
         if self._options.with_pid is None:
             return None
         try:
             descriptor = os.pidfd_open(self._options.with_pid)
         except OSError:
-            self._leave(Leaving.ALONE)
+            self._leave(LeaveReason.COMPANION_ENDED)
             return None
-        asyncio.get_running_loop().add_reader(descriptor, self._leave, Leaving.ALONE)
+        asyncio.get_running_loop().add_reader(descriptor, self._leave, LeaveReason.COMPANION_ENDED)
         return descriptor
 
     def _notes(self) -> tuple[str, ...]:
-        return (*self._roster.notes, *self._door.admission.notes)
+        return (*self._tracker.notes, *self._sockets.admission.notes)
 
     def _state(self) -> wire.Update:
-        """Everything as of the last tick."""
-        ranks = tuple(rank.full() for rank in self._roster.ranks.values())
-        return self._told(ranks, Moment.now())
+        """The full update of this host, as of the last tick."""
+        ranks = tuple(rank.full() for rank in self._tracker.ranks.values())
+        return self._make_update(ranks, ClockReading.now())
 
-    def _told(self, ranks: tuple[wire.RankUpdate, ...], at: Moment | None = None) -> wire.Update:
-        """All there is to know of some ranks, as of `at` or the last tick."""
-        at = at or self._ticked
+    def _make_update(
+        self, ranks: tuple[wire.RankUpdate, ...], at: ClockReading | None = None
+    ) -> wire.Update:
+        """Makes a full update of some ranks, as of `at` or of the last tick."""
+        at = at or self._tick_time
         return wire.Update(
             host=self._host,
             instance=self.card.instance,

@@ -1,15 +1,15 @@
-"""CURVE keys: where they are, and who may come in.
+"""CURVE keys: the user's own pair, and the lists of other users' keys.
 
-One pair per user is the identity of that user's agents and of that user's screens: on a
-cluster with shared homes nothing needs to be set up. Whom else we let in, and whose agents
-we look at, is listed beside the key file.
+Each user has one pair, shared by the user's agents and screens: where homes are shared,
+nothing has to be set up. Two lists beside the key file name other users: those we admit to
+our jobs, and those whose jobs we show.
 
-    pair       the key file
-    public     public keys as people see and type them
-    lists      authorized_keys and trusted_keys
-    editing    changes to these lists, by hand of `frtop key`
+    pair       the key file, and the errors
+    public     public keys as text
+    lists      reads authorized_keys and trusted_keys
+    editing    changes these lists (`frtop key`)
 
-    KeyProblem        the sentence for the user in `text`, what to type next in `next`
+    KeyProblem        `text` says what is wrong, `next` what the user can do
     └── NoKey         there is no key file yet
 """
 
@@ -24,9 +24,8 @@ from frtop_probe.keys.lists import (
     authorized,
     trusted,
 )
-from frtop_probe.keys.pair import FILE_VARIABLE, KeyPair, load, path
-from frtop_probe.keys.problem import KeyProblem, NoKey
-from frtop_probe.keys.public import read, shown
+from frtop_probe.keys.pair import FILE_VARIABLE, KeyPair, KeyProblem, NoKey, load, path
+from frtop_probe.keys.public import format_public, parse_public
 
 __all__ = [
     "AUTHORIZED",
@@ -39,9 +38,9 @@ __all__ = [
     "Right",
     "TrustedKey",
     "authorized",
+    "format_public",
     "load",
+    "parse_public",
     "path",
-    "read",
-    "shown",
     "trusted",
 ]

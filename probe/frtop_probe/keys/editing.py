@@ -1,6 +1,6 @@
-"""Changes to the lists beside the key file, one at a time, whoever else is at it.
+"""Changes to the lists beside the key file, safe against concurrent changes.
 
-What is not understood, comments, and the order of lines stay as they are.
+Comments, lines that cannot be parsed, and the order of lines are preserved.
 """
 
 from __future__ import annotations
@@ -8,65 +8,64 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from frtop_probe import atomic_file
 from frtop_probe.keys.lists import (
     AUTHORIZED,
     TRUSTED,
     AuthorizedKey,
     TrustedKey,
-    authorized_line,
-    authorized_text,
+    format_authorized,
+    format_trusted,
     lines_of,
-    trusted_line,
-    trusted_text,
+    parse_authorized,
+    parse_trusted,
 )
-from frtop_probe.keys.pair import KeyPair, write_new
-from frtop_probe.keys.problem import KeyProblem
+from frtop_probe.keys.pair import KeyPair, KeyProblem
 
-_PATIENCE_S: Final = 10.0
+_LOCK_TIMEOUT_S: Final = 10.0
 
 
-def admit(pair: KeyPair, one: AuthorizedKey) -> AuthorizedKey:
-    """Admits a key, or changes what it may do; gives what stands in the list now.
+def admit(pair: KeyPair, entry: AuthorizedKey) -> AuthorizedKey:
+    """Admits a key, or changes its right; returns the new entry.
 
-    Without a name it keeps the one that it has.
+    An entry without a name keeps the name it has in the list.
 
     Raises:
-        KeyProblem: the list cannot be changed, or is not safe as it is.
+        KeyProblem: the list cannot be changed, or others can write it.
     """
     file = pair.path.with_name(AUTHORIZED)
     with _locked(pair):
         lines = lines_of(file)
         for line in lines:
-            known = authorized_line(line)
-            if known is not None and known.public == one.public and not one.name:
-                one = replace(one, name=known.name)
-        _write(file, _changed(lines, one.public, authorized_text(one)))
-    return one
+            known = parse_authorized(line)
+            if known is not None and known.public == entry.public and not entry.name:
+                entry = replace(entry, name=known.name)
+        _write(file, _changed(lines, entry.public, format_authorized(entry)))
+    return entry
 
 
-def trust(pair: KeyPair, one: TrustedKey) -> TrustedKey:
-    """Has the agents of another user looked at; otherwise as `admit`."""
+def trust(pair: KeyPair, entry: TrustedKey) -> TrustedKey:
+    """Trusts the agents of another user; otherwise as `admit`."""
     file = pair.path.with_name(TRUSTED)
     with _locked(pair):
         lines = lines_of(file)
         for line in lines:
-            known = trusted_line(line)
-            if known is not None and known.public == one.public and not one.name:
-                one = replace(one, name=known.name)
-        _write(file, _changed(lines, one.public, trusted_text(one)))
-    return one
+            known = parse_trusted(line)
+            if known is not None and known.public == entry.public and not entry.name:
+                entry = replace(entry, name=known.name)
+        _write(file, _changed(lines, entry.public, format_trusted(entry)))
+    return entry
 
 
 def remove(pair: KeyPair, public: bytes) -> tuple[str, ...]:
-    """Takes a key out of both lists; gives the names of those in which it was.
+    """Removes a key from both lists; returns the names of the lists that had it.
 
     Raises:
         KeyProblem: as for `admit`.
@@ -83,23 +82,23 @@ def remove(pair: KeyPair, public: bytes) -> tuple[str, ...]:
     return tuple(found)
 
 
-def named(pair: KeyPair, name: str) -> tuple[bytes, ...]:
-    """The keys that go by this name in either list, also where other lines are broken.
+def find_by_name(pair: KeyPair, name: str) -> tuple[bytes, ...]:
+    """The public keys with this name in either list, even when other lines are broken.
 
     Raises:
-        KeyProblem: a list cannot be read, or others could have written it.
+        KeyProblem: a list cannot be read, or others can write it.
     """
-    admitted = map(authorized_line, lines_of(pair.path.with_name(AUTHORIZED)))
-    trusted = map(trusted_line, lines_of(pair.path.with_name(TRUSTED)))
-    found = [one for one in (*admitted, *trusted) if one is not None and one.name == name]
-    return tuple(dict.fromkeys(one.public for one in found))
+    admitted = map(parse_authorized, lines_of(pair.path.with_name(AUTHORIZED)))
+    trusted = map(parse_trusted, lines_of(pair.path.with_name(TRUSTED)))
+    entries = [entry for entry in (*admitted, *trusted) if entry is not None]
+    return tuple(dict.fromkeys(entry.public for entry in entries if entry.name == name))
 
 
 def _changed(lines: list[str], public: bytes, new: str | None) -> list[str]:
-    """`lines` with `new` in the first place where the key stands, else at the end."""
+    """`lines` with `new` in the place of the key's first line, else at the end."""
     left = []
     for line in lines:
-        known = trusted_line(line)  # the first word is a key in both lists
+        known = parse_trusted(line)  # the first word is a key in both lists
         if known is None or known.public != public:
             left.append(line)
         elif new is not None:
@@ -109,7 +108,7 @@ def _changed(lines: list[str], public: bytes, new: str | None) -> list[str]:
 
 
 def _comment(line: str) -> str:
-    """The comment at the end of a line, with a blank before it; a key may hold a #."""
+    """The comment at the end of a line, with blanks before it; a key may contain #."""
     rest = line.strip().partition(" ")[2]
     at = rest.find("#") if rest.startswith("#") else rest.find(" #") + 1
     return f"  {rest[at:]}" if rest[at : at + 1] == "#" else ""
@@ -117,13 +116,13 @@ def _comment(line: str) -> str:
 
 @contextmanager
 def _locked(pair: KeyPair) -> Iterator[None]:
-    """The key file is never replaced, so it is what those who change a list lock."""
-    writable = os.access(pair.path, os.W_OK)  # locks of NFS need it
+    """Locks the key file, which is never replaced, while the lists are changed."""
+    writable = os.access(pair.path, os.W_OK)  # NFS locks need it
     try:
         descriptor = os.open(pair.path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
     except OSError as error:
         raise _unchangeable(pair.path, error) from error
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
     try:
         while not _lock(pair.path, descriptor):
             if time.monotonic() > deadline:
@@ -149,20 +148,17 @@ def _lock(file: Path, descriptor: int) -> bool:
 
 
 def _write(file: Path, lines: list[str]) -> None:
-    target = Path(os.path.realpath(file))  # people keep links to such files in repositories
-    draft = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    target = Path(os.path.realpath(file))  # the list may be a link into a repository
+
     content = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
     try:
-        write_new(draft, content)
-        draft.replace(target)
+        atomic_file.write(target, content)
     except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
         raise _unchangeable(file, error) from error
 
 
 def _unchangeable(file: Path, error: OSError) -> KeyProblem:
     return KeyProblem(
         f"{file} cannot be changed: {error.strerror}",
-        f"make {file.parent} writable for this user, or edit the list by hand where it is",
+        f"make {file.parent} writable for this user, or edit the list by hand",
     )

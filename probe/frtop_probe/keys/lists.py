@@ -1,11 +1,11 @@
-"""The two lists beside the key file: whom we admit, and whom we trust.
+"""The two lists beside the key file: users we admit, and users we trust.
 
-    authorized_keys   PUBLIC [read|act] [NAME]    who may look at our jobs, or also act
-    trusted_keys      PUBLIC [NAME]               whose jobs we look at
+    authorized_keys   PUBLIC [read|act] [NAME]    who may read our jobs, or also act on ranks
+    trusted_keys      PUBLIC [NAME]               whose jobs we show
 
-`#` begins a comment, at the start of a line or after a blank. A line that says neither
-`read` nor `act` gives `read`: lines from before there were rights gave no more than that.
-Where a key stands twice, the lesser right holds.
+`#` begins a comment, at the start of a line or after a blank. A line without a right gives
+`read`, as all lines did before there were rights. When a key is listed twice, the lesser
+right holds.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from frtop_probe.keys.pair import KeyPair
-from frtop_probe.keys.problem import KeyProblem
-from frtop_probe.keys.public import read, shown
+from frtop_probe.keys.pair import KeyPair, KeyProblem
+from frtop_probe.keys.public import format_public, parse_public
 
 AUTHORIZED: Final = "authorized_keys"
 TRUSTED: Final = "trusted_keys"
 MAX_FILE: Final = 256 * 1024
-"""A longer list is refused, not cut: what stands at its end may be what counts."""
+"""Bytes. A longer list is refused, not cut: its last lines may be the ones that restrict."""
 
 Right = Literal["read", "act"]
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizedKey:
-    """Somebody else who may come in. `public` is z85."""
+    """Another user who may connect. `public` is z85."""
 
     public: bytes
     right: Right = "read"
@@ -39,49 +38,50 @@ class AuthorizedKey:
 
 @dataclass(frozen=True, slots=True)
 class TrustedKey:
-    """Another user whose agents we look at. `public` is z85."""
+    """Another user whose jobs we show. `public` is z85."""
 
     public: bytes
     name: str = ""
 
 
 def authorized(pair: KeyPair) -> tuple[AuthorizedKey, ...]:
-    """Whom `authorized_keys` admits beside ourselves: we may act, whatever it says.
+    """The other users whom `authorized_keys` admits. Our own key may always act.
 
     Raises:
-        KeyProblem: others could write that file, or a line is no key.
+        KeyProblem: others can write the file, or a line has no valid key.
     """
     found: dict[bytes, AuthorizedKey] = {}
     file = pair.path.with_name(AUTHORIZED)
     for number, line in enumerate(lines_of(file), 1):
-        one = authorized_line(line)
-        if one is None:
-            _nothing(file, number, line)
-        elif one.public != pair.public:
-            known = found.get(one.public)
-            found[one.public] = known if known is not None and known.right == "read" else one
+        entry = parse_authorized(line)
+        if entry is None:
+            _require_no_entry(file, number, line)
+        elif entry.public != pair.public:
+            known = found.get(entry.public)
+            read_only = known is not None and known.right == "read"
+            found[entry.public] = known if known is not None and read_only else entry
     return tuple(found.values())
 
 
 def trusted(pair: KeyPair) -> tuple[TrustedKey, ...]:
-    """Whose agents we look at beside our own, in the order of `trusted_keys`.
+    """The other users whose agents we trust, in the order of `trusted_keys`.
 
     Raises:
-        KeyProblem: others could write that file, or a line is no key.
+        KeyProblem: others can write the file, or a line has no valid key.
     """
     found: dict[bytes, TrustedKey] = {}
     file = pair.path.with_name(TRUSTED)
     for number, line in enumerate(lines_of(file), 1):
-        one = trusted_line(line)
-        if one is None:
-            _nothing(file, number, line)
-        elif one.public != pair.public:
-            found.setdefault(one.public, one)
+        entry = parse_trusted(line)
+        if entry is None:
+            _require_no_entry(file, number, line)
+        elif entry.public != pair.public:
+            found.setdefault(entry.public, entry)
     return tuple(found.values())
 
 
-def authorized_line(line: str) -> AuthorizedKey | None:
-    """A line of `authorized_keys`; None when it names no key."""
+def parse_authorized(line: str) -> AuthorizedKey | None:
+    """Parses a line of `authorized_keys`; None when it has no valid key."""
     public, rest = _key_and_rest(line)
     if public is None:
         return None
@@ -90,30 +90,30 @@ def authorized_line(line: str) -> AuthorizedKey | None:
     return AuthorizedKey(public, "read", " ".join(rest))
 
 
-def trusted_line(line: str) -> TrustedKey | None:
-    """A line of `trusted_keys`; None when it names no key."""
+def parse_trusted(line: str) -> TrustedKey | None:
+    """Parses a line of `trusted_keys`; None when it has no valid key."""
     public, rest = _key_and_rest(line)
     return None if public is None else TrustedKey(public, " ".join(rest))
 
 
-def authorized_text(one: AuthorizedKey) -> str:
-    """The line of `authorized_keys` that says so."""
-    return f"{shown(one.public)} {one.right} {one.name}".rstrip()
+def format_authorized(entry: AuthorizedKey) -> str:
+    """Formats a line of `authorized_keys`."""
+    return f"{format_public(entry.public)} {entry.right} {entry.name}".rstrip()
 
 
-def trusted_text(one: TrustedKey) -> str:
-    """The line of `trusted_keys` that says so."""
-    return f"{shown(one.public)} {one.name}".rstrip()
+def format_trusted(entry: TrustedKey) -> str:
+    """Formats a line of `trusted_keys`."""
+    return f"{format_public(entry.public)} {entry.name}".rstrip()
 
 
 def lines_of(file: Path) -> list[str]:
-    """The lines of a list, none when there is no such file; what is not UTF-8 is escaped.
+    """The lines of a list; none when the file does not exist. Bytes that are not UTF-8 are escaped.
 
     Raises:
-        KeyProblem: it cannot be read, is too long, or others could have written it.
+        KeyProblem: the file cannot be read, is too long, or others can write it.
     """
     try:
-        # A fifo in its place would wait for a writer for ever.
+        # Without O_NONBLOCK, opening a fifo would wait for a writer.
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return []
@@ -126,38 +126,40 @@ def lines_of(file: Path) -> list[str]:
     except OSError as error:
         raise KeyProblem(f"{file} cannot be read: {error.strerror}", f"look at {file}") from error
     if len(content) > MAX_FILE:
-        raise KeyProblem(f"{file} is longer than {MAX_FILE} bytes", "keep the lines that count")
+        raise KeyProblem(
+            f"{file} is longer than {MAX_FILE} bytes", "remove the lines that are not needed"
+        )
     text = content.decode("utf-8", "surrogateescape")
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def _check_owner(file: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise KeyProblem(f"{file} is no file", f"move it away: mv {file} {file}.old")
+        raise KeyProblem(f"{file} is not a regular file", f"move it away: mv {file} {file}.old")
     if found.st_uid not in (os.geteuid(), 0):
         raise KeyProblem(
-            f"{file} belongs to another user (uid {found.st_uid}), who could let anybody in",
+            f"{file} belongs to another user (uid {found.st_uid}), who could admit anybody",
             f"move it away: mv {file} {file}.old",
         )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise KeyProblem(
-            f"{file} says whose keys count, and others can write it",
-            f"see that it is as you want it, then: chmod go-w {file}",
+            f"{file} decides who is admitted, and other users can write it",
+            f"check its lines, then: chmod go-w {file}",
         )
 
 
 def _key_and_rest(line: str) -> tuple[bytes | None, list[str]]:
     words = line.split()
-    # A key in z85 may hold a # but not begin with one: that would be more than 32 bits.
+    # A z85 key may contain # but not begin with it: the first word would exceed 32 bits.
     words = words[: next((at for at, word in enumerate(words) if word.startswith("#")), None)]
-    return (read(words[0]), words[1:]) if words else (None, [])
+    return (parse_public(words[0]), words[1:]) if words else (None, [])
 
 
-def _nothing(file: Path, number: int, line: str) -> None:
-    """Raises unless the line is blank or a comment."""
+def _require_no_entry(file: Path, number: int, line: str) -> None:
+    """Raises `KeyProblem` unless the line is blank or a comment."""
     text = line.strip()
     if text and not text.startswith("#"):
         raise KeyProblem(
             f"{file}, line {number}: not a public key",
-            "a line begins with what `frtop key` shows that user; `#` begins a comment",
+            "each line begins with the public key that `frtop key` prints; `#` begins a comment",
         )

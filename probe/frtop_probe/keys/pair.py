@@ -1,36 +1,42 @@
-"""The key file: the pair that is the identity of a user's agents and screens."""
+"""The key file: the CURVE pair that identifies a user's agents and screens."""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import secrets
 import stat
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import zmq
 
-from frtop_probe.keys.problem import KeyProblem, NoKey
-from frtop_probe.keys.public import is_z85, shown
+from frtop_probe import atomic_file
+from frtop_probe.keys.public import format_public, is_z85
 
 FILE_VARIABLE: Final = "FRTOP_KEY_FILE"
 _MAX_FILE: Final = 64 * 1024
-_NO_LINKS: Final = frozenset(
-    (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES)
-)
-"""What `link` answers where there are no hard links (EACCES: where a policy forbids them)."""
 _UNFINISHED_S: Final = 1.0
-"""How long a key file that breaks off may be one that is being written just now."""
+"""How long an incomplete key file may still be in the making."""
+
+
+class KeyProblem(Exception):
+    """The keys cannot be used as they are; `next` says what the user can do."""
+
+    def __init__(self, text: str, next_step: str) -> None:
+        super().__init__(f"{text}\n{next_step}")
+        self.text = text
+        self.next = next_step
+
+
+class NoKey(KeyProblem):
+    """There is no key file yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A CURVE pair in z85, and the file it came from. The secret stays out of reprs."""
+    """A CURVE pair in z85, and its file. The secret does not appear in the repr."""
 
     path: Path
     public: bytes
@@ -42,42 +48,42 @@ class KeyPair:
 
     @property
     def shown(self) -> str:
-        """The public key as people see and type it."""
-        return shown(self.public)
+        """The public key as text, see `keys.public`."""
+        return format_public(self.public)
 
     def __repr__(self) -> str:
         return f"KeyPair({self.path}, {self.shown})"
 
 
 def path() -> Path:
-    """Where the user's key file is, or will be.
+    """The path of the user's key file, whether it exists or not.
 
     Raises:
-        KeyProblem: nobody says where this user's home is.
+        KeyProblem: this user has no home folder.
     """
     try:
         if named := os.environ.get(FILE_VARIABLE):
             return Path(named).expanduser().absolute()
         config = os.environ.get("XDG_CONFIG_HOME", "")
         base = Path(config) if Path(config).is_absolute() else Path.home() / ".config"
-    except RuntimeError as error:  # a uid without an entry, as containers have
+    except RuntimeError as error:  # a uid without a passwd entry, as in containers
         raise KeyProblem(
-            "this user has no home folder to keep a key in",
+            "this user has no home folder for a key file",
             f"name a key file with {FILE_VARIABLE}",
         ) from error
     return base / "frtop" / "key"
 
 
 def load(*, create: bool) -> KeyPair:
-    """The user's pair; with `create` it is made when there is none yet.
+    """Loads the user's pair; with `create`, makes one when there is none.
 
     Raises:
-        NoKey: there is none, and none was to be made.
-        KeyProblem: readable by others, owned by somebody else, malformed, or not to be made.
+        NoKey: there is none, and `create` is false.
+        KeyProblem: the file is readable by others, not ours, malformed, or cannot be made.
     """
     file = path()
     try:
-        text = _read_whole(file)
+        text = _read_complete(file)
     except FileNotFoundError:
         if not create:
             raise NoKey(
@@ -86,22 +92,22 @@ def load(*, create: bool) -> KeyPair:
                 f"key file to {file} instead (chmod 600)",
             ) from None
         _make(file)
-        text = _read_whole(file)
+        text = _read_complete(file)
     return _parse(file, text)
 
 
-def _read_whole(file: Path) -> str:
-    """The content of the key file, also where it appears before it is complete."""
-    patience = time.monotonic() + _UNFINISHED_S
+def _read_complete(file: Path) -> str:
+    """The content of the key file; waits for a moment while it is incomplete."""
+    deadline = time.monotonic() + _UNFINISHED_S
     while True:
         text = _read_private(file)
-        if not _breaks_off(text) or time.monotonic() > patience:
+        if not _is_incomplete(text) or time.monotonic() > deadline:
             return text
         time.sleep(0.02)
 
 
-def _breaks_off(text: str) -> bool:
-    """Whether more may follow. Braces tell nothing: keys in z85 hold them, too."""
+def _is_incomplete(text: str) -> bool:
+    """Whether more may follow. A count of braces does not help: z85 contains braces."""
     if not text.startswith("{"):
         return not text
     try:
@@ -114,13 +120,13 @@ def _breaks_off(text: str) -> bool:
 def _read_private(file: Path) -> str:
     descriptor = -1
     try:
-        # A fifo in its place would wait for a writer for ever.
+        # Without O_NONBLOCK, opening a fifo would wait for a writer.
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise KeyProblem(
-                f"the key file {file} is no file",
-                f"name a file in it, or leave {FILE_VARIABLE} unset",
+                f"the key file {file} is not a regular file",
+                f"name a file with it, or leave {FILE_VARIABLE} unset",
             )
         if found.st_uid != os.geteuid():
             raise KeyProblem(
@@ -161,49 +167,17 @@ def _parse(file: Path, text: str) -> KeyPair:
 
 
 def _make(file: Path) -> None:
-    """Makes the pair once, though many ranks, of many hosts, may try at the same moment.
-
-    A complete file is linked to its name: that succeeds for exactly one of them, and
-    nobody ever reads half a file.
-    """
+    """Makes the key file exactly once, although ranks on many hosts may try at the same time."""
     public, secret = zmq.curve_keypair()
     content = {"public": public.decode(), "secret": secret.decode()}
     text = (json.dumps(content, indent=1) + "\n").encode()
-    draft = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_new(draft, text)
-        try:
-            os.link(draft, file)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            # The name itself is taken then, by one again, and filled in one write. A
-            # reader that comes in between waits for the rest (`_read_whole`).
-            write_new(file, text)
+        atomic_file.write(file, text, overwrite=False)
     except FileExistsError:
-        return  # another was first
+        return  # another process was first
     except OSError as error:
         raise KeyProblem(
             f"no key can be made at {file}: {error.strerror}",
-            f"make room, or that folder writable; or name another file with {FILE_VARIABLE}",
+            f"make room, or make that folder writable; or name another file with {FILE_VARIABLE}",
         ) from error
-    finally:
-        with suppress(OSError):
-            draft.unlink()
-
-
-def write_new(file: Path, content: bytes) -> None:
-    """Writes a file that must not exist yet; takes it away again when there is no room."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            if os.write(descriptor, content) != len(content):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError:
-        with suppress(OSError):
-            file.unlink()
-        raise

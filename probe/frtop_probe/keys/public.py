@@ -1,8 +1,8 @@
-"""Public keys as people see and type them.
+"""Public keys as text that people can copy.
 
-CURVE's own z85 is full of `$`, `&`, `<` and `#`, and may begin with a dash: a shell, or a
-chat window, makes something else of it. So a key is shown as `frtop_` and the base64url of
-the key and one byte over it, by which a slip of the hand is noticed. z85 is still taken.
+z85, CURVE's own encoding, contains `$`, `&`, `<` and `#`, and may begin with a dash: shells
+and chat programs change it. So a key is written as `frtop_` plus the base64url of the key and
+of one check byte, which detects most typing errors. z85 is still accepted.
 """
 
 from __future__ import annotations
@@ -16,32 +16,31 @@ from typing import Final
 from zmq.utils import z85
 
 PREFIX: Final = "frtop_"
-SHOWN_LENGTH: Final = len(PREFIX) + 44
+FORMATTED_LENGTH: Final = len(PREFIX) + 44
 Z85_LENGTH: Final = 40
 _BYTES: Final = 32
 
 
-def shown(public: bytes) -> str:
-    """A public key (z85) in the form that survives a shell."""
+def format_public(public: bytes) -> str:
+    """Formats a public key (z85) so that shells leave it unchanged."""
     raw = z85.decode(public)
     return PREFIX + base64.urlsafe_b64encode(raw + _check(raw)).decode()
 
 
-def read(word: str) -> bytes | None:
-    """The public key (z85) that a word means; None when it means none.
+def parse_public(word: str) -> bytes | None:
+    """Parses a public key in either form into z85; None when `word` is no key.
 
-    Takes what `shown` gives, and z85 as in key files. No z85 is taken for the other form:
-    its alphabet has no underscore.
+    The two forms cannot be confused: z85 has no underscore.
     """
     if not word.isascii():
         return None
     if word.startswith(PREFIX):
-        return _read_shown(word)
+        return _parse_formatted(word)
     return word.encode() if is_z85(word.encode()) else None
 
 
 def is_z85(key: bytes) -> bool:
-    """Whether these are the 40 characters of a key."""
+    """Whether `key` is a valid key of 40 characters."""
     if len(key) != Z85_LENGTH:
         return False
     try:
@@ -50,8 +49,8 @@ def is_z85(key: bytes) -> bool:
         return False
 
 
-def _read_shown(word: str) -> bytes | None:
-    if len(word) != SHOWN_LENGTH:
+def _parse_formatted(word: str) -> bytes | None:
+    if len(word) != FORMATTED_LENGTH:
         return None
     try:
         raw = base64.b64decode(word[len(PREFIX) :].encode(), altchars=b"-_", validate=True)

@@ -1,1 +1,1 @@
-"""The guest inside the rank. Standard library and torch only; never raises, never blocks."""
+"""The recorder inside the rank. Standard library and torch only; never raises, never blocks."""

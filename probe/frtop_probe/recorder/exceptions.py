@@ -1,7 +1,7 @@
-"""The exception that ends a rank: the best evidence there is, written down as it passes.
+"""Records the uncaught exception that ends a rank: the best evidence there is.
 
-The hooks of the interpreter are chained, whoever set them before; whoever replaces them
-later without chaining is made up for at exit, from what the interpreter remembers.
+The recorder chains to the interpreter's previous hooks. If the program replaces them later
+without chaining, the recorder finds the exception at exit in `sys.last_exc`.
 """
 
 from __future__ import annotations
@@ -11,33 +11,32 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final
 
-from frtop_probe.recorder.writer import Writer
-from frtop_probe.ring.layout import Cell, Side
+from frtop_probe.recorder.guard import PACKAGE_FOLDER
+from frtop_probe.recorder.writer import RingWriter
+from frtop_probe.ring.layout import Side, StatusCell
 
 MAX_TEXT: Final = 4000
 MAX_LINE: Final = 200
 INNERMOST: Final = 48
 OUTERMOST: Final = 12
-_OURS: Final = str(Path(__file__).parents[1]) + "/"
 
-Shield = Callable[[Callable[..., object]], Callable[..., None]]
+Guard = Callable[[Callable[..., object]], Callable[..., None]]
 
 
-class Exceptions:
-    """Chained into `sys.excepthook` and `threading.excepthook` once per process."""
+class ExceptionRecorder:
+    """Hooks into `sys.excepthook` and `threading.excepthook` once per process."""
 
-    def __init__(self, writer: Writer) -> None:
-        self.writer: Writer | None = writer
+    def __init__(self, writer: RingWriter) -> None:
+        self.writer: RingWriter | None = writer
         self._seen: BaseException | None = None
         self._count = 0
 
-    def install(self, shield: Shield) -> None:
-        """Chains the hooks. `shield` makes a function that never raises."""
-        record, record_thread = shield(self.record), shield(self._record_thread)
+    def install(self, guarded: Guard) -> None:
+        """Chains the hooks. `guarded` wraps a function so that it never raises."""
+        record, record_thread = guarded(self.record), guarded(self._record_thread)
         previous, previous_thread = sys.excepthook, threading.excepthook
 
         def excepthook(
@@ -73,10 +72,10 @@ class Exceptions:
             "at_ns": now,
             "frames": _frames(trace),
         }
-        writer.enter(Side.EXCEPTION, self._count, payload)
+        writer.write_entry(Side.EXCEPTION, self._count, payload)
         if main:
             self._seen = value
-            writer.cells[Cell.EXCEPTION_NS] = now
+            writer.cells[StatusCell.EXCEPTION_NS] = now
 
     def _record_thread(self, args: Any) -> None:
         if args.exc_value is None or args.exc_type is SystemExit:
@@ -85,7 +84,7 @@ class Exceptions:
         self.record(args.exc_value, args.exc_traceback, name, main=False)
 
     def recall(self) -> None:
-        """At exit: an uncaught exception that no hook of ours got to see."""
+        """Records at exit an uncaught exception that the hooks did not get."""
         value = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         if self._seen is None and value is not None:
             self.record(value, value.__traceback__)
@@ -94,22 +93,23 @@ class Exceptions:
 def _text(value: BaseException) -> str:
     try:
         return str(value)[:MAX_TEXT]
-    except Exception:  # noqa: BLE001 - somebody else's __str__
+    except Exception:  # noqa: BLE001 - the program's __str__
         return "(its text cannot be read)"
 
 
-def _launches(frame: FrameType) -> bool:
-    """Whether an outermost frame is `python -m` at work, or `-m frtop_probe`."""
-    return frame.f_globals.get("__name__") == "runpy" or frame.f_code.co_filename.startswith(_OURS)
+def _is_launcher(frame: FrameType) -> bool:
+    """Returns whether an outermost frame belongs to `python -m`, or to `-m frtop_probe`."""
+    ours = frame.f_code.co_filename.startswith(PACKAGE_FOLDER)
+    return ours or frame.f_globals.get("__name__") == "runpy"
 
 
 def _frames(trace: TracebackType | None) -> list[list[Any]]:
-    """`[function, file, line, module, source]`, innermost first, bounded."""
+    """Returns `[function, file, line, module, source]`, innermost first, bounded."""
     steps = []
     while trace is not None:
         steps.append((trace.tb_frame, trace.tb_lineno))
         trace = trace.tb_next
-    while steps and _launches(steps[0][0]):
+    while steps and _is_launcher(steps[0][0]):
         steps.pop(0)
     steps.reverse()
     if len(steps) > INNERMOST + OUTERMOST:

@@ -1,4 +1,4 @@
-"""DataLoader fetches: whether the rank is in one, and which worker it waits for."""
+"""Records DataLoader fetches: whether the rank is in one, and which worker it waits for."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from frtop_probe.recorder.writer import Writer
-from frtop_probe.ring.layout import Cell
+from frtop_probe.recorder.writer import RingWriter
+from frtop_probe.ring.layout import StatusCell
 
 UNKNOWN: Final = -1
 NO_WORKERS: Final = -2
 
 
-class Fetches:
-    """Writes the fetch cells. The worker comes before the begin: readers test the begin."""
+class FetchRecorder:
+    """Writes the fetch cells: the worker before the begin, because readers test the begin."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: RingWriter) -> None:
         self._cells = writer.cells
 
     def begin(self, iterator: Any) -> None:
-        worker, pid, workers = awaited(iterator)
+        worker, pid, workers = next_worker(iterator)
         cells = self._cells
-        cells[Cell.FETCH_WORKER] = worker
-        cells[Cell.FETCH_WORKER_PID] = pid
-        cells[Cell.FETCH_WORKERS] = workers
-        cells[Cell.FETCH_BEGIN_NS] = time.monotonic_ns()
+        cells[StatusCell.FETCH_WORKER] = worker
+        cells[StatusCell.FETCH_WORKER_PID] = pid
+        cells[StatusCell.FETCH_WORKERS] = workers
+        cells[StatusCell.FETCH_BEGIN_NS] = time.monotonic_ns()
 
     def end(self) -> None:
-        self._cells[Cell.FETCH_END_NS] = time.monotonic_ns()
+        self._cells[StatusCell.FETCH_END_NS] = time.monotonic_ns()
 
 
-def awaited(iterator: Any) -> tuple[int, int, int]:
-    """Index and pid of the worker whose batch comes next, and how many workers there are.
+def next_worker(iterator: Any) -> tuple[int, int, int]:
+    """Returns index and pid of the worker with the next batch, and the number of workers.
 
-    Reads private attributes of torch's iterator, as far as they are there.
+    Reads private attributes of torch's iterator, as far as they exist.
     """
     workers = getattr(iterator, "_workers", None)
     if not workers:
@@ -51,9 +51,9 @@ def awaited(iterator: Any) -> tuple[int, int, int]:
 def watch_fetches(
     module: Any, begin: Callable[[Any], None], end: Callable[[], None]
 ) -> Callable[..., Any] | None:
-    """Wraps `__next__` of torch's DataLoader iterators; returns the wrapper.
+    """Wraps `__next__` of torch's DataLoader iterators and returns the wrapper.
 
-    What it returns or raises, StopIteration above all, passes through.
+    Results and exceptions pass unchanged, StopIteration above all.
     """
     base = getattr(module, "_BaseDataLoaderIter", None)
     original = getattr(base, "__next__", None)
@@ -61,7 +61,7 @@ def watch_fetches(
         return None
 
     @functools.wraps(original)
-    def __next__(self: Any) -> Any:  # noqa: N807 - it takes this one's place
+    def __next__(self: Any) -> Any:  # noqa: N807 - replaces the method of this name
         begin(self)
         try:
             return original(self)

@@ -1,7 +1,7 @@
 """Process groups as this rank knows them: number, members, and whether counting is exact.
 
-A group is counted exactly when it was seen before anybody could use it; then its numbers
-can be compared between ranks. One met later, or across a stop(), is counted relatively.
+Counting is exact if the recorder saw the group before its first op; then ranks can be
+compared by their numbers. After a later start, or a `stop()`, numbers are relative.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import weakref
 from collections import Counter
 from typing import Any
 
-from frtop_probe.recorder.writer import Writer
-from frtop_probe.ring.fold import fold
+from frtop_probe.recorder.writer import RingWriter
 from frtop_probe.ring.layout import Side
+from frtop_probe.ring.rank_ranges import fold
 
 
-class Group:
-    """One process group. Written by the hook, hence no frozen value."""
+class RecordedGroup:
+    """One process group. The hook writes to it, so it is not frozen."""
 
     __slots__ = (
         "described", "destroyed", "epoch", "exact", "id", "name", "next_number", "next_p2p",
@@ -40,29 +40,29 @@ class Group:
         self.text: dict[str, Any] = {}
 
 
-class Groups:
-    """Finds the group of an op by the identity of its (one) Python object."""
+class GroupTable:
+    """Finds the group of an op by the identity of its Python object."""
 
-    def __init__(self, writer: Writer, c10d: Any) -> None:
+    def __init__(self, writer: RingWriter, c10d: Any) -> None:
         self._writer = writer
         self._c10d = c10d
         self._ids = itertools.count(1)
         self._epochs: Counter[tuple[str, tuple[int, ...]]] = Counter()
-        self._loose: dict[str, Group] = {}
+        self._unregistered: dict[str, RecordedGroup] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self._lock = threading.RLock()
-        self.known: dict[int, Group] = {}
-        """By `id()` of the process group; entries go when it goes, so no id is stale."""
+        self.known: dict[int, RecordedGroup] = {}
+        """By `id()` of the process group; an entry goes with its group, so no id is stale."""
 
-    def register(self, name: str, process_group: Any) -> Group:
-        """A group that nobody has used yet: its ops are counted from here on."""
+    def register(self, name: str, process_group: Any) -> RecordedGroup:
+        """Adds a group that has had no op yet, so its numbers are exact."""
         with self._lock:
-            group = Group(next(self._ids), name, exact=True)
-            self._hold(process_group, group)
+            group = RecordedGroup(next(self._ids), name, exact=True)
+            self._track(process_group, group)
             return group
 
-    def adopt(self, process_group: Any) -> Group:
-        """A group that is used already, or that was made around `distributed_c10d`."""
+    def adopt(self, process_group: Any) -> RecordedGroup:
+        """Adds a group that may have had ops, or was created without `distributed_c10d`."""
         with self._lock:
             found = self.known.get(id(process_group))
             if found is not None:
@@ -70,17 +70,17 @@ class Groups:
                 return found
             name = _text(process_group, "group_name")
             registered = process_group in getattr(self._c10d._world, "pg_map", {})  # noqa: SLF001
-            group = None if registered else self._loose.get(name)
+            group = None if registered else self._unregistered.get(name)
             if group is None:
-                group = Group(next(self._ids), name, exact=False)
+                group = RecordedGroup(next(self._ids), name, exact=False)
                 if not registered:
-                    # Its Python object may be another one at each op: find it by name.
-                    self._loose[name] = group
-            self._hold(process_group, group)
+                    # Its Python object may differ at each op, so find it by name.
+                    self._unregistered[name] = group
+            self._track(process_group, group)
             self.describe(group, process_group)
             return group
 
-    def _hold(self, process_group: Any, group: Group) -> None:
+    def _track(self, process_group: Any, group: RecordedGroup) -> None:
         key = id(process_group)
         known, references = self.known, self._references
 
@@ -91,8 +91,8 @@ class Groups:
         references[key] = weakref.ref(process_group, forget)
         known[key] = group
 
-    def describe(self, group: Group, process_group: Any) -> None:
-        """Writes the group down once its members are known, which is after creation."""
+    def describe(self, group: RecordedGroup, process_group: Any) -> None:
+        """Writes the group to the side table once its members are known, after its creation."""
         with self._lock:
             if group.described:
                 return
@@ -113,7 +113,7 @@ class Groups:
                 "timeout_s": _timeout(process_group),
             }
             group.described = True
-            self._writer.enter(Side.GROUP, group.id, group.text)
+            self._writer.write_entry(Side.GROUP, group.id, group.text)
 
     def describe_all(self) -> None:
         for key, reference in list(self._references.items()):
@@ -121,24 +121,24 @@ class Groups:
             if process_group is not None and group is not None:
                 self.describe(group, process_group)
 
-    def loosen(self) -> None:
-        """After ops went by unseen: no group's numbers can be compared any more."""
+    def mark_inexact(self) -> None:
+        """Marks all groups as not comparable by number, after ops were missed."""
         with self._lock:
-            for group in list(self.known.values()):  # one may go meanwhile
+            for group in list(self.known.values()):  # a group may be dropped meanwhile
                 if group.exact:
                     group.exact = False
                     group.text = {**group.text, "exact": False}
                     if group.described:
-                        self._writer.enter(Side.GROUP, group.id, group.text)
+                        self._writer.write_entry(Side.GROUP, group.id, group.text)
 
-    def end(self, process_group: Any | None) -> list[Group]:
-        """Marks a group as destroyed (all of them for None) and returns which."""
+    def end(self, process_group: Any | None) -> list[RecordedGroup]:
+        """Marks a group (None: all groups) as destroyed, and returns those marked."""
         with self._lock:
             if process_group is None:
                 ended = list(self.known.values())
                 self.known.clear()
                 self._references.clear()
-                self._loose.clear()
+                self._unregistered.clear()
             else:
                 group = self.known.pop(id(process_group), None)
                 self._references.pop(id(process_group), None)
@@ -147,10 +147,10 @@ class Groups:
                 group.destroyed = True
                 if group.described:
                     text = {**group.text, "destroyed": True}
-                    self._writer.enter(Side.GROUP, group.id, text)
+                    self._writer.write_entry(Side.GROUP, group.id, text)
             return ended
 
-    def adopt_existing(self) -> None:
+    def adopt_all(self) -> None:
         for process_group in list(getattr(self._c10d._world, "pg_map", {})):  # noqa: SLF001
             self.adopt(process_group)
 
@@ -159,14 +159,14 @@ class Groups:
         if members:
             return tuple(sorted(members, key=members.__getitem__))
         if process_group in getattr(self._c10d._world, "pg_map", {}):  # noqa: SLF001
-            return ()  # registered a moment ago: a line later they are known
+            return ()  # just registered: torch sets the members one line later
         return tuple(range(process_group.size()))
 
     def _backend(self, process_group: Any) -> str:
         configured = getattr(self._c10d._world, "pg_backend_config", {}).get(process_group)  # noqa: SLF001
         if not configured:
             return _text(process_group, "name")
-        # "cpu:gloo,cuda:nccl" as it is, "cpu:gloo,cuda:gloo" as gloo.
+        # "cpu:gloo,cuda:nccl" stays, "cpu:gloo,cuda:gloo" becomes "gloo".
         backends = {part.partition(":")[2] for part in str(configured).split(",")}
         return backends.pop() or str(configured) if len(backends) == 1 else str(configured)
 

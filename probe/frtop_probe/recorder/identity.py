@@ -1,4 +1,4 @@
-"""Who this rank is, from the environment, the program's arguments, and `torch.distributed`."""
+"""The identity of this rank and its job, from environment, arguments and `torch.distributed`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Any
 MAX_ARGUMENTS = 64
 MAX_ARGUMENT = 500
 NONCE_KEY = "frtop/nonce"
-TELLING = (
+RECORDED_SETTINGS = (
     "CUDA_", "FI_", "GLOO_", "HCCL_", "HIP_", "HSA_", "NCCL_", "OMP_NUM_THREADS", "PYTORCH_",
     "RCCL_", "ROCR_", "SLURM_", "TORCH_", "TORCHINDUCTOR_", "UCX_",
 )  # fmt: skip
-"""Settings by which ranks behave as they do, by the beginning of their names."""
-SECRETIVE = ("AUTH", "CREDENTIAL", "JWT", "KEY", "PASS", "SECRET", "TOKEN")
+"""Prefixes of environment variables that explain how ranks behave."""
+SECRET_WORDS = ("AUTH", "CREDENTIAL", "JWT", "KEY", "PASS", "SECRET", "TOKEN")
 MAX_SETTINGS = 128
 _WITH_PASSWORD = re.compile(r"://[^/\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
-    """What the side table says of a rank. -1 and "" where the program has not said yet."""
+class RankIdentity:
+    """What the side table records about a rank. -1 and "" while unknown."""
 
     rank: int = -1
     local_rank: int = -1
@@ -65,10 +65,10 @@ class Who:
         }
 
 
-def from_environment() -> Who:
-    """What a launcher says before the program runs."""
+def from_environment() -> RankIdentity:
+    """Returns what the launcher has set before the program runs."""
     environment = os.environ
-    return Who(
+    return RankIdentity(
         rank=_number("RANK", -1),
         local_rank=_number("LOCAL_RANK", -1),
         world_size=_number("WORLD_SIZE", 0),
@@ -84,38 +84,38 @@ def from_environment() -> Who:
     )
 
 
-def with_arguments(who: Who, arguments: dict[str, Any]) -> Who:
-    """Adds what is passed to `init_process_group`: it wins over the environment."""
+def with_arguments(identity: RankIdentity, arguments: dict[str, Any]) -> RankIdentity:
+    """Adds the arguments of `init_process_group`, which override the environment."""
     rank, world = arguments.get("rank", -1), arguments.get("world_size", -1)
     method = arguments.get("init_method") or ""
     scheme, _, rest = str(method).partition("://")
     if scheme == "tcp":
         address, _, port = rest.partition("?")[0].rpartition(":")
         if port.isdigit():
-            who = replace(who, master_addr=address, master_port=int(port))
+            identity = replace(identity, master_addr=address, master_port=int(port))
     elif scheme == "file":
-        who = replace(who, master_addr=method, master_port=0)
+        identity = replace(identity, master_addr=method, master_port=0)
     if isinstance(rank, int) and rank >= 0:
-        who = replace(who, rank=rank)
+        identity = replace(identity, rank=rank)
     if isinstance(world, int) and world > 0:
-        who = replace(who, world_size=world)
-    return who
+        identity = replace(identity, world_size=world)
+    return identity
 
 
-def with_default_group(who: Who, c10d: Any) -> Who:
-    """Adds what is certain once the default group is there, and the job's nonce."""
+def with_default_group(identity: RankIdentity, c10d: Any) -> RankIdentity:
+    """Adds what is certain once the default group exists, and the job's nonce."""
     if not c10d.is_initialized():
-        return who
-    who = replace(who, rank=c10d.get_rank(), world_size=c10d.get_world_size())
-    if who.local_rank < 0:
-        who = replace(who, local_rank=_number("LOCAL_RANK", -1))
-    return who if who.nonce else replace(who, nonce=_nonce(c10d))
+        return identity
+    identity = replace(identity, rank=c10d.get_rank(), world_size=c10d.get_world_size())
+    if identity.local_rank < 0:
+        identity = replace(identity, local_rank=_number("LOCAL_RANK", -1))
+    return identity if identity.nonce else replace(identity, nonce=_nonce(c10d))
 
 
 def _nonce(c10d: Any) -> str:
-    """One random word that all ranks of this world agree on: who writes it first wins.
+    """Returns one random word for all ranks of this world: the first rank that writes it wins.
 
-    One round trip to the store that all of them have just met at; no collective.
+    Costs one round trip to the store that all ranks have just used, and no collective.
     """
     try:
         store = c10d._get_default_store()  # noqa: SLF001
@@ -126,19 +126,19 @@ def _nonce(c10d: Any) -> str:
 
 
 def _settings() -> tuple[tuple[str, str], ...]:
-    """What the environment sets of torch and the transports below it; no secrets."""
+    """Returns settings of torch and its transports from the environment, without secrets."""
     chosen = sorted(
         (name, value[:MAX_ARGUMENT])
         for name, value in os.environ.items()
-        if name.startswith(TELLING)
-        and not any(word in name.upper() for word in SECRETIVE)
+        if name.startswith(RECORDED_SETTINGS)
+        and not any(word in name.upper() for word in SECRET_WORDS)
         and not _WITH_PASSWORD.search(value)
     )
     return tuple(chosen[:MAX_SETTINGS])
 
 
 def _program() -> str:
-    """The script's name, or the package's when it is run as one."""
+    """Returns the script's name, or the package's name if it is run as one."""
     path = Path((getattr(sys, "argv", None) or [""])[0])
     return path.parent.name if path.name == "__main__.py" else path.name
 
@@ -158,7 +158,7 @@ def _cwd() -> str:
 
 
 def _absolute(path: str) -> str:
-    """The agent lives in another folder. "" stays "": nobody wants a black box."""
+    """Makes a path absolute, because the agent runs in another folder; "" (none) stays ""."""
     try:
         return str(Path(_cwd(), Path(path).expanduser())) if path else ""
     except RuntimeError:  # no such home

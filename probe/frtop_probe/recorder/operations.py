@@ -1,7 +1,7 @@
-"""The `c10d` ops of the torch that is loaded, read from their schemas.
+"""The `c10d` ops of the loaded torch, read from their schemas.
 
-Nothing about an op's arguments is assumed beyond their names: positions move between
-releases, and trailing ones are missing when C++ calls with defaults.
+Only the names of arguments are assumed: positions change between releases, and trailing
+arguments are missing when C++ calls with defaults.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ KINDS: Final = {
     "alltoall_": "all_to_all",
     "alltoall_base_": "all_to_all_single",
 }
-"""Names as users write them, where they are not the op's own name without underscores."""
+"""Names as users write them, where they differ from the op's name without underscores."""
 
 P2P: Final = frozenset({"send", "recv_", "recv_any_source_"})
-MUTE: Final = P2P | {
+UNSIGNALLED: Final = P2P | {
     "_reduce_scatter_base_",
     "reduce_scatter_",
     "reduce_scatter_tensor_coalesced_",
 }
-"""Their handles on gloo do not say by themselves that they are complete: p2p ones only
-once somebody waits, those of reduce_scatter never."""
+"""Ops whose handles on gloo do not report completion by themselves: p2p handles only once the
+program waits for them, those of reduce_scatter never."""
 BARRIERS: Final = frozenset({"barrier", "monitored_barrier_"})
-"""Their tensor is a dummy that only picks the device."""
+"""Ops whose tensor is a dummy that only selects the device."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tensors:
-    """One argument that holds tensors: `depth` 0 a tensor, 1 a list, 2 a list of lists."""
+class TensorArgument:
+    """An argument with tensors. `depth`: 0 for a tensor, 1 for a list, 2 for a list of lists."""
 
     position: int
     depth: int
@@ -45,12 +45,12 @@ class Tensors:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Where each thing is among the arguments; -1 for what the op does not have."""
+    """Positions of an op's arguments; -1 for arguments that the op does not have."""
 
     name: str
     kind: str
     group: int
-    tensors: tuple[Tensors, ...]
+    tensors: tuple[TensorArgument, ...]
     root: int
     peer: int
     tag: int
@@ -65,8 +65,8 @@ class Operation:
         return self.name in P2P
 
     @property
-    def mute(self) -> bool:
-        return self.name in MUTE
+    def unsignalled(self) -> bool:
+        return self.name in UNSIGNALLED
 
     @property
     def barrier(self) -> bool:
@@ -78,7 +78,7 @@ class Operation:
 
 
 def operations(schemas: list[Any]) -> list[Operation]:
-    """Every op of the `c10d` namespace that takes a process group."""
+    """Returns every op of the `c10d` namespace that takes a process group."""
     found = []
     for schema in schemas:
         namespace, _, name = schema.name.partition("::")
@@ -96,7 +96,7 @@ def _operation(name: str, schema: Any, at: dict[str, int]) -> Operation:
         text = str(argument.type)
         if "Tensor" in text and argument.name != "sparse_indices":
             output = argument.name.startswith("output") or name in ("recv_", "recv_any_source_")
-            tensors.append(Tensors(position, text.count("List["), output))
+            tensors.append(TensorArgument(position, text.count("List["), output))
     return Operation(
         name=name,
         kind=KINDS.get(name, name.strip("_")),

@@ -1,18 +1,16 @@
-"""Ops that were issued and are not complete, and the `Work` handles that say so.
+"""Ops that were issued and are not complete, with the `Work` handles that report completion.
 
-A held `Work` keeps its tensors, after completion too. So handles are looked at in every
-hook (two of them, in rotation: one that never completes must not shield those behind it)
-and by the recorder's thread, and let go at once. That of an op whose caller waits in the
-call itself needs no look when the same thread issues the next one.
+A `Work` keeps its tensors alive, also after completion. So each hook tests two handles (in
+rotation, because one that never completes must not block those after it), the recorder's thread
+tests all, and completed handles are dropped at once. If the caller waits in the call itself,
+the handle needs no test once the same thread issues the next op.
 
-Some handles never say that they are complete. Those are held weakly as soon as their
-caller has them: Python sees the same object as we do, so its end is the sign that nobody
-waits any more.
+Some handles never report completion. They are held weakly as soon as the caller has them:
+Python sees the same object as we do, so its end means that no caller waits any more.
 
-Every step is one atomic operation on a dict or deque: a lock would cost more than all the
-rest. And a signal handler may raise between any two of them, so an op is written down as
-complete before it is closed, and leaves its queue only after that: what is done twice does
-no harm.
+Each step is one atomic operation on a dict or deque, because a lock would cost more than all
+the rest. A signal handler may raise between any two steps. So an op is first recorded as
+complete, then removed from `open`, and last removed from its queue; repeating a step is harmless.
 """
 
 from __future__ import annotations
@@ -25,51 +23,49 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from frtop_probe.recorder.carried import Carried, unpack, weakly
 from frtop_probe.recorder.operations import Operation
-from frtop_probe.recorder.writer import Writer
+from frtop_probe.recorder.tensor_refs import OpTensorRefs, unpack, weak_refs
+from frtop_probe.recorder.writer import RingWriter
 from frtop_probe.ring import layout
-from frtop_probe.ring.layout import Cell, Flag
+from frtop_probe.ring.layout import Flag, StatusCell
 
 HANDED_OVER_NS: Final = 100_000_000
-"""By then a call that returned a handle has given it to whoever called."""
+"""Time in ns after which the caller has received the handle that a call returned."""
 SUSPICIOUS_NS: Final = 10_000_000
-"""Ops that took longer are asked whether they failed: a broken connection takes a while
-to be noticed, and asking costs two microseconds."""
+"""Ops that took longer are tested for failure: the test costs two microseconds, and gloo notices
+a broken connection only after a while."""
 MAX_UNMEASURED: Final = 1024
-"""Waits that are kept until the next beat; a power of two. In a list of that length from the
-beginning: what grows at an op takes a little memory between the program's tensors, and
-malloc cannot join the places where they were."""
-MAX_FAR: Final = 256
-"""Ops on devices whose tensors are remembered: the newest ones, whether complete or not."""
+"""Waits that are stored until the next beat; a power of two. The list has this length from the
+start: growing at an op would take memory between the program's tensors and fragment malloc."""
+MAX_DEVICE_OPS: Final = 256
+"""Ops on devices whose tensors are stored: the newest ones, complete or not."""
 
 Entry = tuple[Any, int, int, int, int, bool, Any, "Operation | None"]
-"""A handle, then of its op: sequence number, issued ns, site, group, whether its caller
-waits in the call itself, its tensors (see `carried`), and which op it is."""
-Loose = tuple[Entry, int, int]
-"""An entry that will be held weakly, when its call returned, and the thread's ident."""
+"""A handle, and its op's sequence number, issue time in ns, site, group, whether the caller waits
+in the call itself, its tensors (see `tensor_refs`), and which op it is."""
+ToWeaken = tuple[Entry, int, int]
+"""An entry to be held weakly, when its call returned in ns, and the ident of its thread."""
 
 
-class Pending:
-    """All of them: `open` by sequence number, with a handle once the call has returned."""
+class PendingOps:
+    """Pending ops by sequence number, with a handle once the call has returned."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: RingWriter) -> None:
         self._writer = writer
         self.open: dict[int, int] = {}
-        """Group by sequence number; also of ops whose call has not returned yet."""
+        """Group by sequence number, including ops whose call has not returned yet."""
         self.queue: deque[Entry] = deque()
-        self.waiting: dict[int, list[Any]] = {}
-        """By thread: the op whose call waits for it, as an `Entry` with its handle boxed,
-        and when it was returned, if that handle will never say anything, where an `Entry`
-        says whether its caller waits."""
+        self.sync_ops: dict[int, list[Any]] = {}
+        """By thread: the op whose call waits for it, as an `Entry` with a boxed handle. Instead
+        of whether its caller waits, it has the time of its return if it is unsignalled."""
         self.unbox: Callable[[Any], Any] = lambda boxed: boxed
-        self.loose: deque[Loose] = deque()
-        self.far: deque[tuple[int, Operation, Any]] = deque(maxlen=MAX_FAR)
-        """Ops on devices: their tensors, weakly, since nobody here knows when they end."""
+        self.to_weaken: deque[ToWeaken] = deque()
+        self.device_ops: deque[tuple[int, Operation, Any]] = deque(maxlen=MAX_DEVICE_OPS)
+        """Ops on devices with weak references to their tensors: their completion is unknown."""
         self._weak: dict[int, tuple[weakref.ref[Any], Entry]] = {}
-        self._moved: dict[int, int] = {}
-        self._free = list(range(writer.shape.leftovers))
-        self._moving = threading.Lock()
+        self._overflow: dict[int, int] = {}
+        self._free = list(range(writer.shape.overflow))
+        self._spilling = threading.Lock()
         self._measured: list[tuple[int, int] | None] = [None] * MAX_UNMEASURED
         self._waits: dict[int, tuple[int, int]] = {}
         self._writes = 0
@@ -77,7 +73,7 @@ class Pending:
         self.returned = self._returner()
 
     def prober(self) -> Callable[[int], None]:
-        """A function of the time that looks at the two handles whose turn it is."""
+        """Returns a function of the time that tests the next two handles in rotation."""
         queue, finish = self.queue, self.finish
         turn, drop = self.queue.rotate, self.queue.remove
 
@@ -108,11 +104,11 @@ class Pending:
         words, slots = writer.words, writer.shape.slots
         first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
         done_word = layout.SLOT_DONE // 8
-        moved, retire = self._moved, self._retire
+        overflow, retire = self._overflow, self._retire
         measured, place = self._measured, MAX_UNMEASURED - 1
 
         def finish(entry: Entry, now: int, failed: bool = False) -> None:
-            """Writes down that an op is complete; without a handle: that it has returned."""
+            """Records that an op is complete; without a handle: that its call has returned."""
             work, sequence, issued, site, _, _, _, _ = entry
             if sequence not in is_open:
                 return
@@ -124,7 +120,7 @@ class Pending:
             if not failed:
                 measured[sequence & place] = site, now - issued
             close(sequence, None)
-            if sequence in moved:
+            if sequence in overflow:
                 retire(sequence)
 
         return finish
@@ -135,19 +131,19 @@ class Pending:
         words, slots = writer.words, writer.shape.slots
         first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
         done_word = layout.SLOT_DONE // 8
-        moved, measured, place = self._moved, self._measured, MAX_UNMEASURED - 1
+        overflow, measured, place = self._overflow, self._measured, MAX_UNMEASURED - 1
 
         def returned(entry: list[Any], now: int) -> None:
-            """A thread that issues another op has come back from the one it waited for.
+            """Completes the op that a thread waited for, when the thread issues another op.
 
-            That spares the handle, unless the op took long. This is `finish` without all
-            that the usual case has no need of.
+            The handle needs no test unless the op took long. This is `finish` without the
+            steps that the usual op does not need.
             """
             boxed, sequence, issued, site, group, _, _, _ = entry
             if boxed is None:
                 return
             wait = now - issued
-            if wait > SUSPICIOUS_NS or moved:
+            if wait > SUSPICIOUS_NS or overflow:
                 work = self.unbox(boxed)
                 finish((work, sequence, issued, site, group, True, None, None), now)
             elif sequence in is_open:
@@ -161,9 +157,9 @@ class Pending:
         return returned
 
     def reap(self) -> None:
-        """Looks at every handle, and lets go of those that are complete."""
+        """Tests every handle, and drops those that are complete."""
         now = time.monotonic_ns()
-        self._look_at_waiting(now)
+        self._test_sync_ops(now)
         for _ in range(len(self.queue)):
             try:
                 entry = self.queue[0]
@@ -183,57 +179,57 @@ class Pending:
                 self._weak.pop(sequence, None)
         self._measure()
 
-    def _look_at_waiting(self, now: int) -> None:
-        for waited in list(self.waiting.values()):
-            boxed = waited[0]
+    def _test_sync_ops(self, now: int) -> None:
+        for sync_op in list(self.sync_ops.values()):
+            boxed = sync_op[0]
             if boxed is None:
                 continue
-            entry = (self.unbox(boxed), *waited[1:5], True, *waited[6:])
+            entry = (self.unbox(boxed), *sync_op[1:5], True, *sync_op[6:])
             if entry[0].is_completed():
                 self.finish(entry, now)
-                waited[0] = waited[6] = None
-            elif waited[5] and now - waited[5] > HANDED_OVER_NS:
+                sync_op[0] = sync_op[6] = None
+            elif sync_op[5] and now - sync_op[5] > HANDED_OVER_NS:
                 self._weaken(entry, now)
-                waited[0] = waited[6] = None
+                sync_op[0] = sync_op[6] = None
 
     def weaken(self, thread: int, now: int) -> None:
-        """Holds those handles weakly whose callers must have them by now.
+        """Weakens references to handles that their callers must have received.
 
-        That is so for all earlier calls of a thread that is in the hook again, and after
-        a while for every other. In between, nobody but us may hold a Python object.
+        That holds for all earlier calls of a thread that is in the hook again, and after
+        `HANDED_OVER_NS` for other calls. Before that we may hold the only reference.
         """
-        for _ in range(len(self.loose)):
+        for _ in range(len(self.to_weaken)):
             try:
-                loose = self.loose[0]
-                entry, returned_ns, caller = loose
+                item = self.to_weaken[0]
+                entry, returned_ns, caller = item
                 if caller == thread or now - returned_ns > HANDED_OVER_NS:
                     self._weaken(entry, now)
-                    self.loose.remove(loose)
+                    self.to_weaken.remove(item)
                 else:
-                    self.loose.rotate(-1)
+                    self.to_weaken.rotate(-1)
             except (IndexError, ValueError):  # another thread took it
                 return
 
     def _weaken(self, entry: Entry, now: int) -> None:
-        work, sequence, issued, site, group, sync, carried, operation = entry
+        work, sequence, issued, site, group, sync, tensors, operation = entry
         if work.is_completed():
             self.finish(entry, now)
             return
-        rest = (None, sequence, issued, site, group, sync, weakly(carried), operation)
+        rest = (None, sequence, issued, site, group, sync, weak_refs(tensors), operation)
         weak = self._weak
 
         def ended(_: object) -> None:
             if weak.pop(sequence, None) is None:
                 return
             if sync:
-                self.finish(rest, time.monotonic_ns())  # the call that waited is over
+                self.finish(rest, time.monotonic_ns())  # the call that waited has returned
             else:
                 self.untrack(sequence, time.monotonic_ns())
 
         weak[sequence] = weakref.ref(work, ended), rest
 
     def _measure(self) -> None:
-        """Smooths how long ops from a call site take: an eighth of each new one."""
+        """Updates the smoothed wait of each call site: each new wait counts an eighth."""
         writer = self._writer
         touched = set()
         measured = self._measured
@@ -256,31 +252,33 @@ class Pending:
                     *(self._writes, *self._waits[site], self._writes),
                 )
 
-    def carried(self) -> dict[int, Carried]:
-        """The tensors of all ops that are pending, oldest first, and of those on devices.
+    def tensor_refs(self) -> dict[int, OpTensorRefs]:
+        """Returns the tensors of pending ops and of ops on devices, oldest first.
 
-        One whose handle another thread just looks at may be missing: ask again.
+        An op whose handle another thread is testing may be missing: try again.
         """
         found: dict[int, tuple[Operation | None, Any]] = {
-            sequence: (operation, carried) for sequence, operation, carried in list(self.far)
+            sequence: (operation, tensors) for sequence, operation, tensors in list(self.device_ops)
         }
         # Copies of a deque and of a dict's values are one step each.
-        entries = [*list(self.queue), *(loose[0] for loose in list(self.loose))]
+        entries = [*list(self.queue), *(item[0] for item in list(self.to_weaken))]
         entries += [entry for _, entry in list(self._weak.values())]
-        for entry in (*entries, *list(self.waiting.values())):
-            carried = entry[6]  # taken once: the hook may clear it meanwhile
-            if entry[1] in self.open and carried is not None:
-                found[entry[1]] = entry[7], carried
+        for entry in (*entries, *list(self.sync_ops.values())):
+            tensors = entry[6]  # read once: the hook may clear it meanwhile
+            if entry[1] in self.open and tensors is not None:
+                found[entry[1]] = entry[7], tensors
         return {
-            sequence: unpack(sequence, operation, carried)
-            for sequence, (operation, carried) in sorted(found.items())
+            sequence: unpack(sequence, operation, tensors)
+            for sequence, (operation, tensors) in sorted(found.items())
             if operation is not None
         }
 
     def untrack(self, sequence: int, ended_ns: int = 0) -> None:
-        """From here on nobody will know when this op completes.
+        """Marks an op's completion as unknown.
 
-        With `ended_ns` its handle was dropped then, so at least nobody waits for it.
+        Args:
+            sequence: of the op.
+            ended_ns: when its handle was dropped, after which no caller waits; 0 for no drop.
         """
         if sequence not in self.open:
             return
@@ -290,77 +288,77 @@ class Pending:
             writer.map[at + layout.SLOT_FLAGS] |= Flag.UNTRACKED
             writer.words[(at + layout.SLOT_DONE) // 8] = ended_ns
         self.open.pop(sequence, None)
-        if sequence in self._moved:
+        if sequence in self._overflow:
             self._retire(sequence)
 
-    def let_go(self, group: int | None = None) -> None:
-        """Drops the handles of a group, or of all: it is being destroyed."""
+    def release(self, group: int | None = None) -> None:
+        """Drops the handles of a group that is being destroyed; None: of all groups."""
         self.reap()
         for entry in list(self.queue):
             if group in (None, entry[4]):
                 self.untrack(entry[1])
                 _drop(self.queue, entry)
-        for loose in list(self.loose):
-            if group in (None, loose[0][4]):
-                self.untrack(loose[0][1])
-                _drop(self.loose, loose)
+        for item in list(self.to_weaken):
+            if group in (None, item[0][4]):
+                self.untrack(item[0][1])
+                _drop(self.to_weaken, item)
         for _, entry in list(self._weak.values()):
             if group in (None, entry[4]):
                 self.untrack(entry[1])
                 self._weak.pop(entry[1], None)
-        for waited in list(self.waiting.values()):
-            if waited[0] is not None and group in (None, waited[4]):
-                self.untrack(waited[1])
-                waited[0] = waited[6] = None
+        for sync_op in list(self.sync_ops.values()):
+            if sync_op[0] is not None and group in (None, sync_op[4]):
+                self.untrack(sync_op[1])
+                sync_op[0] = sync_op[6] = None
 
-    def advance(self) -> None:
-        """Saves old pending ops from being overwritten, and says where to start looking."""
+    def spill_old_ops(self) -> None:
+        """Copies old pending ops to the overflow section, and updates `OLDEST`."""
         writer = self._writer
-        if self._moving.locked():
-            return  # by another thread, or this one before a signal handler took over
-        with self._moving:
-            head = writer.cells[Cell.HEAD]
+        if self._spilling.locked():
+            return  # another thread is at it, or this one was interrupted by a signal handler
+        with self._spilling:
+            head = writer.cells[StatusCell.HEAD]
             horizon = head - writer.shape.slots // 2
-            for sequence in list(self._moved):
-                if sequence not in self.open:  # whoever closed it was interrupted there
+            for sequence in list(self._overflow):
+                if sequence not in self.open:  # `finish` was interrupted before this
                     self._retire(sequence)
             for sequence in list(self.open):
-                if sequence < horizon and sequence not in self._moved:
-                    self._move(sequence)
-            young = [sequence for sequence in list(self.open) if sequence not in self._moved]
-            writer.cells[Cell.OLDEST] = min(min(young, default=head + 1), head + 1)
+                if sequence < horizon and sequence not in self._overflow:
+                    self._spill(sequence)
+            young = [sequence for sequence in list(self.open) if sequence not in self._overflow]
+            writer.cells[StatusCell.OLDEST] = min(min(young, default=head + 1), head + 1)
 
-    def _move(self, sequence: int) -> None:
+    def _spill(self, sequence: int) -> None:
         writer, shape = self._writer, self._writer.shape
         at = shape.slots_offset + sequence % shape.slots * layout.SLOT_SIZE
         if not self._free or writer.words[at // 8] != sequence:
-            writer.cells[Cell.PENDING_LOST] += 1
+            writer.cells[StatusCell.PENDING_LOST] += 1
             self.open.pop(sequence, None)
             return
         index = self._free.pop()
-        to = shape.leftovers_offset + index * layout.SLOT_SIZE
+        to = shape.overflow_offset + index * layout.SLOT_SIZE
         writer.map[to : to + layout.SLOT_SIZE] = writer.map[at : at + layout.SLOT_SIZE]
-        self._moved[sequence] = index
-        if sequence not in self.open:  # completed while it was being moved
+        self._overflow[sequence] = index
+        if sequence not in self.open:  # it completed during the copy
             self._retire(sequence)
 
     def _retire(self, sequence: int) -> None:
-        index = self._moved.pop(sequence, None)
+        index = self._overflow.pop(sequence, None)
         if index is None:
             return
         writer = self._writer
-        at = writer.shape.leftovers_offset + index * layout.SLOT_SIZE + layout.SLOT_DONE
+        at = writer.shape.overflow_offset + index * layout.SLOT_SIZE + layout.SLOT_DONE
         writer.words[at // 8] = time.monotonic_ns()
         self._free.append(index)
 
 
-def _drop(queue: deque[Any], one: Entry | Loose) -> None:
+def _drop(queue: deque[Any], one: Entry | ToWeaken) -> None:
     with suppress(IndexError, ValueError):  # another thread took it
         queue.remove(one)
 
 
 def _failed(work: Any) -> bool:
-    """Whether a complete op has failed. `Work.exception()` would say, with a warning."""
+    """Returns whether a complete op has failed. `Work.exception()` knows it, but warns."""
     try:
         future = work.get_future()
     except RuntimeError:  # not every handle has one

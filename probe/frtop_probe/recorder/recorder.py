@@ -1,4 +1,4 @@
-"""One rank's recorder: its parts, and the order in which they start and stop."""
+"""The recorder of one rank: its parts, and the order in which they start and stop."""
 
 from __future__ import annotations
 
@@ -14,68 +14,70 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from frtop_probe.recorder import fetches, identity, launch, steps
-from frtop_probe.recorder.exceptions import Exceptions
-from frtop_probe.recorder.groups import Groups
-from frtop_probe.recorder.hook import Hook, Signatures, TorchTooOldError, hide_from_dynamo
-from frtop_probe.recorder.pending import Pending
+from frtop_probe.recorder import agent_launch, fetches, identity, steps
+from frtop_probe.recorder.call_sites import CallSites
+from frtop_probe.recorder.exceptions import ExceptionRecorder
+from frtop_probe.recorder.groups import GroupTable
+from frtop_probe.recorder.guard import log_line
+from frtop_probe.recorder.hook import Hook, TorchTooOldError, hide_from_dynamo
+from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.responder import Responder
-from frtop_probe.recorder.saying import say
-from frtop_probe.recorder.sites import Sites
-from frtop_probe.recorder.tensors import Reply, Tensors
-from frtop_probe.recorder.thread import Thread
-from frtop_probe.recorder.writer import Writer
-from frtop_probe.ring import contact, layout
+from frtop_probe.recorder.signatures import SignatureTable
+from frtop_probe.recorder.spawn_lock import failure_message
+from frtop_probe.recorder.tensor_requests import Response, TensorRequests
+from frtop_probe.recorder.thread import RecorderThread
+from frtop_probe.recorder.writer import RingWriter
+from frtop_probe.ring import layout, socket_path
 from frtop_probe.ring.folder import FolderError, claim
-from frtop_probe.ring.layout import Cell, Event, Flag, Side, State
+from frtop_probe.ring.layout import Event, Flag, Side, State, StatusCell
 
 AGENT_EVERY_S: Final = 5.0
 MAX_DECODED: Final = 1024
-"""Reduce ops kept for the next tick of the thread, the newest: some 4,000 a second are known.
-Each takes 2.5 µs of the GIL, beside the 10 that the hook takes for the op itself."""
+"""Most reduce ops that wait for the next tick, the newest ones: about 4,000 per second are
+decoded. Each takes 2.5 µs of the GIL, in addition to the 10 µs of the hook for the op itself."""
 DECODING_S: Final = 0.05
-"""So long at most in one tick, what comes meanwhile too: each gives the GIL away and may have
-to wait to get it back, and the next beat must not be late."""
+"""Longest decoding in one tick: each decoding gives up the GIL and may wait to get it back, and
+the next beat must not be late."""
 PREMUL: Final = 9
 """Torch numbers reduce ops from 0 (sum) to 8 (premul_sum), a slot from 1."""
 
 
 class Recorder:
-    """Begun with a ring of its own; `attach` adds torch once it is there."""
+    """Starts with a ring; `attach` adds torch once it is imported."""
 
-    def __init__(self, writer: Writer, home: Path) -> None:
+    def __init__(self, writer: RingWriter, home: Path) -> None:
         self.writer = writer
         self.home = home
         self.pid = os.getpid()
-        self.switch = [False]
-        self.reduces: deque[tuple[int, Any]] = deque(maxlen=MAX_DECODED)
-        self.pending = Pending(writer)
-        self.signatures = Signatures(writer)
-        self.steps = steps.Steps(writer)
-        self.fetches = fetches.Fetches(writer)
-        self.exceptions = Exceptions(writer)
-        self.groups: Groups
-        self.sites: Sites
+        self.enabled = [False]
+        self.raw_reduce_ops: deque[tuple[int, Any]] = deque(maxlen=MAX_DECODED)
+        self.pending = PendingOps(writer)
+        self.signatures = SignatureTable(writer)
+        self.steps = steps.StepCounter(writer)
+        self.fetches = fetches.FetchRecorder(writer)
+        self.exceptions = ExceptionRecorder(writer)
+        self.groups: GroupTable
+        self.sites: CallSites
         self.hook: Hook | None = None
-        self.tensors: Tensors | None = None
-        self.who = identity.from_environment()
+        self.tensors: TensorRequests | None = None
+        self.rank_identity = identity.from_environment()
         self._site: Callable[..., int] | None = None
         self._pseudo_numbers: dict[str, itertools.count[int]] = {}
-        self._thread: Thread | None = None
+        self._thread: RecorderThread | None = None
         self._next_agent = 0.0
-        self._spoken: set[str] = set()
-        self.introduce(self.who)
+        self._logged: set[str] = set()
+        self.write_identity(self.rank_identity)
 
-    # -- life
+    # -- start and stop
 
     def begin(self) -> None:
-        self.writer.cells[Cell.STATE] = State.ON if self.hook else State.STARTING
-        self.writer.cells[Cell.BEAT_NS] = time.monotonic_ns()
+        self.writer.cells[StatusCell.STATE] = State.ON if self.hook else State.STARTING
+        self.writer.cells[StatusCell.BEAT_NS] = time.monotonic_ns()
         responder = self._responder()
-        thread = Thread(self._tick, self.fail, responder)
+        thread = RecorderThread(self._tick, self.fail, responder)
         try:
             thread.start()
-        except BaseException:  # where processes are counted; then there is none to join
+        except BaseException:  # the process limit is reached, so there is no thread to join
             if responder is not None:
                 responder.close()
                 responder.remove()
@@ -83,18 +85,18 @@ class Recorder:
         self._thread = thread
 
     def attach(self, torch: ModuleType, c10d: ModuleType, parents: Recorder | None = None) -> None:
-        """Installs the kernels, or says once why this torch will not do.
+        """Installs the kernels, or logs once why this torch is unsuitable.
 
-        In a forked child those of its parent's recorder, long off, make room first.
+        In a forked child, first removes the kernels of the parent's recorder.
         """
         if self.hook is not None:
             return
         if parents is not None and parents.hook is not None:
             parents.hook.remove()
             parents.hook = None
-        self.introduce(replace(self.who, torch=str(torch.__version__)))
-        self.groups = Groups(self.writer, c10d)
-        self.sites = Sites(self.writer, str(Path(str(torch.__file__)).parent))
+        self.write_identity(replace(self.rank_identity, torch=str(torch.__version__)))
+        self.groups = GroupTable(self.writer, c10d)
+        self.sites = CallSites(self.writer, str(Path(str(torch.__file__)).parent))
         self._site = self.sites.finder()
         try:
             self.hook = Hook(self, self.signatures, torch)
@@ -103,88 +105,88 @@ class Recorder:
             return
         for function in (self._site, self.sites.intern, self.pending.finish):
             hide_from_dynamo(torch, getattr(function, "__func__", function))
-        self.groups.adopt_existing()
-        self.tensors = Tensors(self.pending, torch)
-        self.switch[0] = True
-        self.writer.cells[Cell.STATE] = State.ON
+        self.groups.adopt_all()
+        self.tensors = TensorRequests(self.pending, torch)
+        self.enabled[0] = True
+        self.writer.cells[StatusCell.STATE] = State.ON
 
     def resume(self) -> None:
-        """`start()` after `stop()`: what went by meanwhile makes all numbers relative."""
+        """Restarts after `stop()`: ops were missed, so all numbers become relative."""
         if self._thread is not None:
             return
         if self.hook is not None:
-            self.groups.loosen()
-            self.switch[0] = True
+            self.groups.mark_inexact()
+            self.enabled[0] = True
         self.begin()
 
     def stop(self) -> None:
-        """Switches off and joins the thread; kernels and ring stay."""
-        self.switch[0] = False
+        """Disables recording and joins the thread; kernels and ring stay."""
+        self.enabled[0] = False
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
-            self.pending.let_go()
-            self.reduces.clear()
-        if self.writer.cells[Cell.STATE] != State.OFF:
-            self.writer.cells[Cell.STATE] = State.STOPPED
+            self.pending.release()
+            self.raw_reduce_ops.clear()
+        if self.writer.cells[StatusCell.STATE] != State.OFF:
+            self.writer.cells[StatusCell.STATE] = State.STOPPED
 
-    def cut_off(self) -> None:
-        """In a forked child: the ring is the parent's, the thread is not here."""
-        self.switch[0] = False
+    def abandon_in_child(self) -> None:
+        """Disables this recorder in a forked child, where its thread does not run."""
+        self.enabled[0] = False
         self.exceptions.writer = None
         if self.tensors is not None:
             self.tensors.close()
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.cut_off()
+            thread.abandon_in_child()
 
     @property
     def running(self) -> bool:
         return self._thread is not None and self.pid == os.getpid()
 
-    # -- failing
+    # -- failures
 
     def fail(self, error: BaseException) -> None:
-        """An exception of our own: off, once, visibly. Never raises."""
+        """Switches the recorder off after an exception of its own, and logs it. Never raises."""
         try:
-            self.writer.cells[Cell.HOOK_ERRORS] += 1
+            self.writer.cells[StatusCell.HOOK_ERRORS] += 1
             where = error.__traceback__
             while where is not None and where.tb_next is not None:
                 where = where.tb_next
-            place = ""
+            line = ""
             if where is not None:
                 file = Path(where.tb_frame.f_code.co_filename).name
-                place = f" at {file}:{where.tb_lineno}"
+                line = f" at {file}:{where.tb_lineno}"
             self.turn_off(
-                f"recorder switched itself off ({type(error).__name__}: {error}{place}); "
+                f"recorder switched itself off ({type(error).__name__}: {error}{line}); "
                 "training goes on; please report this"
             )
-        except Exception:  # noqa: BLE001 - the last line of the boundary
-            self.switch[0] = False
+        except Exception:  # noqa: BLE001 - nothing of ours may reach the program
+            self.enabled[0] = False
 
     def turn_off(self, why: str) -> None:
-        self.switch[0] = False
-        self.writer.cells[Cell.STATE] = State.OFF
+        self.enabled[0] = False
+        self.writer.cells[StatusCell.STATE] = State.OFF
         if self._note_once(why):
-            say(why)
+            log_line(why)
 
     def _note_once(self, text: str) -> bool:
-        """Whether this is the first time that it is said."""
-        if text in self._spoken:
+        """Writes a note unless it was written before; returns whether it was new."""
+        if text in self._logged:
             return False
-        self._spoken.add(text)
-        self.writer.note(text)
+        self._logged.add(text)
+        self.writer.write_note(text)
         return True
 
-    # -- what happens beside ops
+    # -- events besides ops
 
-    def introduce(self, who: identity.Who) -> None:
-        self.who = who
-        self.writer.enter(Side.IDENTITY, 0, who.payload())
-        self.writer.cells[Cell.RANK] = who.rank
+    def write_identity(self, rank_identity: identity.RankIdentity) -> None:
+        self.rank_identity = rank_identity
+        self.writer.write_entry(Side.IDENTITY, 0, rank_identity.payload())
+        self.writer.cells[StatusCell.RANK] = rank_identity.rank
 
     def begin_pseudo(self, kind: str, members: str = "") -> int:
-        """A slot for something that is no op but that a rank can hang in."""
+        """Writes a slot for a call that is not an op but in which a rank can hang."""
         writer = self.writer
         now = time.monotonic_ns()
         number = next(self._pseudo_numbers.setdefault(kind, itertools.count(1)))
@@ -198,56 +200,58 @@ class Recorder:
             *(sequence, now, 0, number, threading.get_ident(), layout.NO_GROUP, signature),
             *(site, 0, Flag.SYNC, 0, Event.PSEUDO, 0, sequence),
         )
-        writer.reach(sequence)
+        writer.advance_head(sequence)
         return sequence
 
     def end_pseudo(self, sequence: int, failed: bool) -> None:
         entry = (None, sequence, 0, 0, layout.NO_GROUP, False, None, None)
         self.pending.finish(entry, time.monotonic_ns(), failed)
 
-    def default_group_made(self, c10d: ModuleType) -> None:
-        who = identity.with_default_group(self.who, c10d)
-        if who != self.who:
-            self.introduce(who)
+    def default_group_created(self, c10d: ModuleType) -> None:
+        rank_identity = identity.with_default_group(self.rank_identity, c10d)
+        if rank_identity != self.rank_identity:
+            self.write_identity(rank_identity)
 
-    def entered(self, arguments: dict[str, Any]) -> None:
-        """`init_process_group` was called: what the launcher and the call say now."""
-        who = identity.with_arguments(identity.from_environment(), arguments)
-        self.introduce(replace(who, nonce=self.who.nonce, torch=self.who.torch))
+    def init_called(self, arguments: dict[str, Any]) -> None:
+        """Updates the identity from the environment and the arguments of the call."""
+        rank_identity = identity.with_arguments(identity.from_environment(), arguments)
+        self.write_identity(
+            replace(rank_identity, nonce=self.rank_identity.nonce, torch=self.rank_identity.torch)
+        )
 
-    def group_ending(self, process_group: Any | None) -> None:
-        """Handles must go first: they would keep the group's connections open."""
+    def release_handles(self, process_group: Any | None) -> None:
+        """Drops handles before a group is destroyed: they would keep its connections open."""
         if process_group is None:
-            self.pending.let_go()
+            self.pending.release()
             return
         group = self.groups.known.get(id(process_group))
         if group is not None:
-            self.pending.let_go(group.id)
+            self.pending.release(group.id)
 
     # -- the thread
 
     def _tick(self) -> None:
         cells = self.writer.cells
-        cells[Cell.BEAT_NS] = time.monotonic_ns()
-        cells[Cell.BEATS] += 1
-        self.writer.name_thread(threading.get_native_id())
+        cells[StatusCell.BEAT_NS] = time.monotonic_ns()
+        cells[StatusCell.BEATS] += 1
+        self.writer.set_recorder_tid(threading.get_native_id())
         self._decode()
         self.pending.reap()
-        self.pending.advance()
-        self._see_to_agent()
+        self.pending.spill_old_ops()
+        self._check_agent()
 
     def _decode(self) -> None:
-        """Reduce ops, too slow to decode in the hook, into the slots they belong to.
+        """Decodes reduce ops, which is too slow for the hook, into their slots.
 
-        Oldest first, so that what was issued in a row becomes known in a row.
+        Oldest first, so that consecutive ops become known consecutively.
         """
         writer = self.writer
         shape, words = writer.shape, writer.words
-        until = time.monotonic() + DECODING_S
-        while self.reduces and time.monotonic() < until:
+        deadline = time.monotonic() + DECODING_S
+        while self.raw_reduce_ops and time.monotonic() < deadline:
             try:
-                sequence, reduce = self.reduces.popleft()
-            except IndexError:  # `stop` was faster
+                sequence, reduce = self.raw_reduce_ops.popleft()
+            except IndexError:  # `stop` has cleared them
                 return
             number = int(reduce.op()) + 1
             if not 0 < number <= PREMUL:
@@ -256,32 +260,32 @@ class Recorder:
             if words[at // 8] == sequence:
                 writer.map[at + layout.SLOT_REDUCE] = number
 
-    def _see_to_agent(self) -> None:
+    def _check_agent(self) -> None:
         now = time.monotonic()
         if now < self._next_agent:
             return
         self._next_agent = now + AGENT_EVERY_S
         try:
-            trouble = launch.ensure_agent(claim(self.home))
+            problem = agent_launch.ensure_agent(claim(self.home))
         except (OSError, FolderError) as error:
-            trouble = f"no agent could be started: {error}; run `frtop agent` on this host"
-        if trouble:
-            self._note_once(trouble)
+            problem = failure_message(str(error))
+        if problem:
+            self._note_once(problem)
 
-    # -- answering
+    # -- requests
 
     def _responder(self) -> Responder | None:
         try:
-            return Responder(contact.socket_of(self.writer.path), self._answer)
+            return Responder(socket_path.socket_of(self.writer.path), self._respond)
         except OSError as error:
             folder = self.writer.path.parent
             self._note_once(
-                f"tensors cannot be looked into: no socket in {folder} ({error.strerror}); "
+                f"tensors cannot be inspected: no socket in {folder} ({error.strerror}); "
                 "set FRTOP_DIR to another folder"
             )
             return None
 
-    def _answer(self, request: Mapping[str, Any], go_on: Callable[[], bool]) -> Reply:
+    def _respond(self, request: Mapping[str, Any], go_on: Callable[[], bool]) -> Response:
         if self.tensors is None:  # no process group yet, so no ops
             return {"error": "none"}, b""
-        return self.tensors.answer(request, go_on)
+        return self.tensors.respond(request, go_on)

@@ -1,27 +1,33 @@
-"""What an op is: a cheap key in the hook, and once per distinct key the full text."""
+"""Signatures of ops: a cheap key for each op, and the full description once per distinct key."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from frtop_probe.recorder.operations import Operation, Tensors
+from frtop_probe.recorder.groups import RecordedGroup
+from frtop_probe.recorder.operations import Operation, TensorArgument
+from frtop_probe.recorder.writer import RingWriter
+from frtop_probe.ring.layout import Side, StatusCell
 
 Key = tuple[Any, ...]
-Glance = Callable[[Sequence[Any]], tuple[Key, bool]]
-"""From an op's arguments: a hashable key of all that its signature depends on apart from
-the group, and whether its tensors are on the CPU."""
+KeyFunction = Callable[[Sequence[Any]], tuple[Key, bool]]
+"""Takes an op's arguments; returns a hashable key of everything that its signature depends on
+except the group, and whether its tensors are on the CPU."""
 
+MAX_SIGNATURES: Final = 65_536
+"""Most signatures that the recorder caches per op; the program may issue more."""
 MAX_EXPLICIT: Final = 1024
-"""Even splits of an all_to_all are spelled out for groups up to this size."""
+"""Largest group for which even splits of an all_to_all are listed."""
 
 
-class Phantom(Exception):
-    """The tensors are fake or on the meta device: nothing is communicated."""
+class NothingToCommunicate(Exception):
+    """The tensors are fake or on the meta device, so nothing is communicated."""
 
 
-def glance(operation: Operation) -> Glance:
-    """The cheapest function that serves this op; ten of these run per millisecond."""
+def key_function(operation: Operation) -> KeyFunction:
+    """Returns the cheapest key function for this op; it may run ten times per millisecond."""
     base = _of_tensors(operation)
     extras = [
         position for position in (operation.root, operation.peer, operation.tag) if position >= 0
@@ -46,7 +52,7 @@ def glance(operation: Operation) -> Glance:
     return base
 
 
-def _of_tensors(operation: Operation) -> Glance:
+def _of_tensors(operation: Operation) -> KeyFunction:
     tensors = operation.tensors
     if operation.barrier:
         dummy = tensors[0].position
@@ -60,8 +66,8 @@ def _of_tensors(operation: Operation) -> Glance:
     return general
 
 
-def _one(position: int, general: Glance) -> Glance:
-    """For lists that mostly hold one tensor: all_reduce, broadcast, send, ..."""
+def _one(position: int, general: KeyFunction) -> KeyFunction:
+    """Returns a function for lists that usually hold one tensor: all_reduce, broadcast, ..."""
 
     def one(args: Sequence[Any]) -> tuple[Key, bool]:
         listed = args[position]
@@ -71,27 +77,27 @@ def _one(position: int, general: Glance) -> Glance:
         if tensor.is_cpu:
             return (tensor.dtype, tensor.shape), True
         if tensor.is_meta:
-            raise Phantom
+            raise NothingToCommunicate
         return (tensor.dtype, tensor.shape, False), False
 
     return one
 
 
-def _pair(first: int, second: int) -> Glance:
-    """For an output and an input: all_gather_into_tensor, all_to_all_single, ..."""
+def _pair(first: int, second: int) -> KeyFunction:
+    """Returns a function for one output and one input: all_gather_into_tensor, ..."""
 
     def pair(args: Sequence[Any]) -> tuple[Key, bool]:
         a, b = args[first], args[second]
         if a.is_cpu:
             return (a.dtype, a.shape, b.dtype, b.shape), True
         if a.is_meta:
-            raise Phantom
+            raise NothingToCommunicate
         return (a.dtype, a.shape, b.dtype, b.shape, False), False
 
     return pair
 
 
-def _general(tensors: tuple[Tensors, ...]) -> Glance:
+def _general(tensors: tuple[TensorArgument, ...]) -> KeyFunction:
     def general(args: Sequence[Any]) -> tuple[Key, bool]:
         key: list[Any] = []
         cpu = True
@@ -103,7 +109,7 @@ def _general(tensors: tuple[Tensors, ...]) -> Glance:
                 if not local:
                     cpu = False
                     if tensor.is_meta:
-                        raise Phantom
+                        raise NothingToCommunicate
                 this = (tensor.dtype, tensor.shape, local)
                 if this == previous:
                     count += 1
@@ -117,7 +123,7 @@ def _general(tensors: tuple[Tensors, ...]) -> Glance:
 
 
 def flat(value: Any, depth: int) -> Iterator[Any]:
-    """The tensors of an argument, in order."""
+    """Yields the tensors of an argument, in order."""
     if depth == 0:
         yield value
     elif depth == 1:
@@ -128,16 +134,16 @@ def flat(value: Any, depth: int) -> Iterator[Any]:
 
 
 def describe(operation: Operation, args: Sequence[Any], ranks: Sequence[int]) -> dict[str, Any]:
-    """The signature as it goes into the side table.
+    """Describes an op for the side table.
 
     Args:
-        operation: which op.
+        operation: the op.
         args: its arguments, possibly without trailing defaults.
         ranks: global ranks of the group by group rank.
 
     Returns:
-        The fields of a signature that apply and are known. Roots and peers are global
-        ranks. Tensors come as `[dtype, shape, count, device]`.
+        The known fields of the signature. Roots and peers are global ranks; tensors are
+        `[dtype, shape, count, device]`.
     """
     signature: dict[str, Any] = {"kind": operation.kind}
     inputs: list[Any] = []
@@ -146,7 +152,7 @@ def describe(operation: Operation, args: Sequence[Any], ranks: Sequence[int]) ->
         for argument in operation.tensors:
             specs = _specs(flat(args[argument.position], argument.depth))
             (outputs if argument.output else inputs).extend(specs)
-    # Empty lists are the other side of a gather or scatter: not known here, not zero.
+    # Empty lists belong to the other side of a gather or scatter: unknown here, not empty.
     if inputs:
         signature["inputs"] = inputs
     if outputs:
@@ -188,9 +194,47 @@ def _globally(rank: int, ranks: Sequence[int]) -> int | None:
 
 
 def _splits(given: Sequence[int], shape: Sequence[int], world: int) -> list[int] | None:
-    """Splits as lengths along the first dimension: eager calls leave even ones empty."""
+    """Returns splits as lengths along the first dimension; eager calls leave even ones empty."""
     if given:
         return [int(length) for length in given]
     if not 0 < world <= MAX_EXPLICIT or not shape or shape[0] % world:
         return None
     return [shape[0] // world] * world
+
+
+class SignatureTable:
+    """Numbers distinct signatures and writes each into the side table once."""
+
+    def __init__(self, writer: RingWriter) -> None:
+        self._writer = writer
+        self._numbers = itertools.count(1)
+        self._pseudo: dict[tuple[str, str], int] = {}
+
+    def intern(
+        self, known: dict[Key, int], key: Key, operation: Operation, args: Any, group: RecordedGroup
+    ) -> int:
+        """Returns the number of a signature; 0 if the side table is full.
+
+        Two threads may number one signature twice. A lock would cost more, and a signal
+        handler that raises would leave it locked.
+        """
+        number = self._enter(describe(operation, args, group.ranks))
+        # Roots are unknown until the group's members are: describe the op again later.
+        if len(known) < MAX_SIGNATURES and group.described:
+            known[key] = number
+        return number
+
+    def pseudo(self, kind: str, members: str = "") -> int:
+        """Returns the number of a signature with a kind and the required members, if known."""
+        number = self._pseudo.get((kind, members), 0)
+        if not number:
+            entry = {"kind": kind, "members": members} if members else {"kind": kind}
+            number = self._pseudo[kind, members] = self._enter(entry)
+        return number
+
+    def _enter(self, signature: dict[str, Any]) -> int:
+        number = next(self._numbers)
+        if self._writer.write_entry(Side.SIGNATURE, number, signature):
+            return number
+        self._writer.cells[StatusCell.SIDE_LOST] += 1
+        return 0

@@ -1,4 +1,4 @@
-"""Training steps without a change to the program: how often its busiest optimizer stepped."""
+"""Counts training steps without a change to the program: by the steps of its optimizers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from frtop_probe.recorder.writer import Writer
-from frtop_probe.ring.layout import Cell, Event
+from frtop_probe.recorder.writer import RingWriter
+from frtop_probe.ring.layout import Event, StatusCell
 
 
-class Steps:
-    """Counts per optimizer, and the user's own `step()` as if it were another one."""
+class StepCounter:
+    """Counts steps per optimizer; the highest count is the training step.
 
-    def __init__(self, writer: Writer) -> None:
+    The user's own `step()` counts like another optimizer.
+    """
+
+    def __init__(self, writer: RingWriter) -> None:
         self._writer = writer
         self._counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._own = 0
@@ -26,7 +29,7 @@ class Steps:
         self._reach(count)
 
     def stepped(self, number: int | None = None) -> None:
-        """The user's `step()`: the next one, or the one with this number."""
+        """Counts the user's `step()`: the next step, or the step with this number."""
         self._own = self._own + 1 if number is None else number
         self._reach(self._own)
 
@@ -34,9 +37,9 @@ class Steps:
         if step <= self._last:
             return
         self._last = step
-        self._writer.cells[Cell.STEP] = step
-        self._writer.cells[Cell.STEP_NS] = time.monotonic_ns()
-        self._writer.mark(Event.STEP, step)
+        self._writer.cells[StatusCell.STEP] = step
+        self._writer.cells[StatusCell.STEP_NS] = time.monotonic_ns()
+        self._writer.write_event(Event.STEP, step)
 
 
 def watch_optimizers(
@@ -54,7 +57,7 @@ def watch_optimizers(
     compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
-        # Dynamo takes this for constant and true, and so traces nothing of ours.
+        # Dynamo treats this as constant and true, and so traces nothing of ours.
         if not compiling():
             stepped(optimizer)
 

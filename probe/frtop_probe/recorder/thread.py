@@ -1,6 +1,6 @@
-"""The recorder's one thread: beats, and between two beats answers whoever asks.
+"""The recorder's only thread: it beats, and serves requests between two beats.
 
-It must be gone before the interpreter is: a `Work` dropped during finalization aborts.
+It must end before the interpreter does: a `Work` dropped during finalization aborts.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Final
 from frtop_probe.recorder.responder import Responder
 
 BEAT_S: Final = 0.25
-"""The pause between two beats. Each takes the GIL and fills the caches with other things, and
-nobody who reads needs them closer together."""
+"""Pause between two beats. A beat takes the GIL and evicts caches, and no reader needs beats
+more often."""
 JOIN_S: Final = 2.0
 _FAULTS: Final = frozenset({
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP,
     signal.SIGSYS, signal.SIGABRT,
 })  # fmt: skip
-"""What a thread does to itself: blocked, it would end the process past its handlers."""
+"""Signals that a thread raises itself: if blocked, they kill the process without its handlers."""
 
 
-class Thread:
-    """Calls `tick` until it is told to stop; without a responder it only waits in between."""
+class RecorderThread:
+    """Calls `tick` until it is stopped, and serves the responder, if any, in between."""
 
     def __init__(
         self,
@@ -39,13 +39,12 @@ class Thread:
         self._stop = threading.Event()
         self._next = 0.0
         self._thread = threading.Thread(target=self._run, name="frtop", daemon=True)
-        self.native_id = 0
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> bool:
-        """Whether the thread ended within its deadline. Its socket ends with it."""
+        """Stops the thread and removes its socket; returns whether it ended in time."""
         self._stop.set()
         responder = self._responder
         if responder is not None:
@@ -56,15 +55,14 @@ class Thread:
             responder.remove()
         return not self._thread.is_alive()
 
-    def cut_off(self) -> None:
-        """In a forked child, where there is no such thread: what it holds is the parent's."""
+    def abandon_in_child(self) -> None:
+        """Closes the parent's descriptors in a forked child, where this thread does not run."""
         if self._responder is not None:
             self._responder.close()
 
     def _run(self) -> None:
-        # What the program keeps for a `sigwait` of its own would come here, and end it.
+        # Signals that the program blocks for its own `sigwait` would come here and kill it.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
-        self.native_id = threading.get_native_id()
         try:
             while self._keep_time():
                 left = self._next - time.monotonic()
@@ -75,7 +73,7 @@ class Thread:
                 self._responder.close()
 
     def _keep_time(self) -> bool:
-        """Beats if it is time; false when the thread is to end."""
+        """Beats if a beat is due; returns False when the thread must end."""
         if self._stop.is_set():
             return False
         started = time.monotonic()
@@ -95,7 +93,7 @@ class Thread:
             return
         try:
             self._responder.wait(seconds, self._keep_time)
-        except Exception:  # noqa: BLE001 - likewise; no answers are better than no recorder
+        except Exception:  # noqa: BLE001 - likewise; a recorder without responses is better than none
             responder, self._responder = self._responder, None
             responder.close()
             responder.remove()

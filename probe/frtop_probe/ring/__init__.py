@@ -1,6 +1,6 @@
-"""The shared-memory file in which a rank keeps its recent history and its present.
+"""The ring: the shared-memory file in which a rank records its recent history and current state.
 
-`layout` says where everything lies; `reader` reads it from another process, also after
-the rank's death. The writer is part of the recorder, because only a rank writes.
-Standard library only: the recorder imports this inside the job.
+`layout` defines the file, `reader` reads it from another process, also after the rank has
+died. The writer is part of the recorder, because only a rank writes. Standard library only:
+the recorder imports this package inside the job.
 """

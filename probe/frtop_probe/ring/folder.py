@@ -1,8 +1,8 @@
-"""Where rings, and the agent's own files, lie on this host: one private folder per user.
+"""The private folder of a user on this host, with rings and the agent's files.
 
-`FRTOP_DIR` names it; else shared memory, else `/tmp`. Whoever can write there could feed
-the agent, and whoever can read there sees the job, so anything but a folder of our own
-that is closed to all others is refused.
+`FRTOP_DIR` names the folder; otherwise it is in shared memory, or in `/tmp`. Who can write
+there could feed the agent, and who can read there sees the job. So a folder is refused
+unless this user owns it and it is closed to all others.
 """
 
 from __future__ import annotations
@@ -15,118 +15,124 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.ring.space import Space
+from frtop_probe.ring.pid_namespace import PidNamespace
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder in it is made 0700
 TEMPORARY: Final = Path("/tmp")  # noqa: S108 - likewise
 AGENT_FILE: Final = re.compile(r"agent-(\d{1,20}-[0-9a-f]{8})\.(?:lock|json|spawn|log)")
-"""What belongs to the agent of a space, by name."""
+"""Names of an agent's files, with the name of its pid namespace."""
 
 
 class FolderError(Exception):
-    """No folder that is ours alone; the text says which, why, and what to do."""
+    """No folder is private to this user; the text names the folder, the reason and a fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentFiles:
-    """What the agent of one space keeps in a folder."""
+    """The files of the agent of one pid namespace in a folder."""
 
     folder: Path
-    space: str
+    namespace: str
 
     @classmethod
     def here(cls, folder: Path) -> AgentFiles:
-        """Of this process's own space."""
-        return cls(folder, Space.here().name)
+        """Returns those of this process's pid namespace."""
+        return cls(folder, PidNamespace.here().name)
 
     @property
     def lock(self) -> Path:
-        """The agent holds `flock` on it while it lives."""
+        """File on which the agent holds `flock` while it is alive."""
         return self._named("lock")
 
     @property
     def card(self) -> Path:
-        """Where the agent can be reached."""
+        """File with the agent's address."""
         return self._named("json")
 
     @property
     def spawn(self) -> Path:
-        """Who starts an agent holds `flock` on it; it tells of attempts that failed."""
+        """File on which a rank holds `flock` while it starts an agent; it records failures."""
         return self._named("spawn")
 
     @property
     def log(self) -> Path:
-        """What an agent said that was started by a rank; empty as a rule."""
+        """Output of an agent that a rank has started; usually empty."""
         return self._named("log")
 
     @property
     def lives(self) -> bool:
-        """Whether the agent holds its lock.
-
-        Asking takes a shared lock for a moment, so that many may ask at once; whoever
-        wants the lock itself tries more than once.
-        """
-        try:
-            descriptor = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False  # a file system without such locks; whoever starts an agent says so
-        finally:
-            os.close(descriptor)
-        return False
+        """Whether the agent holds its lock."""
+        return lock_state(self.lock)[0]
 
     def _named(self, suffix: str) -> Path:
-        return self.folder / f"agent-{self.space}.{suffix}"
+        return self.folder / f"agent-{self.namespace}.{suffix}"
+
+
+def lock_state(path: Path) -> tuple[bool, int]:
+    """Returns whether a process holds `flock` on a file, and the file's mtime in ns if none does.
+
+    The mtime is 0 if there is no file, or no such locks on its file system. The test takes a
+    shared lock briefly, so that many processes can test at once; a process that wants the lock
+    itself therefore tries more than once.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False, 0
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False, os.fstat(descriptor).st_mtime_ns
+    except BlockingIOError:
+        return True, 0
+    except OSError:
+        return False, 0
+    finally:
+        os.close(descriptor)
 
 
 def agent_lives(folder: Path) -> bool:
-    """Whether the agent of `folder` that can see this process lives."""
+    """Returns whether the agent of `folder` in this process's pid namespace is alive."""
     return AgentFiles.here(folder).lives
 
 
 def folder() -> Path:
-    """The folder of this user (or of `FRTOP_DIR`) on this host, made if it is missing.
+    """Returns this user's folder on this host (or `FRTOP_DIR`), created if it is missing.
 
     Raises:
-        FolderError: it belongs to somebody else, is open to others, is a link, or cannot
-            be made.
+        FolderError: the folder belongs to another user, is open to others, is a link, or
+            cannot be created.
     """
     return candidates()[0]
 
 
 def candidates() -> list[Path]:
-    """`folder()` first, then where a ring may go when there is no room in it.
+    """Returns `folder()`, then the folders for rings that do not fit in it.
 
     Raises:
-        FolderError: none is fit; says what is wrong with the first.
+        FolderError: no folder is usable; the text says why the first one is not.
     """
     named = os.environ.get("FRTOP_DIR")
     if named:
-        return [claim(Path(named).absolute())]  # the program may change its folder
-    places = [SHARED_MEMORY, TEMPORARY]
+        return [claim(Path(named).absolute())]  # the program may change its working folder
+    parents = [SHARED_MEMORY, TEMPORARY]
     if not (SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK | os.X_OK)):
-        places = [TEMPORARY]
-    found, problems = [], []
-    for place in places:
+        parents = [TEMPORARY]
+    found, errors = [], []
+    for parent in parents:
         try:
-            found.append(claim(place / f"frtop-{os.getuid()}"))
-        except FolderError as problem:
-            problems.append(problem)
+            found.append(claim(parent / f"frtop-{os.getuid()}"))
+        except FolderError as error:
+            errors.append(error)
     if not found:
-        raise problems[0]
+        raise errors[0]
     return found
 
 
 def claim(path: Path) -> Path:
-    """`path`, made if it is missing, if it is a folder of ours alone.
+    """Creates `path` if it is missing, and checks that it is private to this user.
 
     Raises:
-        FolderError: it is not, or cannot be made.
+        FolderError: it is not private, or cannot be created.
     """
     advice = "set FRTOP_DIR to a folder of your own"
     try:
@@ -134,7 +140,7 @@ def claim(path: Path) -> Path:
     except FileExistsError:
         pass
     except OSError as error:
-        raise FolderError(f"{path} cannot be made ({error.strerror}); {advice}") from error
+        raise FolderError(f"{path} cannot be created ({error.strerror}); {advice}") from error
     try:
         status = path.lstat()
     except OSError as error:
@@ -142,7 +148,7 @@ def claim(path: Path) -> Path:
     if stat.S_ISLNK(status.st_mode):
         raise FolderError(f"{path} is a link; remove it, or {advice}")
     if not stat.S_ISDIR(status.st_mode):
-        raise FolderError(f"{path} is no folder; remove it, or {advice}")
+        raise FolderError(f"{path} is not a folder; remove it, or {advice}")
     if status.st_uid != os.getuid():
         raise FolderError(f"{path} belongs to user {status.st_uid}; {advice}")
     if status.st_mode & 0o077:

@@ -1,7 +1,7 @@
-"""Reads a ring from outside its rank: live, hung, or dead.
+"""Reads the ring of a rank, live, hung or dead, from another process.
 
-Nothing in the file is trusted: sizes are checked before mapping, entries before decoding,
-and whatever was being written at the moment of reading is dropped, not guessed.
+The reader trusts nothing in the file: it checks sizes before mapping and entries before
+decoding, and drops what was being written while it was read.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from frtop_probe.ring import contact, layout
-from frtop_probe.ring.layout import Cell, Event, Flag, Shape, Side
+from frtop_probe.ring import layout, socket_path
+from frtop_probe.ring.layout import Event, Flag, Shape, Side, StatusCell
 
 MAX_SIZE: Final = 8 * 1024 * 1024
 _FLOCK: Final = struct.Struct("hhqqi")
@@ -26,12 +26,12 @@ _FLOCK: Final = struct.Struct("hhqqi")
 
 
 class RingError(Exception):
-    """The file is no ring that this version can read; the text says why."""
+    """The file is not a ring that this version can read; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
-    """What was fixed when the ring was made. Times in ns of the host's clocks."""
+class RingHeader:
+    """The process that created the ring. Times in ns of the host's clocks."""
 
     pid: int
     start_ticks: int
@@ -45,7 +45,7 @@ class Birth:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """Last op of a group: `number` counts collectives, `p2p` sends and receives."""
+    """Last op of a group. `number` counts collectives, `p2p` sends and receives."""
 
     group: int
     number: int
@@ -58,10 +58,10 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One slot. `done_ns` is 0 while pending, negative when it failed at that time.
+    """One slot. `done_ns` is 0 while pending, and negative if the op failed at that time.
 
-    An untracked op is pending only while the call that issues it has not returned: its
-    flag is set then, and nobody here learns when it completes.
+    An untracked op counts as pending only until the call that issues it returns: its
+    completion is unknown after that.
     """
 
     sequence: int
@@ -79,50 +79,50 @@ class EventRow:
 
     @property
     def pending(self) -> bool:
-        open_ended = self.event in (Event.OP, Event.PSEUDO)
-        return open_ended and self.done_ns == 0 and Flag.UNTRACKED not in self.flags
+        has_end = self.event in (Event.OP, Event.PSEUDO)
+        return has_end and self.done_ns == 0 and Flag.UNTRACKED not in self.flags
 
 
 @dataclass(frozen=True, slots=True)
-class Glimpse:
-    """A ring by its header alone. `last_sign_wall_ns` is in ns since the epoch."""
+class RingSummary:
+    """A ring's header and liveness. `last_sign_wall_ns` is in ns since the epoch."""
 
-    birth: Birth
+    header: RingHeader
     inode: int
     last_sign_wall_ns: int
     writer_lives: bool
 
 
-def glimpse(path: Path) -> Glimpse:
-    """Whose ring it is and whether that process lives; maps nothing, and cheap.
+def read_summary(path: Path) -> RingSummary:
+    """Reads whose ring it is and whether that process is alive, without mapping the file.
 
     Raises:
-        RingError: not a ring, of another version, or damaged.
+        RingError: the file is not a ring, has another version, or is damaged.
         OSError: the file cannot be opened.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         status = os.fstat(descriptor)
-        header = os.pread(descriptor, layout.GROUPS_OFFSET, 0)
-        if len(header) < layout.GROUPS_OFFSET:
-            raise RingError(f"{path.name}: {len(header)} bytes is no ring")
-        birth, _ = _identity(header, status.st_size, path)
-        cells = memoryview(header)[layout.CELLS_OFFSET :].cast("q")
-        last = max(cells[Cell.BEAT_NS], cells[Cell.EXCEPTION_NS], birth.monotonic_ns)
-        sign = birth.wall_ns + last - birth.monotonic_ns
-        return Glimpse(birth, status.st_ino, sign, _locked(descriptor))
+        start = os.pread(descriptor, layout.GROUPS_OFFSET, 0)
+        if len(start) < layout.GROUPS_OFFSET:
+            raise RingError(f"{path.name}: {len(start)} bytes is not a ring")
+        header, _ = _read_header(start, status.st_size, path)
+        cells = memoryview(start)[layout.CELLS_OFFSET :].cast("q")
+        last = max(cells[StatusCell.BEAT_NS], cells[StatusCell.EXCEPTION_NS], header.monotonic_ns)
+        sign = header.wall_ns + last - header.monotonic_ns
+        return RingSummary(header, status.st_ino, sign, _locked(descriptor))
     finally:
         os.close(descriptor)
 
 
 class Ring:
-    """A mapped ring. Not thread-safe: one reader, one thread."""
+    """A mapped ring. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         """Maps `path`.
 
         Raises:
-            RingError: not a ring, of another version, or damaged.
+            RingError: the file is not a ring, has another version, or is damaged.
             OSError: the file cannot be opened.
         """
         self.path = path
@@ -130,13 +130,13 @@ class Ring:
         try:
             status = os.fstat(descriptor)
             self._inode, size = status.st_ino, status.st_size
-            if not layout.IDENTITY_SIZE <= size <= MAX_SIZE:
-                raise RingError(f"{path.name}: {size} bytes is no ring")
+            if not layout.HEADER_SIZE <= size <= MAX_SIZE:
+                raise RingError(f"{path.name}: {size} bytes is not a ring")
             self._map = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
         finally:
             os.close(descriptor)
         try:
-            self.birth, self.shape = _identity(self._map, size, path)
+            self.header, self.shape = _read_header(self._map, size, path)
         except RingError:
             self._map.close()
             raise
@@ -144,7 +144,7 @@ class Ring:
         slots = memoryview(self._map)[self.shape.slots_offset : self.shape.side_offset]
         self._slot_words = slots.cast("q")
         self._side_read = 0
-        self.who: dict[str, Any] = {}
+        self.rank_identity: dict[str, Any] = {}
         self.signatures: dict[int, dict[str, Any]] = {}
         self.sites: dict[int, tuple[str, int, str]] = {}
         self.groups: dict[int, dict[str, Any]] = {}
@@ -158,51 +158,51 @@ class Ring:
         self._map.close()
 
     def remove(self) -> None:
-        """Takes the file away, and what lies beside it, unless another one has its name."""
+        """Removes the ring and its socket, unless another file has this name by now."""
         with suppress(OSError):
             if self.path.lstat().st_ino == self._inode:
-                contact.remove(self.path)
+                socket_path.remove_ring(self.path)
 
-    def cell(self, cell: Cell) -> int:
+    def cell(self, cell: StatusCell) -> int:
         return self._cells[cell]
 
     @property
     def slot_words(self) -> memoryview:
-        """All slots, word by word; see `columns`."""
+        """All slots as 64-bit words; see `bulk_read`."""
         return self._slot_words
 
     @property
     def recorder_tid(self) -> int:
-        """Native id of the recorder's thread, 0 while it has not started."""
-        tid: int = layout.IDENTITY.unpack_from(self._map, 0)[9]
+        """Native id of the recorder's thread; 0 until it starts."""
+        tid: int = layout.HEADER.unpack_from(self._map, 0)[9]
         return tid
 
     def writer_lives(self) -> bool:
-        """Whether the rank still holds its record lock; freed at its death by the kernel."""
+        """Returns whether the rank holds its record lock; the kernel frees it at its death."""
         return locked(self.path)
 
     def check(self) -> None:
-        """Looks whether the file still is as large as it was mapped.
+        """Checks that the file is still as large as its mapping.
 
-        Reading beyond the end of a file that somebody has cut off would end this process
-        (SIGBUS). One that was removed, or replaced, is whole under its mapping.
+        Reading beyond the end of a truncated file would kill this process (SIGBUS). A file
+        that was removed or replaced stays complete in its mapping.
 
         Raises:
-            RingError: it was cut off.
+            RingError: the file was truncated.
         """
         with suppress(OSError):
             status = self.path.lstat()
             if status.st_ino == self._inode and status.st_size < self.shape.size:
-                raise RingError(f"{self.path.name} was cut off at {status.st_size} bytes")
+                raise RingError(f"{self.path.name} was truncated to {status.st_size} bytes")
 
     def refresh(self) -> None:
-        """Takes in what was added to the side table since the last call.
+        """Reads side-table entries that were added since the last call.
 
         Raises:
-            RingError: the file was cut off.
+            RingError: the file was truncated.
         """
         self.check()
-        used = min(self._cells[Cell.SIDE_USED], self.shape.side)
+        used = min(self._cells[StatusCell.SIDE_USED], self.shape.side)
         header = layout.SIDE_ENTRY
         while self._side_read + header.size <= used:
             at = self.shape.side_offset + self._side_read
@@ -216,7 +216,7 @@ class Ring:
                 payload = json.loads(self._map[start : start + length])
                 self._take(kind, number, payload)
             except (ValueError, TypeError, KeyError, IndexError, RecursionError):
-                continue  # one bad entry must not hide the rest
+                continue  # one bad entry must not hide the others
 
     def _take(self, kind: int, number: int, payload: Any) -> None:
         if kind == Side.SIGNATURE:
@@ -227,14 +227,14 @@ class Ring:
         elif kind == Side.GROUP:
             self.groups[number] = dict(payload)
         elif kind == Side.IDENTITY:
-            self.who = dict(payload)
+            self.rank_identity = dict(payload)
         elif kind == Side.EXCEPTION:
             self.exceptions.append(dict(payload))
         elif kind == Side.NOTE:
             self.notes[number] = str(payload)
 
     def group_rows(self) -> Iterator[GroupRow]:
-        """The groups that have had an op, as far as they can be read just now."""
+        """Yields the rows of groups with ops, except rows that are being written."""
         row = layout.GROUP_ROW
         for group in range(self.shape.groups):
             at = layout.GROUPS_OFFSET + group * row.size
@@ -242,8 +242,8 @@ class Ring:
             if values is not None and values[0]:
                 yield GroupRow(group, *values[1:7])
 
-    def usual_wait_ns(self, site: int) -> tuple[int, int]:
-        """How many ops from a call site were measured, and their smoothed wait in ns."""
+    def typical_wait_ns(self, site: int) -> tuple[int, int]:
+        """Returns how many ops from a call site were measured, and their smoothed wait in ns."""
         if not 0 < site < self.shape.sites:
             return 0, 0
         at = self.shape.sites_offset + site * layout.SITE_ROW.size
@@ -251,18 +251,18 @@ class Ring:
         return (values[1], values[2]) if values is not None else (0, 0)
 
     def events(self, since: int, limit: int) -> tuple[list[EventRow], int]:
-        """Events after sequence number `since`, oldest first, and how many were lost.
+        """Returns events after sequence number `since`, oldest first, and how many were lost.
 
-        At most the newest `limit` are read; those skipped for the limit are no losses.
+        Reads at most the newest `limit`; events skipped for the limit do not count as lost.
         """
-        head = self._cells[Cell.HEAD]
+        head = self._cells[StatusCell.HEAD]
         first = max(since + 1, head - limit + 1, 1)
         oldest = max(first, head - self.shape.slots + 1)
         found = [row for n in range(oldest, head + 1) if (row := self.event(n)) is not None]
         return found, (head - first + 1) - len(found) if head >= first else 0
 
     def event(self, sequence: int) -> EventRow | None:
-        """One event, or None if it is being written or was overwritten."""
+        """Returns one event; None if it is being written or was overwritten."""
         if sequence < 1:
             return None
         at = self.shape.slots_offset + (sequence % self.shape.slots) * layout.SLOT_SIZE
@@ -270,14 +270,14 @@ class Ring:
         return row if row is not None and row.sequence == sequence else None
 
     def pending(self) -> list[EventRow]:
-        """What was issued and is not complete, oldest first."""
+        """Returns ops that were issued and are not complete, oldest first."""
         found: dict[int, EventRow] = {}
-        for index in range(self.shape.leftovers):
-            row = self._slot(self.shape.leftovers_offset + index * layout.SLOT_SIZE)
+        for index in range(self.shape.overflow):
+            row = self._slot(self.shape.overflow_offset + index * layout.SLOT_SIZE)
             if row is not None and row.pending:
                 found[row.sequence] = row
-        head = self._cells[Cell.HEAD]
-        oldest = max(self._cells[Cell.OLDEST], head - self.shape.slots + 1, 1)
+        head = self._cells[StatusCell.HEAD]
+        oldest = max(self._cells[StatusCell.OLDEST], head - self.shape.slots + 1, 1)
         for sequence in self._not_done(oldest, head):
             row = self.event(sequence)
             if row is not None and row.pending:
@@ -285,10 +285,10 @@ class Ring:
         return [found[sequence] for sequence in sorted(found)]
 
     def _not_done(self, oldest: int, newest: int) -> Iterator[int]:
-        """Sequence numbers whose slots have no `done`.
+        """Yields sequence numbers whose slots have no `done`.
 
-        One op that stays pending makes the window thousands long; picking that one word
-        out of every slot is a hundred times cheaper than decoding them all.
+        One op that stays pending makes the window thousands of slots long. Reading one word
+        of each slot is a hundred times cheaper than decoding them all.
         """
         width, slots = layout.SLOT_SIZE // 8, self.shape.slots
         while oldest <= newest:
@@ -326,7 +326,7 @@ class Ring:
             return None
 
     def _consistent(self, row: struct.Struct, at: int, reserved: int) -> tuple[Any, ...] | None:
-        """Tail, then body and head: what is equal at both ends was written whole."""
+        """Reads tail, then body and head; None if the ends differ (the row is being written)."""
         tail = self._map[at + row.size - reserved - 8 : at + row.size - reserved]
         values = row.unpack_from(self._map, at)
         head = self._map[at : at + 8]
@@ -334,13 +334,13 @@ class Ring:
 
 
 def locked(path: Path) -> bool:
-    """Whether a process holds a record lock on the file, in whatever container.
+    """Returns whether a process, in any container, holds a record lock on the file.
 
-    The file is opened anew each time: closing any descriptor of a file drops the
-    locks that the *closing* process holds on it, and the agent holds none.
+    Opens the file each time: closing a descriptor drops the locks that the *closing*
+    process holds on the file, and the agent holds none.
 
     Raises:
-        OSError: the file cannot be opened, or has no such locks.
+        OSError: the file cannot be opened, or its file system has no such locks.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
@@ -355,7 +355,7 @@ def _locked(descriptor: int) -> bool:
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
-def _identity(header: bytes | mmap.mmap, size: int, path: Path) -> tuple[Birth, Shape]:
+def _read_header(data: bytes | mmap.mmap, size: int, path: Path) -> tuple[RingHeader, Shape]:
     (
         magic,
         version,
@@ -369,16 +369,16 @@ def _identity(header: bytes | mmap.mmap, size: int, path: Path) -> tuple[Birth, 
         recorder_tid,
         main_ident,
         *_,
-    ) = fields = layout.IDENTITY.unpack_from(header, 0)
+    ) = fields = layout.HEADER.unpack_from(data, 0)
     if magic != layout.MAGIC:
-        raise RingError(f"{path.name}: not a ring, or not finished yet")
+        raise RingError(f"{path.name}: not a ring, or not completely created yet")
     if version != layout.VERSION:
         raise RingError(f"{path.name}: ring version {version}, this frtop reads {layout.VERSION}")
-    groups, sites, leftovers, slots, side = fields[-6:-1]
-    shape = Shape(groups, sites, leftovers, slots, side)
+    groups, sites, overflow, slots, side = fields[-6:-1]
+    shape = Shape(groups, sites, overflow, slots, side)
     if declared != size or shape.size != size or not slots:
         raise RingError(f"{path.name}: section sizes do not add up")
-    birth = Birth(
+    header = RingHeader(
         pid, start_ticks, pid_namespace, boot, monotonic_ns, wall_ns, recorder_tid, main_ident
     )
-    return birth, shape
+    return header, shape

@@ -1,7 +1,7 @@
-"""How `frtop run` knows that a black box may still be on its way. Standard library only.
+"""Tells `frtop run` whether an agent may still be writing a black box.
 
-The agent holds `flock` on a file beside the rings while a rank lives whose job is
-recorded, or a box of one is not written yet; the kernel frees it whatever happens.
+The agent holds `flock` on a file beside the rings while a rank of a recorded job is alive or
+its black box is unwritten. The kernel frees the lock when the agent dies.
 """
 
 from __future__ import annotations
@@ -13,38 +13,43 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from frtop_probe.ring.folder import lock_state
 from frtop_probe.ring.layout import SUFFIX
+from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.reader import Ring, RingError
-from frtop_probe.ring.space import Space
 
 RECORD: Final = "FRTOP_RECORD"
-"""The environment's word for the folder in which black boxes are left."""
+"""Environment variable with the folder for black boxes."""
 BOX_SUFFIX: Final = ".box"
 BOX_KIND: Final = "blackbox"
-"""Kind of the archive that a box is."""
+"""Archive kind of a black box."""
+_POLL_S: Final = 0.03
 
 
 def lock_file(folder: Path) -> Path:
-    """The file that the agent of this process's own space locks in `folder`."""
-    return folder / f"recording-{Space.here().name}.lock"
+    """Returns the file that the agent of this process's pid namespace locks in `folder`."""
+    return folder / f"recording-{PidNamespace.here().name}.lock"
 
 
 class RecordingLock:
-    """The agent's hold on that file, taken and let go again and again."""
+    """The agent's lock on that file, which it acquires and releases repeatedly."""
 
     def __init__(self, folder: Path) -> None:
         self._path = lock_file(folder)
         self._descriptor: int | None = None
-        self._met = 0
+        self._ranks_seen = 0
 
-    def hold(self, met: int) -> None:
-        """Takes the lock, unless it is held. `met` ranks have been adopted up to now.
+    def acquire(self, ranks_seen: int) -> None:
+        """Acquires the lock if it is free, and updates the file's time when ranks were added.
 
-        A file that is newer than a rank says that the rank is known. Whoever asks may hold
-        the lock for a moment: then the next tick takes it.
+        A file that is newer than a rank means that the agent knows this rank. `under_way`
+        holds the lock briefly while it tests it; the next tick then acquires it.
+
+        Args:
+            ranks_seen: how many ranks the agent has adopted so far.
 
         Raises:
-            OSError: there is no room for an empty file, or no such lock.
+            OSError: the file cannot be created, or the file system has no such locks.
         """
         if self._descriptor is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -57,61 +62,56 @@ class RecordingLock:
                     return
                 raise
             self._descriptor = descriptor
-        if met != self._met:
-            self._met = met
+        if ranks_seen != self._ranks_seen:
+            self._ranks_seen = ranks_seen
             os.utime(self._descriptor)
 
-    def free(self) -> None:
-        """Lets go of it."""
+    def release(self) -> None:
+        """Releases the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def remove(self) -> None:
-        """Lets go, and leaves nothing behind."""
-        if self._descriptor is not None or self._met:
+        """Releases the lock and removes its file."""
+        if self._descriptor is not None or self._ranks_seen:
             with suppress(OSError):
                 self._path.unlink()
-        self.free()
+        self.release()
 
 
 def under_way(folders: list[Path], since_wall_ns: int) -> bool:
-    """Whether a box may still come: the lock is held, or a recorded rank is not known yet.
+    """Returns whether a black box may still be written.
 
-    Only ranks that started after `since_wall_ns` count, by their rings.
+    That is so while the agent holds the lock, or does not know a recorded rank yet. Only ranks
+    whose rings were created after `since_wall_ns` count.
     """
-    newest = 0
-    with suppress(OSError):
-        descriptor = os.open(lock_file(folders[0]), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        else:
-            newest = os.fstat(descriptor).st_mtime_ns
-        finally:
-            os.close(descriptor)
+    locked, newest = lock_state(lock_file(folders[0]))
+    if locked:
+        return True
     since = max(newest, since_wall_ns)
-    return any(_recorded(path, since) for place in folders for path in place.glob(f"*{SUFFIX}"))
+    return any(
+        _is_recorded(path, since) for folder in folders for path in folder.glob(f"*{SUFFIX}")
+    )
 
 
-def _recorded(path: Path, since_wall_ns: int) -> bool:
+def _is_recorded(path: Path, since_wall_ns: int) -> bool:
     try:
         ring = Ring(path)
     except (RingError, OSError):
         return False
     with suppress(BufferError):
-        recorded = bool(ring.who.get("record")) and ring.birth.wall_ns > since_wall_ns
+        recorded = bool(ring.rank_identity.get("record")) and ring.header.wall_ns > since_wall_ns
         ring.close()
         return recorded
     return False
 
 
-def settle(folders: list[Path], since_wall_ns: int, seconds: float) -> bool:
-    """Waits until no box is under way any more; False when that took too long."""
+def wait_for_boxes(folders: list[Path], since_wall_ns: int, seconds: float) -> bool:
+    """Waits until no black box is under way; returns False after a timeout in seconds."""
     end = time.monotonic() + seconds
     while under_way(folders, since_wall_ns):
         if time.monotonic() >= end:
             return False
-        time.sleep(0.03)
+        time.sleep(_POLL_S)
     return True

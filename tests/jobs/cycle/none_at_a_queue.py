@@ -1,4 +1,4 @@
-"""No circle: a pipeline stage that has posted its receive early waits at a queue nobody fills."""
+"""Not a deadlock: a stage with a receive posted early waits for a queue that stays empty."""
 
 import queue
 import time
@@ -6,8 +6,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("not_entered",), culprits=(3,), causes=("lock",)),), ranks=6)
 
@@ -24,7 +24,7 @@ def main() -> None:
             if step < 40:
                 batches.put(step)
             else:
-                job.frozen()
+                job.mark_fault()
             batches.get()
         if not first:
             take(job, activation, job.rank - 1)

@@ -1,4 +1,4 @@
-"""No circle: a stage that has posted its receive early is stuck in loading its data."""
+"""Not a deadlock: a stage with a receive posted early is stuck while it loads data."""
 
 import time
 from pathlib import Path
@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("not_entered",), culprits=(0,), causes=("dataloader",)),), ranks=3)
 
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def first_stage(job: Job) -> None:
-    """The gradient of each batch is awaited before the batch is there."""
+    """Posts the receive of each gradient before the batch is loaded."""
     loader = DataLoader(Shards(job.pipe("shard")), batch_size=1, num_workers=1)
     batches = iter(loader)
     for step in range(100):
@@ -43,7 +43,7 @@ def first_stage(job: Job) -> None:
         gradient = torch.empty(1000)
         posted = dist.irecv(gradient, 1)
         if step == 40:
-            job.frozen()
+            job.mark_fault()
         (activation,) = next(batches)
         pass_on(job, activation, 1)
         assert posted is not None

@@ -1,12 +1,12 @@
-"""Two groups of all ranks, used in opposite order by half of them."""
+"""Half of the ranks use two groups in the opposite order."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("cycle",), parties=((0, 1), (2, 3)), causes=("cycle",)),))
 
@@ -20,7 +20,7 @@ def main() -> None:
         time.sleep(STEP_S)
         order = [data, tensor]
         if step == 40:
-            job.frozen()
+            job.mark_fault()
             order = order if job.rank < 2 else order[::-1]
         for group in order:
             job.keep(dist.all_reduce(gradient, group=group, async_op=job.late))

@@ -1,12 +1,12 @@
-"""Rank 1 waits for a message of rank 0, and rank 0 with all others for rank 1's gradient."""
+"""Rank 1 waits for a message from rank 0; rank 0 and all others wait for rank 1's gradient."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("cycle",), parties=((0, 2, 3), (1,)), causes=("cycle",)),))
 
@@ -17,7 +17,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40:
-            job.frozen()
+            job.mark_fault()
         if job.rank == 0 and step < 40:
             dist.send(message, 1)
         elif job.rank == 1 and job.late:

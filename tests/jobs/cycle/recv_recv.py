@@ -1,12 +1,12 @@
-"""Two neighbours receive from each other before they send; the others wait for them."""
+"""Two neighbours receive from each other before they send; the other ranks wait for them."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("cycle",), parties=((0,), (1,)), causes=("cycle",)),))
 
@@ -18,7 +18,7 @@ def main() -> None:
         time.sleep(STEP_S)
         polite = job.rank % 2 == 1
         if step == 40:
-            job.frozen()
+            job.mark_fault()
             polite = polite or job.rank == 0
         exchange(job, job.rank ^ 1, mine, theirs, receive_first=polite)
         job.keep(dist.all_reduce(mine, async_op=job.late))

@@ -1,12 +1,12 @@
-"""A ring in which every rank receives from its left before it sends to its right."""
+"""Every rank receives from its left neighbour before it sends to its right neighbour."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("cycle",), parties=((0,), (1,), (2,), (3,)), causes=("cycle",)),))
 
@@ -18,7 +18,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40:
-            job.frozen()
+            job.mark_fault()
         if job.rank == 0 and step < 40:
             send(mine, right, late=job.late)
             receive(theirs, left, late=job.late)

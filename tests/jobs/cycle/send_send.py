@@ -1,12 +1,12 @@
-"""Two ranks send 16 MB to each other before they receive: more than any buffer takes."""
+"""Two ranks send 16 MB to each other before they receive; no buffer is that large."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("cycle",), parties=((0,), (1,)), causes=("cycle",)),), ranks=2)
 
@@ -20,7 +20,7 @@ def main() -> None:
         tensor = small if step < 40 else large
         sends_first = job.rank == 0 or step >= 40
         if step == 40:
-            job.frozen()
+            job.mark_fault()
         for sends in (sends_first, not sends_first):
             if job.late:
                 job.keep(dist.isend(tensor, peer) if sends else dist.irecv(tensor, peer))

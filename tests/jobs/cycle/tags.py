@@ -1,12 +1,12 @@
-"""From some step on rank 0 sends with another tag than rank 1 receives."""
+"""From one step on, rank 0 sends with a tag that differs from rank 1's."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("cycle",), parties=((0,), (1,)), causes=("cycle",), says=("tag 7", "tag 3")),),
@@ -23,7 +23,7 @@ def main() -> None:
         time.sleep(STEP_S)
         tag = 3
         if step >= 40 and job.rank == 0:
-            job.frozen()
+            job.mark_fault()
             tag = 7
         ops = [
             dist.P2POp(dist.isend, mine, peer, tag=tag),

@@ -1,12 +1,12 @@
-"""Three ranks, a group for each two of them, and each waits in another one first."""
+"""Three ranks with a group for each pair, and each rank first waits in a different group."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("cycle",), parties=((0,), (1,), (2,)), causes=("cycle",)),), ranks=3)
 
@@ -20,7 +20,7 @@ def main() -> None:
         time.sleep(STEP_S)
         mine = [group for group, pair in zip(groups, pairs, strict=True) if job.rank in pair]
         if step == 40:
-            job.frozen()
+            job.mark_fault()
             mine = [groups[job.rank], groups[job.rank - 1]]
         for group in mine:
             job.keep(dist.all_reduce(gradient, group=group, async_op=job.late))

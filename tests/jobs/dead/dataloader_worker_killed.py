@@ -1,4 +1,4 @@
-"""A DataLoader worker of rank 1 is killed, as for want of memory; its rank raises of it."""
+"""A DataLoader worker of rank 1 is killed, as by an out-of-memory kill, and the rank raises."""
 
 import os
 import signal
@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("dead",), culprits=(1,), causes=("exception",), says=("DataLoader worker", "killed")),)
@@ -26,7 +26,7 @@ class Shards(Dataset[torch.Tensor]):
     def __getitem__(self, index: int) -> torch.Tensor:
         info = get_worker_info()
         if info is not None and info.id == 1 and index >= 60 and self.job.rank == 1:
-            self.job.frozen()
+            self.job.mark_fault()
             os.kill(os.getpid(), signal.SIGKILL)
         return torch.full((1000,), float(index))
 

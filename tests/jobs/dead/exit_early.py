@@ -1,4 +1,4 @@
-"""Rank 1 leaves with sys.exit(0) while the others train."""
+"""Rank 1 ends with sys.exit(0) while the others train."""
 
 import sys
 import time
@@ -6,8 +6,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("dead",), culprits=(1,), causes=("exited",)),))
 
@@ -18,7 +18,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             sys.exit(0)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

@@ -1,4 +1,4 @@
-"""Rank 2 finds its configuration wrong and leaves with sys.exit(3)."""
+"""Rank 2 finds its configuration wrong and ends with sys.exit(3)."""
 
 import sys
 import time
@@ -6,8 +6,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("dead",), culprits=(2,), causes=("exit_status",), says=("exit status 3",)),))
 
@@ -18,7 +18,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             sys.exit(3)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

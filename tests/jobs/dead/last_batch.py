@@ -1,12 +1,12 @@
-"""Rank 2's last batch is shorter and it gathers less: gloo aborts ranks that did nothing wrong."""
+"""Rank 2 gathers less because its last batch is shorter; gloo aborts innocent ranks."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 STEPS = 40
 CASE = Case((Truth(("mismatch",), culprits=(2,), causes=("mismatch",), says=("24", "64")),))
@@ -18,7 +18,7 @@ def main() -> None:
         time.sleep(STEP_S)
         batch = 64
         if step == STEPS - 1 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             batch = 24
         features = torch.ones(batch, 16)
         gathered = [torch.empty_like(features) for _ in range(job.world)]

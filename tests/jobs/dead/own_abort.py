@@ -1,4 +1,4 @@
-"""An extension of rank 3 calls abort(): the same signal as gloo's, and its own fault."""
+"""An extension of rank 3 calls abort(), which raises the same signal as gloo."""
 
 import os
 import time
@@ -6,8 +6,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("dead",), culprits=(3,), causes=("signal",), says=("SIGABRT",)),))
 
@@ -18,7 +18,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 3:
-            job.frozen()
+            job.mark_fault()
             os.abort()
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

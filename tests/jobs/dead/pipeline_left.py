@@ -1,12 +1,12 @@
-"""The last stage of a pipeline has too few batches and leaves; the others lose connections."""
+"""The last stage of a pipeline has too few batches and ends; the others lose connections."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("dead",), culprits=(2,), causes=("exited",)),), ranks=3, modes=("sync",))
 
@@ -17,7 +17,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if job.rank == 2 and step == 40:
-            job.frozen()
+            job.mark_fault()
             return
         if job.rank > 0:
             dist.recv(activation, job.rank - 1)

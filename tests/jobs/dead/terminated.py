@@ -1,4 +1,4 @@
-"""Rank 2 gets a SIGTERM from outside, and it alone."""
+"""Another process sends SIGTERM to rank 2 only."""
 
 import os
 import signal
@@ -7,8 +7,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("dead",), culprits=(2,), causes=("signal",), says=("SIGTERM",)),))
 
@@ -19,7 +19,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             os.kill(os.getpid(), signal.SIGTERM)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

@@ -1,4 +1,4 @@
-"""Rank 0 writes a checkpoint for 40 s, everybody waits, and training goes on."""
+"""Rank 0 writes a checkpoint for 40 s while all others wait, and training continues."""
 
 import io
 import shutil
@@ -7,8 +7,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 from zoo.work import slow_file
 
 CASE = Case(
@@ -38,7 +38,7 @@ def main() -> None:
         job.wait()
         if step == 60 and job.rank == 0:
             image.seek(0)
-            job.frozen()
+            job.mark_fault()
             with path.open("wb") as file:
                 shutil.copyfileobj(image, file)
         dist.barrier()

@@ -1,12 +1,12 @@
-"""All ranks finish, and leave one after the other, the last after 12 s of its own work."""
+"""All ranks finish and end one by one, the last after 12 s of its own work."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case
 from zoo.rank import STEP_S, join
-from zoo.truth import Case
 
 CASE = Case(lasts_s=40)
 

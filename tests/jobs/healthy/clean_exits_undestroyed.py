@@ -1,12 +1,12 @@
-"""All ranks finish and leave without a word, at different times."""
+"""All ranks finish and end at different times, without destroying their groups."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case
 from zoo.rank import STEP_S, join
-from zoo.truth import Case
 
 CASE = Case(lasts_s=40)
 

@@ -1,13 +1,13 @@
-"""In the first step each rank compiles another amount of graphs, rank 3 the most.
+"""In the first step each rank compiles another number of graphs, rank 3 the most.
 
-They compile the same ones one after the other, behind a lock file of the compiler's.
+They compile equal graphs one by one, under a lock file of the compiler.
 """
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import join
-from zoo.truth import Case, Truth
 from zoo.work import compute
 
 CASE = Case(
@@ -29,7 +29,7 @@ def main() -> None:
     for count in range(job.rank):
         layers = [torch.nn.Linear(50, 50), torch.nn.GELU(), torch.nn.LayerNorm(50)] * (count + 2)
         models.append(torch.compile(torch.nn.Sequential(*layers)))
-    job.frozen()
+    job.mark_fault()
     for _ in range(60):
         compute(0.1, share=0.3)
         for model in models:

@@ -1,12 +1,12 @@
-"""Hundreds of asynchronous ops are issued at once; rank 2 is slow to issue its own."""
+"""All ranks issue hundreds of asynchronous ops at once; rank 2 is slow to issue them."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     modes=("late",),
@@ -19,7 +19,7 @@ def main() -> None:
     job = join()
     for _ in range(3):
         if job.rank == 2:
-            job.frozen()
+            job.mark_fault()
         gradients = [torch.ones(100) for _ in range(500)]
         for gradient in gradients:
             if job.rank == 2:

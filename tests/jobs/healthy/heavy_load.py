@@ -1,12 +1,12 @@
-"""Other processes take the processors; the job trains on, slowly."""
+"""Other processes use the CPUs; the job continues slowly."""
 
 import multiprocessing
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case
 from zoo.rank import join
-from zoo.truth import Case
 from zoo.work import compute
 
 CASE = Case(lasts_s=30)

@@ -1,4 +1,4 @@
-"""A server that has nothing to do: its threads take requests, rank 0's engine waits at a queue."""
+"""An idle server: its threads accept requests, and rank 0's engine waits for a queue."""
 
 import http.client
 import http.server
@@ -9,13 +9,13 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     lasts_s=45,
     allowed=(
-        # In one run of ten it was called active, soon after the last request.
+        # In one run of ten frtop called it active, soon after the last request.
         Truth(("not_entered",), culprits=(0,), causes=("idle",), progress=("unknown", "active")),
     ),
 )
@@ -30,18 +30,18 @@ class Door(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Not a word."""
+        """Logs nothing."""
 
 
 def ask(job: Job, port: int) -> None:
-    """A client's twenty requests, and then none for long."""
+    """Sends twenty requests, and then none for a long time."""
     for number in range(20):
         time.sleep(STEP_S)
         line = http.client.HTTPConnection("127.0.0.1", port)
         line.request("POST", "/", bytes([number]) * 10)
         line.getresponse().read()
         line.close()
-    job.frozen()
+    job.mark_fault()
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A server that has nothing to do: rank 0 listens for requests, the others for rank 0."""
+"""An idle server: rank 0 waits for requests, the others wait for rank 0."""
 
 import socket
 import threading
@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     lasts_s=45,
@@ -18,13 +18,13 @@ CASE = Case(
 
 
 def ask(job: Job, path: Path) -> None:
-    """A client's twenty requests, and then none for long."""
+    """Sends twenty requests, and then none for a long time."""
     for number in range(20):
         time.sleep(STEP_S)
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(str(path))
             line.sendall(bytes([number]) * 10)
-    job.frozen()
+    job.mark_fault()
 
 
 def main() -> None:

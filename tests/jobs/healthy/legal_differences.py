@@ -1,18 +1,18 @@
-"""Ranks differ where they may: splits, roots' sides, objects, shapes, lines; at full speed."""
+"""Ranks differ where they may, at full speed: splits, sides of roots, objects, shapes, lines."""
 
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case
 from zoo.rank import Job, join
-from zoo.truth import Case
 
 CASE = Case(lasts_s=20)
 
 
 def exchange(job: Job, step: int) -> None:
-    """Rank `a` sends `a + b + step` numbers to rank `b`."""
+    """Sends `a + b + step` numbers from rank `a` to rank `b`."""
     sent = [(job.rank + other + step) % 5 for other in range(job.world)]
     inputs, outputs = torch.ones(sum(sent)), torch.empty(sum(sent))
     job.keep(dist.all_to_all_single(outputs, inputs, sent, sent, async_op=job.late))

@@ -1,12 +1,12 @@
-"""All ranks look for new data now and then, and there is none for 70 s."""
+"""All ranks poll for new data, and there is none for 70 s."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case
 from zoo.rank import STEP_S, join
-from zoo.truth import Case
 
 CASE = Case(lasts_s=90.0)
 
@@ -17,7 +17,7 @@ def main() -> None:
     for step in range(10_000):
         time.sleep(STEP_S)
         if step == 40:
-            job.frozen()
+            job.mark_fault()
             time.sleep(70)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

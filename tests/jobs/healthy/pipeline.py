@@ -1,6 +1,6 @@
-"""A pipeline of four stages, only sends and receives: one forward, one backward.
+"""A pipeline of four stages with sends and receives only: one forward, one backward.
 
-Where sends block, all forwards come first: two stages that send to each other never end.
+If sends block, all forwards come first: two stages that send to each other would deadlock.
 """
 
 import time
@@ -9,8 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case
 
 CASE = Case(lasts_s=25)
 MICRO_BATCHES = 8
@@ -26,7 +26,7 @@ def send(job: Job, tensor: torch.Tensor, to: int) -> None:
 
 
 def posted(job: Job, of: int) -> tuple[torch.Tensor, Any]:
-    """A receive, posted ahead."""
+    """Posts a receive ahead."""
     tensor = torch.ones(1000)
     return tensor, dist.irecv(tensor, of) if 0 <= of < job.world and job.late else None
 
@@ -42,7 +42,7 @@ def received(job: Job, posting: tuple[torch.Tensor, Any], of: int) -> torch.Tens
 
 def step(job: Job) -> None:
     before, after = job.rank - 1, job.rank + 1
-    # So many forwards before the first backward.
+    # Number of forwards before the first backward.
     ahead = job.world - 1 - job.rank if job.late else MICRO_BATCHES
     forwards = [posted(job, before) for _ in range(MICRO_BATCHES)]
     backwards = [posted(job, after) for _ in range(MICRO_BATCHES)]

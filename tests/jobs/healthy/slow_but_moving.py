@@ -1,12 +1,12 @@
-"""A step takes a second, all the time."""
+"""Every step takes a second."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case
 from zoo.rank import join
-from zoo.truth import Case
 
 CASE = Case(lasts_s=15)
 

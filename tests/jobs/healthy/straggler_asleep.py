@@ -5,13 +5,13 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     lasts_s=40,
     allowed=(
-        # Active when it is seen again just as it wakes up.
+        # Active if the second look is just when it wakes up.
         Truth(
             ("not_entered",),
             culprits=(2,),
@@ -28,7 +28,7 @@ def main() -> None:
     for step in range(60):
         odd = step == 12 and job.rank == 2
         if odd:
-            job.frozen()
+            job.mark_fault()
         time.sleep(10.0 if odd else 0.5)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

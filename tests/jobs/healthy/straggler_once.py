@@ -3,8 +3,8 @@
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import join
-from zoo.truth import Case, Truth
 from zoo.work import compute
 
 CASE = Case(
@@ -22,7 +22,7 @@ def main() -> None:
     gradient = torch.ones(1000)
     for step in range(80):
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             compute(4.0)
         compute(0.2, share=0.3)
         job.keep(dist.all_reduce(gradient, async_op=job.late))

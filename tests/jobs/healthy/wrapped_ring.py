@@ -1,10 +1,10 @@
-"""Two kinds of groups with very unequal numbers of ops, and more of them than a ring holds."""
+"""Two kinds of groups with very unequal numbers of ops, more than a ring holds."""
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case
 from zoo.rank import join
-from zoo.truth import Case
 
 CASE = Case(lasts_s=45)
 
@@ -15,7 +15,7 @@ def main() -> None:
     data = [dist.new_group([0, 2]), dist.new_group([1, 3])][job.rank % 2]
     activations, gradient = torch.ones(10), torch.ones(10)
     for _ in range(600):
-        # Pairs need not keep in step with each other.
+        # Pairs need not advance at the same pace.
         for _ in range(20 + 20 * (job.rank // 2)):
             job.keep(dist.all_reduce(activations, group=tensor, async_op=job.late))
         job.wait()

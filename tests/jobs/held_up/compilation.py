@@ -1,12 +1,12 @@
-"""Rank 2 compiles: its batches come in ever new shapes and code paths."""
+"""Rank 2 compiles: its batches keep having new shapes and code paths."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(2,), causes=("compiling",), progress=("active",)),),
@@ -28,7 +28,7 @@ def main() -> None:
     for step in range(60):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             compile_all(torch.ones(8, 50))
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

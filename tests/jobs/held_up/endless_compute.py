@@ -1,12 +1,12 @@
-"""Rank 1 computes for ever in a loop that does not converge."""
+"""Rank 1 computes forever in a loop that does not converge."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(1,), causes=("computing",), progress=("active",)),),
@@ -27,7 +27,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             solve(torch.rand(200, 200))
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

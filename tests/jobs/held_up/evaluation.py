@@ -1,4 +1,4 @@
-"""Rank 0 alone evaluates, for long; the others wait for it in the next step's gradients."""
+"""Only rank 0 evaluates, for a long time; the others wait for its next gradients."""
 
 import time
 
@@ -6,8 +6,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(0,), causes=("computing",), progress=("active",)),),
@@ -36,7 +36,7 @@ def main() -> None:
         model.zero_grad()
         model(torch.ones(4, 100)).sum().backward()
         if step == 40 and job.rank == 0:
-            job.frozen()
+            job.mark_fault()
             while True:
                 print("evaluation:", evaluate(inner))
 

@@ -1,12 +1,12 @@
-"""Rank 1 traces one graph after the other; no compiler is needed for that."""
+"""Rank 1 traces one graph after another, without a compiler."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(1,), causes=("compiling",), progress=("active",)),),
@@ -27,7 +27,7 @@ def main() -> None:
     for step in range(60):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             trace_all(torch.ones(8, 50))
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

@@ -1,4 +1,4 @@
-"""Rank 1 has 1 % of a core, as in a container whose limit is far too low."""
+"""Rank 1 has 1 % of a core, as in a container with a much too low limit."""
 
 import os
 import time
@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(1,), causes=("computing",), progress=("active",)),),
@@ -22,7 +22,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             (Path(os.environ["ZOO_CGROUP"]) / "cgroup.procs").write_text(str(os.getpid()))
             matrix = torch.rand(200, 200)
             for _ in range(10**6):

@@ -1,10 +1,10 @@
-"""All wait 6 s for rank 1 in every step, and once 8 s: nothing is out of the ordinary."""
+"""All wait 6 s for rank 1 in every step, and once 8 s, which is normal."""
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case
 from zoo.rank import join
-from zoo.truth import Case
 from zoo.work import compute
 
 CASE = Case(lasts_s=50)

@@ -1,12 +1,12 @@
-"""The agent is killed and started anew while the job runs at full speed: all is well."""
+"""The agent is killed and restarted while the job runs at full speed; the job is healthy."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case
 from zoo.rank import join
-from zoo.truth import Case
 from zoo.work import kill_agent
 
 CASE = Case(lasts_s=20)

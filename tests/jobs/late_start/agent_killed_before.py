@@ -1,12 +1,12 @@
-"""The agent is killed and started anew while the job is well; then rank 1 sleeps."""
+"""The agent is killed and restarted while the job is healthy; then rank 1 sleeps."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import join
-from zoo.truth import Case, Truth
 from zoo.work import kill_agent
 
 CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),))
@@ -21,7 +21,7 @@ def main() -> None:
         if step == 20 and job.rank == 0:
             kill_agent()
         if step == STEPS - 10 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

@@ -1,12 +1,12 @@
-"""Rank 1 sleeps, and while the others wait for it their agent is killed and started anew."""
+"""Rank 1 sleeps, and the agent is killed and restarted while the others wait for it."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 from zoo.work import kill_agent
 
 CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),))
@@ -18,7 +18,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             time.sleep(1)
             kill_agent()
             time.sleep(3600)

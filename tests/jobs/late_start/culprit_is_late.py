@@ -6,14 +6,14 @@ import torch
 import torch.distributed as dist
 
 import frtop_probe
-from zoo.rank import STEP_S, join, look_around
-from zoo.truth import Case, Truth
+from zoo.ground_truth import Case, Truth
+from zoo.rank import STEP_S, job_before_init, join
 
 CASE = Case((Truth(("not_entered",), culprits=(2,), causes=("sleeping",)),))
 
 
 def main() -> None:
-    if look_around().rank == 2:
+    if job_before_init().rank == 2:
         frtop_probe.stop()
     job = join()
     gradient = torch.ones(1000)
@@ -22,7 +22,7 @@ def main() -> None:
         if step == 10 and job.rank == 2:
             frtop_probe.start()
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 
 import frtop_probe
-from zoo.rank import STEP_S, join, look_around
-from zoo.truth import Case, Truth
+from zoo.ground_truth import Case, Truth
+from zoo.rank import STEP_S, job_before_init, join
 
 CASE = Case(
     (
@@ -23,7 +23,7 @@ CASE = Case(
 
 
 def main() -> None:
-    if look_around().rank == 2:
+    if job_before_init().rank == 2:
         frtop_probe.stop()
     job = join()
     gradient = torch.ones(1000)
@@ -32,7 +32,7 @@ def main() -> None:
         if step == 10 and job.rank == 2:
             frtop_probe.start()
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             job.keep(dist.barrier(async_op=job.late))
         else:
             job.keep(dist.all_reduce(gradient, async_op=job.late))

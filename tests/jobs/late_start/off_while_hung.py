@@ -1,4 +1,4 @@
-"""Rank 2 has no recorder, and sleeps where the others reduce: nobody can see what it does."""
+"""Rank 2 has no recorder, and sleeps where the others reduce; frtop cannot see what it does."""
 
 import time
 
@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 
 import frtop_probe
-from zoo.rank import STEP_S, join, look_around
-from zoo.truth import Case, Truth
+from zoo.ground_truth import Case, Truth
+from zoo.rank import STEP_S, job_before_init, join
 
 CASE = Case(
     (
@@ -15,21 +15,21 @@ CASE = Case(
             ("undecided",),
             progress=("unknown",),
             says=("rank 2 cannot be seen",),
-            suspected="nobody sees rank 2",
+            suspected="frtop cannot see rank 2",
         ),
     ),
 )
 
 
 def main() -> None:
-    if look_around().rank == 2:
+    if job_before_init().rank == 2:
         frtop_probe.stop()
     job = join()
     gradient = torch.ones(1000)
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

@@ -1,12 +1,12 @@
-"""Rank 1 stays away from one op, and the rings are written over before anybody waits for it."""
+"""Rank 1 does not enter one op, and the rings wrap before any rank waits for it."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),),
@@ -25,7 +25,7 @@ def main() -> None:
         time.sleep(STEP_S)
         job.keep(dist.all_reduce(gradient, async_op=True))
         job.wait()
-    job.frozen()
+    job.mark_fault()
     if job.rank != 1:
         job.keep(dist.all_reduce(gradient, async_op=True))
     for _ in range(MORE_THAN_A_RING // 100):

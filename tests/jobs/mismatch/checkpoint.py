@@ -1,12 +1,12 @@
-"""A checkpoint gathers its shards inside `if rank == 0`, and the others go on reducing."""
+"""A checkpoint gathers its shards inside `if rank == 0`; the others continue with all_reduce."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("mismatch",), culprits=(0,), causes=("mismatch",), says=("all_gather",)),),
@@ -22,7 +22,7 @@ def main() -> None:
             job.keep(dist.all_reduce(parameter.data, async_op=job.late))
         job.wait()
         if step == 30 and job.rank == 0:
-            job.frozen()
+            job.mark_fault()
             shards = [torch.empty_like(model.weight) for _ in range(job.world)]
             job.keep(dist.all_gather(shards, model.weight.data, async_op=job.late))
             job.wait()

@@ -1,12 +1,12 @@
-"""Rank 1 brings 64 elements to an all_gather of 1024: gloo aborts."""
+"""Rank 1 passes 64 elements to an all_gather of 1024; gloo aborts."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("mismatch",), culprits=(1,), causes=("mismatch",), says=("64",)),))
 
@@ -18,7 +18,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             job.keep(
                 dist.all_gather(
                     [torch.empty(64) for _ in range(job.world)], torch.ones(64), async_op=job.late

@@ -1,12 +1,12 @@
-"""Rank 0 calls barrier where the others reduce."""
+"""Rank 0 calls barrier where the others call all_reduce."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("mismatch",), culprits=(0,), causes=("mismatch",), says=("barrier",)),))
 
@@ -17,7 +17,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 0:
-            job.frozen()
+            job.mark_fault()
             job.keep(dist.barrier(async_op=job.late))
         else:
             job.keep(dist.all_reduce(gradient, async_op=job.late))

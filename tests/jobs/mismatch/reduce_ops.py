@@ -1,12 +1,12 @@
-"""Rank 2 takes the maximum where the others add, from some step on: the job goes on."""
+"""From one step on, rank 2 reduces with MAX where the others use SUM; the job continues."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (
@@ -28,7 +28,7 @@ def main() -> None:
         time.sleep(STEP_S)
         reduce = dist.ReduceOp.SUM
         if step >= 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             reduce = dist.ReduceOp.MAX
         job.keep(dist.all_reduce(gradient, op=reduce, async_op=job.late))
         job.wait()

@@ -1,12 +1,12 @@
-"""The root broadcasts more elements than the others take: gloo aborts them, and the root stays."""
+"""The root broadcasts more elements than the others receive; gloo aborts all but the root."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("mismatch",), culprits=(0,), causes=("mismatch",), says=("2048",)),))
 
@@ -17,7 +17,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 0:
-            job.frozen()
+            job.mark_fault()
             job.keep(dist.broadcast(torch.ones(2048), src=0, async_op=job.late))
         else:
             job.keep(dist.broadcast(weights, src=0, async_op=job.late))

@@ -1,12 +1,12 @@
-"""Rank 2 takes itself for the root of a broadcast."""
+"""Rank 2 passes itself as the root of a broadcast."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("mismatch",), culprits=(2,), causes=("mismatch",), says=("root 2",)),))
 
@@ -19,7 +19,7 @@ def main() -> None:
         job.keep(dist.all_reduce(loss, async_op=job.late))
         source = 0
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             source = 2
         job.keep(dist.broadcast(weights, src=source, async_op=job.late))
         job.wait()

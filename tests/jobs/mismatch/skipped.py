@@ -1,12 +1,12 @@
-"""Rank 1 skips one of two unequal reductions: all that follow are shifted, and gloo aborts."""
+"""Rank 1 skips one of two unequal reductions; all later ops are shifted, and gloo aborts."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("mismatch",), culprits=(1,), causes=("mismatch",)),))
 
@@ -17,7 +17,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
         else:
             job.keep(dist.all_reduce(weight, async_op=job.late))
         job.keep(dist.all_reduce(bias, async_op=job.late))

@@ -1,12 +1,12 @@
-"""Rank 2 expects less of rank 1 than that sends to it: gloo aborts, and either may be wrong."""
+"""Rank 2 expects less from rank 1 than rank 1 sends; gloo aborts, and either may be wrong."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("mismatch",), parties=((1,), (2,)), causes=("mismatch",), says=("splits",)),),
@@ -19,7 +19,7 @@ def main() -> None:
         time.sleep(STEP_S)
         sends, takes = [2] * job.world, [2] * job.world
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             takes[1] = 1
         tokens, taken = torch.ones(sum(sends)), torch.empty(sum(takes))
         job.keep(dist.all_to_all_single(taken, tokens, takes, sends, async_op=job.late))

@@ -1,7 +1,7 @@
-"""Tensor, data and pipeline parallel over 8 ranks: one sleeps, and all wait through each other.
+"""Tensor, data and pipeline parallel over 8 ranks: one sleeps, and all others wait in a chain.
 
-Rank 5 stays away from its tensor group; so rank 4 waits there, ranks 0 and 1 for the gradients
-of their second stages, and everybody else in data groups for one of these.
+Rank 5 does not enter its tensor group. So rank 4 waits there, ranks 0 and 1 wait for the
+gradients of their second stages, and all others wait in data groups for one of these.
 """
 
 import time
@@ -9,8 +9,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (
@@ -38,7 +38,7 @@ def main() -> None:
         if job.rank >= STAGE:
             receive(job, activation, job.rank - STAGE)
         if step == 25 and job.rank == 5:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         reduce(job, activation, tensor)
         if job.rank < STAGE:
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def own_group(job: Job, members: list[list[int]], name: str) -> dist.ProcessGroup:
-    """The one of these groups that this rank is in; all ranks make all of them."""
+    """Creates all of these groups, and returns the group of this rank."""
     groups = [dist.new_group(ranks, group_desc=name) for ranks in members]
     return next(g for g, ranks in zip(groups, members, strict=True) if job.rank in ranks)
 

@@ -1,4 +1,4 @@
-"""Rank 1 has fewer batches, leaves the loop of its DDP model and waits for a queue nobody fills."""
+"""Rank 1 has fewer batches, leaves its training loop and waits for a queue that stays empty."""
 
 import queue
 import time
@@ -7,8 +7,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("lock",)),), modes=("sync",))
 
@@ -24,7 +24,7 @@ def main() -> None:
         model(batch).sum().backward()
         optimizer.step()
     if job.rank == 1:
-        job.frozen()
+        job.mark_fault()
     results: queue.Queue[float] = queue.Queue()
     print("validation:", results.get())
 

@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("mismatch",), culprits=(1,), says=("barrier", "all_reduce")),), modes=("sync",))
 
@@ -20,7 +20,7 @@ def main() -> None:
         model.zero_grad()
         model(torch.ones(4, 10)).sum().backward()
     if job.rank == 1:
-        job.frozen()
+        job.mark_fault()
     dist.barrier()
 
 

@@ -1,12 +1,12 @@
-"""Rank 1 has fewer batches, is done, and leaves."""
+"""Rank 1 has fewer batches, finishes, and ends."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("dead",), culprits=(1,), causes=("exited",)),))
 
@@ -19,7 +19,7 @@ def main() -> None:
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()
     if job.rank == 1:
-        job.frozen()
+        job.mark_fault()
     dist.destroy_process_group()
 
 

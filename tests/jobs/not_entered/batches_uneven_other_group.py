@@ -1,14 +1,14 @@
-"""Rank 1 leaves the loop early and waits for the others in a group of its own for checkpoints."""
+"""Rank 1 leaves the loop early and waits for the others in a separate checkpoint group."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
-# One against three is out of the loop; each of the two ops needs all four.
+# One rank of four has left the loop; each of the two ops needs all four.
 CASE = Case((Truth(("cycle",), culprits=(1,), causes=("cycle",), says=("barrier", "all_reduce")),))
 
 
@@ -22,7 +22,7 @@ def main() -> None:
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()
     if job.rank == 1:
-        job.frozen()
+        job.mark_fault()
     dist.barrier(checkpoint)
 
 

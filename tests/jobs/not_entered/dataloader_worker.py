@@ -1,4 +1,4 @@
-"""A DataLoader worker of rank 1 reads a shard that never comes."""
+"""A DataLoader worker of rank 1 reads a shard that never arrives."""
 
 import time
 from pathlib import Path
@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(1,), causes=("dataloader",), says=("worker", "shard")),),
@@ -24,7 +24,7 @@ class Shards(Dataset[torch.Tensor]):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if index == 81 and self._job.rank == 1:
-            self._job.frozen()
+            self._job.mark_fault()
             self._shard.read_bytes()
         return torch.full((1000,), float(index))
 

@@ -5,8 +5,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(2,), causes=("file_io",), says=("shard-0412",)),),
@@ -20,7 +20,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             with shard.open("rb") as file:
                 gradient += torch.frombuffer(file.read(4000), dtype=torch.float32)
         job.keep(dist.all_reduce(gradient, async_op=job.late))

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(1,), causes=("lock",), says=("cache.lock",)),),
@@ -17,7 +17,7 @@ CASE = Case(
 
 
 def lock_from_outside(path: Path) -> None:
-    """Its shell has gone by then: it is nobody's child in the job."""
+    """Locks the file from a process that is not a child of the job: its shell has ended."""
     subprocess.run(["sh", "-c", f"flock {path} sleep 3600 &"], check=True)
     with path.open("w") as file:
         while True:
@@ -38,7 +38,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             with cache.open("w") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
         job.keep(dist.all_reduce(gradient, async_op=job.late))

@@ -1,4 +1,4 @@
-"""Rank 2 prints into a pipe that nobody reads, while the others gather what they measured."""
+"""Rank 2 prints into a full pipe that nobody reads, while the others gather metrics."""
 
 import os
 import time
@@ -6,8 +6,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(2,), causes=("pipe",), says=("write pipe:",)),),
@@ -23,7 +23,7 @@ def main() -> None:
         time.sleep(STEP_S)
         dist.all_reduce(torch.ones(100))
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             while True:
                 print("loss 0.3 " * 100, file=log)
         measured: list[object] = [None] * job.world

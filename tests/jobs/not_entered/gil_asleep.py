@@ -1,4 +1,4 @@
-"""Rank 1 sleeps in C and never lets go of the GIL."""
+"""Rank 1 sleeps in C and never releases the GIL."""
 
 import ctypes
 import time
@@ -6,8 +6,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("gil",)),))
 
@@ -19,7 +19,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             extension.sleep(3600)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

@@ -1,4 +1,4 @@
-"""A regular expression of rank 1 backtracks for years and never lets go of the GIL."""
+"""A regular expression of rank 1 backtracks for years and never releases the GIL."""
 
 import re
 import time
@@ -6,10 +6,10 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
-# It computes, and nobody can tell that it will not come to an end: the cause is what matters.
+# It computes, and frtop cannot know that it never ends: only the cause matters.
 CASE = Case(
     (
         Truth(
@@ -30,7 +30,7 @@ def main() -> None:
         time.sleep(STEP_S)
         text = "a few words"
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             text = "a" * 60 + "!"
         gradient += len(clean(text))
         job.keep(dist.all_reduce(gradient, async_op=job.late))

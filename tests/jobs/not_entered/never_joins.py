@@ -1,12 +1,12 @@
-"""The process of rank 2 runs, and never comes to init_process_group."""
+"""The process of rank 2 runs, but never calls init_process_group."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
-from zoo.rank import join, look_around
-from zoo.truth import Case, Truth
+from zoo.ground_truth import Case, Truth
+from zoo.rank import job_before_init, join
 
 CASE = Case(
     (
@@ -24,10 +24,10 @@ CASE = Case(
 
 
 def main() -> None:
-    job = look_around()
+    job = job_before_init()
     if job.rank == 2:
         time.sleep(3600)
-    job.frozen()
+    job.mark_fault()
     join()
     dist.all_reduce(torch.ones(1000))
 

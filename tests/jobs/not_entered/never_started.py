@@ -1,10 +1,10 @@
-"""Of four ranks three were started; they wait for the fourth in init_process_group."""
+"""Three of four ranks were started; they wait for the fourth in init_process_group."""
 
 import torch
 import torch.distributed as dist
 
-from zoo.rank import join, look_around
-from zoo.truth import Case, Truth
+from zoo.ground_truth import Case, Truth
+from zoo.rank import job_before_init, join
 
 CASE = Case(
     (
@@ -24,7 +24,7 @@ CASE = Case(
 
 
 def main() -> None:
-    look_around().frozen()
+    job_before_init().mark_fault()
     join()
     dist.all_reduce(torch.ones(1000))
 

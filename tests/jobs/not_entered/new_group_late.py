@@ -5,8 +5,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (
@@ -28,7 +28,7 @@ def main() -> None:
         time.sleep(STEP_S)
         if step == 40:
             if job.rank == 3:
-                job.frozen()
+                job.mark_fault()
                 time.sleep(3600)
             dist.new_group()
         job.keep(dist.all_reduce(gradient, async_op=job.late))

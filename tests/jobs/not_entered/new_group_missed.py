@@ -1,14 +1,14 @@
-"""Rank 3 does not call new_group, which needs everybody, and goes on training."""
+"""Rank 3 does not call new_group, which all ranks must call, and continues training."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
-# All the world has to call new_group; one against three has not, and waits elsewhere.
+# The whole world must call new_group; one rank of four has not, and waits elsewhere.
 CASE = Case(
     (
         Truth(
@@ -28,7 +28,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40:
-            job.frozen()
+            job.mark_fault()
             if job.rank < 3:
                 dist.new_group()
         job.keep(dist.all_reduce(gradient, async_op=job.late))

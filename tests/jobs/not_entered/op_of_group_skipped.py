@@ -1,6 +1,6 @@
-"""Rank 1 swallows an exception, skips an all_reduce of its data group and goes on to the next.
+"""Rank 1 swallows an exception and skips an all_reduce of its data group.
 
-Rank 0 waits for it in the data group; rank 1 waits for rank 0, like all others, in the world.
+Rank 0 waits for it in the data group; rank 1 and all others wait for rank 0 in the world group.
 """
 
 import time
@@ -8,10 +8,10 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
-# That rank 1 should have been in the data group first is nowhere but in the program.
+# Only the program shows that rank 1 should have entered the data group first.
 CASE = Case((Truth(("cycle",), parties=((0,), (1, 2, 3)), causes=("cycle",)),))
 
 
@@ -23,7 +23,7 @@ def main() -> None:
         time.sleep(STEP_S)
         try:
             if step == 40 and job.rank == 1:
-                job.frozen()
+                job.mark_fault()
                 raise ZeroDivisionError("loss of an empty batch")
             job.keep(dist.all_reduce(loss, group=data, async_op=job.late))
             job.wait()

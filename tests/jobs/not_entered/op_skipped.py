@@ -1,7 +1,7 @@
-"""Rank 1 swallows an exception and with it one of three equal all_reduces of a step.
+"""Rank 1 swallows an exception and skips one of three equal all_reduces of a step.
 
-From then on its ops meet those that the others issued one earlier, and all of them
-complete, with wrong sums. At the end the others miss one.
+From then on its ops match ops that the others issued one earlier, and all of them complete with
+wrong sums. At the end the others wait for one more op.
 """
 
 import time
@@ -9,8 +9,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("mismatch",), culprits=(1,), says=("barrier", "all_reduce")),))
 
@@ -19,7 +19,7 @@ def reduce_metrics(job: Job, step: int, loss: torch.Tensor, accuracy: torch.Tens
     try:
         job.keep(dist.all_reduce(loss, async_op=job.late))
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             raise ZeroDivisionError("accuracy of an empty batch")
         job.keep(dist.all_reduce(accuracy, async_op=job.late))
     except ZeroDivisionError as error:

@@ -1,12 +1,12 @@
-"""Rank 0 asks again and again whether its pair is through, in which rank 1 sleeps."""
+"""Rank 0 polls for an op of its pair, which rank 1 does not enter because it sleeps."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),))
 
@@ -18,7 +18,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         if job.rank < 2:
             work = dist.all_reduce(gradient, group=pair, async_op=True)

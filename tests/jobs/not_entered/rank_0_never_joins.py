@@ -1,12 +1,12 @@
-"""Rank 0, where the job's store would be, never comes to init_process_group."""
+"""Rank 0, which would host the job's store, never calls init_process_group."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
-from zoo.rank import join, look_around
-from zoo.truth import Case, Truth
+from zoo.ground_truth import Case, Truth
+from zoo.rank import job_before_init, join
 
 CASE = Case(
     (
@@ -24,10 +24,10 @@ CASE = Case(
 
 
 def main() -> None:
-    job = look_around()
+    job = job_before_init()
     if job.rank == 0:
         time.sleep(3600)
-    job.frozen()
+    job.mark_fault()
     join()
     dist.all_reduce(torch.ones(1000))
 

@@ -1,4 +1,4 @@
-"""Somebody sends rank 2 a SIGSTOP."""
+"""Another process sends SIGSTOP to rank 2."""
 
 import os
 import signal
@@ -7,8 +7,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(2,), causes=("stopped",), says=("kill -CONT",)),),
@@ -21,7 +21,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             os.kill(os.getpid(), signal.SIGSTOP)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

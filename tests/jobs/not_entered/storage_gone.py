@@ -1,4 +1,4 @@
-"""The storage that all ranks read from is gone: nobody is left to wait for another."""
+"""The storage that all ranks read from hangs; no rank waits for another."""
 
 import time
 from pathlib import Path
@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (
@@ -32,7 +32,7 @@ class Shards(Dataset[torch.Tensor]):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if index == 81:
-            self._job.frozen()
+            self._job.mark_fault()
             self._shard.read_bytes()
         return torch.full((1000,), float(index))
 

@@ -1,12 +1,12 @@
-"""Ranks meet at keys of the store; rank 3 sleeps before its own, and only rank 0 went on."""
+"""Ranks synchronise by store keys; rank 3 sleeps before its own, and only rank 0 continues."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("not_entered",), culprits=(3,), causes=("sleeping",)),))
 
@@ -18,7 +18,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 3:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         store.set(f"{step}.{job.rank}", "ready")
         if job.rank != 0:

@@ -1,12 +1,12 @@
-"""Rank 1 waits for a key of the store that nobody sets."""
+"""Rank 1 waits for a store key that no rank sets."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("store",)),))
 
@@ -18,7 +18,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             store.wait(["vocabulary"])
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

@@ -1,4 +1,4 @@
-"""Rank 1 reads the output of a tool that it has started and that never ends."""
+"""Rank 1 reads the output of a subprocess that never ends."""
 
 import subprocess
 import time
@@ -6,8 +6,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(1,), causes=("subprocess",), says=("(sleep)",)),),
@@ -20,7 +20,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             subprocess.run(["sleep", "3600"], capture_output=True, check=True)
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

@@ -1,4 +1,4 @@
-"""Rank 1 destroys its process group while the others train, and stays for its own cleaning up."""
+"""Rank 1 destroys its process group while the others train, and continues its own cleanup."""
 
 import threading
 import time
@@ -6,8 +6,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(1,), causes=("out_of_loop",)),),
@@ -20,7 +20,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             dist.destroy_process_group()
             threading.Event().wait()
         job.keep(dist.all_reduce(gradient, async_op=job.late))

@@ -1,4 +1,4 @@
-"""Rank 3 waits for a lock that another of its threads took and keeps."""
+"""Rank 3 waits for a lock that another of its threads never releases."""
 
 import threading
 import time
@@ -6,8 +6,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("not_entered",), culprits=(3,), causes=("lock",)),))
 
@@ -28,7 +28,7 @@ def main() -> None:
             threading.Thread(target=report, args=(threading.Event(),), daemon=True).start()
             while not statistics.locked():
                 time.sleep(0.001)
-            job.frozen()
+            job.mark_fault()
         with statistics:
             gradient /= 2
         job.keep(dist.all_reduce(gradient, async_op=job.late))

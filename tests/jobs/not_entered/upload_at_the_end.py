@@ -1,12 +1,12 @@
-"""Rank 1 believes that training is over and uploads its model to where nobody takes it."""
+"""Rank 1 has finished training and uploads its model to a server that never reads."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("file_io",), says=("upload",)),))
 
@@ -20,7 +20,7 @@ def main() -> None:
             break
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()
-    job.frozen()
+    job.mark_fault()
     job.pipe("upload").write_bytes(gradient.numpy().tobytes())
     dist.destroy_process_group()
 

@@ -1,6 +1,6 @@
-"""A DataLoader worker of rank 1 never gets past its fork: a thread held a lock at that moment.
+"""A DataLoader worker of rank 1 hangs in its fork, because a thread held a lock then.
 
-As when a library guards its lock over forks, or the interpreter its own (CPython's gh-112275).
+This happens if a library, or the interpreter (CPython gh-112275), holds a lock over forks.
 """
 
 import os
@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (
@@ -20,7 +20,7 @@ CASE = Case(
             ("not_entered",),
             culprits=(1,),
             causes=("dataloader",),
-            says=("worker", "has not got past its fork"),
+            says=("worker", "is still in its fork"),
         ),
     ),
 )
@@ -29,9 +29,9 @@ lock = threading.Lock()
 
 
 def hold(job: Job) -> None:
-    """Another thread takes the lock before the epoch that never begins."""
+    """Takes the lock in another thread before the epoch that never begins."""
     lock.acquire()
-    job.frozen()
+    job.mark_fault()
     time.sleep(3600)
 
 

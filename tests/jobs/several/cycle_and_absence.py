@@ -1,12 +1,12 @@
-"""A circle of two pairs of ranks, and a third pair in which one sleeps: two roots."""
+"""A deadlock of two pairs of ranks, and a third pair in which one sleeps: two root causes."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (
@@ -27,7 +27,7 @@ def main() -> None:
         time.sleep(STEP_S)
         order = [data, tensor] if job.rank < 4 else [other]
         if step == 40:
-            job.frozen()
+            job.mark_fault()
             order = order[::-1] if job.rank in (2, 3) else order
             if job.rank == 5:
                 time.sleep(3600)

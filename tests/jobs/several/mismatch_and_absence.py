@@ -1,12 +1,12 @@
-"""Two independent groups: in one of them a rank calls barrier, in the other one sleeps."""
+"""Two independent groups: in one a rank calls barrier, in the other a rank sleeps."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (
@@ -26,10 +26,10 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 4:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         if step == 40 and job.rank == 2:
-            job.frozen()
+            job.mark_fault()
             job.keep(dist.barrier(group=mine, async_op=job.late))
         else:
             job.keep(dist.all_reduce(gradient, group=mine, async_op=job.late))

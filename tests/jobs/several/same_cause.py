@@ -1,12 +1,12 @@
-"""Two independent groups, and in each of them a rank sleeps."""
+"""Two independent groups, and in each a rank sleeps."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (
@@ -26,7 +26,7 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank in (1, 5):
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         job.keep(dist.all_reduce(gradient, group=mine, async_op=job.late))
         job.wait()

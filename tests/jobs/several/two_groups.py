@@ -1,12 +1,12 @@
-"""Two independent groups: in one of them a rank sleeps, in the other one reads and gets nothing."""
+"""Two independent groups: in one a rank sleeps, in the other a rank reads and gets no data."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (
@@ -27,10 +27,10 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         if step == 40 and job.rank == 5:
-            job.frozen()
+            job.mark_fault()
             pipe.read_bytes()
         job.keep(dist.all_reduce(gradient, group=mine, async_op=job.late))
         job.wait()

@@ -1,12 +1,12 @@
-"""Two ranks of one group stay away, each for a reason of its own."""
+"""Two ranks of one group do not enter an op, each for another reason."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (
@@ -23,10 +23,10 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 1:
-            job.frozen()
+            job.mark_fault()
             time.sleep(3600)
         if step == 40 and job.rank == 3:
-            job.frozen()
+            job.mark_fault()
             pipe.read_bytes()
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()

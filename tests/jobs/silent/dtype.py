@@ -3,8 +3,8 @@
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (

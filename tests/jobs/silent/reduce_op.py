@@ -1,10 +1,10 @@
-"""Rank 2 takes the maximum where the others add, once."""
+"""Rank 2 reduces with MAX where the others use SUM, once."""
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (

@@ -1,10 +1,10 @@
-"""The root broadcasts fewer elements than the others take, once."""
+"""The root broadcasts fewer elements than the others receive, once."""
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (

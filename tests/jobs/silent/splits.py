@@ -1,10 +1,10 @@
-"""Rank 2 expects more of rank 1 than that sends to it, once."""
+"""Rank 2 expects more from rank 1 than rank 1 sends, once."""
 
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import join
-from zoo.truth import Case, Truth
 
 CASE = Case(
     (

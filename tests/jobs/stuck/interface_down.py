@@ -1,13 +1,13 @@
-"""All have entered, and nothing gets through to rank 2 any more: its interface is down."""
+"""All ranks have entered, but rank 2 receives no packets: its interface is down."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
-from zoo.deaf import deafen_all
+from zoo.ground_truth import Case, Truth
+from zoo.packet_filter import drop_all_incoming
 from zoo.rank import STEP_S, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("stuck",), culprits=(2,), causes=("unreachable",), says=("acknowledged",)),))
 
@@ -18,8 +18,8 @@ def main() -> None:
     for step in range(100):
         time.sleep(STEP_S)
         if step == 40 and job.rank == 2:
-            job.frozen()
-            deafen_all()
+            job.mark_fault()
+            drop_all_incoming()
         job.keep(dist.all_reduce(gradient, async_op=job.late))
         job.wait()
 

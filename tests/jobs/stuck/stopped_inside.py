@@ -1,4 +1,4 @@
-"""Rank 2 is in the all_reduce before all others, and is stopped there by a SIGSTOP."""
+"""Rank 2 enters the all_reduce first, and is stopped there by SIGSTOP."""
 
 import os
 import signal
@@ -11,20 +11,20 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
-from zoo.truth import Case, Truth
 
 CASE = Case((Truth(("stuck",), culprits=(2,), causes=("stopped",), says=("kill -CONT",)),))
 
 
 def stop(job: Job) -> None:
-    """When the main thread is in the op, which nobody else comes to before it is stopped."""
+    """Stops the process once its main thread is in the op; the others enter after that."""
     within = "wait" if job.late else "all_reduce"
     while within not in calls_of(threading.main_thread()):
         time.sleep(0.01)
     time.sleep(0.5)
     (job.folder / "process").symlink_to(f"/proc/{os.getpid()}")
-    job.frozen()
+    job.mark_fault()
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -34,7 +34,7 @@ def calls_of(thread: threading.Thread) -> set[str]:
 
 
 def is_stopped(process: Path) -> bool:
-    """False as long as it is not there."""
+    """Returns whether rank 2 is stopped; False before it starts."""
     return process.exists() and "State:\tT" in (process / "status").read_text()
 
 

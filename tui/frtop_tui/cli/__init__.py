@@ -1,4 +1,4 @@
-"""The command line: parse and dispatch. Textual is imported only to draw."""
+"""The command line: parses and dispatches. Textual is imported only to draw."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Sequence
 
 from frtop_tui.cli.parser import parse
 from frtop_tui.errors import FrtopError
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 
 INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; the exit status is documented in `frtop diagnose --help`."""
+    """Runs one command and returns its exit status (see `frtop diagnose --help`)."""
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
         status: int = options.run(options)
         if sys.stdout is not None:  # closed, as by a daemon
             sys.stdout.flush()
     except FrtopError as error:
-        said = "\n".join(map(printable, str(error).split("\n")))
-        print(f"frtop: {said}", file=sys.stderr)
+        message = "\n".join(map(printable, str(error).split("\n")))
+        print(f"frtop: {message}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output left (`frtop diagnose | head`): nothing more to say.
+        # The reader of our output has exited (`frtop diagnose | head`).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status

@@ -1,4 +1,4 @@
-"""`frtop capture`: everything that can be known now, in one file."""
+"""`frtop capture`: writes everything known about a job to one file."""
 
 from __future__ import annotations
 
@@ -7,58 +7,59 @@ import time
 from pathlib import Path
 from typing import Final
 
-from frtop_tui.cli.connecting import connect
-from frtop_tui.cli.diagnose import progress, settle
-from frtop_tui.cli.writing import await_writing, require_folder
+from frtop_tui.cli.files import require_writable, wait_for_file
+from frtop_tui.cli.live import connect, show_progress, wait_for_report
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
-from frtop_tui.export.naming import default_path
+from frtop_tui.export.output_path import default_path
 from frtop_tui.job.coverage import unheard_text
-from frtop_tui.job.printable import printable
+from frtop_tui.job.model import Problem
+from frtop_tui.job.naming import printable
 from frtop_tui.sources.base import Source
 
-SETTLE_S: Final = 10.0
-"""A capture without a verdict is worth having: the evidence is what goes first."""
+VERDICT_S: Final = 10.0
+"""How long to wait for a verdict. A capture without one is worth having: evidence vanishes."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Status 0 when the file is written, whatever it tells of the job."""
+    """Returns 0 when the file is written, whatever the state of the job."""
     path = Path(options.output) if options.output else None
     if path is not None:
-        require_folder(path)
+        require_writable(path)
     source = connect(options)
     try:
-        return take(source, path)
+        return capture(source, path)
     finally:
         source.close()
-        progress("")
+        show_progress("")
 
 
-def take(source: Source, path: Path | None, settle_s: float = SETTLE_S) -> int:
-    """Looks, writes, and says what was written where.
+def capture(source: Source, path: Path | None, wait_s: float = VERDICT_S) -> int:
+    """Waits for a verdict, writes the capture, and prints its path and the verdict.
 
     Raises:
-        FrtopError: nothing could be seen, or nothing written.
+        FrtopError: there is no job, or the file could not be written.
     """
-    frame = settle(source, settle_s, progress)
+    frame = wait_for_report(source, wait_s, show_progress)
     if not frame.ranks:
-        raise FrtopError(frame.problem or "no job is seen", "`frtop diagnose` says more")
+        problem = frame.problem or Problem("no job found")
+        raise FrtopError(problem.text, problem.next or "`frtop diagnose` shows why")
     path = path or default_path(frame, time.time_ns())
     source.capture(path)
-    told = await_writing(source, "capture", path, "ranks")
-    progress("")
-    size = f"{told.size / 1e6:.1f} MB" if told.size >= 1e6 else f"{told.size / 1e3:.0f} KB"
-    print(f"{told.path}  {size}")
-    if told.problem:
-        print(f"missing: {printable(told.problem)}")
+    writing = wait_for_file(source, "capture", path, "ranks")
+    show_progress("")
+    size = f"{writing.size / 1e6:.1f} MB" if writing.size >= 1e6 else f"{writing.size / 1e3:.0f} KB"
+    print(f"{writing.path}  {size}")
+    if writing.problem:
+        print(f"missing: {printable(str(writing.problem))}")
     frame = source.frame()
     if not frame.coverage.complete:
         print(unheard_text(frame.coverage))
-    print(_headline(frame))
+    print(_headlines(frame))
     return 0
 
 
-def _headline(frame: Frame) -> str:
+def _headlines(frame: Frame) -> str:
     if not frame.verdicts:
-        return f"{frame.health}: nobody is blamed"
+        return f"{frame.health}: no verdict"
     return "\n".join(printable(verdict.headline) for verdict in frame.verdicts)

@@ -1,4 +1,4 @@
-"""`frtop key`: our public key, whom we admit, whom we trust."""
+"""`frtop key`: shows our public key, whom we admit and whom we trust, and changes that."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 
 from frtop_probe import keys
 from frtop_probe.keys import AuthorizedKey, KeyPair, KeyProblem, TrustedKey, editing
-from frtop_probe.keys.public import SHOWN_LENGTH
+from frtop_probe.keys.public import FORMATTED_LENGTH
 from frtop_tui.errors import KeyTrouble, UsageError
 
 _MAX_NAME: Final = 80
 _RIGHTS: Final = {
-    "read": "may look, and ask nothing of the ranks",
-    "act": "may look, and ask the ranks what is in their tensors",
+    "read": "may look, but not ask the ranks for tensors",
+    "act": "may look, and ask the ranks for tensors",
 }
 
 
@@ -41,25 +41,26 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(pair: KeyPair) -> None:
-    """Prints what can be read first: a list that is broken must not hide the rest."""
+    """Prints both lists; an invalid list raises only after the other one is printed."""
     print(f"our key  {pair.shown}\n         {pair.path}")
     problems = []
     try:
         print("\nwe admit")
         admitted = keys.authorized(pair)
         for one in admitted:
-            print(f"  {one.right:4}  {keys.shown(one.public)}  {_printable(one.name)}".rstrip())
+            shown = keys.format_public(one.public)
+            print(f"  {one.right:4}  {shown}  {_printable(one.name)}".rstrip())
         if not admitted:
-            print("  nobody else; to let somebody look:   frtop key admit THEIR_KEY --read")
+            print("  nobody else; to let a user look:  frtop key admit THEIR_KEY --read")
     except KeyProblem as problem:
         problems.append(problem)
     try:
         print("\nwe look at jobs of")
         trusted = keys.trusted(pair)
         for other in trusted:
-            print(f"  {keys.shown(other.public)}  {_printable(other.name)}".rstrip())
+            print(f"  {keys.format_public(other.public)}  {_printable(other.name)}".rstrip())
         if not trusted:
-            print("  nobody else; once they admitted us:  frtop key trust THEIR_KEY")
+            print("  nobody else; after they have admitted us:  frtop key trust THEIR_KEY")
     except KeyProblem as problem:
         problems.append(problem)
     if problems:
@@ -70,13 +71,13 @@ def _show(pair: KeyPair) -> None:
 def _make() -> None:
     try:
         pair = keys.load(create=False)
-        print(f"there is a key already; it stays\n  {pair.shown}\n  {pair.path}")
+        print(f"there is a key already; it is unchanged\n  {pair.shown}\n  {pair.path}")
     except keys.NoKey:
         pair = keys.load(create=True)
         print(f"made a key\n  {pair.shown}\n  {pair.path}")
         print(
-            "hosts where this user has another home need this very file: copy it there "
-            "(chmod 600)\nto look at somebody else's jobs: give them the key above, they type\n"
+            "hosts where this user has another home need this same file: copy it there "
+            "(chmod 600)\nto look at another user's jobs: give them the key above, they run\n"
             f"  frtop key admit {pair.shown} --read"
         )
 
@@ -84,30 +85,30 @@ def _make() -> None:
 def _admit(pair: KeyPair, options: argparse.Namespace) -> None:
     public = _public(pair, options.public)
     if public == pair.public:
-        print("that is our own key: it may look and act anyway; nothing to do")
+        print("that is our own key, which is always admitted; nothing to do")
         return
     right: keys.Right = "read" if options.read else "act"
     one = editing.admit(pair, AuthorizedKey(public, right, _name(options.name)))
     print(
         f"admitted {_who(one)}: {_RIGHTS[right]}\n"
-        f"  in {pair.path.with_name(keys.AUTHORIZED)}; agents that run heed it at once\n"
-        f"\nthey type, once:\n  frtop key trust {pair.shown}{_ours()}\n"
+        f"  in {pair.path.with_name(keys.AUTHORIZED)}; running agents apply it at once\n"
+        f"\nthey run, once:\n  frtop key trust {pair.shown}{_ours()}\n"
         "and then:\n  frtop --connect 'HOSTS OF THE JOB'",
         flush=True,
     )
-    keys.authorized(pair)  # raises when another line keeps all of them from being heeded
+    keys.authorized(pair)  # raises when an invalid line makes agents ignore the list
 
 
 def _trust(pair: KeyPair, options: argparse.Namespace) -> None:
     public = _public(pair, options.public)
     if public == pair.public:
-        print("that is our own key: we look at our own jobs anyway; nothing to do")
+        print("that is our own key, whose jobs we can always look at; nothing to do")
         return
     one = editing.trust(pair, TrustedKey(public, _name(options.name)))
     print(
-        f"we look at jobs of {_who(one)}\n"
+        f"now trusted: the jobs of {_who(one)}\n"
         f"  in {pair.path.with_name(keys.TRUSTED)}\n"
-        f"\nthey must have admitted us; if not yet, they type:\n  frtop key admit {pair.shown}"
+        f"\nthey must have admitted us; if not yet, they run:\n  frtop key admit {pair.shown}"
         f" --read{_ours()}\nthen:\n  frtop --connect 'HOSTS OF THE JOB'",
         flush=True,
     )
@@ -115,44 +116,44 @@ def _trust(pair: KeyPair, options: argparse.Namespace) -> None:
 
 
 def _remove(pair: KeyPair, word: str) -> None:
-    public = keys.read(word)
+    public = keys.parse_public(word)
     if public is None:
-        found = editing.named(pair, word)
+        found = editing.find_by_name(pair, word)
         if not found:
             raise UsageError(
-                "no key that we admit or trust goes by that name", "`frtop key` lists them all"
+                "no key that we admit or trust has that name", "`frtop key` lists them all"
             )
         if len(found) > 1:
             raise UsageError(
-                "several keys go by that name: " + ", ".join(map(keys.shown, found)),
-                "name the key itself",
+                "several keys have that name: " + ", ".join(map(keys.format_public, found)),
+                "give the key itself",
             )
         public = found[0]
     lists = editing.remove(pair, public)
     if not lists:
         raise UsageError("we neither admit nor trust that key", "`frtop key` lists them all")
-    print(f"removed {keys.shown(public)} from {' and '.join(lists)}")
+    print(f"removed {keys.format_public(public)} from {' and '.join(lists)}")
     if keys.AUTHORIZED in lists:
         print(
-            "agents that run refuse it from now on; a screen of theirs that is open now may "
-            "show\nwhat it is sent until it is closed"
+            "running agents refuse it from now on; a screen that is already open may show\n"
+            "updates until it is closed"
         )
 
 
 def _public(pair: KeyPair, word: str) -> bytes:
-    """The key that was typed; never repeated in an error: it may be the wrong half."""
-    public = keys.read(word)
+    """The key that was typed. Errors never repeat it: it may be a secret key."""
+    public = keys.parse_public(word)
     if public == pair.secret:
         raise UsageError(
-            "that is our secret: nobody else may see it",
-            f"`frtop key` shows the public key; if the secret has been seen, move {pair.path} "
-            "away and make another",
+            "that is our secret key: nobody else may see it",
+            f"`frtop key` shows the public key; if others have seen the secret, move {pair.path} "
+            "away and make another key",
         )
     if public is None:
         raise UsageError(
-            "that is no public key, or not all of it",
-            f"it is the word of {SHOWN_LENGTH} characters, frtop_..., that "
-            "`frtop key` shows that user",
+            "that is not a public key, or not all of it",
+            f"a public key has {FORMATTED_LENGTH} characters, frtop_...; `frtop key` shows it to "
+            "its user",
         )
     return public
 
@@ -162,23 +163,23 @@ def _name(text: str) -> str:
     if len(name) > _MAX_NAME or not name.isprintable() or "#" in name:
         raise UsageError(
             f"a name is at most {_MAX_NAME} printable characters, without #",
-            "it is for people only: --name ann",
+            "for example --name ann",
         )
     return name
 
 
 def _who(one: AuthorizedKey | TrustedKey) -> str:
-    shown = keys.shown(one.public)
+    shown = keys.format_public(one.public)
     return f"{_printable(one.name)} ({shown})" if one.name else shown
 
 
 def _printable(text: str) -> str:
-    """A list may hold what would move the cursor."""
+    """Replaces control characters: the list is a file that others may have written."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _ours() -> str:
-    """What the others may call us."""
+    """`--name` with our user name, for the command that the others run."""
     try:
         return f" --name {shlex.quote(pwd.getpwuid(os.geteuid()).pw_name)}"
     except KeyError:

@@ -1,8 +1,8 @@
-"""Runs a command as if it had taken our place, and yet is there when it has ended.
+"""Runs a command as a child process that behaves as if it had replaced this process.
 
-The child shares our process group and terminal, so that ctrl+c, ctrl+z, `fg`, stdin and
-job control are between it and the terminal. What is sent to this process alone is passed
-on; its exit status, or the signal that ended it, becomes ours. Standard library only.
+The child shares our process group and terminal: ctrl+c, ctrl+z, `fg`, stdin and job control
+work between it and the terminal. Signals sent to this process alone are forwarded to the
+child, and its exit status, or the signal that ended it, becomes ours. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from contextlib import suppress
 from typing import Final, NoReturn
 
 RESTORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Python ignores these; a command that inherited that would not end with its pipe."""
-_OWN: Final = frozenset({
+"""Signals that Python ignores; a command that inherited that would survive a broken pipe."""
+_NOT_FORWARDED: Final = frozenset({
     signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD,
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS,
     *RESTORED,
 })  # fmt: skip
-"""What stops us, or tells of us and our children."""
-PASSED_ON: Final = frozenset(signal.valid_signals() - _OWN)
-"""All others: one that we died of would be the end of a command that bears it."""
-_BY_KERNEL: Final = 0x80
-"""`si_code` of what a terminal sends; it sends it to the whole group."""
+"""Signals that stop this process, report a fault in it, or report on its children."""
+FORWARDED: Final = frozenset(signal.valid_signals() - _NOT_FORWARDED)
+"""All others: if one ended us, it would also end a command that handles it."""
+_FROM_KERNEL: Final = 0x80
+"""`si_code` of a signal from a terminal, which the whole process group receives."""
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
-_ALL_SENT: Final = 0.05
-"""Seconds until a signal that is sent to many, one by one, has come to all of them."""
-_STILL_STOPPED: Final = 0.05
-"""Seconds. `fg` wakes a group one by one: a child that is about to be woken is not stopped."""
+_GROUP_SIGNAL_S: Final = 0.05
+"""Seconds until a signal sent to each process of a group has reached all of them."""
+_STILL_STOPPED_S: Final = 0.05
+"""Seconds. `fg` wakes a group one by one: a child about to be woken does not count as stopped."""
 
 
 def execute(command: list[str], environment: Mapping[str, str]) -> NoReturn:
-    """Becomes the command.
+    """Replaces this process with the command.
 
     Raises:
         OSError: it cannot be run.
@@ -47,11 +47,14 @@ def execute(command: list[str], environment: Mapping[str, str]) -> NoReturn:
     os.execvpe(command[0], command, environment)  # noqa: S606 - that is the command
 
 
-class Witness:
-    """A process of our group that keeps what it is sent: what it has, the command has, too."""
+class SignalMirror:
+    """A process in our group that blocks all signals.
+
+    A signal pending in it was sent to the whole group, so the child has received it, too.
+    """
 
     def __init__(self) -> None:
-        """Raises OSError when there is no room for another process."""
+        """Raises OSError when the process cannot be started."""
         libc = ctypes.CDLL(None)
         parent = os.getpid()
         self.pid = os.fork()
@@ -65,14 +68,14 @@ class Witness:
             finally:
                 os._exit(0)
 
-    def has(self) -> frozenset[int]:
-        """Signals that came to it."""
+    def pending(self) -> frozenset[int]:
+        """Signals that were sent to it."""
         try:
             with open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123
-                kept = next(line for line in file if line.startswith("ShdPnd:"))
+                line = next(line for line in file if line.startswith("ShdPnd:"))
         except (OSError, StopIteration):
             return frozenset()
-        bits = int(kept.split()[1], 16)
+        bits = int(line.split()[1], 16)
         return frozenset(number for number in range(1, 65) if bits >> (number - 1) & 1)
 
     def end(self) -> None:
@@ -85,109 +88,111 @@ class Child:
     """A running command."""
 
     def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
-        """Starts it, and keeps signals from now on.
+        """Starts the command, and blocks signals in this process from now on.
 
         Raises:
             OSError: it cannot be run.
         """
-        self._kept = PASSED_ON | {signal.SIGCHLD}
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._kept)
+        self._blocked = FORWARDED | {signal.SIGCHLD}
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._blocked)
         libc = ctypes.CDLL(None)
         parent = os.getpid()
-        burying = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would bury for us
-        failure, told = os.pipe2(os.O_CLOEXEC)
+        # If SIGCHLD were ignored, the kernel would reap the child and drop its status.
+        inherited = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        failure, error_pipe = os.pipe2(os.O_CLOEXEC)
         self.pid = os.fork()
         if not self.pid:
             try:
-                # With us it would have died of SIGKILL; alone it would go on unwatched.
+                # If we are killed, the child is killed: alone it would run unrecorded.
                 libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
                 if os.getppid() != parent:
                     os._exit(1)
-                signal.signal(signal.SIGCHLD, burying)
+                signal.signal(signal.SIGCHLD, inherited)
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
                 execute(command, environment)
             except OSError as error:
-                os.write(told, str(error.errno).encode())
+                os.write(error_pipe, str(error.errno).encode())
             finally:
                 os._exit(127)
-        os.close(told)
+        os.close(error_pipe)
         with open(failure, "rb") as pipe:  # noqa: PTH123 - a descriptor
             number = pipe.read()
         if number:
             os.waitpid(self.pid, 0)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             raise OSError(int(number), os.strerror(int(number)), command[0])
-        self._witness = _witness()
-        self._common: frozenset[int] = frozenset()
+        self._mirror = _start_mirror()
+        self._received: frozenset[int] = frozenset()
+        """Signals of the group that the child has received and we have not taken yet."""
 
     def wait(self) -> int:
-        """Passes signals on until the child has ended; gives its status as of waitpid(2)."""
+        """Forwards signals until the child has ended; returns its status as of waitpid(2)."""
         while True:
             status = self._reap()
             if status is not None:
-                if self._witness is not None:
-                    self._witness.end()
+                if self._mirror is not None:
+                    self._mirror.end()
                 return status
-            came = signal.sigwaitinfo(self._kept)
-            if came.si_signo != signal.SIGCHLD and not self._got_it(came):
+            info = signal.sigwaitinfo(self._blocked)
+            if info.si_signo != signal.SIGCHLD and not self._child_received(info):
                 with suppress(ProcessLookupError):
-                    os.kill(self.pid, came.si_signo)
+                    os.kill(self.pid, info.si_signo)
 
     def _reap(self) -> int | None:
-        """Buries whoever has ended: as the first process of a container, orphans, too."""
+        """Reaps ended children, also orphans where we are a container's first process."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
-                return 127 << 8  # somebody else has buried it
+                return 127 << 8  # another thread has reaped it
             if not pid:
                 return None
             stopped = os.WIFSTOPPED(status)
             if pid == self.pid and not stopped:
                 return status
             if pid == self.pid:
-                self._stop_too()
-            elif self._witness is not None and pid == self._witness.pid and not stopped:
-                self._witness = None  # somebody killed it: its number may be another's soon
+                self._stop_with_child()
+            elif self._mirror is not None and pid == self._mirror.pid and not stopped:
+                self._mirror = None  # it was killed; its pid may soon be another process's
 
-    def _got_it(self, came: signal.struct_siginfo) -> bool:
-        """Whether the child has the signal as well: the terminal's, or sent to all of us."""
-        number, witness = came.si_signo, self._witness
-        if number in self._common:
-            self._common -= {number}
+    def _child_received(self, info: signal.struct_siginfo) -> bool:
+        """Whether the child received the signal, too: from the terminal, or with the group."""
+        number, mirror = info.si_signo, self._mirror
+        if number in self._received:
+            self._received -= {number}
             return True
-        common: frozenset[int] = frozenset()
-        if witness is not None:
-            time.sleep(_ALL_SENT)
-            common = witness.has()
-            if common:  # what it has, it keeps: another one takes its place
-                witness.end()
-                self._witness = _witness()
-                self._common = common - {number}
-        return number in common or came.si_code >= _BY_KERNEL or came.si_pid == self.pid
+        pending: frozenset[int] = frozenset()
+        if mirror is not None:
+            time.sleep(_GROUP_SIGNAL_S)
+            pending = mirror.pending()
+            if pending:  # its signals stay pending: replace it
+                mirror.end()
+                self._mirror = _start_mirror()
+                self._received = pending - {number}
+        return number in pending or info.si_code >= _FROM_KERNEL or info.si_pid == self.pid
 
-    def _stop_too(self) -> None:
-        """Gives the terminal back to the shell, as the child has when it was stopped.
+    def _stop_with_child(self) -> None:
+        """Stops this process after the child was stopped: the shell gets the terminal back.
 
-        In a group without job control the kernel ignores this: nobody could wake us.
+        In a group without job control the kernel ignores this, since no one could wake us.
         """
-        time.sleep(_STILL_STOPPED)
+        time.sleep(_STILL_STOPPED_S)
         with suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as file:  # noqa: PTH123
             if file.read().rpartition(b") ")[2][:1] == b"T":
                 os.kill(os.getpid(), signal.SIGTSTP)
 
 
-def _witness() -> Witness | None:
+def _start_mirror() -> SignalMirror | None:
     try:
-        return Witness()
+        return SignalMirror()
     except OSError:
-        return None  # what a whole group is sent comes twice then
+        return None  # the child then gets signals of the group twice
 
 
-def end_like(status: int, before: Callable[[], None]) -> int:
-    """After `before`, dies of the signal that ended the child; else gives its exit status.
+def exit_like(status: int, before: Callable[[], None]) -> int:
+    """Calls `before`, then dies of the signal that ended the child, or returns its exit status.
 
-    Without a core: the child has left one, if anybody wants one.
+    No core is dumped: the child has dumped its own.
     """
     before()
     if not os.WIFSIGNALED(status):
@@ -195,9 +200,9 @@ def end_like(status: int, before: Callable[[], None]) -> int:
     number = os.WTERMSIG(status)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0)  # that limit is not for cores sent to pipes
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0)  # the limit does not apply to piped cores
     with suppress(OSError, ValueError):
-        signal.signal(number, signal.SIG_DFL)  # not SIGKILL, which needs no such thing
+        signal.signal(number, signal.SIG_DFL)  # fails for SIGKILL, which cannot be caught
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     os.kill(os.getpid(), number)
-    return 128 + number  # the first process of a container does not die of its own signals
+    return 128 + number  # a container's first process does not die of its own signals

@@ -1,4 +1,4 @@
-"""The command line's words. Commands are imported when they run, to start fast."""
+"""The parser of the command line. Commands are imported when they run, to start fast."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from frtop_tui.errors import UsageError
 
 SCREEN: Final = "screen"
 STATUSES: Final = """exit status of diagnose:
-  0  nothing wrong, and everything was seen
+  0  healthy, and all ranks were heard
   3  hung, dead or diverged
   5  held up or slow
-  4  undecided: somebody waits, and whether that is unusual is not known yet, or
-     too little was seen to say
-  2  the command line makes no sense
-  1  another error
+  4  undecided: ranks wait, and whether that is unusual is not known yet, or
+     too few ranks were heard
+  2  invalid command line
+  1  any other error
 """
 
 
 class _Parser(argparse.ArgumentParser):
-    """Complains with one sentence and the next step, like every other error."""
+    """Raises `UsageError` with a next step, like every other error."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, f"`{self.prog} --help` lists what there is")
+        raise UsageError(message, f"`{self.prog} --help` lists the options")
 
 
 class _Version(argparse.Action):
-    """Looks the version up when it is asked for: that takes longer than all other parsing."""
+    """Reads the version only when it is asked for: that is slower than all other parsing."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002
         super().__init__(option_strings, dest, nargs=0, help=help)
@@ -43,34 +43,35 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _command(name: str) -> Callable[[argparse.Namespace], int]:
-    """The `run` of a command's module, imported when it is called."""
+def _command(name: str, function: str = "run") -> Callable[[argparse.Namespace], int]:
+    """A function of a command's module, imported when it is called."""
 
     def run(options: argparse.Namespace) -> int:
         module = importlib.import_module(f"frtop_tui.cli.{name}")
-        status: int = module.run(options)
+        status: int = getattr(module, function)(options)
         return status
 
     return run
 
 
 def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
-    """The parser, and the verbs it knows."""
+    """The parser and its commands."""
     top = _Parser(
         prog="frtop",
-        description="Who, what and why, when a distributed PyTorch job hangs.",
-        epilog="Without a command: the screen, on this host's newest job.",
+        description="Shows why a distributed PyTorch job hangs: which rank everyone is waiting "
+        "for, which collective it has not reached, and why.",
+        epilog="Without a command: the live screen on this host's newest job.",
     )
     top.add_argument("--version", action=_Version, help="show program's version number and exit")
     verbs = top.add_subparsers(metavar="COMMAND", parser_class=_Parser)
 
-    screen = verbs.add_parser(SCREEN, help="the live screen (also without the word `screen`)")
+    screen = verbs.add_parser(SCREEN, help="the live screen (the default command)")
     _connection(screen)
     screen.set_defaults(run=_command("screen"))
 
     diagnose = verbs.add_parser(
         "diagnose",
-        help="the verdict as text, without a screen",
+        help="print the verdict, without a screen",
         epilog=STATUSES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -78,22 +79,28 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     _files(
         diagnose,
         "*",
-        "say what captures, black boxes, dumps or stacks tell, instead of looking live",
+        "diagnose captures, black boxes, dumps or stacks instead of a live job",
     )
-    diagnose.add_argument("--json", action="store_true", help="as a JSON document")
+    diagnose.add_argument("--json", action="store_true", help="print a JSON document")
+    diagnose.add_argument(
+        "--explain",
+        action="store_true",
+        help="also print how the verdict was found: who is blocked and by which sign, who waits"
+        " for whom, who is left out, why it is confirmed or not",
+    )
     diagnose.add_argument(
         "--wait",
         type=_seconds,
         default=10.0,
         metavar="SECONDS",
-        help="look at most this long before saying what is known (default 10)",
+        help="longest time to wait for a verdict (default 10)",
     )
     diagnose.set_defaults(run=_command("diagnose"))
 
     opened = verbs.add_parser(
         "open",
-        help="the same screens on what was left: a capture, a folder of black boxes or dumps",
-        description="Shows a job as it was. Needs no network and no torch.",
+        help="show a recorded job: a capture, or a folder of black boxes or dumps",
+        description="Shows a recorded job on the same screens. Needs no network and no torch.",
     )
     _files(
         opened,
@@ -103,66 +110,69 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     opened.add_argument("--job", metavar="NAME",
                         help="name, run id or address:port (default: the one recorded last)"
                         )  # fmt: skip
-    opened.set_defaults(run=_command("open"))
+    opened.set_defaults(run=_command("screen", "run_open"))
 
     capture = verbs.add_parser(
         "capture",
-        help="everything that can be known now, in one file for `frtop open`",
-        description="Looks until it can say what is wrong, then writes all of it into one file. "
-        "Exit status 0 when the file is written, whatever is wrong with the job: `frtop diagnose "
-        "FILE` tells, by its exit status, too.",
+        help="write everything known about a job to one file, for `frtop open`",
+        description="Waits up to 10 s for a verdict, then writes everything known to one file. "
+        "The exit status is 0 when the file is written, whatever the state of the job; "
+        "`frtop diagnose FILE` reports that.",
     )
     _connection(capture)
     capture.add_argument("-o", "--output", metavar="FILE",
-                         help="where to, in place of what is there (default: a new "
-                         "frtop-JOB-TIME.cap here)")  # fmt: skip
+                         help="file to write or replace (default: a new frtop-JOB-TIME.cap "
+                         "in the current folder)")  # fmt: skip
     capture.set_defaults(run=_command("capture"))
 
     tensors = verbs.add_parser(
-        "tensors", help="what is in the tensors of a rank's pending ops, asked of the rank itself"
+        "tensors", help="ask a rank for statistics of the tensors of its pending ops"
     )
     _connection(tensors)
     tensors.add_argument("--rank", type=_rank, required=True, metavar="N", help="global rank")
     tensors.add_argument("--op", type=_number, default=0, metavar="OP",
-                         help="only this pending op: what its column `op` says, or its number "
-                              "(default: all of them)")  # fmt: skip
+                         help="only this pending op: as in the column `op`, or its number "
+                              "(default: all)")  # fmt: skip
     tensors.add_argument("--save", metavar="FILE",
-                         help="write the data of one op, as safetensors")  # fmt: skip
-    tensors.add_argument("--json", action="store_true", help="as a JSON document")
+                         help="write the tensors of one op to a safetensors file")  # fmt: skip
+    tensors.add_argument("--json", action="store_true", help="print a JSON document")
     tensors.set_defaults(run=_command("tensors"))
 
     _key(verbs)
 
     run = verbs.add_parser(
         "run",
-        help="start a job that frtop can look into: frtop run -- torchrun ...",
-        description="Runs the command with the recorder prepared. No code changes; the job's "
-        "environment need not have frtop.",
+        help="start a job with the recorder: frtop run -- torchrun ...",
+        description="Runs the command with the recorder. The job's code need not change, and "
+        "its environment need not contain frtop.",
     )
     run.add_argument("--record", metavar="DIR",
-                     help="when a rank ends badly, leave a black box there for `frtop open`"
+                     help="write a black box for `frtop open` there when a rank dies"
                      )  # fmt: skip
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
     run.set_defaults(run=_command("run"))
 
-    agent = verbs.add_parser("agent", help="the agent of this host, in the foreground")
-    agent.add_argument("--port", type=_port, help="first of its two ports (default: 7677 or next)")
-    agent.add_argument("--bind", metavar="ADDRESS", help="listen here only (default: everywhere)")
+    agent = verbs.add_parser("agent", help="run this host's agent in the foreground")
+    agent.add_argument(
+        "--port", type=_port, help="first of its two ports (default: 7677, or the next free pair)"
+    )
+    agent.add_argument("--bind", metavar="ADDRESS", help="address to listen on (default: all)")
     agent.add_argument("--read-only", action="store_true",
-                       help="let nobody ask anything of the ranks, whatever their key")  # fmt: skip
-    agent.set_defaults(run=_command("agent"))
+                       help="refuse all requests to the ranks, whatever the user's key"
+                       )  # fmt: skip
+    agent.set_defaults(run=_command("run", "run_agent"))
 
     demo = verbs.add_parser(
         "demo",
-        help="a real job that hangs, to try frtop on",
-        epilog="faults:\n" + "".join(f"  {f.name:10} {f.story}\n" for f in FAULTS.values()),
+        help="start a real job that hangs, and show it",
+        epilog="faults:\n" + "".join(f"  {f.name:10} {f.summary}\n" for f in FAULTS.values()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     demo.add_argument("--fault", choices=FAULTS, default="stall", metavar="NAME",
                       help="what goes wrong (default: stall)")  # fmt: skip
     demo.add_argument("--headless", action="store_true",
-                      help="no screen: progress, then the verdict; "
-                      "exit status 0 if who and why are right")  # fmt: skip
+                      help="print progress and the verdict instead of the screen; "
+                      "exit status 0 if the verdict is right")  # fmt: skip
     demo.set_defaults(run=_command("demo"))
     return top, tuple(verbs.choices)
 
@@ -179,13 +189,13 @@ def _connection(verb: argparse.ArgumentParser) -> None:
                       help="name, run id or address:port (default: the newest live job)"
                       )  # fmt: skip
     verb.add_argument("--read-only", action="store_true",
-                      help="look only; the agents hold us to it")  # fmt: skip
+                      help="request nothing of the ranks; the agents enforce it")  # fmt: skip
 
 
 def _files(verb: argparse.ArgumentParser, count: str, help_text: str) -> None:
     verb.add_argument("paths", nargs=count, metavar="PATH", help=help_text)
     verb.add_argument("--ranks-from", metavar="PATTERN",
-                      help="how dumps are named for their ranks, where that cannot be told: "
+                      help="how file names contain the rank, where frtop cannot find it: "
                       "'host*_gpu{rank}', 'rank{rank}/trace.json'")  # fmt: skip
 
 
@@ -193,38 +203,38 @@ def _key(verbs: argparse._SubParsersAction[_Parser]) -> None:
     key = verbs.add_parser(
         "key",
         help="who may look at this user's jobs: show, make, admit, trust, remove",
-        description="Without a word: shows our public key, whom we admit and whom we trust.",
+        description="Without an action: shows our public key, whom we admit and whom we trust.",
     )
     key.set_defaults(run=_command("key"), act="show")
-    acts = key.add_subparsers(metavar="ACT", parser_class=_Parser)
+    acts = key.add_subparsers(metavar="ACTION", parser_class=_Parser)
     show = acts.add_parser("show", help="our public key, whom we admit, whom we trust")
     show.set_defaults(act="show")
-    make = acts.add_parser("make", help="make our key now (else the agent beside rank 0 does)")
+    make = acts.add_parser("make", help="make our key now (otherwise the agent of rank 0 does)")
     make.set_defaults(act="make")
     admit = acts.add_parser("admit", help="let another user look at our jobs, by their public key")
-    admit.add_argument("public", metavar="PUBLIC", help="what `frtop key` shows them")
+    admit.add_argument("public", metavar="PUBLIC", help="their key, from `frtop key`")
     admit.add_argument("--read", action="store_true",
-                       help="they may look, and ask nothing of the ranks")  # fmt: skip
-    admit.add_argument("--name", default="", help="for people: who that is")
+                       help="they may look, but not ask the ranks for tensors")  # fmt: skip
+    admit.add_argument("--name", default="", help="who that is, for people")
     admit.set_defaults(act="admit")
-    trust = acts.add_parser("trust", help="look at another user's jobs, who has admitted us")
-    trust.add_argument("public", metavar="PUBLIC", help="what `frtop key` shows them")
-    trust.add_argument("--name", default="", help="for people: who that is")
+    trust = acts.add_parser("trust", help="look at the jobs of another user, who has admitted us")
+    trust.add_argument("public", metavar="PUBLIC", help="their key, from `frtop key`")
+    trust.add_argument("--name", default="", help="who that is, for people")
     trust.set_defaults(act="trust")
-    remove = acts.add_parser("remove", help="neither admit nor trust this key any more")
+    remove = acts.add_parser("remove", help="no longer admit or trust this key")
     remove.add_argument("public", metavar="PUBLIC_OR_NAME")
     remove.set_defaults(act="remove")
 
 
 def _rank(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no rank: they count from 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rank: ranks are 0, 1, 2 ...")
     return int(text)
 
 
 def _number(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no op's sequence number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an op's number")
     return int(text)
 
 
@@ -234,7 +244,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 86400:
-        raise argparse.ArgumentTypeError(f"{text!r}: seconds, more than 0 and at most a day")
+        raise argparse.ArgumentTypeError(f"{text!r}: seconds must be more than 0, at most a day")
     return value
 
 
@@ -242,16 +252,16 @@ def _port(text: str) -> int:
     value = int(text) if text.isdecimal() else 0
     if not 1 <= value <= 65534:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: ports are 1 to 65534 (the next one is used too)"
+            f"{text!r}: ports are 1 to 65534 (the next port is used, too)"
         )
     return value
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options of one command, with `run` to call.
+    """The options of one command; `run` is the function to call with them.
 
     Raises:
-        UsageError: nonsense; the sentence names the nearest thing that makes sense.
+        UsageError: invalid; the message names the nearest valid command.
     """
     top, verbs = parser()
     words = list(argv)
@@ -260,14 +270,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     elif words[0] not in verbs and not words[0].startswith("-"):
         near = difflib.get_close_matches(words[0], verbs, n=1)
         raise UsageError(
-            f"there is no command {words[0]!r}",
+            f"unknown command {words[0]!r}",
             f"did you mean `frtop {near[0]}`?" if near else "`frtop --help` lists the commands",
         )
     options = top.parse_args(words)
     misplaced = [spec for spec in getattr(options, "connect", ()) if spec in verbs]
     if misplaced:
         raise UsageError(
-            f"{misplaced[0]!r} stands among the hosts",
+            f"{misplaced[0]!r} is listed among the hosts",
             f"the command comes first: frtop {misplaced[0]} --connect ...",
         )
     return options

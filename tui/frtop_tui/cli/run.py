@@ -1,7 +1,8 @@
-"""`frtop run -- COMMAND`: runs the command with the recorder prepared.
+"""The commands on a job's hosts: `frtop run -- COMMAND` and `frtop agent`.
 
-Unrecorded it becomes the command. Recorded it stays beside it, since in a container, or
-a step of a batch system, everything ends with it: the agent gets a moment for its boxes.
+`frtop run` sets up the recorder and becomes the command. With `--record` it stays as the
+command's parent: in a container or a batch step everything ends with it, so it gives the
+agent time to write black boxes.
 """
 
 from __future__ import annotations
@@ -12,31 +13,31 @@ import os
 import secrets
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
 from frtop_probe.ring.folder import FolderError, candidates
-from frtop_probe.ring.recording import BOX_SUFFIX, RECORD, settle
-from frtop_tui.cli.parent import Child, end_like, execute
+from frtop_probe.ring.recording import BOX_SUFFIX, RECORD, wait_for_boxes
+from frtop_tui.cli.parent import Child, execute, exit_like
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.prepare import prepare
+from frtop_tui.threads import start_daemon
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
-PATIENCE: Final = 2.0
-"""Seconds that the agent gets for its black boxes once the command has ended."""
-_LIST: Final = 1.0
-"""Seconds for a record folder to say what is in it: it must not keep us for ever."""
-_TRY: Final = 10.0
-"""Seconds for it to take a file, before the command starts: an automounter takes some."""
+BOX_S: Final = 2.0
+"""Seconds that the agent gets for its black boxes after the command has ended."""
+_LIST_S: Final = 1.0
+"""Longest time, in seconds, to list a record folder, whose file system may hang."""
+_PROBE_S: Final = 10.0
+"""Longest time, in seconds, to create a file there: an automounter needs some."""
 Result = TypeVar("Result")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Signals, terminal and exit status are the command's own."""
+    """`frtop run`. Signals, terminal and exit status are the command's own."""
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         raise UsageError("nothing to run", "frtop run -- torchrun --nproc-per-node 8 train.py")
@@ -51,14 +52,28 @@ def run(options: argparse.Namespace) -> int:
         child = Child(command, environment)
     except OSError as error:
         raise _cannot_run(command[0], error.strerror or "") from error
-    return end_like(child.wait(), lambda: _tell(record, known, began))
+    return exit_like(child.wait(), lambda: _report_boxes(record, known, began))
+
+
+def run_agent(options: argparse.Namespace) -> int:
+    """`frtop agent`, in the foreground."""
+    from frtop_probe.agent.lifecycle import Options, serve  # noqa: PLC0415
+    from frtop_probe.agent.options import OptionProblem  # noqa: PLC0415 - needs pyzmq
+
+    try:
+        agent_options = Options.from_environment(
+            port=options.port, bind=options.bind, read_only=options.read_only
+        )
+    except OptionProblem as problem:
+        raise UsageError(str(problem), "`frtop agent --help` lists its options") from problem
+    return serve(agent_options)
 
 
 def _record(named: str | None) -> Path | None:
     """The folder for black boxes, None for none.
 
-    What a person has typed must work; what a site has set for all its jobs must not keep
-    this one from running.
+    A folder given on the command line must work. One that a site sets for all jobs must not
+    keep this job from running.
     """
     wanted = named or os.environ.get(RECORD)
     if not wanted:
@@ -68,48 +83,50 @@ def _record(named: str | None) -> Path | None:
     except FrtopError as error:
         if named:
             raise
-        print(f"frtop: {error}\nfrtop: the job runs all the same", file=sys.stderr, flush=True)
+        print(
+            f"frtop: {error}\nfrtop: the job runs without black boxes", file=sys.stderr, flush=True
+        )
         return None
 
 
-def _tell(record: Path, known: frozenset[str], began_wall_ns: int) -> None:
-    """Waits for boxes that are under way, and says where new ones are."""
+def _report_boxes(record: Path, known: frozenset[str], began_wall_ns: int) -> None:
+    """Waits for boxes that are being written, and prints where new ones are."""
     try:
-        settle(candidates(), began_wall_ns, PATIENCE)
+        wait_for_boxes(candidates(), began_wall_ns, BOX_S)
     except (FolderError, OSError):
-        return  # nowhere for an agent to live: no boxes either
+        return  # no folder for an agent: no boxes
     if _boxes(record) - known:
         print(
-            f"frtop: black box in {record}; look at it with: frtop open {record}",
+            f"frtop: black box in {record}; to look at it: frtop open {record}",
             file=sys.stderr,
             flush=True,
         )
 
 
 def _boxes(record: Path) -> frozenset[str]:
-    """Names of the boxes in a folder; none when it does not answer."""
+    """Names of the boxes in a folder; none when its file system does not answer."""
     try:
-        found = _within(_LIST, lambda: [path.name for path in record.glob(f"*{BOX_SUFFIX}")])
+        found = _within(_LIST_S, lambda: [path.name for path in record.glob(f"*{BOX_SUFFIX}")])
     except OSError:
         return frozenset()
     return frozenset(found)
 
 
 def _folder(wanted: str, named_by: str) -> Path:
-    """The folder, absolute, made if it is missing; that it can be written to has been tried."""
+    """The absolute path of the folder, created if missing, after a test that it is writable."""
     try:
-        return _within(_TRY, lambda: _tried(Path(wanted)))
-    except (OSError, RuntimeError) as error:  # the latter: no such home, links in a circle
+        return _within(_PROBE_S, lambda: _probe_folder(Path(wanted)))
+    except (OSError, RuntimeError) as error:  # RuntimeError: no such home, or a loop of links
         reason = str(error) if isinstance(error, RuntimeError) else error.strerror
         if isinstance(error, FileExistsError):
-            reason = "it is no folder"
+            reason = "not a folder"
         raise FrtopError(
-            f"no black box can be left in {Path(wanted).absolute()}: {reason}",
-            f"name a folder that you may write to with {named_by}, or leave that out",
+            f"black boxes cannot be written to {Path(wanted).absolute()}: {reason}",
+            f"give a writable folder with {named_by}, or leave that out",
         ) from error
 
 
-def _tried(wanted: Path) -> Path:
+def _probe_folder(wanted: Path) -> Path:
     record = wanted.expanduser().resolve()
     probe = record / f".frtop-{secrets.token_hex(4)}"
     if not record.is_dir():
@@ -120,10 +137,10 @@ def _tried(wanted: Path) -> Path:
 
 
 def _within(seconds: float, work: Callable[[], Result]) -> Result:
-    """What `work` gives or raises, of files that may never answer.
+    """Runs `work` on a file system that may hang; returns or raises what it does.
 
     Raises:
-        TimeoutError: it has not answered.
+        TimeoutError: it took longer than `seconds`.
     """
     results: list[Result] = []
     failures: list[BaseException] = []
@@ -131,26 +148,24 @@ def _within(seconds: float, work: Callable[[], Result]) -> Result:
     def run() -> None:
         try:
             results.append(work())
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
             failures.append(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
+    start_daemon(run, "files").join(seconds)
     for failure in failures:
         raise failure
     if not results:
-        raise TimeoutError(errno.ETIMEDOUT, f"it does not answer within {seconds:.0f} s")
+        raise TimeoutError(errno.ETIMEDOUT, f"no answer within {seconds:.0f} s")
     return results[0]
 
 
 def _cannot_run(command: str, reason: str = "") -> FrtopError:
-    """The error, with the status that a shell would give."""
+    """The error, with the exit status that a shell would give."""
     if reason or os.path.isfile(command):  # noqa: PTH113 - Path's own raises: a name too long
         why = f": {reason}" if reason else ""
         error = FrtopError(f"{command} cannot be executed{why}", f"chmod +x {command}")
         error.exit_status = NOT_EXECUTABLE
     else:
-        error = FrtopError(f"{command}: no such command", "check its name, or name its path")
+        error = FrtopError(f"{command}: no such command", "check its name, or give its path")
         error.exit_status = NOT_FOUND
     return error

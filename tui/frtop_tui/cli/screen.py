@@ -1,22 +1,42 @@
-"""`frtop`: the live screen."""
+"""The commands with a screen: `frtop` and `frtop open`.
+
+The first shows a live job, the second a recorded one on the same screens.
+"""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
+from pathlib import Path
 
-from frtop_tui.cli.connecting import connect
+from frtop_tui.cli.live import connect
 from frtop_tui.errors import UsageError
 
 
 def require_terminal(next_step: str) -> None:
-    """Raises `UsageError` unless a screen can be drawn: Textual writes to stderr."""
+    """Raises `UsageError` unless stdin, stdout and stderr are terminals: Textual needs all."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise UsageError("the screen needs a terminal, not a pipe or a file", next_step)
 
 
 def run(options: argparse.Namespace) -> int:
-    require_terminal("without one: frtop diagnose; over ssh: ssh -t host frtop")
+    """`frtop`."""
+    require_terminal("without a terminal: frtop diagnose; over ssh: ssh -t host frtop")
     from frtop_tui.app import run_app  # noqa: PLC0415 - Textual only when drawing
 
     return run_app(connect(options))
+
+
+def run_open(options: argparse.Namespace) -> int:
+    """`frtop open`: needs no network and no torch."""
+    require_terminal(f"without a terminal: frtop diagnose {shlex.join(options.paths)}")
+    from frtop_tui.export.flightrecorder.file_names import pattern_of  # noqa: PLC0415 - slow to import
+    from frtop_tui.export.loader import open_paths  # noqa: PLC0415
+    from frtop_tui.sources.recorded import RecordedSource  # noqa: PLC0415
+
+    paths = [Path(path) for path in options.paths]
+    source = RecordedSource(open_paths(paths, options.job, pattern_of(options.ranks_from)))
+    from frtop_tui.app import run_app  # noqa: PLC0415 - Textual only when drawing
+
+    return run_app(source)

@@ -1,4 +1,4 @@
-"""`frtop tensors`: what is in the tensors of a rank's pending ops, asked of the rank itself."""
+"""`frtop tensors`: asks a rank for statistics of the tensors of its pending ops."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any, Final
 from msgspec import structs
 
 from frtop_probe import wire
-from frtop_tui.cli.connecting import connect
-from frtop_tui.cli.diagnose import progress, require_seen
-from frtop_tui.cli.writing import await_writing, require_folder
+from frtop_tui.cli.files import require_writable, wait_for_file
+from frtop_tui.cli.live import connect, require_visible, show_progress
 from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 from frtop_tui.sources.base import Source
 
 APPEAR_S: Final = 5.0
-"""How long a rank may take to be heard of at all."""
+"""How long to wait until the rank is heard, in seconds."""
 ANSWER_S: Final = 10.0
-"""A rank answers, or its agent says why not, within two seconds; the rest is the network."""
+"""How long to wait for the answer, in seconds. The agent answers within two; the rest is for
+the network."""
 _COLUMNS: Final[tuple[str, ...]] = (
     "op", "kind", "number", "group", "role", "dtype", "shape", "min", "max", "mean", "norm",
     "nan", "inf", "checksum", "first values",
@@ -35,7 +35,7 @@ _RIGHT: Final = frozenset({"op", "number", "min", "max", "mean", "norm", "nan", 
 def run(options: argparse.Namespace) -> int:
     path = Path(options.save) if options.save else None
     if path is not None:
-        require_folder(path)
+        require_writable(path)
     source = connect(options)
     try:
         view, answer = ask(source, options.rank)
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
             _save(source, view, ops, path)
     finally:
         source.close()
-        progress("")
+        show_progress("")
     return 0
 
 
@@ -53,11 +53,11 @@ def ask(source: Source, rank: int) -> tuple[JudgedRank, wire.TensorsResponse]:
     """The rank and its answer.
 
     Raises:
-        FrtopError: nobody knows the rank, it may not be asked, or it cannot answer.
+        FrtopError: the rank is unknown, may not be asked, or cannot answer.
     """
     before = _await_rank(source, rank).tensors
     if refusal := source.frame().read_only:
-        raise _sentence(refusal)
+        raise _error(refusal)
     source.inspect(rank)
     begin = time.monotonic()
     while True:
@@ -66,38 +66,38 @@ def ask(source: Source, rank: int) -> tuple[JudgedRank, wire.TensorsResponse]:
         if view is not None and view.tensors is not None and view.tensors is not before:
             break
         if refusal := frame.read_only:
-            raise _sentence(refusal)
+            raise _error(refusal)
         if time.monotonic() - begin > ANSWER_S:
             raise FrtopError(
-                f"no answer about rank {rank} in {ANSWER_S:.0f} s",
-                "its host may be silent: `frtop diagnose` says which are heard",
+                f"no answer from rank {rank} in {ANSWER_S:.0f} s",
+                "its host may be silent: `frtop diagnose` shows which hosts are heard",
             )
-        progress(f"asking rank {rank}")
+        show_progress(f"asking rank {rank}")
         time.sleep(0.05)
-    progress("")
+    show_progress("")
     if view.tensors.error:
-        raise _sentence(view.tensors.help or f"rank {rank} cannot answer: {view.tensors.error}")
+        raise _error(view.tensors.help or f"rank {rank} cannot answer: {view.tensors.error}")
     return view, view.tensors
 
 
 def lines(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> list[str]:
-    """A table, one line per tensor; why something is missing stands under it."""
+    """A table with one line per tensor, and below it why tensors are missing."""
     rows = [_COLUMNS]
-    troubles = []
+    problems = []
     for found in ops:
         op = _op_of(view, found.sequence)
         if found.error:
-            troubles.append(f"op {found.sequence} {_kind(op)}: {found.error}")
+            problems.append(f"op {found.sequence} {_kind(op)}: {found.error}")
         for tensor in found.tensors:
             rows.append(_row(view, found.sequence, op, tensor))
             if tensor.error:
-                troubles.append(f"op {found.sequence} {tensor.role}: {tensor.error}")
+                problems.append(f"op {found.sequence} {tensor.role}: {tensor.error}")
             elif tensor.seen < tensor.elements:
-                troubles.append(
+                problems.append(
                     f"op {found.sequence} {tensor.role}: {tensor.seen:,} of {tensor.elements:,}"
-                    " values were looked at"
+                    " values were read"
                 )
-    widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
     table = [
         "  ".join(
             cell.rjust(width) if name in _RIGHT else cell.ljust(width)
@@ -105,7 +105,7 @@ def lines(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
-    return [printable(line) for line in (*(table if len(rows) > 1 else []), *troubles)]
+    return [printable(line) for line in (*(table if len(rows) > 1 else []), *problems)]
 
 
 def _row(
@@ -144,9 +144,9 @@ def _op_of(view: JudgedRank, sequence: int) -> wire.Op | None:
 def _chosen(
     view: JudgedRank, ops: tuple[wire.OpTensors, ...], wanted: int
 ) -> tuple[wire.OpTensors, ...]:
-    """The op of that sequence, else the only one of that number: people see both."""
+    """The op with this sequence number, else the only one with this number in its group."""
     if not ops:
-        raise FrtopError(f"rank {view.rank} has no op pending", "look again while it waits in one")
+        raise FrtopError(f"rank {view.rank} has no pending op", "try again while it waits in one")
     if not wanted:
         return ops
     found = tuple(one for one in ops if one.sequence == wanted)
@@ -154,10 +154,10 @@ def _chosen(
         found = tuple(one for one in ops if _number(view, one) == wanted)
     if not found:
         text = f"op {wanted} of rank {view.rank} is not pending"
-        raise FrtopError(text, f"pending: {_called(view, ops)}")
+        raise FrtopError(text, f"pending: {_names(view, ops)}")
     if len(found) > 1:
         text = f"several ops of rank {view.rank} have the number {wanted}"
-        raise UsageError(text, f"name one with --op: {_called(view, found)}")
+        raise UsageError(text, f"name one with --op: {_names(view, found)}")
     return found
 
 
@@ -166,7 +166,7 @@ def _number(view: JudgedRank, found: wire.OpTensors) -> int | None:
     return op.number if op is not None else None
 
 
-def _called(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
+def _names(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
     """`op 22 (#21 all_reduce), op 23`."""
     words = []
     for one in ops:
@@ -178,23 +178,23 @@ def _called(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
 def _save(source: Source, view: JudgedRank, ops: Sequence[wire.OpTensors], path: Path) -> None:
     with_data = [one for one in ops if one.tensors]
     if len(with_data) != 1:
-        there = _called(view, with_data) or "none with tensors"
-        raise UsageError("--save takes the data of one op", f"name it with --op: {there}")
+        there = _names(view, with_data) or "none with tensors"
+        raise UsageError("--save writes the tensors of one op", f"name it with --op: {there}")
     size = sum(tensor.size for tensor in with_data[0].tensors)
     print(f"writing {size:,} bytes to {path}", file=sys.stderr)
     source.save(view.rank, with_data[0].sequence, path)
-    told = await_writing(source, "tensors", path, "bytes")
-    progress("")
-    print(f"{told.path}  {told.size:,} bytes", file=sys.stderr)
-    if told.problem:
-        print(f"missing: {printable(told.problem)}", file=sys.stderr)
+    writing = wait_for_file(source, "tensors", path, "bytes")
+    show_progress("")
+    print(f"{writing.path}  {writing.size:,} bytes", file=sys.stderr)
+    if writing.problem:
+        print(f"missing: {printable(str(writing.problem))}", file=sys.stderr)
 
 
 def _json(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
-    told: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for found in ops:
         op = _op_of(view, found.sequence)
-        told.append(
+        rows.append(
             {
                 "sequence": found.sequence,
                 "kind": _kind(op),
@@ -204,7 +204,7 @@ def _json(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
             }
         )
     return json.dumps({"rank": view.rank, "host": view.host, "pid": view.identity.pid,
-                       "ops": told}, indent=1)  # fmt: skip
+                       "ops": rows}, indent=1)  # fmt: skip
 
 
 def _await_rank(source: Source, rank: int) -> JudgedRank:
@@ -215,18 +215,18 @@ def _await_rank(source: Source, rank: int) -> JudgedRank:
         if view is not None:
             return view
         waited = time.monotonic() - begin
-        require_seen(frame, waited)
+        require_visible(frame, waited)
         if waited > APPEAR_S:
-            there = f"there are {len(frame.ranks)}" if frame.ranks else "there are none"
-            reasons = [host.problem for host in frame.hosts if host.problem]
+            there = f"{len(frame.ranks)} ranks are" if frame.ranks else "no rank is"
+            reasons = [str(host.problem) for host in frame.hosts if host.problem]
             raise FrtopError(
-                f"rank {rank} is not heard of; {there}",
+                f"rank {rank} is not heard; {there}",
                 reasons[0] if reasons else "`frtop diagnose` lists them",
             )
-        progress("connecting")
+        show_progress("connecting")
         time.sleep(0.05)
 
 
-def _sentence(text: str) -> FrtopError:
-    said, _, step = text.partition("; ")
-    return FrtopError(said, step or "`frtop diagnose` says what is known without asking it")
+def _error(text: str) -> FrtopError:
+    message, _, step = text.partition("; ")
+    return FrtopError(message, step or "`frtop diagnose` shows what is known without asking it")

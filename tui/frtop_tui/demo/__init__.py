@@ -1,1 +1,1 @@
-"""A real job to look at: `torchrun`, a training script that does not know frtop, a fault."""
+"""The demo's job: torchrun, a training script that knows nothing of frtop, and a fault."""

@@ -1,6 +1,6 @@
-"""The demo's faults, and what a right verdict on each says.
+"""The demo's faults, and the right verdict on each.
 
-The truth is used only to check the verdict afterwards; nothing that reasons sees it.
+The right verdict is compared with the actual one afterwards; the diagnosis never sees it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:  # the command line lists the faults, and starts half as fast with it
+if TYPE_CHECKING:  # the parser lists the faults; this import would double its start time
     from frtop_tui.diagnosis.model import Verdict
 
 RANKS: Final = 4
@@ -17,16 +17,16 @@ CULPRIT: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One way to go wrong. `kind`, `causes` and `progress` are what a right verdict says."""
+    """A fault. `kind`, `causes` and `progress` are those of the right verdict."""
 
     name: str
-    story: str
+    summary: str
     kind: str
     causes: tuple[str, ...] = ()
     progress: str = "none"
 
     def explained_by(self, verdicts: tuple[Verdict, ...]) -> bool:
-        """Whether the first verdict names the right rank, alone, and the right cause."""
+        """Whether the first verdict names the right rank alone, with the right cause."""
         if not self.kind:
             return not verdicts
         return (
@@ -43,16 +43,16 @@ _ABSENT = "not_entered"
 FAULTS: Final = {
     fault.name: fault
     for fault in (
-        Fault("stall", "a data worker of rank 2 gets stuck in a read", _ABSENT, ("dataloader",)),
-        Fault("exit", "rank 2 leaves the program early", "dead", ("exited",)),
-        Fault("exception", "rank 2 raises", "dead", ("exception",)),
+        Fault("stall", "a DataLoader worker of rank 2 hangs in a read", _ABSENT, ("dataloader",)),
+        Fault("exit", "rank 2 exits early", "dead", ("exited",)),
+        Fault("exception", "rank 2 raises an exception", "dead", ("exception",)),
         Fault("kill", "rank 2 is killed by signal 9", "dead", ("signal", "oom")),
-        Fault("mismatch", "rank 2 calls barrier where the others all_reduce", "mismatch"),
+        Fault("mismatch", "rank 2 calls barrier where the others call all_reduce", "mismatch"),
         Fault("gil", "rank 2 holds the GIL in C", _ABSENT, ("gil",)),
         Fault("stop", "rank 2 is stopped by a signal", _ABSENT, ("stopped",)),
         Fault("sleep", "rank 2 sleeps for an hour", _ABSENT, ("sleeping",)),
-        Fault("file", "rank 2 reads a file that never answers", _ABSENT, ("file_io",)),
-        Fault("compute", "rank 2 computes without end", _ABSENT, ("computing",), "active"),
-        Fault("none", "nothing goes wrong", ""),
+        Fault("file", "rank 2 reads a file that never returns data", _ABSENT, ("file_io",)),
+        Fault("compute", "rank 2 computes forever", _ABSENT, ("computing",), "active"),
+        Fault("none", "no fault", ""),
     )
 }

@@ -1,4 +1,4 @@
-"""Starts the demo's job in a folder of its own, and takes all of it away again."""
+"""Starts the demo's job in its own folder, and removes all of it at the end."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from frtop_tui.prepare import prepare
 SCRIPT: Final = Path(__file__).with_name("train.py")
 SHARDS: Final = 160
 STUCK_SHARD: Final = CULPRIT + RANKS * 12
-"""The thirteenth shard of the culprit: its worker gets there within a few seconds."""
+"""The culprit's thirteenth shard: its worker reads it after a few seconds."""
 FAULT_STEP: Final = 50
 FEATURES: Final = 64
 ROWS: Final = 64
-"""Shape of a shard, as `train.py` reads it."""
+"""Shape of a shard, as in `train.py`."""
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class DemoJob:
-    """A running job. A context manager: leaving it leaves no process and no file."""
+    """The job as a context manager: on exit no process and no file remains."""
 
     def __init__(self, fault: Fault) -> None:
-        """Prepares folders; `start` starts.
+        """Creates the folders; `start` starts the job.
 
         Raises:
-            Missing: torch is not installed here.
+            Missing: torch is not installed.
         """
         if importlib.util.find_spec("torch") is None:
             raise Missing(
@@ -52,7 +52,7 @@ class DemoJob:
             )
         self.fault = fault
         self.folder = Path(tempfile.mkdtemp(prefix="frtop-demo-"))
-        memory = Path("/dev/shm")  # noqa: S108 - the place for shared memory, not a temp file
+        memory = Path("/dev/shm")  # noqa: S108 - shared memory, not a temporary file
         usable = memory.is_dir() and os.access(memory, os.W_OK)
         self.rings = Path(tempfile.mkdtemp(prefix="frtop-demo-", dir=memory if usable else None))
         self.log = self.folder / "job.log"
@@ -61,7 +61,7 @@ class DemoJob:
         self._before: set[psutil.Process] = set()
 
     def environment(self) -> dict[str, str]:
-        """What makes recorder, agent and operator of this demo find only each other."""
+        """Isolates recorder, agent and operator of this demo from all others."""
         return {
             "FRTOP_DIR": str(self.rings),
             "FRTOP_KEY_FILE": str(self.folder / "key"),
@@ -75,7 +75,7 @@ class DemoJob:
         _adopt_orphans(True)
         data = self.folder / "data"
         data.mkdir()
-        (self.folder / "tmp").mkdir()  # torch and multiprocessing leave theirs behind
+        (self.folder / "tmp").mkdir()  # torch and multiprocessing leave files there
         _write_shards(data)
         if self.fault.name == "stall":
             self._make_pipe(data / f"shard-{STUCK_SHARD:04d}")
@@ -96,7 +96,7 @@ class DemoJob:
             )  # fmt: skip
 
     def _make_pipe(self, path: Path) -> None:
-        """A named pipe held open and never written: a read of it waits for ever."""
+        """Creates a named pipe that nothing writes to: a read of it blocks forever."""
         path.unlink(missing_ok=True)
         os.mkfifo(path)
         self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -105,7 +105,7 @@ class DemoJob:
         return self._launcher is None or self._launcher.poll() is not None
 
     def step(self) -> int:
-        """Last training step that the job's own output speaks of."""
+        """The last training step in the job's output."""
         lines = [line for line in self.output().splitlines() if line.startswith("step ")]
         return int(lines[-1].split()[1]) if lines else 0
 
@@ -113,17 +113,17 @@ class DemoJob:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def require_alive(self) -> None:
-        """Raises `DemoFailed` with the job's last words if it ended without its fault."""
+        """Raises `DemoFailed` with the end of the job's output if it ended before its fault."""
         if self.ended() and not self.step():
-            words = "\n".join(self.output().splitlines()[-15:])
+            output = "\n".join(self.output().splitlines()[-15:])
             raise DemoFailed(
-                f"the demo's job ended before its first steps:\n{words}",
-                "run it again; if it fails again, the lines above say why",
+                f"the demo's job ended before its first steps:\n{output}",
+                "run it again; if it fails again, the lines above show why",
             )
 
     def stop(self) -> None:
-        """Ends launcher, ranks, data workers and agent; removes every file."""
-        family = self._family()
+        """Ends launcher, ranks, DataLoader workers and agent; removes every file."""
+        processes = self._processes()
         if self._launcher is not None and self._launcher.poll() is None:
             self._launcher.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + 1.0
@@ -132,11 +132,11 @@ class DemoJob:
                 break
             time.sleep(0.02)
         # A stopped or stuck rank ignores SIGTERM; torchrun would wait 30 s for it.
-        family = list({*family, *self._family()})
-        for process in family:
+        processes = list({*processes, *self._processes()})
+        for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(family, timeout=5)
+        psutil.wait_procs(processes, timeout=5)
         if self._launcher is not None:
             self._launcher.wait()
         if self._pipe >= 0:
@@ -150,14 +150,14 @@ class DemoJob:
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.rmtree(self.rings, ignore_errors=True)
 
-    def _family(self) -> list[psutil.Process]:
-        """Every process below us that lives in this demo's folder."""
-        family = []
+    def _processes(self) -> list[psutil.Process]:
+        """All our descendants that belong to this demo."""
+        found = []
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 if process.environ().get("FRTOP_DIR") == str(self.rings):
-                    family.append(process)
-        return family
+                    found.append(process)
+        return found
 
     def __enter__(self) -> DemoJob:  # noqa: PYI034 - Self needs Python 3.11
         return self
@@ -172,12 +172,12 @@ class DemoJob:
 
 
 def _adopt_orphans(adopt: bool) -> None:
-    """Whatever the launcher leaves behind becomes our child, so that we can end it."""
+    """Orphans of the launcher become our children, so that we can end them."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 
 def _write_shards(folder: Path) -> None:
-    """A data set that can be learned: a function of the features plus noise."""
+    """Writes a data set that a model can learn: a function of the features plus noise."""
     chance = random.Random(0)  # noqa: S311 - training data
     direction = [chance.gauss(0, 1) for _ in range(FEATURES)]
     rows = [[chance.gauss(0, 1) for _ in range(FEATURES)] for _ in range(ROWS)]

@@ -1,6 +1,6 @@
-"""An ordinary DDP training script, with a switch to make one rank go wrong.
+"""An ordinary DDP training script, with an option to make one rank fail.
 
-Knows nothing of frtop. Run by torchrun; reads shards from a folder with a real DataLoader.
+It knows nothing of frtop. torchrun starts it; a DataLoader reads shards from a folder.
 """
 
 import argparse
@@ -41,8 +41,8 @@ class Shards(Dataset):
         return values[:-1], values[-1:]
 
 
-def go_wrong(fault: str, data: Path) -> None:
-    """What happens to the chosen rank at the chosen step."""
+def fail(fault: str, data: Path) -> None:
+    """The fault of the chosen rank at the chosen step."""
     if fault == "exit":
         sys.exit(0)
     elif fault == "exception":
@@ -50,7 +50,7 @@ def go_wrong(fault: str, data: Path) -> None:
     elif fault == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault == "mismatch":
-        dist.barrier()  # the classic: a collective inside `if rank == ...`
+        dist.barrier()  # the usual mistake: a collective inside `if rank == ...`
     elif fault == "gil":
         ctypes.PyDLL(None).sleep(3600)  # an extension that forgets to release the GIL
     elif fault == "stop":
@@ -58,7 +58,7 @@ def go_wrong(fault: str, data: Path) -> None:
     elif fault == "sleep":
         time.sleep(3600)
     elif fault == "file":
-        with (data / "vocabulary").open("rb") as file:  # a named pipe nobody writes to
+        with (data / "vocabulary").open("rb") as file:  # a named pipe that nothing writes to
             file.read()
     elif fault == "compute":
         matrix = torch.randn(256, 256)
@@ -79,8 +79,8 @@ def main() -> None:
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     shards = Shards(args.data, rank, world)
     loader = DataLoader(shards, batch_size=BATCH, num_workers=2, persistent_workers=True)
-    # Forked beside the threads of a group, a worker may never come to life: in CPython before
-    # 3.10.15, 3.11.10 and 3.12 it can wait for a lock that one of them held (gh-112275).
+    # Workers are forked before the group starts threads: in CPython before 3.10.15, 3.11.10
+    # and 3.12 a worker can hang at its start, on a lock that a thread held (gh-112275).
     iter(loader)
     dist.init_process_group("gloo")
     torch.manual_seed(1)
@@ -100,7 +100,7 @@ def main() -> None:
             optimizer.step()
             step += 1
             if rank == args.fault_rank and step == args.fault_step:
-                go_wrong(args.fault, args.data)
+                fail(args.fault, args.data)
             if step % 20 == 0:
                 mean = loss.detach().clone()
                 dist.all_reduce(mean)

@@ -41,6 +41,8 @@ from frtop_tui.diagnosis.look_requests import (
 )
 from frtop_tui.diagnosis.model import Frame, Verdict, judged_frame, unjudged
 from frtop_tui.diagnosis.thresholds import AGENT_QUIET_NS, MOST_VERDICTS
+from frtop_tui.diagnosis.trace import Trace
+from frtop_tui.diagnosis.wording.explain import trace_of
 from frtop_tui.diagnosis.wording.long_waits import long_wait_texts
 from frtop_tui.diagnosis.wording.notes import death_notes, dropped_notes
 from frtop_tui.diagnosis.wording.outside import rest_note
@@ -77,7 +79,9 @@ class _Found:
 class Engine:
     """Judges the frames of one job in order; another job begins anew."""
 
-    def __init__(self, memory: Memory | None = None) -> None:
+    def __init__(self, memory: Memory | None = None, *, explain: bool = False) -> None:
+        """Args: explain: whether each judged frame carries a trace of its stages."""
+        self._explain = explain
         self.memory = memory if memory is not None else Memory()
         self._begin()
 
@@ -98,6 +102,8 @@ class Engine:
         found = self._confirm(context, self._detect(context, hints))
         verdicts, notes = self._word(context, found)
         judged = self._annotate(context, found, verdicts, notes)
+        if self._explain:
+            judged = replace(judged, trace=self._trace(context, found))
         self._remember(context, found, judged)
         looks = self._request_looks(context, found)
         return Judgement(judged, looks, hints.wanted)
@@ -196,6 +202,11 @@ class Engine:
             verdicts=verdicts,
             notes=notes,
         )
+
+    def _trace(self, context: Context, found: _Found) -> Trace:
+        situation = Situation(context, self.memory.false_alarms)
+        reason = self.memory.confirmations.reason
+        return trace_of(context, found.findings, lambda finding: reason(finding, situation))
 
     def _remember(self, context: Context, found: _Found, judged: Frame) -> None:
         """Keeps what was found while nobody has died."""

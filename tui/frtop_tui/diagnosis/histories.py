@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.detectors.mismatch.history import mismatches
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import mismatch_finding
-from frtop_tui.diagnosis.engine import health_of
+from frtop_tui.diagnosis.engine import Engine, health_of
 from frtop_tui.diagnosis.finding import group_key
 from frtop_tui.diagnosis.history.confirmation import confirmed_at_once
-from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.model import MOMENT, Frame
 from frtop_tui.diagnosis.thresholds import MOST_VERDICTS
 from frtop_tui.diagnosis.wording.verdict import word
+from frtop_tui.job.model import ObservedFrame, ObservedRank, as_rank
+
+_AS_RECORDED: Final = "confirmed when this was recorded"
 
 
 def with_histories(frame: Frame) -> Frame:
@@ -35,3 +41,22 @@ def with_histories(frame: Frame) -> Frame:
         return replace(frame, verdicts=verdicts)
     health = health_of(frame.health, verdicts, waiting=False)
     return replace(frame, verdicts=verdicts, health=health, since_ns=verdicts[0].since_ns)
+
+
+def with_trace(frame: Frame) -> Frame:
+    """`frame` with the trace of judging it again, where it has none: files keep no trace."""
+    if frame.trace is not None or not frame.ranks:
+        return frame
+    known = {name: getattr(frame, name) for name in MOMENT}
+    ranks = {number: as_rank(ObservedRank, rank) for number, rank in frame.ranks.items()}
+    observed = ObservedFrame(**{**known, "ranks": ranks, "notes": ()})
+    trace = Engine(explain=True).judge(observed).frame.trace
+    if trace is None:
+        return frame
+    # One frame confirms little: what was confirmed while the job lived stays confirmed.
+    confirmed = {(v.kind, fold(v.culprits)) for v in frame.verdicts if v.confidence == "confirmed"}
+    findings = tuple(
+        replace(one, confirmation=_AS_RECORDED) if (one.kind, one.culprits) in confirmed else one
+        for one in trace.findings
+    )
+    return replace(frame, trace=replace(trace, findings=findings))

@@ -1,4 +1,4 @@
-"""Which ranks to look at now: those in question and a few that wait, never all."""
+"""Which ranks to look at now: suspects and a few that wait, never all."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from frtop_tui.diagnosis.blocked.blocked_op import is_fetching, patience_ns
-from frtop_tui.diagnosis.blocked.wait_deadlines import EARLY_NS
+from frtop_tui.diagnosis.blocked.patience import patience_ns
 from frtop_tui.diagnosis.detectors.context import Context
-from frtop_tui.diagnosis.evidence import stack_location as places
+from frtop_tui.diagnosis.evidence.rank_activity import is_fetching
+from frtop_tui.diagnosis.evidence.stack_location import FILE_KINDS, locate
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_graph import in_order
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
-from frtop_tui.diagnosis.thresholds import SUSPECTS_PER_NODE
+from frtop_tui.diagnosis.thresholds import EARLY_NS, SUSPECTS_PER_NODE
 from frtop_tui.job.model import ObservedFrame, Rank
 
 AGAIN_NS: Final = 1_000_000_000
 SETTLED_AGAIN_NS: Final = 5_000_000_000
-"""A culprit that is confirmed is looked at more seldom: it is known already."""
+"""A confirmed culprit is looked at less often: it is known already."""
 MOST: Final = 16
 MOST_EARLY: Final = 4
 MOST_PER_SIDE: Final = 4
@@ -27,11 +27,11 @@ AUTOPSY_AGAIN_NS: Final = 10_000_000_000
 WAITERS_PER_NODE: Final = 2
 MOST_REMEMBERED: Final = 4096
 MOST_IN_QUESTION: Final = 512
-"""More are not looked at before it is the turn of the first of them again."""
+"""More would not be looked at before the first of them is due again."""
 
 
 class LookRequest(NamedTuple):
-    """One rank to look at; `pids` are children of it whose stacks are wanted too."""
+    """One rank to take a snapshot of, with the stacks of its children `pids`."""
 
     host: str
     key: int
@@ -40,7 +40,7 @@ class LookRequest(NamedTuple):
 
 
 class LookRequests:
-    """Remembers when each rank was asked about last."""
+    """Remembers when each rank was last looked at."""
 
     def __init__(self) -> None:
         self._asked: dict[int, int] = {}
@@ -53,7 +53,7 @@ class LookRequests:
         findings: Iterable[Finding],
         now_ns: int,
     ) -> tuple[LookRequest, ...]:
-        """At most `MOST` looks, the first of `order` first, none too soon after the last."""
+        """At most `MOST` requests in `order`, none too soon after the last one for the rank."""
         settled = {
             rank
             for finding in findings
@@ -81,7 +81,7 @@ class LookRequests:
     def autopsies(
         self, ranks: Mapping[int, Rank], dead: Iterable[int], now_ns: int
     ) -> tuple[LookRequest, ...]:
-        """Looks at the last ops of dead ranks, which their rings still hold; no stacks."""
+        """Requests the last ops of dead ranks, which their rings still hold; no stacks."""
         found: list[LookRequest] = []
         for rank in dead:
             if now_ns - self._opened.get(rank, now_ns - AUTOPSY_AGAIN_NS) < AUTOPSY_AGAIN_NS:
@@ -124,12 +124,12 @@ def ranks_needing_stacks(frame: ObservedFrame) -> list[int]:
 def in_question(
     findings: Iterable[Finding], nodes: Sequence[WaitNode], others: Iterable[int]
 ) -> list[int]:
-    """Ranks worth a look, the most useful first: those blamed, those absent, who waits."""
+    """Ranks worth a look, the most useful first: culprits, absent ranks, waiting ranks."""
     every = chain(
         (rank for finding in findings for rank in finding.culprits[:SUSPECTS_PER_NODE]),
         (rank for p in nodes for rank in [*p.free, *p.blocked_at][:SUSPECTS_PER_NODE]),
         (wait.rank for node in nodes for wait in node.waits[:WAITERS_PER_NODE]),
-        # Nobody is known to be missing: whose links are dead only a look at each one tells.
+        # No member is absent: only a snapshot of each one shows dead links.
         (w.rank for p in nodes if not (p.free or p.blocked_at or p.ended) for w in p.waits),
         others,
     )
@@ -142,12 +142,12 @@ def in_question(
 
 
 def children_in_question(view: Rank) -> tuple[int, ...]:
-    """The worker that is waited for, else children that are plainly stuck."""
+    """The worker that the rank waits for, else children that are stuck in a file."""
     fetch = view.status.fetch if view.status is not None else None
     if fetch is not None and is_fetching(view) and fetch.worker_pid:
         return (fetch.worker_pid,)
     if view.snapshot is None:
         return ()
     children = view.snapshot.processes[1:]
-    stuck = [c.pid for c in children if places.classify(None, c).kind in places.FILES]
+    stuck = [c.pid for c in children if locate(None, c).kind in FILE_KINDS]
     return tuple(stuck[:2])

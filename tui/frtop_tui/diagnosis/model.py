@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from msgspec import Struct, field
 
+from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.job.model import GroupKey, Moment, ObservedFrame, Rank, Writing, as_rank
 
 VerdictKind = Literal["dead", "mismatch", "cycle", "not_entered", "stuck", "slow", "undecided"]
@@ -85,6 +86,7 @@ class Frame(Moment, frozen=True):
     ranks: Mapping[int, JudgedRank] = field(default_factory=dict)
     verdicts: tuple[Verdict, ...] = ()
     writings: tuple[Writing, ...] = ()  # the last of each kind
+    trace: Trace | None = None  # where it was asked for
 
     @property
     def until_ns(self) -> int:

@@ -1,8 +1,67 @@
-"""The times and counts by which the diagnosis decides, each with its reason."""
+"""Numbers that decide what frtop says of a job, each with its reason."""
 
 from __future__ import annotations
 
 from typing import Final
+
+# How long a wait may last (`blocked.patience`)
+
+MIN_PATIENCE_NS: Final = 3_000_000_000
+"""Shorter waits are never unusual: a garbage collection or a flush takes as long."""
+USUAL_WAITS: Final = 5
+"""A wait is unusual after this many times the usual wait at its call site."""
+PATIENCE_WITHOUT_HISTORY_NS: Final = 30_000_000_000
+"""Start-up, the first use of a group and compilation take that long, once."""
+MIN_HISTORY: Final = 3
+"""Waits at a call site before their usual length counts as known."""
+TIMEOUTS_PER_PATIENCE: Final = 3
+"""Patience is at most the op's timeout divided by this: frtop reports before torch aborts."""
+MAX_TIMEOUT_S: Final = 1e9
+"""A longer timeout (31 years) means that there is none."""
+
+# When looking at a wait begins (`blocked.wait_deadlines`)
+
+EARLY_NS: Final = 2_000_000_000
+"""A wait this old is worth a snapshot, so that a second one can be compared with it."""
+EARLY_USUAL_WAITS: Final = 3
+"""A wait of less than this many times the usual one is not worth a snapshot."""
+LONG_PATIENCE_NS: Final = 10 * EARLY_NS
+"""From this patience on, snapshots begin shortly before it ends instead of early."""
+LEAD_NS: Final = 4_000_000_000
+"""How long before the end of a long patience snapshots begin: there is time for two."""
+LASTING_USUAL_WAITS: Final = 2
+"""A wait of less than this many times the usual one is ordinary: no two are equally long."""
+
+# What updates tell (`evidence.rank_activity`)
+
+UPDATE_DELAY_NS: Final = 1_000_000_000
+"""The operator may hear of an op this long after it was issued."""
+
+# Progress (`evidence.progress`)
+
+CPU_SHARE: Final = 0.05
+"""A waiting rank uses less of a core: its recorder and a few timers take 0.4 %."""
+IO_BYTES: Final = 4096
+"""A waiting rank reads and writes less than one page between two snapshots."""
+MEMORY_BYTES: Final = 32 << 20
+"""Reading a mapped file shows as growth only. khugepaged makes a waiting process grow, too,
+by half of this in ten seconds."""
+RECENT_OP_NS: Final = 2_000_000_000
+"""A rank that did anything within this time makes progress, whatever its snapshots say."""
+READY_SHARE: Final = 0.5
+"""A thread that could run for at least this share of the time lacks a processor. A transport's
+threads wake up often, and on a full host wait for their turn each time."""
+
+# A slow step, or a hang (`evidence.step_pace`)
+
+SLOW_STEP: Final = 20
+"""A step of up to this many usual ones is slow, and no hang yet."""
+MAX_SLOW_STEP_NS: Final = 12_000_000_000
+"""No step is called slow for longer than this, however slow the job is."""
+MIN_PACE_OPS: Final = 8
+"""Ops that must be known before their pace counts."""
+
+# Detectors, confirmation and looks
 
 RANKS_TELL_NS: Final = 2_000_000_000
 """Members that are heard at all have told what they issued by then."""

@@ -1,1 +1,1 @@
-"""What is left of a job: capture files and black boxes, written, read, and judged again."""
+"""Files about jobs: captures, black boxes, Flight Recorder dumps and stack dumps."""

@@ -1,8 +1,8 @@
-"""The capture: everything that was known of a job at one moment, in one file.
+"""The capture: everything known about a job at one moment, in one file.
 
-The judged frame as it is, and the history of every rank beside it. A newer frtop may add
-fields with defaults: an older one leaves them out. What an older one would misread raises
-`FORMAT`.
+It holds the judged frame and the history of every rank (docs/formats.md). A newer frtop may
+add fields with defaults, which an older one ignores. A change that an older one would misread
+increments `FORMAT`.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from frtop_probe import archive, wire
-from frtop_probe.ring.fold import unfold
+from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
-from frtop_tui.export.histories import inflate
-from frtop_tui.job.model import DUMPS, Recorded
-from frtop_tui.job.printable import printable
+from frtop_tui.export.histories import with_history
+from frtop_tui.job.model import DUMPS, CoverageNote, Problem, Recorded
+from frtop_tui.job.naming import printable
 
 KIND: Final = "capture"
 FORMAT: Final = 2
-"""1: other names of fields (`_FIRST_NAMES`)."""
-GONE: Final = "this is a capture: there is no live job to ask"
+"""Format 1 has other names of fields (`FORMAT_1_NAMES`)."""
+READ_ONLY_REASON: Final = "this is a capture: there is no live job to ask"
 
 
-class _Content(msgspec.Struct, omit_defaults=True):
-    """The file's content. `frame` and `histories` are read only when the rest is ours."""
+class CaptureContent(msgspec.Struct, omit_defaults=True):
+    """A capture's content. `frame` and `histories` are decoded only after the rest is checked."""
 
     format: int
-    frame: msgspec.Raw
-    histories: dict[int, msgspec.Raw] = {}
-    wall_ns: int = 0
-    by: str = ""
-    version: str = ""
+    frame: msgspec.Raw  # a `Frame`
+    histories: dict[int, msgspec.Raw] = {}  # a `History` for each rank that answered
+    wall_ns: int = 0  # when it was taken
+    by: str = ""  # user@host
+    version: str = ""  # of frtop
     python: str = ""
-    argv: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
+    argv: tuple[str, ...] = ()  # the command that took it
+    missing: tuple[str, ...] = ()  # what could not be collected, in sentences
     job: wire.Job | None = None
 
 
-_FIRST_NAMES: Final = {
+FORMAT_1_NAMES: Final = {
     "state": "posture",
     "state_since_ns": "posture_since_ns",
     "status": "present",
@@ -63,16 +63,17 @@ _FIRST_NAMES: Final = {
     "prior_snapshot": "prior_look",
     "stacks_taken_ns": "stacks_ns",
 }
+_COPY_AGAIN: Final = "copy the file again from where it was written, or open another one"
 _frames: Final = msgspec.msgpack.Decoder(Frame)
-_contents: Final = msgspec.msgpack.Decoder(_Content)
+_contents: Final = msgspec.msgpack.Decoder(CaptureContent)
 _histories: Final = msgspec.msgpack.Decoder(wire.History)
 _encoder: Final = msgspec.msgpack.Encoder()
-_BROKEN: Final = (
+_DECODE_ERRORS: Final = (
     msgspec.DecodeError,
     KeyError,
     TypeError,
     AttributeError,
-    UnicodeDecodeError,
+    ValueError,
     RecursionError,
     OverflowError,
 )
@@ -86,87 +87,104 @@ def write(
     *,
     over: bool = True,
 ) -> int:
-    """Puts a capture in place in one step; gives its size on disk in bytes.
+    """Writes a capture atomically.
 
     Args:
-        path: where to.
+        path: the file to write.
         frame: the judged moment.
-        histories: by rank, of as many ranks as could be asked.
-        missing: what could not be had, in sentences.
-        over: whether what is at `path` is replaced.
+        histories: by rank, of the ranks that answered.
+        missing: what could not be collected, in sentences.
+        over: whether to replace an existing file.
+
+    Returns:
+        The size of the file in bytes.
 
     Raises:
-        FileExistsError: there is something, and it is not to be replaced.
-        OSError: it cannot be written; whatever was at `path` is untouched then.
+        FileExistsError: the file exists, and `over` is false.
+        OSError: the file cannot be written; an existing one is unchanged.
     """
-    told = frame.recorded  # of what was recorded before: its time and author, not ours
-    content = _Content(
+    source = frame.recorded  # if the frame was recorded, its time and author stay
+    content = CaptureContent(
         FORMAT,
-        msgspec.Raw(_encoder.encode(replace(frame, recorded=None, writings=(), read_only=""))),
+        msgspec.Raw(
+            _encoder.encode(replace(frame, recorded=None, writings=(), read_only="", trace=None))
+        ),
         {r: msgspec.Raw(_encoder.encode(a.history)) for r, a in histories.items()},
-        told.wall_ns if told is not None else time.time_ns(),
-        told.by if told is not None else author(),
-        told.version if told is not None else metadata.version("frtop"),
+        source.wall_ns if source is not None else time.time_ns(),
+        source.by if source is not None else author(),
+        source.version if source is not None else metadata.version("frtop"),
         platform.python_version(),
         tuple(map(printable, sys.argv)),
-        tuple(map(printable, (*(told.notes if told is not None else ()), *missing))),
+        tuple(map(printable, (*(source.notes if source is not None else ()), *missing))),
         frame.job,
     )
-    return archive.write(path, KIND, _encoder.encode(content), over=over)
+    return archive.write(path, KIND, _encoder.encode(content), overwrite=over)
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """What a capture is about: enough to choose between several."""
+class CaptureHead:
+    """Time and job of a capture: enough to choose between several."""
 
     wall_ns: int
     job: wire.Job | None
 
 
-def head(path: Path) -> Head:
-    """What a capture is about, without its ranks.
+def read_head(path: Path) -> CaptureHead:
+    """Reads time and job of a capture without decoding its ranks.
 
     Raises:
-        Unreadable: it is no capture, damaged, or in the words of a newer frtop.
+        Unreadable: the file is no capture, damaged, or of a newer frtop.
     """
     content = _content(path)
-    return Head(content.wall_ns, content.job)
+    return CaptureHead(content.wall_ns, content.job)
 
 
 def read(path: Path) -> Frame:
-    """The frame of a capture, as of its moment, with all histories in its ranks' looks.
+    """Reads the frame of a capture, with the histories in the snapshots of its ranks.
 
-    What these tell beyond what was seen then is among its verdicts.
+    Mismatches that only the histories show are added to its verdicts.
 
     Raises:
-        Unreadable: it is no capture, damaged, or in the words of a newer frtop.
+        Unreadable: the file is no capture, damaged, or of a newer frtop.
     """
     content = _content(path)
     collecting = gc.isenabled()
-    gc.disable()  # half a million values that all stay: nothing to be found by looking
+    gc.disable()  # half a million values that all stay: collecting finds nothing
     try:
         frame = _frame(content)
-        told = {r: _histories.decode(raw) for r, raw in content.histories.items()}
-        ranks = {r: inflate(view, told.get(r), frame.now_ns) for r, view in frame.ranks.items()}
-    except _BROKEN as error:
-        raise _not_understood(path, content.version, error) from error
+        histories = {r: _histories.decode(raw) for r, raw in content.histories.items()}
+        ranks = {
+            rank: with_history(view, histories.get(rank), frame.now_ns)
+            for rank, view in frame.ranks.items()
+        }
+    except _DECODE_ERRORS as error:
+        raise _not_decoded(path, content.version, error) from error
     finally:
         if collecting:
             gc.enable()
     if any(rank != view.rank for rank, view in ranks.items()) or frame.wall_ns < 0:
-        raise damaged(path, "what it says makes no sense")
+        raise damaged(path, "its values are impossible")
     recorded = Recorded(
         "capture", str(path), content.wall_ns, content.by, content.version, content.missing
     )
-    return with_histories(replace(frame, ranks=ranks, recorded=recorded, read_only=GONE))
+    return with_histories(
+        replace(frame, ranks=ranks, recorded=recorded, read_only=READ_ONLY_REASON)
+    )
 
 
-def _frame(content: _Content) -> Frame:
+def _frame(content: CaptureContent) -> Frame:
     if content.format > 1:
         return _frames.decode(content.frame)
     plain = msgspec.msgpack.decode(content.frame)
+    plain["activities"] = plain.pop("pulses", ())
+    plain["divergence_hints"] = plain.pop("partings", ())
+    for one in (plain, *plain.get("hosts", ())):
+        line = one.pop("problem", "")
+        one["problem"] = Problem.parse(line) if line else None
+    coverage = plain["coverage"]
+    coverage["notes"] = [CoverageNote(text, _note_kind(text)) for text in coverage["notes"]]
     for rank in plain["ranks"].values():
-        for name, first in _FIRST_NAMES.items():
+        for name, first in FORMAT_1_NAMES.items():
             if first in rank:
                 rank[name] = rank.pop(first)
     for verdict in plain.get("verdicts", ()):
@@ -177,31 +195,36 @@ def _frame(content: _Content) -> Frame:
     return replace(frame, ranks={**frame.ranks, **ranks})
 
 
-def _content(path: Path) -> _Content:
+def _note_kind(text: str) -> Literal["never heard", "last known", ""]:
+    """Kind of a note of format 1, which had texts only."""
+    if " never heard of: " in text or text.startswith(("no black box tells of", "no stacks of ")):
+        return "never heard"
+    return "last known" if text.endswith(": host silent, last known state shown") else ""
+
+
+def _content(path: Path) -> CaptureContent:
     data = content_of(path, KIND)
     try:
         content = _contents.decode(data)
-    except _BROKEN as error:
+    except _DECODE_ERRORS as error:
         raise damaged(path, str(error)) from error
     if content.format > FORMAT:
         raise _newer(path, content.version)
     if content.wall_ns < 0:
-        raise damaged(path, "what it says makes no sense")
+        raise damaged(path, "its values are impossible")
     return content
 
 
 def content_of(path: Path, kind: str) -> bytes:
-    """What is in an archive.
+    """Reads the content of an archive of that kind.
 
     Raises:
-        Unreadable: it cannot be read, or is no such archive.
+        Unreadable: the file cannot be read, is damaged, or of another kind.
     """
     try:
         return archive.read(path, kind)
     except archive.ArchiveError as error:
-        raise Unreadable(
-            str(error), "take the file anew where it was written, or look at another one"
-        ) from error
+        raise Unreadable(str(error), _COPY_AGAIN) from error
     except OSError as error:
         raise Unreadable(
             f"{path} cannot be read: {error.strerror}", "check the path and its permissions"
@@ -212,20 +235,18 @@ def author() -> str:
     """`user@host` of this process."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a user id without a name: containers
+    except (KeyError, OSError, ImportError):  # in containers a user id may have no name
         user = "unknown"
     return f"{user}@{socket.gethostname()}"
 
 
 def damaged(path: Path, why: str) -> Unreadable:
-    return Unreadable(
-        f"{path.name} is damaged ({why})",
-        "take the file anew where it was written, or look at another one",
-    )
+    """The error for a file with invalid content."""
+    return Unreadable(f"{path.name} is damaged ({why})", _COPY_AGAIN)
 
 
-def _not_understood(path: Path, version: str, error: Exception) -> Unreadable:
-    """Why a capture cannot be read: words we do not know yet, or no sense at all."""
+def _not_decoded(path: Path, version: str, error: Exception) -> Unreadable:
+    """The error for content that does not decode: of another version, or damaged."""
     if version not in ("", metadata.version("frtop")):
         return _newer(path, version)
     return damaged(path, str(error))
@@ -234,7 +255,7 @@ def _not_understood(path: Path, version: str, error: Exception) -> Unreadable:
 def _newer(path: Path, version: str) -> Unreadable:
     ours = metadata.version("frtop")
     return Unreadable(
-        f"{path.name} was written by another frtop ({version or 'unknown'}; this is {ours}), and"
-        " says what this one does not know",
+        f"{path.name} was written by another frtop ({version or 'unknown'}; this is {ours}) in"
+        " a format that this one cannot read",
         "pip install --upgrade frtop",
     )

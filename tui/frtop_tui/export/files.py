@@ -1,4 +1,4 @@
-"""What lies in the folders that a person names: files by kind, told by their content."""
+"""Finds the files that a user names, in folders too, and tells their kind by their content."""
 
 from __future__ import annotations
 
@@ -10,68 +10,68 @@ from typing import Final
 
 from frtop_probe import archive
 from frtop_tui.export import blackbox, capture, pyspy
-from frtop_tui.export.flightrecorder import gathering, reading
-from frtop_tui.export.flightrecorder.naming import RankPattern
+from frtop_tui.export.flightrecorder.dump_file import may_be_dump
+from frtop_tui.export.flightrecorder.file_names import RankPattern, is_dump_name
 
 SUFFIXES: Final = (".cap", blackbox.SUFFIX)
-MOST_FILES: Final = 16_384
+MAX_FILES: Final = 16_384
 
 
 @dataclass(slots=True)
 class Files:
-    """Paths by kind; `troubles` are sentences about those that are none, or cannot be read."""
+    """Paths by kind. `problems` are sentences about files of no kind or that cannot be read."""
 
     captures: list[Path] = field(default_factory=list)
     boxes: list[Path] = field(default_factory=list)
     dumps: list[Path] = field(default_factory=list)
     stacks: list[Path] = field(default_factory=list)
-    troubles: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
 
 def files_in(paths: Sequence[Path], pattern: RankPattern | None = None) -> Files:
-    """The files themselves, and of folders those that are called as ours, also one deeper.
+    """Sorts files by kind; of folders those with a usual name, down to one subfolder.
 
-    With a `pattern` dumps are those that are called as it says.
+    With a `pattern` only matching names in folders are dumps.
     """
     files = Files()
-    found = _found(paths, pattern)
-    if len(found) > MOST_FILES:
-        files.troubles.append(f"{len(found) - MOST_FILES} more files are left out")
-    for path in found[:MOST_FILES]:
+    found = _find(paths, pattern)
+    if len(found) > MAX_FILES:
+        files.problems.append(f"{len(found) - MAX_FILES} more files are left out")
+    for path in found[:MAX_FILES]:
         try:
-            _put(files, path)
+            _add(files, path)
         except OSError as error:
-            files.troubles.append(f"{path} cannot be read: {error.strerror}")
+            files.problems.append(f"{path} cannot be read: {error.strerror}")
     return files
 
 
 def is_folder(path: Path) -> bool:
-    """As `Path.is_dir()`, which raises where a folder is shut or a name is too long."""
+    """As `Path.is_dir()`, which raises if a folder is not accessible or a name is too long."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
-def _found(paths: Iterable[Path], pattern: RankPattern | None) -> list[Path]:
-    """Each once, also what is reached by a link as well; not all of it can be read."""
+def _find(paths: Iterable[Path], pattern: RankPattern | None) -> list[Path]:
+    """All candidates, each once even if links lead to it, too."""
     found: dict[str, Path] = {}
     for path in paths:
-        ours = [path]
+        candidates = [path]
         if is_folder(path):
             inside = (p for wild in ("*", "*/*") for p in path.glob(wild))
-            files = [p for p in inside if _is_ours(p, pattern) and not is_folder(p)]
-            ours = sorted(files, key=lambda p: (len(p.parts), p))
-        for one in ours:
+            files = [p for p in inside if _has_usual_name(p, pattern) and not is_folder(p)]
+            candidates = sorted(files, key=lambda p: (len(p.parts), p))
+        for one in candidates:
             found.setdefault(os.path.realpath(one), one)
     return list(found.values())
 
 
-def _is_ours(path: Path, pattern: RankPattern | None) -> bool:
+def _has_usual_name(path: Path, pattern: RankPattern | None) -> bool:
     if path.name.endswith((*SUFFIXES, pyspy.SUFFIX)):
         return True
-    return gathering.is_usual(path) if pattern is None else pattern.number(path) is not None
+    return is_dump_name(path) if pattern is None else pattern.number(path) is not None
 
 
-def _put(files: Files, path: Path) -> None:
-    """Puts a file where it belongs. Raises OSError when it cannot be read."""
+def _add(files: Files, path: Path) -> None:
+    """Adds a file to those of its kind. Raises OSError if it cannot be read."""
     kind = archive.kind_of(path)
     if kind == capture.KIND:
         files.captures.append(path)
@@ -79,9 +79,10 @@ def _put(files: Files, path: Path) -> None:
         files.boxes.append(path)
     elif not kind and path.suffix not in SUFFIXES and pyspy.is_pyspy(path):
         files.stacks.append(path)
-    elif not kind and path.suffix not in SUFFIXES and reading.looks_like(path):
+    elif not kind and path.suffix not in SUFFIXES and may_be_dump(path):
         files.dumps.append(path)
     else:
-        files.troubles.append(
-            f"{path} is neither a capture nor a black box, nor a dump that is known"
+        files.problems.append(
+            f"{path} is neither a capture nor a black box, Flight Recorder dump or py-spy stack"
+            " dump"
         )

@@ -15,7 +15,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.group_frontier import front_number, local_number
+from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number, local_group_id
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import MOMENT, Frame, JudgedRank
 from frtop_tui.export.flightrecorder.ops import TOGETHER
@@ -87,9 +87,9 @@ def _misfit(frame: Frame, told: Frame) -> str:
         if mine is None or mine.state == "unheard":
             continue
         for group in view.groups.values():
-            number = local_number(mine, group)
+            number = local_group_id(mine, group)
             same = number is not None and mine.groups[number].exact and group.exact
-            if same and front_number(mine, group) != front_number(view, group):
+            if same and last_issued_number(mine, group) != last_issued_number(view, group):
                 return f"tell of another moment (rank {rank} had come to another op)"
     return ""
 
@@ -116,7 +116,7 @@ def _completed(views: Mapping[int, JudgedRank]) -> dict[Identifier, int]:
 
 def _is_behind(view: JudgedRank, completed: Mapping[Identifier, int]) -> bool:
     return any(
-        0 < front_number(view, group) < completed.get(identifier(group), 0)
+        0 < last_issued_number(view, group) < completed.get(identifier(group), 0)
         for group in view.groups.values()
     )
 
@@ -136,7 +136,7 @@ def _with_completion(view: JudgedRank, dump: JudgedRank, frame: Frame) -> Judged
     known = {(op.group, op.number): op for op in (*looked, *lasts) if not op.p2p}
     unfinished = []
     for op in dump.pending:
-        number = local_number(view, dump.groups[op.group])
+        number = local_group_id(view, dump.groups[op.group])
         if number is None:
             continue
         mine = known.get((number, op.number)) if not op.p2p else None
@@ -184,6 +184,5 @@ def _judged(frame: Frame, views: dict[int, JudgedRank], fresh: list[int]) -> Fra
 def _coverage(coverage: Coverage, heard: set[int]) -> Coverage:
     unheard = tuple(rank for rank in coverage.unheard if rank not in heard)
     count = coverage.heard + len(coverage.unheard) - len(unheard)
-    missed = folded(coverage.unheard)
-    notes = tuple(note for note in coverage.notes if unheard or missed not in note)
+    notes = tuple(note for note in coverage.notes if unheard or not note.kind)
     return replace(coverage, heard=count, unheard=unheard, notes=notes)

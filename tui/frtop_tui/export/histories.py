@@ -1,4 +1,4 @@
-"""Histories as they are written down, back into the ops that screens show."""
+"""Decodes histories into ops."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _UNTRACKED: Final = int(Flag.UNTRACKED)
 
 
 def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
-    """The ops of a history; those that are alike share their signature and call site.
+    """The ops of a history. Equal signatures and call sites are shared objects.
 
-    A number that is in no table is taken for "unknown": the rest of the row may be right.
+    An index outside its table counts as unknown: the rest of the row may be right.
     """
     signatures, sites = (None, *history.signatures), (None, *history.sites)
     return tuple(
@@ -31,7 +31,7 @@ def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
                 signatures[row.signature] if 0 <= row.signature < len(signatures) else None,
                 sites[row.site] if 0 <= row.site < len(sites) else None,
                 row.issued_ns,
-                _done(row),
+                _done_ns(row),
                 row.thread,
                 bool(row.flags & _SYNC),
                 bool(row.flags & _P2P),
@@ -44,20 +44,20 @@ def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
     )
 
 
-def inflate(view: JudgedRank, history: wire.History | None, now_ns: int) -> JudgedRank:
-    """The rank with its whole history in its look, in place of the last few ops."""
+def with_history(view: JudgedRank, history: wire.History | None, now_ns: int) -> JudgedRank:
+    """The rank with its full history in its snapshot, in place of the last few ops."""
     if history is None or not history.rows:
         return view
-    look = view.snapshot or wire.Snapshot(view.key, now_ns - view.clock_ns)
-    usual = {op.sequence: op for op in look.ops if op.usual_count}
+    snapshot = view.snapshot or wire.Snapshot(view.key, now_ns - view.clock_ns)
+    usual = {op.sequence: op for op in snapshot.ops if op.usual_count}
     ops = ops_of(history)
-    if usual:  # how long it usually takes is in no history
+    if usual:  # histories do not hold usual durations
         ops = tuple(_with_usual(op, usual.get(op.sequence)) for op in ops)
-    shown = structs.replace(look, ops=ops, ops_lost=history.lost)
-    return replace(view, snapshot=shown)
+    snapshot = structs.replace(snapshot, ops=ops, ops_lost=history.lost)
+    return replace(view, snapshot=snapshot)
 
 
-def _done(row: wire.HistoryRow) -> int:
+def _done_ns(row: wire.HistoryRow) -> int:
     if not row.took_ns:
         return 0
     done = row.issued_ns + abs(row.took_ns)

@@ -15,14 +15,20 @@ from typing import Annotated, Final
 import msgspec
 
 from frtop_probe import archive, wire
-from frtop_probe.ring.fold import MAX_RANKS
+from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
-from frtop_tui.export.lines import texts_of, with_text
-from frtop_tui.job.model import STACKS, Coverage, ObservedFrame, ObservedRank, Recorded
-from frtop_tui.job.naming import folded
-from frtop_tui.job.printable import printable
+from frtop_tui.export.source_lines import texts_of, with_text
+from frtop_tui.job.model import (
+    STACKS,
+    Coverage,
+    CoverageNote,
+    ObservedFrame,
+    ObservedRank,
+    Recorded,
+)
+from frtop_tui.job.naming import folded, printable
 
 SUFFIX: Final = ".pyspy.json"
 KIND: Final = "stacks taken by py-spy"
@@ -76,7 +82,7 @@ def is_pyspy(path: Path) -> bool:
     """
     if path.name.endswith(SUFFIX):
         return True
-    with archive.opened(path) as file:
+    with archive.open_file(path) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return False
         head = file.read(_HEAD)
@@ -129,7 +135,7 @@ def _frame(frame: _Frame) -> wire.TraceFrame:
 
 def _bytes(path: Path) -> bytes:
     try:
-        with archive.opened(path) as file:
+        with archive.open_file(path) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise Unreadable(f"{path} is no file", _NEXT)
@@ -236,11 +242,12 @@ def _look(rank: int, pid: int, threads: tuple[wire.ThreadStack, ...], at: int) -
 
 def _coverage(world: int, views: Mapping[int, ObservedRank]) -> Coverage:
     missing = tuple(rank for rank in range(world) if rank not in views)
-    notes = ["how many ranks there are is in no stack: those above the last one are not missed"]
+    text = "how many ranks there are is in no stack: those above the last one are not missed"
+    notes = [CoverageNote(text)]
     if missing:
-        notes.insert(
-            0,
+        text = (
             f"no stacks of {folded(missing)}: take those, too; a rank that could not be dumped"
-            " may be the one to blame",
+            " may be the one to blame"
         )
+        notes.insert(0, CoverageNote(text, "never heard"))
     return Coverage(world, len(views), missing, notes=tuple(notes))

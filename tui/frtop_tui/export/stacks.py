@@ -15,11 +15,13 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence.stack_location import WAITS
+from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import pyspy
-from frtop_tui.export.flightrecorder.naming import Claim, RankPattern, named, ranks_of
+from frtop_tui.export.flightrecorder.file_names import Claim, RankPattern
+from frtop_tui.export.flightrecorder.file_names import assign_ranks as ranks_of
+from frtop_tui.export.flightrecorder.file_names import parse_name as named
 from frtop_tui.job.model import ObservedRank, as_rank
 from frtop_tui.job.naming import folded
 
@@ -63,7 +65,7 @@ class Stacks:
 def _alone(seen: ObservedRank, job: wire.Job) -> ObservedRank:
     """A rank of which there is only a stack. Who waits may wait in anything: unheard."""
     stand = stack_state(seen)
-    waits = stand is not None and (stand.doing == "inside" or stand.place.kind in WAITS)
+    waits = stand is not None and (stand.activity == "inside" or stand.location.kind in OP_WAITS)
     plain = replace(seen, identity=structs.replace(seen.identity, job=job))
     return as_rank(ObservedRank, plain, "unheard" if waits else "moving", seen.heard_ns, None)
 

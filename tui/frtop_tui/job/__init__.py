@@ -1,4 +1,4 @@
-"""The job as the operator's side knows it: state from updates, and the frame of it.
+"""The job on the operator's side: its state, merged from updates, and frames of it.
 
-Pure: no sockets, no Textual, no clock of its own; `now` is always an argument.
+Pure: no sockets, no Textual, no clock; `now` is always an argument.
 """

@@ -1,31 +1,31 @@
-"""A host's clocks against ours: how far apart they are, and how sure that is.
+"""Offsets between the clocks of hosts and ours, with their errors; and timers.
 
-Two things are known. An update cannot arrive before it was sent, so every one is an upper
-bound of the offset. A question and its answer are a bound on both sides: the host read its
-clock between the moment we asked and the moment we heard. The best such pair stays in use,
-and grows less sure as clocks drift; one that contradicts it says that a clock jumped: a
-virtual machine was moved, a laptop slept.
+An update cannot arrive before it was sent, so each gives an upper bound of the offset. A
+time request gives both bounds: the host read its clock between our sending and receiving.
+The best pair of bounds stays in use and widens as clocks drift. A pair that contradicts it
+shows that a clock jumped: a virtual machine was moved, a laptop slept.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Final
 
 DRIFT: Final = 50e-6
-"""By so much of the time that passes may two clocks come apart that nobody disciplines."""
+"""Largest relative drift between two clocks without synchronisation."""
 STEP_NS: Final = 200_000
-"""Offsets move in steps, so that views need not be rebuilt for every microsecond."""
+"""Offsets change in steps, so that views are not rebuilt for every microsecond."""
 DOUBT_NS: Final = 1_000_000_000
-"""An update that seems to have taken so long may be one of a clock that stood still."""
+"""An update that seems to have taken this long may come from a clock that was stopped."""
 GUESS_WINDOW_NS: Final = 5_000_000_000
-"""Some updates of these seconds came without much delay."""
+"""Within this time some updates come with little delay."""
 _GUESS_STEP_NS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Between these lies the offset, as of `at_ns` on our clock."""
+    """Bounds of the offset, as of `at_ns` on our clock."""
 
     low: int
     high: int
@@ -36,22 +36,22 @@ class Bounds:
         return (self.low + self.high) // 2
 
     def slack(self, now_ns: int) -> int:
-        """How far the clocks may have drifted apart since."""
+        """Drift that is possible since then, in ns."""
         return int(max(0, now_ns - self.at_ns) * DRIFT)
 
     def error(self, now_ns: int) -> int:
-        """Half of what was between question and answer, and the drift since."""
+        """Half the width of the bounds, plus the possible drift since, in ns."""
         return (self.high - self.low + 1) // 2 + self.slack(now_ns)
 
     def contradicts(self, other: Bounds) -> bool:
-        """Whether no drift explains `other`, which is newer."""
+        """Whether the newer `other` cannot be explained by drift."""
         slack = self.slack(other.at_ns)
         return other.low > self.high + slack or other.high < self.low - slack
 
 
 @dataclass(slots=True)
 class _Guess:
-    """The least delayed update of late: an offset for as long as nobody has answered."""
+    """Offset by the least delayed recent update, while no time request was answered."""
 
     offset_ns: int
     least_ns: int
@@ -70,9 +70,9 @@ class _Guess:
 
 @dataclass(slots=True)
 class HostClock:
-    """What a rank needs to know of its host's clock; shared by all ranks of the host.
+    """A host's clock, shared by all records of its ranks.
 
-    `offset` added to the host's monotonic times gives ours.
+    `offset` added to the host's monotonic times gives ours, in ns.
     """
 
     offset: int = 0
@@ -86,12 +86,12 @@ class HostClock:
     _best: Bounds | None = field(default=None, repr=False)
 
     def hear(self, monotonic_ns: int, now_ns: int) -> None:
-        """An update of the host's `monotonic_ns` has come in at our `now_ns`."""
+        """Takes in an update sent at the host's `monotonic_ns` and received at our `now_ns`."""
         self.last_ns = max(self.last_ns, monotonic_ns)
         self.heard_ns = max(self.heard_ns, now_ns)
         seen = now_ns - monotonic_ns
         if self._best is not None and seen < self._best.low - self._best.slack(now_ns):
-            self._best = self._guess = None  # it came before it was sent: a clock jumped
+            self._best = self._guess = None  # received before it was sent: a clock jumped
             self._known = False
             self.doubted = True
         if self._guess is None:
@@ -107,7 +107,7 @@ class HostClock:
             self.doubted = True
 
     def measure(self, sent_ns: int, received_ns: int, host_ns: int) -> None:
-        """The host read `host_ns` between our `sent_ns` and `received_ns`."""
+        """Takes in that the host read `host_ns` between our `sent_ns` and `received_ns`."""
         new = Bounds(sent_ns - host_ns, received_ns - host_ns, received_ns)
         best = self._best
         self.doubted = False
@@ -121,17 +121,17 @@ class HostClock:
         self._settle()
 
     def error(self, now_ns: int) -> int | None:
-        """By so much `offset` may be wrong; None when it was only guessed."""
+        """Largest error of `offset` in ns; None when it was never measured."""
         if self._best is None:
             return None
         return self._best.error(now_ns) + abs(self.offset - self._best.middle)
 
     def wall_offset(self, now_ns: int, wall_ns: int) -> int:
-        """What added to the host's wall clock gives ours."""
+        """Added to the host's wall clock this gives ours, in ns."""
         return self.offset + (wall_ns - now_ns) - self.anchor_ns
 
     def forget(self) -> None:
-        """Another agent instance may be another boot: nothing of the old clock holds."""
+        """Forgets the offset: another agent instance may mean a reboot."""
         self._guess = self._best = None
         self._known = False
         self.offset = self.last_ns = 0
@@ -143,3 +143,36 @@ class HostClock:
         inside = best.low <= self.offset <= best.high
         if not (self._known and inside and abs(best.middle - self.offset) <= STEP_NS):
             self.offset, self._known = best.middle, True
+
+
+class Timers:
+    """Times at which something changes without a message, one per key.
+
+    Early or repeated firing is harmless: whoever fires is only looked at again. The cost is
+    that of the timers that fire, not of those that are set.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int]] = []
+        self._set: dict[int, int] = {}
+
+    def set(self, key: int, at_ns: int) -> None:
+        """Fires `key` at `at_ns`, or at an earlier time that was set before."""
+        known = self._set.get(key)
+        if known is None or at_ns < known:
+            self._set[key] = at_ns
+            heappush(self._heap, (at_ns, key))
+
+    def due(self, now_ns: int) -> list[int]:
+        """Removes and returns the keys whose time has come."""
+        due = []
+        while self._heap and self._heap[0][0] <= now_ns:
+            at_ns, key = heappop(self._heap)
+            if self._set.get(key) == at_ns:
+                del self._set[key]
+                due.append(key)
+        return due
+
+    def clear(self) -> None:
+        self._heap.clear()
+        self._set.clear()

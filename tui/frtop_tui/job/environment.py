@@ -1,7 +1,4 @@
-"""What the ranks of a job run with: versions and settings, and where they differ.
-
-A setting that one rank does not share is a cause that no stack shows.
-"""
+"""Versions and settings of a job's ranks, and where they differ: no stack shows that."""
 
 from __future__ import annotations
 
@@ -14,26 +11,26 @@ from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import folded, shortened
 
 OWN: Final = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"})
-"""Settings that launchers give each rank a value of its own."""
+"""Settings of which each rank gets its own value from the launcher."""
 OWN_PREFIX: Final = "SLURM_"
 UNSET: Final = "not set"
 VERSIONS: Final = frozenset({"torch", "python"})
-"""Of these no rank has none: one that has not said yet is no other."""
+"""Every rank has these: a missing value is not reported yet, and no difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """By name: one value for all ranks, or folded ranks by value where they differ."""
+    """By name: the value of all ranks, or folded ranks by value where they differ."""
 
     common: Mapping[str, str]
     different: Mapping[str, Mapping[str, str]]
 
 
 def environment(views: Iterable[Rank]) -> Environment:
-    """Compares all ranks; `torch` and `python` stand among the settings."""
+    """Compares the settings of all ranks, `torch` and `python` among them."""
     values: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     ranks: list[int] = []
-    known: dict[tuple[object, ...], dict[str, str]] = {}  # most ranks are alike: told once
+    known: dict[tuple[object, ...], dict[str, str]] = {}  # most ranks are alike
     for view in views:
         who = view.identity
         ranks.append(view.rank)
@@ -47,13 +44,13 @@ def environment(views: Iterable[Rank]) -> Environment:
         if len(by_value) == 1 and not unset:
             common[name] = next(iter(by_value))
             continue
-        told = {value: folded(members) for value, members in by_value.items()}
-        different[name] = told | ({UNSET: folded(unset)} if unset else {})
+        ranks_by_value = {value: folded(members) for value, members in by_value.items()}
+        different[name] = ranks_by_value | ({UNSET: folded(unset)} if unset else {})
     return Environment(common, different)
 
 
 def differing(found: Environment) -> list[str]:
-    """Sentences on settings that should be alike and are not."""
+    """Sentences about settings that differ and should not."""
     return [
         f"{name} differs: " + ", ".join(f"{shortened(v)} on {on}" for v, on in by_value.items())
         for name, by_value in found.different.items()

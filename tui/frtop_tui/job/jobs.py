@@ -1,7 +1,7 @@
 """Which ranks make up which job, and which of the jobs is shown.
 
-The rule for showing: the newest job that lives, and then that one for as long as it lives,
-whatever else is started meanwhile. One that was picked stays even after its end.
+Shown is the newest job that lives, for as long as it lives, whatever else starts meanwhile.
+A job that the operator chose stays even after its end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.job.clock import HostClock
-from frtop_tui.job.model import HostView
+from frtop_tui.job.model import HostView, Problem
 from frtop_tui.job.naming import (
     JobKey,
     duration,
@@ -26,66 +26,68 @@ from frtop_tui.job.naming import (
 from frtop_tui.job.record import RankRecord
 
 SETTLE_NS: Final = 3_000_000_000
-"""Hosts answer one after the other: so long a newer job may still take the first one's place."""
+"""Hosts connect one after the other: within this time a newer job replaces the shown one."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _NO_RUN: Final = ("", "none")
-"""Run ids that tell nothing: torchrun's default is the word none."""
+"""Run ids without meaning: torchrun's default is the word none."""
 
 
 @dataclass(slots=True)
 class JobRanks:
-    """All records of one job, and what they have in common."""
+    """All records of one job."""
 
     key: JobKey
     records: list[RankRecord]
     job: wire.Job = field(init=False)
     _spans: list[tuple[HostClock, int, int]] = field(init=False, repr=False)
-    """Per host, whose clock may move: when the first and the last of its ranks began."""
+    """Per host: its clock, and when the first and the last of its ranks started."""
 
     def __post_init__(self) -> None:
         jobs = [record.identity.job for record in self.records]
         self.job = next((job for job in jobs if job.nonce), jobs[0])
-        begun: dict[int, tuple[HostClock, list[int]]] = {}
+        starts: dict[int, tuple[HostClock, list[int]]] = {}
         for record in self.records:
-            times = begun.setdefault(id(record.clock), (record.clock, []))[1]
+            times = starts.setdefault(id(record.clock), (record.clock, []))[1]
             times.append(record.identity.started_ns)
-        self._spans = [(clock, min(times), max(times)) for clock, times in begun.values()]
+        self._spans = [(clock, min(times), max(times)) for clock, times in starts.values()]
 
     @property
     def lives(self) -> bool:
-        return any(record.exit_info is None for record in self.records)
+        return any(not record.ended for record in self.records)
 
     @property
     def started_ns(self) -> int:
-        """When its last rank began."""
+        """When its last rank started, on our clock."""
         return max(last + clock.offset for clock, _, last in self._spans)
 
     @property
-    def begun_ns(self) -> int:
-        """When its first rank began."""
+    def first_started_ns(self) -> int:
+        """When its first rank started, on our clock."""
         return min(first + clock.offset for clock, first, _ in self._spans)
 
     def age_s(self, now_ns: int) -> float:
-        """Since its first rank began."""
-        return max(0.0, (now_ns - self.begun_ns) / 1e9)
+        """Seconds since its first rank started."""
+        return max(0.0, (now_ns - self.first_started_ns) / 1e9)
 
     def up_s(self, now_ns: int) -> float:
-        """Since its first rank began, until now or until its last one ended."""
+        """Seconds from the start of its first rank until now, or until its last rank ended."""
         if self.lives:
             return self.age_s(now_ns)
         ended = [
-            r.exit_info.at_ns + r.clock.offset for r in self.records if r.exit_info is not None
+            exit_info.at_ns + record.clock.offset
+            for record in self.records
+            if (exit_info := record.latest.exit_info) is not None
         ]
         return self.age_s(min(now_ns, max(ended)))
 
 
-def started(record: RankRecord) -> int:
-    """When its process began, on our clock."""
+def started_ns(record: RankRecord) -> int:
+    """When the record's process started, on our clock."""
     return record.identity.started_ns + record.clock.offset
 
 
 def by_job(records: Iterable[RankRecord]) -> tuple[list[JobRanks], list[RankRecord]]:
-    """Jobs, the living and the newest first, and records that do not know their rank yet."""
+    """Groups records into jobs, living and newest first; gives records without a rank beside."""
     found: dict[JobKey, list[RankRecord]] = {}
     keys: dict[wire.Job, JobKey] = {}
     nameless: list[RankRecord] = []
@@ -98,13 +100,13 @@ def by_job(records: Iterable[RankRecord]) -> tuple[list[JobRanks], list[RankReco
         if key is None:
             key = keys[job] = job_key(job)
         found.setdefault(key, []).append(record)
-    # A rank on its way into its first group does not know the job's nonce yet.
+    # A rank that enters its first group does not know the job's nonce yet.
     for key in [key for key in found if not key[-1]]:
         early = found[key]
         living = [
             other
             for other, records_ in found.items()
-            if other[:-1] == key[:-1] and other[-1] and _may_be_one(records_, early)
+            if other[:-1] == key[:-1] and other[-1] and _may_be_same(records_, early)
         ]
         if len(living) == 1:
             found[living[0]] = found[living[0]] + found.pop(key)
@@ -113,16 +115,16 @@ def by_job(records: Iterable[RankRecord]) -> tuple[list[JobRanks], list[RankReco
 
 
 def newest_first(jobs: Iterable[JobRanks]) -> list[JobRanks]:
-    """The living ones before the others."""
+    """Sorts jobs: living before ended ones, newer before older ones."""
     return sorted(jobs, key=lambda one: (one.lives, one.started_ns), reverse=True)
 
 
-def _may_be_one(job: Sequence[RankRecord], early: Sequence[RankRecord]) -> bool:
-    """Whether ranks without a nonce may belong to a job of the same address.
+def _may_be_same(job: Sequence[RankRecord], early: Sequence[RankRecord]) -> bool:
+    """Whether ranks without a nonce may belong to a job with the same address.
 
-    `localhost` is another place on every host.
+    `localhost` is a different address on every host.
     """
-    if all(record.exit_info is not None for record in job):
+    if all(record.ended for record in job):
         return False
     if early[0].identity.job.master_addr not in _LOOPBACK:
         return True
@@ -130,7 +132,7 @@ def _may_be_one(job: Sequence[RankRecord], early: Sequence[RankRecord]) -> bool:
 
 
 def same_run(job: wire.Job, other: wire.Job) -> bool:
-    """Whether these are attempts of one run: the same program, started anew by its launcher."""
+    """Whether these are attempts of one run: one program, restarted by its launcher."""
     if job.name != other.name or job_key(job) == job_key(other):
         return False
     if job.run_id not in _NO_RUN:
@@ -143,13 +145,13 @@ def same_run(job: wire.Job, other: wire.Job) -> bool:
     )
 
 
-class Picker:
-    """Remembers which job is shown, so that none takes its place under the eyes."""
+class JobPicker:
+    """Picks the job to show, and stays with it."""
 
     def __init__(self) -> None:
         self._shown: JobKey | None = None
         self._since_ns = 0
-        self._before: wire.Job | None = None  # what was shown until it ended
+        self._before: wire.Job | None = None  # shown until it ended
 
     def pick(
         self, jobs: Sequence[JobRanks], wanted: str | JobKey | None, now_ns: int
@@ -158,14 +160,14 @@ class Picker:
 
         Args:
             jobs: as `by_job` orders them.
-            wanted: a name as people write it, a job's key, or None for the newest.
+            wanted: a name, a job's key, or None for the newest.
             now_ns: our clock.
         """
         if isinstance(wanted, tuple):
             chosen = next((one for one in jobs if _is(one, wanted)), None)
         else:
             fitting = [one for one in jobs if wanted is None or is_called(one.job, wanted)]
-            chosen = self._kept(fitting, now_ns) or next(iter(fitting), None)
+            chosen = self._current(fitting, now_ns) or next(iter(fitting), None)
         if chosen is None:
             return None
         if self._shown is None or not _is(chosen, self._shown):
@@ -175,8 +177,8 @@ class Picker:
         self._shown = chosen.key
         return chosen
 
-    def _kept(self, jobs: Sequence[JobRanks], now_ns: int) -> JobRanks | None:
-        """The shown one, while it lives or nobody else does."""
+    def _current(self, jobs: Sequence[JobRanks], now_ns: int) -> JobRanks | None:
+        """The shown job, while it lives or no other one does."""
         shown = next((one for one in jobs if self._shown and _is(one, self._shown)), None)
         if shown is None or now_ns - self._since_ns < SETTLE_NS:
             return None
@@ -189,8 +191,8 @@ class Picker:
         now_ns: int,
         wanted: str | JobKey | None = None,
     ) -> tuple[str, ...]:
-        """What to say of others that were meant as well, and of attempts of the same run."""
-        return (*_namesakes(chosen, jobs, wanted), *self._attempts(chosen, jobs, now_ns))
+        """Notes on other jobs of the wanted name, and on attempts of the same run."""
+        return (*_same_name(chosen, jobs, wanted), *self._attempts(chosen, jobs, now_ns))
 
     def _attempts(self, chosen: JobRanks, jobs: Sequence[JobRanks], now_ns: int) -> tuple[str, ...]:
         attempts = [one for one in jobs if one is not chosen and same_run(one.job, chosen.job)]
@@ -213,10 +215,10 @@ class Picker:
         return ()
 
 
-def _namesakes(
+def _same_name(
     chosen: JobRanks, jobs: Sequence[JobRanks], wanted: str | JobKey | None
 ) -> tuple[str, ...]:
-    """That a name means several living jobs, and what to type for the others."""
+    """Says that a name means several living jobs, and what to type for the others."""
     if not isinstance(wanted, str):
         return ()
     fitting = [one for one in jobs if one.lives and is_called(one.job, wanted)]
@@ -224,24 +226,24 @@ def _namesakes(
     if not others or not chosen.lives:
         return ()
     every = [one.job for one in jobs]
-    calls = listed([f"--job {typed(job_call(one.job, every))}" for one in others])
+    options = listed([f"--job {typed(job_call(one.job, every))}" for one in others])
     which = "this is the newest" if chosen is fitting[0] else "this is one of them"
-    return (f"{len(fitting)} jobs are called {wanted}: {which}; others: {calls}",)
+    return (f"{len(fitting)} jobs are called {wanted}: {which}; others: {options}",)
 
 
 def _is(one: JobRanks, key: JobKey) -> bool:
-    """Whether it is the job of that key, which may have been taken before its nonce was known."""
+    """Whether a job has that key, which may be from before its nonce was known."""
     return one.key == key or (not key[-1] and one.key[:-1] == key[:-1])
 
 
 def nothing_to_show(
     hosts: Sequence[HostView], wanted: str | JobKey | None, jobs: Sequence[JobRanks]
-) -> str:
-    """Why no job is shown, with the next step; "" when there is simply none yet."""
+) -> Problem | None:
+    """Why no job is shown; None when there is simply none yet."""
     if wanted is not None and jobs:
         there = [job_place(one.job, ended=not one.lives) for one in jobs]
         step = f"--job {typed(job_call(jobs[0].job, [one.job for one in jobs]))}"
         if isinstance(wanted, str):
-            return f"no job is called {wanted!r}: there is {listed(there)}; {step}"
-        return f"the job that was picked is not known any more: there is {listed(there)}; {step}"
-    return next((host.problem for host in hosts if host.problem), "")
+            return Problem(f"no job is called {wanted!r}: there is {listed(there)}", step)
+        return Problem(f"the chosen job is not known any more: there is {listed(there)}", step)
+    return next((host.problem for host in hosts if host.problem is not None), None)

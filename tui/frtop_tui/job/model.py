@@ -1,8 +1,8 @@
-"""The frame: everything the screens, the diagnosis and the exports see, frozen.
+"""The frame: everything that diagnosis, screens and exports read, immutable.
 
-Values are plain and shared; a new frame reuses what has not changed. Times named
-`*_ns` inside `wire` values are the sending host's monotonic clock; `RankView.age_s`
-turns them into ages at the frame's `now_ns`, which is the operator's monotonic clock.
+A new frame shares what has not changed with the last one. Times named `*_ns` inside `wire`
+values are of the sending host's monotonic clock; `Rank.age_s` turns them into ages at the
+frame's `now_ns`, which is the operator's monotonic clock.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from typing import Final, Literal, TypeVar
 from msgspec import Struct, field
 
 from frtop_probe import wire
-from frtop_tui.job.parting import Parting
 
 RankState = Literal[
-    "moving",  # its numbers advance, or nothing says otherwise
+    "moving",  # its numbers advance, or nothing shows otherwise
     "blocked",  # waits in an op
-    "late",  # others wait for it, or all are kept outside of any op
+    "late",  # others wait for it, or nobody is in an op
     "silent",  # alive, but its beat stopped: something holds the GIL
-    "stopped",  # its process is stopped (SIGSTOP, a debugger); its beat with it
-    "dead",  # its process ended, and not by itself in an orderly way
+    "stopped",  # its process is stopped (SIGSTOP, a debugger), and its beat
+    "dead",  # its process ended, not in an orderly way
     "done",  # left cleanly
     "unheard",  # its host or agent cannot be reached: last known state
     "starting",  # no group yet
@@ -33,9 +32,9 @@ Health = Literal[
     "empty",  # agents answer, no job there
     "starting",
     "healthy",
-    "waiting",  # somebody waits, or nobody is in an op, for long; what to make of it is open yet
-    "unheard",  # none of those that may still live is heard: last known state
-    "held up",  # somebody is waited for, and makes progress
+    "waiting",  # ranks wait, or none is in an op, for long; undecided yet
+    "unheard",  # no rank that may live is heard: last known state
+    "held up",  # ranks wait for one that makes progress
     "hung",
     "dead",
     "diverged",
@@ -44,6 +43,23 @@ Health = Literal[
 ]
 
 HostState = Literal["connecting", "heard", "silent", "failed"]
+
+
+class Problem(Struct, frozen=True):
+    """What keeps frtop from showing or doing something, and what to type next."""
+
+    text: str
+    next: str = ""
+    internal: bool = False  # a failure of frtop itself: nothing more follows
+
+    @classmethod
+    def parse(cls, line: str) -> Problem:
+        """Splits a line in which the next step follows the first semicolon."""
+        text, _, step = line.partition("; ")
+        return cls(text, step)
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.next}" if self.next else self.text
 
 
 class GroupKey(Struct, frozen=True):
@@ -135,12 +151,12 @@ class Rank(Struct, frozen=True):
         """The rank's own threads in the last dump; empty if there is none."""
         return self._threads_in(self.snapshot)
 
-    def _threads_in(self, look: wire.Snapshot | None) -> tuple[wire.ThreadStack, ...]:
-        dumps = look.dumps if look is not None else ()
+    def _threads_in(self, snapshot: wire.Snapshot | None) -> tuple[wire.ThreadStack, ...]:
+        dumps = snapshot.dumps if snapshot is not None else ()
         return next((d.threads for d in dumps if d.pid == self.identity.pid), ())
 
-    def _main_in(self, look: wire.Snapshot | None) -> wire.ThreadStack | None:
-        threads, main = self._threads_in(look), self.identity.main_ident
+    def _main_in(self, snapshot: wire.Snapshot | None) -> wire.ThreadStack | None:
+        threads, main = self._threads_in(snapshot), self.identity.main_ident
         return next((t for t in threads if t.ident == main), threads[0]) if threads else None
 
 
@@ -177,7 +193,7 @@ class GroupView(Struct, frozen=True):
     backend: str
     members: tuple[int, ...]
     number: int
-    last: wire.Op | None  # an op at `number`, if anybody told
+    last: wire.Op | None  # an op at `number`, if any rank sent it
     late: tuple[int, ...] = ()  # members that have not issued `number`
     waiting: tuple[int, ...] = ()  # members blocked in an op of this group
     exact: bool = True
@@ -189,11 +205,11 @@ class GroupView(Struct, frozen=True):
 
 
 class HostView(Struct, frozen=True):
-    """One address the operator named. `problem` is a sentence with the next step."""
+    """A host that the operator named or that was found, and the connection to its agent."""
 
     name: str
     state: HostState
-    problem: str = ""
+    problem: Problem | None = None
     heard_ns: int = 0
     lost_updates: int = 0
     version: str = ""
@@ -205,10 +221,10 @@ class HostView(Struct, frozen=True):
 
 
 class Writing(Struct, frozen=True):
-    """A file that the operator asked for, or that writes itself: how far it has come.
+    """Progress of a file that is written.
 
-    `done` of `total` are ranks for a capture, bytes for tensors. `automatic` says that
-    nobody asked: a confirmed hang is captured by itself.
+    `done` and `total` count ranks for a capture, bytes for tensors. `automatic`: frtop
+    captures a confirmed hang by itself.
     """
 
     kind: Literal["capture", "tensors"]
@@ -217,13 +233,13 @@ class Writing(Struct, frozen=True):
     done: int = 0
     total: int = 0
     size: int = 0  # bytes on disk, when written
-    problem: str = ""  # what is missing in it, or why it failed, with the next step
+    problem: Problem | None = None  # what is missing in it, or why it failed
     automatic: bool = False
-    at_ns: int = 0  # operator's clock: since when it has been in this state
+    at_ns: int = 0  # operator's clock: since when in this state
 
 
 class Recorded(Struct, frozen=True):
-    """Where a frame comes from that is not live. `wall_ns` is when it was recorded."""
+    """Origin of a frame that is not live; `wall_ns` is when it was recorded."""
 
     kind: str  # "capture", "black box"
     path: str
@@ -231,29 +247,56 @@ class Recorded(Struct, frozen=True):
     by: str = ""  # user@host
     version: str = ""
     notes: tuple[str, ...] = ()  # files that could not be read, what is missing
-    filled: bool = False  # dumps or stacks beside it told more than it says itself
+    filled: bool = False  # dumps or stacks beside it added to it
     # By rank, as its dump tells of it; `pending` without ops issued just before the dump.
     unfinished: Mapping[int, Rank] = field(default_factory=dict)
 
 
+class CoverageNote(Struct, frozen=True):
+    """What is missing from a frame. `kind` is for code, `text` for people."""
+
+    text: str
+    kind: Literal["never heard", "last known", ""] = ""  # the first two concern `unheard` ranks
+
+
 class Coverage(Struct, frozen=True):
-    """How much of the job was seen; partial is never shown as complete."""
+    """How much of the job was seen."""
 
     expected: int = 0
     heard: int = 0
     unheard: tuple[int, ...] = ()
     lost_updates: int = 0
-    notes: tuple[str, ...] = ()  # "below c10d: not seen", "1,204 ops lost on rank 6"
+    notes: tuple[CoverageNote, ...] = ()
 
     @property
     def complete(self) -> bool:
         return self.heard >= self.expected > 0 and not self.lost_updates
 
 
-class JobPulse(Struct, frozen=True):
-    """When a job began and when anything last moved in it: seen without judging it.
+class DivergenceHint(Struct, frozen=True):
+    """Among ops `first` to `last` of a group, checksums of the members differ.
 
-    `quiet_s` and `waits_s` are None where nobody living is heard, or nothing is known.
+    No verdict: some differences are legal, and only the ops themselves show it. `sides` are
+    ranks with equal checksums, the largest side first. With `pairs` all checksums are equal,
+    but sends and receives do not pair.
+    """
+
+    id: int
+    group: wire.Group
+    first: int
+    last: int
+    sides: tuple[tuple[int, ...], ...]
+    since_ns: int  # operator's clock: when it was noticed
+    pairs: bool = False
+    complete: bool = False  # all members have reported
+    ops: Mapping[int, tuple[wire.Op, ...]] = field(default_factory=dict)
+    """By rank, as far as ranks were asked and still had them."""
+
+
+class JobActivity(Struct, frozen=True):
+    """When a job began and when anything last moved in it, without a diagnosis.
+
+    `quiet_s` and `waits_s` are None when no live rank is heard, or nothing is known.
     """
 
     job: wire.Job
@@ -276,13 +319,13 @@ class Moment(Struct, frozen=True):
     ranks: Mapping[int, Rank] = field(default_factory=dict)
     groups: tuple[GroupView, ...] = ()
     coverage: Coverage = Coverage()
-    problem: str = ""  # what keeps us from seeing anything, with the next step
+    problem: Problem | None = None  # what keeps frtop from showing anything
     notes: tuple[str, ...] = ()  # worth knowing, nothing to act on
     running_jobs: tuple[wire.Job, ...] = ()  # those of `other_jobs` that live
     recorded: Recorded | None = None  # None: live
     read_only: str = ""  # why nothing may be asked of the ranks, "" if it may
-    pulses: tuple[JobPulse, ...] = ()  # of `job` and `other_jobs`
-    partings: tuple[Parting, ...] = ()  # hints that ops differ, of the last seconds
+    activities: tuple[JobActivity, ...] = ()  # of `job` and `other_jobs`
+    divergence_hints: tuple[DivergenceHint, ...] = ()  # of the last seconds
 
 
 class ObservedFrame(Moment, frozen=True):

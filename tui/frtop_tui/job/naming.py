@@ -1,4 +1,9 @@
-"""How jobs, groups and ranks are written in text: one way, for screens and verdicts."""
+"""How jobs, groups, ranks and foreign texts are written: for screens, verdicts and files.
+
+Names, paths and exception texts come from programs, hosts and files that may be hostile: an
+escape sequence could retitle the terminal, fill the clipboard, or hide the rest of a line.
+So nothing is drawn or printed except through `printable`.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,11 @@ from shlex import quote
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 
 JobKey = tuple[str, int, int, str, int, str]
-"""A `wire.Job` without its name, which is for people and may differ between ranks."""
+"""A `wire.Job` without its name, which may differ between ranks."""
+UNPRINTABLE: Final = "\N{REPLACEMENT CHARACTER}"
 _PLAIN: Final = re.compile(r"[\w@%+=:,./-][\w@%+=:,./#-]*", re.ASCII)
 
 
@@ -27,10 +33,7 @@ def job_key(job: wire.Job) -> JobKey:
 
 
 def job_names(job: wire.Job) -> tuple[str, ...]:
-    """Everything a person may call this job on the command line.
-
-    `train.py#1` is its second attempt: they are counted from 0.
-    """
+    """All names of a job on the command line; `train.py#1` is its second attempt."""
     names = tuple(filter(None, (job.name, job.run_id, _address(job))))
     attempts = (f"{name}#{job.attempt}" for name in names)
     return (*names, *attempts, *filter(None, (job.nonce,)))
@@ -41,7 +44,7 @@ def is_called(job: wire.Job, name: str) -> bool:
 
 
 def job_call(job: wire.Job, jobs: Iterable[wire.Job]) -> str:
-    """The first of its names that is no other job's: what to type for exactly this one."""
+    """The first name that no other job has: what to type for exactly this job."""
     key = job_key(job)
     taken = {name for other in jobs if job_key(other) != key for name in job_names(other)}
     names = job_names(job)
@@ -49,17 +52,17 @@ def job_call(job: wire.Job, jobs: Iterable[wire.Job]) -> str:
 
 
 def typed(text: str) -> str:
-    """A word that a person is told to type: to a shell it is that word, whatever is in it."""
+    """Quotes a word for a shell where that is necessary."""
     return text if _PLAIN.fullmatch(text) else quote(text)
 
 
 def job_title(job: wire.Job) -> str:
-    """The shortest text that says which job this is."""
+    """The shortest name of a job."""
     return job.name or job.run_id or _address(job)
 
 
 def job_place(job: wire.Job, *, ended: bool = False) -> str:
-    """`train.py (node0:29500, attempt 1)`: tells two jobs of one name apart."""
+    """`train.py (node0:29500, attempt 1)`: distinguishes jobs with one name."""
     title = job_title(job)
     beside = [_address(job)] if _address(job) != title else []
     beside += [f"attempt {job.attempt}"] if job.attempt else []
@@ -78,37 +81,54 @@ def listed(texts: Sequence[str], most: int = 6, joint: str = ", ") -> str:
 
 
 def group_label(name: str, description: str) -> str:
-    """`default_pg`, `mesh_tp`, or `group 3` for one that nobody described."""
+    """`default_pg`, `mesh_tp`, or `group 3` for a group without a description."""
     if description and description != "undefined":
         return description
     return f"group {name}" if name.isdigit() else name
 
 
 def folded(ranks: Iterable[int]) -> str:
-    """`rank 3`, or `ranks 0-2,4`: never a list of thousands."""
+    """`rank 3`, or `ranks 0-2,4`: cut where the list is long."""
     known = set(ranks)
     text = fold(known)
     return f"rank {text}" if len(known) == 1 else f"ranks {shortened(text)}"
 
 
 def shortened(text: str, limit: int = 60) -> str:
-    """Folded ranks that still fit a line; the count says what was cut."""
+    """Cuts folded ranks to fit a line, and says how many runs were cut."""
     if len(text) <= limit:
         return text
     parts = text.split(",")
-    kept: list[str] = []
-    while parts and sum(len(part) + 1 for part in kept) + len(parts[0]) < limit - 14:
-        kept.append(parts.pop(0))
-    return f"{','.join(kept)},… ({len(parts)} more runs)"
+    shown: list[str] = []
+    while parts and sum(len(part) + 1 for part in shown) + len(parts[0]) < limit - 14:
+        shown.append(parts.pop(0))
+    return f"{','.join(shown)},… ({len(parts)} more runs)"
 
 
 def duration(seconds: float) -> str:
-    """`3.2s`, `4m12s`, `3h12m`: as people say it, not as clocks do."""
+    """`3.2s`, `4m12s`, `3h12m`."""
     if seconds < 10:
         return f"{seconds:.1f}s"
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    total = int(seconds)
+    if total < 60:
+        return f"{total}s"
+    if total < 3600:
+        return f"{total // 60}m{total % 60:02d}s"
+    return f"{total // 3600}h{total % 3600 // 60:02d}m"
+
+
+def printable(text: str) -> str:
+    """Returns `text` as one line without anything that controls terminals.
+
+    White space becomes a space; escapes, surrogates, direction marks and other characters
+    without a glyph become `UNPRINTABLE`.
+    """
+    if text.isprintable():
+        return text
+    return "".join(map(_printable, text))
+
+
+def _printable(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    return " " if letter.isspace() else UNPRINTABLE

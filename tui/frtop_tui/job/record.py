@@ -1,212 +1,209 @@
-"""One rank as it is being heard: merges what its agent says, and shows it frozen."""
+"""The record of one rank: merges what its agent sends, and gives it as an `ObservedRank`."""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from typing import Any, Final
 
-import msgspec
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring.layout import State
 from frtop_tui.job.clock import HostClock
 from frtop_tui.job.model import ObservedRank, RankState
 
-SILENT_AFTER_NS = 1_500_000_000
-"""A beat comes four times a second: six missed ones are no scheduling hiccup."""
-LOOKS_APART_NS = 2_000_000_000
-"""Two looks closer than this say nothing about progress."""
-LOOKS_KEPT = 12
-FRESH_NS = 1_000_000_000
-_TOO_CLOSE_NS = 400_000_000
+SILENT_AFTER_NS: Final = 1_500_000_000
+"""The recorder beats four times a second: six missed beats are no scheduling delay."""
+COMPARABLE_NS: Final = 2_000_000_000
+"""Snapshots less than this apart show nothing about progress."""
+MAX_SNAPSHOTS: Final = 12
+FRESH_NS: Final = 1_000_000_000
+"""Age up to which the process of a snapshot counts more than that of an update."""
+_DERIVED: Final = ("state", "state_since_ns", "clock_ns", "process")
+_TOO_CLOSE_NS: Final = 400_000_000
 
 
-@dataclass(slots=True, eq=False)
 class RankRecord:
-    """Mutable counterpart of a `ObservedRank`; `view` hands out the same one until it changes."""
+    """One process of a job. `view` hands out the same object until something changes."""
 
-    host: str
-    clock: HostClock
-    key: int
-    identity: wire.Identity
-    heard_ns: int = 0
-    status: wire.RankStatus | None = None
-    groups: dict[int, wire.Group] = field(default_factory=dict)
-    group_progress: dict[int, wire.GroupProgress] = field(default_factory=dict)
-    pending: tuple[wire.Op, ...] = ()
-    pending_more: int = 0
-    process: wire.Process | None = None
-    exception: wire.UncaughtException | None = None
-    exit_info: wire.ExitInfo | None = None
-    notes: tuple[str, ...] = ()
-    snapshot: wire.Snapshot | None = None
-    prior_snapshot: wire.Snapshot | None = None
-    stacks_taken_ns: int = 0
-    tensors: wire.TensorsResponse | None = None
-    _looks: deque[wire.Snapshot] = field(default_factory=lambda: deque(maxlen=LOOKS_KEPT))
-    _view: ObservedRank | None = None
-    _posture_was: RankState | None = None
-    _posture_since: int = 0
+    __slots__ = ("_changes", "_latest", "_process", "_snapshots", "_view", "clock", "host", "key")
 
-    def take(self, update: wire.RankUpdate, now_ns: int) -> None:
-        """Merges what is new; dicts are replaced, never changed, as views share them."""
-        self._view = None
-        self.heard_ns = now_ns
+    def __init__(self, host: str, clock: HostClock, key: int, identity: wire.Identity) -> None:
+        self.host = host
+        self.clock = clock
+        self.key = key
+        self._latest = ObservedRank(identity.rank, host, key, identity, "starting", 0, 0, 0)
+        self._changes: dict[str, Any] = {}
+        """Fields received since `_latest` was made: one copy per frame, not per message."""
+        self._process: wire.Process | None = None  # as the agent's updates have it
+        self._snapshots: deque[wire.Snapshot] = deque(maxlen=MAX_SNAPSHOTS)
+        self._view: ObservedRank | None = None
+
+    @property
+    def latest(self) -> ObservedRank:
+        """All fields as last received; state, clock and process are those of the last view."""
+        if self._changes:
+            self._latest = replace(self._latest, **self._changes)
+            self._changes.clear()
+        return self._latest
+
+    @property
+    def identity(self) -> wire.Identity:
+        return self._changes.get("identity") or self._latest.identity
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return "exit_info" in self._changes or self._latest.exit_info is not None
+
+    def apply(self, update: wire.RankUpdate, now_ns: int) -> None:
+        """Merges an update; dicts are replaced, never changed, as views share them."""
+        changes = self._changes
+        changes["heard_ns"] = now_ns
         if update.identity is not None:
-            self.identity = update.identity
+            changes["identity"], changes["rank"] = update.identity, update.identity.rank
         if update.status is not None:
-            self.status = update.status
+            changes["status"] = update.status
         if update.groups:
-            self.groups = {**self.groups, **{group.id: group for group in update.groups}}
+            groups = {group.id: group for group in update.groups}
+            changes["groups"] = {**(changes.get("groups") or self._latest.groups), **groups}
         if update.group_progress:
-            self.group_progress = {
-                **self.group_progress,
-                **{front.group: front for front in update.group_progress},
-            }
+            known = changes.get("group_progress") or self._latest.group_progress
+            moved = {progress.group: progress for progress in update.group_progress}
+            changes["group_progress"] = {**known, **moved}
         if update.pending is not None:
-            self.pending = update.pending
-            self.pending_more = update.pending_more
-        self.process = update.process or self.process
-        self.exception = update.exception or self.exception
-        self.exit_info = update.exit_info or self.exit_info
-        self.notes = update.notes or self.notes
+            changes["pending"] = update.pending
+            changes["pending_more"] = update.pending_more
+        if update.exception is not None:
+            changes["exception"] = update.exception
+        if update.exit_info is not None:
+            changes["exit_info"] = update.exit_info
+        if update.notes:
+            changes["notes"] = update.notes
+        if update.process is not None:
+            self._process = update.process
 
-    def keep_looks_of(self, other: RankRecord) -> None:
-        """A full state replaces everything but what was asked for beside it."""
-        self.tensors = other.tensors
-        self.snapshot, self.prior_snapshot = other.snapshot, other.prior_snapshot
-        self.stacks_taken_ns, self._looks = other.stacks_taken_ns, other._looks
+    def adopt_responses(self, other: RankRecord) -> None:
+        """Takes over what requests brought: a full state has only what updates bring."""
+        old = other.latest
+        self._changes.update(
+            tensors=old.tensors,
+            snapshot=old.snapshot,
+            prior_snapshot=old.prior_snapshot,
+            stacks_taken_ns=old.stacks_taken_ns,
+        )
+        self._snapshots = other._snapshots
 
-    def take_tensors(self, answer: wire.TensorsResponse) -> None:
-        """What the rank itself answered, or why it did not."""
-        self._view = None
-        self.tensors = answer
+    def apply_tensors(self, response: wire.TensorsResponse) -> None:
+        """Takes in what the rank itself responded, or why it did not."""
+        self._changes["tensors"] = response
 
-    def take_look(self, look: wire.Snapshot) -> None:
-        """The newest look, with the last stacks there are, and an older one to compare."""
-        self._view = None
-        if look.status is not None and self.status is not None:
-            newer = look.status.beat_ns >= self.status.beat_ns
-            self.status = look.status if newer else self.status
-        if any(dump.threads for dump in look.dumps):
-            self.stacks_taken_ns = look.at_ns
-        past = self._looks
+    def apply_snapshot(self, snapshot: wire.Snapshot) -> None:
+        """Takes in a snapshot; keeps the last stacks, and an older snapshot to compare."""
+        latest, changes = self.latest, self._changes
+        newer, status = snapshot.status, latest.status
+        if newer is not None and status is not None and newer.beat_ns >= status.beat_ns:
+            changes["status"] = newer
+        if any(dump.threads for dump in snapshot.dumps):
+            changes["stacks_taken_ns"] = snapshot.at_ns
+        past = self._snapshots
         if len(past) > 1 and past[-1].at_ns - past[-2].at_ns < _TOO_CLOSE_NS:
-            if look.dumps or not past[-1].dumps:
-                past[-1] = look
+            if snapshot.dumps or not past[-1].dumps:
+                past[-1] = snapshot
         else:
-            past.append(look)
-        self.snapshot = _with_stacks(look, self.snapshot, self.identity.pid)
-        old = [past for past in self._looks if look.at_ns - past.at_ns >= LOOKS_APART_NS]
-        with_stacks = [past for past in old if past.dumps]
-        comparable = with_stacks or old
-        self.prior_snapshot = comparable[-1] if comparable else None
+            past.append(snapshot)
+        old = [one for one in past if snapshot.at_ns - one.at_ns >= COMPARABLE_NS]
+        comparable = [one for one in old if one.dumps] or old
+        changes["snapshot"] = _with_last_stacks(snapshot, latest.snapshot, latest.identity.pid)
+        changes["prior_snapshot"] = comparable[-1] if comparable else None
 
     def view(self, now_ns: int) -> ObservedRank:
-        posture, natural_ns = self._posture()
-        last = self._view
-        if last is not None and last.state == posture and last.clock_ns == self.clock.offset:
-            return last
-        since = natural_ns or now_ns
-        if natural_ns == 0 and self._posture_was == posture:
-            since = self._posture_since
-        self._posture_was, self._posture_since = posture, since
-        self._view = ObservedRank(
-            rank=self.identity.rank,
-            host=self.host,
-            key=self.key,
-            identity=self.identity,
-            state=posture,
-            state_since_ns=since,
-            heard_ns=self.heard_ns,
-            clock_ns=self.clock.offset,
-            status=self.status,
-            groups=self.groups,
-            group_progress=self.group_progress,
-            pending=self.pending,
-            pending_more=self.pending_more,
-            process=self._process_now(),
-            exception=self.exception,
-            exit_info=self.exit_info,
-            snapshot=self.snapshot,
-            prior_snapshot=self.prior_snapshot,
-            notes=self.notes,
-            stacks_taken_ns=self.stacks_taken_ns,
-            tensors=self.tensors,
-        )
+        """The rank as of `now_ns`."""
+        latest, offset = self.latest, self.clock.offset
+        state, since_ns = self._state()
+        if latest is self._view and latest.state == state and latest.clock_ns == offset:
+            return latest
+        if not since_ns:
+            same = self._view is not None and latest.state == state
+            since_ns = latest.state_since_ns if same else now_ns
+        derived = state, since_ns, offset, self._process_now()
+        if derived != (latest.state, latest.state_since_ns, latest.clock_ns, latest.process):
+            self._changes.update(zip(_DERIVED, derived, strict=True))
+        self._view = self.latest
         return self._view
 
     def changes_ns(self) -> int:
-        """The host's time at which the view changes if nothing more is heard, 0 for never."""
-        last_ns, moments = self.clock.last_ns, []
-        if self.status is not None and self.status.beat_ns:
-            moments.append(self.status.beat_ns + SILENT_AFTER_NS + 1)
-        if self.snapshot is not None:
-            moments.append(self.snapshot.at_ns + FRESH_NS)
-        return min((moment for moment in moments if moment > last_ns), default=0)
+        """The host's time at which the view changes without a message, 0 for never."""
+        last_ns, times = self.clock.last_ns, []
+        if self.latest.status is not None and self.latest.status.beat_ns:
+            times.append(self.latest.status.beat_ns + SILENT_AFTER_NS + 1)
+        if self.latest.snapshot is not None:
+            times.append(self.latest.snapshot.at_ns + FRESH_NS)
+        return min((at_ns for at_ns in times if at_ns > last_ns), default=0)
 
-    def _posture(self) -> tuple[RankState, int]:
-        """What can be said without the others, and since when (0: since it was noticed)."""
-        clock = self.clock
-        if self.exit_info is not None:
+    def _state(self) -> tuple[RankState, int]:
+        """The state by this rank alone, and since when (0: since it was noticed)."""
+        clock, rank = self.clock, self.latest
+        if rank.exit_info is not None:
             return (
-                "done" if ended_cleanly(self.exit_info, self.exception) else "dead",
-                self.exit_info.at_ns + clock.offset,
+                "done" if ended_cleanly(rank.exit_info, rank.exception) else "dead",
+                rank.exit_info.at_ns + clock.offset,
             )
-        if self.exception is not None and self.exception.main:
-            # The program is over, if not its process: that may take a while to go.
-            return "dead", self.exception.at_ns + clock.offset
+        if rank.exception is not None and rank.exception.main:
+            # The program is over; its process may take a while to end.
+            return "dead", rank.exception.at_ns + clock.offset
         if clock.silent:
             return "unheard", clock.heard_ns
         process = self._process_now()
         if process is not None and process.state in ("T", "t"):
-            return "stopped", self._beat_since()
-        present = self.status
-        # The agent's own clock at its last update, not ours: a late update is no silence.
+            return "stopped", self._last_beat()
+        status = rank.status
+        # By the agent's clock at its last update, not ours: a late update is no silence.
         if (
-            present is not None
-            and present.beat_ns
-            and present.state in (State.STARTING, State.ON)
-            and clock.last_ns - present.beat_ns > SILENT_AFTER_NS
+            status is not None
+            and status.beat_ns
+            and status.state in (State.STARTING, State.ON)
+            and clock.last_ns - status.beat_ns > SILENT_AFTER_NS
         ):
-            return "silent", self._beat_since()
-        return ("moving", 0) if self.groups else ("starting", 0)
+            return "silent", self._last_beat()
+        return ("moving", 0) if rank.groups else ("starting", 0)
 
     def _process_now(self) -> wire.Process | None:
-        """From a fresh look, else as the agent last told.
+        """The process by a fresh snapshot, else by the agent's updates.
 
-        The agent tells only changes to what it told before: what a look saw in between
+        The agent sends only changes to what it sent before, so the process of a snapshot
         must not stay for ever.
         """
-        look = self.snapshot
-        if look is not None and self.clock.last_ns - look.at_ns < FRESH_NS:
-            own = next((p for p in look.processes if p.pid == self.identity.pid), None)
-            return own or self.process
-        return self.process
+        snapshot, pid = self.latest.snapshot, self.latest.identity.pid
+        if snapshot is not None and self.clock.last_ns - snapshot.at_ns < FRESH_NS:
+            own = next((one for one in snapshot.processes if one.pid == pid), None)
+            return own or self._process
+        return self._process
 
-    def _beat_since(self) -> int:
-        if self.status is None or not self.status.beat_ns:
-            return 0
-        return self.status.beat_ns + self.clock.offset
+    def _last_beat(self) -> int:
+        status = self.latest.status
+        return status.beat_ns + self.clock.offset if status is not None and status.beat_ns else 0
 
 
-def ended_cleanly(ending: wire.ExitInfo, raised: wire.UncaughtException | None) -> bool:
-    """Exit status 0, or unknown but seen to end in an orderly way without an exception."""
-    if ending.signal or ending.exit_code:
+def ended_cleanly(exit_info: wire.ExitInfo, exception: wire.UncaughtException | None) -> bool:
+    """Whether the exit status is 0, or unknown after an orderly end without an exception."""
+    if exit_info.signal or exit_info.exit_code:
         return False
-    if ending.exit_code == 0:
+    if exit_info.exit_code == 0:
         return True
-    return ending.clean and not (raised is not None and raised.main)
+    return exit_info.clean and not (exception is not None and exception.main)
 
 
-def _with_stacks(look: wire.Snapshot, last: wire.Snapshot | None, own_pid: int) -> wire.Snapshot:
-    """`look`, with the last stacks of each of its processes for which it has none."""
-    dumps = {dump.pid: dump for dump in look.dumps}
+def _with_last_stacks(
+    snapshot: wire.Snapshot, last: wire.Snapshot | None, own_pid: int
+) -> wire.Snapshot:
+    """Adds the last stacks of each of its processes for which the snapshot has none."""
+    dumps = {dump.pid: dump for dump in snapshot.dumps}
     if last is not None:
-        alive = {process.pid for process in look.processes} or {own_pid}
+        alive = {process.pid for process in snapshot.processes} or {own_pid}
         for dump in last.dumps:
             taken = dumps.get(dump.pid)
             if dump.pid in alive and (taken is None or (dump.threads and not taken.threads)):
                 dumps[dump.pid] = dump
     ordered = sorted(dumps.values(), key=lambda dump: dump.pid != own_pid)
-    return msgspec.structs.replace(look, dumps=tuple(ordered))
+    return replace(snapshot, dumps=tuple(ordered))

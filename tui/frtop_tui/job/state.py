@@ -1,4 +1,4 @@
-"""The job as it is being heard: updates and looks go in, frozen frames come out.
+"""The state of all hosts and jobs: updates and snapshots go in, immutable frames come out.
 
 Pure: `now_ns` is the operator's monotonic clock and always an argument.
 """
@@ -6,152 +6,159 @@ Pure: `now_ns` is the operator's monotonic clock and always an argument.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import MAX_RANKS
-from frtop_tui.job.blocks import Ledgers
+from frtop_probe.ring.rank_ranges import MAX_RANKS
+from frtop_tui.job.checksums import ChecksumComparisons
 from frtop_tui.job.host import HostRecord
-from frtop_tui.job.jobs import JobRanks, Picker, by_job, newest_first, nothing_to_show
-from frtop_tui.job.model import HostState, HostView, ObservedFrame
+from frtop_tui.job.job_activity import JobActivities
+from frtop_tui.job.jobs import JobPicker, JobRanks, by_job, newest_first, nothing_to_show
+from frtop_tui.job.model import HostState, HostView, ObservedFrame, Problem
 from frtop_tui.job.naming import JobKey, job_key, listed
-from frtop_tui.job.pulse import Pulses
+from frtop_tui.job.rank_views import RankViews
 from frtop_tui.job.record import RankRecord
-from frtop_tui.job.roll import Roll
+
+MAX_SHARED_GROUPS: Final = 65_536
 
 
 class JobState:
-    """Merges what agents say. Not thread-safe: belongs to the source's thread."""
+    """Merges the messages of agents. Not thread-safe: belongs to the source's thread."""
 
     def __init__(self, read_only: str = "") -> None:
-        """Args: read_only: why nothing may be asked of ranks, "" if it may."""
+        """Args: read_only: why ranks must not be asked, "" if they may."""
         self._read_only = read_only
-        self._picker = Picker()
+        self._picker = JobPicker()
         self._hosts: dict[str, HostRecord] = {}
         self._groups: dict[wire.Group, wire.Group] = {}
-        self._touched: set[RankRecord] = set()
-        """Records that took something in since a job was last shown."""
+        self._changed: set[RankRecord] = set()
+        """Records that took something in since the last frame."""
         self._jobs: tuple[list[JobRanks], list[RankRecord]] | None = None
-        """Which records make up which job; None: to be found out anew."""
-        self._roll = Roll()
-        self._ledgers = Ledgers()
-        self._pulses = Pulses()
+        """Which records make up which job; None: to be computed again."""
+        self._views = RankViews()
+        self._checksums = ChecksumComparisons()
+        self._activities = JobActivities()
 
-    def set_host(self, name: str, state: HostState, problem: str = "", now_ns: int = 0) -> None:
-        """What the connection to an address is like; unknown names are added."""
+    def set_host(
+        self, name: str, state: HostState, problem: Problem | None = None, now_ns: int = 0
+    ) -> None:
+        """Sets the state of the connection to a host; adds the host if it is new."""
         host = self._host(name)
-        if state == "failed" and host.view.state == "heard":
+        if state == "failed" and problem is not None and host.view.state == "heard":
             host.losses.add(now_ns, problem)
         host.view = replace(host.view, state=state, problem=problem)
 
-    def place_host(self, name: str, address: str) -> None:
-        """Where its agent is."""
+    def set_address(self, name: str, address: str) -> None:
+        """Sets the address of the host's agent."""
         host = self._host(name)
         host.view = replace(host.view, address=address)
 
-    def permit(self, name: str, *, may_act: bool) -> None:
-        """Whether our key may ask anything of the ranks there."""
+    def set_may_act(self, name: str, *, may_act: bool) -> None:
+        """Sets whether our key may ask the ranks of the host."""
         host = self._host(name)
         host.view = replace(host.view, may_act=may_act)
 
-    def refused(self, name: str, problem: str) -> None:
-        """Its agent does not tell us its state; it may be heard all the same for a while."""
+    def set_refused(self, name: str, text: str) -> None:
+        """Takes in that the agent refused its state; its updates may still come for a while."""
         host = self._host(name)
         state: HostState = "heard" if host.view.state == "heard" else "failed"
-        host.view = replace(host.view, state=state, problem=problem)
+        host.view = replace(host.view, state=state, problem=Problem.parse(text))
 
     def forget_host(self, name: str) -> None:
-        """Another name for an agent that is known already."""
+        """Removes a host: the name turned out to be an alias of another."""
         if (host := self._hosts.pop(name, None)) is not None:
-            self._touched.difference_update(host.records.values())
+            self._changed.difference_update(host.records.values())
         self._jobs = None
 
     def apply(self, host: str, update: wire.Update, now_ns: int) -> bool:
-        """Takes in what the agent at `host` says.
+        """Takes in an update of the agent at `host`.
 
         Returns:
             False when something is missing (no full state yet, a gap, another agent
-            instance): the caller asks for the full state, until then nothing is applied.
+            instance): the caller requests the full state; until then nothing is applied.
         """
         known = self._host(host)
         if update.instance != known.instance and known.instance:
             known.clock.forget()
-            known.whole = False
+            known.complete = False
         known.clock.hear(update.monotonic_ns, now_ns)
         known.clock.anchor_ns = update.wall_ns - update.monotonic_ns
         known.clock.silent = False
         if known.view.state != "heard":
-            known.view = replace(known.view, state="heard", problem="")
+            known.view = replace(known.view, state="heard", problem=None)
         if update.full:
             self._replace(known, update, now_ns)
             return True
-        if update.instance != known.instance or not known.whole:
+        if update.instance != known.instance or not known.complete:
             return False
         if update.number <= known.number:
-            return True  # it was in the full state already
+            return True  # the full state had it already
         if update.number != known.number + 1:
             lost = update.number - known.number - 1
             known.missing += lost
-            known.whole = False
+            known.complete = False
             known.view = replace(known.view, lost_updates=known.view.lost_updates + lost)
             return False
         known.number = update.number
         for rank in update.ranks:
-            self._take(known, rank, now_ns)
+            self._apply_rank(known, rank, now_ns)
         self._forget(known, update.forgotten)
         if update.notes:
             known.view = replace(known.view, notes=update.notes)
         return True
 
-    def apply_look(self, host: str, answer: wire.SnapshotResponse, now_ns: int) -> None:  # noqa: ARG002
-        """Takes in looks; those at ranks that are no longer known are dropped."""
+    def apply_snapshots(self, host: str, response: wire.SnapshotResponse) -> None:
+        """Takes in snapshots; drops those of ranks that are no longer known."""
         known = self._host(host)
-        for look in answer.snapshots:
-            record = known.records.get(look.key)
+        for snapshot in response.snapshots:
+            record = known.records.get(snapshot.key)
             if record is not None:
-                record.take_look(look)
-                self._touched.add(record)
+                record.apply_snapshot(snapshot)
+                self._changed.add(record)
 
-    def time(self, host: str, sent_ns: int, received_ns: int, answer: wire.TimeResponse) -> None:
-        """Takes in what clocks said that were asked at `sent_ns` and heard at `received_ns`."""
+    def measure_clock(
+        self, host: str, sent_ns: int, received_ns: int, response: wire.TimeResponse
+    ) -> None:
+        """Takes in a host's clocks, asked at our `sent_ns`, received at `received_ns`."""
         clock = self._host(host).clock
-        clock.measure(sent_ns, received_ns, answer.monotonic_ns)
-        clock.anchor_ns = answer.wall_ns - answer.monotonic_ns
+        clock.measure(sent_ns, received_ns, response.monotonic_ns)
+        clock.anchor_ns = response.wall_ns - response.monotonic_ns
 
-    def doubted(self) -> list[str]:
+    def hosts_with_doubted_clocks(self) -> list[str]:
         """Hosts whose clocks may have jumped: to be asked now."""
         return [name for name, host in self._hosts.items() if host.clock.doubted]
 
-    def apply_tensors(self, host: str, answer: wire.TensorsResponse) -> None:
-        """Takes in what a rank itself says, or why it cannot."""
-        record = self._host(host).records.get(answer.key)
+    def apply_tensors(self, host: str, response: wire.TensorsResponse) -> None:
+        """Takes in what a rank itself responded, or why it did not."""
+        record = self._host(host).records.get(response.key)
         if record is not None:
-            record.take_tensors(answer)
-            self._touched.add(record)
+            record.apply_tensors(response)
+            self._changed.add(record)
 
-    def apply_ops(self, host: str, key: int, parting: int, ops: tuple[wire.Op, ...]) -> None:
-        """Takes in the ops of a rank that it was asked for because of a parting."""
+    def apply_ops(self, host: str, key: int, hint: int, ops: tuple[wire.Op, ...]) -> None:
+        """Takes in ops that a rank was asked for because of a divergence hint."""
         record = self._host(host).records.get(key)
         if record is not None:
-            self._ledgers.tell(parting, record, ops)
+            self._checksums.add_ops(hint, record, ops)
 
     def frame(self, now_ns: int, wall_ns: int, job: str | JobKey | None = None) -> ObservedFrame:
-        """The moment `now_ns` of one job: `job` by key, name, run id, nonce or `address:port`.
+        """The frame of one job: `job` is its key, name, run id, nonce or `address:port`.
 
-        Without `job`, the newest one with live ranks, which then stays for as long as it
-        lives, else the newest that ended.
+        Without `job` it is the newest job that lives, for as long as it lives, else the
+        newest that ended.
         """
-        hosts = tuple(host.shown(now_ns, wall_ns) for host in self._hosts.values())
-        jobs, strangers = self._by_job()
+        hosts = tuple(host.view_at(now_ns, wall_ns) for host in self._hosts.values())
+        jobs, nameless_records = self._by_job()
         chosen = self._picker.pick(jobs, job, now_ns)
         shown = [chosen] if chosen is not None else []
-        self._ledgers.keep(one.key for one in (*shown, *jobs))
+        self._checksums.retain(one.key for one in (*shown, *jobs))
         rest = [one for one in jobs if one is not chosen]
         others = tuple(one.job for one in rest)
         running = tuple(one.job for one in rest if one.lives)
-        pulses = self._pulses.at(now_ns, jobs, chosen)
+        activities = self._activities.at(now_ns, jobs, chosen)
         if chosen is None:
             return ObservedFrame(
                 now_ns=now_ns,
@@ -162,47 +169,47 @@ class JobState:
                 problem=nothing_to_show(hosts, job, jobs),
                 running_jobs=running,
                 read_only=self._read_only,
-                pulses=pulses,
+                activities=activities,
             )
-        self._turn(chosen, now_ns)
-        roll = self._roll
-        missing = sum(host.missing for host in self._hosts.values() if not host.whole)
-        nameless = _nameless(strangers, chosen.job)
+        views = self._update_views(chosen, now_ns)
+        missing = sum(host.missing for host in self._hosts.values() if not host.complete)
+        nameless = _count_nameless(nameless_records, chosen.job)
         return ObservedFrame(
             now_ns=now_ns,
             wall_ns=wall_ns,
-            health=roll.health,
-            since_ns=roll.since_ns,
+            health=views.health,
+            since_ns=views.since_ns,
             job=chosen.job,
             other_jobs=others,
             up_s=chosen.up_s(now_ns),
             hosts=hosts,
-            ranks=roll.views,
-            groups=roll.groups.views(),
-            coverage=roll.census.coverage(roll.views, chosen.job.world_size, missing, nameless),
+            ranks=views.views,
+            groups=views.groups.views(),
+            coverage=views.counts.coverage(views.views, chosen.job.world_size, missing, nameless),
             notes=self._picker.notes(chosen, jobs, now_ns, job),
             running_jobs=running,
             read_only=self._read_only or _may_only_read(hosts, chosen.records),
-            pulses=pulses,
-            partings=self._ledgers.partings(chosen.key, now_ns),
+            activities=activities,
+            divergence_hints=self._checksums.hints(chosen.key, now_ns),
         )
 
     def _by_job(self) -> tuple[list[JobRanks], list[RankRecord]]:
-        """As `by_job`, which goes over all records: only when one came, went, or is another."""
+        """As `by_job`, computed again only when a record was added, removed or replaced."""
         if self._jobs is None:
             hosts = self._hosts.values()
             self._jobs = by_job(record for host in hosts for record in host.records.values())
-        jobs, strangers = self._jobs
-        return newest_first(jobs), strangers
+        jobs, nameless_records = self._jobs
+        return newest_first(jobs), nameless_records
 
-    def _turn(self, chosen: JobRanks, now_ns: int) -> None:
-        """Brings the roll of the job that is shown to this moment."""
-        touched, self._touched = self._touched, set()
+    def _update_views(self, chosen: JobRanks, now_ns: int) -> RankViews:
+        """Brings the views of the shown job to `now_ns`."""
+        changed, self._changed = self._changed, set()
         for host in self._hosts.values():
-            touched.update(host.moved())
-        for record in touched:
-            self._hosts[record.host].watch(record)
-        self._roll.turn(chosen, touched, now_ns)
+            changed.update(host.changed_by_time())
+        for record in changed:
+            self._hosts[record.host].set_timer(record)
+        self._views.update(chosen, changed, now_ns)
+        return self._views
 
     def _host(self, name: str) -> HostRecord:
         host = self._hosts.get(name)
@@ -211,64 +218,66 @@ class JobState:
         return host
 
     def _replace(self, host: HostRecord, update: wire.Update, now_ns: int) -> None:
-        if host.whole and update.instance == host.instance and update.number < host.number:
-            return  # asked for twice, and this answer came late
+        if host.complete and update.instance == host.instance and update.number < host.number:
+            return  # requested twice, and this response is late
         before = host.records if update.instance == host.instance else {}
         host.instance, host.number = update.instance, update.number
-        host.whole, host.missing = True, 0
-        self._touched.difference_update(host.records.values())
+        host.complete, host.missing = True, 0
+        self._changed.difference_update(host.records.values())
         host.records = {}
-        host.alarms.clear()
+        host.timers.clear()
         self._jobs = None
         for rank in update.ranks:
-            self._take(host, rank, now_ns)
+            self._apply_rank(host, rank, now_ns)
             record, old = host.records.get(rank.key), before.get(rank.key)
             if record is not None and old is not None:
-                record.keep_looks_of(old)
+                record.adopt_responses(old)
         host.view = replace(host.view, notes=update.notes, version=update.version)
 
     def _forget(self, host: HostRecord, keys: Iterable[int]) -> None:
         for key in keys:
-            self._touched.discard(host.records.pop(key, None))
+            self._changed.discard(host.records.pop(key, None))
             self._jobs = None
 
-    def _take(self, host: HostRecord, update: wire.RankUpdate, now_ns: int) -> None:
+    def _apply_rank(self, host: HostRecord, update: wire.RankUpdate, now_ns: int) -> None:
         identity = update.identity
         if identity is not None and identity.job.world_size > MAX_RANKS:
-            # Out of the job's environment, where anything may stand; we count up to it.
+            # From the job's environment, so any number; we count up to it.
             identity = structs.replace(identity, job=structs.replace(identity.job, world_size=0))
             update = structs.replace(update, identity=identity)
         record = host.records.get(update.key)
         if record is None:
             if update.identity is None:
-                return  # the agent has never said who this is: nothing to hang it on
+                return  # the agent has never sent its identity
             record = RankRecord(host.view.name, host.clock, update.key, update.identity)
             host.records[update.key] = record
             self._jobs = None
-        if update.exit_info is not None or identity not in (None, record.identity):
+        if update.exit_info is not None or (identity is not None and identity != record.identity):
             self._jobs = None
         if update.groups:
-            # Shared values: a group of a thousand ranks has one list of members, not 1,000.
+            # Shared values: a group of 1,000 ranks has one list of members, not 1,000.
+            if len(self._groups) >= MAX_SHARED_GROUPS:
+                self._groups.clear()  # a job that makes groups for ever; sharing begins anew
             groups = tuple(self._groups.setdefault(group, group) for group in update.groups)
             update = structs.replace(update, groups=groups)
-        record.take(update, now_ns)
+        record.apply(update, now_ns)
         if update.blocks:
-            self._ledgers.take(record, update.blocks, now_ns)
-        self._touched.add(record)
+            self._checksums.add(record, update.blocks, now_ns)
+        self._changed.add(record)
 
 
 def _may_only_read(hosts: Iterable[HostView], records: Iterable[RankRecord]) -> str:
-    """Why nothing may be asked of any of these ranks."""
+    """Why none of these ranks may be asked, "" if one may."""
     if all(host.may_act for host in hosts):
         return ""
-    places = {record.host for record in records}
-    barred = [host.name for host in hosts if host.name in places and not host.may_act]
-    if len(barred) < len(places):
+    names = {record.host for record in records}
+    read_only = [host.name for host in hosts if host.name in names and not host.may_act]
+    if len(read_only) < len(names):
         return ""
-    return f"our key may only read on {listed(barred, 3)}"
+    return f"our key may only read on {listed(read_only, 3)}"
 
 
-def _nameless(strangers: list[RankRecord], job: wire.Job) -> int:
-    """How many without a rank may matter: those that live, and those of `job` itself."""
+def _count_nameless(records: list[RankRecord], job: wire.Job) -> int:
+    """Number of processes without a rank that matter: living ones, and those of `job`."""
     mine = job_key(job)[:-1]
-    return sum(r.exit_info is None or job_key(r.identity.job)[:-1] == mine for r in strangers)
+    return sum(not r.ended or job_key(r.identity.job)[:-1] == mine for r in records)

@@ -1,1 +1,1 @@
-"""One module per screen; each shows a frame and sends keys up."""
+"""Screens: each draws frames and turns keys into messages to the app."""

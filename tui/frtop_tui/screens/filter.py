@@ -1,11 +1,11 @@
-"""The filter's language: which ranks a line like `host:node[0-3] !late` means.
+"""The filter syntax: which ranks a line like `host:node[0-3] !late` selects. Pure.
 
-Words are joined by "and"; `!` before a word turns it around. Pure.
+A rank must match all words; `!` negates a word.
 
-    rank:0-7,64      these ranks; a bare list of numbers means the same
-    host:node[0-3]   hosts as ClusterShell writes them; without brackets, a name or part of one
-    group:tp         members of groups whose description or name begins so
-    late             a posture, or its letter's word; several postures: `late,dead`
+    rank:0-7,64      these ranks; `0-7,64` alone means the same
+    host:node[0-3]   hosts in ClusterShell's syntax; without brackets, a name or part of one
+    group:tp         members of groups whose description or name begins with this
+    late             ranks in this state; `late,dead`: in one of these states
     marked           ranks marked with space
 """
 
@@ -15,9 +15,10 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 
-from frtop_probe.ring.fold import unfold
+from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.widgets.wording import MEANINGS, group_name
+from frtop_tui.widgets.formats import group_name
+from frtop_tui.widgets.states import MEANINGS
 
 Test = Callable[[JudgedRank], bool]
 
@@ -26,14 +27,14 @@ WORDS = (*MEANINGS, "marked")
 
 
 class FilterError(ValueError):
-    """The filter means nothing; the sentence says which word and what would do."""
+    """The filter is invalid; the message names the word and a valid one."""
 
 
 def matching(text: str, frame: Frame, marked: Collection[int] = ()) -> list[JudgedRank]:
-    """Ranks of the frame that the filter means, by number.
+    """The ranks of the frame that match the filter, in order of rank.
 
     Raises:
-        FilterError: with a sentence for the user.
+        FilterError: the filter is invalid; its message is for the user.
     """
     tests = [_negatable(word, frame, marked) for word in text.split()]
     return [
@@ -55,7 +56,7 @@ def _test(word: str, frame: Frame, marked: Collection[int]) -> Test:
     if not colon:
         return _bare(word, marked)
     if field not in FIELDS:
-        raise FilterError(f"no field `{field}`: there are rank:, host: and group:")
+        raise FilterError(f"unknown field `{field}`; known are rank:, host: and group:")
     if field == "rank":
         return _in(_ranks(value))
     if field == "host":
@@ -75,7 +76,7 @@ def _bare(word: str, marked: Collection[int]) -> Test:
     for name in wanted - set(WORDS):
         near = get_close_matches(name, WORDS, 1)
         hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(WORDS)}"
-        raise FilterError(f"no word `{name}`: {hint}")
+        raise FilterError(f"unknown word `{name}`; {hint}")
     return lambda rank: rank.state in wanted or ("marked" in wanted and rank.rank in marked)
 
 
@@ -83,7 +84,7 @@ def _ranks(value: str) -> tuple[int, ...]:
     try:
         return unfold(value)
     except ValueError:
-        raise FilterError(f"`{value}` is no list of ranks such as 0-7,64") from None
+        raise FilterError(f"`{value}` is not a list of ranks such as 0-7,64") from None
 
 
 def _in(ranks: Iterable[int]) -> Test:
@@ -96,7 +97,7 @@ def _host(value: str, frame: Frame) -> Test:
         if any(rank.host == value for rank in frame.ranks.values()):
             return lambda rank: rank.host == value  # node1 is not node10
         return lambda rank: value in rank.host
-    from ClusterShell.NodeSet import (  # noqa: PLC0415  # a tenth of a second, only when used
+    from ClusterShell.NodeSet import (  # noqa: PLC0415  # takes 0.1 s: imported only when used
         RESOLVER_NOGROUP,
         NodeSet,
         NodeSetException,
@@ -105,7 +106,7 @@ def _host(value: str, frame: Frame) -> Test:
     try:
         names = set(NodeSet(value, resolver=RESOLVER_NOGROUP))
     except NodeSetException:
-        raise FilterError(f"`{value}` is no list of hosts such as node[0-3]") from None
+        raise FilterError(f"`{value}` is not a list of hosts such as node[0-3]") from None
     return lambda rank: rank.host in names or rank.host.partition(".")[0] in names
 
 

@@ -1,4 +1,4 @@
-"""Help: the keys of the screen one came from, taken from its live bindings, and the words."""
+"""Help: the keys of the previous screen, from its active bindings, and a glossary."""
 
 from __future__ import annotations
 
@@ -13,54 +13,55 @@ from frtop_tui.screens.base import FrameScreen
 from frtop_tui.widgets.keyline import key_name
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, plain, wrap
-from frtop_tui.widgets.wording import LETTERS, MEANINGS
+from frtop_tui.widgets.states import LETTERS, MEANINGS
 
-WORDS = {
-    "verdict": "who is waited for, why, and whether it is hung",
-    "suspect": "one look says so; `confirmed`: two looks at least 2 s apart agree",
-    "no progress": "same number, same stack, no CPU time and no I/O between two looks",
-    "#8812": "the op's place in its group; `~#8812`: not counted from the group's creation",
-    "pending": "issued and not complete; `blocked`: a thread cannot go on without it",
-    "beat": "the recorder's sign of life, several a second",
-    "heard": "ranks whose agent speaks; what is not heard is never called healthy",
-    "+1 other job": "one more job is heard; J chooses, `frtop --job NAME` starts with it",
-    "last op": "of a job in the list: when anybody there last did anything; it is not judged",
-    "capture": "one file with all that is known, for `frtop open`; a confirmed hang makes its own",
-    "checksum": "equal where ranks hold the same data; of what is reduced, inputs may well differ",
-    "(t tensors)": "a key in brackets can do nothing now; pressed, it says why",
-    "may ask": "of a host: whether our key may ask its ranks (t, T), or only look",
-    "idle": "of a thread: it waits; a hung main thread reads idle",
+GLOSSARY = {
+    "verdict": "which rank everyone is waiting for, why, and whether the job is hung",
+    "suspect": "based on one snapshot; `confirmed`: two snapshots at least 2 s apart agree",
+    "no progress": "same op, same stack, no CPU time and no I/O between two snapshots",
+    "#8812": "the op's number in its group; `~#8812`: not counted from the group's creation",
+    "pending": "issued and not complete; `blocked`: a thread cannot continue without it",
+    "beat": "the recorder's heartbeat, several per second",
+    "heard": "ranks whose agent reports; a rank that is not heard is never called healthy",
+    "+1 other job": "another job is running here; J lists it, `frtop --job NAME` starts with it",
+    "last op": "in the list of jobs: when a rank last issued an op; other jobs get no verdict",
+    "capture": "a file with everything known, for `frtop open`; frtop writes one for every"
+    " confirmed hang",
+    "checksum": "equal where ranks hold the same data; inputs of a reduction usually differ",
+    "(t tensors)": "a key in brackets is unavailable now; press it to see why",
+    "may ask": "on a host: whether our key may ask its ranks for tensors (t, T)",
+    "idle": "a thread that waits; the main thread of a hung rank is usually idle",
     "yours": "the innermost frame outside torch, the standard library and packages",
 }
 FILTER = (
     "rank:0-7,64   host:node[0-3]   group:tp   late   late,dead   marked   !late",
-    "several words must all hold; `!` turns a word around",
+    "a rank must match all words; `!` negates a word",
 )
 
 
 def key_rows(
-    bindings: Iterable[ActiveBinding], barred: Callable[[str], str] = lambda _: ""
+    bindings: Iterable[ActiveBinding], why_unavailable: Callable[[str], str] = lambda _: ""
 ) -> list[tuple[str, str]]:
-    """(keys, what they do), one row per action. Keys without an id are Textual's own.
+    """(keys, description) per action. Bindings without an id are Textual's own.
 
-    Of an action that is barred, why is said in place of what it would do.
+    The description of an unavailable action is in brackets, followed by the reason.
     """
     rows: dict[str, tuple[list[str], str]] = {}
     ours = [binding for _, binding, enabled, _ in bindings if enabled and binding.id]
-    # What the last line advertises comes first; moving about is what one knows already.
+    # The keys of the last line come first.
     for binding in sorted(ours, key=lambda binding: not binding.show):
         words = binding.description
         if binding.tooltip and binding.tooltip != words:
             words = f"{words}: {binding.tooltip}"
-        reason = barred(binding.action)
+        reason = why_unavailable(binding.action)
         if reason:
-            words = f"({words}) not now: {reason}"
+            words = f"({words}) unavailable: {reason}"
         rows.setdefault(binding.action, ([], words))[0].append(key_name(binding.key))
     return [(" ".join(keys), words) for keys, words in rows.values()]
 
 
 class HelpLines(LineView):
-    """All of it, to scroll."""
+    """Keys, rank states, glossary and filter syntax."""
 
     def __init__(self, keys: Sequence[tuple[str, str]], of: str) -> None:
         super().__init__(id="help", classes="pane")
@@ -69,30 +70,30 @@ class HelpLines(LineView):
 
     def content(self, width: int) -> Sequence[Line]:
         rows: list[Line] = []
-        keys = 18
+        label_width = 18
         for names, words in self.keys:
-            barred = words.startswith("(")
-            name = (fit(names, keys) + " ", "dim" if barred else "key")
-            rows += wrap(words, width, "dim" if barred else "", name)
-        rows += [(), plain("letters of the rank grid", "strong")]
-        for posture, meaning in MEANINGS.items():
-            label = f"{LETTERS[posture]} {posture}"
-            rows += wrap(meaning, width, "", (fit(label, keys) + " ", posture))
-        rows += [(), plain("words", "strong")]
-        for word, meaning in WORDS.items():
-            rows += wrap(meaning, width, "", (fit(word, keys) + " ", "strong"))
+            unavailable = words.startswith("(")
+            name = (fit(names, label_width) + " ", "dim" if unavailable else "key")
+            rows += wrap(words, width, "dim" if unavailable else "", name)
+        rows += [(), plain("rank states", "strong")]
+        for state, meaning in MEANINGS.items():
+            label = f"{LETTERS[state]} {state}"
+            rows += wrap(meaning, width, "", (fit(label, label_width) + " ", state))
+        rows += [(), plain("glossary", "strong")]
+        for word, meaning in GLOSSARY.items():
+            rows += wrap(meaning, width, "", (fit(word, label_width) + " ", "strong"))
         rows += [(), plain("filter", "strong")]
         rows += [plain(row) for row in FILTER]
         return rows
 
 
 class HelpScreen(FrameScreen):
-    """Opened over another screen with what that screen's keys do."""
+    """Opened over another screen with that screen's keys."""
 
     AUTO_FOCUS = "#help"
     crumb = "help"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="to where one came from", id="back"),
+        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
     ]
 
     def __init__(self, marked: set[int], keys: Sequence[tuple[str, str]], of: str) -> None:
@@ -103,4 +104,4 @@ class HelpScreen(FrameScreen):
         yield HelpLines(self.keys, self.of)
 
     def draw(self, frame: Frame) -> None:
-        """Nothing here depends on the frame; the top lines do."""
+        """The help does not depend on the frame."""

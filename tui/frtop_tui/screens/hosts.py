@@ -1,4 +1,4 @@
-"""All hosts: who is heard, what is wrong with the others, and what one may do there."""
+"""All hosts: which ones report, what is wrong with the others, and what our key may do."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.screens.base import FrameScreen, OpenRanks
-from frtop_tui.widgets.hosts import HostPane, HostRow, HostTable
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.messages import OpenRanks
+from frtop_tui.widgets.host_pane import HostPane
+from frtop_tui.widgets.host_table import HostRow, HostTable
 
 
-def filter_of(row: HostRow) -> str:
-    """Words of a filter are split at spaces, and brackets mean several hosts."""
+def host_filter(row: HostRow) -> str:
+    """The filter for a host's ranks, by rank where the name has filter syntax in it."""
     name = row.host.name
     plain = not set(name) & set(" [],!")
     return f"host:{name}" if plain or not row.ranks else f"rank:{fold(row.ranks)}"
 
 
 class HostsScreen(FrameScreen):
-    """The table, and below it the host under the cursor with its problem in full."""
+    """The table of hosts, and below it the host under the cursor in full."""
 
     AUTO_FOCUS = "#hosts"
     crumb = "hosts"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="to where one came from", id="back"),
+        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
     ]
 
     def panes(self) -> ComposeResult:
@@ -46,4 +48,4 @@ class HostsScreen(FrameScreen):
     def on_line_view_chosen(self) -> None:
         row = self.query_one(HostTable).chosen
         if row is not None:
-            self.post_message(OpenRanks(filter_of(row)))
+            self.post_message(OpenRanks(host_filter(row)))

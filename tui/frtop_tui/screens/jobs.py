@@ -1,4 +1,4 @@
-"""Which job to look at, of all that are known."""
+"""All known jobs; `enter` shows another one."""
 
 from __future__ import annotations
 
@@ -8,30 +8,34 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.screens.base import ChooseJob, FrameScreen
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.messages import ChooseJob
 from frtop_tui.widgets.jobs import JobTable
 
 
 class JobsScreen(FrameScreen):
-    """Opened over another screen; `enter` leads to the job's own."""
+    """Opened over another screen; `enter` leads to the overview of the chosen job."""
 
     AUTO_FOCUS = "#jobs"
     crumb = "jobs"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="to where one came from", id="back"),
+        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
     ]
 
     def panes(self) -> ComposeResult:
         yield JobTable()
 
-    def barred(self, action: str) -> str:
-        """Elsewhere `enter` leads to ranks, which a recorded job has too."""
-        return super().barred("choose_job" if action == "choose" else action)
+    def why_unavailable(self, action: str) -> str:
+        """Adds `enter`, which shows another job here: a recorded frame has only one.
+
+        On other screens the same action opens a rank.
+        """
+        return super().why_unavailable("choose_job" if action == "choose" else action)
 
     def draw(self, frame: Frame) -> None:
         self.query_one(JobTable).show_jobs(frame)
 
     def on_line_view_chosen(self) -> None:
         row = self.query_one(JobTable).chosen
-        if row is not None and (row.shown or self.may("choose_job")):
+        if row is not None and (row.shown or self.check_available("choose_job")):
             self.post_message(ChooseJob(row.job))

@@ -1,8 +1,8 @@
-"""Keys one after the other: what is typed ahead reaches what the key before it opened.
+"""Handles keys one at a time, so that keys typed ahead reach the screen that opens.
 
-Textual hands every key to the widget that has the focus at that moment, and runs its
-action some messages later. Of a burst (a paste, a slow line) the keys behind `/` would
-go to the table instead of the filter. Here a key waits until the one before is done.
+Textual gives every key to the widget that has the focus at that moment, and runs its
+action some messages later. In a burst (a paste, a slow connection) the keys after `/` would
+go to the table instead of the filter. Here a key waits until the one before is handled.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from textual.message import Message
 from textual.timer import Timer
 
 ROUNDS: Final = 4
-"""Ways from the focus up to the application: a key, its wish, the screen's, its focus."""
+"""Trips from the focused widget to the app: key, action, message to the app, new focus."""
 LONGEST_S: Final = 0.5
-"""A key is over by then, even when the widget that had it is gone."""
-AT_ONCE: Final = ("ctrl+c",)
+"""A key counts as handled after this time, even when its widget is gone."""
+IMMEDIATE: Final = ("ctrl+c",)
 
 
-class KeyDone(Message):
-    """Goes the way of a key, behind it: when it arrives, so has the key."""
+class KeyHandled(Message):
+    """Takes the same way as a key: when it reaches the app, the key has been handled."""
 
     def __init__(self, serial: int, rounds: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class KeyDone(Message):
 
 
 class OrderedKeys(App[None], inherit_bindings=False):
-    """An application whose keys never overtake each other."""
+    """An application that handles each key before it takes the next."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,27 +41,27 @@ class OrderedKeys(App[None], inherit_bindings=False):
 
     async def on_event(self, event: events.Event) -> None:
         fresh = isinstance(event, events.Key | events.Paste) and not event.is_forwarded
-        if not fresh or (isinstance(event, events.Key) and event.key in AT_ONCE):
+        if not fresh or (isinstance(event, events.Key) and event.key in IMMEDIATE):
             await super().on_event(event)
         elif self._busy is not None:
             self._typed.append(event)  # type: ignore[arg-type]  # narrowed by `fresh`
         else:
-            await self._type(event)
+            await self._handle(event)
 
-    async def _type(self, event: events.Event) -> None:
+    async def _handle(self, event: events.Event) -> None:
         self._serial += 1
         self._busy = self.set_timer(LONGEST_S, self._next_key)
         await super().on_event(event)
-        self._follow(KeyDone(self._serial, ROUNDS))
+        self._send_after(KeyHandled(self._serial, ROUNDS))
 
-    def _follow(self, done: KeyDone) -> None:
-        (self.focused or self.screen).post_message(done)
+    def _send_after(self, message: KeyHandled) -> None:
+        (self.focused or self.screen).post_message(message)
 
-    async def on_key_done(self, done: KeyDone) -> None:
-        if done.serial != self._serial or self._busy is None:
+    async def on_key_handled(self, message: KeyHandled) -> None:
+        if message.serial != self._serial or self._busy is None:
             return
-        if done.rounds > 1:
-            self._follow(KeyDone(done.serial, done.rounds - 1))
+        if message.rounds > 1:
+            self._send_after(KeyHandled(message.serial, message.rounds - 1))
         else:
             await self._next_key()
 
@@ -70,4 +70,4 @@ class OrderedKeys(App[None], inherit_bindings=False):
             self._busy.stop()
             self._busy = None
         if self._typed:
-            await self._type(self._typed.popleft())
+            await self._handle(self._typed.popleft())

@@ -1,4 +1,4 @@
-"""The first screen: verdict, groups, and all ranks at once."""
+"""The first screen: verdict, groups and the grid of all ranks."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.screens.asking import to_ask
-from frtop_tui.screens.base import FrameScreen, OpenRank, OpenRanks, OpenStacks, OpenTensors
-from frtop_tui.widgets.doing import causes, doing_at
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenStacks, OpenTensors
+from frtop_tui.screens.tensor_target import tensor_target
+from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.widgets.groups import GroupPanel
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_grid import RankGrid, legend
-from frtop_tui.widgets.rank_table import RankTable, of_interest
+from frtop_tui.widgets.rank_table import RankTable, most_relevant
 from frtop_tui.widgets.spans import Line, clip, join, plain
 from frtop_tui.widgets.verdict import VerdictPanel
 
 MOST_ROWS = 64
-"""Ranks in the list below the grid: the ones to look at first; `2` shows all."""
+"""Ranks in the list below the grid; `2` shows all ranks."""
 
 
 class Legend(LineView, can_focus=False):
-    """The rank under the cursor in words, and what the letters mean."""
+    """Describes the rank under the cursor, and counts the ranks of each state."""
 
     def __init__(self) -> None:
         super().__init__(id="legend")
@@ -47,26 +48,29 @@ class Legend(LineView, can_focus=False):
                     plain(view.host),
                     plain(f"pid {view.identity.pid}" if view.identity.pid else "", "dim"),
                     plain(view.state, view.state),
-                    plain(doing_at(view, frame.now_ns, causes(frame))),
+                    plain(describe_activity_and_line(view, frame.now_ns, blame_reasons(frame))),
                 )
             )
         return (clip(about, width), clip((*plain(" "), *legend(frame)), width))
 
 
 class Overview(FrameScreen):
-    """Verdict on top, groups and ranks below; the cursor starts on the culprit."""
+    """The cursor of the grid starts on the culprit."""
 
     AUTO_FOCUS = "#grid"
     crumb = "job"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
-        Binding("t", "tensors", "tensors", tooltip="look into what is being reduced", id="tensors"),
-        Binding("slash", "filter", "filter", tooltip="search ranks", id="filter"),
+        Binding(
+            "t", "tensors", "tensors", tooltip="statistics of the rank's tensors", id="tensors"
+        ),
+        Binding("slash", "filter", "filter", tooltip="list matching ranks", id="filter"),
     ]
 
     def __init__(self, marked: set[int]) -> None:
         super().__init__(marked)
-        self._led_to: tuple[object, ...] = ()
+        self._last_culprits: tuple[object, ...] = ()
+        """Job and culprits for which the cursor was moved."""
 
     def panes(self) -> ComposeResult:
         yield VerdictPanel()
@@ -85,14 +89,14 @@ class Overview(FrameScreen):
         grid = self.query_one(RankGrid)
         grid.show(frame)
         culprits = frame.verdicts[0].culprits if frame.verdicts else ()
-        if culprits and (frame.job, culprits) != self._led_to:
-            # Once per verdict: `enter` leads to the culprit, but a moved cursor stays.
+        if culprits and (frame.job, culprits) != self._last_culprits:
+            # Once per verdict: `enter` opens the culprit, but a moved cursor stays.
             grid.choose(culprits[0])
-            self._led_to = (frame.job, culprits)
+            self._last_culprits = (frame.job, culprits)
         table = self.query_one(RankTable)
         if table.display:
-            table.entitle("ranks to look at first")
-            table.show_ranks(frame, of_interest(frame, MOST_ROWS))
+            table.entitle("most relevant ranks")
+            table.show_ranks(frame, most_relevant(frame, MOST_ROWS))
         self.draw_legend()
 
     def draw_legend(self) -> None:
@@ -112,19 +116,19 @@ class Overview(FrameScreen):
         elif isinstance(sender, GroupPanel) and sender.chosen is not None:
             label = sender.chosen.label.partition(":*")[0]
             members = fold(rank for group in sender.chosen.groups for rank in group.members)
-            # Words of a filter are split at spaces, and so would be such a name.
+            # A filter is split at spaces: a name with a space cannot be one.
             self.post_message(OpenRanks(f"rank:{members}" if " " in label else f"group:{label}"))
 
     def action_stacks(self) -> None:
         self.post_message(OpenStacks())
 
     def action_tensors(self) -> None:
-        """Of the rank under the cursor, of the grid unless the list has the focus."""
+        """Opens the tensors of the rank under the cursor of the focused list, or the grid."""
         table = self.query_one(RankTable)
         row = table.chosen if table.has_focus else None
         rank = row.rank if row is not None else self.query_one(RankGrid).chosen
-        if rank is not None and self.frame is not None and self.may("tensors"):
-            self.post_message(OpenTensors(to_ask(self.frame, rank), rank))
+        if rank is not None and self.frame is not None and self.check_available("tensors"):
+            self.post_message(OpenTensors(tensor_target(self.frame, rank), rank))
 
     def action_filter(self) -> None:
         self.post_message(OpenRanks(editing=True))

@@ -1,8 +1,8 @@
-"""Fewer bytes for the same picture: changed cells sorted by their look, then by place.
+"""Sends only the changed cells to the terminal, sorted by style: fewer bytes over ssh.
 
-Textual 8.2 paints a widget's line from its start for each of its changed places, and
-writes colours and a reset around every letter: of a large grid 17 KB a tick, over ssh.
-All that is needed is the changed cells, and the look of all cells of one look once.
+Textual 8.2 repaints a widget's line from its start for each changed region, and writes
+colours and a reset around every letter: 17 KB per tick for a large grid. Here each changed
+cell is sent once and each style once.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from textual.app import App
 from textual.screen import Screen
 
 TOKEN: Final = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\[([\d;]*)m|(\n)|([^\x00-\x1f\x7f]+)")
-WORTH: Final = 256
-"""Characters from which an update is looked through."""
+MIN_LENGTH: Final = 256
+"""Characters; shorter updates are sent as they are."""
 
 Run = tuple[str, int, int, str]
-"""Look, row, column and text of cells side by side."""
+"""Style, row, column and text of adjacent cells."""
 
 
-def runs_of(update: str) -> list[Run] | None:
-    """What an update writes where; None if it holds anything that is not understood."""
+def parse_runs(update: str) -> list[Run] | None:
+    """What an update writes where; None if it contains any other control sequence."""
     runs: list[Run] = []
     row = column = read = 0
-    look = ""
+    style = ""
     for token in TOKEN.finditer(update):
         if token.start() != read:
             return None
@@ -37,32 +37,32 @@ def runs_of(update: str) -> list[Run] | None:
         if kind == 2:
             row, column = int(token[1]), int(token[2])
         elif kind == 3:
-            look = "" if token[3] in ("", "0") else token[3]
+            style = "" if token[3] in ("", "0") else token[3]
         elif kind == 4:
             row = 0
         else:
             if not row:
                 return None
             text = token[5]
-            runs.append((look, row, column, text))
+            runs.append((style, row, column, text))
             column += len(text) if text.isascii() else cell_len(text)
-    return runs if read == len(update) and not look else None
+    return runs if read == len(update) and not style else None
 
 
-def frugal(update: str) -> str:
-    """The same cells in as few bytes as is easy; the update itself where one is in doubt."""
-    if len(update) < WORTH:
+def shortened(update: str) -> str:
+    """The same cells in fewer bytes; the update unchanged where parsing it fails."""
+    if len(update) < MIN_LENGTH:
         return update
-    runs = runs_of(update)
+    runs = parse_runs(update)
     if runs is None or _overlap(runs):
         return update
     runs.sort()
     written: list[str] = []
-    pen, at_row, at_column = "", 0, 0
-    for look, row, column, text in runs:
-        if look != pen:
-            written.append(f"\x1b[0;{look}m" if look else "\x1b[0m")
-            pen = look
+    current, at_row, at_column = "", 0, 0
+    for style, row, column, text in runs:
+        if style != current:
+            written.append(f"\x1b[0;{style}m" if style else "\x1b[0m")
+            current = style
         if row != at_row or column < at_column:
             written.append(f"\x1b[{row};{column}H")
         elif column > at_column:
@@ -75,7 +75,7 @@ def frugal(update: str) -> str:
 
 
 def _overlap(runs: list[Run]) -> bool:
-    """Whether a cell is written twice: then the order matters."""
+    """Whether a cell is written twice, so that the order matters."""
     end_row = end = 0
     for row, column, text in sorted([run[1:] for run in runs]):
         if row == end_row and column < end:
@@ -84,8 +84,8 @@ def _overlap(runs: list[Run]) -> bool:
     return False
 
 
-class FrugalUpdate(CompositorUpdate):
-    """Textual's update of single places, said in fewer bytes."""
+class CompactUpdate(CompositorUpdate):
+    """Textual's update of single regions in fewer bytes."""
 
     def __init__(self, update: ChopsUpdate) -> None:
         self.update = update
@@ -99,18 +99,18 @@ class FrugalUpdate(CompositorUpdate):
         for y, left, right in update.spans:
             for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
                 start, stop = max(x, left), min(end, right)
-                # The strip is None where another widget lies over it.
+                # The strip is None where another widget covers it.
                 if strip is not None and start < stop:
                     written.append(f"\x1b[{y + 1};{start + 1}H")
                     written.append(strip.crop(start - x, stop - x).render(console))
-        return frugal("".join(written))
+        return shortened("".join(written))
 
 
-class FrugalApp(App[None], inherit_bindings=False):
-    """An application that sends what changed and little else."""
+class CompactApp(App[None], inherit_bindings=False):
+    """An application that sends only changed cells."""
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         if isinstance(renderable, ChopsUpdate):
-            super()._display(screen, FrugalUpdate(renderable))
+            super()._display(screen, CompactUpdate(renderable))
         else:
             super()._display(screen, renderable)

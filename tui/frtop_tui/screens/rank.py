@@ -1,4 +1,4 @@
-"""One rank: what it has issued, where its threads are, how its process fares."""
+"""One rank: its op queue, its stacks, its process, and where the other ranks are."""
 
 from __future__ import annotations
 
@@ -10,46 +10,44 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.screens.base import OpenTensors, TakeStacks
-from frtop_tui.screens.one_rank import OneRankScreen
+from frtop_tui.screens.base import OneRankScreen
+from frtop_tui.screens.messages import OpenTensors, TakeStacks
+from frtop_tui.widgets.formats import format_age, format_age_coarse, format_exit, group_label
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.others import OthersPane
+from frtop_tui.widgets.other_ranks import OtherRanksPane
 from frtop_tui.widgets.process_pane import ProcessPane
 from frtop_tui.widgets.queue import QueuePane
 from frtop_tui.widgets.spans import Line, join, plain, wrap
 from frtop_tui.widgets.stack_pane import StackPane
-from frtop_tui.widgets.wording import age, calm, ending, group_label
 
 
 def banner_lines(frame: Frame, rank: JudgedRank | None, number: int, width: int) -> list[Line]:
-    """What must not be overlooked about a rank: how it ended, what it raised, its silence."""
+    """What matters most about a rank: its exception, how it ended, that it is not heard."""
     if rank is None:
-        return wrap(
-            f"rank {number} has not been heard of; nothing is known about it", width, "warn"
-        )
+        return wrap(f"rank {number} has never been heard; nothing is known about it", width, "warn")
     rows: list[Line] = []
     if rank.exception is not None:
-        raised = rank.exception
-        when = age(rank.age_s(raised.at_ns, frame.now_ns))
-        scope = "ended the program" if raised.main else f"ended thread {raised.thread}"
-        first = raised.text.strip().splitlines() or [""]
-        rows += wrap(f"{raised.kind}: {first[0]} ({scope} {when} ago)", width, "bad")
+        exception = rank.exception
+        when = format_age(rank.age_s(exception.at_ns, frame.now_ns))
+        scope = "ended the program" if exception.main else f"ended thread {exception.thread}"
+        first = exception.text.strip().splitlines() or [""]
+        rows += wrap(f"{exception.kind}: {first[0]} ({scope} {when} ago)", width, "bad")
     if rank.exit_info is not None:
-        when = age(rank.age_s(rank.exit_info.at_ns, frame.now_ns))
+        when = format_age(rank.age_s(rank.exit_info.at_ns, frame.now_ns))
         clean = rank.exit_info.clean and not rank.exit_info.exit_code
-        rows += wrap(f"{ending(rank.exit_info)}, {when} ago", width, "" if clean else "bad")
+        rows += wrap(f"{format_exit(rank.exit_info)}, {when} ago", width, "" if clean else "bad")
     if number not in frame.ranks:
-        rows += wrap("gone from the job's frame; below is its last known state", width, "warn")
+        rows += wrap("no longer in the job; its last known state is shown", width, "warn")
     elif rank.state == "unheard":
-        when = age((frame.now_ns - rank.heard_ns) / 1e9)
-        rows += wrap(f"not heard since {when}; below is its last known state", width, "warn")
+        when = format_age((frame.now_ns - rank.heard_ns) / 1e9)
+        rows += wrap(f"not heard for {when}; its last known state is shown", width, "warn")
     if frame.problem:
-        rows += wrap(frame.problem, width, "warn")
+        rows += wrap(str(frame.problem), width, "warn")
     return rows
 
 
-def group_in_question(frame: Frame, rank: JudgedRank) -> str:
-    """The group this rank is late or blocked in, for the path at the top."""
+def relevant_group(frame: Frame, rank: JudgedRank) -> str:
+    """The group in which this rank is late or blocked, for the path on the first line."""
     for group in frame.groups:
         if rank.rank in group.late:
             return group_label(group.description, group.key.name)
@@ -59,7 +57,7 @@ def group_in_question(frame: Frame, rank: JudgedRank) -> str:
 
 
 class Banner(LineView, can_focus=False):
-    """Lines in the way on purpose; takes no room when there is nothing to say."""
+    """What matters most about the rank; hidden when there is nothing."""
 
     def __init__(self, number: int) -> None:
         super().__init__(id="banner")
@@ -75,16 +73,16 @@ class Banner(LineView, can_focus=False):
 
 
 class RankScreen(OneRankScreen):
-    """All of a rank: its queue, its stacks, its process, and who else is where it is."""
+    """Panes for the rank's op queue, stacks and process, and for the other ranks."""
 
     AUTO_FOCUS = "#stack"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="to where one came from", id="back"),
+        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
         Binding("b", "take", "stacks", tooltip="take its stacks now", id="stacks.take"),
-        Binding("t", "tensors", "tensors", tooltip="look into what is being reduced", id="tensors"),
+        Binding("t", "tensors", "tensors", tooltip="statistics of its tensors", id="tensors"),
         Binding("n", "neighbour(1)", "next rank", id="rank.next"),
         Binding("p", "neighbour(-1)", "previous", tooltip="previous rank", id="rank.previous"),
-        Binding("F", "follow", "follow", tooltip="queue: back to the newest op", id="follow"),
+        Binding("F", "follow", "follow", tooltip="scroll the queue to the newest op", id="follow"),
     ]
 
     @property
@@ -97,20 +95,19 @@ class RankScreen(OneRankScreen):
             yield QueuePane()
             yield StackPane()
             yield ProcessPane()
-            yield OthersPane()
+            yield OtherRanksPane()
 
     def crumbs(self) -> Line:
         rank, frame = self.known, self.frame
         path = super().crumbs()
         if rank is None or frame is None:
             return path
-        group = group_in_question(frame, rank)
-        present = rank.status
-        # The path reads on into the state: one line must say all that identifies a rank.
+        group = relevant_group(frame, rank)
+        status = rank.status
         start = (*path[:-1], *plain(f"{group} > " if group else "", "dim"), path[-1])
         beat = ""
-        if present is not None and rank.exit_info is None:
-            beat = f"beat {calm(rank.age_s(present.beat_ns, frame.now_ns))}"
+        if status is not None and rank.exit_info is None:
+            beat = f"beat {format_age_coarse(rank.age_s(status.beat_ns, frame.now_ns))} ago"
         return (
             *start,
             *plain("  "),
@@ -120,7 +117,7 @@ class RankScreen(OneRankScreen):
                     plain(f"pid {rank.identity.pid}" if rank.identity.pid else ""),
                     plain(rank.state, rank.state),
                     plain(beat),
-                    plain(f"step {present.step}" if present is not None and present.step else ""),
+                    plain(f"step {status.step}" if status is not None and status.step else ""),
                 )
             ),
         )
@@ -135,20 +132,20 @@ class RankScreen(OneRankScreen):
         self.query_one(QueuePane).show(frame, self.known)
         self.query_one(StackPane).show(frame, self.known)
         self.query_one(ProcessPane).show(frame, self.known)
-        self.query_one(OthersPane).show(frame, self.known)
+        self.query_one(OtherRanksPane).show(frame, self.known)
 
     def action_take(self) -> None:
-        if self.may("take"):
+        if self.check_available("take"):
             self.post_message(TakeStacks((self.rank,)))
 
     def action_tensors(self) -> None:
-        if self.may("tensors"):
+        if self.check_available("tensors"):
             self.post_message(OpenTensors(self.rank))
 
     def action_follow(self) -> None:
         self.query_one(QueuePane).follow()
         self.draw_all()
 
-    def turned(self) -> None:
+    def reset(self) -> None:
         for pane in self.query(LineView):
             pane.scroll_to(y=0, animate=False)

@@ -1,4 +1,4 @@
-"""All ranks as a table: sorted, filtered, marked."""
+"""All ranks as a table that can be sorted, filtered and marked."""
 
 from __future__ import annotations
 
@@ -9,46 +9,59 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.screens.asking import to_ask
-from frtop_tui.screens.base import FrameScreen, OpenRank, OpenStacks, OpenTensors
+from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.filter import FilterError, matching
+from frtop_tui.screens.messages import OpenRank, OpenStacks, OpenTensors
+from frtop_tui.screens.tensor_target import tensor_target
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_table import RankTable
 
 
 class RanksScreen(FrameScreen):
-    """The filter is typed in the last line but one and acts at once."""
+    """The filter is edited above the keys and applies at every keystroke."""
 
     AUTO_FOCUS = "#ranks"
     crumb = "ranks"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "clear_or_back", "back", tooltip="clears a filter first", id="back"),
-        Binding("slash", "filter", "filter", tooltip="rank: host: group: late !", id="filter"),
-        Binding("less_than_sign", "sort(-1)", "sort", tooltip="by column before", id="sort.before"),
+        Binding(
+            "escape", "clear_or_back", "back", tooltip="clear the filter, then back", id="back"
+        ),
+        Binding(
+            "slash",
+            "filter",
+            "filter",
+            tooltip="by rank: host: group: state, ! negates",
+            id="filter",
+        ),
+        Binding(
+            "less_than_sign", "sort(-1)", "sort", tooltip="by the previous column", id="sort.before"
+        ),
         Binding(
             "greater_than_sign",
             "sort(1)",
             "sort",
             show=False,
-            tooltip="by next column",
+            tooltip="by the next column",
             id="sort.next",
         ),
-        Binding("I", "reverse", "reverse", tooltip="turn the order around", id="sort.reverse"),
+        Binding("I", "reverse", "reverse", tooltip="reverse the order", id="sort.reverse"),
         Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
-        Binding("t", "tensors", "tensors", tooltip="look into what is being reduced", id="tensors"),
+        Binding(
+            "t", "tensors", "tensors", tooltip="statistics of the rank's tensors", id="tensors"
+        ),
     ]
 
     def __init__(self, marked: set[int], filter_text: str = "", *, editing: bool = False) -> None:
         super().__init__(marked)
         self.filter_text = filter_text
-        self.wrong = ""
-        self.sort = "posture"
+        self.error = ""
+        self.sort = "state"
         self.reverse = False
         self.editing = editing
 
     def panes(self) -> ComposeResult:
         yield RankTable(self.marked, id="ranks", classes="pane")
-        yield Static(id="wrong", markup=False)
+        yield Static(id="filter-error", markup=False)
         yield Input(
             self.filter_text,
             placeholder="rank:0-7,64  host:node[0-3]  group:tp  late  !late",
@@ -68,14 +81,14 @@ class RanksScreen(FrameScreen):
         table = self.query_one(RankTable)
         try:
             ranks = matching(self.filter_text, frame, self.marked)
-            self.wrong = ""
+            self.error = ""
         except FilterError as error:
-            # The rows stay as they were: half a word is wrong at every keystroke.
-            self.wrong = str(error)
+            # The rows stay: a word that is half typed is invalid at every keystroke.
+            self.error = str(error)
             ranks = [frame.ranks[r.rank] for r in table.rows if r.rank in frame.ranks]
             ranks.sort(key=lambda rank: rank.rank)
         column = next(c for c in table.columns if c.title == self.sort)
-        table.at.take(frame)
+        table.context.take(frame)
         ranks.sort(key=column.key, reverse=self.reverse)
         table.sorted_by, table.reverse = self.sort, self.reverse
         shown = f"{len(ranks):,} of {len(frame.ranks):,}" if self.filter_text else f"{len(ranks):,}"
@@ -86,15 +99,15 @@ class RanksScreen(FrameScreen):
             "no rank matches the filter; esc clears it" if self.filter_text else "no ranks"
         )
         table.show_ranks(frame, ranks)
-        wrong = self.query_one("#wrong", Static)
-        if wrong.content != self.wrong:
-            wrong.update(self.wrong)
-        wrong.display = bool(self.wrong)
+        error_line = self.query_one("#filter-error", Static)
+        if error_line.content != self.error:
+            error_line.update(self.error)
+        error_line.display = bool(self.error)
 
     def action_filter(self) -> None:
         field = self.query_one(Input)
         field.display = True
-        # At once, where `focus()` comes some messages later: what is typed next is for it.
+        # `focus()` acts some messages later; the next key must reach the field.
         self.set_focus(field)
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -105,7 +118,7 @@ class RanksScreen(FrameScreen):
         self.leave_input()
 
     def leave_input(self) -> None:
-        """Back to the rows; an empty filter line goes out of the way."""
+        """Focuses the rows; an empty filter line is hidden."""
         self.query_one(Input).display = bool(self.filter_text)
         self.set_focus(self.query_one(RankTable))
 
@@ -119,9 +132,9 @@ class RanksScreen(FrameScreen):
             await self.run_action("app.back")
 
     def action_sort(self, by: int) -> None:
-        """To the neighbouring column among those in sight."""
+        """Sorts by the neighbouring visible column."""
         table = self.query_one(RankTable)
-        titles = [column.title for column, _ in table.seen(table.room)]
+        titles = [column.title for column, _ in table.visible_columns(table.room)]
         index = titles.index(self.sort) if self.sort in titles else 0
         self.sort = titles[(index + by) % len(titles)]
         self.draw_all()
@@ -135,8 +148,8 @@ class RanksScreen(FrameScreen):
 
     def action_tensors(self) -> None:
         row = self.query_one(RankTable).chosen
-        if row is not None and self.frame is not None and self.may("tensors"):
-            self.post_message(OpenTensors(to_ask(self.frame, row.rank), row.rank))
+        if row is not None and self.frame is not None and self.check_available("tensors"):
+            self.post_message(OpenTensors(tensor_target(self.frame, row.rank), row.rank))
 
     def on_line_view_chosen(self, event: LineView.Chosen) -> None:
         table = self.query_one(RankTable)

@@ -1,4 +1,4 @@
-"""Where everybody is: the stacks of all ranks, or of the marked ones, merged."""
+"""The stacks of all ranks, or of the marked ones, merged into one tree."""
 
 from __future__ import annotations
 
@@ -8,54 +8,62 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.screens.base import FrameScreen, TakeStacks
+from frtop_tui.screens.availability import why_unavailable
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.messages import TakeStacks
+from frtop_tui.widgets.formats import format_age_coarse, format_rank_count
 from frtop_tui.widgets.stack_tree import StackTree
-from frtop_tui.widgets.wording import calm, ranks_word
 
 
 class StacksScreen(FrameScreen):
-    """Asks for stacks when it opens, and again on `b`."""
+    """Takes the stacks when it opens, and again on `b`."""
 
     AUTO_FOCUS = "#tree"
     crumb = "stacks"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="to where one came from", id="back"),
-        Binding("b", "take", "stacks again", tooltip="take the stacks anew", id="stacks.take"),
+        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        Binding("b", "take", "stacks again", tooltip="take the stacks again", id="stacks.take"),
     ]
 
     def __init__(self, marked: set[int]) -> None:
         super().__init__(marked)
         self.only = frozenset(marked)
-        """Marks of the moment it was opened: what it shows does not change under the eye."""
-        self._asked = False
+        """Ranks marked when the screen opened; later marks do not change what it shows."""
+        self._requested = False
 
     def panes(self) -> ComposeResult:
         yield StackTree()
 
-    def chosen(self, frame: Frame) -> list[int]:
-        """Ranks whose stacks are shown, including those nobody has heard of."""
+    def shown_ranks(self, frame: Frame) -> list[int]:
+        """The marked ranks, else all ranks of the job, also those that never reported."""
         if self.only:
             return sorted(self.only)
         world = frame.job.world_size if frame.job else 0
         return sorted({*frame.ranks, *range(world)})
 
+    def request(self, frame: Frame) -> None:
+        """Takes the stacks once, with the first frame that has ranks."""
+        if not self._requested and self.shown_ranks(frame):
+            self._requested = True
+            if not why_unavailable("take", frame):
+                self._take(frame)
+
     def draw(self, frame: Frame) -> None:
-        ranks = self.chosen(frame)
-        if not self._asked and ranks:
-            self._asked = True
-            if not self.barred("take"):
-                self.action_take()
+        ranks = self.shown_ranks(frame)
         tree = self.query_one(StackTree)
         tree.show(frame, ranks)
-        whose = "of marked ranks" if self.only else "of all ranks"
+        subject = "marked ranks" if self.only else "all ranks"
         merged = tree.merged
         if merged is not None:
-            seen = f"{merged.ranks:,} of {ranks_word(len(ranks))}"
-            old = f", up to {calm(merged.age_s(frame.now_ns))} old" if merged.ranks else ""
-            tree.entitle(f"stacks {whose}: {seen}{old}")
+            count = f"{merged.ranks:,} of {format_rank_count(len(ranks))}"
+            age = f", up to {format_age_coarse(merged.age_s(frame.now_ns))} old"
+            tree.entitle(f"stacks of {subject}: {count}{age if merged.ranks else ''}")
 
     def action_take(self) -> None:
-        if self.frame is not None and self.may("take"):
-            ranks = [n for n in self.chosen(self.frame) if n in self.frame.ranks]
-            if ranks:
-                self.post_message(TakeStacks(ranks))
+        if self.frame is not None and self.check_available("take"):
+            self._take(self.frame)
+
+    def _take(self, frame: Frame) -> None:
+        ranks = [number for number in self.shown_ranks(frame) if number in frame.ranks]
+        if ranks:
+            self.post_message(TakeStacks(ranks))

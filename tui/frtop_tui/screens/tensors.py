@@ -1,4 +1,4 @@
-"""What is in the tensors of a rank's pending ops: the rank itself is asked."""
+"""The tensors of a rank's pending ops, as the rank itself reports them."""
 
 from __future__ import annotations
 
@@ -10,40 +10,55 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.printable import printable
-from frtop_tui.screens.base import InspectRank, SaveTensors
-from frtop_tui.screens.one_rank import OneRankScreen
-from frtop_tui.screens.saving import free_path, question, size_of
+from frtop_tui.job.naming import printable
+from frtop_tui.screens.availability import why_unavailable
+from frtop_tui.screens.base import OneRankScreen
+from frtop_tui.screens.files import readable_bytes, save_question, tensor_path
+from frtop_tui.screens.messages import InspectRank, SaveTensors
+from frtop_tui.widgets.file_status import file_in_progress
 from frtop_tui.widgets.question import Question
 from frtop_tui.widgets.spans import Line, join, plain
 from frtop_tui.widgets.tensors import TensorsPane
-from frtop_tui.widgets.writings import under_way
 
 
 class TensorsScreen(OneRankScreen):
-    """Asks when it opens, and on `t`; goes to neighbours, whose checksums it compares."""
+    """Asks the rank when it opens, and again on `t`; `n` and `p` ask other ranks."""
 
     AUTO_FOCUS = "#tensors"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="to where one came from", id="back"),
-        Binding("t,plus", "inspect", "ask again", tooltip="ask the rank anew", id="tensors.ask"),
-        Binding("T", "save", "save", tooltip="data of the op under the cursor", id="tensors.save"),
+        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        Binding("t,plus", "inspect", "ask again", tooltip="ask the rank again", id="tensors.ask"),
         Binding(
-            "n", "neighbour(1)", "next rank", tooltip="its tensors, to compare", id="rank.next"
+            "T",
+            "save",
+            "save",
+            tooltip="write the tensors of the op under the cursor to a file",
+            id="tensors.save",
         ),
         Binding(
-            "p", "neighbour(-1)", "previous", tooltip="previous rank's tensors", id="rank.previous"
+            "n",
+            "neighbour(1)",
+            "next rank",
+            tooltip="tensors of the next rank, to compare",
+            id="rank.next",
+        ),
+        Binding(
+            "p",
+            "neighbour(-1)",
+            "previous",
+            tooltip="tensors of the previous rank",
+            id="rank.previous",
         ),
     ]
 
-    def __init__(self, marked: set[int], rank: int, instead: int | None = None) -> None:
+    def __init__(self, marked: set[int], rank: int, instead_of: int | None = None) -> None:
         super().__init__(marked, rank)
-        self.instead = instead
-        """The rank it waits for, which has nothing to look into."""
-        self._opened = False
+        self.instead_of = instead_of
+        """The rank that the user selected; it has no tensors, and `rank` waits for it."""
+        self._requested = False
         self._asked_ns: int | None = None
-        self._before: wire.TensorsResponse | None = None
-        """The answer there was when the rank was asked: the next one is ours."""
+        self._previous_answer: wire.TensorsResponse | None = None
+        """The answer at the time of asking: any other one is new."""
         self._saving: tuple[int, int, Path] | None = None
 
     @property
@@ -61,75 +76,81 @@ class TensorsScreen(OneRankScreen):
         state = join((plain(rank.host), plain(rank.state, rank.state)))
         return (*super().crumbs(), *plain("  "), *state)
 
+    def request(self, frame: Frame) -> None:
+        """Asks each rank once, with the first frame that has it."""
+        self.known = frame.ranks.get(self.rank, self.known)
+        if self.known is None:
+            return
+        if self._asked_ns is not None and self.known.tensors != self._previous_answer:
+            self._asked_ns = None
+        if not self._requested:
+            self._requested = True
+            if not why_unavailable("inspect", frame, self.host):
+                self._ask(frame)
+
     def draw(self, frame: Frame) -> None:
         self.known = frame.ranks.get(self.rank, self.known)
-        if not self._opened and self.known is not None:
-            self._opened = True
-            if not self.barred("inspect"):
-                self._ask(frame)
         self.query_one(Question).show(frame)
         if self.known is not None:
             waiting = self._waiting_s(frame, self.known)
             pane = self.query_one(TensorsPane)
-            pane.instead = self.instead
-            pane.show(frame, self.known, waiting, self._absent(frame))
+            pane.instead_of = self.instead_of
+            pane.show(frame, self.known, waiting, self._why_no_answer(frame))
 
     def _waiting_s(self, frame: Frame, rank: JudgedRank) -> float | None:
-        if self._asked_ns is None:
-            return None
-        if rank.tensors != self._before:
-            self._asked_ns = None
+        if self._asked_ns is None or rank.tensors != self._previous_answer:
             return None
         return max(0.0, (frame.now_ns - self._asked_ns) / 1e9)
 
-    def _absent(self, frame: Frame) -> str:
+    def _why_no_answer(self, frame: Frame) -> str:
         if frame.recorded is not None:
             return (
                 f"The {frame.recorded.kind} holds no tensors of rank {self.rank}:"
-                " it was not asked before that was written, or did not answer."
+                " the rank had not been asked, or did not answer."
             )
-        return self.barred("inspect")
+        return self.why_unavailable("inspect")
 
     def _ask(self, frame: Frame) -> None:
         self._asked_ns = frame.now_ns
-        self._before = self.known.tensors if self.known is not None else None
+        self._previous_answer = self.known.tensors if self.known is not None else None
         self.post_message(InspectRank(self.rank))
 
     def action_inspect(self) -> None:
-        if self.frame is not None and self.known is not None and self.may("inspect"):
+        if self.frame is not None and self.known is not None and self.check_available("inspect"):
             self._ask(self.frame)
             self.draw_all()
 
     def action_save(self) -> None:
         frame, rank, op = self.frame, self.known, self.query_one(TensorsPane).chosen
-        if frame is None or rank is None or not self.may("save"):
+        if frame is None or rank is None or not self.check_available("save"):
             return
-        if op is None or not size_of(op):
-            self.app.notify("There is no data to save: no tensor of a pending op was read.")
+        if op is None or not readable_bytes(op):
+            self.app.notify("Nothing to save: no tensor of a pending op was read.")
             return
-        running = under_way(frame, "tensors")
+        running = file_in_progress(frame, "tensors")
         if running is not None:
             text = f"One file at a time: {printable(running.path)} is still being written."
             self.app.notify(text, markup=False)
             return
         try:
-            path = free_path(frame, rank, op.sequence, Path.cwd())
-        except OSError as error:  # the folder was taken away, or may not be read
-            self.app.notify(f"Nothing can be saved here ({error.strerror}); start frtop elsewhere.")
+            path = tensor_path(frame, rank, op.sequence, Path.cwd())
+        except OSError as error:  # the current folder was deleted, or may not be read
+            text = f"Cannot save in this folder ({error.strerror}); start frtop in another one."
+            self.app.notify(text)
             return
         self._saving = (rank.rank, op.sequence, path)
-        self.query_one(Question).ask(question(rank, op, path))
+        self.query_one(Question).ask(save_question(rank, op, path))
 
     def on_question_answered(self, event: Question.Answered) -> None:
-        wanted, self._saving = self._saving, None
+        saving, self._saving = self._saving, None
         self.set_focus(self.query_one(TensorsPane))
-        if event.yes and wanted is not None:
-            self.post_message(SaveTensors(*wanted))
+        if event.yes and saving is not None:
+            self.post_message(SaveTensors(*saving))
         self.draw_all()
 
-    def turned(self) -> None:
-        """It is asked unless it has been before."""
+    def reset(self) -> None:
         self._asked_ns = None
-        self._opened = self.known is not None and self.known.tensors is not None
-        self.instead = None
+        # A rank that has answered before is not asked again.
+        self._requested = self.known is not None and self.known.tensors is not None
+        self.instead_of = None
         self.query_one(TensorsPane).move_to(0)

@@ -1,8 +1,8 @@
-"""The seam between screens and what they show."""
+"""The interface between screens and the sources of their frames."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -11,32 +11,80 @@ from frtop_tui.job.naming import JobKey
 
 
 class Source(Protocol):
-    """Gives the newest frame; takes wishes. Never blocks its caller.
+    """Gives the newest frame and takes commands. Never blocks its caller.
 
-    What becomes of a wish is seen in later frames. One that cannot be fulfilled (there is
-    no live job, our key may not) is told there, never raised.
+    Later frames show what becomes of a command, also when it cannot be carried out (there
+    is no live job, our key has no right): nothing is raised.
     """
 
     def frame(self) -> Frame:
         """The newest frame; the same object as before when nothing changed."""
 
     def watch(self, ranks: Iterable[int]) -> None:
-        """Keep the ops, process and stacks of these ranks fresh (a screen shows them)."""
+        """Keeps the ops, process and stacks of these ranks fresh, of no others."""
 
     def dump(self, ranks: Iterable[int]) -> None:
-        """Take the stacks of these ranks once, now."""
+        """Takes the stacks of these ranks once."""
 
     def inspect(self, rank: int) -> None:
-        """Ask a rank what is in the tensors of its pending ops: `JudgedRank.tensors`."""
+        """Asks a rank for statistics of its pending ops' tensors: `JudgedRank.tensors`."""
 
     def save(self, rank: int, sequence: int, path: Path) -> None:
-        """Write the tensors of one pending op as safetensors: `Frame.writings`."""
+        """Writes the tensors of one pending op as safetensors: `Frame.writings`."""
 
     def capture(self, path: Path, *, automatic: bool = False) -> None:
-        """Write everything that can be known now into one file: `Frame.writings`."""
+        """Writes everything that can be known now into one file: `Frame.writings`."""
 
     def choose(self, job: JobKey | None) -> None:
-        """Show this job from now on; None: the newest."""
+        """Shows this job from now on; None: the newest."""
 
     def close(self) -> None:
         """Ends threads and sockets."""
+
+
+class ScriptedSource:
+    """Shows given frames, for tests and pictures; records every command."""
+
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        self._frames = list(frames)
+        self._index = 0
+        self.watched: list[tuple[int, ...]] = []
+        self.dumped: list[tuple[int, ...]] = []
+        self.inspected: list[int] = []
+        self.saved: list[tuple[int, int, Path]] = []
+        self.captured: list[tuple[Path, bool]] = []
+        self.chosen: list[JobKey | None] = []
+        self.closed = False
+
+    def frame(self) -> Frame:
+        return self._frames[self._index]
+
+    def advance(self) -> None:
+        """Goes to the next frame; stays at the last one."""
+        self._index = min(self._index + 1, len(self._frames) - 1)
+
+    def give(self, frame: Frame) -> None:
+        """Appends a frame and goes there."""
+        self._frames.append(frame)
+        self._index = len(self._frames) - 1
+
+    def watch(self, ranks: Iterable[int]) -> None:
+        self.watched.append(tuple(ranks))
+
+    def dump(self, ranks: Iterable[int]) -> None:
+        self.dumped.append(tuple(ranks))
+
+    def inspect(self, rank: int) -> None:
+        self.inspected.append(rank)
+
+    def save(self, rank: int, sequence: int, path: Path) -> None:
+        self.saved.append((rank, sequence, path))
+
+    def capture(self, path: Path, *, automatic: bool = False) -> None:
+        self.captured.append((path, automatic))
+
+    def choose(self, job: JobKey | None) -> None:
+        self.chosen.append(job)
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,4 +1,4 @@
-"""A job as it was: one frame that stays. Wishes for a live job are answered in it."""
+"""A recorded job: one frame. Commands for a live job get their refusal in it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from frtop_probe import archive
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import capture
-from frtop_tui.export.naming import placed
-from frtop_tui.job.model import Writing
+from frtop_tui.export.output_path import write_unused
+from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import JobKey
 
 
@@ -28,50 +28,57 @@ class RecordedSource:
         return self._frame
 
     def watch(self, ranks: Iterable[int]) -> None:
-        """Nothing to keep fresh."""
+        """Does nothing: nothing changes."""
 
     def dump(self, ranks: Iterable[int]) -> None:
-        """The stacks there are, are in the frame."""
+        """Does nothing: the frame has all recorded stacks."""
 
     def inspect(self, rank: int) -> None:
-        """What the rank answered when it was recorded, if it was asked, is in the frame."""
+        """Does nothing: the frame has what the rank responded when it was recorded."""
 
     def save(self, rank: int, sequence: int, path: Path) -> None:  # noqa: ARG002
-        self._tell("tensors", path, problem=self._frame.read_only)
+        self._set_writing("tensors", path, problem=Problem.parse(self._frame.read_only))
 
     def capture(self, path: Path, *, automatic: bool = False) -> None:
-        """Writes it once more: the same file, or one capture of all files that told of it."""
+        """Copies a capture that was opened, or writes one capture of all files of the job."""
         if automatic:
             return
         recorded = self._frame.recorded
         try:
             if recorded is not None and recorded.kind == "capture" and not recorded.filled:
                 content = capture.content_of(Path(recorded.path), capture.KIND)
-                write = partial(archive.write, kind=capture.KIND, content=content, over=False)
+                write = partial(archive.write, kind=capture.KIND, content=content, overwrite=False)
             else:
                 write = partial(
                     capture.write, frame=self._frame, histories={}, missing=(), over=False
                 )
-            path, size = placed(path, write)
-        except OverflowError:  # a box may tell of times beyond all numbers
-            self._tell("capture", path, problem="what was recorded makes no sense: copy the files")
+            path, size = write_unused(path, write)
+        except OverflowError:  # a damaged black box may have times of any size
+            problem = Problem("the recorded times make no sense", "copy the files instead")
+            self._set_writing("capture", path, problem=problem)
             return
         except (OSError, Unreadable) as error:
-            said = error.text if isinstance(error, Unreadable) else error.strerror
-            self._tell("capture", path, problem=f"{path} cannot be written: {said}")
+            reason = error.text if isinstance(error, Unreadable) else error.strerror
+            problem = Problem(f"{path} cannot be written: {reason}", "name another file")
+            self._set_writing("capture", path, problem=problem)
             return
-        self._tell("capture", path, size=size)
+        self._set_writing("capture", path, size=size)
 
     def choose(self, job: JobKey | None) -> None:
-        """One job was read."""
+        """Does nothing: there is one job."""
 
     def close(self) -> None:
-        """No thread, no socket."""
+        """Does nothing: there is no thread and no socket."""
 
-    def _tell(
-        self, kind: Literal["capture", "tensors"], path: Path, *, problem: str = "", size: int = 0
+    def _set_writing(
+        self,
+        kind: Literal["capture", "tensors"],
+        path: Path,
+        *,
+        problem: Problem | None = None,
+        size: int = 0,
     ) -> None:
-        told = Writing(
+        writing = Writing(
             kind,
             "failed" if problem else "written",
             str(path),
@@ -80,4 +87,4 @@ class RecordedSource:
             at_ns=self._frame.now_ns,
         )
         others = tuple(w for w in self._frame.writings if w.kind != kind)
-        self._frame = replace(self._frame, writings=(*others, told))
+        self._frame = replace(self._frame, writings=(*others, writing))

@@ -1,11 +1,11 @@
 """Writes a safetensors file piece by piece: no tensor has to fit into memory.
 
     size of the header    8 bytes, little endian
-    header                JSON: dtype, shape and place of each tensor; texts about the file
+    header                JSON: dtype, shape and offsets of each tensor; texts about the file
     data                  one tensor after the other
 
-The package of that name takes whole tensors only, and its raw interface is another one in
-every few releases; it reads what is written here (see the tests).
+The package of that name takes complete tensors only, and its raw interface changes every
+few releases; the tests read with it what is written here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
-from frtop_probe import archive
+from frtop_probe import atomic_file
 
 DTYPES: Final[Mapping[str, tuple[str, int]]] = {
     "bool": ("BOOL", 1),
@@ -44,12 +44,12 @@ DTYPES: Final[Mapping[str, tuple[str, int]]] = {
     "float8_e5m2fnuz": ("F8_E5M2FNUZ", 1),
     "float8_e8m0fnu": ("F8_E8M0", 1),
 }
-"""torch's name -> the format's, and bytes of an element. It has none for complex128,
-quantized and packed types."""
+"""torch's name -> the format's name and bytes per element. The format has no complex128,
+quantized or packed types."""
 
 
 class NoSuchDtype(Exception):
-    """The format has no word for a dtype."""
+    """The format has no such dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """In bytes.
+        """Bytes of data.
 
         Raises:
-            NoSuchDtype: the format cannot hold it.
+            NoSuchDtype: the format has no such dtype.
         """
         known = DTYPES.get(self.dtype.removeprefix("torch."))
         if known is None:
@@ -74,10 +74,10 @@ class Entry:
 
 
 def header(entries: Sequence[Entry], texts: Mapping[str, str]) -> bytes:
-    """Everything that comes before the data, which follows in the order of `entries`.
+    """The file up to the data, which follows in the order of `entries`.
 
     Raises:
-        NoSuchDtype: the format cannot hold one of them.
+        NoSuchDtype: the format has no such dtype.
     """
     content: dict[str, object] = {"__metadata__": dict(texts)}
     at = 0
@@ -93,25 +93,25 @@ def header(entries: Sequence[Entry], texts: Mapping[str, str]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-class Draft:
-    """A file under another name until it is whole; readable by this user only."""
+class PartialFile:
+    """A file under a temporary name until it is complete; readable by this user only."""
 
     def __init__(self, path: Path, head: bytes, size: int) -> None:
-        """Reserves, beside `path`, the room for `head` and `size` bytes of data.
+        """Allocates a file for `head` and `size` bytes of data beside `path`.
 
         Raises:
-            OSError: it cannot be made, or there is no room.
+            OSError: it cannot be created, or there is no room.
         """
-        self._path, self._over = path, os.path.lexists(path)
-        self._draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        self._path, self._replace_existing = path, os.path.lexists(path)
+        self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         self._start = len(head)
         self.size = len(head) + size
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._descriptor = os.open(self._draft, flags, 0o600)
+        self._descriptor = os.open(self._temporary, flags, 0o600)
         try:
             os.posix_fallocate(self._descriptor, 0, self.size)
             _write(self._descriptor, head, 0)
-        except OverflowError as error:  # what an agent calls a shape
+        except OverflowError as error:  # a shape of an agent can be any number
             self.discard()
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path)) from error
         except OSError:
@@ -119,30 +119,32 @@ class Draft:
             raise
 
     def write(self, data: bytes, at: int) -> None:
-        """Puts `data` at place `at` of the data."""
+        """Writes `data` at offset `at` behind the header."""
         _write(self._descriptor, data, self._start + at)
 
     def finish(self, path: Path) -> int:
-        """Puts the file in its place in one step; gives its size.
+        """Renames the complete file in one step; gives its size in bytes.
 
         Raises:
-            FileExistsError: there is one that was not there when this was begun.
-            OSError: it cannot be done.
+            FileExistsError: `path` appeared after this file was begun.
+            OSError: the rename failed.
         """
         if self._descriptor >= 0:
             os.fsync(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
-        archive.put(self._draft, path, over=self._over and path == self._path)
+        atomic_file.publish(
+            self._temporary, path, overwrite=self._replace_existing and path == self._path
+        )
         return self.size
 
     def discard(self) -> None:
-        """Nothing is left of it."""
+        """Deletes the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
         with suppress(OSError):
-            self._draft.unlink()
+            self._temporary.unlink()
 
 
 def _write(descriptor: int, data: bytes, at: int) -> None:

@@ -1,1 +1,1 @@
-"""What screens are made of; each draws one part of a frame."""
+"""Widgets: each draws one part of a frame."""

@@ -1,4 +1,4 @@
-"""Process groups, the troubled ones first; quiet ones of a kind fold into one line."""
+"""Process groups: those with late or waiting ranks first, idle ones of a kind in one line."""
 
 from __future__ import annotations
 
@@ -12,61 +12,63 @@ from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import GroupView
+from frtop_tui.widgets.formats import format_age, group_name, op_kind
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, plain
-from frtop_tui.widgets.wording import age, group_name, kind
 
 IDLE_S = 2.0
-"""Below this a group counts as active: most steps take less."""
+"""A group idle for less counts as active: most training steps take less."""
 
 
-class Row(Struct, frozen=True):
-    """One line: a group, or several quiet ones that look alike."""
+class GroupSummary(Struct, frozen=True):
+    """One line: a group, or several similar groups without late or waiting ranks."""
 
     label: str
     groups: tuple[GroupView, ...]
-    over: bool = False
-    """All members have ended: nothing is idle, and nothing will come."""
+    ended: bool = False
+    """All members have ended."""
     p2p: int = 0
-    """Sends and receives of its most diligent member; 0 where collectives tell more."""
+    """Sends and receives of the member that issued most; 0 in groups with collectives."""
 
     @property
     def first(self) -> GroupView:
         return self.groups[0]
 
 
-def rows_of(groups: Sequence[GroupView]) -> list[Row]:
-    """Groups with late members, then those with waiting ones, then the rest by kind."""
-    troubled = sorted(
+def group_rows(groups: Sequence[GroupView]) -> list[GroupSummary]:
+    """Groups with late ranks, then those with waiting ranks, then the others by kind."""
+    waiting = sorted(
         (group for group in groups if group.late or group.waiting),
         key=lambda group: (not group.late, -len(group.waiting), -len(group.members)),
     )
-    rows = [Row(group_name(group), (group,)) for group in troubled]
-    quiet = sorted(
+    rows = [GroupSummary(group_name(group), (group,)) for group in waiting]
+    others = sorted(
         (group for group in groups if not group.late and not group.waiting),
         key=lambda group: (-len(group.members), _family(group), group.key.name),
     )
-    for (_, family), alike in groupby(quiet, lambda g: (len(g.members), _family(g))):
-        members = tuple(alike)
-        many = len(members) > 1
-        rows.append(Row(f"{family}:* x{len(members)}" if many else group_name(members[0]), members))
+    for (_, family), similar in groupby(others, lambda g: (len(g.members), _family(g))):
+        folded = tuple(similar)
+        label = f"{family}:* x{len(folded)}" if len(folded) > 1 else group_name(folded[0])
+        rows.append(GroupSummary(label, folded))
     return rows
 
 
-def completed(rows: Sequence[Row], ranks: Mapping[int, JudgedRank]) -> list[Row]:
-    """The rows with what only the ranks tell: that all have ended, and their p2p ops."""
-    ended = {number for number, rank in ranks.items() if rank.exit_info is not None}
-    found: list[Row] = []
+def with_rank_details(
+    rows: Sequence[GroupSummary], ranks: Mapping[int, JudgedRank]
+) -> list[GroupSummary]:
+    """Adds to each row whether all its ranks have ended, and their number of p2p ops."""
+    exited = {number for number, rank in ranks.items() if rank.exit_info is not None}
+    found: list[GroupSummary] = []
     for row in rows:
-        over = bool(ended) and all(ended.issuperset(group.members) for group in row.groups)
-        silent = all(group.number <= 0 for group in row.groups)
-        p2p = max(map(p2p_ops, row.groups, repeat(ranks))) if silent else 0
-        found.append(replace(row, over=over, p2p=p2p) if over or p2p else row)
+        ended = bool(exited) and all(exited.issuperset(group.members) for group in row.groups)
+        no_collectives = all(group.number <= 0 for group in row.groups)
+        p2p = max(map(p2p_ops, row.groups, repeat(ranks))) if no_collectives else 0
+        found.append(replace(row, ended=ended, p2p=p2p) if ended or p2p else row)
     return found
 
 
 def p2p_ops(view: GroupView, ranks: Mapping[int, JudgedRank]) -> int:
-    """How many sends and receives the most diligent member has issued there."""
+    """Sends and receives of the group's member that issued most."""
     name = (view.key.name, view.key.ranks, view.key.epoch)
     return max(
         (
@@ -81,66 +83,66 @@ def p2p_ops(view: GroupView, ranks: Mapping[int, JudgedRank]) -> int:
 
 
 def _family(group: GroupView) -> str:
-    """`tp` of `tp:4`: what numbered groups of one purpose have in common."""
+    """`tp` of `tp:4`: the common name of numbered groups."""
     return group_name(group).rstrip("0123456789").rstrip(":_-[]. ") or group_name(group)
 
 
-def state_of(row: Row, now_ns: int) -> Span:
-    """What its members do, late ones first."""
+def group_state(row: GroupSummary, now_ns: int) -> Span:
+    """`1 late, 63 wait`, `active`, `idle 12s` or `ended`."""
     group = row.first
     if group.late or group.waiting:
         late = f"{len(group.late)} late" if group.late else ""
         waiting = f"{len(group.waiting)} wait" if group.waiting else ""
         return (", ".join(filter(None, (late, waiting))), "late" if group.late else "blocked")
-    if row.over:
+    if row.ended:
         return ("ended", "dim")
     idle = min(member.idle_s(now_ns) for member in row.groups)
-    return ("active", "moving") if idle < IDLE_S else (f"idle {age(idle)}", "dim")
+    return ("active", "moving") if idle < IDLE_S else (f"idle {format_age(idle)}", "dim")
 
 
-def row_line(row: Row, label_width: int, width: int, now_ns: int) -> Line:
-    """label, size, number and kind, state; the kind gives way in a narrow pane."""
+def group_line(row: GroupSummary, label_width: int, width: int, now_ns: int) -> Line:
+    """Label, size, number, kind and state; narrow panes cut the kind."""
     group = row.first
-    state = state_of(row, now_ns)
+    state = group_state(row, now_ns)
     furthest = max(member.number for member in row.groups)
     if row.p2p:
-        number, what = f"{row.p2p} p2p", "send/recv"
+        number, kind = f"{row.p2p} p2p", "send/recv"
     else:
         number = f"{'' if group.exact else '~'}#{furthest}" if furthest > 0 else "no op yet"
-        what = kind(group.last) if group.last is not None and len(row.groups) == 1 else ""
+        kind = op_kind(group.last) if group.last is not None and len(row.groups) == 1 else ""
     head = f"{fit(row.label, label_width)} {len(group.members):>5}  {number:<9} "
     return (
         (head, "strong" if group.late else ""),
-        (fit(what, max(0, min(28, width - len(head) - 19))) + " ", ""),
+        (fit(kind, max(0, min(28, width - len(head) - 19))) + " ", ""),
         (fit(state[0], 18), state[1]),
     )
 
 
 class GroupPanel(LineView):
-    """The table of groups; a chosen line is a question about its ranks."""
+    """The list of groups; `enter` opens a group's ranks."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", "its ranks", tooltip="the ranks of this group", id="group.open"),
+        Binding("enter", "choose", "ranks", tooltip="list the group's ranks", id="group.open"),
     ]
 
     def __init__(self) -> None:
         super().__init__(id="groups", classes="pane", has_cursor=True)
         self.entitle("groups")
-        self.rows: list[Row] = []
+        self.rows: list[GroupSummary] = []
         self._now_ns = 0
 
     def show(self, frame: Frame) -> None:
         self._now_ns = frame.now_ns
-        self.rows = completed(rows_of(frame.groups), frame.ranks)
+        self.rows = with_rank_details(group_rows(frame.groups), frame.ranks)
         self.entitle(f"groups {len(frame.groups)}" if frame.groups else "groups")
         self.redraw()
 
     @property
-    def chosen(self) -> Row | None:
+    def chosen(self) -> GroupSummary | None:
         return self.rows[self.cursor] if self.cursor < len(self.rows) else None
 
     def content(self, width: int) -> Sequence[Line]:
         if not self.rows:
-            return (plain("no group known", "dim"),)
+            return (plain("no groups known", "dim"),)
         label = min(16, max(len(row.label) for row in self.rows))
-        return [row_line(row, label, width, self._now_ns) for row in self.rows]
+        return [group_line(row, label, width, self._now_ns) for row in self.rows]

@@ -1,4 +1,7 @@
-"""The top two lines of every screen: what is looked at, how it fares, how long is left."""
+"""The top two lines of every screen: the job, its health, and how much of it is heard.
+
+A third line on top says so where the job was recorded.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,21 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.model import Recorded
+from frtop_tui.widgets.file_status import files_summary
+from frtop_tui.widgets.formats import (
+    format_age,
+    format_local_time,
+    format_rank_count,
+    job_name,
+    short_path,
+)
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.origin import origin_line
-from frtop_tui.widgets.spans import Line, clip, join, plain, spread
-from frtop_tui.widgets.wording import HEALTH_TONE, age, job_name, ranks_word
-from frtop_tui.widgets.writings import progress
+from frtop_tui.widgets.spans import Line, clip, fit, join, plain, spread
+from frtop_tui.widgets.states import HEALTH_TONE
 
-NOT_KILLED = ("healthy", "starting", "ended", "connecting", "empty")
+NO_TIMEOUT = ("healthy", "starting", "ended", "connecting", "empty")
+"""Health of a job that no timeout is about to end."""
 
 
 @lru_cache(maxsize=64)
@@ -25,13 +36,13 @@ def folded_hosts(names: tuple[str, ...]) -> str:
         for name in names:
             folded.add(name)
     except NodeSetException:
-        # An address with a port or brackets in it is no node name; it is shown as it is.
+        # An address with a port or brackets is no node name.
         return ", ".join(names)
     return str(folded)
 
 
 def job_line(frame: Frame) -> Line:
-    """Which job, how large, where, since when."""
+    """The job's name, attempt, size, hosts and age."""
     names = tuple(sorted({rank.host for rank in frame.ranks.values()}))
     world = frame.job.world_size if frame.job else len(frame.ranks)
     return join(
@@ -39,34 +50,34 @@ def job_line(frame: Frame) -> Line:
             plain(job_name(frame), "strong"),
             plain(f"attempt {frame.job.attempt}" if frame.job and frame.job.attempt else ""),
             plain(other_jobs(frame), "warn"),
-            plain(ranks_word(world) if frame.job else ""),
+            plain(format_rank_count(world) if frame.job else ""),
             plain(folded_hosts(names or tuple(host.name for host in frame.hosts))),
-            plain(f"up {age(frame.up_s)}" if frame.up_s else "", "dim"),
+            plain(f"up {format_age(frame.up_s)}" if frame.up_s else "", "dim"),
         )
     )
 
 
 def other_jobs(frame: Frame) -> str:
-    """That there is more to see than this job; the panel below says how."""
+    """`+2 other jobs (J)`; empty when there are none."""
     count = len(frame.other_jobs)
     word = "other job" if frame.job else "job"
     return f"+{count} {word}{'s' * (count > 1)} (J)" if count else ""
 
 
 def health_line(frame: Frame) -> Line:
-    """How the job fares and since when; with a wait in it, when that wait times out."""
+    """The job's health, its age, and the time left until the nearest timeout."""
     word = "NO JOB" if frame.health == "empty" else frame.health.upper()
     if frame.since_ns and frame.health not in ("connecting", "empty"):
-        word += f" {age(max(0, frame.until_ns - frame.since_ns) / 1e9)}"
+        word += f" {format_age(max(0, frame.until_ns - frame.since_ns) / 1e9)}"
     left = [verdict.left_s for verdict in frame.verdicts if verdict.left_s is not None]
     limit = ""
-    if left and frame.health not in NOT_KILLED:
+    if left and frame.health not in NO_TIMEOUT:
         nearest = min(left)
-        limit = f"times out in {age(nearest)}" if nearest > 0 else "its timeout has passed"
+        limit = f"times out in {format_age(nearest)}" if nearest > 0 else "its timeout has passed"
         if frame.recorded is not None and nearest > 0:
-            limit = f"{age(nearest)} were left"
+            limit = f"{format_age(nearest)} were left"
     if frame.health == "empty" and frame.problem:
-        limit = frame.problem
+        limit = str(frame.problem)
     partial = frame.health == "healthy" and not frame.coverage.complete
     return (
         (f" {word} ", HEALTH_TONE[frame.health]),
@@ -75,8 +86,8 @@ def health_line(frame: Frame) -> Line:
     )
 
 
-def heard(frame: Frame) -> Line:
-    """How much of the job is seen: partial is never shown as complete."""
+def coverage_line(frame: Frame) -> Line:
+    """`64/64 heard`: partial coverage never looks complete."""
     coverage = frame.coverage
     if not coverage.expected and frame.health == "empty":
         return plain("agents answer", "dim")
@@ -88,8 +99,18 @@ def heard(frame: Frame) -> Line:
     return plain(text, "dim" if coverage.complete else "warn")
 
 
+def recording_line(recorded: Recorded, width: int) -> Line:
+    """`CAPTURE of 2026-11-20 03:02 by alice@laptop · not live`, as wide as the screen."""
+    by = f" by {recorded.by}" if recorded.by else ""
+    source = f"{recorded.kind.upper()} of {format_local_time(recorded.wall_ns)}{by}"
+    words = f" {source} · not live, ages as of then"
+    room = width - len(words) - 3
+    path = short_path(recorded.path)
+    return ((fit(f"{words} · {path}" if len(path) <= room else words, width), "cursor"),)
+
+
 class Headline(LineView, can_focus=False):
-    """Shows a frame's state above every screen; `crumbs` say where one is."""
+    """Shows the job, or the path of open screens in `crumbs`, and the job's health."""
 
     def __init__(self) -> None:
         super().__init__(id="headline")
@@ -98,22 +119,20 @@ class Headline(LineView, can_focus=False):
         self.badge: Line = ()
 
     def content(self, width: int) -> Sequence[Line]:
-        if self.frame is None:
+        frame = self.frame
+        if frame is None:
             return ()
         first = (
-            (*plain(" frtop  ", "key"), *job_line(self.frame))
-            if not self.crumbs
-            else (
-                *plain(" "),
-                *self.crumbs,
-            )
+            (*plain(" "), *self.crumbs)
+            if self.crumbs
+            else (*plain(" frtop  ", "key"), *job_line(frame))
         )
-        frame = self.frame
-        look = "read-only" if frame.read_only and frame.recorded is None else ""
-        right = join((self.badge, plain(progress(frame), "strong"), plain(look), heard(frame)))
-        above = () if frame.recorded is None else (origin_line(frame.recorded, width),)
+        rights = "read-only" if frame.read_only and frame.recorded is None else ""
+        files = plain(files_summary(frame), "strong")
+        right = join((self.badge, files, plain(rights), coverage_line(frame)))
+        above = () if frame.recorded is None else (recording_line(frame.recorded, width),)
         return (
             *above,
             clip(first, width),
-            spread((*plain(" "), *health_line(self.frame)), (*right, *plain(" ")), width),
+            spread((*plain(" "), *health_line(frame)), (*right, *plain(" ")), width),
         )

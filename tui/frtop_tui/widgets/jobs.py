@@ -1,4 +1,4 @@
-"""All jobs that are known, one a line: told apart by attempt, run id and place."""
+"""All known jobs, one per line."""
 
 from __future__ import annotations
 
@@ -10,60 +10,60 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.model import JobPulse
+from frtop_tui.job.job_activity import activity_in, activity_text
+from frtop_tui.job.model import JobActivity
 from frtop_tui.job.naming import job_key, job_title
-from frtop_tui.job.pulse import pulse_in, pulse_words
+from frtop_tui.widgets.formats import format_age
 from frtop_tui.widgets.spans import Span
 from frtop_tui.widgets.table import Column, LineTable
-from frtop_tui.widgets.wording import age
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job, and how it stands."""
+    """A job, whether it still runs, and whether it is the one on the screen."""
 
     job: wire.Job
-    lives: bool
+    live: bool
     shown: bool
-    pulse: JobPulse | None = None
+    pulse: JobActivity | None = None
 
     @property
     def age_s(self) -> float:
         return self.pulse.age_s if self.pulse is not None else 0.0
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return f"{self.job.master_addr}:{self.job.master_port}"
 
 
-def rows_of(frame: Frame) -> list[JobRow]:
-    """The one on the screen first, then those that live, then the others."""
+def job_rows(frame: Frame) -> list[JobRow]:
+    """The job on the screen first, then the live ones, then the others."""
     running = {job_key(job) for job in frame.running_jobs}
     rows = [
-        JobRow(job, job_key(job) in running, False, pulse_in(frame, job))
+        JobRow(job, job_key(job) in running, False, activity_in(frame, job))
         for job in frame.other_jobs
     ]
-    rows.sort(key=lambda row: not row.lives)
+    rows.sort(key=lambda row: not row.live)
     if frame.job is None:
         return rows
     over = frame.health == "ended" or all(r.exit_info is not None for r in frame.ranks.values())
-    lives = bool(frame.ranks) and not over
-    pulse = pulse_in(frame, frame.job)
+    live = bool(frame.ranks) and not over
+    pulse = activity_in(frame, frame.job)
     idle = [group.idle_s(frame.now_ns) for group in frame.groups if group.number]
     if pulse is not None and pulse.quiet_s is None and idle:
         pulse = replace(pulse, quiet_s=min(idle))
-    return [JobRow(frame.job, lives, True, pulse), *rows]
+    return [JobRow(frame.job, live, True, pulse), *rows]
 
 
 def _title(row: JobRow) -> Span:
-    # As `--job` takes it; from 0 inside torch, people and launchers say "attempt 0" too.
+    # As `--job` accepts it; torch counts attempts from 0.
     attempt = f"#{row.job.attempt}" if row.job.attempt else ""
     mark = ">" if row.shown else " "
     return (f"{mark} {job_title(row.job)}{attempt}", "strong" if row.shown else "")
 
 
-def _pulse(row: JobRow) -> Span:
-    words = pulse_words(row.pulse) if row.lives else ""
+def _last_op(row: JobRow) -> Span:
+    words = activity_text(row.pulse) if row.live else ""
     return (words.removeprefix("last op "), "warn" if words.startswith("waits") else "dim")
 
 
@@ -72,13 +72,13 @@ def _quiet_s(row: JobRow) -> float:
 
 
 def _state(row: JobRow) -> Span:
-    word = "live" if row.lives else "ended"
-    return (f"{word}, shown" if row.shown else word, "good" if row.lives else "dim")
+    word = "live" if row.live else "ended"
+    return (f"{word}, shown" if row.shown else word, "good" if row.live else "dim")
 
 
 COLUMNS: Final[tuple[Column[JobRow], ...]] = (
     Column("  job", 0, _title, lambda r: job_title(r.job)),
-    Column("state", 11, _state, lambda r: r.lives),
+    Column("state", 11, _state, lambda r: r.live),
     Column(
         "ranks",
         5,
@@ -89,36 +89,36 @@ COLUMNS: Final[tuple[Column[JobRow], ...]] = (
     Column(
         "age",
         6,
-        lambda r: (age(r.age_s) if r.pulse is not None else "", ""),
+        lambda r: (format_age(r.age_s) if r.pulse is not None else "", ""),
         lambda r: r.age_s,
         right=True,
     ),
-    Column("last op", 12, _pulse, _quiet_s),
+    Column("last op", 12, _last_op, _quiet_s),
     Column("run id", 20, lambda r: (r.job.run_id, "dim"), lambda r: r.job.run_id, needs=110),
-    Column("place", 16, lambda r: (r.place, "dim"), lambda r: r.place, wide=24),
+    Column("address", 16, lambda r: (r.address, "dim"), lambda r: r.address, wide=24),
     Column("nonce", 10, lambda r: (r.job.nonce, "dim"), lambda r: r.job.nonce, needs=130),
 )
 
 
 class JobTable(LineTable[JobRow]):
-    """The cursor stays on its job."""
+    """The cursor stays on its job when rows move."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", "show", tooltip="look at this job from now on", id="job.open"),
+        Binding("enter", "choose", "show", tooltip="show this job", id="job.open"),
     ]
 
     def __init__(self) -> None:
-        empty = "no job is known yet: `frtop run -- torchrun ...` starts one"
+        empty = "no job yet; `frtop run -- torchrun ...` starts one"
         super().__init__(COLUMNS, empty, id="jobs", classes="pane")
         self.entitle("jobs")
 
     def show_jobs(self, frame: Frame) -> None:
-        stays = self.chosen
-        self.rows = rows_of(frame)
+        selected = self.chosen
+        self.rows = job_rows(frame)
         self.entitle(f"jobs {len(self.rows)}")
-        if stays is not None:
+        if selected is not None:
             keys = [job_key(row.job) for row in self.rows]
-            key = job_key(stays.job)
+            key = job_key(selected.job)
             if key in keys:
                 self.move_to(keys.index(key) + 1)
         self.redraw()

@@ -1,8 +1,8 @@
-"""The widget everything is drawn with: lines of toned text on Textual's Line API.
+"""The base widget: lines of styled text on Textual's Line API.
 
-It repaints only what differs from what the terminal already shows, cell by cell, so that
-thousands of live ranks cost a few milliseconds and one kilobyte a tick. A subclass says
-what its lines are; lines out of sight are never asked for.
+It repaints only the cells that differ from what the terminal shows: a tick with thousands
+of live ranks costs a few milliseconds and one kilobyte. Subclasses implement `content`;
+lines out of sight are never built.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from frtop_tui.job.printable import printable
+from frtop_tui.job.naming import printable
 from frtop_tui.widgets.spans import TONES, Line, changed_columns
 
 NO_LINE: Line = ()
 
 
 class LineView(ScrollView, can_focus=True):
-    """Lines that scroll; with `has_cursor` also one that is chosen by keys."""
+    """Lines that scroll; `has_cursor` adds a line cursor."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"tone--{tone}" for tone in TONES}
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -40,18 +40,14 @@ class LineView(ScrollView, can_focus=True):
     ]
 
     class Moved(Message):
-        """The cursor went elsewhere."""
+        """The cursor moved."""
 
         def __init__(self, sender: LineView) -> None:
             super().__init__()
             self.sender = sender
 
-        @property
-        def control(self) -> LineView:
-            return self.sender
-
     class Chosen(Moved):
-        """`enter` was pressed where the cursor is."""
+        """`enter` was pressed on the cursor's line."""
 
     def __init__(self, *, has_cursor: bool = False, **keywords: str | None) -> None:
         super().__init__(
@@ -60,25 +56,25 @@ class LineView(ScrollView, can_focus=True):
         self.has_cursor = has_cursor
         self.cursor = 0
         self.cells_repainted = 0
-        """How many cells `redraw` has asked to paint again; tests count them."""
+        """Number of regions that `redraw` repainted; tests count them."""
         self._title = ""
         self._lines: Sequence[Line] = ()
         self._shown: dict[int, Line] = {}
         self._tone_styles: tuple[dict[str, Style], dict[str, Style]] = ({}, {})
-        """Every tone's style, without and with the cursor on the line."""
+        """Style of every tone, without and with the cursor on the line."""
         self._strips: LRUCache[tuple[Line, int, bool], Strip] = LRUCache(2048)
 
     def content(self, width: int) -> Sequence[Line]:
-        """All lines for `width` cells; a lazy sequence where there are thousands."""
+        """All lines, `width` cells wide; a lazy sequence where there are thousands."""
         raise NotImplementedError
 
     @property
     def room(self) -> int:
-        """Cells a line may use."""
+        """Width of a line in cells."""
         return self.scrollable_content_region.width
 
     def redraw(self) -> None:
-        """Asks for the lines again and repaints the visible cells that changed."""
+        """Builds the lines again and repaints the visible cells that changed."""
         if not self.room:
             return
         self._lines = self.content(self.room)
@@ -97,20 +93,20 @@ class LineView(ScrollView, can_focus=True):
             self.refresh(*regions)
 
     def entitle(self, title: str) -> None:
-        """Sets the title in the border, which repaints the widget: only when it differs."""
+        """Sets the border title. A new title repaints the widget, an equal one does not."""
         if title != self._title:
             self._title = title
             self.border_title = escape(f" {printable(title)} ")
 
     def _measure(self) -> None:
-        """Tells Textual the number of lines, which costs a layout: only when it matters."""
-        count, told = len(self._lines), self.virtual_size.height
+        """Sets the number of lines, which costs a layout, only when that changes anything."""
+        count, before = len(self._lines), self.virtual_size.height
         self.cursor = max(0, min(self.cursor, count - 1))
         height = self.scrollable_content_region.height
-        if count != told and (self.styles.is_auto_height or max(count, told) > height):
+        if count != before and (self.styles.is_auto_height or max(count, before) > height):
             self.virtual_size = Size(0, count)
             if self.styles.is_auto_height:
-                # A layout asked for during a layout is lost (Textual 8.2): ask again after.
+                # Textual 8.2 drops a layout that is requested during a layout.
                 self.call_after_refresh(self.refresh, layout=True)
 
     def _line(self, y: int) -> Line:
@@ -118,30 +114,25 @@ class LineView(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         y += self.scroll_offset.y
-        line = self._shown.get(y)
-        if line is None:
-            line = self._line(y)
+        line = self._shown.get(y) or self._line(y)
         width = self.room
         chosen = self.has_cursor and y == self.cursor and self.has_focus and y < len(self._lines)
         key = (line, width, chosen)
-        strip = self._strips.get(key)
-        if strip is None:
-            strip = self._strip(line, width, chosen)
-            self._strips[key] = strip
+        if (strip := self._strips.get(key)) is None:
+            strip = self._strips[key] = self._strip(line, width, chosen)
         return strip
 
     def _strip(self, line: Line, width: int, chosen: bool) -> Strip:
-        looks = self._tone_styles[chosen]
-        if not looks:
-            # The chosen line keeps its tones on another ground.
-            ground = Style(bgcolor=self.tone("line").bgcolor, bold=True) if chosen else Style.null()
-            looks.update({name: self.tone(name) + ground for name in ("", *TONES)})
-        segments = [Segment(printable(text), looks[tone]) for text, tone in line]
-        # Equal neighbours become one: every segment costs a colour sequence to the terminal.
-        return Strip(segments).adjust_cell_length(width, looks[""]).simplify()
+        styles = self._tone_styles[chosen]
+        if not styles:
+            cursor = Style(bgcolor=self.tone("line").bgcolor, bold=True) if chosen else Style.null()
+            styles.update({name: self.tone(name) + cursor for name in ("", *TONES)})
+        segments = [Segment(printable(text), styles[tone]) for text, tone in line]
+        # Equal neighbours are joined: every segment costs a colour sequence.
+        return Strip(segments).adjust_cell_length(width, styles[""]).simplify()
 
     def tone(self, name: str) -> Style:
-        """The look of a tone, from `tones.tcss`."""
+        """The style of a tone, from `tones.tcss`."""
         return self.get_component_rich_style(f"tone--{name}") if name else self.rich_style
 
     def notify_style_update(self) -> None:
@@ -151,7 +142,7 @@ class LineView(ScrollView, can_focus=True):
 
     def on_mount(self) -> None:
         self.redraw()
-        # A scrollbar takes room; lines that do not change would stay cut off under it.
+        # A scrollbar narrows the lines; unchanged ones would stay cut off below it.
         self.watch(self, "show_vertical_scrollbar", self.redraw, init=False)
 
     def on_resize(self) -> None:
@@ -162,22 +153,22 @@ class LineView(ScrollView, can_focus=True):
         self.refresh()
 
     def on_focus(self) -> None:
-        self._repaint_line(self.cursor)
+        self._repaint_cursor_line()
 
     def on_blur(self) -> None:
-        self._repaint_line(self.cursor)
+        self._repaint_cursor_line()
 
-    def _repaint_line(self, y: int) -> None:
+    def _repaint_cursor_line(self) -> None:
         if self.has_cursor:
-            self.refresh_line(y)
+            self.refresh_line(self.cursor)
 
     def move_to(self, y: int) -> None:
-        """Puts the cursor on a line and brings it into sight."""
+        """Puts the cursor on a line and scrolls to it."""
         y = max(0, min(y, len(self._lines) - 1))
         if y != self.cursor:
-            self._repaint_line(self.cursor)
+            self._repaint_cursor_line()
             self.cursor = y
-            self._repaint_line(y)
+            self._repaint_cursor_line()
             self.post_message(self.Moved(self))
         height = self.scrollable_content_region.height
         top = self.scroll_offset.y

@@ -1,4 +1,4 @@
-"""A rank as its kernel sees it, and its children: a hung DataLoader worker is one."""
+"""The process of a rank as the kernel sees it, and its children, such as DataLoader workers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Sequence
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.widgets.activity import cpu_share
+from frtop_tui.widgets.formats import format_age, format_bytes
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.rank_table import cpu_share
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, tail
-from frtop_tui.widgets.wording import STATES, age, amount
+from frtop_tui.widgets.states import PROCESS_STATES
 
 TROUBLE = ("D", "T", "t", "Z", "X")
-"""States a healthy training process is not in for long."""
+"""States in which a healthy training process does not stay for long."""
 
 
-def call(process: wire.Process, room: int) -> Line:
-    """What the main thread is in: `read /data/shard-0412`, else where it sleeps."""
+def system_call(process: wire.Process, room: int) -> Line:
+    """`read /data/shard-0412`, or the kernel function in which the main thread sleeps."""
     if not process.syscall:
         return plain(process.wchan, "dim")
     if not process.file:
@@ -26,61 +27,59 @@ def call(process: wire.Process, room: int) -> Line:
 
 
 def process_lines(rank: JudgedRank, width: int) -> list[Line]:
-    """The rank's own line, its details, then children, those in trouble first."""
-    look = rank.snapshot
-    processes = look.processes if look is not None else ()
+    """The rank's own process, then its children, the awaited DataLoader worker first."""
+    processes = rank.snapshot.processes if rank.snapshot is not None else ()
     own = next((p for p in processes if p.pid == rank.identity.pid), rank.process)
     if rank.exit_info is not None:
-        # What was seen last would read as if it still ran.
+        # Its last known state would read as if it still ran.
         return [plain("its process is gone", "dim")]
     if own is None:
-        return [plain("nothing known of the process", "dim")]
+        return [plain("nothing known of the process yet", "dim")]
     share = cpu_share(rank.snapshot, rank.prior_snapshot, own.pid)
-    state = f"{own.state} {STATES.get(own.state, '')}".rstrip()
+    state = f"{own.state} {PROCESS_STATES.get(own.state, '')}".rstrip()
     rows = [
         join(
             (
                 plain(state, "warn" if own.state in TROUBLE else "strong"),
                 plain("" if share is None else f"cpu {share:.0%}"),
-                plain(f"rss {amount(own.rss)}" if own.rss else ""),
+                plain(f"rss {format_bytes(own.rss)}" if own.rss else ""),
                 plain(f"threads {own.threads}" if own.threads else "", "dim"),
-                call(own, width // 2),
+                system_call(own, width // 2),
                 plain(own.wchan if own.syscall else "", "dim"),
             )
         )
     ]
     children = [p for p in processes if p.pid != rank.identity.pid]
     fetch = None if rank.status is None else rank.status.fetch
-    waited = fetch.worker_pid if fetch is not None and fetch.end_ns < fetch.begin_ns else 0
-    # Of a hundred workers the one that is waited for must be the first line.
-    children.sort(key=lambda p: (p.pid != waited, p.state not in TROUBLE, p.pid))
+    awaited = fetch.worker_pid if fetch is not None and fetch.end_ns < fetch.begin_ns else 0
+    children.sort(key=lambda p: (p.pid != awaited, p.state not in TROUBLE, p.pid))
     names = max([14, *(min(16, len(child.name)) for child in children)])
     for child in children:
         name = child.name or "child"
-        if waited and child.pid == waited and fetch is not None:
+        if awaited and child.pid == awaited and fetch is not None:
             name = f"worker {fetch.worker} of {fetch.workers}"
         tone = "warn" if child.state in TROUBLE else "dim"
         share = cpu_share(rank.snapshot, rank.prior_snapshot, child.pid)
         rows.append(
             (
-                ("> " if child.pid == waited else "  ", "strong"),
-                (f"{fit(name, names)} {child.pid:>7} ", "strong" if child.pid == waited else ""),
+                ("> " if child.pid == awaited else "  ", "strong"),
+                (f"{fit(name, names)} {child.pid:>7} ", "strong" if child.pid == awaited else ""),
                 (f"{child.state} ", tone),
                 ("     " if share is None else f"{share:>4.0%} ", "dim"),
-                *call(child, width - names - 18),
+                *system_call(child, width - names - 18),
             )
         )
     if not children and own.children:
-        rows.append(plain(f"  {own.children} children, not looked at yet", "dim"))
+        rows.append(plain(f"  {own.children} children, details not requested yet", "dim"))
     return rows
 
 
 class ProcessPane(LineView):
-    """State, memory, system call and children of the rank on the screen."""
+    """State, memory, system call and children of the rank's process."""
 
     def __init__(self) -> None:
         super().__init__(id="process", classes="pane")
-        self.entitle("process")
+        self.entitle("process and children")
         self.rank: JudgedRank | None = None
 
     def show(self, frame: Frame, rank: JudgedRank) -> None:
@@ -88,8 +87,8 @@ class ProcessPane(LineView):
         title = "process and children"
         fetch = None if rank.status is None else rank.status.fetch
         if fetch is not None and fetch.end_ns < fetch.begin_ns:
-            since = age(rank.age_s(fetch.begin_ns, frame.now_ns))
-            title += f": has waited for data for {since}"
+            since = format_age(rank.age_s(fetch.begin_ns, frame.now_ns))
+            title += f": waiting for data for {since}"
         self.entitle(title)
         self.redraw()
 

@@ -1,4 +1,4 @@
-"""A question before something is done, and below it what became of it: two lines at most."""
+"""Asks before a file is written, and shows how far the file is."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.widgets.file_status import file_lines
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, wrap
-from frtop_tui.widgets.writings import writing_lines
 
 
 class Question(LineView):
-    """Asks when it has text and the focus; anything but a plain yes means no."""
+    """Visible while it asks or files are written; any answer but yes means no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,y", "answer(True)", "save", tooltip="write the file", id="answer.open"),
-        Binding("escape,n", "answer(False)", "not", tooltip="write nothing", id="answer.back"),
+        Binding("escape,n", "answer(False)", "cancel", tooltip="write nothing", id="answer.back"),
     ]
 
     class Answered(LineView.Moved):
-        """Yes or no."""
+        """The user answered."""
 
         def __init__(self, sender: Question, *, yes: bool) -> None:
             super().__init__(sender)
@@ -35,14 +35,14 @@ class Question(LineView):
         self.frame: Frame | None = None
 
     def ask(self, text: str) -> None:
-        """Puts the question; the answer comes as a message."""
+        """Shows the question and takes the focus; the answer comes as `Answered`."""
         self.text = text
         self.display = True
         self.screen.set_focus(self)
         self.redraw()
 
     def show(self, frame: Frame) -> None:
-        """The files of this frame; takes no room when there is nothing to say."""
+        """Shows the frame's tensor files; hidden when there are none."""
         self.frame = frame
         self.display = bool(self.text or any(w.kind == "tensors" for w in frame.writings))
         self.redraw()
@@ -51,11 +51,11 @@ class Question(LineView):
         if self.text:
             rows = wrap(self.text, width - 2, "strong")
         else:
-            rows = [] if self.frame is None else writing_lines(self.frame, width - 2, ("tensors",))
+            rows = [] if self.frame is None else file_lines(self.frame, width - 2, ("tensors",))
         return [((" ", ""), *row) for row in rows]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Without a question there is nothing to answer."""
+        """The answer keys work only while a question is open."""
         return bool(self.text) if action == "answer" else super().check_action(action, parameters)
 
     def action_answer(self, yes: bool) -> None:
@@ -64,6 +64,6 @@ class Question(LineView):
             self.post_message(self.Answered(self, yes=yes))
 
     def on_blur(self, event: events.Blur) -> None:  # type: ignore[override]
-        """Who goes elsewhere has not said yes."""
+        """Losing the focus means no."""
         event.stop()
         self.action_answer(False)

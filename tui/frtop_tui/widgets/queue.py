@@ -1,4 +1,4 @@
-"""What a rank has issued: pending ops first, with their growing age, then recent ones."""
+"""The ops that a rank has issued: pending ones with their age first, then recent ones."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from dataclasses import dataclass
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.widgets.formats import (
+    format_age,
+    format_age_coarse,
+    format_duration,
+    format_site,
+    format_tensors,
+    op_group,
+    op_kind,
+    op_number,
+)
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, plain
-from frtop_tui.widgets.wording import age, calm, duration, group_of, kind, number, site, tensors
 
 
 @dataclass(frozen=True, slots=True)
 class Widths:
-    """Columns as wide as what is in them, so that the tensors get all that is left."""
+    """Width of each column by its content; the tensors get the rest."""
 
     number: int
     group: int
@@ -23,7 +32,9 @@ class Widths:
 
     @classmethod
     def of(cls, rank: JudgedRank, ops: Iterable[wire.Op]) -> Widths:
-        rows = [(number(op), group_of(rank, op), kind(op), site(op.site)) for op in ops]
+        rows = [
+            (op_number(op), op_group(rank, op), op_kind(op), format_site(op.site)) for op in ops
+        ]
         longest = [max((len(row[n]) for row in rows), default=0) for n in range(4)]
         return cls(longest[0], min(16, longest[1]), min(24, longest[2]), min(22, longest[3]))
 
@@ -31,58 +42,58 @@ class Widths:
 def op_line(
     rank: JudgedRank, op: wire.Op, took: tuple[str, str], columns: Widths, width: int
 ) -> Line:
-    """number, group, kind, tensors, how long, line; in narrow panes the tensors give way."""
-    waited = rank.blocked_on is not None and op.sequence == rank.blocked_on.sequence
+    """Number, group, kind, tensors, duration, line; narrow panes cut the tensors."""
+    blocking = rank.blocked_on is not None and op.sequence == rank.blocked_on.sequence
     signature = op.signature
-    what = "" if signature is None else tensors(signature.inputs or signature.outputs)
+    what = "" if signature is None else format_tensors(signature.inputs or signature.outputs)
     head = " ".join(
         (
-            fit(number(op), columns.number),
-            fit(group_of(rank, op), columns.group),
-            fit(kind(op), columns.kind),
+            fit(op_number(op), columns.number),
+            fit(op_group(rank, op), columns.group),
+            fit(op_kind(op), columns.kind),
         )
     )
     room = max(0, min(48, width - len(head) - columns.site - 16))
     if signature is not None and signature.reduce and len(what) + len(signature.reduce) < room:
         what = f"{what} {signature.reduce}"
     return (
-        ("> " if waited else "  ", "strong"),
-        (head + "  ", "strong" if waited else ""),
+        ("> " if blocking else "  ", "strong"),
+        (head + "  ", "strong" if blocking else ""),
         (fit(what, room), "dim"),
         (" " + fit(took[0], 9, right=True), took[1]),
-        ("  " + fit(site(op.site), columns.site), "dim"),
+        ("  " + fit(format_site(op.site), columns.site), "dim"),
     )
 
 
 def queue_lines(rank: JudgedRank, now_ns: int, width: int) -> list[Line]:
-    """All lines of the pane: pending, then recent, newest first."""
+    """Pending ops, then recent ones, newest first."""
     rows: list[Line] = []
     pending = sorted(rank.pending, key=lambda op: op.sequence)
     known = {op.sequence for op in pending}
     if rank.blocked_on is not None and rank.blocked_on.sequence not in known:
         pending.append(rank.blocked_on)
         known.add(rank.blocked_on.sequence)
-    look = rank.snapshot
-    recent = [] if look is None else [op for op in look.ops if op.sequence not in known]
+    snapshot = rank.snapshot
+    recent = [] if snapshot is None else [op for op in snapshot.ops if op.sequence not in known]
     recent.sort(key=lambda op: -op.sequence)
     columns = Widths.of(rank, (*pending, *recent))
     if pending:
-        waits = " (> waited for)" if rank.blocked_on is not None else ", none of them waited for"
+        waits = " (> blocked in it)" if rank.blocked_on is not None else ", blocked in none"
         rows.append((("pending  ", "dim"), (f"{len(pending) + rank.pending_more}{waits}", "")))
     for op in pending:
-        took = (age(rank.age_s(op.issued_ns, now_ns)), "warn")
+        took = (format_age(rank.age_s(op.issued_ns, now_ns)), "warn")
         rows.append(op_line(rank, op, took, columns, width))
     if rank.pending_more:
         rows.append(plain(f"  and {rank.pending_more} more pending", "dim"))
     head: Line = () if pending else (("pending  ", "dim"), ("none", "strong"), ("    ", ""))
-    if look is None:
-        return [*rows, (*head, ("recent   asked for, not here yet", "dim"))]
-    since = calm(rank.age_s(look.at_ns, now_ns))
+    if snapshot is None:
+        return [*rows, (*head, ("recent   requested, no answer yet", "dim"))]
+    since = format_age_coarse(rank.age_s(snapshot.at_ns, now_ns))
     words = f"recent   as of {since} ago" if recent else "recent   none known"
     rows.append((*head, (words, "dim")))
     rows += [op_line(rank, op, _took(op), columns, width) for op in recent]
-    if look.ops_lost:
-        rows.append(plain(f"  {look.ops_lost:,} ops lost before these", "warn"))
+    if snapshot.ops_lost:
+        rows.append(plain(f"  {snapshot.ops_lost:,} earlier ops were overwritten", "warn"))
     return rows
 
 
@@ -90,34 +101,34 @@ def _took(op: wire.Op) -> tuple[str, str]:
     if op.done_ns < 0:
         return ("failed", "bad")
     if op.done_ns == 0:
-        # Pending in the look and no longer pending now: its end was not seen.
+        # Pending in the snapshot, not pending now: its end was not seen.
         return ("-", "dim")
-    return (duration(op.done_ns - op.issued_ns), "")
+    return (format_duration(op.done_ns - op.issued_ns), "")
 
 
 class QueuePane(LineView):
-    """Follows the newest op until one scrolls down; then it holds still until `F`."""
+    """Follows the newest op; once scrolled down, it stays until `F`."""
 
     def __init__(self) -> None:
         super().__init__(id="queue", classes="pane")
-        self.entitle("queue")
+        self.entitle("op queue")
         self.rank: JudgedRank | None = None
         self.now_ns = 0
 
     def show(self, frame: Frame, rank: JudgedRank) -> None:
         same = self.rank is not None and self.rank.rank == rank.rank
         if same and self.scroll_offset.y > 0:
-            # Lines that move away under the eye cannot be read.
-            self.entitle("queue (held still, F follows)")
+            # Lines that move cannot be read.
+            self.entitle("op queue (paused, F follows)")
             return
-        self.entitle("queue")
+        self.entitle("op queue")
         self.rank, self.now_ns = rank, frame.now_ns
         self.redraw()
 
     def follow(self) -> None:
-        """Back to the newest op."""
+        """Scrolls back to the newest op."""
         self.scroll_to(y=0, animate=False)
-        self.entitle("queue")
+        self.entitle("op queue")
 
     def content(self, width: int) -> Sequence[Line]:
         return () if self.rank is None else queue_lines(self.rank, self.now_ns, width)

@@ -1,7 +1,7 @@
-"""Styled text as plain values: what widgets draw and tests compare, without Textual.
+"""Styled text as plain values that widgets draw and tests compare, without Textual.
 
-A span is text and the name of its tone; `tones.tcss` gives every tone its look. Lines
-are hashable, so that they can be cached by content and compared between frames.
+A span is text and the name of its tone; `tones.tcss` defines the style of every tone. Lines
+are hashable: they are cached by content and compared between frames.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Span = tuple[str, str]
 Line = tuple[Span, ...]
 
 TONES: Final = (
-    "alarm",  # white on red: the one thing to see from the door
+    "alarm",  # white on red: seen from across the room
     "bad",
     "blocked",
     "cursor",
@@ -26,7 +26,7 @@ TONES: Final = (
     "good",
     "key",
     "late",
-    "line",  # the ground of the line under the cursor
+    "line",  # background of the cursor's line
     "mark",
     "moving",
     "silent",
@@ -40,22 +40,22 @@ TONES: Final = (
 
 
 def plain(text: str, tone: str = "") -> Line:
-    """One line of one tone."""
+    """A line with one tone."""
     return ((text, tone),)
 
 
 def text_of(line: Line) -> str:
-    """The line without its tones, as a terminal without colours shows it."""
+    """The line's text without tones."""
     return "".join(text for text, _ in line)
 
 
 def width_of(line: Line) -> int:
-    """In terminal cells."""
+    """Width of the line in terminal cells."""
     return sum(cell_len(text) for text, _ in line)
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
-    """Exactly `width` cells; what is cut off leaves a `~`, never nothing."""
+    """The text in exactly `width` cells; a `~` marks where it was cut."""
     length = cell_len(text)
     if length > width:
         return set_cell_size(text, width - 1) + "~" if width > 0 else ""
@@ -63,29 +63,29 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
 
 
 def tail(text: str, width: int) -> str:
-    """At most `width` cells of the end: of a path, that says more than the beginning."""
+    """At most `width` cells from the end of the text, for paths."""
     return text if cell_len(text) <= width else "~" + text[-max(0, width - 1) :]
 
 
 def clip(line: Line, width: int) -> Line:
-    """The line in at most `width` cells, with `~` where something was cut off."""
+    """The line in at most `width` cells; a `~` marks where it was cut."""
     if width_of(line) <= width:
         return line
-    kept: list[Span] = []
+    clipped: list[Span] = []
     room = width
     for text, tone in line:
         length = cell_len(text)
         if length >= room:
-            # A `~` also where this span just fits: more would have followed.
-            kept.append((fit(text + "~", room), tone))
+            # A `~` also where this span just fits: more text follows it.
+            clipped.append((fit(text + "~", room), tone))
             break
-        kept.append((text, tone))
+        clipped.append((text, tone))
         room -= length
-    return tuple(kept)
+    return tuple(clipped)
 
 
 def spread(left: Line, right: Line, width: int) -> Line:
-    """`left` and `right` at the two ends of `width` cells; the left one gives way."""
+    """`left` and `right` at the two ends of `width` cells; `left` is clipped to fit."""
     room = width - width_of(right)
     if room < 1:
         return clip(right, width)
@@ -94,11 +94,11 @@ def spread(left: Line, right: Line, width: int) -> Line:
 
 
 def wrap(text: str, width: int, tone: str = "", first: Span = ("", "")) -> list[Line]:
-    """`text` in lines of `width` cells after a label, later lines indented under it."""
+    """`text` in lines of `width` cells after the label `first`; later lines are indented."""
     label, label_tone = first
     indent = cell_len(label)
     room = max(8, width - indent)
-    # Ranks and paths are long words without spaces: broken only when nothing else helps.
+    # Folded ranks and paths are long words: they break only where they exceed the line.
     rows = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
     lead: Line = ((label, label_tone),) if label else ()
     rest: Line = ((" " * indent, ""),) if label else ()
@@ -106,7 +106,7 @@ def wrap(text: str, width: int, tone: str = "", first: Span = ("", "")) -> list[
 
 
 def join(parts: Iterable[Line], between: str = " · ", tone: str = "dim") -> Line:
-    """Lines side by side with a separator; empty ones leave none."""
+    """The parts in one line with a separator; empty parts are left out."""
     spans: list[Span] = []
     for part in parts:
         if not text_of(part):
@@ -118,7 +118,7 @@ def join(parts: Iterable[Line], between: str = " · ", tone: str = "dim") -> Lin
 
 
 def flow(parts: Iterable[Line], width: int, indent: str = "", between: str = "   ") -> list[Line]:
-    """Parts side by side in as many lines as they need; none is torn in two."""
+    """Parts side by side in as many lines as they need; no part is broken."""
     rows: list[list[Line]] = []
     used = 0
     for part in parts:
@@ -136,7 +136,7 @@ def flow(parts: Iterable[Line], width: int, indent: str = "", between: str = "  
 
 
 def changed_columns(old: Line, new: Line) -> Sequence[tuple[int, int]]:
-    """Where two lines differ, as (column, width); a cell that kept its place is skipped."""
+    """Where two lines differ, as (column, width) of each changed span."""
     found: list[tuple[int, int]] = []
     x = 0
     for index, after in enumerate(new):

@@ -1,4 +1,4 @@
-"""The merged stacks of many ranks, drawn as a tree with folded ranks beside it."""
+"""The merged stacks of many ranks as a tree, with the ranks of each class beside it."""
 
 from __future__ import annotations
 
@@ -7,88 +7,101 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_probe.wire import Snapshot
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.frames import basename, is_yours
+from frtop_tui.job.stack_frames import basename, is_user_code
+from frtop_tui.widgets.formats import format_rank_count, shorten_ranks
 from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.merged_stacks import (
+    FrameKey,
+    MergedStacks,
+    TreeLine,
+    merge_frame,
+    shared_op,
+    tree_lines,
+)
 from frtop_tui.widgets.spans import Line, clip, fit, plain, wrap
-from frtop_tui.widgets.stacks import Entry, Merged, Step, entries, merge_frame, waits_in
-from frtop_tui.widgets.wording import cut, ranks_word
 
 
 class StackTree(LineView):
-    """Small classes first. `enter` shows a folded chain in full, and folds it again."""
+    """Small classes first. `enter` unfolds a chain of frames, and folds it again."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "enter,space", "turn", "unfold", tooltip="a chain of frames, or fold it", id="tree.open"
+            "enter,space",
+            "toggle_fold",
+            "unfold",
+            tooltip="show or hide the frames of a chain",
+            id="tree.open",
         ),
     ]
 
     def __init__(self) -> None:
         super().__init__(id="tree", classes="pane", has_cursor=True)
         self.entitle("stacks")
-        self.merged: Merged | None = None
-        self.turned: set[tuple[Step, ...]] = set()
-        self._entries: list[Entry] = []
-        self._notes: dict[int, str] = {}
-        self._looks: list[Snapshot | None] = []
+        self.merged: MergedStacks | None = None
+        self.unfolded: set[tuple[FrameKey, ...]] = set()
+        self._tree: list[TreeLine] = []
+        self._ops: dict[int, str] = {}
+        self._snapshots: list[Snapshot | None] = []
 
     def show(self, frame: Frame, ranks: Sequence[int]) -> None:
-        """Merges again only when somebody was looked at anew: thousands of stacks cost."""
-        looks = [view.snapshot if (view := frame.ranks.get(n)) is not None else None for n in ranks]
-        if self.merged is None or not _same(looks, self._looks):
-            self._looks = looks
+        """Merges again only when a snapshot is new: merging thousands of stacks costs."""
+        views = map(frame.ranks.get, ranks)
+        snapshots = [view.snapshot if view is not None else None for view in views]
+        if self.merged is None or not _same(snapshots, self._snapshots):
+            self._snapshots = snapshots
             self.merged = merge_frame(frame, ranks)
-            self._unfold()
-            self._notes = {id(entry.node): waits_in(frame, entry.node) for entry in self._entries}
+            self._build_tree()
+            self._ops = {id(line.node): shared_op(frame, line.node) for line in self._tree}
         self.redraw()
 
-    def _unfold(self) -> None:
+    def _build_tree(self) -> None:
         if self.merged is not None:
-            self._entries = entries(self.merged.roots, self.turned)
+            self._tree = tree_lines(self.merged.roots, self.unfolded)
 
     def content(self, width: int) -> Sequence[Line]:
         merged = self.merged
         if merged is None:
             return ()
-        folded = {id(e.node): fold(e.node.ranks) for e in self._entries if e.node is e.head}
+        folded = {id(e.node): fold(e.node.ranks) for e in self._tree if e.node is e.head}
         names = min(max(map(len, folded.values()), default=0), max(12, min(44, width // 4)))
         rows = [
-            self._entry_line(entry, cut(folded.get(id(entry.node), ""), names), names, width)
-            for entry in self._entries
+            self._draw_line(line, shorten_ranks(folded.get(id(line.node), ""), names), names, width)
+            for line in self._tree
         ]
         for why, ranks in merged.missing:
-            label = f"no stack  {ranks_word(len(ranks))} {cut(fold(ranks), width // 3)}: "
+            listed = shorten_ranks(fold(ranks), width // 3)
+            label = f"no stack  {format_rank_count(len(ranks))} {listed}: "
             rows += wrap(why, width, "warn", (label, "strong"))
         return rows or [plain("no ranks to show", "dim")]
 
-    def _entry_line(self, entry: Entry, label: str, names: int, width: int) -> Line:
-        first = entry.node is entry.head
-        node = entry.node
+    def _draw_line(self, line: TreeLine, label: str, names: int, width: int) -> Line:
+        first = line.node is line.head
+        node = line.node
         count = f"{len(node.ranks):>5} " if first else "      "
         lead: Line = ((count, "strong"), (fit(label, names) + "  ", ""))
-        indent = "  " * entry.depth + ("+ " if first and entry.depth else "  " * (entry.depth > 0))
-        if entry.hidden:
-            words = f"{indent}… {entry.hidden} frame{'s' * (entry.hidden > 1)}"
+        indent = "  " * line.depth + ("+ " if first and line.depth else "  " * (line.depth > 0))
+        if line.hidden:
+            words = f"{indent}… {line.hidden} frame{'s' * (line.hidden > 1)}"
             return clip((*lead, (words, "dim")), width)
-        tone = "strong" if is_yours(node.frame) else ""
-        note = self._notes.get(id(node), "")
+        tone = "strong" if is_user_code(node.frame) else ""
+        op = self._ops.get(id(node), "")
         return clip(
             (
                 *lead,
                 (indent + node.frame.function, tone),
-                (f"  waits in {note}" if note else "", "warn"),
+                (f"  waits in {op}" if op else "", "warn"),
                 (f"  {basename(node.frame)}", "" if tone else "dim"),
             ),
             width,
         )
 
-    def action_turn(self) -> None:
-        if self.cursor < len(self._entries):
-            self.turned ^= {self._entries[self.cursor].head.path}
-            self._unfold()
+    def action_toggle_fold(self) -> None:
+        if self.cursor < len(self._tree):
+            self.unfolded ^= {self._tree[self.cursor].head.path}
+            self._build_tree()
             self.redraw()
 
 

@@ -1,4 +1,4 @@
-"""A live table of fixed-width columns: thousands of rows, of which only the seen exist."""
+"""A live table with fixed-width columns; only the visible rows are built."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from frtop_tui.widgets.spans import Line, Span, fit, plain
 
 RowT = TypeVar("RowT")
 WIDE: Final = 110
-"""Cells from which columns may have more room than they need at 80."""
+"""Table width, in cells, from which columns take their `wide` width."""
 WIDEST: Final = 56
-"""Most cells of the column that takes the rest: its neighbours should not be far away."""
+"""Most cells of the column that takes the rest: its neighbours stay close."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[RowT]):
-    """`cell` gives text and tone, `key` what rows are sorted by; width 0 takes the rest.
+    """`cell` returns text and tone, `key` the sort key; width 0 takes the rest.
 
-    A column with `needs` is left out where the table has fewer cells than that.
+    The column is hidden where the table has fewer cells than `needs`.
     """
 
     title: str
     width: int
     cell: Callable[[RowT], Span]
-    key: Callable[[RowT], Any]  # whatever can be compared with its like
+    key: Callable[[RowT], Any]  # any type that can be compared
     right: bool = False
     needs: int = 0
     wide: int = 0
-    """Its width from `WIDE` cells on, if that is another."""
+    """Its width in tables from `WIDE` cells on; 0 means no change."""
 
 
 class _Rows(Sequence[Line], Generic[RowT]):
-    """Row values drawn when they come into sight."""
+    """Builds a row's line when it becomes visible."""
 
     def __init__(self, table: LineTable[RowT], width: int) -> None:
         self._table = table
-        self._seen = table.seen(width)
+        self._columns = table.visible_columns(width)
 
     def __len__(self) -> int:
         return len(self._table.rows) + 1
 
     def __getitem__(self, y: int) -> Line:  # type: ignore[override]  # only lines, no slices
-        return self._table.row_line(y, self._seen)
+        return self._table.row_line(y, self._columns)
 
 
 class LineTable(LineView, Generic[RowT]):
-    """Rows under a title line that stays; the cursor is on line 1 or below."""
+    """Rows below a fixed title line; the cursor is on line 1 or below."""
 
     def __init__(self, columns: Sequence[Column[RowT]], empty: str, **keywords: str | None) -> None:
         super().__init__(has_cursor=True, **keywords)
@@ -62,7 +62,7 @@ class LineTable(LineView, Generic[RowT]):
         self.cursor = 1
 
     def show(self, rows: Sequence[RowT]) -> None:
-        """Shows rows in the order given."""
+        """Shows the rows in this order."""
         self.rows = rows
         self.redraw()
 
@@ -72,8 +72,8 @@ class LineTable(LineView, Generic[RowT]):
         index = self.cursor - 1
         return self.rows[index] if 0 <= index < len(self.rows) else None
 
-    def seen(self, width: int) -> list[tuple[Column[RowT], int]]:
-        """Columns that have room, with their widths."""
+    def visible_columns(self, width: int) -> list[tuple[Column[RowT], int]]:
+        """The columns that fit, with their widths."""
         columns = [column for column in self.columns if width >= column.needs]
         widths = [c.wide if c.wide and width >= WIDE else c.width for c in columns]
         rest = max(8, min(WIDEST, width - sum(widths) - 2 * (len(columns) - 1)))
@@ -83,12 +83,12 @@ class LineTable(LineView, Generic[RowT]):
         self.cursor = max(1, self.cursor)
         return _Rows(self, width)
 
-    def row_line(self, y: int, seen: Sequence[tuple[Column[RowT], int]]) -> Line:
+    def row_line(self, y: int, columns: Sequence[tuple[Column[RowT], int]]) -> Line:
         if not 0 < y <= len(self.rows):
             return ()
         row = self.rows[y - 1]
         spans: list[Span] = []
-        for column, cells in seen:
+        for column, cells in columns:
             text, tone = column.cell(row)
             spans.append((fit(text, cells, right=column.right), tone))
             spans.append(("  ", ""))
@@ -98,7 +98,7 @@ class LineTable(LineView, Generic[RowT]):
         if not self.rows:
             return plain(self.empty, "dim")
         spans: list[Span] = []
-        for column, cells in self.seen(width):
+        for column, cells in self.visible_columns(width):
             arrow = ("^" if self.reverse else "v") if column.title == self.sorted_by else ""
             tone = "strong" if arrow else "dim"
             spans.append((fit(f"{column.title} {arrow}".rstrip(), cells, right=column.right), tone))
@@ -106,7 +106,7 @@ class LineTable(LineView, Generic[RowT]):
         return tuple(spans)
 
     def _line(self, y: int) -> Line:
-        # The titles are drawn over the first line in sight, wherever one has scrolled to.
+        # The titles are drawn over the first visible line.
         if y == self.scroll_offset.y:
             return self._titles(self.room)
         return super()._line(y)
@@ -120,6 +120,6 @@ class LineTable(LineView, Generic[RowT]):
         y = max(1, y)
         top = self.scroll_offset.y
         if 0 < y <= top:
-            # The line under the titles is hidden by them: show one more.
+            # The titles cover one line: scroll one line further.
             self.scroll_to(y=y - 1, animate=False)
         super().move_to(y)

@@ -1,4 +1,4 @@
-"""The verdict in full: who and what, why, what next; or why there is none."""
+"""The verdict in full: culprit, cause, next step and evidence; or why there is none."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 
 from frtop_tui.diagnosis.model import Frame, Verdict
-from frtop_tui.job.pulse import others_line
+from frtop_tui.job.job_activity import other_jobs_line
+from frtop_tui.widgets.file_status import file_lines
+from frtop_tui.widgets.formats import format_age, format_rank_count, job_name
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
-from frtop_tui.widgets.wording import URGENCY, age, ranks_word
-from frtop_tui.widgets.writings import writing_lines
+from frtop_tui.widgets.states import URGENCY
 
 KINDS = {
     "dead": "died",
     "mismatch": "mismatch",
-    "cycle": "waiting in a circle",
+    "cycle": "deadlock",
     "not_entered": "not entered",
     "stuck": "stuck",
     "slow": "slow",
@@ -24,27 +25,27 @@ KINDS = {
 PROGRESS = {
     "none": "no progress",
     "active": "makes progress",
-    "unknown": "progress not known",
+    "unknown": "progress unknown",
 }
 
 
 def _until(verdict: Verdict, frame: Frame) -> int:
-    """A wait lasts no longer than those who waited; a death is ever longer ago."""
+    """The end of the verdict's duration: a wait ends with its waiting ranks, a death never."""
     return frame.now_ns if verdict.kind == "dead" else frame.until_ns
 
 
 def status(verdict: Verdict, now_ns: int) -> str:
-    """Kind, confidence and progress in words: `not entered · confirmed · no progress`."""
+    """`not entered · confirmed · no progress · for 4m12s`."""
     parts = [KINDS[verdict.kind], verdict.confidence]
     if verdict.kind not in ("dead", "mismatch"):
         parts.append(PROGRESS[verdict.progress])
     if verdict.since_ns:
-        parts.append(f"for {age(max(0, now_ns - verdict.since_ns) / 1e9)}")
+        parts.append(f"for {format_age(max(0, now_ns - verdict.since_ns) / 1e9)}")
     return " · ".join(parts)
 
 
 def verdict_lines(verdict: Verdict, width: int) -> list[Line]:
-    """Who, why, and what to do: what must be in sight in a small terminal."""
+    """Headline, cause and next step: visible in a small terminal, too."""
     rows = wrap(verdict.headline, width, "strong")
     layer = verdict.why.layer
     text = verdict.why.text
@@ -58,7 +59,7 @@ def verdict_lines(verdict: Verdict, width: int) -> list[Line]:
 
 
 def evidence_lines(verdict: Verdict, width: int, which: str = "") -> list[Line]:
-    """What was seen, and what could not be; `which` names the verdict beside others."""
+    """What was seen and what could not be seen; `which` numbers one of several verdicts."""
     rows: list[Line] = []
     for label, tone, sentences in (
         (f"seen{which}  ", "dim", verdict.evidence),
@@ -70,7 +71,7 @@ def evidence_lines(verdict: Verdict, width: int, which: str = "") -> list[Line]:
 
 
 def no_verdict(frame: Frame) -> str:
-    """What may be said when nobody is blamed: never more than was heard."""
+    """The states of all ranks, when no rank is blamed."""
     if frame.health == "connecting":
         return "connecting: nothing heard yet"
     if frame.health == "empty":
@@ -78,21 +79,21 @@ def no_verdict(frame: Frame) -> str:
     if not frame.ranks:
         return "no ranks yet"
     counts = Counter(rank.state for rank in frame.ranks.values())
-    strangers = len(frame.coverage.unheard) - counts["unheard"]
+    never_heard = len(frame.coverage.unheard) - counts["unheard"]
     words = [f"{counts[p]:,} {p}" for p in sorted(counts, key=URGENCY.__getitem__)]
-    if strangers > 0:
-        words.append(f"{strangers:,} never heard")
+    if never_heard > 0:
+        words.append(f"{never_heard:,} never heard")
     if len(words) == 1:
         only = next(iter(counts))
-        return f"no verdict: all {ranks_word(len(frame.ranks))} {only}"
+        return f"no verdict: all {format_rank_count(len(frame.ranks))} {only}"
     return "no verdict: " + ", ".join(words)
 
 
 def panel_lines(frame: Frame, width: int) -> list[Line]:
-    """Problems first: what keeps us from seeing comes before what is seen."""
+    """The frame's problem first, then verdicts, files, evidence and notes."""
     rows: list[Line] = []
     if frame.problem:
-        rows += wrap(frame.problem, width, "warn")
+        rows += wrap(str(frame.problem), width, "warn")
     several = len(frame.verdicts) > 1
     for index, verdict in enumerate(frame.verdicts):
         if several:
@@ -102,43 +103,53 @@ def panel_lines(frame: Frame, width: int) -> list[Line]:
             rows.append(plain(head, "dim"))
         rows += verdict_lines(verdict, width)
     if frame.verdicts:
-        # Before the evidence: where the file is must be in sight in a small terminal.
-        rows += writing_lines(frame, width)
+        # Before the evidence: the file's path must be visible in a small terminal.
+        rows += file_lines(frame, width)
     for index, verdict in enumerate(frame.verdicts):
         # After all verdicts: the second cause matters more than the evidence of the first.
         rows += evidence_lines(verdict, width, f" {index + 1}" if several else "")
     if not frame.verdicts and not frame.problem:
         rows += wrap(no_verdict(frame), width, "good" if frame.health == "healthy" else "")
     if not frame.verdicts:
-        rows += writing_lines(frame, width)
+        rows += file_lines(frame, width)
     return rows + note_lines(frame, width)
 
 
+def verdict_text(frame: Frame) -> list[str]:
+    """The job and all verdicts as plain lines, to paste elsewhere."""
+    rows = [job_name(frame)]
+    for verdict in frame.verdicts:
+        rows += [verdict.headline, f"why: {verdict.why.text}", f"next: {verdict.next}"]
+        rows += [f"seen: {sentence}" for sentence in verdict.evidence]
+    return rows
+
+
 def note_lines(frame: Frame, width: int) -> list[Line]:
-    """What is known about hosts, coverage and ranks, and limits what the verdict can know."""
+    """Notes on hosts, coverage and ranks: they limit what the verdict can know."""
     rows: list[Line] = []
     for host in frame.hosts:
         label = f"{host.name}  "
-        if host.problem and host.problem not in frame.problem:
-            rows += wrap(host.problem, width, "warn", (label, "strong"))
+        if host.problem and host.problem != frame.problem:
+            rows += wrap(str(host.problem), width, "warn", (label, "strong"))
         elif host.state == "connecting" and not host.problem:
             rows += wrap("connecting", width, "dim", (label, "strong"))
         for note in host.notes:
             rows += wrap(note, width, "dim", (label, "dim"))
-    origin = frame.recorded.notes if frame.recorded is not None else ()
-    for note in (*origin, *frame.notes, *frame.coverage.notes):
+    recorded = frame.recorded.notes if frame.recorded is not None else ()
+    missing = (note.text for note in frame.coverage.notes)
+    for note in (*recorded, *frame.notes, *missing):
         rows += wrap(note, width, "dim", ("note  ", "dim"))
     for rank in frame.ranks.values():
         for note in rank.notes:
             rows += wrap(note, width, "dim", (f"rank {rank.rank}  ", "dim"))
-    others = others_line(frame)
-    if others:
-        rows += wrap(others, width, "", ("other jobs  " if frame.job else "jobs  ", "dim"))
+    jobs = other_jobs_line(frame)
+    if jobs:
+        rows += wrap(jobs, width, "", ("other jobs  " if frame.job else "jobs  ", "dim"))
     return rows
 
 
 class VerdictPanel(LineView):
-    """Scrolls when there is more to say than fits."""
+    """All verdicts; scrolls when they do not fit."""
 
     def __init__(self) -> None:
         super().__init__(id="verdict", classes="pane")

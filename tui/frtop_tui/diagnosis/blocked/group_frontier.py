@@ -1,4 +1,4 @@
-"""How far ranks are in a group, and how far the members of one group are together."""
+"""How far ranks are in a group: which collectives each member has issued and completed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from frtop_tui.job.groups import identifier, members_of
 from frtop_tui.job.model import Rank
 
 
-def local_number(view: Rank, group: wire.Group) -> int | None:
-    """The rank's own number for a group that another rank knows as `group`."""
+def local_group_id(view: Rank, group: wire.Group) -> int | None:
+    """The rank's own id of a group that another rank knows as `group`, None if it has none."""
     same = view.groups.get(group.id)
     if same is group:
         return group.id
@@ -21,103 +21,113 @@ def local_number(view: Rank, group: wire.Group) -> int | None:
     return next((n for n, other in view.groups.items() if identifier(other) == key), None)
 
 
-def front_number(view: Rank, group: wire.Group) -> int:
-    """Number of the last collective the rank has issued in `group`, 0 for none."""
-    number = local_number(view, group)
-    front = view.group_progress.get(number) if number is not None else None
-    newest = front.number if front is not None else 0
-    # Pending ops may be newer than the front: both are read without a lock.
+def last_issued_number(view: Rank, group: wire.Group) -> int:
+    """Number of the last collective that the rank has issued in `group`, 0 for none."""
+    group_id = local_group_id(view, group)
+    progress = view.group_progress.get(group_id) if group_id is not None else None
+    newest = progress.number if progress is not None else 0
+    # The agent reads both without a lock, so a pending op may be newer.
     for op in view.pending:
-        if op.group == number and not op.p2p and op.number > newest:
+        if op.group == group_id and not op.p2p and op.number > newest:
             newest = op.number
     return newest
 
 
 class GroupFrontier:
-    """Of each member the last collective it issued; when asked for, also what is pending.
+    """The last collective that each member of a group has issued, and which are pending.
 
-    Kept up with what changes: `turns` grows with every change.
+    Attributes:
+        members: the ranks of the group.
+        never_observed: members that no agent has reported.
+        issued: by observed member, the number of its last collective.
+        version: grows with every change.
     """
 
     def __init__(self, group: wire.Group, ranks: Mapping[int, Rank]) -> None:
         self.members = members_of(group.ranks)
-        self.never = [rank for rank in self.members if rank not in ranks]
+        self.never_observed = [rank for rank in self.members if rank not in ranks]
         self.version = 0
-        self.known: dict[int, int] = {}
+        self.issued: dict[int, int] = {}
         self._group = group
-        self._at: dict[int, set[int]] = {}
-        self._open: _Open | None = None
+        self._ranks_at: dict[int, set[int]] = {}  # by number of the last collective
+        self._pending: _PendingCollectives | None = None
         for rank in self.members:
             if rank in ranks:
-                number = self.known[rank] = front_number(ranks[rank], group)
-                self._at.setdefault(number, set()).add(rank)
+                number = self.issued[rank] = last_issued_number(ranks[rank], group)
+                self._ranks_at.setdefault(number, set()).add(rank)
         if not group.exact:
-            self._open = self._opened(ranks)  # there who is absent is told from it
+            # Numbers cannot be compared, so what is pending shows who is absent.
+            self._pending = self._find_pending(ranks)
 
-    def put(self, view: Rank) -> None:
-        """What is known of a rank now; one that is no member does not count."""
+    def update(self, view: Rank) -> None:
+        """Takes in the new view of a rank, which need not be a member."""
         rank = view.rank
-        if rank not in self.known:
+        if rank not in self.issued:
             return
-        number = front_number(view, self._group)
-        if number != self.known[rank]:
+        number = last_issued_number(view, self._group)
+        if number != self.issued[rank]:
             self.version += 1
-            _leave(self._at, self.known[rank], rank)
-            self.known[rank] = number
-            self._at.setdefault(number, set()).add(rank)
-        if self._open is not None:
-            self.version += self._open.put(view, self._group)
+            _remove(self._ranks_at, self.issued[rank], rank)
+            self.issued[rank] = number
+            self._ranks_at.setdefault(number, set()).add(rank)
+        if self._pending is not None:
+            self.version += self._pending.update(view, self._group)
 
-    def behind(self, number: int) -> list[int]:
-        """Known members that have not issued op `number`."""
-        return list(chain.from_iterable(ranks for at, ranks in self._at.items() if at < number))
+    def not_issued(self, number: int) -> list[int]:
+        """Observed members that have not issued op `number`."""
+        ranks = (ranks for last, ranks in self._ranks_at.items() if last < number)
+        return list(chain.from_iterable(ranks))
 
-    def not_through(self, number: int, ranks: Mapping[int, Rank]) -> set[int]:
-        """Known members that may not have completed op `number`; `ranks` as they are now."""
-        if self._open is None:
-            self._open = self._opened(ranks)
-        return {*self.behind(number), *self._open.at.get(number, ()), *self._open.more}
+    def not_completed(self, number: int, ranks: Mapping[int, Rank]) -> set[int]:
+        """Observed members that may not have completed op `number`, as `ranks` are now."""
+        if self._pending is None:
+            self._pending = self._find_pending(ranks)
+        pending = self._pending
+        return {*self.not_issued(number), *pending.ranks_at.get(number, ()), *pending.truncated}
 
-    def _opened(self, ranks: Mapping[int, Rank]) -> _Open:
-        found = _Open()
-        for rank in self.known:
-            found.put(ranks[rank], self._group)
+    def _find_pending(self, ranks: Mapping[int, Rank]) -> _PendingCollectives:
+        found = _PendingCollectives()
+        for rank in self.issued:
+            found.update(ranks[rank], self._group)
         return found
 
 
-class _Open:
-    """The collectives of a group that are pending, and whose that is known only in part."""
+class _PendingCollectives:
+    """Which ranks have which collectives of a group pending.
+
+    Of the ranks in `truncated` not all pending ops are known.
+    """
 
     def __init__(self) -> None:
-        self.at: dict[int, set[int]] = {}
-        self.more: set[int] = set()
+        self.ranks_at: dict[int, set[int]] = {}  # by number
+        self.truncated: set[int] = set()
         self._numbers: dict[int, tuple[int, ...]] = {}
 
-    def put(self, view: Rank, group: wire.Group) -> bool:
-        """Whether that changes anything."""
-        rank, numbers, more = view.rank, _pending(view, group), view.pending_more > 0
+    def update(self, view: Rank, group: wire.Group) -> bool:
+        """Takes in the new view of a rank; returns whether anything changed."""
+        rank, numbers, truncated = view.rank, _pending_numbers(view, group), view.pending_more > 0
         before = self._numbers.get(rank, ())
-        if numbers == before and more == (rank in self.more):
+        if numbers == before and truncated == (rank in self.truncated):
             return False
         for number in before:
-            _leave(self.at, number, rank)
+            _remove(self.ranks_at, number, rank)
         for number in numbers:
-            self.at.setdefault(number, set()).add(rank)
+            self.ranks_at.setdefault(number, set()).add(rank)
         self._numbers[rank] = numbers
-        (self.more.add if more else self.more.discard)(rank)
+        (self.truncated.add if truncated else self.truncated.discard)(rank)
         return True
 
 
-def _pending(view: Rank, group: wire.Group) -> tuple[int, ...]:
+def _pending_numbers(view: Rank, group: wire.Group) -> tuple[int, ...]:
     if not view.pending:
         return ()
-    mine = local_number(view, group)
-    return tuple(op.number for op in view.pending if op.group == mine and not op.p2p)
+    group_id = local_group_id(view, group)
+    return tuple(op.number for op in view.pending if op.group == group_id and not op.p2p)
 
 
-def _leave(sets: dict[int, set[int]], number: int, rank: int) -> None:
-    ranks = sets.get(number)
+def _remove(sets: dict[int, set[int]], key: int, rank: int) -> None:
+    ranks = sets.get(key)
     if ranks is not None:
         ranks.discard(rank)
         if not ranks:
-            del sets[number]
+            del sets[key]

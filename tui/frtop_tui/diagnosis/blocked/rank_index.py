@@ -17,9 +17,14 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.blocked_op import Wait, wait_of
 from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier
-from frtop_tui.diagnosis.blocked.stale_pending import Others, is_doubtful, is_past, still_pending
+from frtop_tui.diagnosis.blocked.stale_pending import (
+    CompletionByMembers,
+    is_message_over,
+    is_wait_doubtful,
+    still_pending,
+)
 from frtop_tui.diagnosis.evidence.death import Death, death_of
-from frtop_tui.diagnosis.evidence.rank_change import same_facts
+from frtop_tui.diagnosis.evidence.rank_change import only_counters_differ
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import Rank, RankState
 
@@ -75,7 +80,7 @@ class RankIndex:
             waits[rank] = self._put(before[rank], None)
         for rank in self.seen:
             old, new = before.get(rank), ranks[rank]
-            if old is None or not same_facts(old, new):
+            if old is None or not only_counters_differ(old, new):
                 waits[rank] = self._put(old, new)
         if waits:
             self.moved.update(waits)
@@ -105,7 +110,7 @@ class RankIndex:
         if new is not None:
             self.states[new.state].add(new.rank)
             wait = wait_of(new)
-            if wait is not None and is_doubtful(new, wait):
+            if wait is not None and is_wait_doubtful(new, wait):
                 self._doubtful[new.rank] = wait
             death = death_of(new)
             if death is not None:
@@ -122,7 +127,7 @@ class RankIndex:
         for key in set(map(identifier, groups)):
             frontier = self._frontiers.get(key)
             if frontier is not None:
-                frontier.put(new)
+                frontier.update(new)
 
     def _settle(self, waits: Mapping[int, Wait | None]) -> None:
         """Who is blocked in what, after others were heard on those in doubt."""
@@ -130,7 +135,7 @@ class RankIndex:
             wait = told
             if wait is not None and rank in self._doubtful:
                 theirs = self._theirs(wait, waits)
-                wait = None if is_past(wait, self.ranks, theirs) else wait
+                wait = None if is_message_over(wait, self.ranks, theirs) else wait
             if wait == self.waits.get(rank):
                 continue
             self.rewaited.append(rank)
@@ -151,7 +156,7 @@ class RankIndex:
         """The waits of those in doubt; what is over is taken out of their pending ops."""
         before, self._corrections = self._corrections, {}
         waits: dict[int, Wait | None] = {}
-        others = Others(self.ranks, self.frontier)
+        others = CompletionByMembers(self.ranks, self.frontier)
         for rank, wait in self._doubtful.items():
             view = self.ranks[rank]
             left = still_pending(view, others)

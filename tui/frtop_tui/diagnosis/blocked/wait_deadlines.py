@@ -1,66 +1,73 @@
-"""When a wait comes to mean something: all that only time makes of it, told beforehand.
+"""When a wait changes its stage, computed in advance.
 
-A point has to be judged anew only when somebody came or left, or such a moment has passed.
+So a wait is judged again only when a rank joins or leaves it, or when a deadline has passed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from frtop_tui.diagnosis.blocked.blocked_op import (
-    AT_LEAST_NS,
-    Wait,
-    has_history,
-    patience_ns,
-    timeout_ns,
+from frtop_tui.diagnosis.blocked.blocked_op import Wait
+from frtop_tui.diagnosis.blocked.patience import has_history, patience_ns, timeout_ns
+from frtop_tui.diagnosis.thresholds import (
+    EARLY_NS,
+    EARLY_USUAL_WAITS,
+    LASTING_USUAL_WAITS,
+    LEAD_NS,
+    LONG_PATIENCE_NS,
+    MIN_PATIENCE_NS,
 )
 
-EARLY_NS: Final = 2_000_000_000
-LEAD_NS: Final = 4_000_000_000
-"""So long before a long patience ends looks begin: two of them tell more than none."""
-TWICE: Final = 2
-"""A wait of the usual length is ordinary however long; no two are quite alike."""
 NEVER: Final = 1 << 62
 LONG_AGO: Final = -NEVER
 
-
-WaitStage = Literal["overdue", "settled", "early", "lasting"]
+WaitStage = Literal[
+    "early",  # old enough for a snapshot, and not unusual yet
+    "settled",  # a few seconds old, and sure: enough to report a deadlock
+    "lasting",  # longer than usual: the job is said to wait, and nobody is blamed
+    "overdue",  # unusual: a verdict says who is waited for
+]
 
 
 class WaitDeadlines(NamedTuple):
-    """On the operator's clock; each holds from the nanosecond after it on."""
+    """When a wait began and when each stage begins, in ns of the operator's clock.
+
+    A stage holds after its deadline, not at it. `timeout` is when torch aborts the op.
+    """
 
     since: int = NEVER
-    overdue: int = NEVER  # out of the ordinary
-    settled: int = NEVER  # surely sat in for some seconds: enough to see a circle
-    early: int = NEVER  # worth a look, before it is out of the ordinary
-    lasting: int = NEVER  # some seconds, and longer than usual
+    overdue: int = NEVER
+    settled: int = NEVER
+    early: int = NEVER
+    lasting: int = NEVER
     timeout: int = NEVER
 
 
 def deadlines_of(wait: Wait) -> WaitDeadlines:
-    """All moments of one wait."""
+    """The deadlines of one wait; a wait of unknown age is overdue and settled at once."""
     op, since = wait.op, wait.since_ns
-    patience = patience_ns(op, wait.group)
-    known = has_history(op)
-    limit = timeout_ns(op, wait.group)
-    # Posted early or left behind, as likely as waited for.
-    idle = op.p2p and not wait.sure
+    patience, timeout = patience_ns(op, wait.group), timeout_ns(op, wait.group)
+    early = patience - LEAD_NS
+    if patience < LONG_PATIENCE_NS:
+        early = max(EARLY_NS, EARLY_USUAL_WAITS * op.usual_ns)
+    usual = op.usual_ns if has_history(op) else 0
+    settled = since + MIN_PATIENCE_NS if wait.sure else NEVER
+    lasting = since + max(MIN_PATIENCE_NS, LASTING_USUAL_WAITS * usual)
+    # A message without a sure wait may be posted early, or never be awaited.
+    may_be_idle = op.p2p and not wait.sure
     return WaitDeadlines(
         since,
         LONG_AGO if wait.undated else since + patience,
-        LONG_AGO if wait.undated else since + AT_LEAST_NS if wait.sure else NEVER,
-        since
-        + (max(EARLY_NS, 3 * op.usual_ns) if patience < 10 * EARLY_NS else patience - LEAD_NS),
-        NEVER
-        if idle or wait.undated
-        else since + max(AT_LEAST_NS, TWICE * op.usual_ns if known else 0),
-        since + limit if limit and not wait.undated else NEVER,
+        LONG_AGO if wait.undated else settled,
+        since + early,
+        NEVER if may_be_idle or wait.undated else lasting,
+        since + timeout if timeout and not wait.undated else NEVER,
     )
 
 
-def first_of(all_moments: list[WaitDeadlines]) -> WaitDeadlines:
-    """The earliest of each."""
-    return (
-        WaitDeadlines(*map(min, zip(*all_moments, strict=True))) if all_moments else WaitDeadlines()
-    )
+def earliest(deadlines: Sequence[WaitDeadlines]) -> WaitDeadlines:
+    """The earliest deadline of each stage."""
+    if not deadlines:
+        return WaitDeadlines()
+    return WaitDeadlines(*map(min, zip(*deadlines, strict=True)))

@@ -96,7 +96,7 @@ def _uncertain(ring: Sequence[WaitNode]) -> WaitNode | None:
             awaited.setdefault(elsewhere, set()).add(rank)
     for node in ring:
         sides = [wait for wait in node.waits if wait.rank in awaited.get(node, ())]
-        guess = node.op.p2p or all(wait.behind for wait in sides)
+        guess = node.op.p2p or all(wait.indirect for wait in sides)
         if guess and sides and not any(wait.sure for wait in sides):
             return node
     return None

@@ -7,22 +7,20 @@ from typing import Final
 
 from msgspec import Struct
 
-from frtop_tui.diagnosis.blocked.blocked_op import is_ahead, main_place
 from frtop_tui.diagnosis.detectors.certainty import members_known
 from frtop_tui.diagnosis.detectors.context import Context
-from frtop_tui.diagnosis.evidence.absence_cause import absence_of
-from frtop_tui.diagnosis.evidence.progress import progress_of
-from frtop_tui.diagnosis.evidence.stack_location import classify
+from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
+from frtop_tui.diagnosis.evidence.progress import ProgressSeen, progress_of
+from frtop_tui.diagnosis.evidence.rank_activity import has_newer_op, main_thread_location
+from frtop_tui.diagnosis.evidence.stack_location import locate
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode
-from frtop_tui.diagnosis.model import Progress
 from frtop_tui.diagnosis.thresholds import MOST_ABSENT_EXPLAINED
 from frtop_tui.job.model import Rank
 
-_UNSEEN: Final[tuple[Progress, str]] = ("unknown", "")
-_NOTHING_TO_SEE: Final[dict[str, tuple[Progress, str]]] = {
-    "idle": ("unknown", "with nothing to do there is nothing to see"),
-    "input": ("unknown", "whether anybody will type or send anything cannot be seen"),
+_NOTHING_TO_SEE: Final = {
+    "idle": ProgressSeen("unknown", "nothing_to_do"),
+    "input": ProgressSeen("unknown", "input_open"),
 }
 """A server without work looks the same as one that hangs."""
 
@@ -33,7 +31,7 @@ class SameCause(Struct, frozen=True):
     ranks: tuple[int, ...]
     cause: str
     example: int
-    progress: tuple[Progress, str]
+    progress: ProgressSeen
 
 
 class Absentees(Struct, frozen=True):
@@ -88,7 +86,7 @@ def _finding(context: Context, node: WaitNode, blamed: SameCause, absentees: Abs
         culprits=blamed.ranks,
         victims=waiting.ranks,
         cause=blamed.cause,
-        progress=blamed.progress[0],
+        progress=blamed.progress.progress,
         group=group_key(node.group),
         op=op_of(node),
         since_ns=node.known_since_ns,
@@ -116,13 +114,13 @@ def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Abse
     `MOST_ABSENT_EXPLAINED` are looked into, those that others may hold back last.
     """
     first = sorted(absent, key=lambda rank: _may_be_held_back(views[rank]))[:MOST_ABSENT_EXPLAINED]
-    causes = {rank: absence_of(views[rank], now_ns).why.cause for rank in sorted(first)}
+    causes = {rank: absence_cause(views[rank]).cause for rank in sorted(first)}
     progress = {rank: _progress(views[rank], causes[rank], now_ns) for rank in causes}
     held_back = _held_back(views, progress)
     entering = {rank for rank in progress if _is_entering(views[rank], now_ns)}
     progress = {r: how for r, how in progress.items() if r not in entering and r not in held_back}
-    still = [rank for rank, (how, _) in progress.items() if how == "none"]
-    unseen = [rank for rank, (how, _) in progress.items() if how == "unknown"]
+    still = [rank for rank, seen in progress.items() if seen.progress == "none"]
+    unseen = [rank for rank, seen in progress.items() if seen.progress == "unknown"]
     stalled = {causes[rank] for rank in still} - {"unknown"}
     alike = [rank for rank in unseen if causes[rank] in stalled]
     guilty = [*still, *alike] or unseen or list(progress)
@@ -134,42 +132,41 @@ def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Abse
         for cause, ranks in by_cause.items()
     )
     named = {*guilty, *held_back, *entering}
+    active = {rank for rank, seen in progress.items() if seen.progress == "active"}
     others = [rank for rank in absent if rank not in named]
-    moving = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] == "active")
-    unknown = tuple(rank for rank in others if progress.get(rank, _UNSEEN)[0] != "active")
+    moving = tuple(rank for rank in others if rank in active)
+    unknown = tuple(rank for rank in others if rank not in active)
     return Absentees(culprits, moving, unknown, held_back, tuple(sorted(entering)))
 
 
 def _may_be_held_back(view: Rank) -> bool:
-    place = main_place(view)
+    place = main_thread_location(view)
     return place is not None and place.kind in ("key", "file_lock")
 
 
-def _held_back(
-    views: Mapping[int, Rank], progress: Mapping[int, tuple[Progress, str]]
-) -> tuple[int, ...]:
+def _held_back(views: Mapping[int, Rank], progress: Mapping[int, ProgressSeen]) -> tuple[int, ...]:
     """Ranks at a locked file while another one moves, or at a store key while one is elsewhere."""
-    places = {rank: main_place(views[rank]) for rank in progress}
+    places = {rank: main_thread_location(views[rank]) for rank in progress}
     locked = {rank for rank, at in places.items() if at is not None and at.kind == "file_lock"}
     keyed = {rank for rank, at in places.items() if at is not None and at.kind == "key"}
     elsewhere = progress.keys() - locked - keyed
-    moves = any(progress[rank][0] == "active" for rank in elsewhere)
+    moves = any(progress[rank].progress == "active" for rank in elsewhere)
     return tuple(sorted((locked if moves else set()) | (keyed if elsewhere else set())))
 
 
-def _progress(view: Rank, cause: str, now_ns: int) -> tuple[Progress, str]:
-    progress = progress_of(view, now_ns)
-    return _NOTHING_TO_SEE.get(cause, progress) if progress[0] == "none" else progress
+def _progress(view: Rank, cause: str, now_ns: int) -> ProgressSeen:
+    seen = progress_of(view, now_ns)
+    return _NOTHING_TO_SEE.get(cause, seen) if seen.progress == "none" else seen
 
 
 def _is_entering(view: Rank, now_ns: int) -> bool:
     """Whether its stack is in a collective for the first time, or its snapshot shows a newer op."""
     if not view.evidence.has_ages:
         return False
-    if is_ahead(view, now_ns):
+    if has_newer_op(view, now_ns):
         return True
-    place = main_place(view)
+    place = main_thread_location(view)
     if view.pending or place is None or place.kind != "collective":
         return False
     before = view.prior_stack
-    return before is None or classify(before).kind != "collective"
+    return before is None or locate(before).kind != "collective"

@@ -14,38 +14,41 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.blocked_op import WITHOUT_HISTORY_NS, last_activity_ns
 from frtop_tui.diagnosis.detectors.context import Context
-from frtop_tui.diagnosis.evidence import stack_location as places
-from frtop_tui.diagnosis.evidence.absence_cause import absence_of
+from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.dataloader_worker import worker_of
-from frtop_tui.diagnosis.evidence.progress import CPU_SHARE
+from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
+from frtop_tui.diagnosis.evidence.stack_location import is_polling, locate, system_call
 from frtop_tui.diagnosis.finding import Detail, Finding
-from frtop_tui.diagnosis.thresholds import MOST_ABSENT_EXPLAINED
+from frtop_tui.diagnosis.thresholds import (
+    CPU_SHARE,
+    MOST_ABSENT_EXPLAINED,
+    PATIENCE_WITHOUT_HISTORY_NS,
+)
 from frtop_tui.job.model import Rank, RankState
 
-QUIET_NS: Final = WITHOUT_HISTORY_NS
-"""So long nobody has done anything before anybody is looked at."""
+QUIET_NS: Final = PATIENCE_WITHOUT_HISTORY_NS
+"""No rank is looked at before all have been idle for so long."""
 HUNG_NS: Final = 60_000_000_000
 STILL_NS: Final = 20_000_000_000
-"""So long all have to be seen in the same call, before it is said that they hang."""
+"""All ranks have to be seen in the same call for so long before they count as hung."""
 TWICE_NS: Final = 2_000_000_000
 BEGINS_NS: Final = 15_000_000_000
-"""By then all were looked at twice, or never will be."""
-KEPT_AGAIN_NS: Final = 5_000_000_000
+"""By then every rank was looked at twice, or never will be."""
+HELD_AGAIN_NS: Final = 5_000_000_000
 FREE_AGAIN_NS: Final = 30_000_000_000
 """A server may be at rest for days."""
 IO_PER_S: Final = 4096
 MEMORY_PER_S: Final = 2 << 20
 MEMORY_LEAST: Final = 16 << 20
-"""A long read shows in nothing else; the kernel's own tidying makes a process grow by less."""
+"""A long read shows in nothing else; the kernel's own housekeeping makes a process grow less."""
 _OVER: Final[tuple[RankState, ...]] = ("dead", "done")
 _UNKNOWN: Final[tuple[RankState, ...]] = ("unheard", "starting")
 _READS: Final = frozenset({
     "read", "pread64", "readv", "preadv", "preadv2", "open", "openat", "openat2", "getdents64",
     "stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "readlink",
 })  # fmt: skip
-"""Where the kernel keeps who waits for storage, other than to change what is there."""
+"""Calls in which a process waits for storage, other than to change it."""
 
 
 class Held(NamedTuple):
@@ -106,14 +109,14 @@ def stalled_outside_ops(context: Context, rest: RestState) -> OutsideOps:
     living, asked = list[Rank](), list[Rank]()
     if 0 < issued_ns < now_ns - QUIET_NS and _nobody_waits(context):
         living = [view for view in context.ranks.values() if view.state not in _OVER]
-        # Of very many, some from everywhere.
+        # Of very many ranks, some from everywhere.
         asked = living[:: -(-len(living) // MOST_ABSENT_EXPLAINED) or 1]
     since_ns = max(map(_active_ns, asked), default=now_ns)
     if since_ns >= now_ns - QUIET_NS:
         rest.since_ns, rest.first = 0, {}
         return OutsideOps()
     rest.since_ns = rest.since_ns or now_ns
-    causes = {view.rank: absence_of(view, now_ns).why.cause for view in asked}
+    causes = {view.rank: absence_cause(view).cause for view in asked}
     looked = [view for view in asked if _is_looked_at(view, since_ns)]
     everybody = len(asked) == len(living)
     held = {view.rank: _held(view, causes[view.rank], everybody=everybody) for view in looked}
@@ -129,7 +132,7 @@ def stalled_outside_ops(context: Context, rest: RestState) -> OutsideOps:
     return OutsideOps(
         findings,
         None if findings else RestNote(issued_ns, first),
-        _due(asked, now_ns - (FREE_AGAIN_NS if free else KEPT_AGAIN_NS)),
+        _due(asked, now_ns - (FREE_AGAIN_NS if free else HELD_AGAIN_NS)),
         since_ns if is_open else 0,
     )
 
@@ -139,7 +142,7 @@ def _nobody_waits(context: Context) -> bool:
     index = context.index
     if context.deaths.some or any(index.states.get(state) for state in _UNKNOWN):
         return False
-    if any(not wait.side for wait in index.waits.values()):
+    if any(not wait.background for wait in index.waits.values()):
         return False
     views = context.ranks.values()
     first = next(iter(views))
@@ -147,7 +150,7 @@ def _nobody_waits(context: Context) -> bool:
 
 
 def _active_ns(view: Rank) -> int:
-    """When it last did anything, on our clock."""
+    """Operator's time at which it last did anything."""
     return last_activity_ns(view) + view.clock_ns
 
 
@@ -170,8 +173,10 @@ def _held(view: Rank, cause: str, *, everybody: bool) -> Held | None:
     own = next((process for process in looked if process.pid == view.identity.pid), None)
     process = (worker_of(view) or own) if cause == "dataloader" else own
     reads = cause in ("dataloader", "file_io") and _reads(process)
-    polls = cause == "store" and everybody and places.polls(process)
-    return Held(_looked_ns(view), process) if process is not None and (reads or polls) else None
+    awaits_key = cause == "store" and everybody and is_polling(process)
+    return (
+        Held(_looked_ns(view), process) if process is not None and (reads or awaits_key) else None
+    )
 
 
 def _held_ns(rest: RestState, seen: Mapping[int, Held]) -> int:
@@ -183,15 +188,15 @@ def _held_ns(rest: RestState, seen: Mapping[int, Held]) -> int:
 
 
 def _reads(process: wire.Process | None) -> bool:
-    """Whether a process waits for storage, by the kernel's word; or is stopped."""
+    """Whether the kernel says that a process waits for storage, or is stopped."""
     if process is None:
         return False
-    in_file = places.classify(None, process).kind == "file_io"
-    return process.state in "Tt" or (in_file and places.system_call(process) in _READS)
+    in_file = locate(None, process).kind == "file_io"
+    return process.state in "Tt" or (in_file and system_call(process) in _READS)
 
 
 def _has_moved(first: Held, last: Held) -> bool:
-    """Whether a process got on, on the whole; others of its threads do this and that."""
+    """Whether a process made progress; other threads of it may do a little."""
     old, new, seconds = first.process, last.process, (last.at_ns - first.at_ns) / 1e9
     if (old.pid, old.syscall, old.file) != (new.pid, new.syscall, new.file):
         return True
@@ -203,7 +208,7 @@ def _has_moved(first: Held, last: Held) -> bool:
 
 
 def _due(asked: Sequence[Rank], before_ns: int) -> tuple[int, ...]:
-    """Whom to look at next, first who was looked at longest ago."""
+    """Ranks to look at next, first the one that was looked at longest ago."""
     looked = {view.rank: at_ns for view in asked if (at_ns := _looked_ns(view)) < before_ns}
     return tuple(sorted(looked, key=looked.__getitem__))
 

@@ -12,8 +12,8 @@ from typing import Final
 from msgspec import Struct
 
 from frtop_tui.diagnosis.detectors.context import Context
-from frtop_tui.diagnosis.evidence.absence_cause import absence_of
-from frtop_tui.diagnosis.evidence.c10d_call import Call, differ
+from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
+from frtop_tui.diagnosis.evidence.c10d_call import C10dCall, paths_differ
 from frtop_tui.diagnosis.evidence.stack_state import StackState, stack_state
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
@@ -26,7 +26,7 @@ _PAIR: Final = 2
 class CallSite(Struct, frozen=True):
     """Ranks that are in the same call at the same place."""
 
-    call: Call
+    call: C10dCall
     states: tuple[StackState, ...]
 
     @property
@@ -81,7 +81,7 @@ def states_of(context: Context) -> dict[int, StackState]:
 
 def leaves(state: StackState) -> bool:
     """Whether a rank is in the call that leaves all groups."""
-    return state.call is not None and state.call.leaves
+    return state.call is not None and state.call.is_teardown
 
 
 def detect(context: Context) -> list[Finding]:
@@ -90,7 +90,7 @@ def detect(context: Context) -> list[Finding]:
     if not states:
         return []
     context.explained.update(context.graph.all.values())  # other detectors compare numbers
-    inside = [state for state in states.values() if state.doing == "inside"]
+    inside = [state for state in states.values() if state.activity == "inside"]
     if any(state.progress == "active" for state in inside):
         return []
     sites = _call_sites(inside)
@@ -118,7 +118,7 @@ def _outside(
         return [_undecided(MaybeComing(tuple(sites), tuple(outside)), sites, outside)]
     causes: dict[str, list[StackState]] = {}
     for state in blamed:
-        causes.setdefault(_cause_of(state, context.now_ns), []).append(state)
+        causes.setdefault(_cause_of(state), []).append(state)
     return [
         _not_entered(context, sites, cause, alike, [one for one in outside if one not in alike])
         for cause, alike in causes.items()
@@ -129,13 +129,13 @@ def _blamed(
     outside: Sequence[StackState], sites: Sequence[CallSite], seen: int
 ) -> list[StackState]:
     """As few as can be justified; none where too many are outside, or may come any moment."""
-    if any(state.left for state in outside):
+    if any(state.has_left_call for state in outside):
         return []  # they went on meanwhile: so will the others
     if 2 * len(outside) >= seen and seen != _PAIR:
         return []
-    candidates = [state for state in outside if state.doing == "away"]
+    candidates = [state for state in outside if state.activity == "away"]
     if not candidates and _is_one_place(sites):
-        candidates = [state for state in outside if state.doing == "running"]
+        candidates = [state for state in outside if state.activity == "running"]
     for progress in ("none", "unknown", "active"):
         chosen = [state for state in candidates if state.progress == progress]
         if chosen:
@@ -145,17 +145,17 @@ def _blamed(
 
 def _is_one_place(sites: Sequence[CallSite]) -> bool:
     """Whether all are surely at the same lines, which takes lines that are known."""
-    return len(sites) == 1 and differ(sites[0].call.steps, sites[0].call.steps) is False
+    return len(sites) == 1 and paths_differ(sites[0].call.steps, sites[0].call.steps) is False
 
 
-def _cause_of(state: StackState, now_ns: int) -> str:
-    return "out_of_loop" if leaves(state) else absence_of(state.view, now_ns).why.cause
+def _cause_of(state: StackState) -> str:
+    return "out_of_loop" if leaves(state) else absence_cause(state.view).cause
 
 
 def _call_sites(states: Iterable[StackState]) -> list[CallSite]:
     """Ranks by call and place, the largest site first."""
     found: dict[object, list[StackState]] = {}
-    calls: dict[object, Call] = {}
+    calls: dict[object, C10dCall] = {}
     for state in states:
         call = state.call
         assert call is not None

@@ -1,8 +1,8 @@
-"""From a stack to the collective that its thread is in, where there is nothing but stacks.
+"""Which call of torch.distributed a thread is in, by its stack alone.
 
-torch's own functions say which: `all_reduce` in `distributed_c10d.py` is the call, and the
-first frame outside of torch the line that made it. A wait for a `Work` has no frame of its
-own, so some waits are known by the place alone, and of what kind they are stays open.
+torch's own functions name it: `all_reduce` in `distributed_c10d.py` is the call, and the
+first frame outside torch is the line that made it. A wait for a `Work` has no Python frame, so
+some waits are recognised by their line only, and the op's kind stays unknown.
 """
 
 from __future__ import annotations
@@ -13,23 +13,30 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence import stack_location as places
-from frtop_tui.diagnosis.evidence.stack_location import bare_name
-from frtop_tui.job.frames import is_yours, own_frame
+from frtop_tui.diagnosis.evidence.stack_location import (
+    function_name,
+    line_and_function,
+    locate,
+)
+from frtop_tui.job.stack_frames import is_user_code, user_frame
 
-Role = Literal[
+C10dRole = Literal[
     "collective",
     "p2p",
-    "meeting",  # of processes, before there is a group or while one is made
-    "implicit",  # a wait for an op of which the stack does not tell the kind
+    "rendezvous",  # processes meet, before there is a group or to make one
+    "implicit",  # a wait for an op of a kind that the stack does not show
 ]
-Order = Literal["same", "further", "behind", "unknown"]
+ProgramOrder = Literal["same", "later", "earlier", "unknown"]
+StackStep = tuple[str, str, int]
+"""File, function and line of a frame; line 0 is unknown."""
+StackPath = tuple[StackStep, ...]
+"""A stack's steps, outermost first."""
 DEFAULT_GROUP: Final = "default_pg"
 
-_SENDS: Final = frozenset(
+_P2P: Final = frozenset(
     ["send", "recv", "isend", "irecv", "send_object_list", "recv_object_list", "batch_isend_irecv"]
 )
-_MEETINGS: Final = frozenset(
+_GROUP_MAKERS: Final = frozenset(
     [
         "init_process_group",
         "new_group",
@@ -39,9 +46,9 @@ _MEETINGS: Final = frozenset(
         "new_subgroups_by_enumeration",
     ]
 )
-_LEAVING: Final = frozenset({"destroy_process_group", "abort_process_group"})
+_TEARDOWN: Final = frozenset({"destroy_process_group", "abort_process_group"})
 _NO_CALLS: Final = re.compile(r"^(get_|is_|supports_|set_|register_|record_comm$|__|wrapper$)")
-"""Of torch.distributed: what issues nothing. All other public functions do, also new ones."""
+"""Public functions of torch.distributed that issue no op. All others are taken to issue one."""
 _PRIVATE_CALLS: Final = {
     "_all_gather_base": "all_gather_into_tensor",
     "_reduce_scatter_base": "reduce_scatter_tensor",
@@ -58,7 +65,7 @@ _FUNCTIONAL_CALL: Final = re.compile(
 _RENDEZVOUS: Final = re.compile(r"torch/distributed/(rendezvous\.py$|elastic/(rendezvous|utils)/)")
 _LOGGER: Final = "torch/distributed/c10d_logger.py"
 _IN_NATIVE_CODE: Final = (
-    # Python functions whose collective is one call into C++.
+    # Python functions that issue their collective in C++.
     ("torch/nn/parallel/distributed.py", "_distributed_broadcast_coalesced", "broadcast"),
     ("torch/distributed/utils.py", "_sync_params_and_buffers", "broadcast"),
     ("torch/distributed/utils.py", "_verify_param_shape_across_processes", "all_gather"),
@@ -73,31 +80,37 @@ _INTEGER: Final = re.compile(r"-?\d{1,9}\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """The op that a thread is in. `path` are its frames, outermost first.
+class C10dCall:
+    """The call of torch.distributed that a thread is in.
 
-    `own` is the line that made the call, and `entered` how many steps of the path lead into
-    it. `group` is "" where the stack does not tell it. `leaves` means that it is about to
-    leave all groups, and waits in none.
+    Attributes:
+        kind: the function, or "a wait for an op" and the like where `role` is "implicit".
+        role: what the call is for.
+        frame: the frame that made the call.
+        path: all frames of the stack.
+        depth: how many steps of `path` lead to the call, the call included.
+        group: the group's name, "" if the stack does not show it.
+        peer: the other rank of a send or receive, None if not known.
+        is_teardown: whether the call destroys groups, and so waits for nobody.
     """
 
     kind: str
-    role: Role
-    own: wire.TraceFrame
-    path: tuple[tuple[str, str, int], ...]
-    entered: int
+    role: C10dRole
+    frame: wire.TraceFrame
+    path: StackPath
+    depth: int
     group: str = ""
     peer: int | None = None
-    leaves: bool = False
+    is_teardown: bool = False
 
     @property
     def line(self) -> str:
-        return places.place_line(self.own)
+        return line_and_function(self.frame)
 
     @property
-    def steps(self) -> tuple[tuple[str, str, int], ...]:
-        """What stays the same while it does not move: meetings ask their store in turns."""
-        return self.path[: self.entered] if self.role == "meeting" else self.path
+    def steps(self) -> StackPath:
+        """The steps that stay the same while it waits: a rendezvous polls its store."""
+        return self.path[: self.depth] if self.role == "rendezvous" else self.path
 
     @property
     def text(self) -> str:
@@ -113,8 +126,8 @@ class Call:
         return f"{self.kind}{side}{of}, called at {self.line}"
 
 
-def call_of(stack: wire.ThreadStack) -> Call | None:
-    """The call of torch.distributed that a thread is in, None if it is in none."""
+def call_of(stack: wire.ThreadStack) -> C10dCall | None:
+    """The call that a thread is in, None if it is in none."""
     frames = stack.frames
     if not frames:
         return None
@@ -128,18 +141,12 @@ def call_of(stack: wire.ThreadStack) -> Call | None:
     return _call(kind, "implicit", frames, 0) if kind else None
 
 
-def path_of(frames: Sequence[wire.TraceFrame]) -> tuple[tuple[str, str, int], ...]:
-    """A stack's lines, outermost first."""
+def path_of(frames: Sequence[wire.TraceFrame]) -> StackPath:
     return tuple((frame.file, frame.function, frame.line) for frame in reversed(frames))
 
 
-def differ(
-    one: Sequence[tuple[str, str, int]], other: Sequence[tuple[str, str, int]]
-) -> bool | None:
-    """Whether two stacks are at different lines; None where that takes a line that is not known.
-
-    Such is line 0: it equals none, and differs from none.
-    """
+def paths_differ(one: Sequence[StackStep], other: Sequence[StackStep]) -> bool | None:
+    """Whether two stacks are at different lines; None if a line that decides it is unknown."""
     unknown = False
     for mine, theirs in zip(one, other, strict=False):
         if mine[:2] != theirs[:2] or (mine[2] != theirs[2] and mine[2] and theirs[2]):
@@ -150,49 +157,47 @@ def differ(
     return None if unknown else False
 
 
-def order_of(
-    one: Sequence[tuple[str, str, int]], other: Sequence[tuple[str, str, int]]
-) -> tuple[Order, str]:
-    """Whether `one` is further on in the program than `other`, going by lines alone.
+def program_order(one: Sequence[StackStep], other: Sequence[StackStep]) -> tuple[ProgramOrder, str]:
+    """Whether `one` is later in the program than `other`, and the lines that show it.
 
-    Also what shows it. A loop may lead back, so that this is a hint and no proof.
+    This is a hint and no proof: a loop may lead back.
     """
     for mine, theirs in zip(one, other, strict=False):
         if mine == theirs and mine[2]:
             continue
-        frame, past = _frame(mine), _frame(theirs)
+        frame, other_frame = _frame(mine), _frame(theirs)
         known = mine[2] and theirs[2]
-        if mine[:2] != theirs[:2] or not known or not is_yours(frame):
+        if mine[:2] != theirs[:2] or not known or not is_user_code(frame):
             return "unknown", ""
-        words = f"{places.place_line(frame)} against {places.place_line(past)}"
-        return ("further" if mine[2] > theirs[2] else "behind"), words
+        lines = f"{line_and_function(frame)} against {line_and_function(other_frame)}"
+        return ("later" if mine[2] > theirs[2] else "earlier"), lines
     return ("same" if len(one) == len(other) else "unknown"), ""
 
 
-def _frame(step: tuple[str, str, int]) -> wire.TraceFrame:
+def _frame(step: StackStep) -> wire.TraceFrame:
     return wire.TraceFrame(step[1], step[0], step[2])
 
 
-def _named(frames: tuple[wire.TraceFrame, ...], depth: int) -> Call | None:
-    """The call that this frame is the function of; its outermost one is what was called."""
+def _named(frames: tuple[wire.TraceFrame, ...], depth: int) -> C10dCall | None:
+    """The call whose function this frame is, None if it is none."""
     frame = frames[depth]
-    name = bare_name(frame)
+    name = function_name(frame)
     if _RENDEZVOUS.search(frame.file):
-        return _call("init_process_group", "meeting", frames, depth)
+        return _call("init_process_group", "rendezvous", frames, depth)
     if _FUNCTIONAL.search(frame.file):
         kind = _FUNCTIONAL_CALL.match(name)
         return _call(kind[1], "collective", frames, depth) if kind else None
     return _c10d_call(frames, depth, name) if _C10D.search(frame.file) else None
 
 
-def _c10d_call(frames: tuple[wire.TraceFrame, ...], depth: int, name: str) -> Call | None:
+def _c10d_call(frames: tuple[wire.TraceFrame, ...], depth: int, name: str) -> C10dCall | None:
     kind = _PRIVATE_CALLS.get(name, name)
     if kind.startswith("_") or _NO_CALLS.match(kind):
         return None
-    if kind in _MEETINGS | _LEAVING:
-        return _call(kind, "meeting", frames, depth, leaves=kind in _LEAVING)
+    if kind in _GROUP_MAKERS | _TEARDOWN:
+        return _call(kind, "rendezvous", frames, depth, is_teardown=kind in _TEARDOWN)
     group = _group(frames, depth)
-    if kind in _SENDS:
+    if kind in _P2P:
         peer = _peer(frames[depth], kind, group)
         return _call(kind, "p2p", frames, depth, group=group, peer=peer)
     return _call(kind, "collective", frames, depth, group=group)
@@ -200,42 +205,44 @@ def _c10d_call(frames: tuple[wire.TraceFrame, ...], depth: int, name: str) -> Ca
 
 def _call(
     kind: str,
-    role: Role,
+    role: C10dRole,
     frames: tuple[wire.TraceFrame, ...],
     depth: int,
     *,
     group: str = "",
     peer: int | None = None,
-    leaves: bool = False,
-) -> Call:
-    # Inside of the call there may be frames of a user, too: what is pickled there, say.
-    own = own_frame(frames[depth:])
-    return Call(kind, role, own, path_of(frames), len(frames) - depth, group, peer, leaves)
+    is_teardown: bool = False,
+) -> C10dCall:
+    # The user's code may run inside the call, too: a class that is pickled there, say.
+    caller = user_frame(frames[depth:])
+    return C10dCall(
+        kind, role, caller, path_of(frames), len(frames) - depth, group, peer, is_teardown
+    )
 
 
 def _unnamed(stack: wire.ThreadStack) -> str:
-    """What a thread that is asleep waits for, where no function of an op is on its stack."""
+    """What a sleeping thread waits for if no function of an op is on its stack, "" if unknown."""
     leaf = stack.frames[0]
-    name = bare_name(leaf)
+    name = function_name(leaf)
     for file, function, kind in _IN_NATIVE_CODE:
         if leaf.file.endswith(file) and name == function:
             return kind
-    kind_of_place = places.classify(stack).kind
-    if kind_of_place == "backward":
+    location = locate(stack).kind
+    if location == "backward":
         return "the backward pass"
-    if kind_of_place == "device":
+    if location == "device":
         return "a wait for a device"
-    if kind_of_place == "collective" or _OF_TORCH.search(leaf.file):
+    if location == "collective" or _OF_TORCH.search(leaf.file):
         return "a wait for an op"
     if _COMPILED.search(leaf.file):
         return "compiled code"
-    # No text of the line, but what it holds: a C call with a Work at hand is its wait.
+    # Without the line's text its variables decide: a C call with a Work at hand waits for it.
     holds_work = any(_WORK.match(value) for _, value in leaf.variables)
-    return "a wait for an op" if holds_work and not leaf.source and is_yours(leaf) else ""
+    return "a wait for an op" if holds_work and not leaf.source and is_user_code(leaf) else ""
 
 
 def _group(frames: tuple[wire.TraceFrame, ...], depth: int) -> str:
-    """The name of the group that was asked for, as far as variables tell."""
+    """The group's name, "" if the variables do not show it."""
     variables = dict(frames[depth].variables)
     asked = variables.get("group", "")
     if asked == "None":
@@ -244,7 +251,7 @@ def _group(frames: tuple[wire.TraceFrame, ...], depth: int) -> str:
         return asked.strip("\"'")
     if not asked or depth + 1 >= len(frames) or not frames[depth + 1].file.endswith(_LOGGER):
         return ""
-    # The function has put the default group in place; what it was given, its wrapper knows.
+    # The function has filled in the default group; its wrapper still has the arguments.
     given = dict(frames[depth + 1].variables)
     by_name = given.get("kwargs", "")
     if not by_name or by_name.endswith("...}"):
@@ -257,13 +264,13 @@ def _group(frames: tuple[wire.TraceFrame, ...], depth: int) -> str:
 
 
 def _elements(text: str) -> int | None:
-    """How many values a tuple has, by how it is written; None if not all are."""
+    """How many values a tuple has by its text; None if the text is cut or ambiguous."""
     if not text.startswith("(") or not text.endswith(")"):
         return None
     depth, count, some = 0, 0, False
     for letter in text[1:-1]:
         if letter in "\"'":
-            return None  # what stands in a text may look like anything
+            return None  # a string may contain any of these characters
         depth += (letter in "([{<") - (letter in ")]}>")
         count += letter == "," and depth == 0
         some = some or not letter.isspace()

@@ -6,10 +6,15 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence import stack_location as places
+from frtop_tui.diagnosis.evidence.stack_location import (
+    FILE_KINDS,
+    StackLocation,
+    function_name,
+    locate,
+)
 from frtop_tui.job.model import Rank
 
 _LOADER: Final = re.compile(r"(?:^|/)torch/utils/data/")
@@ -17,70 +22,69 @@ _LOOP: Final = re.compile(r"/_utils/worker\.py$")
 _QUEUE: Final = re.compile(r"(?:^|/)(?:multiprocessing/(?:queues|connection)|selectors)\.py$")
 _FORK: Final = re.compile(r"(?:^|/)multiprocessing/popen_fork\.py$")
 
-AT_FORK: Final = (
-    "a lock that another thread held at the fork stays locked in the worker: a library's, or the"
-    " interpreter's own in CPython before 3.10.15, 3.11.10 and 3.12 (gh-112275); workers by"
-    " forkserver or spawn avoid it"
-)
+
+class WorkerStack(Struct, frozen=True):
+    """What the main thread of a worker does, by its stack.
+
+    Attributes:
+        is_forking: whether it is still inside the `os.fork()` that made it, or in a hook there.
+        awaits_index: whether it waits for the next index, and so for its rank.
+        location: where it is; None while it is in `os.fork()` itself.
+    """
+
+    is_forking: bool = False
+    awaits_index: bool = False
+    location: StackLocation | None = None
 
 
 def worker_of(view: Rank) -> wire.Process | None:
-    """The worker that a fetch waits for, or else a child that is plainly stuck in a file."""
+    """The worker that a fetch waits for, else the only child that hangs in a file or is stopped."""
     fetch = view.status.fetch if view.status is not None else None
     children = view.snapshot.processes[1:] if view.snapshot is not None else ()
     if fetch is not None and fetch.worker_pid:
         return next((child for child in children if child.pid == fetch.worker_pid), None)
-    stuck = [
-        c for c in children if places.classify(None, c).kind in places.FILES or c.state in "Tt"
-    ]
+    stuck = [c for c in children if locate(None, c).kind in FILE_KINDS or c.state in "Tt"]
     return stuck[0] if len(stuck) == 1 else None
 
 
-def stack_of(view: Rank, worker: wire.Process | None) -> wire.ThreadStack | None:
-    """Its main thread in the last look: the one that loads. What feeds its queue is another."""
-    if worker is None or view.snapshot is None:
+def worker_stack(view: Rank, worker: wire.Process) -> WorkerStack | None:
+    """What the last snapshot shows of a worker, None if it has no stack of it."""
+    stack = _main_stack(view, worker)
+    if stack is None:
         return None
-    threads = next((dump.threads for dump in view.snapshot.dumps if dump.pid == worker.pid), ())
+    is_forking, own = _is_forking(stack), _own_frames(stack.frames)
+    if not own:
+        return WorkerStack(is_forking)
+    loader = next((i for i, frame in enumerate(own) if _LOADER.search(frame.file)), 0)
+    # All workers share the frames from the loader outward.
+    inner = own[:loader] or own
+    gets = loader and function_name(inner[-1]) == "get"
+    if gets and _LOOP.search(own[loader].file) and all(_QUEUE.search(f.file) for f in inner):
+        return WorkerStack(is_forking, awaits_index=True)
+    location = locate(structs.replace(stack, frames=tuple(inner)), worker)
+    return WorkerStack(is_forking, location=location)
+
+
+def _main_stack(view: Rank, worker: wire.Process) -> wire.ThreadStack | None:
+    """The stack of the thread that loads. The worker's other thread feeds its queue."""
+    dumps = view.snapshot.dumps if view.snapshot is not None else ()
+    threads = next((dump.threads for dump in dumps if dump.pid == worker.pid), ())
     main = next((t for t in threads if t.tid == worker.pid), threads[0] if threads else None)
     return main if main is not None and main.frames else None
 
 
-def is_forking(stack: wire.ThreadStack) -> bool:
-    """Whether a worker is still inside the `os.fork()` that made it, or a hook that runs there."""
-    frames, own = stack.frames, _own(stack.frames)
-    if len(own) == len(frames) or any(places.bare_name(f) == "_bootstrap" for f in own):
+def _is_forking(stack: wire.ThreadStack) -> bool:
+    frames, own = stack.frames, _own_frames(stack.frames)
+    if len(own) == len(frames) or any(function_name(frame) == "_bootstrap" for frame in own):
         return False
     line = frames[len(own)].source
     return not line or "fork(" in line
 
 
-def doing(stack: wire.ThreadStack, worker: wire.Process) -> str:
-    """`sleeping at data.py:31 (decode)`: by its own stack, "" if that tells nothing."""
-    own = _own(stack.frames)
-    if not is_forking(stack):
-        return _told(stack, own, worker) if own else ""
-    if own:
-        return f"has not got past its fork: {_told(stack, own, worker)}"
-    asleep = ", asleep on a lock" if places.is_asleep_on_lock(worker) else ""
-    return f"has not got past its fork{asleep}"
-
-
-def _own(frames: Sequence[wire.TraceFrame]) -> Sequence[wire.TraceFrame]:
-    """A forked worker's frames, without those that its stack has from its parent."""
+def _own_frames(frames: Sequence[wire.TraceFrame]) -> Sequence[wire.TraceFrame]:
+    """The frames of a forked worker, without those that it inherited from its parent."""
     forks = (
-        i for i, f in enumerate(frames)
-        if _FORK.search(f.file) and places.bare_name(f) == "_launch"
+        i for i, frame in enumerate(frames)
+        if _FORK.search(frame.file) and function_name(frame) == "_launch"
     )  # fmt: skip
     return frames[: next(forks, len(frames))]
-
-
-def _told(stack: wire.ThreadStack, frames: Sequence[wire.TraceFrame], worker: wire.Process) -> str:
-    loader = next((i for i, f in enumerate(frames) if _LOADER.search(f.file)), 0)
-    # Everything from the loader on outward is what every worker has.
-    inner = frames[:loader] or frames
-    gets = loader and places.bare_name(inner[-1]) == "get"
-    if gets and _LOOP.search(frames[loader].file) and all(_QUEUE.search(f.file) for f in inner):
-        return "waits for the next index itself"
-    place = places.classify(structs.replace(stack, frames=tuple(inner)), worker)
-    known = f"{place.kind} " if place.kind not in ("unknown", "dataloader") else ""
-    return f"{known}at {place.line}" if place.line else ""

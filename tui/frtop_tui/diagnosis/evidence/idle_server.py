@@ -1,6 +1,6 @@
-"""Whether a rank has nothing to do: it waits at a queue for work that another thread takes in.
+"""Whether a rank is idle: its main thread waits at a queue for what another thread receives.
 
-Engines of servers are built so. In the main thread alone that looks like any lock.
+Inference servers are built this way. By its main thread alone such a rank waits for a lock.
 """
 
 from __future__ import annotations
@@ -9,32 +9,34 @@ import re
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence import stack_location as places
+from frtop_tui.diagnosis.evidence.stack_location import QUEUE_GET, function_name, locate
 from frtop_tui.job.model import Rank
 
 _QUEUES: Final = re.compile(r"/(queue|multiprocessing/queues|asyncio/queues)\.py$")
-_AT_WORK: Final = frozenset(
+_QUEUE_FRAMES: Final = 3
+"""`get` of a queue is at most two calls (a condition's `wait`) further out than the leaf."""
+_WORKING: Final = frozenset(
     ["backward", "collective", "compiling", "dataloader", "device", "file_io", "file_lock"]
 )
-"""What a thread may do that the main thread waits for: then nobody knows what is missing."""
+"""The main thread may wait for a thread at such a place: the rank then is not known to be idle."""
 
 
 def awaits_work(view: Rank) -> bool:
-    """Whether the main thread waits at a queue, a thread serves, and none is at work."""
+    """Whether the main thread waits at a queue, another thread serves, and none works."""
     main = view.main_stack
-    if main is None or not _at_queue(main):
+    if main is None or not _is_at_queue(main):
         return False
     kinds = {
-        places.classify(thread).kind
+        locate(thread).kind
         for thread in view.threads
         if thread.frames and thread is not main and thread.tid != view.identity.recorder_tid
     }
-    return "idle" in kinds and kinds.isdisjoint(_AT_WORK)
+    return "idle" in kinds and kinds.isdisjoint(_WORKING)
 
 
-def _at_queue(stack: wire.ThreadStack) -> bool:
-    """Whether a thread waits for the next thing out of a queue, Python's or one in C."""
-    for frame in stack.frames[:3]:
+def _is_at_queue(stack: wire.ThreadStack) -> bool:
+    """Whether a thread waits for the next item of a queue, in Python or in C."""
+    for frame in stack.frames[:_QUEUE_FRAMES]:
         if _QUEUES.search(frame.file):
-            return places.bare_name(frame) == "get"
-    return bool(stack.frames and places.GETS.search(stack.frames[0].source))
+            return function_name(frame) == "get"
+    return bool(stack.frames and QUEUE_GET.search(stack.frames[0].source))

@@ -1,149 +1,195 @@
-"""Whether a rank gets anywhere: between two looks, its children included."""
+"""Whether a rank makes progress between two snapshots, its children included."""
 
 from __future__ import annotations
 
+from typing import Literal
+
+from msgspec import Struct
+
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.blocked_op import last_activity_ns
+from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
 from frtop_tui.diagnosis.model import Progress
+from frtop_tui.diagnosis.thresholds import (
+    CPU_SHARE,
+    IO_BYTES,
+    MEMORY_BYTES,
+    READY_SHARE,
+    RECENT_OP_NS,
+)
 from frtop_tui.job.model import Rank
-from frtop_tui.job.record import LOOKS_APART_NS
+from frtop_tui.job.record import COMPARABLE_NS
 
-CPU_SHARE = 0.05
-"""A rank that only waits burns less: its recorder and a few timers, 0.4 % of a core.
+ProgressSign = Literal[
+    # By updates alone.
+    "ended",
+    "stopped",
+    "recent_op",
+    "never_heard",
+    # Between two snapshots; `amount` is given in brackets.
+    "one_snapshot",
+    "unreadable",  # neither /proc nor stacks
+    "advanced",  # ops, steps or fetches
+    "stack_changed",
+    "cpu",  # [share of a core]
+    "ready_cpu",  # could run in both snapshots, and ran a little [share of a core]
+    "io",  # [bytes]
+    "memory",  # [bytes]
+    "no_processor",  # could run in both snapshots, and never ran
+    "unchanged",
+    # Between two Flight Recorder dumps.
+    "one_dump",
+    "dump_advanced",
+    "dumps_too_close",
+    "dump_unchanged",
+    # Between two stack dumps, where there is nothing else (`stack_state`).
+    "stacks_once",
+    "stack_lines_unknown",
+    "stack_moved",
+    "stacks_too_close",
+    "stack_runs",
+    "stack_same",
+    # A rank that waits for something outside the job looks the same for ever.
+    "nothing_to_do",
+    "input_open",
+]
 
-A thread that could run all the time does not wait: the host, or its container's limit, gives
-it no more, and the little it gets is progress.
-"""
-IO_BYTES = 4096
-MEMORY_BYTES = 32 << 20
-"""A file that is mapped is read without a call. The kernel's own tidying (khugepaged) makes a
-process grow as well, by half of that in ten seconds."""
-RECENT_NS = 2_000_000_000
+
+class ProgressSeen(Struct, frozen=True):
+    """Whether a rank makes progress, and what shows it or is missing.
+
+    `seconds` lie between the two observations; `amount` is in the unit of the sign.
+    """
+
+    progress: Progress
+    sign: ProgressSign
+    seconds: float = 0.0
+    amount: float = 0.0
 
 
-def progress_of(view: Rank, now_ns: int) -> tuple[Progress, str]:
-    """Progress, and what shows it (or what was missing)."""
+def progress_of(view: Rank, now_ns: int) -> ProgressSeen:
+    """Whether the rank makes progress.
+
+    Args:
+        view: the rank, with its last two snapshots.
+        now_ns: the operator's time, in ns.
+    """
     if view.exit_info is not None:
-        return "none", "its process ended"
+        return ProgressSeen("none", "ended")
     if view.state == "stopped":
-        return "none", "its process is stopped"
+        return ProgressSeen("none", "stopped")
     if not view.evidence.has_process:
         return _between_dumps(view)
     active = last_activity_ns(view)
-    if active and now_ns - view.clock_ns - active < RECENT_NS:
-        return "active", "it still issues ops"
+    if active and now_ns - view.clock_ns - active < RECENT_OP_NS:
+        return ProgressSeen("active", "recent_op")
     if view.snapshot is None or view.prior_snapshot is None:
-        return "unknown", "not looked at twice yet"
+        return ProgressSeen("unknown", "one_snapshot")
     return _between(view, view.prior_snapshot, view.snapshot)
 
 
-def _between_dumps(view: Rank) -> tuple[Progress, str]:
-    """What has changed from one dump of a rank to another."""
+def _between_dumps(view: Rank) -> ProgressSeen:
     new, old = view.snapshot, view.prior_snapshot
     if new is None or old is None:
-        return "unknown", "a single dump does not tell whether it moves"
-    if new.status is not None and old.status is not None and _moved(old.status, new.status):
-        return "active", "it has issued or completed ops between two dumps"
+        return ProgressSeen("unknown", "one_dump")
+    if new.status is not None and old.status is not None and _advanced(old.status, new.status):
+        return ProgressSeen("active", "dump_advanced")
     seconds = (new.at_ns - old.at_ns) / 1e9
-    if seconds * 1e9 < LOOKS_APART_NS:
-        return "unknown", "that its dumps are some seconds apart is not known"
-    return "none", f"nothing issued, nothing completed in {seconds:.1f}s between two dumps"
+    if seconds * 1e9 < COMPARABLE_NS:
+        return ProgressSeen("unknown", "dumps_too_close", seconds)
+    return ProgressSeen("none", "dump_unchanged", seconds)
 
 
-def _between(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> tuple[Progress, str]:
-    """What has changed from one look to another."""
+def _between(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> ProgressSeen:
     own = next((d for d in new.dumps if d.pid == view.identity.pid), None)
     before = next((d for d in old.dumps if d.pid == view.identity.pid), None)
-    fresh = own is not None and view.stacks_taken_ns > old.at_ns
-    grown = _grown(view, old, new)
-    if view.status is not None and old.status is not None and _moved(old.status, view.status):
-        grown = "its ops or steps advance"
-    elif fresh and _has_changed(_path(before, view), _path(own, view)):
-        grown = grown or "its stack changed"
-    if grown:
-        return "active", grown
-    if not new.processes and not fresh:
-        return "unknown", "neither /proc nor stacks could be read"
+    has_new_stack = own is not None and view.stacks_taken_ns > old.at_ns
+    if view.status is not None and old.status is not None and _advanced(old.status, view.status):
+        return ProgressSeen("active", "advanced")
+    if used := _resources_used(view, old, new):
+        return used
+    if has_new_stack and _has_changed(_lines(before, view), _lines(own, view)):
+        return ProgressSeen("active", "stack_changed")
+    if not new.processes and not has_new_stack:
+        return ProgressSeen("unknown", "unreadable")
     seconds = (new.at_ns - old.at_ns) / 1e9
-    if _ready(view, old, new) is not None:
-        return "unknown", f"it could run, and got no processor in {seconds:.1f}s between two looks"
-    return "none", f"no op, step, CPU time or I/O in {seconds:.1f}s between two looks"
+    if _ready_cpu_ns(view, old, new) is not None:
+        return ProgressSeen("unknown", "no_processor", seconds)
+    return ProgressSeen("none", "unchanged", seconds)
 
 
-def _moved(old: wire.RankStatus, new: wire.RankStatus) -> bool:
+def _advanced(old: wire.RankStatus, new: wire.RankStatus) -> bool:
     if (old.ops, old.step) != (new.ops, new.step):
         return True
     return old.fetch is not None and new.fetch is not None and old.fetch != new.fetch
 
 
-def _grown(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> str:
-    """CPU time, I/O or memory of the same processes, "" if none of it grew."""
+def _resources_used(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> ProgressSeen | None:
+    """CPU time, I/O or memory that the rank and its children used, None if too little."""
     before = {process.pid: process for process in old.processes}
-    window = max(1, new.at_ns - old.at_ns)
+    window_ns = max(1, new.at_ns - old.at_ns)
     cpu = io = memory = 0
     for process in new.processes:
-        past = before.get(process.pid)
-        if past is None:
-            # Born since: who compiles waits for one short-lived child after the other.
-            cpu += min(process.cpu_ns, window)
+        earlier = before.get(process.pid)
+        if earlier is None:
+            # Started since: compiling runs one short-lived child after another.
+            cpu += min(process.cpu_ns, window_ns)
             continue
-        cpu += max(0, process.cpu_ns - past.cpu_ns)
-        memory += max(0, process.rss - past.rss)
-        if process.io_bytes >= 0 and past.io_bytes >= 0:
-            io += max(0, process.io_bytes - past.io_bytes)
-    if cpu > CPU_SHARE * window:
-        return f"it uses {100 * cpu / window:.0f} % of a core"
-    if got := _ready(view, old, new):
-        return f"it could run in both looks, and got {100 * got / window:.1f} % of a core"
+        cpu += max(0, process.cpu_ns - earlier.cpu_ns)
+        memory += max(0, process.rss - earlier.rss)
+        if process.io_bytes >= 0 and earlier.io_bytes >= 0:
+            io += max(0, process.io_bytes - earlier.io_bytes)
+    seconds = window_ns / 1e9
+    if cpu > CPU_SHARE * window_ns:
+        return ProgressSeen("active", "cpu", seconds, cpu / window_ns)
+    # The host, or the limit of a container, may give a thread that could run hardly any time.
+    if ready := _ready_cpu_ns(view, old, new):
+        return ProgressSeen("active", "ready_cpu", seconds, ready / window_ns)
     if io >= IO_BYTES:
-        return f"it reads or writes: {io:,} bytes in {window / 1e9:.1f}s"
+        return ProgressSeen("active", "io", seconds, io)
     if memory >= MEMORY_BYTES:
-        return f"its memory grows: {memory >> 20:,} MiB in {window / 1e9:.1f}s"
-    return ""
+        return ProgressSeen("active", "memory", seconds, memory)
+    return None
 
 
-def _ready(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> int | None:
-    """CPU time of those of its threads that would run in both looks; None: there are none.
+def _ready_cpu_ns(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> int | None:
+    """CPU time, in ns, of the threads that could run all the time; None if there are none.
 
-    The worker that it fetches from counts as well, not what else it has started.
+    The worker that the rank fetches from counts, its other children do not.
     """
     fetch = view.status.fetch if view.status is not None else None
-    asked = {view.identity.pid, fetch.worker_pid if fetch is not None else 0}
-    window = new.at_ns - old.at_ns
-    before, after = _tasks(old, asked), _tasks(new, asked)
+    pids = {view.identity.pid, fetch.worker_pid if fetch is not None else 0}
+    window_ns = new.at_ns - old.at_ns
+    before, after = _tasks(old, pids), _tasks(new, pids)
     both = (before.keys() & after.keys()) - {view.identity.recorder_tid}
-    ready = [task for task in both if _could_run(before[task], after[task], window)]
+    ready = [task for task in both if _could_run(before[task], after[task], window_ns)]
     return sum(max(0, after[t].cpu_ns - before[t].cpu_ns) for t in ready) if ready else None
 
 
-def _tasks(look: wire.Snapshot, asked: set[int]) -> dict[int, wire.Process]:
-    tasks = [process for process in look.processes if process.pid in asked]
-    # A process is its main thread's state and everybody's time, so what its threads tell counts.
-    return {task.pid: task for task in (*tasks, *look.threads)}
+def _tasks(snapshot: wire.Snapshot, pids: set[int]) -> dict[int, wire.Process]:
+    tasks = [process for process in snapshot.processes if process.pid in pids]
+    # A process has its main thread's state and all threads' time: its threads' values replace it.
+    return {task.pid: task for task in (*tasks, *snapshot.threads)}
 
 
-def _could_run(old: wire.Process, new: wire.Process, window: int) -> bool:
-    """Whether a thread was about to run all the time, not just when it was looked at.
-
-    One that wakes up a hundred times a second, as those of a transport do, waits for its turn
-    a hundred times on a full host, and is asleep in between.
-    """
+def _could_run(old: wire.Process, new: wire.Process, window_ns: int) -> bool:
+    """Whether a thread could run all the time, and not only when the snapshots were taken."""
     if old.state != "R" or new.state != "R":
         return False
-    ready = new.ready_ns - old.ready_ns
-    # One that has not had a turn since is in the same wait all along, which is not counted yet.
-    return min(old.ready_ns, new.ready_ns) < 0 or ready == 0 or 2 * ready >= window
+    ready_ns = new.ready_ns - old.ready_ns
+    # The kernel counts a wait for a processor when it is over: an unchanged value is one long wait.
+    unchanged = min(old.ready_ns, new.ready_ns) < 0 or ready_ns == 0
+    return unchanged or ready_ns >= READY_SHARE * window_ns
 
 
-def _path(dump: wire.StackDump | None, view: Rank) -> list[tuple[str, int]]:
-    """The main thread's lines, innermost first; none where they could not be read."""
+def _lines(dump: wire.StackDump | None, view: Rank) -> list[tuple[str, int]]:
+    """The main thread's lines, innermost first; none if they could not be read."""
     threads, main = dump.threads if dump is not None else (), view.identity.main_ident
     stack = next((thread for thread in threads if thread.ident == main or not main), None)
     return [(f.function, f.line) for f in stack.frames] if stack is not None else []
 
 
 def _has_changed(old: list[tuple[str, int]], new: list[tuple[str, int]]) -> bool:
-    """A line of 0 is not known: it differs from none."""
+    """Whether two stacks differ; line 0 is unknown and differs from none."""
     if not old or not new or len(old) != len(new):
         return bool(old and new)
     pairs = zip(old, new, strict=True)

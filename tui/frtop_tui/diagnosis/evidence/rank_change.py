@@ -1,4 +1,4 @@
-"""Whether two views of one rank tell the same, but for what moves all the time."""
+"""Whether two views of one rank differ in more than counters."""
 
 from __future__ import annotations
 
@@ -12,35 +12,33 @@ from frtop_tui.job.model import Rank
 _COUNTERS: Final = frozenset({
     "heard_ns", "beat_ns", "ops", "cpu_ns", "io_bytes", "rss", "threads", "children",
 })  # fmt: skip
-"""Nothing that is kept between frames may be told from these: of no rank they stand still.
-
-What is worked out anew in every frame, as progress is, may. A beat that stops is a posture.
-"""
+"""These change in every update of every rank, so nothing kept between frames may depend on
+them. A beat that stops changes the rank's state."""
 
 
-def same_facts(one: Rank, other: Rank) -> bool:
-    """Whether nothing but counters differs; may say no where it is yes."""
+def only_counters_differ(one: Rank, other: Rank) -> bool:
+    """Whether at most counters differ; may be False where that is so."""
     return (
-        all(map(is_, _of_view(one), _of_view(other)))
-        and _same(one.status, other.status, _of_present)
-        and _same(one.process, other.process, _of_process)
+        all(map(is_, _rank_facts(one), _rank_facts(other)))
+        and _equal(one.status, other.status, _status_facts)
+        and _equal(one.process, other.process, _process_facts)
     )
 
 
-def _same(
+def _equal(
     one: wire.RankStatus | wire.Process | None,
     other: wire.RankStatus | wire.Process | None,
-    told: attrgetter[tuple[object, ...]],
+    facts: attrgetter[tuple[object, ...]],
 ) -> bool:
     if one is None or other is None:
         return one is other
-    return one is other or told(one) == told(other)
+    return one is other or facts(one) == facts(other)
 
 
-def _all_but_counters(names: Iterable[str], *besides: str) -> attrgetter[tuple[object, ...]]:
-    return attrgetter(*(name for name in names if name not in _COUNTERS and name not in besides))
+def _all_but_counters(names: Iterable[str], *omitted: str) -> attrgetter[tuple[object, ...]]:
+    return attrgetter(*(name for name in names if name not in _COUNTERS and name not in omitted))
 
 
-_of_view: Final = _all_but_counters(Rank.__struct_fields__, "status", "process")
-_of_present: Final = _all_but_counters(wire.RankStatus.__struct_fields__)
-_of_process: Final = _all_but_counters(wire.Process.__struct_fields__)
+_rank_facts: Final = _all_but_counters(Rank.__struct_fields__, "status", "process")
+_status_facts: Final = _all_but_counters(wire.RankStatus.__struct_fields__)
+_process_facts: Final = _all_but_counters(wire.Process.__struct_fields__)

@@ -1,25 +1,32 @@
-"""What one rank does, by its stacks alone: inside a collective, away from it, or unclear."""
+"""What one rank does, by its stacks alone: in a call of torch.distributed or elsewhere."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence import stack_location as places
-from frtop_tui.diagnosis.evidence.c10d_call import Call, call_of, differ, path_of
-from frtop_tui.diagnosis.evidence.stack_location import StackLocation
+from frtop_tui.diagnosis.evidence.c10d_call import (
+    C10dCall,
+    StackPath,
+    call_of,
+    path_of,
+    paths_differ,
+)
+from frtop_tui.diagnosis.evidence.progress import ProgressSeen
+from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
 from frtop_tui.diagnosis.model import Progress
 from frtop_tui.job.model import Rank
-from frtop_tui.job.record import LOOKS_APART_NS
+from frtop_tui.job.record import COMPARABLE_NS
 
-Doing = Literal[
-    "inside",  # of a call of torch.distributed, or of a wait for an op
-    "away",  # in none, at a place where one may be for long
-    "running",  # in none, and Python or C code of it runs
-    "unclear",  # asleep in a C call of which the stack does not tell what it waits for
+Activity = Literal[
+    "inside",  # a call of torch.distributed, or a wait for an op
+    "away",  # in none, and where a rank may stay long
+    "running",  # in none, and it runs Python or C code
+    "unclear",  # asleep in a C call, and the stack does not show what it waits for
 ]
-_LONG: Final = frozenset(
+_LONG_STAYS: Final = frozenset(
     [
         "dataloader",
         "file_io",
@@ -39,58 +46,74 @@ _LONG: Final = frozenset(
 _RUNNING: Final = frozenset({"computing", "backward", "device"})
 
 
-@dataclass(frozen=True, slots=True)
-class StackState:
-    """One rank. `left` says that an earlier dump still had it inside a call."""
+class StackState(Struct, frozen=True):
+    """One rank by its stacks.
+
+    Attributes:
+        view: the rank.
+        activity: whether it is in a call.
+        call: the call that it is in; one that destroys groups counts as "away".
+        location: where its main thread is.
+        path: the steps of the call's thread, else of the main thread.
+        progress_seen: whether it moved between two dumps.
+        has_left_call: whether an earlier dump still had it in a call.
+        thread: the thread that is in the call, "" for the main one.
+    """
 
     view: Rank
-    doing: Doing
-    call: Call | None
-    place: StackLocation
-    path: tuple[tuple[str, str, int], ...]
-    progress: Progress
-    shown: str  # what shows the progress
-    left: bool = False
-    thread: str = ""  # which one is inside, if not the main one
+    activity: Activity
+    call: C10dCall | None
+    location: StackLocation
+    path: StackPath
+    progress_seen: ProgressSeen
+    has_left_call: bool = False
+    thread: str = ""
 
     @property
     def rank(self) -> int:
         return self.view.rank
 
+    @property
+    def progress(self) -> Progress:
+        return self.progress_seen.progress
+
 
 def stack_state(view: Rank) -> StackState | None:
-    """What the rank does; None if no thread of it was seen in Python."""
+    """What the rank does; None if its main thread was not seen in Python."""
     main = view.main_stack
     if main is None or not main.frames:
         return None
     call, thread = _call(main, view.threads)
-    place = places.classify(main, view.process)
-    progress, shown, left = _progress(view, main)
-    if call is not None and not call.leaves:
-        return StackState(view, "inside", call, place, call.path, progress, shown, thread=thread)
-    doing = _doing(view, place, leaves=call is not None)
-    return StackState(view, doing, call, place, path_of(main.frames), progress, shown, left)
+    location = locate(main, view.process)
+    seen, has_left_call = _progress(view, main)
+    if call is not None and not call.is_teardown:
+        return StackState(view, "inside", call, location, call.path, seen, thread=thread)
+    activity = _activity(view, location, is_teardown=call is not None)
+    path = path_of(main.frames)
+    return StackState(view, activity, call, location, path, seen, has_left_call)
 
 
-def gil_holder(threads: tuple[wire.ThreadStack, ...]) -> wire.ThreadStack | None:
-    """The thread that sleeps with the GIL in its hands: in C code that did not let it go."""
-    return next((t for t in threads if t.owns_gil and not t.active and t.frames), None)
+def _sleeps_with_gil(threads: tuple[wire.ThreadStack, ...]) -> bool:
+    """Whether a thread sleeps in C code that did not release the GIL."""
+    return any(thread.owns_gil and not thread.active and thread.frames for thread in threads)
 
 
-def _doing(view: Rank, place: StackLocation, *, leaves: bool) -> Doing:
-    if leaves or gil_holder(view.threads) is not None:
+def _activity(view: Rank, location: StackLocation, *, is_teardown: bool) -> Activity:
+    if is_teardown or _sleeps_with_gil(view.threads):
         return "away"
-    if place.kind in _LONG and place.sure:
+    if location.kind in _LONG_STAYS and location.sure:
         return "away"
     main = view.main_stack
     awake = main is not None and (main.active or main.owns_gil)
-    return "running" if awake or place.kind in _RUNNING else "unclear"
+    return "running" if awake or location.kind in _RUNNING else "unclear"
 
 
-def _call(main: wire.ThreadStack, threads: tuple[wire.ThreadStack, ...]) -> tuple[Call | None, str]:
-    """The main thread's call, or that of a thread which it waits for: a checkpoint's, say."""
+def _call(
+    main: wire.ThreadStack, threads: tuple[wire.ThreadStack, ...]
+) -> tuple[C10dCall | None, str]:
+    """The main thread's call, or that of a thread it waits for, such as a checkpoint's."""
     call = call_of(main)
-    if call is not None or places.classify(main).kind != "lock":
+    if call is not None or locate(main).kind != "lock":
         return call, ""
     for other in threads:
         found = call_of(other) if other is not main else None
@@ -99,25 +122,24 @@ def _call(main: wire.ThreadStack, threads: tuple[wire.ThreadStack, ...]) -> tupl
     return None, ""
 
 
-def _progress(view: Rank, main: wire.ThreadStack) -> tuple[Progress, str, bool]:
-    new, old = view.snapshot, view.prior_snapshot
-    before = view.prior_stack
+def _progress(view: Rank, main: wire.ThreadStack) -> tuple[ProgressSeen, bool]:
+    """Whether the main thread moved between two dumps, and whether it left a call."""
+    new, old, before = view.snapshot, view.prior_snapshot, view.prior_stack
     if new is None or old is None or before is None:
-        return "unknown", "stacks were taken once: whether it moves they do not tell", False
+        return ProgressSeen("unknown", "stacks_once"), False
     seconds = (new.at_ns - old.at_ns) / 1e9
-    apart = f"in two dumps, {seconds:.1f}s apart"
-    moved = differ(_steps(before), _steps(main))
+    moved = paths_differ(_steps(before), _steps(main))
     if moved is None:
-        return "unknown", f"not all lines of its stack are known {apart}", False
+        return ProgressSeen("unknown", "stack_lines_unknown", seconds), False
     if moved:
-        return "active", f"its stack is another one {apart}", call_of(before) is not None
-    if new.at_ns - old.at_ns < LOOKS_APART_NS:
-        return "unknown", f"its stack is the same {apart}: too near to say anything", False
-    if main.active and call_of(main) is None:  # who waits in a call may do so busily
-        return "active", f"it runs, at the same lines {apart}", False
-    return "none", f"its stack is the same {apart}", False
+        return ProgressSeen("active", "stack_moved", seconds), call_of(before) is not None
+    if new.at_ns - old.at_ns < COMPARABLE_NS:
+        return ProgressSeen("unknown", "stacks_too_close", seconds), False
+    if main.active and call_of(main) is None:  # a wait inside a call may be busy
+        return ProgressSeen("active", "stack_runs", seconds), False
+    return ProgressSeen("none", "stack_same", seconds), False
 
 
-def _steps(main: wire.ThreadStack) -> tuple[tuple[str, str, int], ...]:
+def _steps(main: wire.ThreadStack) -> StackPath:
     call = call_of(main)
     return call.steps if call is not None else path_of(main.frames)

@@ -1,11 +1,11 @@
-"""What ranks wait at, who has not entered it, and where the blame goes from there.
+"""The wait-for graph: in which ops ranks wait, and which members have not entered them.
 
-Edges go from a point to the points in which its absent members are themselves blocked.
-Following them ends at sinks (members that are not blocked), at members that are gone, at
-members nobody can see, at points that all have entered, or in a circle.
+An edge leads from a node to the nodes in which its absent members are themselves blocked. Paths
+end at members that are free, ended or unobserved, at nodes that every member has entered, or in
+a cycle.
 
-Points are kept from frame to frame. What was found out of one stands until somebody comes or
-leaves there, its group gets on, or something else is known of those that it waits for.
+Nodes are kept from frame to frame. The absent members of a node are sorted again only when a
+rank enters or leaves it, its group moves on, or a fact about an absent member changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TypeVar
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier, local_number
+from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier, local_group_id
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.blocked.wait_deadlines import NEVER, WaitStage
 from frtop_tui.diagnosis.graph import traversal
@@ -35,8 +35,8 @@ SETTLED_NS = 1_000_000_000
 _Found = TypeVar("_Found")
 
 
-class _Sorting:
-    """When the members of a point that have not entered it were sorted, and what ends that."""
+class _Validity:
+    """What the sorted absent members of a node depend on."""
 
     __slots__ = ("frontier", "until_ns", "version", "watched")
 
@@ -55,23 +55,23 @@ class _Sorting:
 
 
 class WaitGraph:
-    """All points of a job; those that matter are looked into on demand."""
+    """All nodes of a job; absent members are sorted only where somebody asks."""
 
     def __init__(self, index: RankIndex) -> None:
         self.all: dict[NodeId, WaitNode] = {}
         self._index = index
         self._everybody: tuple[int, ...] = ()
         self._at: dict[int, WaitNode] = {}
-        self._sorted: dict[WaitNode, _Sorting] = {}
-        self._next_ns = NEVER  # when time alone ends one of these
+        self._valid: dict[WaitNode, _Validity] = {}
+        self._next_ns = NEVER  # when time alone invalidates one of them
         self._changes = 0
-        self._that: dict[WaitStage, tuple[int, int, list[WaitNode]]] = {}
+        self._in_stage: dict[WaitStage, tuple[int, int, list[WaitNode]]] = {}
         self._known: dict[Hashable, tuple[Sequence[WaitNode], object]] = {}
         self._known_at = 0
         self._quiet: Mapping[str, int] = {}
 
     def update(self, now_ns: int, quiet: Mapping[str, int] | None = None) -> None:
-        """Follows the survey, after its own turn.
+        """Follows the index, after its own update.
 
         Args:
             now_ns: as of the frame.
@@ -86,68 +86,68 @@ class WaitGraph:
         for rank in index.rewaited:
             self._move(rank)
         if index.renumbered or index.recorrected:
-            self._sorted.clear()
+            self._valid.clear()
             self._changes += 1
         elif index.moved or now_ns >= self._next_ns:
-            moved, known = index.moved, self._sorted.items()
+            moved, known = index.moved, self._valid.items()
             for node in [node for node, one in known if not one.is_valid(moved, now_ns)]:
-                # Mostly to the same: who is looked at, say, is known better, and waits on.
+                # Mostly with the same result: a rank that was looked at goes on waiting.
                 self._changes += self._sort(node, now_ns)
-            self._next_ns = min((one.until_ns for one in self._sorted.values()), default=NEVER)
+            self._next_ns = min((one.until_ns for one in self._valid.values()), default=NEVER)
 
-    def nodes_where(self, are: WaitStage, now_ns: int) -> list[WaitNode]:
-        """Points at which somebody's wait is `overdue`, `settled`, `early` or `lasting`."""
-        changes, until_ns, found = self._that.get(are, (-1, 0, []))
+    def nodes_where(self, stage: WaitStage, now_ns: int) -> list[WaitNode]:
+        """Nodes where at least one wait has reached `stage`."""
+        changes, until_ns, found = self._in_stage.get(stage, (-1, 0, []))
         if changes != self._changes or now_ns > until_ns:
-            begins = {node: node.begins_ns(are, now_ns) for node in self.all.values()}
+            begins = {node: node.begins_ns(stage, now_ns) for node in self.all.values()}
             found = [node for node, at_ns in begins.items() if now_ns > at_ns]
             until_ns = min((at_ns for at_ns in begins.values() if now_ns <= at_ns), default=NEVER)
-            self._that[are] = (self._changes, until_ns, found)
+            self._in_stage[stage] = (self._changes, until_ns, found)
         if self._quiet:
-            # What goes on there since then nobody knows: no wait grows older by silence.
-            found = [node for node in found if node.has_begun(are, self._heard_ns)]
+            # Nobody knows what happened there since: no wait grows older by silence.
+            found = [node for node in found if node.has_begun(stage, self._heard_ns)]
         return found
 
     def _heard_ns(self, rank: int) -> int:
         return self._quiet.get(self._index.corrected[rank].host, NEVER)
 
     def overdue(self, now_ns: int) -> list[WaitNode]:
-        """Points at which some wait is out of the ordinary, oldest first, looked into."""
+        """Nodes with an overdue wait, and those that they lead to; the oldest first."""
         start = self.nodes_where("overdue", now_ns)
         return self._once("overdue", start, lambda: sorted(self._follow(start, now_ns), key=_order))
 
     def settled(self, now_ns: int) -> list[WaitNode]:
-        """Points at which ranks surely sit for some seconds, and where these lead."""
+        """Nodes where ranks surely sit for some seconds, and those that they lead to."""
         start = self.nodes_where("settled", now_ns)
         return self._once("settled", start, lambda: in_order(self._follow(start, now_ns)))
 
     def endpoints(self, nodes: Sequence[WaitNode]) -> list[WaitNode]:
-        """Those of `points` from which not all of the blame is passed on."""
+        """Those of `nodes` where the blame ends for at least one absent member."""
         return self._once("ends", nodes, lambda: [p for p in nodes if p.free or not p.blocked_at])
 
     def cycles(self, nodes: Sequence[WaitNode]) -> list[list[WaitNode]]:
-        """As `circles`, of points that were looked into."""
-        return self._once("circles", nodes, lambda: traversal.cycles(nodes))
+        """Rings among `nodes` (`traversal.cycles`)."""
+        return self._once("cycles", nodes, lambda: traversal.cycles(nodes))
 
     def nodes_awaiting(self, ranks: Sequence[int], nodes: Sequence[WaitNode]) -> list[WaitNode]:
-        """Those of `points` at which one of `ranks` is awaited, directly or through others."""
+        """Those of `nodes` that wait for one of `ranks`, directly or through others."""
         return self._once(
             ("awaiting", *ranks), nodes, lambda: traversal.nodes_awaiting(ranks, nodes)
         )
 
     def rank_set(self, nodes: Sequence[WaitNode]) -> RankSet:
-        """All who wait at these points."""
+        """All ranks that wait at `nodes`."""
         waiting = (node.waiting for node in nodes)
         return self._once(
-            ("crowd", nodes[0].id), nodes, lambda: rank_set(chain.from_iterable(waiting))
+            ("rank set", nodes[0].id), nodes, lambda: rank_set(chain.from_iterable(waiting))
         )
 
     def at(self, ranks: Iterable[int], now_ns: int) -> list[WaitNode]:
-        """Points that one of `ranks` keeps waiting, whatever the length of the wait."""
+        """Nodes that one of `ranks` keeps waiting, however short the wait is."""
         wanted = set(ranks)
         found = []
         for node in self.all.values():
-            # Of a message the group is as large as any, and no more than one rank is awaited.
+            # A message waits for one rank only, however large its group is.
             if wanted.isdisjoint((node.peer,) if node.op.p2p else node.members):
                 continue
             self.look_into(node, now_ns)
@@ -160,16 +160,16 @@ class WaitGraph:
         return in_order(found)
 
     def look_into(self, node: WaitNode, now_ns: int) -> None:
-        """Sorts the members that have not entered, if that does not stand already."""
-        if node not in self._sorted:
+        """Sorts the absent members, unless that is still valid."""
+        if node not in self._valid:
             self._sort(node, now_ns)
-            self._next_ns = min(self._next_ns, self._sorted[node].until_ns)
+            self._next_ns = min(self._next_ns, self._valid[node].until_ns)
 
     def _sort(self, node: WaitNode, now_ns: int) -> bool:
-        """Whether that comes to anything else than before."""
+        """Sorts the absent members; whether the result differs from before."""
         before = (node.free, node.ended, node.unobserved, node.blocked_at)
         absent, sorting = self._absent(node)
-        self._sorted[node] = sorting
+        self._valid[node] = sorting
         free: list[int] = []
         ended: list[int] = []
         unobserved: list[int] = []
@@ -183,7 +183,7 @@ class WaitGraph:
                 ended.append(rank)
             else:
                 wait, elsewhere = index.waits.get(rank), self._at.get(rank)
-                is_blocked = wait is not None and not wait.side and elsewhere is not node
+                is_blocked = wait is not None and not wait.background and elsewhere is not node
                 if wait is None or elsewhere is None or not is_blocked:
                     free.append(rank)
                 elif wait.has_lasted(SETTLED_NS, now_ns):
@@ -200,7 +200,7 @@ class WaitGraph:
     def _once(
         self, what: Hashable, nodes: Sequence[WaitNode], find: Callable[[], _Found]
     ) -> _Found:
-        """What was found of these points before, if none of all points has changed since."""
+        """The result for `nodes` that is known already, if no node has changed since."""
         if self._known_at != self._changes:
             self._known, self._known_at = {}, self._changes
         known = self._known.get(what)
@@ -225,7 +225,7 @@ class WaitGraph:
         key = node_id(wait) if wait is not None else None
         if before is not None and before.id != key and before.leave(rank):
             del self.all[before.id]
-            self._sorted.pop(before, None)
+            self._valid.pop(before, None)
         if wait is None or key is None:
             return
         node = self.all.get(key)
@@ -234,8 +234,8 @@ class WaitGraph:
         node.come(wait)
         self._at[rank] = node
 
-    def _absent(self, node: WaitNode) -> tuple[list[int], _Sorting]:
-        """Who has not entered, and how long that is so."""
+    def _absent(self, node: WaitNode) -> tuple[list[int], _Validity]:
+        """Which members have not entered, and how long that is valid."""
         group = node.group
         if node.call is not None:
             return self._outside_all_calls() if node.peer is None else self._absent_peer(node)
@@ -245,66 +245,66 @@ class WaitGraph:
             return self._absent_peer(node)
         frontier = self._index.frontier(group)
         if node.number is not None:
-            absent = [*frontier.behind(node.number), *frontier.never]
+            absent = [*frontier.not_issued(node.number), *frontier.never_observed]
         else:
-            known = {m for m in frontier.known if self._has_pending(m, group)}
+            known = {m for m in frontier.issued if self._has_pending(m, group)}
             absent = [m for m in frontier.members if m not in known]
-        return sorted(absent), _Sorting(absent, frontier)
+        return sorted(absent), _Validity(absent, frontier)
 
-    def _absent_from_pseudo(self, node: WaitNode) -> tuple[list[int], _Sorting]:
-        """`init_process_group`, and calls that do not tell: everybody of the world has to come."""
+    def _absent_from_pseudo(self, node: WaitNode) -> tuple[list[int], _Validity]:
+        """For `init_process_group` and calls that name no ranks: the whole world has to enter."""
         views = self._index.corrected
         everybody = set(node.callers or ())
         if not everybody:
             world = max((v.identity.job.world_size for v in views.values()), default=0)
             everybody = {*range(world), *views}
         absent = [rank for rank in everybody if not _is_inside(views.get(rank), node)]
-        return sorted(absent), _Sorting(everybody, None)
+        return sorted(absent), _Validity(everybody, None)
 
-    def _outside_all_calls(self) -> tuple[list[int], _Sorting]:
+    def _outside_all_calls(self) -> tuple[list[int], _Validity]:
         """Who is in no call at all, where nobody knows which calls are the same op."""
         ranks = self._index.corrected
         outside = [rank for rank in ranks if rank not in self._index.waits]
-        return outside, _Sorting(ranks, None)
+        return outside, _Validity(ranks, None)
 
-    def _absent_peer(self, node: WaitNode) -> tuple[list[int], _Sorting]:
-        """The other side of a send or receive, unless its half is pending already."""
+    def _absent_peer(self, node: WaitNode) -> tuple[list[int], _Validity]:
+        """The peer of a send or receive, unless its half is pending already."""
         rank, peer = node.waits[0].rank, node.peer
         if peer is None or peer == rank:
-            return [], _Sorting((), None)
+            return [], _Validity((), None)
         view = self._index.corrected.get(peer)
         if view is None:
-            return [peer], _Sorting((peer,), None)
+            return [peer], _Validity((peer,), None)
         wait, halves = self._index.waits.get(peer), view.pending
         if wait is not None and wait.call is not None and wait.peer is not None:
             halves = (wait.op,)
-        # Its half may be among those that were left out.
+        # Its half may be among the pending ops that its agent cut off.
         there = view.pending_more > 0 or any(
             answers(other, node) and not self._has_left(peer, other) for other in halves
         )
-        return ([] if there else [peer]), _Sorting((peer,), None)
+        return ([] if there else [peer]), _Validity((peer,), None)
 
     def _has_left(self, rank: int, half: wire.Op) -> bool:
         """Whether a rank waits elsewhere since it issued its half of a message.
 
-        Nobody may have looked yet whether that is complete, and if the other half is there
-        as well, it is: then another message is awaited.
+        Its completion may not be noted yet. With both halves issued the message is delivered,
+        and the rank waits for another one.
         """
         wait = self._index.waits.get(rank)
-        if wait is None or half.sync or not wait.sure or wait.side:
+        if wait is None or half.sync or not wait.sure or wait.background:
             return False
-        # Which one of several messages is waited for late is a guess.
+        # Which of several messages a late wait is for is a guess.
         known = wait.op.sync or not wait.op.p2p
         return known and wait.op.sequence > half.sequence
 
     def _has_pending(self, rank: int, group: wire.Group) -> bool:
         view = self._index.corrected[rank]
-        number = local_number(view, group)
+        number = local_group_id(view, group)
         return any(op.group == number and not op.p2p for op in view.pending)
 
 
 def in_order(nodes: Iterable[WaitNode]) -> list[WaitNode]:
-    """By the first rank that waits there: no two points have the same one."""
+    """By the first rank that waits there, which no two nodes share."""
     return sorted(nodes, key=_first)
 
 
@@ -313,12 +313,12 @@ def _first(node: WaitNode) -> int:
 
 
 def _order(node: WaitNode) -> tuple[int, int, int]:
-    """The oldest first; where nobody knows how old they are, those with the most waiting."""
+    """The oldest first; among undated ones those with the most waiting ranks."""
     return (-len(node.waits) if node.undated else 0, node.since_ns, _first(node))
 
 
 def _is_inside(view: Rank | None, node: WaitNode) -> bool:
-    """Whether a rank is in the call that makes a group; in the world's first, or through it."""
+    """Whether a rank is in the call at `node`, or past it where the call is the world's first."""
     if view is None:
         return False
     through = node.kind == "init_process_group" and bool(view.groups)

@@ -1,4 +1,4 @@
-"""An op that ranks are blocked in: who waits there, since when, and who has not come."""
+"""A node of the wait-for graph: an op, the ranks that wait in it, and its absent members."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.blocked.blocked_op import Wait
 from frtop_tui.diagnosis.blocked.wait_deadlines import (
     NEVER,
     WaitDeadlines,
     WaitStage,
     deadlines_of,
-    first_of,
+    earliest,
 )
-from frtop_tui.diagnosis.evidence.c10d_call import Call
+from frtop_tui.diagnosis.evidence.c10d_call import C10dCall
 from frtop_tui.job.groups import members_of
 
 NodeId = tuple[object, ...]
 
 
 def node_id(wait: Wait) -> NodeId:
-    """The same for all that wait in the same op of the same group."""
+    """Equal for ranks that wait in the same op of the same group."""
     op, group, call = wait.op, wait.group, wait.call
     if call is not None:
         alone = wait.rank if wait.peer is not None else None
@@ -35,7 +35,7 @@ def node_id(wait: Wait) -> NodeId:
 
 
 def call_id(op: wire.Op) -> NodeId:
-    """The same for all that are in a call that makes groups, and await the same ranks."""
+    """Equal for ranks in the same group-making call with the same callers."""
     signature = op.signature
     return ("pseudo", signature and signature.kind, signature and signature.members)
 
@@ -46,7 +46,7 @@ def kind_of(op: wire.Op) -> str:
 
 
 class RankSet(NamedTuple):
-    """Ranks, and how they are written: of thousands that takes its time."""
+    """Ranks, and their folded text, which takes long to make for thousands."""
 
     ranks: frozenset[int]
     folded: str
@@ -68,8 +68,8 @@ class WaitNode:
 
     __slots__ = (
         "_bounds",
+        "_deadlines",
         "_exact",
-        "_moments",
         "_oldest",
         "_ordered",
         "_waits",
@@ -91,28 +91,28 @@ class WaitNode:
         self._waits: dict[int, Wait] = {}
         self._ordered: list[Wait] | None = None
         self._oldest: Wait | None = None
-        self._moments: dict[int, WaitDeadlines] = {}
+        self._deadlines: dict[int, WaitDeadlines] = {}
         self._bounds = WaitDeadlines()
         self._exact = True
 
     def come(self, wait: Wait) -> None:
-        """A rank waits here, or is known better to."""
+        """Adds a rank that waits here, or replaces what is known of its wait."""
         if wait.rank in self._waits:
             self._exact = False
         self._waits[wait.rank] = wait
-        deadlines = self._moments[wait.rank] = deadlines_of(wait)
+        deadlines = self._deadlines[wait.rank] = deadlines_of(wait)
         self._bounds = WaitDeadlines(*map(min, self._bounds, deadlines))
         self._ordered = self._oldest = None
 
     def leave(self, rank: int) -> bool:
-        """A rank does not wait here any more; whether it was the last one."""
-        del self._waits[rank], self._moments[rank]
+        """Removes a rank; whether it was the last one."""
+        del self._waits[rank], self._deadlines[rank]
         self._ordered, self._oldest, self._exact = None, None, False
         return not self._waits
 
     @property
     def waits(self) -> list[Wait]:
-        """In order of ranks."""
+        """By rank."""
         if self._ordered is None:
             self._ordered = [self._waits[rank] for rank in sorted(self._waits)]
         return self._ordered
@@ -123,7 +123,7 @@ class WaitNode:
 
     @property
     def oldest(self) -> Wait:
-        """Of those who wait here."""
+        """The longest wait."""
         if self._oldest is None:
             self._oldest = min(self.waits, key=lambda wait: wait.since_ns)
         return self._oldest
@@ -133,7 +133,7 @@ class WaitNode:
         return self.waits[0].op
 
     @property
-    def call(self) -> Call | None:
+    def call(self) -> C10dCall | None:
         """The call that stacks are in, where nothing else tells of the op."""
         return self.waits[0].call
 
@@ -147,12 +147,12 @@ class WaitNode:
 
     @property
     def peer(self) -> int | None:
-        """The other side, where it is a send or receive."""
+        """The peer of a send or receive."""
         return self.waits[0].peer
 
     @property
     def number(self) -> int | None:
-        """None where it cannot be compared."""
+        """The sequence number; None where it cannot be compared between ranks."""
         counted = self.group is not None and self.group.exact
         return self.op.number if counted and not (self.op.pseudo or self.op.p2p) else None
 
@@ -165,27 +165,27 @@ class WaitNode:
 
     @property
     def callers(self) -> tuple[int, ...] | None:
-        """Who has to make a call that makes a group, where the call itself told."""
+        """The ranks that have to make this call; None where the call does not name them."""
         signature = self.op.signature
-        told = signature.members if signature is not None else None
-        return (members_of(told) or None) if self.op.pseudo and told else None
+        named = signature.members if signature is not None else None
+        return (members_of(named) or None) if self.op.pseudo and named else None
 
     @property
     def deadlines(self) -> WaitDeadlines:
-        """The earliest of all who wait here."""
+        """The earliest deadlines of all waits."""
         if not self._exact:
-            self._bounds, self._exact = first_of([*self._moments.values()]), True
+            self._bounds, self._exact = earliest([*self._deadlines.values()]), True
         return self._bounds
 
-    def has_begun(self, are: WaitStage, until_ns: Callable[[int], int]) -> bool:
-        """Whether somebody's wait was `are` by then, a time for each rank."""
-        return any(getattr(all_, are) < until_ns(rank) for rank, all_ in self._moments.items())
+    def has_begun(self, stage: WaitStage, until_ns: Callable[[int], int]) -> bool:
+        """Whether a wait had reached `stage` by `until_ns` of its rank."""
+        return any(getattr(one, stage) < until_ns(rank) for rank, one in self._deadlines.items())
 
-    def begins_ns(self, what: WaitStage, now_ns: int) -> int:
-        """When that begins to hold of somebody who waits here; exact if it does `now_ns`."""
-        # After somebody left, bounds may be too early, never too late.
-        bound: int = getattr(self._bounds, what)
-        return bound if now_ns <= bound else getattr(self.deadlines, what)
+    def begins_ns(self, stage: WaitStage, now_ns: int) -> int:
+        """When the first wait reaches `stage`; exact if it has by `now_ns`."""
+        # After a rank left, bounds may be too early, never too late.
+        bound: int = getattr(self._bounds, stage)
+        return bound if now_ns <= bound else getattr(self.deadlines, stage)
 
     @property
     def since_ns(self) -> int:
@@ -193,12 +193,12 @@ class WaitNode:
 
     @property
     def undated(self) -> bool:
-        """Nobody knows how long anybody has waited there."""
+        """Whether nothing tells how long any rank has waited."""
         return all(wait.undated for wait in self.waits)
 
     @property
     def known_since_ns(self) -> int:
-        """Since when, as far as that is known; else 0."""
+        """Since when ranks wait; 0 where nothing tells."""
         return 0 if self.undated else self.since_ns
 
     @property
@@ -207,10 +207,10 @@ class WaitNode:
 
     @property
     def successors(self) -> Collection[WaitNode]:
-        """The points in which its absent members are themselves blocked."""
+        """The nodes in which its absent members are themselves blocked."""
         return set(self.blocked_at.values()) if self.blocked_at else ()
 
     def left_s(self, now_ns: int) -> float | None:
-        """Until the first waiter's own timeout."""
+        """Seconds until torch's own timeout of the first wait."""
         at_ns = self.deadlines.timeout
         return max(0.0, (at_ns - now_ns) / 1e9) if at_ns < NEVER else None

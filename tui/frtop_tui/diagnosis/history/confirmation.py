@@ -32,7 +32,7 @@ from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined, Unobserved
 from frtop_tui.diagnosis.detectors.withheld import Withheld
 from frtop_tui.diagnosis.detectors.without_numbers import CallDetail
-from frtop_tui.diagnosis.evidence.step_pace import may_come_back
+from frtop_tui.diagnosis.evidence.step_pace import may_be_slow_step
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.history.false_alarms import FalseAlarms
 from frtop_tui.diagnosis.thresholds import (
@@ -118,7 +118,7 @@ def _may_be_slow(finding: Finding, situation: Situation) -> bool:
     stalled = finding.progress == "none" and finding.cause not in CERTAIN
     now_ns = situation.context.now_ns
     return stalled and any(
-        may_come_back(rank, now_ns) for rank in _culprits(finding, situation.context)
+        may_be_slow_step(rank, now_ns) for rank in _culprits(finding, situation.context)
     )
 
 

@@ -1,8 +1,8 @@
-"""Hangs that were none: where a rank was called hung, and came after all.
+"""False alarms: a rank was called hung, and came after all.
 
-How long a call site usually waits is one number for all its peers and groups. A worker that
-takes its time in every round is out of the ordinary there each time, and said to hold others
-up; that it hangs is said again only after as long as where nothing is known.
+The usual wait of a call site is one number for all its peers and groups. A worker that is slow in
+every round is overdue there each time. After a false alarm such a wait counts as hung only after
+as long as a wait of which nothing is known.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from frtop_tui.diagnosis.blocked.blocked_op import Wait, without_history_ns
+from frtop_tui.diagnosis.blocked.blocked_op import Wait
+from frtop_tui.diagnosis.blocked.patience import patience_without_history_ns
 from frtop_tui.diagnosis.detectors.certainty import CERTAIN
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.job.model import Rank
 
 MOST: Final = 512
-"""More sites are not remembered."""
-_WELL: Final = frozenset({"moving", "blocked", "late"})
+"""Call sites that are remembered."""
+_GOES_ON: Final = frozenset({"moving", "blocked", "late"})
 
 Key = tuple[object, ...]
 
 
-class _Said(NamedTuple):
-    """The wait for which somebody was called hung: whose, and in which op."""
+class _HungWait(NamedTuple):
+    """The wait for which another rank was called hung."""
 
     rank: int
     sequence: int
@@ -33,39 +34,41 @@ class _Said(NamedTuple):
 
 @dataclass(slots=True)
 class FalseAlarms:
-    """Call sites, by group and peer, where the usual wait has misled."""
+    """Call sites, by group and peer, whose usual wait was no good measure."""
 
     sites: dict[Key, None] = field(default_factory=dict)
-    _said: dict[Key, _Said] = field(default_factory=dict)
+    _hung_waits: dict[Key, _HungWait] = field(default_factory=dict)
 
     def learn(self, ranks: Mapping[int, Rank]) -> None:
-        """Learns what turns out to have been no hang."""
-        over = {key: one for key, one in self._said.items() if not _goes_on(ranks, one)}
+        """Learns from waits that ended although a rank was called hung."""
+        over = {key: one for key, one in self._hung_waits.items() if not _goes_on(ranks, one)}
         for key, one in over.items():
-            del self._said[key]
+            del self._hung_waits[key]
             view = ranks.get(one.rank)
-            if view is not None and view.state in _WELL and len(self.sites) < MOST:
+            if view is not None and view.state in _GOES_ON and len(self.sites) < MOST:
                 self.sites[key] = None
 
     def record(self, nodes: Iterable[WaitNode]) -> None:
-        """Somebody is called hung, for whom these points wait."""
+        """Notes that a rank is called hung for which these nodes wait."""
         for node in nodes:
             key = _key(node.oldest)
-            if key is not None and len(self._said) < MOST:
-                self._said[key] = _Said(node.oldest.rank, node.oldest.op.sequence)
+            if key is not None and len(self._hung_waits) < MOST:
+                self._hung_waits[key] = _HungWait(node.oldest.rank, node.oldest.op.sequence)
 
     def was_false_alarm(self, node: WaitNode, now_ns: int) -> bool:
-        """Whether a wait like this one was called a hang, and was none.
+        """Whether an equal wait was called hung and ended.
 
-        It holds until the wait is as long as one of which nothing is known may be.
+        Only until the wait is longer than one of which nothing is known may be.
         """
         wait = node.oldest
         known = bool(self.sites) and _key(wait) in self.sites
-        return known and not wait.has_lasted(without_history_ns(wait.op, wait.group), now_ns)
+        return known and not wait.has_lasted(
+            patience_without_history_ns(wait.op, wait.group), now_ns
+        )
 
 
 def hung_findings(findings: Collection[Finding]) -> list[Finding]:
-    """Those that say so of somebody who has not come, and may come yet."""
+    """Findings that call absent ranks hung which may still come."""
     return [
         finding
         for finding in findings
@@ -83,13 +86,13 @@ def _key(wait: Wait) -> Key | None:
     return (*site, wait.rank, wait.peer)
 
 
-def _goes_on(ranks: Mapping[int, Rank], said: _Said) -> bool:
-    view = ranks.get(said.rank)
+def _goes_on(ranks: Mapping[int, Rank], hung: _HungWait) -> bool:
+    view = ranks.get(hung.rank)
     if view is None or view.exit_info is not None:
         return False
     if view.state == "unheard" or view.pending_more > 0:
         return True
-    # Of an op on a device nobody notes the end: it stands until the next one is issued.
+    # Nobody notes the end of an op on a device: it counts until the next one is issued.
     lasts = [front.last for front in view.group_progress.values() if front.last is not None]
     untracked = [op for op in lasts if not op.tracked]
-    return any(op.sequence == said.sequence for op in (*view.pending, *untracked))
+    return any(op.sequence == hung.sequence for op in (*view.pending, *untracked))

@@ -1,4 +1,4 @@
-"""What has to be remembered between frames: who was suspected when, and what was found."""
+"""What has to be remembered between frames."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ MOST_FOUND: Final = 8
 
 
 class KnownMismatches:
-    """Disagreements stay found: the data is wrong even if the job goes on."""
+    """Mismatches stay known: the data is wrong even if the job goes on."""
 
     def __init__(self) -> None:
-        self._found: dict[NodeId, Mismatch] = {}
+        self._known: dict[NodeId, Mismatch] = {}
 
     def keep(self, fresh: Sequence[Mismatch]) -> list[Mismatch]:
-        """All found so far, one per group: where the paths parted."""
+        """All known mismatches, one for each group: where its ops began to differ."""
         for one in fresh:
             key = identifier(one.group)
-            known = self._found.get(key)
+            known = self._known.get(key)
             if known is None:
-                if len(self._found) < MOST_FOUND:
-                    self._found[key] = one
+                if len(self._known) < MOST_FOUND:
+                    self._known[key] = one
             elif one.number < known.number or (
                 one.number == known.number and _size(one) >= _size(known)
             ):
-                self._found[key] = one
-        return list(self._found.values())
+                self._known[key] = one
+        return list(self._known.values())
 
 
 @dataclass(slots=True)
 class Memory:
-    """What frames before this one have to do with what is said of it."""
+    """What earlier frames contribute to the judgement of this one."""
 
     job: JobKey | None = None
     confirmations: Confirmations = field(default_factory=Confirmations)

@@ -12,7 +12,7 @@ from frtop_tui.diagnosis.detectors.deaths.died import (
 from frtop_tui.diagnosis.detectors.deaths.laggards import MissedOp
 from frtop_tui.diagnosis.detectors.early_exit import Exited
 from frtop_tui.diagnosis.evidence.death import INTERRUPTED, ended_ns
-from frtop_tui.diagnosis.evidence.stack_location import place_line
+from frtop_tui.diagnosis.evidence.stack_location import line_and_function
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.wording.phrases import (
@@ -25,6 +25,7 @@ from frtop_tui.diagnosis.wording.phrases import (
     wait_evidence,
     who,
 )
+from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.model import Moment
 from frtop_tui.job.naming import duration, folded, group_label
@@ -74,7 +75,7 @@ def died(_finding: Finding, detail: Died, frame: Moment, tense: Tense) -> Senten
         for death in detail.deaths[:4]
     ]
     if view.exception is not None and view.exception.main:
-        evidence += [f"  {place_line(raised_in)}" for raised_in in view.exception.frames[:4]]
+        evidence += [f"  {line_and_function(raised_in)}" for raised_in in view.exception.frames[:4]]
     evidence += broken_evidence(frame.ranks, detail.followers)
     waiting = tense.waits(detail.waiting) if detail.waiting else ""
     if detail.followers - detail.waiting and not detail.waiting:
@@ -132,7 +133,7 @@ def left_group(finding: Finding, detail: LeftGroup, frame: Moment, tense: Tense)
         "compare the number of steps per rank, and where each calls destroy_process_group",
         (
             *(f"rank {death.rank}: {death.text}" for death in detail.deaths[:4]),
-            detail.progress[1],
+            progress_text(detail.progress),
         ),
         waiting=tense.waits(detail.waiting) if detail.waiting else "",
     )

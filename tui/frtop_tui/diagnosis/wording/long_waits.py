@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from frtop_tui.diagnosis.blocked.blocked_op import has_history
+from frtop_tui.diagnosis.blocked.patience import has_history
 from frtop_tui.diagnosis.blocked.wait_deadlines import deadlines_of
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.wording.phrases import at_line, op_text, usual_text

@@ -8,12 +8,13 @@ from typing import Final
 from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined
 from frtop_tui.diagnosis.detectors.withheld import Withheld
-from frtop_tui.diagnosis.evidence.absence_cause import absence_of
-from frtop_tui.diagnosis.evidence.absence_cause import never_joined as absence_of_never
+from frtop_tui.diagnosis.evidence.progress import ProgressSeen
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, rank_set
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.thresholds import BUSY_NS
+from frtop_tui.diagnosis.wording.absence import absence_of
+from frtop_tui.diagnosis.wording.absence import never_joined as absence_of_never
 from frtop_tui.diagnosis.wording.phrases import (
     chain_evidence,
     last_op_evidence,
@@ -21,6 +22,7 @@ from frtop_tui.diagnosis.wording.phrases import (
     wait_evidence,
     who,
 )
+from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.model import Moment
 from frtop_tui.job.naming import duration, folded
@@ -32,7 +34,11 @@ def not_entered(finding: Finding, detail: NotEntered, frame: Moment, tense: Tens
     """Why the culprits are not there, who waits for them, and who is not there either."""
     node, blamed, others = detail.nodes[0], detail.blamed, detail.absentees
     absence = absence_of(frame.ranks[blamed.example], frame.now_ns)
-    evidence = [*wait_evidence(node, frame.now_ns), *absence.evidence, blamed.progress[1]]
+    evidence = [
+        *wait_evidence(node, frame.now_ns),
+        *absence.evidence,
+        progress_text(blamed.progress, finding.culprits),
+    ]
     evidence += last_op_evidence(frame.ranks, finding.culprits)
     evidence += chain_evidence(detail.nodes)
     if others.moving:
@@ -98,7 +104,10 @@ def never_joined(finding: Finding, detail: NeverJoined, frame: Moment, tense: Te
     waiting = rank_set(node.waiting).without(never)
     head, waits = _headline(frame, node, never, waiting, tense)
     evidence = [*wait_evidence(node, frame.now_ns), *absence.evidence]
-    evidence += [f"{folded(never)} never heard of", *last_op_evidence(frame.ranks, never)]
+    evidence += [
+        progress_text(ProgressSeen("unknown", "never_heard"), never),
+        *last_op_evidence(frame.ranks, never),
+    ]
     missing = [
         *absence.missing,
         f"{folded(node.unobserved)} cannot be seen: not there either, perhaps",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside, RestNote
-from frtop_tui.diagnosis.evidence.absence_cause import absence_of
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences
+from frtop_tui.diagnosis.wording.absence import absence_of
 from frtop_tui.diagnosis.wording.phrases import last_op_evidence, who
 from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.model import Moment

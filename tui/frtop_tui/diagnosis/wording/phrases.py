@@ -1,4 +1,4 @@
-"""The parts that verdicts are worded with: ranks, ops, ages, and lines of evidence."""
+"""Phrases that verdicts share: ranks, ops, ages, and lines of evidence."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.agreement import SIZELESS
+from frtop_probe.consistency.signatures import SIZELESS
 from frtop_tui.diagnosis.evidence.death import INTERRUPTED, Death
-from frtop_tui.diagnosis.evidence.stack_location import place_line
+from frtop_tui.diagnosis.evidence.stack_location import line_and_function
 from frtop_tui.diagnosis.graph.wait_node import WaitNode, kind_of
 from frtop_tui.diagnosis.model import Layer
 from frtop_tui.diagnosis.wording.tense import Tense
-from frtop_tui.job.frames import own_frame, site_line
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import duration, folded, group_label
+from frtop_tui.job.stack_frames import site_line, user_frame
 
-MOST_BEHIND: Final = 8
-"""Points of a chain that are told."""
+MOST_CHAINED: Final = 8
+"""Nodes of a chain that are listed."""
 
 
 def op_text(node: WaitNode) -> str:
@@ -66,9 +66,9 @@ def wait_evidence(node: WaitNode, now_ns: int) -> list[str]:
 
 
 def chain_evidence(nodes: Sequence[WaitNode]) -> list[str]:
-    """How a wait at the first of `points` keeps others waiting elsewhere, and whom for."""
+    """How a wait at the first of `nodes` keeps others waiting elsewhere."""
     lines = []
-    for node in nodes[1 : 1 + MOST_BEHIND]:
+    for node in nodes[1 : 1 + MOST_CHAINED]:
         awaited = {*node.free, *node.blocked_at}
         whom = f" for {folded(awaited)}" if awaited and not node.op.p2p else ""
         lines.append(f"{Tense.PRESENT.waits(node.waiting)} in {op_text(node)}{whom}")
@@ -77,7 +77,7 @@ def chain_evidence(nodes: Sequence[WaitNode]) -> list[str]:
 
 
 def last_op_evidence(views: Mapping[int, Rank], culprits: Sequence[int]) -> list[str]:
-    """What the culprits did last, as far as they are known at all."""
+    """The last known op of each culprit."""
     lines = []
     for view in filter(None, map(views.get, culprits[:3])):
         known = [front.last for front in view.group_progress.values() if front.last is not None]
@@ -93,7 +93,7 @@ def last_op_evidence(views: Mapping[int, Rank], culprits: Sequence[int]) -> list
 
 
 def broken_evidence(views: Mapping[int, Rank], ranks: Iterable[int]) -> list[str]:
-    """One line of what the followers raised."""
+    """What the first of the followers raised."""
     for rank in sorted(ranks):
         view = views.get(rank)
         if view is not None and view.exception is not None:
@@ -119,7 +119,7 @@ def death_text(death: Death) -> str:
 
 
 def death_layer(death: Death) -> Layer:
-    """Where to look for the cause: who sends a signal is seldom the program itself."""
+    """Where to look for the cause: a program seldom sends itself a signal."""
     sent = death.cause == "signal" and not death.crashed
     return "unknown" if sent or death.cause in (INTERRUPTED, "unknown") else "software"
 
@@ -127,7 +127,7 @@ def death_layer(death: Death) -> Layer:
 def after_death(death: Death, view: Rank) -> str:
     output = f"read the end of rank {death.rank}'s own output"
     if death.cause == "exception" and view.exception is not None and view.exception.frames:
-        return f"look at {place_line(own_frame(view.exception.frames))}"
+        return f"look at {line_and_function(user_frame(view.exception.frames))}"
     steps = {
         INTERRUPTED: "nothing to look at in the code: it was ended on purpose",
         "oom": f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom",

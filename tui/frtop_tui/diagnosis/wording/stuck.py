@@ -12,15 +12,10 @@ from frtop_tui.diagnosis.detectors.stuck.doubt import Doubt
 from frtop_tui.diagnosis.detectors.stuck.rendezvous import Rendezvous
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
 from frtop_tui.diagnosis.detectors.unobserved import Unobserved
-from frtop_tui.diagnosis.evidence.absence_cause import (
-    Absence,
-    absence_of,
-    missing_stacks,
-    stacks_step,
-)
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.model import Sentences, Why
+from frtop_tui.diagnosis.wording.absence import Absence, absence_of, missing_stacks, stacks_step
 from frtop_tui.diagnosis.wording.phrases import op_text, wait_evidence, who
 from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.model import Moment, Rank
@@ -181,7 +176,7 @@ def _unreachable(between: str) -> Why:
 def _link_texts(links: DeadLinks) -> tuple[str, ...]:
     return tuple(
         f"rank {rank}: {link.remote} has not acknowledged {link.queued} bytes,"
-        f" sent {link.again + 1} times"
+        f" sent {link.retransmits + 1} times"
         for rank, link in links.seen[:_MOST_LINKS]
     )
 

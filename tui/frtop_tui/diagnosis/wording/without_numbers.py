@@ -15,12 +15,13 @@ from frtop_tui.diagnosis.detectors.without_numbers import (
     SameCall,
     leaves,
 )
-from frtop_tui.diagnosis.evidence.absence_cause import Absence, absence_of, stacks_step
-from frtop_tui.diagnosis.evidence.c10d_call import DEFAULT_GROUP, order_of
+from frtop_tui.diagnosis.evidence.c10d_call import DEFAULT_GROUP, program_order
 from frtop_tui.diagnosis.evidence.stack_state import StackState
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Why
+from frtop_tui.diagnosis.wording.absence import Absence, absence_of, stacks_step
 from frtop_tui.diagnosis.wording.phrases import who
+from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.model import Moment
 from frtop_tui.job.naming import folded
@@ -55,9 +56,9 @@ def maybe_coming(_finding: Finding, detail: MaybeComing, frame: Moment, _tense: 
     head = "; ".join(_site_text(site) for site in sites[:2])
     named = ", ".join(f"rank {state.rank} {doing_text(state)}" for state in outside[:3])
     more = f", {len(outside) - 3} more are outside, too" if len(outside) > 3 else ""
-    if any(state.left for state in outside):
+    if any(state.has_left_call for state in outside):
         reason, step = "these have come out of a call between two dumps, so it moves", _AGAIN
-    elif all(state.doing == "unclear" for state in outside):
+    elif all(state.activity == "unclear" for state in outside):
         reason = "what such a line waits for no Python stack shows: an op, a lock, a sleep"
         step = stacks_step(outside[0].view, native=True)
     else:
@@ -76,7 +77,7 @@ def same_call(_finding: Finding, detail: SameCall, frame: Moment, _tense: Tense)
     elif any(is_connecting(state.view) for state in site.states):
         reason = "they connect to the job's store, or wait there for ranks of which no stacks are"
         step = "are there more ranks than these? print MASTER_ADDR and MASTER_PORT of all of them"
-    elif site.call.role == "meeting":
+    elif site.call.role == "rendezvous":
         reason = "a rank of which there are no stacks has not come, or they cannot connect"
         step = "are there more ranks than these? if not: can these hosts reach each other?"
     else:
@@ -94,11 +95,11 @@ def different_calls(
 ) -> Sentences:
     """Who is in which call, and who is further on by its lines."""
     main, other = detail.sites[0], detail.sites[1]
-    order, shown = order_of(other.states[0].path, main.states[0].path)
+    order, shown = program_order(other.states[0].path, main.states[0].path)
     head = f"{_site_text(other)}, {_site_text(main)}"
     evidence = _inside_texts(detail.sites)
-    if order in ("further", "behind"):
-        ahead = order == "further"
+    if order in ("later", "earlier"):
+        ahead = order == "later"
         where = "further on" if ahead else "behind"
         head += f": {folded(other.ranks)} {_are(other.ranks)} {where} by its lines"
         front, back = (other, main) if ahead else (main, other)
@@ -135,7 +136,7 @@ def call_ring(finding: Finding, detail: CallRing, frame: Moment, _tense: Tense) 
 
 def stack_notes(states: Mapping[int, StackState]) -> list[str]:
     """What stacks tell where there is no finding: nobody is inside a call, or the job moves."""
-    inside = [state for state in states.values() if state.doing == "inside"]
+    inside = [state for state in states.values() if state.activity == "inside"]
     if states and not inside:
         return [f"{_places_text(states.values())}; nobody is inside a collective"]
     return [_moving_text(inside)] if any(s.progress == "active" for s in inside) else []
@@ -143,10 +144,10 @@ def stack_notes(states: Mapping[int, StackState]) -> list[str]:
 
 def doing_text(state: StackState) -> str:
     """`loads data at train.py:14 (main)`."""
-    at = f" at {state.place.line}" if state.place.line else ""
+    at = f" at {state.location.line}" if state.location.line else ""
     if state.call is not None:
         return f"is in {state.call.text}"
-    if state.doing == "unclear":
+    if state.activity == "unclear":
         return f"sleeps in a C call{at}"
     return f"{absence_of(state.view, 0).why.text.removeprefix('MainThread ')}"
 
@@ -217,15 +218,19 @@ def _thread(site: CallSite) -> str:
 
 def _progress_texts(states: Sequence[StackState]) -> list[str]:
     """What two dumps of a rank tell; that there is only one is said once."""
-    return [f"rank {s.rank}: {s.shown}" for s in states if s.view.prior_snapshot is not None]
+    return [
+        f"rank {s.rank}: {progress_text(s.progress_seen)}"
+        for s in states
+        if s.view.prior_snapshot is not None
+    ]
 
 
 def _position(state: StackState, site: CallSite) -> list[str]:
     """Where in the program a rank is that is not inside, beside those who are."""
-    order, shown = order_of(state.path, site.states[0].path)
-    if order == "further":
+    order, shown = program_order(state.path, site.states[0].path)
+    if order == "later":
         return [f"rank {state.rank} is further on, if no loop leads back: {shown}"]
-    if order == "behind":
+    if order == "earlier":
         return [f"rank {state.rank} is before that call, if no loop led back: {shown}"]
     return []
 
@@ -236,7 +241,7 @@ def _missing(
     found = []
     if any(site.call.group != DEFAULT_GROUP and site.call.peer is None for site in sites):
         found.append("the group: stacks name none, so that it may be one without those named")
-    if any(site.call.role == "meeting" for site in sites):
+    if any(site.call.role == "rendezvous" for site in sites):
         kind = sites[0].call.kind
         if kind != "init_process_group":
             found.append(f"who has to call {kind}: mostly every rank of the job")

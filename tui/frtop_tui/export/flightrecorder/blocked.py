@@ -14,10 +14,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.blocked_op import AT_LEAST_NS, main_place
-from frtop_tui.diagnosis.blocked.group_frontier import front_number
-from frtop_tui.diagnosis.evidence.stack_location import WAITS
+from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number
+from frtop_tui.diagnosis.evidence.rank_activity import main_thread_location
+from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
+from frtop_tui.diagnosis.thresholds import MIN_PATIENCE_NS
 from frtop_tui.export.flightrecorder.ops import Ops
 from frtop_tui.job.model import OneRank, Rank
 
@@ -70,7 +71,7 @@ def outdated(views: Mapping[int, Rank], completed: Mapping[int, int]) -> list[in
     found = []
     for rank, view in views.items():
         for number, group in view.groups.items():
-            if 0 < front_number(view, group) < completed.get(number, 0):
+            if 0 < last_issued_number(view, group) < completed.get(number, 0):
                 found.append(rank)
                 break
     return found
@@ -78,12 +79,12 @@ def outdated(views: Mapping[int, Rank], completed: Mapping[int, int]) -> list[in
 
 def _is_elsewhere(view: Rank) -> bool:
     """Whether its stack is surely in no wait for an op or a device."""
-    if main_place(view) is None:
+    if main_thread_location(view) is None:
         return False
     stand = stack_state(view)
-    if stand is None or stand.place.kind in WAITS:
+    if stand is None or stand.location.kind in OP_WAITS:
         return False
-    return stand.doing in ("away", "running")
+    return stand.activity in ("away", "running")
 
 
 def _order(op: wire.Op) -> tuple[bool, bool, int]:
@@ -107,7 +108,7 @@ def _heads(view: Rank) -> list[wire.Op]:
 
 def _young(op: wire.Op, written_ns: int) -> bool:
     """Issued just before it was written down: so may any op of a job that runs."""
-    return bool(op.issued_ns) and -_SKEW_NS < written_ns - op.issued_ns < AT_LEAST_NS
+    return bool(op.issued_ns) and -_SKEW_NS < written_ns - op.issued_ns < MIN_PATIENCE_NS
 
 
 class _Fronts:
@@ -142,7 +143,7 @@ class _Fronts:
             members = ops.members(group.id)
             least = min(
                 (
-                    front_number(self._views[rank], group) if rank in self._views else 0
+                    last_issued_number(self._views[rank], group) if rank in self._views else 0
                     for rank in members
                 ),
                 default=0,

@@ -15,18 +15,29 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import MAX_RANKS
+from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.flightrecorder.blocked import blocked_ops, outdated, unfinished_ops
-from frtop_tui.export.flightrecorder.moments import Moments, Told, moments_of, present_of
-from frtop_tui.export.flightrecorder.ops import Ops, Part
+from frtop_tui.export.flightrecorder.ops import DumpOps as Part
+from frtop_tui.export.flightrecorder.ops import Ops
+from frtop_tui.export.flightrecorder.rank_dumps import RankDump as Told
+from frtop_tui.export.flightrecorder.rank_dumps import RankDumps as Moments
+from frtop_tui.export.flightrecorder.rank_dumps import sort_dumps as moments_of
+from frtop_tui.export.flightrecorder.rank_dumps import status_of as present_of
 from frtop_tui.export.stacks import Stacks
 from frtop_tui.job.groups import group_views
-from frtop_tui.job.model import DUMPS, Coverage, ObservedFrame, ObservedRank, Recorded, as_rank
-from frtop_tui.job.naming import folded, listed
-from frtop_tui.job.printable import printable
-from frtop_tui.job.record import LOOKS_APART_NS
+from frtop_tui.job.model import (
+    DUMPS,
+    Coverage,
+    CoverageNote,
+    ObservedFrame,
+    ObservedRank,
+    Recorded,
+    as_rank,
+)
+from frtop_tui.job.naming import folded, listed, printable
+from frtop_tui.job.record import COMPARABLE_NS
 
 KIND: Final = "Flight Recorder dumps"
 OVER: Final = "these are dumps that torch wrote: there is nobody to ask"
@@ -88,7 +99,7 @@ def _gap(told: Moments) -> int:
     last = min(one.written_ns for one in told.last)
     before = max(one.written_ns for one in told.before)
     gap = last - before
-    return gap if before and gap >= LOOKS_APART_NS else 0
+    return gap if before and gap >= COMPARABLE_NS else 0
 
 
 def _add(state: _State, job: wire.Job, ops: Ops, rank: int, dumps: Sequence[Told]) -> None:
@@ -164,17 +175,16 @@ def _coverage(
 ) -> Coverage:
     missing = [rank for rank in range(world) if rank not in views]
     unheard = sorted(rank for rank, view in views.items() if view.state == "unheard")
-    notes = list(ops.notes())
+    notes = list(map(CoverageNote, ops.notes()))
     if missing:
-        notes.insert(
-            0,
+        text = (
             f"no dump of {folded(missing)}: fetch those, too; a rank that wrote none may be"
-            " the one to blame",
+            " the one to blame"
         )
+        notes.insert(0, CoverageNote(text, "never heard"))
     if old:
-        notes.insert(
-            0, f"{folded(old)} went on after the dump: what others have completed needed them"
-        )
+        text = f"{folded(old)} went on after the dump: what others have completed needed them"
+        notes.insert(0, CoverageNote(text, "last known"))
     heard = len(views) - len(unheard)
     return Coverage(world, heard, tuple(sorted([*missing, *unheard])), notes=tuple(notes))
 

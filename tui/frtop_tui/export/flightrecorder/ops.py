@@ -1,4 +1,4 @@
-"""Entries of dumps as ops of ours: groups, numbers, signatures, call sites."""
+"""Converts entries of dumps to ops: groups, numbers, signatures, call sites."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from frtop_probe import wire
-from frtop_probe.ring.fold import fold
-from frtop_tui.export.flightrecorder import entries as told
-from frtop_tui.export.flightrecorder.entries import Dump, Entry
-from frtop_tui.job.frames import is_yours
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.export.flightrecorder import fields
+from frtop_tui.export.flightrecorder.dump import Dump
+from frtop_tui.export.flightrecorder.fields import Entry
 from frtop_tui.job.naming import group_label, listed
+from frtop_tui.job.stack_frames import is_user_code
 
 _DEFAULT: Final = "default_pg"
 _GLOO: Final = "gloo"
@@ -27,36 +28,37 @@ _KINDS: Final = {
     "allreduce": "all_reduce",
     "all_reduce_barrier": "barrier",
 }
-"""What backends call in their own way."""
+"""Kinds that some backends name differently."""
 TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
-_MOST_BACKENDS: Final = 8
-_MOST_SIZES: Final = 64
-_MOST_AXES: Final = 16
-_MOST_FRAMES: Final = 64
-_MOST_CACHED: Final = 65_536
+"""No rank can complete these alone: each needs data of all members."""
+_MAX_BACKENDS: Final = 8
+_MAX_TENSORS: Final = 64
+_MAX_AXES: Final = 16
+_MAX_FRAMES: Final = 64
+_MAX_CACHED: Final = 65_536
 
 _Key = tuple[str, str, str]  # name, folded members, backend
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What one dump of a rank tells."""
+class DumpOps:
+    """Groups and ops of one dump."""
 
     groups: tuple[wire.Group, ...]
     fronts: tuple[wire.GroupProgress, ...]
     pending: tuple[wire.Op, ...]
     recent: tuple[wire.Op, ...]
     latest_ns: int
-    completed: Mapping[int, int]  # by group: an op that cannot be done before all had come
+    completed: Mapping[int, int]  # by group: the last op that proves that all had entered it
 
 
 class Ops:
-    """Turns the entries of one job's dumps into ops; what is alike is made once."""
+    """Converts the dumps of one job to ops; equal groups, signatures and sites are shared."""
 
     def __init__(self, world: int, dumps: Iterable[tuple[int, Dump]]) -> None:
         self._world = tuple(range(world))
-        self._seen: dict[str, set[int]] = {}  # ranks with entries, by name of a group
-        self._mixed: set[str] = set()
+        self._seen: dict[str, set[int]] = {}  # ranks with entries, by group name
+        self._mixed: set[str] = set()  # groups whose status counts more than collectives
         self._backends: dict[str, set[str]] = {}
         self._unknown: set[str] = set()
         self._exact = True
@@ -68,55 +70,57 @@ class Ops:
         self._signatures: dict[tuple[Any, ...], wire.Signature] = {}
         self._sites: dict[tuple[str, int, str], wire.Site] = {}
 
-    def of(self, dump: Dump) -> Part:
-        """Groups, fronts and ops of one dump."""
+    def of(self, dump: Dump) -> DumpOps:
+        """Groups, progress and ops of one dump."""
         groups = {name: self._group(dump, name) for name in self._names(dump)}
-        mine = {number: groups[name] for number, name in dump.names.items() if name in groups}
-        several = _coalesced(dump.kept)
-        waiting = set(map(id, dump.pending))
-        recent = tuple([self._op(entry, mine, several) for entry in dump.kept])
-        told_of = list(zip(dump.kept, recent, strict=True))
-        pending = tuple([op for entry, op in told_of if id(entry) in waiting])
+        mine = {n: groups[name] for n, name in dump.group_names.items() if name in groups}
+        several = _coalesced(dump.recent)
+        unfinished = set(map(id, dump.pending))
+        recent = tuple([self._op(entry, mine, several) for entry in dump.recent])
+        pairs = list(zip(dump.recent, recent, strict=True))
+        pending = tuple([op for entry, op in pairs if id(entry) in unfinished])
         latest = max([0, *(max(op.issued_ns, op.done_ns) for op in recent)])
-        lasts = [self._op(entry, mine, several) for entry in dump.lasts.values()]
-        fronts = tuple(self._fronts(dump, groups, lasts, recent))
-        completed = _completed(told_of, waiting)
-        return Part(tuple(groups.values()), fronts, pending, recent, latest, completed)
+        lasts = [self._op(entry, mine, several) for entry in dump.last_entries.values()]
+        fronts = tuple(self._progress(dump, groups, lasts, recent))
+        completed = _completed(pairs, unfinished)
+        return DumpOps(tuple(groups.values()), fronts, pending, recent, latest, completed)
 
     def members(self, group: int) -> tuple[int, ...]:
         """Global ranks of a group, in its own order."""
         return self._members.get(group, ())
 
     def notes(self) -> Iterator[str]:
-        """What these dumps cannot tell."""
+        """Sentences about what these dumps do not record."""
         if self._unknown:
             names = listed(sorted(self._unknown))
-            yield f"who is in {names} is in no dump: only ranks with ops in it are counted"
+            yield f"no dump lists the members of {names}: only ranks with ops in it are counted"
         if any(_GLOO in backends for backends in self._backends.values()):
-            yield "gloo's recorder has no sends, receives, roots or reduce ops"
+            yield "gloo's recorder does not record sends, receives, roots or reduce ops"
 
     def _learn(self, rank: int, dump: Dump) -> None:
-        self._mixed |= dump.sends
-        for number, entry in dump.lasts.items():
-            name = dump.names[number]
+        self._mixed |= dump.p2p_groups
+        for number, entry in dump.last_entries.items():
+            name = dump.group_names[number]
             self._seen.setdefault(name, set()).add(rank)
             backends = self._backends.setdefault(name, set())
-            if len(backends) < _MOST_BACKENDS:
-                backends.add(told.called(entry).backend)
+            if len(backends) < _MAX_BACKENDS:
+                backends.add(fields.profiling_name(entry).backend)
             if _counts_calls(entry, dump.status.get(number, (0, 0))[0]):
                 self._mixed.add(name)
         self._exact &= dump.exact
 
     def _names(self, dump: Dump) -> dict[str, None]:
-        return dict.fromkeys([*dump.groups, *(dump.names[number] for number in dump.lasts)])
+        used = (dump.group_names[number] for number in dump.last_entries)
+        return dict.fromkeys([*dump.groups, *used])
 
     def _group(self, dump: Dump, name: str) -> wire.Group:
         configured = dump.groups.get(name)
-        last = next((e for n, e in dump.lasts.items() if dump.names[n] == name), None)
-        description = told.group_of(last)[1] if last is not None else ""
+        lasts = dump.last_entries.items()
+        last = next((entry for n, entry in lasts if dump.group_names[n] == name), None)
+        description = fields.group_name(last)[1] if last is not None else ""
         members: tuple[int, ...] = configured.ranks if configured is not None else ()
-        if dump.placed:
-            # Its description is the backend's name, and only of the whole world places are ranks.
+        if dump.lists_group_ranks:
+            # The description is the backend's name; only in the world group are these ranks global.
             members = members if members == self._world else ()
             description = ""
         elif configured is not None and configured.description:
@@ -127,7 +131,7 @@ class Ops:
             members = tuple(sorted(self._seen.get(name, ())))
             self._unknown.add(group_label(name, description))
         backends = sorted(filter(None, self._backends.get(name, ())))
-        backend = told.called(last).backend if last is not None else "".join(backends[:1])
+        backend = fields.profiling_name(last).backend if last is not None else "".join(backends[:1])
         ranks = self._folded.get(members)
         if ranks is None:
             ranks = self._folded[members] = fold(members)
@@ -147,18 +151,18 @@ class Ops:
         groups: Mapping[int, wire.Group],
         several: frozenset[tuple[int, int]],
     ) -> wire.Op:
-        place = entry.get("pg_id", 0)
-        group = groups[place]
-        issued = told.moment(entry, "created")
-        p2p = told.is_p2p(entry)
-        number = told.number_of(entry)
-        done = told.moment(entry, "discovered_completed")  # 0: when is not told
+        group_number = entry.get("pg_id", 0)
+        group = groups[group_number]
+        issued = fields.time_ns(entry, "created")
+        p2p = fields.is_p2p(entry)
+        number = fields.sequence_number(entry)
+        done = fields.time_ns(entry, "discovered_completed")
         signature: wire.Signature | None = self._signature(entry, group)
-        if not p2p and (place, number) in several:
+        if not p2p and (group_number, number) in several:
             signature = None
-        thread = told.whole(entry.get("thread_id"))
+        thread = fields.as_count(entry.get("thread_id"))
         return wire.Op(
-            told.whole(entry.get("record_id", entry.get("id"))) + 1,
+            fields.record_id(entry) + 1,
             group.id,
             number,
             signature,
@@ -167,8 +171,8 @@ class Ops:
             done,
             thread,
             p2p=p2p,
-            timeout_ms=told.whole(entry.get("timeout_ms")),
-            started_ns=told.moment(entry, "discovered_started"),
+            timeout_ms=fields.as_count(entry.get("timeout_ms")),
+            started_ns=fields.time_ns(entry, "discovered_started"),
         )
 
     def _signature(self, entry: Entry, group: wire.Group) -> wire.Signature:
@@ -183,20 +187,20 @@ class Ops:
         )
         try:
             known = self._signatures.get(key)
-        except TypeError:  # something else where numbers should be
-            return self._signed(entry, group)
+        except TypeError:  # not hashable: sizes that are no numbers
+            return self._make_signature(entry, group)
         if known is None:
-            if len(self._signatures) > _MOST_CACHED:
+            if len(self._signatures) > _MAX_CACHED:
                 self._signatures.clear()
-            known = self._signatures[key] = self._signed(entry, group)
+            known = self._signatures[key] = self._make_signature(entry, group)
         return known
 
-    def _signed(self, entry: Entry, group: wire.Group) -> wire.Signature:
-        called = told.called(entry)
-        kind = _KINDS.get(called.kind.lower(), called.kind)
+    def _make_signature(self, entry: Entry, group: wire.Group) -> wire.Signature:
+        name = fields.profiling_name(entry)
+        kind = _KINDS.get(name.kind.lower(), name.kind)
         members, peer = self._members[group.id], None
-        if called.other is not None and called.other < len(members):
-            peer = members[called.other]
+        if name.other is not None and name.other < len(members):
+            peer = members[name.other]
         return wire.Signature(
             kind,
             peer=peer,
@@ -208,38 +212,40 @@ class Ops:
         """The innermost line outside torch."""
         if not isinstance(frames, list) or not frames:
             return None
-        inner = [frame for frame in frames[:_MOST_FRAMES] if isinstance(frame, dict)]
+        inner = [frame for frame in frames[:_MAX_FRAMES] if isinstance(frame, dict)]
         traced = [
             wire.TraceFrame(
-                told.word(frame.get("name")),
-                told.word(frame.get("filename"), 1000),
-                told.whole(frame.get("line")),
+                fields.as_text(frame.get("name")),
+                fields.as_text(frame.get("filename"), 1000),
+                fields.as_count(frame.get("line")),
             )
             for frame in inner
         ]
-        own = next((frame for frame in traced if is_yours(frame)), traced[0] if traced else None)
+        own = next(
+            (frame for frame in traced if is_user_code(frame)), traced[0] if traced else None
+        )
         if own is None:
             return None
         key = (own.file, own.line, own.function)
         return self._sites.setdefault(key, wire.Site(*key))
 
-    def _fronts(
+    def _progress(
         self,
         dump: Dump,
         groups: Mapping[str, wire.Group],
         lasts: Sequence[wire.Op],
         recent: Sequence[wire.Op],
     ) -> Iterator[wire.GroupProgress]:
-        """How far the rank has come; where entries are gone, as far as the status tells."""
+        """How far the rank has come in each group; by the status where entries are gone."""
         collectives = {op.group: op for op in lasts if not op.p2p}
         sends = Counter(op.group for op in recent if op.p2p)
-        issued = {dump.names.get(number): counts[0] for number, counts in dump.status.items()}
+        issued = {dump.group_names.get(n): counts[0] for n, counts in dump.status.items()}
         newest = {op.group: op.issued_ns for op in (*lasts, *recent)}
         for name, group in groups.items():
             op = collectives.get(group.id)
             number = op.number if op is not None else 0
             counted = issued.get(name, 0)
-            # Where there are sends the status counts these, too, and gloo's always does.
+            # The status counts sends, too; gloo's even where the dump holds none.
             if name not in self._mixed and group.backend != _GLOO and counted > number:
                 number, op = counted, None
             if number or group.id in sends:
@@ -249,50 +255,51 @@ class Ops:
 
 
 def _counts_calls(entry: Entry, enqueued: int) -> bool:
-    """Whether the status of its group counts calls, of which a coalesced op has several."""
-    calls = told.whole(entry.get("op_id"))
-    return enqueued == calls != told.number_of(entry)
+    """Whether the status of its group counts calls: a coalesced op has several."""
+    calls = fields.as_count(entry.get("op_id"))
+    return enqueued == calls != fields.sequence_number(entry)
 
 
-def _completed(told_of: Iterable[tuple[Entry, wire.Op]], waiting: set[int]) -> Mapping[int, int]:
-    """By group, the last op that is done and that nobody can be done with alone."""
+def _completed(pairs: Iterable[tuple[Entry, wire.Op]], unfinished: set[int]) -> Mapping[int, int]:
+    """By group, the last completed op that no rank can complete alone."""
     found: dict[int, int] = {}
-    for entry, op in told_of:
-        if op.p2p or op.signature is None or id(entry) in waiting:
+    for entry, op in pairs:
+        if op.p2p or op.signature is None or id(entry) in unfinished:
             continue
         if op.signature.kind.startswith(TOGETHER):
-            # gloo's recorder does not tell a failed op, the last one then, from one that is done.
+            # gloo's recorder shows a failed op, always the last one, as a completed one.
             sure = op.number if entry.get("state") == "completed" else op.number - 1
             found[op.group] = max(sure, found.get(op.group, 0))
     return found
 
 
-def _coalesced(kept: Iterable[Entry]) -> frozenset[tuple[int, int]]:
-    """Numbers that several ops of one group share: which is which cannot be told."""
-    counts = Counter([(e.get("pg_id", 0), told.number_of(e)) for e in kept if not told.is_p2p(e)])
+def _coalesced(entries: Iterable[Entry]) -> frozenset[tuple[int, int]]:
+    """Group and number that several ops share: nothing says which op is which."""
+    collectives = [entry for entry in entries if not fields.is_p2p(entry)]
+    counts = Counter([(e.get("pg_id", 0), fields.sequence_number(e)) for e in collectives])
     return frozenset(key for key, count in counts.items() if count > 1)
 
 
 def _shapes(sizes: object) -> tuple[Any, ...] | None:
-    """Of tensors, as far as they are lists; what is in them may still be anything."""
+    """Shapes of tensors, as far as they are lists; their items are not checked."""
     if not isinstance(sizes, list):
         return None
-    return tuple([tuple(s[:_MOST_AXES]) if type(s) is list else None for s in sizes[:_MOST_SIZES]])
+    return tuple([tuple(s[:_MAX_AXES]) if type(s) is list else None for s in sizes[:_MAX_TENSORS]])
 
 
 def _texts(types: object) -> tuple[Any, ...] | None:
-    return tuple(types[:_MOST_SIZES]) if isinstance(types, list) else None
+    return tuple(types[:_MAX_TENSORS]) if isinstance(types, list) else None
 
 
 def _specs(sizes: object, types: object) -> tuple[wire.TensorSpec, ...] | None:
-    """Shapes with their types; None where they are not told."""
+    """Shapes with their dtypes; None for unknown."""
     shapes, kinds = _shapes(sizes), _texts(types) or ()
     if shapes is None or None in shapes:
         return None
     made = []
     for index, shape in enumerate(shapes):
-        kind = told.word(kinds[min(index, len(kinds) - 1)]) if kinds else ""
-        made.append(wire.TensorSpec(_TYPES.get(kind, kind), tuple(map(told.whole, shape))))
+        kind = fields.as_text(kinds[min(index, len(kinds) - 1)]) if kinds else ""
+        made.append(wire.TensorSpec(_TYPES.get(kind, kind), tuple(map(fields.as_count, shape))))
     return tuple(made)
 
 
@@ -308,4 +315,4 @@ _TYPES: Final = {
     "Char": "int8",
     "Bool": "bool",
 }
-"""torch's C++ names for what its users know by others."""
+"""torch's C++ names of dtypes, in the names that users write."""

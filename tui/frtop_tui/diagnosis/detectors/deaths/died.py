@@ -9,10 +9,10 @@ from frtop_tui.diagnosis.detectors.deaths.laggards import MissedOp, laggards
 from frtop_tui.diagnosis.detectors.early_exit import exited
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import deaths_caused_by
 from frtop_tui.diagnosis.evidence.death import Death
-from frtop_tui.diagnosis.evidence.progress import progress_of
+from frtop_tui.diagnosis.evidence.progress import ProgressSeen, progress_of
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
-from frtop_tui.diagnosis.model import OpName, Progress
+from frtop_tui.diagnosis.model import OpName
 from frtop_tui.diagnosis.thresholds import RINGS_READ_NS
 
 
@@ -46,7 +46,7 @@ class LeftGroup(Detail, frozen=True):
 
     deaths: tuple[Death, ...]
     waiting: frozenset[int]
-    progress: tuple[Progress, str]
+    progress: ProgressSeen
 
 
 class GaveUp(Detail, frozen=True):
@@ -183,7 +183,7 @@ def _left_group(context: Context, ranks: Sequence[int], deaths: Sequence[Death])
         culprits=tuple(ranks),
         victims=waiting.union(death.rank for death in deaths),
         cause="out_of_loop",
-        progress=progress[0],
+        progress=progress.progress,
         nodes=tuple(nodes),
         since_ns=deaths[0].at_ns,
     )

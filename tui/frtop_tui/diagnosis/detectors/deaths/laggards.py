@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.group_frontier import front_number
+from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number
 from frtop_tui.diagnosis.graph.wait_node import kind_of
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import ObservedFrame, Rank
@@ -50,10 +50,10 @@ def _lagging(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
         known = next((g for g in views[inside[0]].groups.values() if identifier(g) == key), None)
         if known is None:
             continue
-        furthest = max(front_number(views[rank], known) for rank in inside)
+        furthest = max(last_issued_number(views[rank], known) for rank in inside)
         kind = kind_of(group.last) if group.last is not None else "op"
         for rank in members:
-            if rank not in victims and front_number(views[rank], known) < furthest:
+            if rank not in victims and last_issued_number(views[rank], known) < furthest:
                 found.setdefault(rank, MissedOp(known, kind, furthest))
     return found or _not_met(frame, victims)
 

@@ -1,6 +1,6 @@
-"""Whether two ranks issued the same op at the same place: what differs, and what may.
+"""Whether ranks issued the same op at the same place: what differs, and what may.
 
-Which fields have to agree is told by `frtop_probe.agreement`.
+Which fields have to agree is told by `frtop_probe.consistency.signatures`.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from frtop_probe import wire
-from frtop_probe.agreement import SPLIT, difference
+from frtop_probe.consistency.signatures import SPLIT, difference
 from frtop_tui.job.groups import identifier, members_of
 from frtop_tui.job.model import Rank
 
 NEAR = 2
-"""A wait this few ops after a disagreement follows from it."""
+"""A wait this few ops after a mismatch follows from it."""
 MOST_PAIRED = 256
-"""Members of a group whose splits are compared: each with each."""
+"""Members of a group whose splits are compared, each with each."""
 
 
 class Party(Struct, frozen=True):
-    """Ranks whose op at one number is alike, and that op."""
+    """Ranks that issued equal ops at one sequence number, and that op."""
 
     ranks: tuple[int, ...]
     op: wire.Op
 
 
 class Mismatch(Struct, frozen=True):
-    """Different ops at the same number of one group; parties by size, the largest first."""
+    """Different ops at the same sequence number of one group; the largest party first."""
 
     group: wire.Group
     number: int
@@ -46,53 +46,53 @@ class Mismatch(Struct, frozen=True):
         """All but the largest party."""
         return tuple(sorted(rank for party in self.parties[1:] for rank in party.ranks))
 
-    def is_open(self, untold: int) -> bool:
-        """Whether so many members more could make another party the largest."""
-        return len(self.parties[0].ranks) <= len(self.rest) + untold
+    def is_open(self, unknown: int) -> bool:
+        """Whether `unknown` more members could make another party the largest."""
+        return len(self.parties[0].ranks) <= len(self.rest) + unknown
 
     def explains(self, group: wire.Group | None, number: int | None) -> bool:
-        """Whether a wait for that op is one for the op in disagreement, or follows from it."""
+        """Whether a wait for that op is for the op that differs, or follows from it."""
         if group is None or number is None or identifier(group) != identifier(self.group):
             return False
         return 0 <= number - self.number <= NEAR
 
 
-StackLocation = tuple[str, str, int, int]
-"""An op's: its group, and its number there."""
+OpPlace = tuple[str, str, int, int]
+"""Where an op belongs: its group, and its sequence number there."""
 
 
-def ops_known(view: Rank) -> dict[StackLocation, wire.Op]:
-    """The last ops that a rank tells of, where others may have issued other ones."""
-    told: dict[StackLocation, wire.Op] = {}
+def ops_known(view: Rank) -> dict[OpPlace, wire.Op]:
+    """The last known ops of a rank, by place: others may have issued different ones."""
+    ops: dict[OpPlace, wire.Op] = {}
     known = set()
     for front in view.group_progress.values():
         if front.last is not None:
             known.add(front.last.sequence)
-            _note(told, view, front.last)
+            _note(ops, view, front.last)
     for op in view.pending:
         if op.sequence not in known:
-            _note(told, view, op)
+            _note(ops, view, op)
     if view.snapshot is not None:
         for op in view.snapshot.ops:
-            _note(told, view, op)
-    return told
+            _note(ops, view, op)
+    return ops
 
 
-def _note(told: dict[StackLocation, wire.Op], view: Rank, op: wire.Op) -> None:
+def _note(ops: dict[OpPlace, wire.Op], view: Rank, op: wire.Op) -> None:
     if op.p2p or op.pseudo or op.signature is None:
         return
     group = view.groups.get(op.group)
     if group is None or not group.exact:
         return
     place = (*identifier(group), op.number)
-    # A later copy of the same op knows more: its reduce op is decoded after the fact.
-    before = told.get(place)
+    # A later copy of the same op knows more: its reduce op is decoded later.
+    before = ops.get(place)
     if before is None or before.signature is None or before.signature.reduce is None:
-        told[place] = op
+        ops[place] = op
 
 
 def compare(group: wire.Group, number: int, ops: Mapping[int, wire.Op]) -> Mismatch | None:
-    """Sorts the ranks of one number into parties; None when all agree as far as known."""
+    """Sorts ranks into parties by their ops at one number; None if all agree, as far as known."""
     alike: dict[wire.Signature | None, list[int]] = {}
     for rank in sorted(ops):
         alike.setdefault(ops[rank].signature, []).append(rank)
@@ -105,9 +105,9 @@ def compare_alike(
     ops: Mapping[int, wire.Op],
     alike: Iterable[Iterable[int]],
 ) -> Mismatch | None:
-    """The same where it is known whose signatures are equal: only one of each is compared."""
+    """The same where ranks with equal signatures are known: one of each is compared."""
     parties: list[tuple[wire.Op, list[int]]] = []
-    # The first of them in order of ranks: who is alike to whom may depend on it.
+    # In order of ranks: which ops count as equal may depend on the order.
     for rank, ranks in sorted((min(ranks), ranks) for ranks in map(list, alike)):
         op = ops[rank]
         for sample, members in parties:
@@ -133,7 +133,7 @@ def _differ(one: wire.Op, other: wire.Op, group: wire.Group) -> str | None:
 def _split_disagreement(
     group: wire.Group, number: int, ops: Mapping[int, wire.Op]
 ) -> Mismatch | None:
-    """all_to_all: what one sends to another is what that one expects from it."""
+    """For all_to_all: what one rank sends to another has to be what that one expects."""
     # By position in the group; members are in group order when their order is ascending.
     members = members_of(group.ranks)
     known = [

@@ -1,6 +1,6 @@
-"""Whole histories compared, where there are some: in what was recorded.
+"""Whole histories compared, in recorded frames, which hold them.
 
-A disagreement that nothing hung on, and nobody watched, is found when the file is opened.
+A mismatch that nothing hung on and nobody watched is found when the file is opened.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.agreement import SPLIT
-from frtop_probe.sums import MODULUS, UNKNOWN, of_signature, of_splits
-from frtop_tui.diagnosis.blocked.group_frontier import local_number
+from frtop_probe.consistency.checksums import MODULUS, UNKNOWN, signature_digest, splits_digest
+from frtop_probe.consistency.signatures import SPLIT
+from frtop_tui.diagnosis.blocked.group_frontier import local_group_id
 from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch, compare
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.model import Rank
 
 MOST_COMPARED: Final = 64
-"""Ops of one group that are compared field by field: what counts is the first that differs."""
+"""Ops of one group that are compared field by field: only the first difference counts."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """What the first rank that tells of an op issued, and where others issued another."""
+    """What the first known rank issued at each number, and where others issued something else."""
 
     group: wire.Group
     counts: dict[int, int] = field(default_factory=dict)
@@ -52,7 +52,7 @@ def mismatches(ranks: Mapping[int, Rank]) -> list[Mismatch]:
 
 
 def _take(groups: dict[Identifier, _Group], view: Rank, ops: tuple[wire.Op, ...]) -> None:
-    """Ten thousands of ops of each rank come by: what they count for is looked up."""
+    """Takes the ops of one rank: tens of thousands, so that checksums are looked up."""
     mine: dict[int, tuple[_Group, int, int] | None] = {}
     counts: dict[tuple[int, int], tuple[int | None, int]] = {}
     for op in ops:
@@ -69,8 +69,8 @@ def _take(groups: dict[Identifier, _Group], view: Rank, ops: tuple[wire.Op, ...]
         count = counts.get(key)
         if count is None:
             count = counts[key] = (
-                of_signature(signature, known.group.backend),
-                of_splits(signature, at, members),
+                signature_digest(signature, known.group.backend),
+                splits_digest(signature, at, members),
             )
         mark, pairs = count
         if mark is None:
@@ -98,7 +98,7 @@ def _mine(
 def _compared(ranks: Mapping[int, Rank], group: wire.Group, number: int) -> Mismatch | None:
     ops: dict[int, wire.Op] = {}
     for rank, view in ranks.items():
-        mine = local_number(view, group)
+        mine = local_group_id(view, group)
         for op in view.snapshot.ops if mine is not None and view.snapshot is not None else ():
             if op.number == number and op.group == mine and not (op.p2p or op.pseudo):
                 ops[rank] = op

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from frtop_tui.diagnosis.blocked.group_frontier import front_number, local_number
+from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number, local_group_id
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.mismatch.compare import NEAR, Mismatch
 from frtop_tui.diagnosis.evidence.death import Death
@@ -93,9 +93,9 @@ def deaths_caused_by(context: Context, one: Mismatch) -> list[Death]:
 def _has_passed(context: Context, rank: int, one: Mismatch) -> bool:
     """Whether a rank completed the op in question long before: it died of something else."""
     view, last = context.ranks[rank], one.number + NEAR
-    if not one.parties[0].op.tracked or front_number(view, one.group) <= last:
+    if not one.parties[0].op.tracked or last_issued_number(view, one.group) <= last:
         return False
-    mine = local_number(view, one.group)
+    mine = local_group_id(view, one.group)
     return not any(op.group == mine and not op.p2p and op.number <= last for op in view.pending)
 
 

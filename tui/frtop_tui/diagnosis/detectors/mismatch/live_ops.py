@@ -1,4 +1,4 @@
-"""All ops that ranks tell of, by place: where two of them cannot both be right."""
+"""The last known ops of all ranks, by place: where two of them differ."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.agreement import SPLIT
+from frtop_probe.consistency.signatures import SPLIT
 from frtop_tui.diagnosis.detectors.mismatch.compare import (
     Mismatch,
-    StackLocation,
+    OpPlace,
     compare_alike,
     ops_known,
 )
@@ -22,12 +22,12 @@ _Alike = dict[wire.Signature | None, dict[int, wire.Op]]
 
 
 class LiveOps:
-    """Kept up with what changes; compared is only where a place changed, and may disagree."""
+    """Follows the ranks; compares a place only when its ops have changed."""
 
     def __init__(self) -> None:
-        self._places: dict[StackLocation, _Alike] = {}
-        self._changed: set[StackLocation] = set()
-        self._found: dict[StackLocation, Mismatch] = {}
+        self._places: dict[OpPlace, _Alike] = {}
+        self._changed: set[OpPlace] = set()
+        self._found: dict[OpPlace, Mismatch] = {}
 
     def update(self, replaced: Iterable[tuple[Rank | None, Rank | None]]) -> None:
         """Takes the ops of each rank's new object in place of those of its old one."""
@@ -50,7 +50,7 @@ class LiveOps:
                 self._changed.add(place)
 
     def mismatches(self, ranks: Mapping[int, Rank]) -> list[Mismatch]:
-        """All that the last known ops of each group tell, at most one per group."""
+        """Mismatches among the last known ops, at most one for each group."""
         for place in self._changed:
             one = self._compare(place, ranks)
             if one is not None:
@@ -58,13 +58,13 @@ class LiveOps:
             else:
                 self._found.pop(place, None)
         self._changed.clear()
-        # The lowest number is where the paths parted; what follows is shifted.
+        # The lowest number is where ops began to differ; what follows is shifted.
         first: dict[Identifier, Mismatch] = {}
         for place in sorted(self._found):
             first.setdefault(place[:3], self._dated(place, ranks))
         return sorted(first.values(), key=lambda one: one.since_ns)
 
-    def _compare(self, place: StackLocation, ranks: Mapping[int, Rank]) -> Mismatch | None:
+    def _compare(self, place: OpPlace, ranks: Mapping[int, Rank]) -> Mismatch | None:
         alike = self._places.get(place, {})
         splits = any(signature is not None and signature.kind in SPLIT for signature in alike)
         if len(alike) < 2 and not splits:
@@ -74,13 +74,13 @@ class LiveOps:
         group = next(group for group in groups if identifier(group) == place[:3])
         return compare_alike(group, place[3], ops, alike.values())
 
-    def _dated(self, place: StackLocation, ranks: Mapping[int, Rank]) -> Mismatch:
-        """With the time when the first of them issued it, on the operator's clock."""
+    def _dated(self, place: OpPlace, ranks: Mapping[int, Rank]) -> Mismatch:
+        """With the operator's time at which the first rank issued it."""
         every = (item for ops in self._places[place].values() for item in ops.items())
         since = min(op.issued_ns + ranks[rank].clock_ns for rank, op in every)
         return replace(self._found[place], since_ns=since)
 
-    def _drop(self, place: StackLocation, rank: int, op: wire.Op) -> None:
+    def _drop(self, place: OpPlace, rank: int, op: wire.Op) -> None:
         alike = self._places[place]
         del alike[op.signature][rank]
         if not alike[op.signature]:

@@ -27,7 +27,7 @@ def find(context: Context, node: WaitNode) -> Finding | None:
         for other in context.graph.all.values()
         if other.group is not None and identifier(other.group) == key
         for wait in other.waits
-        if not (wait.side or wait.op.pseudo or wait.op.p2p)
+        if not (wait.background or wait.op.pseudo or wait.op.p2p)
     }
     late = [rank for rank, wait in waits.items() if wait.group and not wait.group.exact]
     if not late or waits.keys() != set(node.members):

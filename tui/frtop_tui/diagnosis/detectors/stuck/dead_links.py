@@ -26,7 +26,7 @@ class DeadLinks(Struct, frozen=True):
     """
 
     pairs: tuple[tuple[str, str], ...]
-    seen: tuple[tuple[int, wire.Link], ...]
+    seen: tuple[tuple[int, wire.DeadConnection], ...]
     end: str = ""
     ranks: tuple[int, ...] = ()
 
@@ -79,7 +79,7 @@ class _Ends:
     def of(self, view: Rank) -> str:
         return view.host if self._apart else f"rank {view.rank}"
 
-    def beyond(self, link: wire.Link) -> str:
+    def beyond(self, link: wire.DeadConnection) -> str:
         """The other end: the rank that has the same dead link, else its host."""
         owner = self._owners.get((link.remote, link.local))
         if owner is not None:
@@ -88,11 +88,13 @@ class _Ends:
         return self._homes.get(address, address) if self._apart else link.remote
 
 
-def _dead(view: Rank, since_ns: int = 0) -> tuple[wire.Link, ...]:
+def _dead(view: Rank, since_ns: int = 0) -> tuple[wire.DeadConnection, ...]:
     """Dead links in the last snapshot of a living rank, if it was taken during this wait."""
     look = view.snapshot
     return (
-        look.links if look is not None and view.exit_info is None and look.at_ns > since_ns else ()
+        look.dead_connections
+        if look is not None and view.exit_info is None and look.at_ns > since_ns
+        else ()
     )
 
 

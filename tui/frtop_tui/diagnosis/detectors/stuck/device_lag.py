@@ -1,4 +1,4 @@
-"""How far devices are, which is not how far ranks are: what was issued may wait in a queue."""
+"""Devices that lag: what a rank has issued may still wait in its device's queue."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 from msgspec import Struct
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.group_frontier import front_number, local_number
+from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number, local_group_id
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.job.model import Rank
 
 _TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "barrier", "all_to_all")
-"""Ops that no device is through with before all have come."""
+"""Ops that no device completes before all members have entered."""
 _ON_HOSTS: Final = ("gloo", "mpi", "fake")
-"""Backends without devices: their ops run in threads, and are noted as done some time later."""
+"""Backends without devices: their ops run in threads, and are noted as done later."""
 
 
 class DeviceLag(Struct, frozen=True):
@@ -30,7 +30,7 @@ class DeviceLag(Struct, frozen=True):
 
 
 def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
-    """Members whose devices are where those of the others were before.
+    """Members whose devices are at an op that those of the others have passed.
 
     Only where evidence has completion, all have issued the op of `node`, and its backend is known
     to have devices; else nobody.
@@ -41,13 +41,11 @@ def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
     oldest: dict[int, wire.Op | None] = {}
     for rank in node.members:
         view = views.get(rank)
-        if (
-            view is None
-            or not view.evidence.has_completion
-            or front_number(view, group) < node.number
-        ):
+        if view is None or not view.evidence.has_completion:
             return None
-        mine = local_number(view, group)
+        if last_issued_number(view, group) < node.number:
+            return None
+        mine = local_group_id(view, group)
         unfinished = (op for op in view.pending if op.group == mine and not op.p2p)
         oldest[rank] = min(unfinished, key=lambda op: op.number, default=None)
     first = min((op.number for op in oldest.values() if op is not None), default=0)
@@ -66,7 +64,7 @@ def _has_devices(backend: str) -> bool:
 
 
 def _are_few(last: Mapping[int, wire.Op], members: int) -> bool:
-    """Whether it is these who are behind, and not the others who may be ahead."""
+    """Whether these lag, and it is not the others that are ahead."""
     together = all(
         op.signature is not None and op.signature.kind.startswith(_TOGETHER) for op in last.values()
     )
@@ -74,6 +72,6 @@ def _are_few(last: Mapping[int, wire.Op], members: int) -> bool:
 
 
 def _tells_starts(view: Rank) -> bool:
-    """Whether its recorder notes starts: not if it has completed ops without any."""
+    """Whether its recorder notes starts: it does not if completed ops have none."""
     ops = view.snapshot.ops if view.snapshot is not None else ()
     return any(op.started_ns for op in ops) or not any(op.done_ns for op in ops)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from frtop_tui.diagnosis.blocked.blocked_op import main_place
+from frtop_tui.diagnosis.evidence.rank_activity import main_thread_location
 from frtop_tui.diagnosis.finding import Detail
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.job.model import Rank
@@ -41,5 +41,5 @@ def doubt(views: Mapping[int, Rank], node: WaitNode) -> Doubt | None:
 
 
 def _in_collective(view: Rank) -> bool:
-    place = main_place(view)
+    place = main_thread_location(view)
     return place is not None and place.kind == "collective"

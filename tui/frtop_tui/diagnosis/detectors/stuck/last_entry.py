@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from frtop_tui.diagnosis.blocked.blocked_op import patience_ns
-from frtop_tui.diagnosis.blocked.group_frontier import local_number
+from frtop_tui.diagnosis.blocked.group_frontier import local_group_id
+from frtop_tui.diagnosis.blocked.patience import patience_ns
 from frtop_tui.diagnosis.graph.p2p_match import answers
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.job.model import Rank
@@ -30,7 +30,7 @@ def _entered_ns(views: Mapping[int, Rank], node: WaitNode) -> int:
         view = views.get(rank)
         if view is None:
             continue
-        number = local_number(view, group)
+        number = local_group_id(view, group)
         front = view.group_progress.get(number) if number is not None else None
         if front is not None and front.issued_ns:
             last = max(last, front.issued_ns + view.clock_ns)

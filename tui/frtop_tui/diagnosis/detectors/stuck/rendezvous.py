@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.blocked_op import main_place
+from frtop_tui.diagnosis.evidence.rank_activity import main_thread_location
 from frtop_tui.diagnosis.finding import Detail
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.job.model import Rank
@@ -44,7 +44,7 @@ def rendezvous(views: Mapping[int, Rank], node: WaitNode) -> Rendezvous | None:
     waiting = [views[rank] for rank in sorted(node.waiting)]
     job = waiting[0].identity.job
     several = len({view.host for view in views.values()}) > 1
-    seen = [view for view in waiting if main_place(view) is not None]
+    seen = [view for view in waiting if main_thread_location(view) is not None]
     connecting = tuple(view.rank for view in seen if is_connecting(view))
     if connecting:
         return Rendezvous("store", job, connecting, several)

@@ -8,7 +8,7 @@ from frtop_tui.diagnosis.detectors.stuck.dead_links import DeadLinks, dead_links
 from frtop_tui.diagnosis.detectors.stuck.device_lag import DeviceLag, device_lag
 from frtop_tui.diagnosis.detectors.stuck.doubt import Doubt, doubt
 from frtop_tui.diagnosis.detectors.stuck.rendezvous import Rendezvous, rendezvous
-from frtop_tui.diagnosis.evidence.absence_cause import absence_of
+from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.progress import progress_of
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
@@ -55,7 +55,7 @@ def _lagging_devices(context: Context, node: WaitNode) -> Finding | None:
         culprits=lag.ranks,
         victims=frozenset(rank for rank in node.members if rank not in lag.ranks),
         cause="device",
-        progress=progress_of(context.ranks[lag.ranks[0]], context.now_ns)[0],
+        progress=progress_of(context.ranks[lag.ranks[0]], context.now_ns).progress,
         group=group_key(node.group),
         op=OpName(node.kind, lag.number),
         since_ns=node.known_since_ns,
@@ -85,7 +85,7 @@ def _stuck(context: Context, node: WaitNode) -> Finding:
     culprits: tuple[int, ...] = ()
     cause, meeting = "transport", None
     if culprit is not None:
-        culprits, cause = (culprit.rank,), absence_of(culprit, context.now_ns).why.cause
+        culprits, cause = (culprit.rank,), absence_cause(culprit).cause
     elif links is not None:
         culprits, cause = links.ranks, "unreachable"
     elif (meeting := rendezvous(context.ranks, node)) is not None:

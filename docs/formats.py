@@ -1,0 +1,144 @@
+"""Writes the field tables of `docs/formats.md` from the code: `python -m docs.formats`."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.export.capture import FORMAT_1_NAMES, CaptureContent
+
+PAGE: Final = Path(__file__).with_name("formats.md")
+ADDED: Final[Mapping[str, str]] = {}
+"""The version that appended a field: `{"Op.started_ns": "0.2.0"}`. Others are of the first."""
+_COMMENT: Final = re.compile(r"^    (\w+): [^#\n]*#\s*(.+)$", re.MULTILINE)
+_SCALARS: Final = {type(None): "nil", Any: "any", msgspec.Raw: "any"}
+
+
+def regions() -> dict[str, str]:
+    """The generated parts of the page by name."""
+    named: set[type] = set()
+    roots = [
+        wire.Update,
+        *typing.get_args(wire.Request),
+        *typing.get_args(wire.Response),
+        wire.BlackBox,
+    ]
+    found = {"wire": "\n\n".join(_sections(roots, named))}
+    capture = _sections([CaptureContent, Frame], named)
+    found["capture"] = "\n\n".join(capture)
+    rows = [f"| `{name}` | `{old}` |" for name, old in FORMAT_1_NAMES.items()]
+    found["format-1"] = "\n".join(["| format 2 | format 1 |", "|---|---|", *rows])
+    return found
+
+
+def with_tables(page: str) -> str:
+    """`page` with the tables of this version between their marks."""
+    for name, text in regions().items():
+        begin, end = f"<!-- {name}: written by `make docs` -->", f"<!-- end of {name} -->"
+        before, _, rest = page.partition(begin)
+        _, _, after = rest.partition(end)
+        page = f"{before}{begin}\n\n{text}\n\n{end}{after}"
+    return page
+
+
+def _sections(roots: list[type], named: set[type]) -> Iterator[str]:
+    """A section for each struct that `roots` hold and that is not `named` yet."""
+    waiting = list(roots)
+    while waiting:
+        kind = waiting.pop(0)
+        if kind in named:
+            continue
+        named.add(kind)
+        yield _section(kind)
+        inner = (_structs(hint) for hint in typing.get_type_hints(kind).values())
+        waiting += [one for structs in inner for one in structs]
+
+
+def _section(kind: type) -> str:
+    hints, comments = typing.get_type_hints(kind), _comments(kind)
+    config = getattr(kind, "__struct_config__", None)
+    is_array = config is not None and config.array_like
+    tag = config.tag if config is not None else None
+    lines = [f"{0:>2}  {'tag':<18}{_json(tag)}"] if tag else []
+    for index, (name, default) in enumerate(_fields(kind), len(lines)):
+        place = f"{index:>2}  " if is_array else ""
+        line = f"{place}{name:<18}{_type_name(hints[name])}{default}"
+        since = ADDED.get(f"{kind.__name__}.{name}")
+        notes = [f"since {since}" if since else "", comments.get(name, "")]
+        lines.append(f"{line:<56}  {'; '.join(filter(None, notes))}".rstrip())
+    shape = "array" if is_array else "map"
+    text = inspect.cleandoc(kind.__doc__ or "")
+    body = "\n".join(lines)
+    return "\n\n".join(filter(None, (f"#### {kind.__name__} ({shape})", text, f"```\n{body}\n```")))
+
+
+def _fields(kind: type) -> Iterator[tuple[str, str]]:
+    """Name and default of each field, in the order of the array."""
+    if dataclasses.is_dataclass(kind):
+        for one in dataclasses.fields(kind):
+            has_factory = one.default_factory is not dataclasses.MISSING
+            yield one.name, _default(one.default, dataclasses.MISSING, has_factory=has_factory)
+    else:
+        for field in msgspec.structs.fields(kind):
+            has_factory = field.default_factory is not msgspec.NODEFAULT
+            yield field.name, _default(field.default, msgspec.NODEFAULT, has_factory=has_factory)
+
+
+def _default(value: Any, missing: Any, *, has_factory: bool) -> str:
+    if value is missing:
+        return " = {}" if has_factory else ""
+    if isinstance(value, msgspec.Struct):
+        return " = defaults"
+    return " = nil" if value is None else f" = {_json(value)}"
+
+
+def _json(value: Any) -> str:
+    """A value in JSON; bytes as text in quotes."""
+    return msgspec.json.encode("" if value == b"" else value).decode()
+
+
+def _comments(kind: type) -> dict[str, str]:
+    """The comments behind fields, those of base classes, too."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if base.__module__.startswith("frtop"):
+            found.update(_COMMENT.findall(inspect.getsource(base)))
+    return found
+
+
+def _type_name(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is None:
+        return _SCALARS.get(hint) or str(hint.__name__)
+    if origin is typing.Literal:
+        return " | ".join(map(_json, arguments))
+    inner = [_type_name(argument) for argument in arguments if argument is not Ellipsis]
+    if origin is tuple and Ellipsis not in arguments:
+        return f"({', '.join(inner)})"
+    if origin in (tuple, frozenset):
+        return f"[{inner[0]}]"
+    is_union = origin in (typing.Union, types.UnionType)
+    return " | ".join(inner) if is_union else "{" + ": ".join(inner) + "}"
+
+
+def _structs(hint: Any) -> list[type]:
+    if typing.get_args(hint):
+        return [one for argument in typing.get_args(hint) for one in _structs(argument)]
+    is_struct = isinstance(hint, type) and (
+        issubclass(hint, msgspec.Struct) or dataclasses.is_dataclass(hint)
+    )
+    return [hint] if is_struct else []
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text()))

@@ -1,0 +1,160 @@
+"""Sends sums over blocks of a rank's ops instead of the ops, for every group with exact numbers.
+
+Every op of a rank passes here, so slots are read in bulk, and an op's value is looked up by
+its signature. An op whose reduce op is not decoded yet is waited for up to `GRACE_NS`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from frtop_probe import wire
+from frtop_probe.agent.block_builder import BlockBuilder, encode_blocks
+from frtop_probe.agent.ring_view import RingView
+from frtop_probe.consistency.checksums import WEIGHTS, signature_digest, splits_digest
+from frtop_probe.consistency.signatures import SPLIT
+from frtop_probe.ring import bulk_read
+from frtop_probe.ring.layout import StatusCell
+from frtop_probe.ring.rank_ranges import unfold
+
+GRACE_NS: Final = 2_000_000_000
+"""After this time an op is taken as it is: what is unknown by then stays unknown."""
+MAX_MESSAGES: Final = 48
+"""Messages per tick. Groups beyond it are sent in larger blocks a tick later."""
+_TORN: Final = 4
+"""Ticks for which a slot may be unwritten: a thread may be stopped while it writes."""
+
+_Meaning = tuple[BlockBuilder | None, int, int]
+"""Where an op belongs (None: nowhere), its value, and its share in the sum over pairs."""
+_SKIPPED: Final[_Meaning] = (None, 0, 0)
+_UNKNOWN: Final = -1
+
+
+class BlockReader:
+    """Reads the ops of one ring."""
+
+    def __init__(self, view: RingView) -> None:
+        self._view = view
+        self._ring = view.ring
+        self._next = 1
+        self._torn = 0
+        self._builders: dict[int, BlockBuilder] = {}
+        self._known: dict[tuple[int, int], _Meaning] = {}
+        self._given_up_values: dict[tuple[int, int], _Meaning] = {}
+        """Values of ops that are no longer waited for; others with these keys may become known."""
+
+    def fresh(self, now_ns: int) -> tuple[wire.BlockSums, ...]:
+        """Blocks of the ops issued since the last call, as far as they can be read."""
+        self._read(now_ns)
+        made: list[wire.BlockSums] = []
+        for builder in list(self._builders.values()):
+            if not builder.waiting:
+                continue
+            if len(made) >= MAX_MESSAGES:
+                break
+            blocks = builder.cut()
+            if self._exact(builder):
+                made += encode_blocks(builder.group, blocks)
+            # groups left out come first next time
+            self._builders[builder.group] = self._builders.pop(builder.group)
+        return tuple(made)
+
+    def recent(self) -> tuple[wire.BlockSums, ...]:
+        """The most recent blocks sent, of every group."""
+        builders = (builder for builder in self._builders.values() if self._exact(builder))
+        return tuple(
+            one for builder in builders for one in encode_blocks(builder.group, builder.recent)
+        )
+
+    def _read(self, now_ns: int) -> None:
+        ring = self._ring
+        head = ring.cell(StatusCell.HEAD)
+        expected = max(self._next, head - ring.shape.slots + 1)
+        overtaken = head - ring.shape.slots // 2  # the ring overwrites these soon: do not wait
+        known, weights, count = self._known, WEIGHTS, len(WEIGHTS)
+        rows = bulk_read.words(ring, expected, head)
+        for tail, issued_ns, number, what, state, begin in rows:
+            if tail != expected or begin != expected:
+                if tail < expected and not self._is_overdue(expected):
+                    break
+                expected += 1
+                continue
+            meaning = known.get((what, state))
+            if meaning is None:
+                late = expected < overtaken or now_ns - issued_ns > GRACE_NS
+                meaning = self._new_meaning(what, state, number, late=late)
+                if meaning is None:
+                    break
+            builder, counts, pairs = meaning
+            if builder is not None:
+                if counts == _UNKNOWN:
+                    builder.skip(number)
+                elif number == builder.end and not pairs:
+                    builder.append(counts * weights[number % count])
+                    builder.end = number + 1
+                else:
+                    builder.add(number, counts * weights[number % count], pairs)
+            expected += 1
+        self._next = expected
+
+    def _new_meaning(self, what: int, state: int, number: int, *, late: bool) -> _Meaning | None:
+        """The meaning of an op seen for the first time; None while it is waited for."""
+        if late and (what, state) in self._given_up_values:
+            return self._given_up_values[what, state]
+        meaning = self._meaning(what, state, number)
+        if meaning[1] == _UNKNOWN:
+            if not late:
+                return None
+            if meaning[0] is not None:
+                self._given_up_values[what, state] = meaning
+        return meaning
+
+    def _is_overdue(self, sequence: int) -> bool:
+        """Whether an unwritten slot is no longer waited for."""
+        self._torn = self._torn + 1 if sequence == self._next else 1
+        if self._torn <= _TORN:
+            return False
+        self._torn = 0
+        return True
+
+    def _meaning(self, what: int, state: int, number: int) -> _Meaning:
+        """The meaning of an op, as far as it is known by now."""
+        group_id, signature_id = bulk_read.pair_of(what)
+        if not bulk_read.is_collective(state) or not group_id:
+            self._known[what, state] = _SKIPPED
+            return _SKIPPED
+        group = self._view.group(group_id)
+        if group is None:
+            return None, _UNKNOWN, 0
+        builder = self._builders.get(group_id)
+        if builder is None:
+            builder = self._builders[group_id] = BlockBuilder(group_id, number)
+        signature = self._view.signature(signature_id, bulk_read.reduce_of(state))
+        if signature is None:
+            return builder, _UNKNOWN, 0
+        counts = signature_digest(signature, group.backend)
+        if counts is None:
+            return builder, _UNKNOWN, 0
+        meaning = builder, counts, self._pairs(signature, group)
+        self._known[what, state] = meaning
+        return meaning
+
+    def _pairs(self, signature: wire.Signature, group: wire.Group) -> int:
+        """The value of an op's splits. Only they need the members, of which may be thousands."""
+        if signature.kind not in SPLIT:
+            return 0
+        try:
+            members = unfold(group.ranks)
+        except ValueError:
+            members = ()
+        rank = self._ring.cell(StatusCell.RANK)
+        place = members.index(rank) if rank in members else -1
+        return splits_digest(signature, place, len(members))
+
+    def _exact(self, builder: BlockBuilder) -> bool:
+        entry = self._ring.groups.get(builder.group)
+        if entry is not builder.entry:
+            builder.entry = entry
+            group = self._view.group(builder.group)
+            builder.exact = group is not None and group.exact
+        return builder.exact

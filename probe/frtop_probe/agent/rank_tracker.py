@@ -1,0 +1,257 @@
+"""Tracks the ranks of one host: finds their rings, reads them, and removes them at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from frtop_probe import wire
+from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.procfs import exit_status, processes
+from frtop_probe.ring.layout import SUFFIX
+from frtop_probe.ring.pid_namespace import PidNamespace
+from frtop_probe.ring.reader import Ring, RingError
+
+MAX_RANKS: Final = 512
+MAX_ENDED: Final = 32
+"""Ended ranks above this number are removed for new ones: each takes 1.5 MB of shared memory."""
+_MAX_TRIES: Final = 4
+"""Ticks after which an unreadable ring is no longer just unfinished."""
+_SCARCE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+_STATUS_WAIT_NS: Final = 2_000_000_000
+"""How long a parent may take to reap before the exit info is sent without a status."""
+
+
+@dataclass(frozen=True, slots=True)
+class TickResult:
+    """What changed in a tick. `notes` are all notes about the host, if one of them is new."""
+
+    ranks: tuple[wire.RankUpdate, ...]
+    forgotten: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _File:
+    """A ring file in a folder: tracked (`key`), or not (yet)."""
+
+    inode: int
+    key: int | None = None
+    tries: int = 0
+    done: bool = False
+
+
+class RankTracker:
+    """All ranks whose rings are in `folders`, by key."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._folders = tuple(folders)
+        self._files: dict[Path, _File] = {}
+        self._notes: dict[str, None] = {}
+        self._new_notes = False
+        self._forgotten: list[int] = []
+        self._next_key = 1
+        self._oom: dict[str, tuple[int, int]] = {}
+        self._space = PidNamespace.here()
+        self.ranks: dict[int, TrackedRank] = {}
+        self.closed = False
+        """True when no more rings are taken: another agent has the folder."""
+        self.on_death: Callable[[TrackedRank], None] | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._notes)
+
+    @property
+    def home(self) -> Path:
+        """The folder with the agent's own files."""
+        return self._folders[0]
+
+    @property
+    def busy(self) -> bool:
+        """Whether a rank lives, or its exit info has not been sent."""
+        return any(rank.exit_info is None for rank in self.ranks.values())
+
+    def tick(self, now_ns: int) -> TickResult:
+        """Finds new rings, reads all ranks, and returns what changed."""
+        self._scan()
+        updates = []
+        for rank in list(self.ranks.values()):
+            if rank.exit_info is not None:
+                continue
+            try:
+                update = self._update(rank, now_ns)
+            except Exception as error:  # noqa: BLE001 - a damaged ring must not hide the others
+                self.note(f"{rank.ring.path.name} is damaged ({error!r}): rank not shown")
+                self._forget(rank)
+                continue
+            if update is not None:
+                updates.append(update)
+        self._sample_oom()
+        forgotten, self._forgotten = tuple(self._forgotten), []
+        notes, self._new_notes = (self.notes if self._new_notes else ()), False
+        return TickResult(tuple(updates), forgotten, notes)
+
+    def note(self, text: str) -> None:
+        """Sends operators a note about the host, once."""
+        if text not in self._notes and len(self._notes) < 64:
+            self._notes[text] = None
+            self._new_notes = True
+
+    def has_living(self) -> bool:
+        """Whether a rank lives, also one that appeared after the last tick."""
+        self._scan()
+        return any(rank.lives for rank in self.ranks.values())
+
+    def clear(self) -> None:
+        """Removes the rings of ended ranks, and closes all others."""
+        for rank in list(self.ranks.values()):
+            if rank.exit_info is not None:
+                rank.ring.remove()
+            self._forget(rank)
+
+    def _update(self, rank: TrackedRank, now_ns: int) -> wire.RankUpdate | None:
+        rank.ring.check()
+        birth = rank.ring.header
+        if (
+            rank.lives
+            and rank.pidfd is None
+            and not exit_status.is_alive(rank.pid, birth.start_ticks)
+        ):
+            self._handle_death(rank)
+        if rank.lives:
+            if rank.restarted():
+                self._files.pop(rank.ring.path, None)  # tracked again in the next tick
+                self._forget(rank)
+                return None
+            return rank.update(now_ns)
+        if rank.died_ns is None:  # had ended before it was found
+            rank.died_ns = rank.last_sign_ns()
+            return rank.end(now_ns, 0)
+        rank.update_exit()
+        if rank.exit is None and now_ns - rank.died_ns < _STATUS_WAIT_NS:
+            return rank.update(now_ns)
+        self._unwatch(rank)
+        return rank.end(now_ns, self._oom_kills(rank.oom_file))
+
+    def _handle_death(self, rank: TrackedRank) -> None:
+        """Called by the event loop at the moment of a death."""
+        self._unwatch(rank)
+        rank.lives = False
+        rank.died_ns = time.monotonic_ns()
+        rank.update_exit()
+        if self.on_death is not None:
+            self.on_death(rank)
+
+    def _unwatch(self, rank: TrackedRank) -> None:
+        if rank.pidfd is not None:
+            asyncio.get_running_loop().remove_reader(rank.pidfd)
+
+    def _scan(self) -> None:
+        if self.closed:
+            return
+        for folder in self._folders:
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        if entry.name.endswith(SUFFIX):
+                            self._check_file(Path(entry.path), entry.inode(), entry)
+            except FileNotFoundError:
+                continue  # cleared; it is soon made again
+            except OSError as error:
+                self.note(f"{folder} cannot be read: {error.strerror}")
+
+    def _check_file(self, path: Path, inode: int, entry: os.DirEntry[str]) -> None:
+        known = self._files.get(path)
+        if known is not None and known.inode != inode:  # the recorder has started again
+            if known.key is not None and known.key in self.ranks:
+                self._forget(self.ranks[known.key])
+            known = None
+        if known is None:
+            known = self._files[path] = _File(inode)
+        if known.done or known.key is not None:
+            return
+        if not entry.is_file(follow_symlinks=False):
+            known.done = True
+            return
+        ring = self._open(path, known)
+        if ring is None:
+            return
+        known.done = True
+        if not self._is_ours(ring):
+            ring.close()
+        elif self._make_room():
+            known.key = self._add(ring)
+        else:
+            ring.close()
+            known.done = False
+            self.note(f"more than {MAX_RANKS} ranks: {path.name} and others are not shown")
+
+    def _open(self, path: Path, known: _File) -> Ring | None:
+        try:
+            return Ring(path)
+        except (RingError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in _SCARCE:
+                return None  # a shortage of ours, not the ring's fault: try again later
+            known.tries += 1
+            if known.tries >= _MAX_TRIES:
+                known.done = True
+                self.note(f"a ring cannot be read: {error}")
+            return None
+
+    def _is_ours(self, ring: Ring) -> bool:
+        return PidNamespace(ring.header.boot, ring.header.pid_namespace) == self._space
+
+    def _add(self, ring: Ring) -> int:
+        pid, start_ticks = ring.header.pid, ring.header.start_ticks
+        pidfd = exit_status.open_pidfd(pid)
+        rank = TrackedRank(self._next_key, ring, exit_status.is_alive(pid, start_ticks), pidfd)
+        self._next_key += 1
+        self.ranks[rank.key] = rank
+        if not rank.lives:
+            rank.exit = exit_status.read_zombie(pid, start_ticks)
+            rank.release()
+            return rank.key
+        if pidfd is not None:
+            asyncio.get_running_loop().add_reader(pidfd, self._handle_death, rank)
+        file = exit_status.oom_counter_file(pid)
+        if file is not None:
+            rank.oom_file = str(file)
+            self._oom.setdefault(rank.oom_file, (count := self._oom_count(rank.oom_file), count))
+        return rank.key
+
+    def _make_room(self) -> bool:
+        """Whether one more rank can be tracked; removes the oldest ended rank if necessary."""
+        ended = [rank for rank in self.ranks.values() if rank.exit_info is not None]
+        if len(self.ranks) < MAX_RANKS and len(ended) < MAX_ENDED:
+            return True
+        if ended:
+            ended[0].ring.remove()
+            self._forget(ended[0])
+        return len(self.ranks) < MAX_RANKS
+
+    def _forget(self, rank: TrackedRank) -> None:
+        self._unwatch(rank)
+        rank.release()
+        with suppress(BufferError):
+            rank.ring.close()
+        self.ranks.pop(rank.key, None)
+        self._forgotten.append(rank.key)
+
+    def _sample_oom(self) -> None:
+        for file, (_, newest) in self._oom.items():
+            self._oom[file] = (newest, self._oom_count(file))
+
+    def _oom_kills(self, file: str) -> int:
+        """The rise of the counter between the tick before last and now."""
+        return max(0, self._oom_count(file) - self._oom[file][0]) if file in self._oom else 0
+
+    def _oom_count(self, file: str) -> int:
+        return exit_status.parse_oom_kills(processes.read_file(file) or "")

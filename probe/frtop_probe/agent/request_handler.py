@@ -1,0 +1,197 @@
+"""Receives operators' requests, and answers or refuses them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import zmq
+
+from frtop_probe import keys, wire
+from frtop_probe.agent.histories import excerpt, history
+from frtop_probe.agent.rank_client import read_tensor_data, summarize_tensors
+from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.snapshots import SnapshotTaker
+from frtop_probe.agent.sockets import AgentSockets
+
+MAX_PENDING: Final = 4
+"""Unanswered slow requests per operator; further ones are refused, not queued."""
+MAX_PENDING_TOTAL: Final = 32
+MAX_PENDING_OF_OTHERS: Final = 16
+"""Of all users but the owner: they must not shut the owner out with many connections."""
+MAX_PENDING_PER_KEY: Final = 8
+"""Of one other user: nor must one of them shut out the rest."""
+
+ActRequest = wire.TensorsRequest | wire.DataRequest
+"""Requests that make a rank work, or show data; all others only read."""
+SlowRequest = wire.SnapshotRequest | wire.HistoryRequest | wire.TensorsRequest | wire.DataRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """The sender of a request: a connection, and the key that its handshake has proved."""
+
+    connection: bytes
+    key: bytes
+
+
+class RequestHandler:
+    """Answers requests. `state` makes the full update of this host."""
+
+    def __init__(
+        self,
+        host: str,
+        tracker: RankTracker,
+        sockets: AgentSockets,
+        state: Callable[[], wire.Update],
+        taker: SnapshotTaker,
+    ) -> None:
+        self._host = host
+        self._tracker = tracker
+        self._socket = sockets.requests
+        self._admission = sockets.admission
+        self._state = state
+        self._taker = taker
+        self._pending: Counter[Operator] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Receives requests until it is cancelled."""
+        while True:
+            try:
+                frames = await self._socket.recv_multipart(copy=False)
+                await asyncio.sleep(0)  # a flood of requests must not stop the ticks
+            except zmq.ZMQError:
+                await asyncio.sleep(0.05)  # a message that cannot be received is lost
+                continue
+            if len(frames) != 2:
+                continue
+            try:
+                # The authenticator sets it to the public key in z85.
+                operator = Operator(frames[0].bytes, str(frames[1].get("User-Id")).encode())
+            except zmq.ZMQError:
+                continue  # not from an admitted connection
+            try:
+                request = wire.decode_request(wire.from_frame(frames[1].bytes))
+            except wire.WireError:
+                await self._send(operator, wire.Error(0, _MALFORMED, "words"))
+                continue
+            await self._handle(operator, request)
+
+    async def close(self) -> None:
+        """Cancels the requests that are not answered yet."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _handle(self, operator: Operator, request: wire.Request) -> None:
+        right = await self._admission.right(operator.key)
+        if isinstance(request, wire.StateRequest) and request.read_only:
+            self._admission.set_read_only(operator.connection, operator.key)
+        refusal = self._why_not_act(operator, right)
+        if right is None or (refusal and isinstance(request, ActRequest)):
+            await self._send(operator, wire.Error(request.id, refusal, "permission"))
+            return
+        if isinstance(request, wire.StateRequest):
+            response = wire.StateResponse(request.id, self._state(), may_act=not refusal)
+            await self._send(operator, response)
+            return
+        if isinstance(request, wire.TimeRequest):
+            now = wire.TimeResponse(request.id, time.monotonic_ns(), time.time_ns())
+            await self._send(operator, now)
+            return
+        if self._is_full(operator):
+            text = "the agent is busy with earlier requests: wait for their answers"
+            await self._send(operator, wire.Error(request.id, text, "busy"))
+            return
+        self._pending[operator] += 1
+        task = asyncio.create_task(self._work(operator, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _is_full(self, operator: Operator) -> bool:
+        """Whether this operator must wait for responses, its own or those of others."""
+        if self._pending[operator] >= MAX_PENDING or self._pending.total() >= MAX_PENDING_TOTAL:
+            return True
+        if self._admission.is_owner(operator.key):
+            return False
+        others: Counter[bytes] = Counter()
+        for other, count in self._pending.items():
+            if not self._admission.is_owner(other.key):
+                others[other.key] += count
+        return (
+            others.total() >= MAX_PENDING_OF_OTHERS or others[operator.key] >= MAX_PENDING_PER_KEY
+        )
+
+    def _why_not_act(self, operator: Operator, right: keys.Right | None) -> str:
+        """Why this operator may not act, and what to do about it; "" when it may."""
+        command = f"`frtop key admit {keys.format_public(operator.key)}`"
+        if right is None:
+            return f"this agent no longer admits your key; the jobs' owner can: {command}"
+        if self._admission.read_only:
+            return (
+                f"the agent on {self._host} is read-only: nobody may ask its ranks for anything; "
+                "to change that, start it without --read-only and FRTOP_READ_ONLY"
+            )
+        if self._admission.is_read_only(operator.connection, operator.key):
+            return "this screen may only read: it was started with --read-only; start it without"
+        if right == "read":
+            return (
+                "your key may only read, not ask the ranks for anything; "
+                f"the jobs' owner can allow more: {command}"
+            )
+        return ""
+
+    async def _work(self, operator: Operator, request: SlowRequest) -> None:
+        response: wire.Response
+        try:
+            response = await self._respond(request)
+        except Exception as error:  # noqa: BLE001 - a failed request must not end the agent
+            response = wire.Error(request.id, f"the request failed: {error!r}", "failed")
+        finally:
+            self._pending[operator] -= 1
+            if not self._pending[operator]:
+                del self._pending[operator]
+        try:
+            await self._send(operator, response)
+        except Exception as error:  # noqa: BLE001 - likewise, for values that cannot be encoded
+            text = f"the response cannot be encoded: {error!r}"
+            await self._send(operator, wire.Error(request.id, text, "failed"))
+
+    async def _respond(self, request: SlowRequest) -> wire.Response:
+        wanted = request.keys if isinstance(request, wire.SnapshotRequest) else (request.key,)
+        known = self._tracker.ranks
+        ranks = [known[key] for key in dict.fromkeys(wanted) if key in known]
+        if not ranks:
+            text = f"{self._host} no longer has this rank: ask for the state again"
+            return wire.Error(request.id, text, "gone")
+        match request:
+            case wire.SnapshotRequest():
+                snapshots = await self._taker.take_requested(request, ranks)
+                now_ns = time.monotonic_ns()
+                return wire.SnapshotResponse(request.id, self._host, snapshots, now_ns)
+            case wire.HistoryRequest() if request.group:
+                ops = excerpt(ranks[0].view, request.group, request.first, request.last)
+                return wire.HistoryResponse(request.id, self._host, request.key, ops)
+            case wire.HistoryRequest():
+                ops = await history(ranks[0], request.limit)
+                return wire.HistoryResponse(request.id, self._host, request.key, ops)
+            case wire.TensorsRequest():
+                return await summarize_tensors(self._host, ranks[0], request)
+            case wire.DataRequest():
+                return await read_tensor_data(ranks[0], request)
+
+    async def _send(self, operator: Operator, response: wire.Response) -> None:
+        with suppress(zmq.ZMQError):  # the operator may have left
+            await self._socket.send_multipart([operator.connection, wire.to_frame(response)])
+
+
+_MALFORMED: Final = (
+    "this agent does not understand the request: is it older than the screen? "
+    "compare `frtop --version` on both hosts"
+)

@@ -1,0 +1,258 @@
+"""Converts a ring to wire types: resolves ids to signatures, sites and groups.
+
+The side table comes from another process and may contain anything: every value is checked,
+and unknown where it does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from frtop_probe import wire
+from frtop_probe.ring.layout import Event, Flag, StatusCell
+from frtop_probe.ring.reader import EventRow, GroupRow, Ring
+
+MAX_TEXT: Final = 4096
+MAX_FOLDED: Final = 128 * 1024
+"""Bytes of folded ranks: more than any group has. A list is never cut: it would name other
+ranks."""
+MAX_NOTES: Final = 64
+MAX_FRAMES: Final = 128
+
+Value = TypeVar("Value")
+
+
+class RingView:
+    """Reads one ring; caches values that never change."""
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+        self._signatures: dict[tuple[int, str | None], wire.Signature | None] = {}
+        self._sites: dict[int, wire.Site | None] = {}
+
+    def identity(self) -> wire.Identity:
+        who = self.ring.rank_identity
+        birth = self.ring.header
+        nested = who.get("job")
+        job: Mapping[str, Any] = nested if isinstance(nested, dict) else who
+        rank = self.ring.cell(StatusCell.RANK)
+        return wire.Identity(
+            pid=birth.pid,
+            start_ticks=birth.start_ticks,
+            rank=rank if rank >= 0 else _take(who, "rank", int, -1),
+            local_rank=_take(who, "local_rank", int, -1),
+            job=wire.Job(
+                master_addr=_take(job, "master_addr", str, ""),
+                master_port=_take(job, "master_port", int, 0),
+                world_size=_take(job, "world_size", int, 0),
+                run_id=_take(job, "run_id", str, ""),
+                attempt=_take(job, "attempt", int, 0),
+                nonce=_take(job, "nonce", str, ""),
+                name=_take(job, "name", str, ""),
+            ),
+            argv=_take(who, "argv", tuple[str, ...], ()),
+            cwd=_take(who, "cwd", str, ""),
+            torch=_take(who, "torch", str, ""),
+            python=_take(who, "python", str, ""),
+            started_ns=birth.monotonic_ns,
+            main_ident=birth.main_ident,
+            recorder_tid=self.ring.recorder_tid,
+            record=_take(who, "record", str, ""),
+            settings=_take(who, "settings", tuple[tuple[str, str], ...], ()),
+        )
+
+    def status(self) -> wire.RankStatus:
+        cell = self.ring.cell
+        begin, end = cell(StatusCell.FETCH_BEGIN_NS), cell(StatusCell.FETCH_END_NS)
+        fetch = None
+        if begin:
+            fetch = wire.DataLoaderFetch(
+                begin,
+                end,
+                cell(StatusCell.FETCH_WORKER),
+                cell(StatusCell.FETCH_WORKER_PID),
+                cell(StatusCell.FETCH_WORKERS),
+            )
+        return wire.RankStatus(
+            state=cell(StatusCell.STATE),
+            beat_ns=cell(StatusCell.BEAT_NS),
+            ops=cell(StatusCell.OPS),
+            step=cell(StatusCell.STEP),
+            step_ns=cell(StatusCell.STEP_NS),
+            fetch=fetch,
+            side_lost=cell(StatusCell.SIDE_LOST),
+            pending_lost=cell(StatusCell.PENDING_LOST),
+            hook_errors=cell(StatusCell.HOOK_ERRORS),
+        )
+
+    def group(self, number: int) -> wire.Group | None:
+        entry = self.ring.groups.get(number)
+        if entry is None:
+            return None
+        return wire.Group(
+            id=number,
+            name=_take(entry, "name", str, ""),
+            description=_take(entry, "description", str, ""),
+            backend=_take(entry, "backend", str, ""),
+            ranks=_folded(entry, "ranks"),
+            exact=_take(entry, "exact", bool, False),
+            epoch=_take(entry, "epoch", int, 0),
+            timeout_s=_take(entry, "timeout_s", float, 0.0),
+        )
+
+    def exception(self) -> wire.UncaughtException | None:
+        """The exception that ended the program, else the last one that ended a thread."""
+        entries = self.ring.exceptions
+        if not entries:
+            return None
+        ends = [entry for entry in entries if entry.get("main")]
+        entry = ends[-1] if ends else entries[-1]
+        frames = entry.get("frames")
+        return wire.UncaughtException(
+            kind=_take(entry, "type", str, "") or _take(entry, "kind", str, "Exception"),
+            text=_take(entry, "text", str, ""),
+            thread=_take(entry, "thread", str, ""),
+            main=_take(entry, "main", bool, False),
+            at_ns=_take(entry, "at_ns", int, 0) or self.ring.cell(StatusCell.EXCEPTION_NS),
+            frames=tuple(_frames(frames if isinstance(frames, list) else ())),
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        texts = [self.ring.notes[number] for number in sorted(self.ring.notes)]
+        return tuple(_text(text) for text in texts[-MAX_NOTES:])
+
+    def op(self, row: EventRow) -> wire.Op:
+        count, usual = self.ring.typical_wait_ns(row.site)
+        return wire.Op(
+            sequence=row.sequence,
+            group=row.group,
+            number=row.number,
+            signature=self.signature(row.signature, row.reduce),
+            site=self._site(row.site),
+            issued_ns=row.issued_ns,
+            done_ns=row.done_ns,
+            thread=row.thread,
+            sync=bool(row.flags & Flag.SYNC),
+            p2p=bool(row.flags & Flag.P2P),
+            tracked=not row.flags & Flag.UNTRACKED,
+            pseudo=row.event is Event.PSEUDO,
+            timeout_ms=row.timeout_ms,
+            usual_ns=usual,
+            usual_count=count,
+        )
+
+    def last_op(self, row: GroupRow) -> wire.Op:
+        """The last op of a group, from the group's row.
+
+        When the history has lost it, it is complete (pending ops are stored apart), at an unknown
+        time: its issue time stands in.
+        """
+        event = self.ring.event(row.sequence)
+        if event is None:
+            event = next((r for r in self.ring.pending() if r.sequence == row.sequence), None)
+        if event is not None:
+            return self.op(event)
+        signature = self.signature(row.signature, None)
+        # A row does not say which of its two counts the op increased; the op's kind does.
+        p2p = signature is not None and signature.kind.startswith(("send", "recv"))
+        return wire.Op(
+            sequence=row.sequence,
+            group=row.group,
+            number=row.p2p if p2p else row.number,
+            signature=signature,
+            site=self._site(row.site),
+            issued_ns=row.issued_ns,
+            done_ns=row.issued_ns,
+            p2p=p2p,
+        )
+
+    def ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
+        """The newest `limit` ops, oldest first, and how many in between cannot be read."""
+        rows, lost = self.ring.events(0, limit)
+        kinds = (Event.OP, Event.PSEUDO)
+        return tuple(self.op(row) for row in rows if row.event in kinds), lost
+
+    def signature(self, number: int, reduce: str | None) -> wire.Signature | None:
+        """A signature by its id; None while it is unknown, or when it is malformed."""
+        key = (number, reduce)
+        if key not in self._signatures:
+            entry = self.ring.signatures.get(number)
+            if entry is None:
+                return None  # may still be written
+            self._signatures[key] = signature(entry, reduce)
+        return self._signatures[key]
+
+    def _site(self, number: int) -> wire.Site | None:
+        found = self._sites.get(number)
+        if found is None and number in self.ring.sites:
+            file, line, function = self.ring.sites[number]
+            line = line if 0 <= line < 2**31 else 0
+            found = self._sites[number] = wire.Site(_text(file), line, _text(function))
+        return found
+
+
+def signature(entry: Mapping[str, Any], reduce: str | None) -> wire.Signature | None:
+    """Converts a signature of the side table; `reduce` comes from the slot, decoded later."""
+    kind = _take(entry, "kind", str, "")
+    if not kind:
+        return None
+    specs = tuple[wire.TensorSpec, ...] | None
+    splits = tuple[int, ...] | None
+    return wire.Signature(
+        kind=kind,
+        reduce=reduce or _take(entry, "reduce", str | None, None),
+        root=_take(entry, "root", int | None, None),
+        peer=_take(entry, "peer", int | None, None),
+        tag=_take(entry, "tag", int | None, None),
+        inputs=_take(entry, "inputs", specs, None),
+        outputs=_take(entry, "outputs", specs, None),
+        in_splits=_take(entry, "in_splits", splits, None),
+        out_splits=_take(entry, "out_splits", splits, None),
+        members=_folded(entry, "members") or None,
+    )
+
+
+def _frames(entries: Iterable[Any]) -> Iterable[wire.TraceFrame]:
+    for entry in list(entries)[:MAX_FRAMES]:
+        try:
+            yield msgspec.convert(_sendable(entry), wire.TraceFrame)
+        except msgspec.ValidationError:
+            continue
+
+
+def _take(entry: Mapping[str, Any], name: str, kind: Any, default: Value) -> Value:
+    try:
+        found: Value = msgspec.convert(_sendable(entry[name]), kind)
+    except (KeyError, msgspec.ValidationError, RecursionError):
+        return default
+    return found
+
+
+def _folded(entry: Mapping[str, Any], name: str) -> str:
+    """Folded ranks; "" when missing, malformed or too long."""
+    found = entry.get(name)
+    valid = isinstance(found, str) and found.isascii() and len(found) <= MAX_FOLDED
+    return str(found) if valid else ""
+
+
+def _sendable(value: Any) -> Any:
+    """Replaces JSON values that msgpack cannot encode: lone surrogates, and huge integers.
+
+    Surrogates are common: Python uses them in file names that are not UTF-8.
+    """
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, list):
+        return [_sendable(part) for part in value]
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return None
+    return value
+
+
+def _text(value: str) -> str:
+    if value.isascii():
+        return value[:MAX_TEXT]
+    return value[:MAX_TEXT].encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,125 @@
+"""Takes snapshots: some ranks, seen from outside at one time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from msgspec import structs
+
+from frtop_probe import wire
+from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.procfs import processes, stacks
+from frtop_probe.procfs.connections import ConnectionTables
+from frtop_probe.procfs.source_lines import SourceLines
+
+DEADLINE: Final = 2.0
+"""Seconds for the snapshots of one request."""
+DUMPS_AT_ONCE: Final = 4
+MAX_OPS: Final = 8192
+"""Ops per response, shared by the ranks requested."""
+MAX_PROCESSES: Final = 64
+"""Stack dumps per response: more would not be done within the deadline."""
+
+
+class SnapshotTaker:
+    """Takes snapshots, with at most `DUMPS_AT_ONCE` stack dumps at a time on this host."""
+
+    def __init__(self) -> None:
+        self._dumps = asyncio.Semaphore(DUMPS_AT_ONCE)
+        self._source = SourceLines()
+        self.on_snapshots: Callable[[tuple[wire.Snapshot, ...]], None] | None = None
+
+    async def take_requested(
+        self, request: wire.SnapshotRequest, ranks: Iterable[TrackedRank]
+    ) -> tuple[wire.Snapshot, ...]:
+        """Takes the snapshots that an operator requests, one per rank, within `DEADLINE`."""
+        snapshots = await self.take(request, ranks, DEADLINE)
+        if self.on_snapshots is not None:
+            self.on_snapshots(snapshots)
+        return snapshots
+
+    async def take(
+        self, request: wire.SnapshotRequest, ranks: Iterable[TrackedRank], seconds: float
+    ) -> tuple[wire.Snapshot, ...]:
+        """Takes one snapshot per rank, within `seconds`."""
+        end = time.monotonic() + seconds
+        chosen = tuple(ranks)
+        ops = max(0, min(request.ops, MAX_OPS // max(1, len(chosen))))
+        snapshots, tables = [], ConnectionTables()
+        for rank in chosen:
+            snapshots.append(self._without_stacks(rank, ops, tables))
+            await asyncio.sleep(0)  # lets the tick and other requests run
+        if not request.stacks:
+            return tuple(snapshots)
+        wanted = [
+            (index, pid)
+            for index, (rank, snapshot) in enumerate(zip(chosen, snapshots, strict=True))
+            for pid in _pids_to_dump(rank, snapshot, frozenset(request.pids))
+        ][:MAX_PROCESSES]
+        # `return_exceptions` makes gather wait for all: no py-spy outlives its snapshot.
+        dumping = (self._dump(pid, end) for _, pid in wanted)
+        dumps = await asyncio.gather(*dumping, return_exceptions=True)
+        found: list[list[wire.StackDump]] = [[] for _ in snapshots]
+        for (index, _), dump in zip(wanted, dumps, strict=True):
+            if isinstance(dump, BaseException):
+                raise dump
+            found[index].append(dump)
+        return tuple(
+            structs.replace(snapshot, dumps=tuple(dumped))
+            for snapshot, dumped in zip(snapshots, found, strict=True)
+        )
+
+    def _without_stacks(
+        self, rank: TrackedRank, ops: int, tables: ConnectionTables
+    ) -> wire.Snapshot:
+        rank.ring.refresh()
+        rows, lost = rank.view.ops(ops) if ops else ((), 0)
+        found: tuple[wire.Process, ...] = ()
+        threads: tuple[wire.Process, ...] = ()
+        dead, addresses = tables.find_dead(rank.pid) if rank.lives else ((), ())
+        if rank.lives and (own := processes.read_process(rank.pid)) is not None:
+            children = map(processes.read_process, processes.descendants(rank.pid))
+            found = (own, *(child for child in children if child is not None))
+            threads = processes.read_threads(rank.pid)
+        return wire.Snapshot(
+            key=rank.key,
+            at_ns=time.monotonic_ns(),
+            status=rank.view.status(),
+            processes=found,
+            ops=rows,
+            ops_lost=lost,
+            threads=threads,
+            dead_connections=dead,
+            addresses=addresses,
+        )
+
+    async def _dump(self, pid: int, end: float) -> wire.StackDump:
+        try:
+            await asyncio.wait_for(self._dumps.acquire(), max(0.0, end - time.monotonic()))
+        except (asyncio.TimeoutError, TimeoutError):
+            return _too_late(pid)
+        try:
+            left = end - time.monotonic()
+            return await stacks.dump(pid, left, self._source) if left > 0 else _too_late(pid)
+        finally:
+            self._dumps.release()
+
+
+def _pids_to_dump(
+    rank: TrackedRank, snapshot: wire.Snapshot, requested: frozenset[int]
+) -> list[int]:
+    """The rank, and those of its descendants that were requested."""
+    if not snapshot.processes:
+        return [rank.pid]  # its dump will say that it has ended
+    return [rank.pid, *(child.pid for child in snapshot.processes[1:] if child.pid in requested)]
+
+
+def _too_late(pid: int) -> wire.StackDump:
+    return wire.StackDump(
+        pid,
+        error="deadline",
+        help=f"process {pid} was not reached within {DEADLINE:.0f} s: ask for fewer at a time",
+    )

@@ -1,0 +1,162 @@
+"""The agent's two sockets, encrypted and bounded: updates (PUB) and requests (ROUTER)."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from typing import Final
+
+import zmq
+import zmq.asyncio
+import zmq.auth.asyncio
+
+from frtop_probe.agent.admission import Admission
+from frtop_probe.agent.options import Options
+from frtop_probe.keys import KeyPair
+
+DOMAIN: Final = "frtop"
+PAIRS: Final = 64
+"""Pairs of ports to try when the default one is taken."""
+MAX_REQUEST: Final = 64 * 1024
+MAX_UPDATES_QUEUED: Final = 64
+"""Per operator: half a minute of updates; an operator that falls further behind asks for the
+full state anyway."""
+MAX_RESPONSES_QUEUED: Final = 16
+"""Per connection, for operators that do not read: four times `MAX_PENDING` of the handler."""
+
+
+class PortProblem(Exception):
+    """No port can be opened; `next` says what the user can do."""
+
+    def __init__(self, text: str, next_step: str) -> None:
+        super().__init__(f"{text}\n{next_step}")
+        self.text = text
+        self.next = next_step
+
+
+class _CredentialsProvider:
+    """Called by ZAP: decides which public keys may connect."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    async def callback(self, domain: str, key: bytes) -> bool:  # noqa: ARG002 - ZAP's signature
+        return await self._admission.admits(key)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSockets:
+    """Open sockets. `address` reaches them from this host; `pub` and `ask` are their ports."""
+
+    admission: Admission
+    context: zmq.asyncio.Context
+    authenticator: zmq.auth.asyncio.AsyncioAuthenticator
+    updates: zmq.asyncio.Socket
+    requests: zmq.asyncio.Socket
+    address: str
+    pub: int
+    ask: int
+
+    def close(self) -> None:
+        """Closes the sockets; sent messages get 0.3 s to leave."""
+        self.updates.close(linger=300)
+        self.requests.close(linger=300)
+        self.authenticator.stop()
+        self.context.term()
+
+
+def open_sockets(options: Options, pair: KeyPair) -> AgentSockets:
+    """Opens both sockets. Needs a running event loop.
+
+    Raises:
+        PortProblem: the ports are taken, or the address is not of this host.
+    """
+    context = zmq.asyncio.Context(io_threads=1)
+    authenticator = zmq.auth.asyncio.AsyncioAuthenticator(context)
+    admission = Admission(pair, read_only=options.read_only)
+    authenticator.start()  # first: without it, sockets admit everybody
+    authenticator.configure_curve_callback(
+        domain=DOMAIN, credentials_provider=_CredentialsProvider(admission)
+    )
+    last = options.port + (2 * PAIRS if options.any_port else 1)
+    for port in range(options.port, min(last, 65535), 2):
+        updates, requests = _make_sockets(context, pair, options.bind)
+        try:
+            updates.bind(f"tcp://{_bracketed(options.bind)}:{port}")
+            requests.bind(f"tcp://{_bracketed(options.bind)}:{port + 1}")
+        except zmq.ZMQError as error:
+            updates.close(linger=0)
+            requests.close(linger=0)
+            if error.errno == errno.EADDRINUSE:
+                continue
+            authenticator.stop()
+            context.term()
+            raise _problem(error, options, port) from error
+        address = _reachable(options.bind)
+        return AgentSockets(
+            admission, context, authenticator, updates, requests, address, port, port + 1
+        )
+    authenticator.stop()
+    context.term()
+    raise _taken(options)
+
+
+def _make_sockets(
+    context: zmq.asyncio.Context, pair: KeyPair, bind: str
+) -> tuple[zmq.asyncio.Socket, zmq.asyncio.Socket]:
+    updates = context.socket(zmq.PUB)
+    requests = context.socket(zmq.ROUTER)
+    for socket in (updates, requests):
+        socket.curve_server = True  # before bind: earlier connections would be unencrypted
+        socket.curve_secretkey = pair.secret
+        socket.curve_publickey = pair.public
+        socket.zap_domain = DOMAIN.encode()
+        socket.maxmsgsize = MAX_REQUEST
+        socket.handshake_ivl = 5000  # a client that sends nothing must not hold a connection
+        socket.heartbeat_ivl = 5000  # operators vanish with their laptops
+        socket.heartbeat_timeout = 20000
+        socket.ipv6 = ":" in bind
+        socket.linger = 0
+    updates.sndhwm = MAX_UPDATES_QUEUED
+    requests.sndhwm = requests.rcvhwm = MAX_RESPONSES_QUEUED
+    # With a handover, a client that chose another operator's connection id would be sent that
+    # operator's responses.
+    requests.router_handover = False
+    return updates, requests
+
+
+def _bracketed(bind: str) -> str:
+    return f"[{bind}]" if ":" in bind else bind
+
+
+def _reachable(bind: str) -> str:
+    return {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)  # noqa: S104
+
+
+def _problem(error: zmq.ZMQError, options: Options, port: int) -> PortProblem:
+    if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV, errno.EINVAL):
+        return PortProblem(
+            f"{options.bind} is no address of this host",
+            "set FRTOP_BIND (or --bind) to one of `ip address`, or leave it out",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return PortProblem(
+            f"port {port} needs privileges that this user does not have", "choose a port above 1023"
+        )
+    return PortProblem(
+        f"cannot listen on {options.bind}:{port}: {error}",
+        "try another --port or --bind",
+    )
+
+
+def _taken(options: Options) -> PortProblem:
+    if options.any_port:
+        return PortProblem(
+            f"no free pair of ports from {options.port} to {options.port + 2 * PAIRS - 1}",
+            "name another with FRTOP_PORT, or see who listens: `ss -ltnp`",
+        )
+    return PortProblem(
+        f"port {options.port} or {options.port + 1} is taken",
+        f"choose another --port, or see who listens: "
+        f"`ss -ltnp '( sport = :{options.port} or sport = :{options.port + 1} )'`",
+    )

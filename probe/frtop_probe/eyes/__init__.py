@@ -1,1 +1,0 @@
-"""What can be seen of a rank from outside: /proc, stacks, endings."""

@@ -1,0 +1,236 @@
+"""Call stacks of a Python process, taken by py-spy with a deadline.
+
+py-spy never stops the target (`--nonblocking`): a torch process has hundreds of threads, and
+a job that is only slow must not be disturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from frtop_probe import wire
+from frtop_probe.procfs import processes, ptrace_refusal
+from frtop_probe.procfs.source_lines import SourceLines
+
+MAX_OUTPUT: Final = 16 * 1024 * 1024
+MAX_THREADS: Final = 512
+MAX_FRAMES: Final = 256
+MAX_NAME: Final = 200
+_REFUSED: Final = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
+_GONE: Final = ("no such process", "os error 3)", "process not found")
+_SOURCE_WAIT: Final = 0.2
+_KILL_TIMEOUT: Final = 0.5
+
+
+class _Frame(msgspec.Struct):
+    name: str
+    filename: str = ""
+    line: int = 0
+    module: str | None = None
+
+
+class _Thread(msgspec.Struct):
+    thread_id: int
+    active: bool
+    owns_gil: bool
+    frames: list[_Frame]
+    thread_name: str | None = None
+    os_thread_id: int | None = None
+
+
+_threads = msgspec.json.Decoder(list[_Thread])
+
+
+def find_py_spy() -> str | None:
+    """The path of py-spy: the one beside this Python, else the one on PATH; None if missing."""
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
+
+
+def parse_dump(data: bytes, pid: int = 0) -> tuple[wire.ThreadStack, ...]:
+    """Parses the output of `py-spy dump --json`, the main thread first.
+
+    Before Python 3.11, threads do not store their native ids, so a non-blocking dump has none
+    (and marks all threads active); the main thread's is `pid`. The main thread is moved to the
+    front before the list is cut, because py-spy lists the newest thread first.
+
+    Raises:
+        msgspec.DecodeError: `data` is no such output.
+    """
+    found = sorted(
+        _threads.decode(data),
+        key=lambda thread: (thread.os_thread_id != pid, thread.thread_name != "MainThread"),
+    )
+    return tuple(
+        wire.ThreadStack(
+            ident=thread.thread_id,
+            tid=thread.os_thread_id or (pid if thread.thread_name == "MainThread" else 0),
+            name=(thread.thread_name or "")[:MAX_NAME],
+            active=thread.active,
+            owns_gil=thread.owns_gil,
+            frames=tuple(
+                wire.TraceFrame(
+                    function=frame.name,
+                    file=frame.filename,
+                    line=frame.line,
+                    module=frame.module or "",
+                )
+                for frame in thread.frames[:MAX_FRAMES]
+            ),
+        )
+        for thread in found[:MAX_THREADS]
+    )
+
+
+def drop_missing_threads(
+    threads: tuple[wire.ThreadStack, ...], tasks: Collection[int]
+) -> tuple[wire.ThreadStack, ...]:
+    """Drops threads that the kernel does not know; `tasks` are the process's native thread ids.
+
+    A child inside `fork()` still lists its parent's threads with their stacks.
+    """
+    if not any(thread.tid in tasks for thread in threads):
+        return threads  # the process has ended
+    nameless = len(tasks) > 1  # threads without a native id may exist
+    return tuple(t for t in threads if t.tid in tasks or (nameless and not t.tid))
+
+
+async def dump(pid: int, seconds: float, source: SourceLines | None = None) -> wire.StackDump:
+    """Dumps the stacks of one process; the result says why when there are none."""
+    if processes.read_stat(pid) is None:
+        return _gone(pid)
+    spy = find_py_spy()
+    if spy is None:
+        return wire.StackDump(
+            pid,
+            error="missing",
+            help="py-spy is not installed beside the agent: `pip install py-spy`",
+        )
+    try:
+        child = await _start(spy, pid)
+    except OSError as error:
+        return wire.StackDump(pid, error="failed", help=f"{spy} cannot be run: {error.strerror}")
+    try:
+        output, errors = await asyncio.wait_for(_read_outputs(child), seconds)
+    except (asyncio.TimeoutError, TimeoutError):
+        return wire.StackDump(
+            pid,
+            error="deadline",
+            help=f"py-spy did not finish with process {pid} within {seconds:.1f} s: the host is "
+            "overloaded, or a file system hangs; try again",
+        )
+    finally:
+        await _end(child)
+    result = _result(pid, child.returncode, output, errors)
+    if source is not None and result.threads:
+        return wire.StackDump(pid, await _with_source(result.threads, source))
+    return result
+
+
+def _result(pid: int, status: int | None, output: bytes, errors: bytes) -> wire.StackDump:
+    if status != 0:
+        return _failure(pid, errors.decode("utf-8", "replace"))
+    try:
+        threads = parse_dump(output, pid)
+    except msgspec.DecodeError as error:
+        return wire.StackDump(
+            pid, error="failed", help=f"py-spy's output cannot be parsed: {error}"
+        )
+    return wire.StackDump(pid, drop_missing_threads(threads, processes.thread_ids(pid)))
+
+
+async def _start(spy: str, pid: int) -> asyncio.subprocess.Process:
+    """Starts py-spy; kills it when the caller is cancelled meanwhile."""
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            spy, "dump", "--json", "--nonblocking", "--pid", str(pid),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    )  # fmt: skip
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await _end(await starting)
+        raise
+
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    """Kills py-spy if it runs, and waits until the event loop has closed its pipes.
+
+    A process that cannot die, because a file system hangs, is abandoned.
+    """
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            child.kill()
+    with suppress(asyncio.TimeoutError, TimeoutError):
+        await asyncio.wait_for(child.communicate(), _KILL_TIMEOUT)
+
+
+async def _read_outputs(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+    """The output and errors of py-spy; kills a program that writes more than expected."""
+
+    async def limited(stream: asyncio.StreamReader | None, most: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while stream is not None and (part := await stream.read(65536)):
+            size += len(part)
+            if size > most:
+                child.kill()
+                break
+            parts.append(part)
+        return b"".join(parts)
+
+    output, errors = await asyncio.gather(
+        limited(child.stdout, MAX_OUTPUT), limited(child.stderr, 65536)
+    )
+    await child.wait()
+    return output, errors
+
+
+def _gone(pid: int) -> wire.StackDump:
+    return wire.StackDump(pid, error="gone", help=f"process {pid} has ended and has no stacks")
+
+
+def _failure(pid: int, errors: str) -> wire.StackDump:
+    """Translates py-spy's standard error into a message for the user."""
+    text = errors.lower()
+    found = processes.read_stat(pid)
+    if found is None or found.state in "ZX" or any(word in text for word in _GONE):
+        return _gone(pid)
+    if any(word in text for word in _REFUSED):
+        return wire.StackDump(pid, error="refused", help=ptrace_refusal.explain(pid))
+    line = next((line.strip() for line in errors.splitlines() if line.strip()), "no reason")
+    reason = line.removeprefix("Error: ")[:300]
+    return wire.StackDump(pid, error="failed", help=f"py-spy: {reason}")
+
+
+async def _with_source(
+    threads: tuple[wire.ThreadStack, ...], source: SourceLines
+) -> tuple[wire.ThreadStack, ...]:
+    files = {frame.file for thread in threads for frame in thread.frames if frame.file[:1] == "/"}
+    source.request(files)
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _SOURCE_WAIT
+    while not source.is_ready(files) and loop.time() < end:
+        await asyncio.sleep(0.005)
+    return tuple(
+        msgspec.structs.replace(
+            thread,
+            frames=tuple(
+                msgspec.structs.replace(frame, source=source.line(frame.file, frame.line))
+                for frame in thread.frames
+            ),
+        )
+        for thread in threads
+    )

@@ -1,0 +1,64 @@
+"""Keeps the recorder's failures out of the program, and writes its messages to stderr.
+
+Exceptions of the program pass: Python runs signal handlers anywhere, so an exception that
+a handler raises may surface inside the recorder and must reach the program.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+PACKAGE_FOLDER: Final = str(Path(__file__).parents[1]) + "/"
+"""The folder of `frtop_probe`: frames of files in it are ours, not the program's."""
+
+
+def guarded(
+    function: Callable[..., object],
+    active: Callable[[], bool],
+    failed: Callable[[BaseException], None],
+) -> Callable[..., None]:
+    """Wraps `function` for use inside training code: it is skipped when off and never raises.
+
+    Args:
+        function: the function to call; its result is dropped.
+        active: whether it may run; false in forked children and after `stop()`.
+        failed: called with an exception of the recorder.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        try:
+            if active():
+                function(*args, **kwargs)
+        except Exception as error:
+            if raised_by_signal_handler(error):
+                raise
+            failed(error)
+
+    return wrapper
+
+
+def raised_by_signal_handler(error: BaseException) -> bool:
+    """Returns whether a signal handler raised it: its arguments include the interrupted frame."""
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        below = frame.f_back
+        foreign = below is not None and not frame.f_code.co_filename.startswith(PACKAGE_FOLDER)
+        for value in frame.f_locals.values() if foreign else ():
+            if value is below or (type(value) is tuple and any(one is below for one in value)):
+                return True
+        trace = trace.tb_next
+    return False
+
+
+def log_line(text: str) -> None:
+    """Writes one line to stderr; the recorder prints nowhere else."""
+    try:
+        sys.stderr.write(f"frtop: {text}\n")
+    except Exception:  # noqa: BLE001 - the program may have replaced stderr by anything
+        return

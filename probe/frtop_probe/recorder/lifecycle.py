@@ -1,0 +1,256 @@
+"""Starts and stops the recorder in this process: by hand, by wrapper, or not at all.
+
+All functions are idempotent and safe before torch is imported. Recording begins with the
+first process group, or with `start()` in a process that a launcher made a rank.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final
+
+from frtop_probe.recorder import fetches, group_calls, steps
+from frtop_probe.recorder.guard import guarded, log_line, raised_by_signal_handler
+from frtop_probe.recorder.import_hook import when_imported
+from frtop_probe.recorder.recorder import Recorder
+from frtop_probe.recorder.writer import NoRingSpace, create
+from frtop_probe.ring.folder import FolderError, candidates
+
+C10D: Final = "torch.distributed.distributed_c10d"
+OPTIMIZERS: Final = "torch.optim.optimizer"
+LOADERS: Final = "torch.utils.data.dataloader"
+
+
+class Lifecycle:
+    """The process's one recorder, if any, and the hooks that drive it."""
+
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
+        self.wanted = True
+        self._lock = threading.RLock()
+        self._prepared = False
+        self._refused = False
+        self._watched: set[str] = set()
+        self._parents_recorder: Recorder | None = None
+
+    # -- called from outside
+
+    def prepare(self, c10d: ModuleType | None = None) -> None:
+        """Waits for `torch.distributed`: cheap, and all that a prepared program does.
+
+        Args:
+            c10d: `distributed_c10d`, if the caller has just seen its import.
+        """
+        if self._prepared or os.environ.get("FRTOP_OFF") == "1":
+            return
+        self._prepared = True
+        atexit.register(self._at_exit)
+        os.register_at_fork(after_in_child=self._after_fork)
+        if c10d is not None:
+            self._always_guarded(self._wrap)(c10d)
+        else:
+            when_imported(C10D, self._always_guarded(self._wrap))
+
+    def start(self) -> None:
+        """Records from now on, or from the first process group if this is not a rank yet."""
+        self._always_guarded(self._start)()
+
+    def _start(self) -> None:
+        if os.environ.get("FRTOP_OFF") == "1":
+            return
+        self.wanted = True
+        self.prepare()
+        c10d: Any = sys.modules.get(C10D)
+        grouped = c10d is not None and c10d.is_initialized()
+        if grouped or _is_launched_rank():
+            self._begin()
+        if grouped:
+            self._attach(c10d)
+
+    def stop(self) -> None:
+        self.wanted = False
+        if self.recorder is not None and self.recorder.running:
+            self.recorder.stop()
+
+    def step(self, number: int | None) -> None:
+        if self._running():
+            self._recorder.steps.stepped(number)
+
+    def annotate(self, text: str) -> None:
+        if self._running():
+            self._recorder.writer.write_note(text)
+
+    # -- group_calls.GroupListener
+
+    def init_called(self, arguments: dict[str, Any]) -> None:
+        self._always_guarded(self._init_called)(arguments)
+
+    def call_began(self, kind: str, arguments: dict[str, Any]) -> int:
+        try:
+            if not self._enabled():
+                return 0
+            members = group_calls.participants(kind, arguments, sys.modules[C10D])
+            return self._recorder.begin_pseudo(kind, members)
+        except Exception as error:
+            if raised_by_signal_handler(error):
+                raise
+            self._failed(error)
+            return 0
+
+    def call_ended(self, kind: str, token: int, failed: bool) -> None:
+        if token:
+            self._guarded(self._call_ended)(kind, token, failed)
+
+    def group_registered(self, name: str, process_group: Any) -> None:
+        if self._enabled():
+            self._guarded(self._recorder.groups.register)(name, process_group)
+
+    def group_destroying(self, process_group: Any | None) -> None:
+        if self._enabled():
+            self._guarded(self._recorder.release_handles)(_destroyed_group(process_group))
+
+    def group_destroyed(self, process_group: Any | None) -> None:
+        if self._enabled():
+            self._guarded(self._recorder.groups.end)(_destroyed_group(process_group))
+
+    # -- inside
+
+    def _init_called(self, arguments: dict[str, Any]) -> None:
+        if not self.wanted:
+            return
+        self._begin()
+        if self.recorder is not None:
+            self.recorder.init_called(arguments)
+            self._attach(sys.modules[C10D])
+
+    def _call_ended(self, kind: str, token: int, failed: bool) -> None:
+        recorder = self._recorder
+        recorder.end_pseudo(token, failed)
+        recorder.groups.describe_all()
+        if kind == group_calls.INIT and not failed:
+            recorder.default_group_created(sys.modules[C10D])
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._refused:
+                return
+            if self.recorder is not None:
+                self.recorder.resume()
+                return
+            try:
+                folders = candidates()
+                # An agent serves all folders of its user and its files are in the first one,
+                # even if that has no room for the ring.
+                self.recorder = Recorder(create(folders), folders[0])
+            except (FolderError, NoRingSpace) as error:
+                self._refuse(str(error))
+                return
+            self.recorder.exceptions.install(self._guarded)
+            self.recorder.begin()
+
+    def _attach(self, c10d: Any) -> None:
+        with self._lock:
+            recorder = self.recorder
+            if recorder is None or recorder.hook is not None:
+                return
+            parents, self._parents_recorder = self._parents_recorder, None
+            recorder.attach(sys.modules["torch"], c10d, parents)
+            if recorder.hook is None:
+                return  # it has logged why
+            when_imported(OPTIMIZERS, self._always_guarded(self._watch_optimizers))
+            when_imported(LOADERS, self._always_guarded(self._watch_loaders))
+            if c10d.is_initialized():
+                recorder.default_group_created(c10d)
+
+    def _wrap(self, c10d: ModuleType) -> None:
+        group_calls.wrap(c10d, self, sys.modules.get("torch.distributed"))
+
+    # Each call looks up the recorder, because a forked child has another one.
+
+    def _watch_optimizers(self, module: ModuleType) -> None:
+        def stepped(optimizer: Any) -> None:
+            self._recorder.steps.optimizer_stepped(optimizer)
+
+        if OPTIMIZERS not in self._watched:
+            self._watched.add(OPTIMIZERS)
+            steps.watch_optimizers(sys.modules["torch"], module, self._guarded(stepped))
+
+    def _watch_loaders(self, module: ModuleType) -> None:
+        def begin(iterator: Any) -> None:
+            self._recorder.fetches.begin(iterator)
+
+        def end() -> None:
+            self._recorder.fetches.end()
+
+        if LOADERS not in self._watched:
+            self._watched.add(LOADERS)
+            fetches.watch_fetches(module, self._guarded(begin), self._guarded(end))
+
+    @property
+    def _recorder(self) -> Recorder:
+        assert self.recorder is not None
+        return self.recorder
+
+    def _running(self) -> bool:
+        return self.recorder is not None and self.recorder.running
+
+    def _enabled(self) -> bool:
+        return self.recorder is not None and self.recorder.enabled[0]
+
+    def _guarded(self, function: Callable[..., object]) -> Callable[..., None]:
+        return guarded(function, self._running, self._failed)
+
+    def _always_guarded(self, function: Callable[..., object]) -> Callable[..., None]:
+        return guarded(function, lambda: True, self._failed)
+
+    def _failed(self, error: BaseException) -> None:
+        if self.recorder is not None:
+            self.recorder.fail(error)
+        else:
+            self._refuse(f"{type(error).__name__}: {error}")
+
+    def _refuse(self, why: str) -> None:
+        self._refused = True
+        log_line(f"recorder off: {why}. Training goes on")
+
+    def _at_exit(self) -> None:
+        if self._running():
+            self._guarded(self._recorder.exceptions.recall)()
+            self._guarded(self._recorder.stop)()
+
+    def _after_fork(self) -> None:
+        """Leaves the ring to the parent; the child may get its own later."""
+        recorder, self.recorder = self.recorder, None
+        self._lock = threading.RLock()
+        if recorder is not None:
+            recorder.abandon_in_child()
+            # Kept alive: the child must not drop handles of the parent's ops here.
+            self._parents_recorder = recorder
+
+
+def _is_launched_rank() -> bool:
+    """Returns whether a launcher made this process a rank.
+
+    Not the parent of `mp.spawn`, and not spawned DataLoader workers, which import the
+    program, too, and inherit its environment.
+    """
+    processes: Any = sys.modules.get("multiprocessing.process")
+    spawned = processes is not None and (
+        processes.parent_process() is not None
+        or getattr(processes.current_process(), "_inheriting", False)
+    )
+    return "RANK" in os.environ and not spawned
+
+
+def _destroyed_group(process_group: Any | None) -> Any | None:
+    """Returns the group being destroyed; None for all, because the default group ends all."""
+    all_groups = process_group is None or process_group is sys.modules[C10D].group.WORLD
+    return None if all_groups else process_group
+
+
+lifecycle: Final = Lifecycle()

@@ -1,0 +1,194 @@
+"""Answers requests for the tensors of pending ops, while the job hangs in these ops.
+
+No tensor is kept alive or copied as a whole: between two pieces every reference is dropped.
+A pending op may already have overwritten part of its tensor (gloo reduces in place as its
+peers arrive), which a reader cannot detect.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from copy import copy
+from typing import Any, Final
+
+from frtop_probe.recorder.memory_reader import MemoryReader
+from frtop_probe.recorder.pending import PendingOps
+from frtop_probe.recorder.tensor_memory import GONE, UnreadableTensor, local_tensor
+from frtop_probe.recorder.tensor_refs import OpTensorRefs, TensorRef
+from frtop_probe.recorder.tensor_stats import TensorStats
+
+BUDGET_S: Final = 1.2
+"""Time in s for one request, all ops and tensors together."""
+MAX_OPS: Final = 16
+MAX_DEVICE_OPS: Final = 4
+MAX_TENSORS: Final = 64
+"""Per op."""
+MAX_DATA: Final = 4 * 1024 * 1024
+MAX_PIECE: Final = 256 * 1024
+MAX_TEXT: Final = 200
+_TRIES: Final = 20
+_TRY_S: Final = 0.002
+
+Response = tuple[dict[str, Any], bytes | bytearray]
+"""A header and raw bytes."""
+_INVALID: Final[Response] = ({"error": "failed", "help": "the request was not understood"}, b"")
+
+
+class TensorRequests:
+    """Reads tensors for requests, in the recorder's own thread."""
+
+    def __init__(self, pending: PendingOps, torch: Any) -> None:
+        self._pending = pending
+        self._torch = torch
+        self._reader: MemoryReader | None = None
+
+    def close(self) -> None:
+        """Closes the reader in a forked child: the parent may be answering a request."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def respond(self, request: Mapping[str, Any], go_on: Callable[[], bool]) -> Response:
+        """Answers an unchecked request from the socket.
+
+        Args:
+            request: any JSON object.
+            go_on: called between pieces; false when the client has left.
+        """
+        numbers = [request.get(name, 0) for name in ("sequence", "index", "offset", "size")]
+        if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
+            return _INVALID
+        self._pending.reap()
+        reader = self._reader = MemoryReader(self._torch, self._pending, go_on)
+        with reader.reading():
+            if request.get("ask") == "tensors":
+                return self._summaries(reader, numbers[0])
+            if request.get("ask") == "data":
+                return self._data(reader, *numbers)
+        return _INVALID
+
+    def _summaries(self, reader: MemoryReader, sequence: int) -> Response:
+        """Summarises all tensors of one op; for sequence number 0, of the oldest pending ops.
+
+        The header has `ops`, each in the order of the fields of `wire.OpTensors`.
+        """
+        deadline = time.monotonic() + BUDGET_S
+        chosen = self._chosen(sequence)
+        if not chosen:
+            ops: list[Any] = [[sequence, [], self._why_none(sequence)]] if sequence else []
+            return {"error": "" if sequence else "none", "ops": ops}, b""
+        left = sum(min(len(op.tensors), MAX_TENSORS) for op in chosen)
+        ops = []
+        for op in chosen:
+            summaries = []
+            for ref in op.tensors[:MAX_TENSORS]:
+                now = time.monotonic()
+                # Time that one tensor does not need is left for the others.
+                share = now + max(0.0, deadline - now) / left
+                summaries.append(self._summary(reader, op, ref, share))
+                left -= 1
+            ops.append([op.sequence, summaries, self._remark(op)])
+        return {"ops": ops}, b""
+
+    def _summary(
+        self, reader: MemoryReader, op: OpTensorRefs, ref: TensorRef, deadline: float
+    ) -> list[Any]:
+        """Summarises a tensor, in the order of the fields of `wire.TensorSummary`."""
+        known: list[Any] = ["", [], "", 0, 0]
+        try:
+            tensor = local_tensor(self._torch, ref)
+            kind, elements = tensor.dtype, int(tensor.numel())
+            known = [
+                str(kind).removeprefix("torch.")[:MAX_TEXT],
+                [int(length) for length in tensor.shape],
+                str(tensor.device)[:MAX_TEXT],
+                elements * int(kind.itemsize),
+                elements,
+            ]
+            del tensor
+            seen, stats = _summarise(reader, op, ref, TensorStats(self._torch, kind), deadline)
+        except UnreadableTensor as why:
+            error = str(why)
+        except Exception as failure:  # noqa: BLE001 - an unexpected kind of tensor
+            error = f"could not be read: {type(failure).__name__}: {failure}"[:MAX_TEXT]
+        else:
+            return [
+                *(ref.role, *known, seen // kind.itemsize, *stats.statistics),
+                *(stats.nans, stats.infinities, stats.first, stats.checksum, stats.error),
+            ]
+        return [ref.role, *known, 0, None, None, None, None, 0, 0, [], "", error]
+
+    def _data(
+        self, reader: MemoryReader, sequence: int, index: int, offset: int, size: int
+    ) -> Response:
+        """Returns bytes of one tensor; `total` in the header is the tensor's size in bytes."""
+        op = next(iter(self._chosen(sequence)), None) if sequence else None
+        if op is None:
+            return {"error": "gone", "help": self._why_none(sequence)}, b""
+        if index >= len(op.tensors) or size > MAX_DATA:
+            return {"error": "failed", "help": "there is no such tensor, or too many bytes"}, b""
+        ref = op.tensors[index]
+        try:
+            memory = reader.locate(ref, in_order=True)
+            found = bytearray(max(0, min(size, memory.size - offset)))
+            view = memoryview(found)
+            for start in range(0, len(view), MAX_PIECE):
+                reader.read(op, ref, memory, offset + start, view[start : start + MAX_PIECE])
+                if not reader.go_on():
+                    raise UnreadableTensor(GONE)
+            reader.confirm(op)
+        except UnreadableTensor as why:
+            return {"error": "gone" if str(why) == GONE else "failed", "help": str(why)}, b""
+        return {"total": memory.size}, found
+
+    def _chosen(self, sequence: int) -> list[OpTensorRefs]:
+        """Returns the op; for 0 the oldest pending ops, or else the newest ops on devices."""
+        for _ in range(_TRIES if sequence else 1):
+            refs = self._pending.tensor_refs()
+            if not sequence:
+                pending = [op for number, op in refs.items() if number in self._pending.open]
+                return pending[:MAX_OPS] or list(refs.values())[-MAX_DEVICE_OPS:]
+            if sequence in refs:
+                return [refs[sequence]]
+            if sequence not in self._pending.open:
+                break
+            time.sleep(_TRY_S)  # its call is returning, or another thread tests its handle
+        return []
+
+    def _why_none(self, sequence: int) -> str:
+        if sequence in self._pending.open:
+            return "its tensors are unknown: it has none, or its call has not returned yet"
+        return "it is not pending any more"
+
+    def _remark(self, op: OpTensorRefs) -> str:
+        if not op.tensors:
+            return "it has no tensors"
+        if op.sequence not in self._pending.open:
+            return "the recorder does not know whether it is still pending"
+        more = len(op.tensors) - MAX_TENSORS
+        return f"{more} more tensors are not shown" if more > 0 else ""
+
+
+def _summarise(
+    reader: MemoryReader, op: OpTensorRefs, ref: TensorRef, stats: TensorStats, deadline: float
+) -> tuple[int, TensorStats]:
+    """Reads a tensor until the deadline; returns the number of bytes read, and their statistics.
+
+    If the tensor was not read to its end, the result ends at the last power of two of pieces, so
+    that ranks that ran out of time at different offsets can usually be compared.
+    """
+    memory = reader.locate(ref)
+    piece = memoryview(bytearray(min(stats.piece, memory.size)))
+    result, pieces, seen = (0, stats), 0, 0
+    while seen < memory.size:
+        this = piece[: memory.size - seen]
+        reader.read(op, ref, memory, seen, this)
+        stats.add(this, begins=seen == 0)
+        pieces += 1
+        seen += len(this)
+        if seen == memory.size or not pieces & (pieces - 1):
+            result = seen, copy(stats)
+        if not reader.go_on() or time.monotonic() > deadline:
+            break
+    reader.confirm(op)
+    return result

@@ -1,0 +1,234 @@
+"""One agent runs per folder as long as it is needed, and leaves no files."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.agent_host import DEADLINE, Host
+from agent.ring_builder import RingBuilder
+from frtop_probe import wire
+from frtop_probe.agent import announcement
+from frtop_probe.agent.agent_lock import AgentLock
+from frtop_probe.agent.lifecycle import MEMORY
+from frtop_probe.agent.rank_tracker import MAX_RANKS
+from frtop_probe.ring.folder import agent_lives
+from waiting import wait_for
+
+
+def test_of_many_agents_started_at_once_one_stays(host: Host) -> None:
+    agents = [host.spawn() for _ in range(4)]
+    wait_for(lambda: sum(agent.poll() is None for agent in agents) == 1, "one is left")
+    card = wait_for(lambda: announcement.find_agent(host.folder), "it announces itself")
+    (running,) = [agent for agent in agents if agent.poll() is None]
+    assert card.pid == running.pid
+    for agent in agents:
+        if agent is not running:
+            out, errors = agent.communicate()
+            assert (agent.returncode, out, errors) == (0, "", "")
+
+
+def test_a_second_agent_started_by_hand_says_that_one_runs(host: Host) -> None:
+    card = host.agent()
+    program = (
+        "from frtop_probe.agent.lifecycle import Options, serve;"
+        "raise SystemExit(serve(Options.from_environment()))"
+    )
+    second = subprocess.run(
+        [sys.executable, "-c", program],
+        env=host.environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert second.returncode == 0
+    assert f"pid {card.pid}" in second.stderr
+    assert str(card.pub) in second.stderr
+
+
+def test_the_card_is_private_and_removed_at_the_end(host: Host) -> None:
+    host.agent()
+    path = host.files.card
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert set(json.loads(path.read_text())) == set(announcement.Announcement.__slots__)
+    host.agents[-1].send_signal(signal.SIGINT)
+    assert host.agents[-1].wait(DEADLINE) == 0
+    assert not list(host.folder.iterdir())
+
+
+def test_the_card_of_a_killed_agent_is_ignored(host: Host) -> None:
+    host.agent()
+    host.agents[-1].kill()
+    host.agents[-1].wait()
+    assert host.files.card.exists()
+    assert announcement.find_agent(host.folder) is None
+    assert announcement.find_agent(host.folder / "nowhere") is None
+    assert host.agent().pid == host.agents[-1].pid
+
+
+def test_a_folder_made_again_belongs_to_the_next_agent(host: Host) -> None:
+    first = host.spawn()
+    wait_for(lambda: announcement.find_agent(host.folder), "it announces itself")
+    shutil.rmtree(host.folder)
+    host.folder.mkdir(mode=0o700)
+    second = host.agent()
+    first.terminate()
+    first.wait(DEADLINE)
+    assert announcement.find_agent(host.folder) == second
+
+
+def test_testing_the_lock_does_not_prevent_taking_it(host: Host) -> None:
+    lock = AgentLock.take(host.files)
+    assert lock is not None
+    assert agent_lives(host.folder)
+    assert AgentLock.take(host.files) is None
+    lock.release()
+    assert not agent_lives(host.folder)
+    again = AgentLock.take(host.files)
+    assert again is not None
+    again.release()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}', '{"pid": "x"}'])
+def test_a_malformed_card_is_ignored(host: Host, content: str) -> None:
+    lock = AgentLock.take(host.files)
+    assert lock is not None
+    host.files.card.write_text(content)
+    assert announcement.find_agent(host.folder) is None
+    lock.release()
+
+
+def test_an_agent_leaves_after_its_linger_time_and_removes_rings(host: Host) -> None:
+    rank = host.rank("wait")
+    ring = next(host.folder.glob("*.ring"))
+    host.agent("--linger", "1")
+    with pytest.raises(subprocess.TimeoutExpired):
+        host.agents[-1].wait(2)  # the rank lives
+    rank.kill()
+    assert host.agents[-1].wait(DEADLINE) == 0
+    assert not ring.exists()
+
+
+def test_an_agent_without_ranks_leaves(host: Host) -> None:
+    host.agent(FRTOP_AGENT_LINGER="0.6")
+    assert host.agents[-1].wait(DEADLINE) == 0
+
+
+def test_an_agent_removes_only_its_own_files(host: Host) -> None:
+    living = host.rank("wait")
+    foreign = RingBuilder(host.folder, start_ticks=5, namespace=1).path
+    stale = RingBuilder(host.folder, start_ticks=6, boot_id=bytes(16)).path
+    odd = host.folder / "notes.txt"
+    odd.write_text("mine")
+    host.operator(host.agent()).state()
+    host.agents[-1].terminate()
+    assert host.agents[-1].wait(DEADLINE) == 0
+    rings = {path.name for path in host.folder.glob("*.ring")}
+    assert {foreign.name, stale.name} < rings
+    assert any(name.startswith(f"{living.pid}-") for name in rings)
+    assert odd.exists()
+
+
+def test_an_agent_leaves_with_its_companion(host: Host) -> None:
+    companion = subprocess.Popen(["sleep", "600"])
+    try:
+        host.agent(FRTOP_AGENT_WITH=str(companion.pid), FRTOP_AGENT_LINGER="0")
+        time.sleep(0.8)
+        assert host.agents[-1].poll() is None
+    finally:
+        companion.kill()
+        companion.wait()
+    assert host.agents[-1].wait(DEADLINE) == 0
+
+
+def test_an_agent_whose_companion_has_ended_leaves_at_once(host: Host) -> None:
+    agent = host.spawn("--with-pid", "4194304")
+    assert agent.wait(DEADLINE) == 0
+
+
+def test_an_agent_drops_inherited_descriptors_and_limits(host: Host) -> None:
+    inherited = os.open(host.folder, os.O_RDONLY)
+    os.set_inheritable(inherited, True)
+    agent = subprocess.Popen(
+        ["taskset", "-c", "0", sys.executable, "-m", "frtop_probe.agent"],
+        env=host.environment,
+        close_fds=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(inherited)
+    host.agents.append(agent)
+    wait_for(lambda: announcement.find_agent(host.folder), "it announces itself")
+    folder = Path(f"/proc/{agent.pid}")
+    links = [link.readlink() for link in (folder / "fd").iterdir()]
+    assert host.folder not in links
+    assert (folder / "cwd").readlink() == Path("/")
+    assert os.sched_getaffinity(agent.pid) >= os.sched_getaffinity(0)
+    assert os.getpriority(os.PRIO_PROCESS, agent.pid) > os.getpriority(os.PRIO_PROCESS, 0)
+    # Beyond the limit the agent ends, and no rank beside it.
+    assert 0 < resource.prlimit(agent.pid, resource.RLIMIT_DATA)[0] <= MEMORY
+
+
+def test_an_agent_raises_its_limit_of_open_files(host: Host) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        card = host.agent()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert resource.prlimit(card.pid, resource.RLIMIT_NOFILE)[0] >= min(hard, 2 * MAX_RANKS)
+
+
+def test_ended_ranks_are_removed_for_new_ones(host: Host) -> None:
+    """Their rings are in shared memory, which a job that restarts must not fill."""
+    paths = [RingBuilder(host.folder, start_ticks=n + 1).path for n in range(40)]
+    operator = host.operator(host.agent())
+    assert len(operator.state().ranks) == 40
+    rank = host.rank("wait")
+
+    def is_tracked() -> bool:
+        last = operator.state().ranks[-1].identity
+        return last is not None and last.pid == rank.pid
+
+    wait_for(is_tracked, "the new rank is adopted")
+    assert len(operator.state().ranks) == 40
+    assert sum(path.exists() for path in paths) == 39
+
+
+def test_an_agent_ends_cleanly_while_it_takes_snapshots(host: Host) -> None:
+    for rank in range(3):
+        host.rank("wait", rank=rank)
+    operator = host.operator(host.agent())
+    operator.state()
+    for number in range(4):
+        request = wire.SnapshotRequest(number, (1, 2, 3), ops=9)
+        operator.dealer.send(wire.to_frame(request))
+    operator.dealer.recv()
+    host.agents[-1].terminate()
+    _, errors = host.agents[-1].communicate(timeout=DEADLINE)
+    assert (host.agents[-1].returncode, errors) == (0, "")
+
+
+def test_a_flood_of_requests_does_not_stop_the_updates(host: Host) -> None:
+    host.rank("wait")
+    operator = host.operator(host.agent())
+    operator.state()
+    first = operator.update()
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        operator.dealer.send(wire.to_frame(wire.StateRequest(1)))
+    second = operator.update()
+    assert second.number == first.number + 1
+    assert second.monotonic_ns - first.monotonic_ns < 1e9

@@ -1,0 +1,341 @@
+"""Single ticks without sockets: rings are built here, their processes only sleep."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.ring_builder import RingBuilder
+from frtop_probe import wire
+from frtop_probe.agent import rank_tracker
+from frtop_probe.agent.histories import history
+from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.procfs import exit_status, processes
+from frtop_probe.ring import layout
+from frtop_probe.ring.layout import Side, StatusCell
+from frtop_probe.ring.reader import Ring
+from waiting import wait_for
+
+Sleeper = Callable[[], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def sleeper() -> Iterator[Sleeper]:
+    """Starts processes for rings to belong to."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(["sleep", "600"])
+        started.append(process)
+        wait_for(
+            lambda: (p := processes.read_process(process.pid)) and p.syscall and p.wchan,
+            "it sleeps",
+        )
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+class TickClock:
+    """Ticks a tracker with half a second between ticks, without waiting."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tracker = RankTracker([folder])
+        self.now = time.monotonic_ns()
+
+    def tick(self) -> tuple[wire.RankUpdate, ...]:
+        self.now += 500_000_000
+        return self.tracker.tick(self.now).ranks
+
+    def pending(self) -> tuple[wire.Op, ...] | None:
+        return next((update.pending for update in self.tick()), None)
+
+
+async def test_an_idle_rank_is_not_sent(tmp_path: Path, sleeper: Sleeper) -> None:
+    RingBuilder(tmp_path, pid=sleeper().pid).standard_tables()
+    clock = TickClock(tmp_path)
+    assert len(clock.tick()) == 1
+    clock.tick()
+    assert clock.tick() == ()
+
+
+async def test_updates_add_up_to_the_full_state(tmp_path: Path, sleeper: Sleeper) -> None:
+    ring = RingBuilder(tmp_path, pid=sleeper().pid)
+    ring.standard_tables()
+    ring.add_group(2, name="late")
+    clock = TickClock(tmp_path)
+    progress: dict[int, wire.GroupProgress] = {}
+    pending: tuple[wire.Op, ...] = ()
+    for step in range(12):
+        if step % 3 == 0:
+            ring.op(1, done=step % 2 == 0)
+            ring.op(2, done=True)
+        for update in clock.tick():
+            progress |= {
+                group_progress.group: group_progress for group_progress in update.group_progress
+            }
+            pending = update.pending if update.pending is not None else pending
+    (rank,) = clock.tracker.ranks.values()
+    full = rank.full()
+    assert {
+        group_progress.group: group_progress for group_progress in full.group_progress
+    } == progress
+    assert full.pending == pending
+    assert [op.number for op in pending] == [2, 4]
+    assert {group.id for group in full.groups} == {1, 2}
+
+
+async def test_the_oldest_pending_ops_are_sent_and_the_others_counted(
+    tmp_path: Path, sleeper: Sleeper
+) -> None:
+    ring = RingBuilder(tmp_path, pid=sleeper().pid)
+    ring.standard_tables()
+    for _ in range(20):
+        ring.op()
+    clock = TickClock(tmp_path)
+    (first,) = clock.tick()
+    assert first.pending is not None
+    assert [op.number for op in first.pending] == list(range(1, 17))
+    assert first.pending_more == 4
+
+
+async def test_ops_issued_just_now_are_not_sent_as_pending(
+    tmp_path: Path, sleeper: Sleeper
+) -> None:
+    ring = RingBuilder(tmp_path, pid=sleeper().pid)
+    ring.standard_tables()
+    clock = TickClock(tmp_path)
+    clock.now -= 500_000_000
+    ring.op()
+    assert not clock.pending()
+    assert not clock.tracker.ranks[1].full().pending
+    clock.tick()
+    clock.tick()
+    assert clock.tracker.ranks[1].full().pending
+
+
+async def test_the_end_of_a_wait_is_sent_at_once(tmp_path: Path, sleeper: Sleeper) -> None:
+    ring = RingBuilder(tmp_path, pid=sleeper().pid)
+    ring.standard_tables()
+    blocked = ring.op()
+    clock = TickClock(tmp_path)
+    clock.tick()
+    assert clock.tracker.ranks[1].full().pending
+    ring.complete(blocked)
+    ring.op(done=True)
+    assert clock.pending() == ()
+
+
+async def test_an_old_pending_op_is_found_when_the_rank_stops(
+    tmp_path: Path, sleeper: Sleeper
+) -> None:
+    ring = RingBuilder(tmp_path, pid=sleeper().pid, shape=layout.FULL)
+    ring.standard_tables()
+    clock = TickClock(tmp_path)
+    clock.tick()
+    forgotten = ring.op()
+    for _ in range(3):
+        for _ in range(1000):
+            ring.op(done=True)
+        clock.tick()
+    clock.tick()
+    assert [op.sequence for op in clock.tracker.ranks[1].full().pending or ()] == [forgotten]
+
+
+async def test_the_last_op_of_a_group_survives_its_slot(tmp_path: Path, sleeper: Sleeper) -> None:
+    ring = RingBuilder(tmp_path, pid=sleeper().pid)
+    ring.standard_tables()
+    ring.add_group(2)
+    ring.op(2, done=True)
+    for _ in range(ring.shape.slots + 1):
+        ring.op(1, done=True)
+    ring.cells[StatusCell.OLDEST] = ring.sequence
+    clock = TickClock(tmp_path)
+    clock.tick()
+    clock.tick()
+    lost = next(
+        group_progress.last
+        for group_progress in clock.tracker.ranks[1].full().group_progress
+        if group_progress.group == 2
+    )
+    assert lost is not None
+    assert lost.signature is not None
+    assert (lost.number, lost.signature.kind, lost.pending) == (1, "all_reduce", False)
+
+
+async def test_a_send_that_lost_its_slot_is_not_a_collective(
+    tmp_path: Path, sleeper: Sleeper
+) -> None:
+    """As a collective it would be compared with those of other ranks, and reported as different."""
+    ring = RingBuilder(tmp_path, pid=sleeper().pid)
+    ring.standard_tables()
+    ring.add_entry(Side.SIGNATURE, 2, {"kind": "send", "peer": 3})
+    ring.op(done=True)
+    ring.sequence += 1
+    at = layout.GROUPS_OFFSET + layout.GROUP_ROW.size
+    row = (ring.sequence, 1, 5, ring.sequence, time.monotonic_ns(), 2, 1, ring.sequence)
+    layout.GROUP_ROW.pack_into(ring.map, at, *row)
+    ring.cells[StatusCell.HEAD] = ring.sequence + layout.SMALL.slots
+    clock = TickClock(tmp_path)
+    progress = [
+        group_progress
+        for _ in range(2)
+        for update in clock.tick()
+        for group_progress in update.group_progress
+    ]
+    last = progress[-1].last
+    assert last is not None
+    assert (last.p2p, last.number) == (True, 5)
+
+
+async def test_an_exception_is_sent(tmp_path: Path, sleeper: Sleeper) -> None:
+    ring = RingBuilder(tmp_path, pid=sleeper().pid)
+    frame = ["load", "/srv/train.py", 7, "train", "raise ValueError"]
+    for number, (kind, main) in enumerate((("KeyError", False), ("ValueError", True)), 1):
+        entry = {"kind": kind, "text": "no such shard", "thread": "MainThread", "main": main}
+        ring.add_entry(Side.EXCEPTION, number, {**entry, "at_ns": 5, "frames": [frame]})
+    ring.add_entry(Side.NOTE, 1, "loading")
+    (update,) = TickClock(tmp_path).tick()
+    assert update.exception is not None
+    assert (update.exception.kind, update.exception.main, update.exception.at_ns) == (
+        "ValueError",
+        True,
+        5,
+    )
+    assert update.exception.frames == (wire.TraceFrame(*frame),)  # type: ignore[arg-type]
+    assert update.notes == ("loading",)
+
+
+@pytest.mark.parametrize("oom", [0, 2])
+async def test_deaths_are_found_without_pidfds(
+    tmp_path: Path, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch, oom: int
+) -> None:
+    counter = tmp_path / "memory.events"
+    counter.write_text("oom_kill 5\n")
+    monkeypatch.setattr(exit_status, "open_pidfd", lambda pid: None)
+    monkeypatch.setattr(exit_status, "oom_counter_file", lambda pid: counter)
+    process = sleeper()
+    RingBuilder(tmp_path, pid=process.pid)
+    clock = TickClock(tmp_path)
+    assert clock.tick()[0].exit_info is None
+    process.kill()
+    start_ticks = clock.tracker.ranks[1].ring.header.start_ticks
+    wait_for(lambda: not exit_status.is_alive(process.pid, start_ticks), "it ends")
+    counter.write_text(f"oom_kill {5 + oom}\n")
+    (update,) = clock.tick()
+    assert update.exit_info is not None
+    assert (update.exit_info.signal, update.exit_info.oom_kills) == (9, oom)
+    assert clock.tick() == ()
+
+
+@pytest.mark.parametrize("size", [0, 4096])
+async def test_a_truncated_ring_becomes_a_note(tmp_path: Path, sleeper: Sleeper, size: int) -> None:
+    """Reading mapped pages beyond the end of a file raises SIGBUS."""
+    intact, cut = (RingBuilder(tmp_path, pid=sleeper().pid, rank=rank) for rank in (0, 1))
+    clock = TickClock(tmp_path)
+    assert len(clock.tick()) == 2
+    os.truncate(cut.path, size)
+    clock.tick()
+    (left,) = clock.tracker.ranks.values()
+    assert left.ring.path == intact.path
+    assert f"was cut off at {size} bytes" in clock.tracker.notes[0]
+
+
+async def test_ended_ranks_do_not_displace_living_ones(
+    tmp_path: Path, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_tracker, "MAX_RANKS", 8)
+    for number in range(12):
+        RingBuilder(tmp_path, start_ticks=number + 1)
+    process = sleeper()
+    RingBuilder(tmp_path, pid=process.pid)
+    clock = TickClock(tmp_path)
+    for _ in range(3):
+        clock.tick()
+    assert [rank.pid for rank in clock.tracker.ranks.values() if rank.lives] == [process.pid]
+    assert len(clock.tracker.ranks) == 8
+
+
+async def test_traffic_of_a_busy_host_is_bounded(tmp_path: Path, sleeper: Sleeper) -> None:
+    """The limit is 2 kB per rank and second, also with sixteen receives posted."""
+    rings = [RingBuilder(tmp_path, pid=sleeper().pid, shape=layout.FULL) for _ in range(8)]
+    for ring in rings:
+        ring.standard_tables()
+        for group in (2, 3, 4):
+            ring.add_group(group, name=str(group))
+    clock = TickClock(tmp_path)
+    clock.tick()
+    posted = [[ring.op(4, age_s=2) for _ in range(16)] for ring in rings]
+    size = 0
+    for _ in range(20):
+        for ring, receives in zip(rings, posted, strict=True):
+            for step in range(100):
+                ring.op(1 + step % 3, done=True)
+            ring.complete(receives.pop(0))
+            receives.append(ring.op(4, age_s=2))
+            ring.beat()
+            ring.cells[StatusCell.STEP] += 1
+        size += len(wire.encode(wire.Update("node4", "99", 1, 1, 1, clock.tick())))
+    assert size / 10 / 8 < 2048
+
+
+def test_reading_cards_imports_nothing_large() -> None:
+    program = (
+        "import sys; from frtop_probe.agent import announcement;"
+        "from frtop_probe.agent import __main__;"
+        "print(*sorted({'zmq', 'msgspec', 'psutil', 'asyncio', 'torch'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "\n"
+
+
+async def test_without_free_descriptors_no_rank_counts_as_dead(
+    tmp_path: Path, sleeper: Sleeper
+) -> None:
+    """As when idle connections of others hold all descriptors."""
+    process = sleeper()
+    ticks = processes.read_stat(process.pid)
+    assert ticks is not None
+    RingBuilder(tmp_path, pid=process.pid).standard_tables()
+    clock = TickClock(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = {int(one.name) for one in Path("/proc/self/fd").iterdir()}
+    least = next(number for number in range(len(used) + 1) if number not in used)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least, hard))
+        alive = exit_status.is_alive(process.pid, ticks.start_ticks)
+        for _ in range(6):
+            clock.tick()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert alive
+    (update,) = clock.tick()
+    assert update.exit_info is None
+    assert clock.tracker.busy
+    clock.tracker.clear()
+
+
+def test_extreme_times_can_be_encoded(tmp_path: Path) -> None:
+    builder = RingBuilder(tmp_path)
+    builder.standard_tables()
+    builder.op()
+    at = builder._slot(builder.sequence)
+    builder.map[at + 8 : at + 24] = (-(2**63)).to_bytes(8, sys.byteorder, signed=True) * 2
+    rank = TrackedRank(1, Ring(builder.path), lives=True, pidfd=None)
+    response = wire.HistoryResponse(1, "h", 1, asyncio.run(history(rank)))
+    rank.ring.close()
+    assert wire.decode_response(wire.encode(response)) == response

@@ -1,0 +1,276 @@
+"""The rights of operators, checked with real agents."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import zmq
+
+from agent.agent_host import DEADLINE, Host, Operator
+from frtop_probe import keys, wire
+from frtop_probe.agent.admission import Admission
+from frtop_probe.agent.announcement import Announcement
+from frtop_probe.keys import AuthorizedKey, KeyPair, editing
+from waiting import wait_for
+
+
+@dataclass
+class Users:
+    """Three users with a key file each; the owner runs the agent."""
+
+    host: Host
+    owner: KeyPair
+    colleague: KeyPair
+    stranger: KeyPair
+
+    def admit(self, right: keys.Right = "read") -> None:
+        editing.admit(self.owner, AuthorizedKey(self.colleague.public, right, "colleague"))
+
+    def operator(self, card: Announcement, pair: KeyPair) -> Operator:
+        self.host.operators.append(Operator(card, pair))
+        return self.host.operators[-1]
+
+
+@pytest.fixture
+def users(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Users:
+    pairs = []
+    for name in ("colleague", "stranger"):
+        monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / name / "key"))
+        pairs.append(keys.load(create=True))
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(host.key_file))
+    return Users(host, keys.load(create=False), *pairs)
+
+
+def may_act(operator: Operator, *, read_only: bool = False) -> bool:
+    """The right that the agent reports, checked against the requests it accepts."""
+    operator.requests_sent += 1
+    response = operator.request(wire.StateRequest(operator.requests_sent, read_only))
+    assert isinstance(response, wire.StateResponse), response
+    for act in (wire.TensorsRequest(-1, 1), wire.DataRequest(-2, 1, 1, 0, 0, 10)):
+        refused = error_of(operator, act)
+        assert (refused is None or refused.reason != "permission") == response.may_act, refused
+    return response.may_act
+
+
+def error_of(operator: Operator, request: wire.Request) -> wire.Error | None:
+    response = operator.request(request)
+    return response if isinstance(response, wire.Error) else None
+
+
+def is_refused(operator: Operator) -> bool:
+    """Whether the handshake fails."""
+    operator.dealer.rcvtimeo = 1000
+    with pytest.raises(zmq.Again):
+        operator.state()
+    return True
+
+
+def test_the_owner_acts_a_reader_reads_and_a_stranger_is_refused(users: Users) -> None:
+    users.admit("read")
+    rank = users.host.rank("wait")
+    card = users.host.agent()
+    owner = users.operator(card, users.owner)
+    known = wait_for(lambda: owner.state().ranks, "the agent tracks the rank")
+    assert may_act(owner)
+
+    reader = users.operator(card, users.colleague)
+    assert reader.state().ranks[0].identity == known[0].identity
+    assert not may_act(reader)
+    assert reader.snapshots(known[0].key)[0].processes[0].pid == rank.pid
+    assert isinstance(reader.request(wire.TimeRequest(50)), wire.TimeResponse)
+    assert isinstance(reader.request(wire.HistoryRequest(51, known[0].key)), wire.HistoryResponse)
+    error = error_of(reader, wire.TensorsRequest(52, known[0].key))
+    assert error is not None
+    assert error.id == 52
+    assert f"`frtop key admit {users.colleague.shown}`" in error.text
+    assert reader.update().number
+
+    assert is_refused(users.operator(card, users.stranger))
+
+
+def test_a_key_admitted_while_the_agent_runs_connects_at_once(users: Users) -> None:
+    card = users.host.agent()
+    assert is_refused(users.operator(card, users.colleague))
+    users.admit("read")
+    colleague = users.operator(card, users.colleague)
+    assert not may_act(colleague)
+    users.admit("act")  # on the existing connection
+    assert may_act(colleague)
+
+
+def test_a_removed_key_is_refused_at_the_next_request(users: Users) -> None:
+    users.admit("act")
+    card = users.host.agent()
+    colleague = users.operator(card, users.colleague)
+    assert may_act(colleague)
+    editing.remove(users.owner, users.colleague.public)
+    for request in (
+        wire.StateRequest(60),
+        wire.TimeRequest(61),
+        wire.SnapshotRequest(62, (1,)),
+        wire.TensorsRequest(63, 1),
+    ):
+        error = error_of(colleague, request)
+        assert error is not None
+        assert error.reason == "permission"
+        assert "no longer admits your key" in error.text
+    assert is_refused(users.operator(card, users.colleague))
+    assert may_act(users.operator(card, users.owner))
+
+
+def test_a_reader_with_many_connections_does_not_block_the_owner(users: Users) -> None:
+    users.admit("read")
+    users.host.rank("wait")
+    card = users.host.agent()
+    owner = users.operator(card, users.owner)
+    known = wait_for(lambda: owner.state().ranks, "the agent tracks the rank")
+    others = [users.operator(card, users.colleague) for _ in range(12)]
+    for one in others:
+        one.state()
+    snapshot_request = wire.to_frame(wire.SnapshotRequest(90, (known[0].key,)))
+    flood = 12  # a few may be answered before the next ones arrive
+    for _ in range(flood):
+        for one in others:
+            one.dealer.send(snapshot_request)
+    response = owner.request(wire.HistoryRequest(91, known[0].key))
+    assert isinstance(response, wire.HistoryResponse), response
+    responses = [wire.decode_response(wire.from_frame(one.dealer.recv())) for one in others * flood]
+    refused = [one for one in responses if isinstance(one, wire.Error)]
+    assert {one.reason for one in refused} == {"busy"}
+
+
+@pytest.mark.parametrize("how", ["option", "variable"])
+def test_a_read_only_agent_lets_nobody_act(users: Users, how: str) -> None:
+    users.admit("act")
+    if how == "option":
+        card = users.host.agent("--read-only")
+    else:
+        card = users.host.agent(FRTOP_READ_ONLY="1")
+    for pair in (users.owner, users.colleague):
+        operator = users.operator(card, pair)
+        assert not may_act(operator)
+        error = error_of(operator, wire.TensorsRequest(70, 1))
+        assert error is not None
+        assert "FRTOP_READ_ONLY" in error.text
+
+
+def test_a_read_only_connection_stays_read_only(users: Users) -> None:
+    card = users.host.agent()
+    careful = users.operator(card, users.owner)
+    assert may_act(careful)
+    assert not may_act(careful, read_only=True)
+    assert not may_act(careful, read_only=False)
+    assert may_act(users.operator(card, users.owner))  # another connection with the same key
+
+
+def test_rights_do_not_follow_the_connection_id(users: Users) -> None:
+    users.admit("act")
+    card = users.host.agent()
+
+    def connect_as(pair: KeyPair) -> Operator:
+        operator = users.operator(card, pair)
+        operator.dealer.close()
+        operator.dealer = operator.socket(zmq.DEALER)
+        operator.dealer.routing_id = b"the same"
+        operator.dealer.connect(f"tcp://{card.address}:{card.ask}")
+        return operator
+
+    def is_admitted(pair: KeyPair, *, read_only: bool) -> bool:
+        """Whether the connection id is free again, and the right is that of the key."""
+        operator = connect_as(pair)
+        operator.dealer.rcvtimeo = 500
+        try:
+            return may_act(operator, read_only=read_only) is not read_only
+        except zmq.Again:
+            return False
+        finally:
+            operator.dealer.close()
+
+    first = connect_as(users.owner)
+    assert may_act(first)
+    assert is_refused(connect_as(users.colleague))  # while the first one is connected
+    assert may_act(first)
+    first.dealer.close()
+    for pair, read_only in ((users.colleague, True), (users.owner, False)):
+        admitted = functools.partial(is_admitted, pair, read_only=read_only)
+        assert wait_for(admitted, "the name is free again, and rights go with the key")
+
+
+def test_a_malformed_list_admits_nobody_new_and_is_a_note(users: Users) -> None:
+    users.admit("act")
+    list_file = users.owner.path.with_name(keys.AUTHORIZED)
+    card = users.host.agent()
+    colleague = users.operator(card, users.colleague)
+    assert may_act(colleague)
+    list_file.write_text(f"{users.stranger.shown} act\nwho is that?\n")
+    assert may_act(colleague)  # the last valid list holds
+    assert is_refused(users.operator(card, users.stranger))
+    owner = users.operator(card, users.owner)
+    assert any("line 2: not a public key" in note for note in owner.state().notes)
+
+    list_file.write_text(f"{users.stranger.shown} read\n")
+    assert not may_act(users.operator(card, users.stranger))
+    assert error_of(colleague, wire.StateRequest(80)) is not None
+    (note,) = owner.state().notes
+    assert "in order again" in note
+    notes = wait_for(lambda: owner.update().notes, "updates have the notes too")
+    assert "line 2" in notes[0] or "in order again" in notes[0]
+
+
+async def test_a_hung_home_delays_no_request_for_long(
+    users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frtop_probe.agent.admission.TIMEOUT_S", 0.2)
+    dead = threading.Event()
+    alive = threading.Event()
+    alive.set()
+
+    def read(pair: KeyPair) -> tuple[AuthorizedKey, ...]:
+        if dead.is_set():
+            assert alive.wait(DEADLINE)
+        return (AuthorizedKey(users.colleague.public, "act"),)
+
+    admission = Admission(users.owner, read=read)
+    assert await admission.right(users.colleague.public) == "act"
+    alive.clear()
+    dead.set()
+    for _ in range(2):
+        begin = time.monotonic()
+        assert await admission.admits(users.owner.public)
+        assert await admission.right(users.owner.public) == "act"
+        assert await admission.right(users.colleague.public) == "act"  # the last known right
+        assert not await admission.admits(users.stranger.public)
+        assert time.monotonic() - begin < 2
+    assert "does not answer" in admission.notes[0]
+    alive.set()
+    while "in order again" not in admission.notes[0]:
+        assert await admission.right(users.colleague.public) == "act"
+
+
+async def test_without_threads_the_known_rights_hold(
+    users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    admission = Admission(users.owner)
+    assert not await admission.admits(users.stranger.public)
+    assert await admission.admits(users.owner.public)
+    assert "can't start new thread" in admission.notes[0]
+
+
+def test_the_secret_is_in_no_output(users: Users) -> None:
+    users.owner.path.with_name(keys.AUTHORIZED).write_text("nonsense\n")
+    card = users.host.agent()
+    users.operator(card, users.owner).state()
+    agent = users.host.agents[-1]
+    agent.terminate()
+    error = "".join(agent.communicate(timeout=DEADLINE))
+    assert "line 1: not a public key" in error
+    assert users.owner.secret.decode() not in error

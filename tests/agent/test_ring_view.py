@@ -1,0 +1,46 @@
+"""Groups and signatures of a ring: complete, or unknown."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from agent.ring_builder import RingBuilder
+from frtop_probe.agent.ring_view import MAX_FOLDED, RingView
+from frtop_probe.ring import layout
+from frtop_probe.ring.layout import Side
+from frtop_probe.ring.rank_ranges import fold, unfold
+from frtop_probe.ring.reader import Ring
+from frtop_probe.wire import Group, Signature
+
+
+def group_and_signature(folder: Path, ranks: object) -> tuple[Group, Signature]:
+    """A group with these members, and the signature of the call that made it."""
+    builder = RingBuilder(folder, shape=layout.FULL)
+    entry = {"name": "1", "description": "dp", "backend": "nccl", "ranks": ranks, "exact": True}
+    builder.add_entry(Side.GROUP, 1, entry)
+    builder.add_entry(Side.SIGNATURE, 1, {"kind": "new_group", "members": ranks})
+    with closing(Ring(builder.path)) as ring:
+        ring.refresh()
+        view = RingView(ring)
+        group, signature = view.group(1), view.signature(1, None)
+    assert group is not None
+    assert signature is not None
+    return group, signature
+
+
+def test_large_groups_have_all_members(tmp_path: Path) -> None:
+    members = tuple(range(0, 16_384, 8))
+    group, signature = group_and_signature(tmp_path, fold(members))
+    assert unfold(group.ranks) == members
+    assert unfold(signature.members or "") == members
+
+
+@pytest.mark.parametrize("ranks", [7, None, ["0-3"], "0-3\N{ARABIC-INDIC DIGIT THREE}",
+                                   "0," * MAX_FOLDED])  # fmt: skip
+def test_malformed_members_are_unknown(tmp_path: Path, ranks: object) -> None:
+    group, signature = group_and_signature(tmp_path, ranks)
+    assert group.ranks == ""
+    assert signature.members is None

@@ -1,0 +1,147 @@
+"""Who may connect, and on which ports."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from agent.agent_host import DEADLINE, Host
+from frtop_probe import keys, wire
+from frtop_probe.agent.announcement import Announcement
+from waiting import wait_for
+
+_HANDSHAKE_EVENTS = (
+    zmq.Event.HANDSHAKE_FAILED_AUTH
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.Event.HANDSHAKE_SUCCEEDED
+)
+
+
+def handshake(card: Announcement, pair: tuple[bytes, bytes] | None, port: int) -> zmq.Event:
+    """The outcome of a handshake with these keys."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    client = context.socket(zmq.SUB if port == card.pub else zmq.DEALER)
+    monitor = client.get_monitor_socket(_HANDSHAKE_EVENTS)
+    try:
+        client.linger = 0
+        if pair is not None:
+            client.curve_publickey, client.curve_secretkey = pair
+            client.curve_serverkey = card.public_key.encode()
+        client.connect(f"tcp://{card.address}:{port}")
+        assert monitor.poll(int(DEADLINE * 1000))
+        event = zmq.Event(recv_monitor_message(monitor)["event"])
+        client.disable_monitor()
+        return event
+    finally:
+        client.close()
+        monitor.close()
+        context.destroy(linger=0)
+
+
+def test_only_listed_keys_connect(host: Host) -> None:
+    card = host.agent()
+    pair = keys.load(create=False)
+    admitted = pair.public, pair.secret
+    for port in (card.ask, card.pub):
+        assert handshake(card, admitted, port) == zmq.Event.HANDSHAKE_SUCCEEDED
+        assert handshake(card, zmq.curve_keypair(), port) == zmq.Event.HANDSHAKE_FAILED_AUTH
+        assert handshake(card, None, port) in (
+            zmq.Event.HANDSHAKE_FAILED_PROTOCOL,
+            zmq.Event.HANDSHAKE_FAILED_NO_DETAIL,
+        )
+    assert host.operator(card).state().full
+
+
+def test_authorized_keys_connect(host: Host) -> None:
+    pair = keys.load(create=True)
+    colleague = zmq.curve_keypair()
+    list_file = pair.path.with_name("authorized_keys")
+    list_file.write_text(f"# who is on call\n{colleague[0].decode()} ann@laptop\n\n")
+    card = host.agent()
+    assert handshake(card, colleague, card.ask) == zmq.Event.HANDSHAKE_SUCCEEDED
+
+
+def test_a_stranger_gets_no_response_and_no_update(host: Host) -> None:
+    card = host.agent()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        public, secret = zmq.curve_keypair()
+        for kind, port in ((zmq.SUB, card.pub), (zmq.DEALER, card.ask)):
+            client = context.socket(kind)
+            client.linger = 0
+            client.rcvtimeo = 1200
+            client.curve_publickey, client.curve_secretkey = public, secret
+            client.curve_serverkey = card.public_key.encode()
+            client.connect(f"tcp://{card.address}:{port}")
+            if kind == zmq.SUB:
+                client.subscribe(b"")
+            else:
+                client.send(wire.to_frame(wire.StateRequest(1)))
+            with pytest.raises(zmq.Again):
+                client.recv()
+            client.close()
+    finally:
+        context.destroy(linger=0)
+
+
+def occupy(port: int) -> socket.socket:
+    listener = socket.create_server(("127.0.0.1", port))
+    listener.listen(1)
+    return listener
+
+
+def test_a_used_default_port_gives_the_next_pair(host: Host) -> None:
+    with occupy(host.port + 1):
+        card = host.agent()
+    assert (card.pub, card.ask) == (host.port + 2, host.port + 3)
+
+
+def test_a_used_requested_port_is_an_error(host: Host) -> None:
+    with occupy(host.port):
+        agent = host.spawn("--port", str(host.port))
+        _, errors = agent.communicate(timeout=DEADLINE)
+    assert agent.returncode == 1
+    assert f"port {host.port} or {host.port + 1} is taken" in errors
+    assert "ss -ltnp" in errors
+    assert not host.files.card.exists()
+
+
+def test_an_address_of_another_host_is_an_error(host: Host) -> None:
+    agent = host.spawn("--bind", "192.0.2.7")
+    _, errors = agent.communicate(timeout=DEADLINE)
+    assert agent.returncode == 1
+    assert "192.0.2.7 is no address of this host" in errors
+    assert "FRTOP_BIND" in errors
+
+
+def test_a_key_readable_by_others_is_an_error(host: Host) -> None:
+    keys.load(create=True)
+    host.key_file.chmod(0o644)
+    agent = host.spawn()
+    _, errors = agent.communicate(timeout=DEADLINE)
+    assert agent.returncode == 1
+    assert f"chmod 600 {host.key_file}" in errors
+
+
+@pytest.mark.parametrize(("variable", "value"), [("FRTOP_PORT", "x"), ("FRTOP_AGENT_LINGER", "-1")])
+def test_an_invalid_option_is_named(host: Host, variable: str, value: str) -> None:
+    agent = host.spawn(**{variable: value})
+    _, errors = agent.communicate(timeout=DEADLINE)
+    assert agent.returncode == 2
+    assert f"{variable}={value}" in errors
+
+
+def test_ports_are_free_after_the_agent_left(host: Host) -> None:
+    card = host.agent()
+    host.agents[-1].terminate()
+    assert host.agents[-1].wait(DEADLINE) == 0
+
+    def bindable() -> bool:
+        with occupy(card.pub), occupy(card.ask):
+            return True
+
+    assert wait_for(bindable, "both ports are free")

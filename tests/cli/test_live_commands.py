@@ -1,0 +1,241 @@
+"""`frtop capture` and `frtop tensors` on a scripted source that answers like a live one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.cli import capture as capture_command
+from frtop_tui.cli import tensors as tensors_command
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.export import capture
+from frtop_tui.export.output_path import default_path, unused_path
+from frtop_tui.job.model import Problem, Writing
+from frtop_tui.sources.base import ScriptedSource, Source
+from screens.scenes import WALL, connecting, hung, no_agent
+
+GRADIENT = wire.TensorSummary(
+    "input", "float32", (4, 1024), "cpu", 16384, 4096, 4096, -1.5, 2.5, 0.25, 64.0, 3, 1,
+    ("0.5", "nan", "-1.5"), "9a3f01c2",
+)  # fmt: skip
+ANSWER = wire.TensorsResponse(
+    1, "node0", 0, 5, (wire.OpTensors(30_000, (GRADIENT,)), wire.OpTensors(30_001, (), "freed"))
+)
+
+
+class Answering(ScriptedSource):
+    """Answers every request in the next frame."""
+
+    def __init__(
+        self, frame: Frame, answer: wire.TensorsResponse = ANSWER, problem: Problem | None = None
+    ) -> None:
+        super().__init__([frame])
+        self._answer = answer
+        self._problem = problem
+
+    def capture(self, path: Path, *, automatic: bool = False) -> None:
+        super().capture(path, automatic=automatic)
+        if self._problem:
+            return self._tell(Writing("capture", "failed", str(path), problem=self._problem))
+        size = capture.write(path, self.frame(), {}, ())
+        return self._tell(
+            Writing("capture", "written", str(path), 63, 64, size, Problem("rank 5 did not answer"))
+        )
+
+    def inspect(self, rank: int) -> None:
+        super().inspect(rank)
+        ranks = dict(self.frame().ranks)
+        ranks[rank] = replace(ranks[rank], tensors=self._answer)
+        self.give(replace(self.frame(), ranks=ranks))
+
+    def save(self, rank: int, sequence: int, path: Path) -> None:
+        super().save(rank, sequence, path)
+        path.write_bytes(b"data")
+        self._tell(Writing("tensors", "written", str(path), 4, 4, 4))
+
+    def _tell(self, writing: Writing) -> None:
+        self.give(replace(self.frame(), writings=(writing,)))
+
+
+@pytest.fixture
+def live(monkeypatch: pytest.MonkeyPatch) -> Callable[[Source], None]:
+    def give(source: Source) -> None:
+        for module in (capture_command, tensors_command):
+            monkeypatch.setattr(module, "connect", lambda options: source)
+
+    return give
+
+
+def options(**fields: object) -> argparse.Namespace:
+    known: dict[str, object] = {
+        "output": None, "save": None, "rank": 0, "op": 0, "json": False,
+    }  # fmt: skip
+    return argparse.Namespace(**{**known, **fields})
+
+
+def test_capture_prints_path_gaps_and_verdict(
+    live: Callable[[Source], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = Answering(hung())
+    live(source)
+    path = tmp_path / "x.cap"
+    assert capture_command.run(options(output=str(path))) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"{path}  {path.stat().st_size / 1e3:.0f} KB"
+    assert said[1] == "missing: rank 5 did not answer"
+    assert said[2].startswith("rank 37 (node4) has not entered all_reduce")
+    assert capture.read(path).verdicts == hung().verdicts
+    assert source.closed
+
+
+def test_capture_without_a_name_picks_a_free_one(
+    live: Callable[[Source], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    for _ in range(3):
+        live(Answering(hung()))
+        assert capture_command.run(options()) == 0
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert len(names) == 3
+    assert all(name.startswith("frtop-llama-70b-") for name in names)
+    assert capsys.readouterr().out.count(str(tmp_path)) == 3
+
+
+def test_a_failed_capture_prints_the_reason(live: Callable[[Source], None], tmp_path: Path) -> None:
+    live(Answering(hung(), problem=Problem("/x is full", "free some room")))
+    with pytest.raises(FrtopError, match="/x is full\n  next: free some room") as caught:
+        capture_command.run(options(output=str(tmp_path / "x.cap")))
+    assert caught.value.exit_status == 1
+
+
+@pytest.mark.parametrize(("place", "says"), [
+    (".", "is a folder"), ("none/x.cap", "there is no folder"),
+])  # fmt: skip
+def test_an_unwritable_path_is_refused_before_connecting(
+    place: str, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        capture_command.run(options(output=str(tmp_path / place)))
+
+
+def test_capture_without_a_job_is_an_error(live: Callable[[Source], None], tmp_path: Path) -> None:
+    live(Answering(no_agent()))
+    with pytest.raises(FrtopError, match="nobody answers at node0:7790"):
+        capture_command.run(options(output=str(tmp_path / "x.cap")))
+
+
+def test_default_names_are_safe_and_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = hung()
+    assert frame.job is not None
+    odd = replace(frame, job=wire.Job("h", 1, 1, name="/a/../../my job; rm -rf.py"))
+    assert default_path(odd, WALL).parent == tmp_path
+    assert default_path(odd, WALL).name.startswith("frtop-my-job-rm--rf.py-")
+    assert default_path(connecting(), WALL).name.startswith("frtop-job-")
+    path = tmp_path / "a.cap"
+    path.touch()
+    assert unused_path(path) == tmp_path / "a-2.cap"
+    (tmp_path / "b.cap").symlink_to(tmp_path / "nowhere")
+    assert unused_path(tmp_path / "b.cap") == tmp_path / "b-2.cap"
+
+
+def test_an_unwritable_folder_is_replaced_by_the_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert default_path(hung(), WALL).parent != tmp_path
+
+
+def test_tensors_prints_a_table(
+    live: Callable[[Source], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = Answering(hung())
+    live(source)
+    assert tensors_command.run(options()) == 0
+    head, row, trouble = capsys.readouterr().out.splitlines()
+    assert head.split()[:5] == ["op", "kind", "number", "group", "role"]
+    assert row.split() == [
+        "30000", "all_reduce", "#8812", "dp:0", "input", "float32", "4x1024", "-1.5", "2.5",
+        "0.25", "64", "3", "1", "9a3f01c2", "0.5", "nan", "-1.5",
+    ]  # fmt: skip
+    assert trouble == "op 30001 op: freed"
+    assert source.inspected == [0]
+    assert source.closed
+
+
+def test_tensors_prints_json(
+    live: Callable[[Source], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    live(Answering(hung()))
+    assert tensors_command.run(options(json=True, op=30_000)) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rank"], found["host"]) == (0, "node0")
+    (op,) = found["ops"]
+    assert op["kind"] == "all_reduce"
+    assert op["tensors"][0]["checksum"] == "9a3f01c2"
+
+
+@pytest.mark.parametrize(("source", "arguments", "message"), [
+    (Answering(hung(), wire.TensorsResponse(1, "node0", 0, 5, (), "silent", "rank 0 holds the GIL; "
+                                          "look at its stack")), {}, "holds the GIL\n  next: look"),
+    (Answering(hung(), wire.TensorsResponse(1, "node0", 0, 5)), {}, "has no pending op"),
+    (Answering(hung()), {"op": 7}, "op 7 of rank 0 is not pending\n  next: pending: op 30000"),
+    (Answering(replace(hung(), read_only="your key may only read there; ask its owner")), {},
+     "may only read there\n  next: ask"),
+    (Answering(no_agent()), {}, "nobody answers"),
+])  # fmt: skip
+def test_a_rank_that_cannot_be_asked_is_an_error_with_a_next_step(
+    live: Callable[[Source], None], source: Answering, arguments: dict[str, object], message: str
+) -> None:
+    live(source)
+    with pytest.raises(FrtopError, match=message) as caught:
+        tensors_command.run(options(**arguments))
+    assert caught.value.exit_status == 1
+
+
+def test_an_op_is_found_by_its_number_too(
+    live: Callable[[Source], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    live(Answering(hung()))
+    assert tensors_command.run(options(op=8812)) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[0] == "30000"
+    live(Answering(hung()))
+    with pytest.raises(FrtopError, match=r"pending: op 30000 \(#8812 all_reduce\), op 30001"):
+        tensors_command.run(options(op=7))
+
+
+def test_a_missing_rank_is_an_error(
+    live: Callable[[Source], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensors_command, "APPEAR_S", 0.1)
+    live(Answering(hung()))
+    with pytest.raises(FrtopError, match="rank 77 is not heard; 64 ranks are"):
+        tensors_command.run(options(rank=77))
+
+
+def test_saving_prints_the_size_first(
+    live: Callable[[Source], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = Answering(hung())
+    live(source)
+    path = tmp_path / "grad.safetensors"
+    assert tensors_command.run(options(save=str(path))) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == f"writing 16,384 bytes to {path}"
+    assert source.saved == [(0, 30_000, path)]
+
+
+def test_saving_needs_one_op(live: Callable[[Source], None], tmp_path: Path) -> None:
+    ops = (wire.OpTensors(30_000, (GRADIENT,)), wire.OpTensors(30_001, (GRADIENT,)))
+    live(Answering(hung(), wire.TensorsResponse(1, "node0", 0, 5, ops)))
+    with pytest.raises(UsageError, match=r"--op: op 30000 \(#8812 all_reduce\), op 30001"):
+        tensors_command.run(options(save=str(tmp_path / "x")))

@@ -1,0 +1,29 @@
+"""Which fields of a signature must agree, also for sizes that no tensor can have."""
+
+from __future__ import annotations
+
+import pytest
+
+from frtop_probe.consistency.signatures import agreed, difference
+from frtop_probe.wire import Signature, TensorSpec
+
+
+def all_reduce_of(*shape: int) -> Signature:
+    return Signature("all_reduce", "sum", inputs=(TensorSpec("float32", shape),))
+
+
+def test_reshaped_tensors_agree_and_larger_ones_differ() -> None:
+    one, reshaped, other = (
+        all_reduce_of(2**40, 6), all_reduce_of(3, 2**41), all_reduce_of(2**40, 7)
+    )  # fmt: skip
+    assert agreed(one) == agreed(reshaped) == f"all_reduce\nsum\n\nfloat32\n{6 * 2**40}\n\n"
+    assert agreed(one) != agreed(other)
+    assert difference(one, reshaped) is None
+    assert difference(one, other) == "size"
+
+
+@pytest.mark.parametrize("dimensions", [300, 20_000])
+def test_sizes_beyond_all_memory_are_compared_too(dimensions: int) -> None:
+    huge = all_reduce_of(*(2**62,) * dimensions)
+    assert agreed(huge) is not None
+    assert difference(huge, all_reduce_of(3)) == "size"

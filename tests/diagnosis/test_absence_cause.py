@@ -1,0 +1,288 @@
+"""Why a rank is absent: each cause, from updates and snapshots to the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec import structs
+from msgspec.structs import replace
+
+from diagnosis.absences import (
+    CAUSES,
+    RUNNING,
+    absent,
+    computes,
+    debugged_by_hand,
+    holds_gil,
+    holds_gil_unseen,
+    reads_file,
+    reads_requests,
+    sleeps,
+    sleeps_unseen,
+    stopped,
+    stuck_worker,
+)
+from diagnosis.scenes import BACKWARD, Scene, frame, only
+from frtop_probe import wire
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.model import Verdict
+from frtop_tui.diagnosis.wording.absence import stacks_step
+from frtop_tui.job.model import RankState
+from frtop_tui.report.exit_status import exit_status
+
+
+@pytest.mark.parametrize("play", [debugged_by_hand, reads_requests], ids=lambda p: p.__name__)
+def test_a_rank_that_reads_its_input_is_never_called_hung(play: Callable[[Scene], None]) -> None:
+    found = absent(play, for_s=300).settle()
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), "input")
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "unknown")
+    assert "waits for input, or for somebody to type: read" in verdict.why.text
+    assert "remove what asks at" in verdict.next
+    assert found.health == "held up"
+
+
+@pytest.mark.parametrize(("play", "cause", "text", "step"), CAUSES, ids=lambda v: getattr(
+    v, "__name__", ""))  # fmt: skip
+def test_each_cause_is_named_with_its_next_step(
+    play: Callable[[Scene], None], cause: str, text: str, step: str
+) -> None:
+    verdict = only(absent(play).settle())
+    assert verdict.kind == "not_entered"
+    assert verdict.culprits == (2,)
+    assert fold(verdict.victims) == "0-1,3"
+    assert verdict.why.cause == cause
+    assert text in verdict.why.text
+    assert step in verdict.next
+
+
+@pytest.mark.parametrize(
+    "play", [play for play, *_ in CAUSES if play not in RUNNING], ids=lambda p: p.__name__
+)
+def test_without_progress_each_cause_is_confirmed_as_hung(play: Callable[[Scene], None]) -> None:
+    found = absent(play).settle()
+    verdict = only(found)
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
+    assert found.health == "hung"
+    assert exit_status(found) == 3
+
+
+def test_a_rank_whose_snapshot_shows_a_newer_op_is_not_blamed() -> None:
+    scene = absent(reads_file)
+    assert only(scene.settle()).why.cause == "file_io"
+    before = dict(scene.actors[2].group_progress)
+    scene.pass_time(6)  # until its next snapshot
+    scene.does([2], "all_reduce", ago=0.1)  # it has entered, and sleeps after that op
+    reported, scene.actors[2].group_progress = scene.actors[2].group_progress, before
+    scene.sleeps(2)
+    scene.judge()  # takes the snapshot
+    scene.pass_time(0.2)
+    assert scene.judge().frame.verdicts == ()
+    scene.actors[2].group_progress = reported
+    for rank in (0, 1, 3):
+        scene.actors[rank].pending.clear()
+    assert scene.settle(1).verdicts == ()
+
+
+@pytest.mark.parametrize(("play", "state"), [
+    (stopped, "stopped"), (holds_gil, "silent"), (sleeps, "late"), (stuck_worker, "late"),
+    (computes, "late"), (reads_file, "late"),
+])  # fmt: skip
+def test_the_state_of_the_absent_rank(play: Callable[[Scene], None], state: RankState) -> None:
+    found = absent(play).settle()
+    assert {rank: view.state for rank, view in found.ranks.items()} == {
+        0: "blocked", 1: "blocked", 2: state, 3: "blocked",
+    }  # fmt: skip
+
+
+def test_the_headline_names_the_rank_the_op_and_who_waits() -> None:
+    verdict = only(absent(sleeps).settle())
+    assert verdict.headline == (
+        "rank 2 (node0 pid 1002) has not entered all_reduce #8 of default_pg; ranks 0-1,3 wait"
+    )
+    assert verdict.op is not None
+    assert (verdict.op.kind, verdict.op.number) == ("all_reduce", 8)
+
+
+def test_the_wait_its_usual_length_and_its_line_are_evidence() -> None:
+    verdict = only(absent(sleeps).settle(0))
+    assert (
+        "rank 0 waits in all_reduce #8 of default_pg for 10s (there usually 20ms)"
+        in (verdict.evidence[0])
+    )
+    assert "train.py:20" in verdict.evidence[0]
+
+
+def test_the_time_left_is_the_first_waiters() -> None:
+    scene = Scene(4, timeout_s=600)
+    scene.waits([0, 1], "all_reduce", for_s=10)
+    scene.waits([3], "all_reduce", for_s=100)
+    scene.sleeps(2)
+    verdict = only(scene.settle(0))
+    assert verdict.left_s == pytest.approx(500)
+
+
+def test_an_ops_own_timeout_overrides_the_groups() -> None:
+    scene = absent(sleeps)
+    assert only(scene.settle(0)).left_s == pytest.approx(1790)
+
+
+def test_a_path_in_a_command_to_type_is_quoted() -> None:
+    scene = absent(lambda scene: scene.kernel(2, "D", "read", "nfs_wait", "/x;rm -rf ~"))
+    assert "stat -f '/x;rm -rf ~';" in only(scene.settle()).next
+
+
+@pytest.mark.parametrize("timeout_s", [float("nan"), float("inf"), 1e300, -1.0])
+def test_an_impossible_timeout_is_ignored(timeout_s: float) -> None:
+    scene = Scene(4, timeout_s=timeout_s)
+    scene.waits([0, 1, 3], "all_reduce", for_s=60)
+    scene.sleeps(2)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (2,)
+    assert verdict.left_s is None
+
+
+def test_refused_stacks_are_listed_as_missing() -> None:
+    verdict = only(absent(sleeps_unseen).settle())
+    assert verdict.missing == ("stacks of rank 2: ptrace is refused",)
+
+
+@pytest.mark.parametrize("play", [play for play, *_ in CAUSES], ids=lambda p: p.__name__)
+def test_the_next_step_names_no_tool_that_was_refused(play: Callable[[Scene], None]) -> None:
+    scene = absent(play)
+    scene.actors[2].dump_error = "refused"
+    assert "py-spy" not in only(scene.settle()).next
+
+
+def test_after_a_refusal_without_help_the_next_step_is_proc() -> None:
+    scene = absent(holds_gil_unseen)
+    scene.settle(0)
+    view = scene.frame().ranks[2]
+    assert view.snapshot is not None
+    dump = wire.StackDump(1002, (), "refused")
+    view = replace(view, snapshot=structs.replace(view.snapshot, dumps=(dump,)))
+    assert stacks_step(view) == "grep -H . /proc/1002/status /proc/1002/wchan"
+
+
+def test_evidence_leaves_out_empty_fields() -> None:
+    scene = absent(lambda scene: scene.kernel(2, "S", "poll", " "))
+    assert "pid 1002 state S, syscall poll" in only(scene.settle()).evidence
+
+
+def test_without_snapshots_an_absence_stays_a_suspicion() -> None:
+    scene = absent(sleeps)
+    scene.look = lambda judgement: None  # type: ignore[method-assign]
+    assert only(scene.settle(10)).confidence == "suspect"
+
+
+def test_a_stopped_rank_is_confirmed_without_snapshots() -> None:
+    scene = absent(stopped)
+    scene.look = lambda judgement: None  # type: ignore[method-assign]
+    verdict = only(scene.settle(3))
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
+
+
+def test_two_absent_ranks_of_the_same_cause_share_a_verdict() -> None:
+    scene = Scene(8)
+    scene.waits([0, 1, 2, 3, 4, 5], "all_reduce", for_s=10)
+    scene.sleeps(6)
+    scene.sleeps(7)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (6, 7)
+    assert verdict.headline.startswith("ranks 6-7 have not entered")
+
+
+def test_independent_causes_are_separate_verdicts() -> None:
+    scene = Scene(8)
+    scene.waits([0, 1, 2, 3, 4, 5], "all_reduce", for_s=10)
+    scene.sleeps(6)
+    scene.kernel(7, "T")
+    scene.silent(7, 10)
+    found = scene.settle()
+    assert {(v.culprits, v.why.cause) for v in found.verdicts} == {
+        ((6,), "sleeping"),
+        ((7,), "stopped"),
+    }
+
+
+def test_a_moving_rank_is_not_blamed_beside_one_without_progress() -> None:
+    scene = Scene(8)
+    scene.waits([0, 1, 2, 3, 4, 5], "all_reduce", for_s=10)
+    scene.sleeps(6)
+    found = scene.judge().frame
+    for step in range(10):
+        scene.pass_time(0.5)
+        scene.actors[7].step = step
+        found = scene.judge().frame
+    verdict = only(found)
+    assert verdict.culprits == (6,)
+    assert "rank 7 not there either, but moving" in verdict.evidence
+
+
+def test_a_rank_late_in_the_backward_pass_computes() -> None:
+    scene = absent(lambda scene: scene.at(2, *BACKWARD, active=True))
+    assert only(scene.settle()).why.cause == "computing"
+
+
+def test_the_verdict_ends_when_the_rank_enters() -> None:
+    scene = absent(sleeps)
+    assert scene.settle().verdicts
+    for actor in scene.actors.values():
+        actor.pending.clear()
+    scene.does([2], "all_reduce", ago=0.1)
+    found = scene.settle(1)
+    assert not found.verdicts
+    assert found.health == "healthy"
+    assert {view.state for view in found.ranks.values()} == {"moving"}
+
+
+def test_a_later_absence_is_confirmed_anew() -> None:
+    scene = absent(sleeps)
+    scene.settle()
+    for actor in scene.actors.values():
+        actor.pending.clear()
+    scene.does([2], "all_reduce", ago=0.1)
+    scene.settle(6)
+    scene.waits([0, 1, 3], "all_reduce", for_s=4)
+    assert only(scene.judge().frame).confidence == "suspect"
+
+
+def test_the_culprits_last_op_is_evidence() -> None:
+    verdict: Verdict = only(absent(sleeps).settle())
+    assert "rank 2 last issued all_reduce #7 of default_pg at train.py:20" in verdict.evidence
+
+
+def test_numbers_that_cannot_be_compared_are_left_out() -> None:
+    scene = Scene(4, exact=False)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.sleeps(2)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (2,)
+    assert verdict.op is not None
+    assert verdict.op.number is None
+    assert "#" not in " ".join([verdict.headline, *verdict.evidence])
+
+
+def test_a_rank_at_a_store_key_is_not_blamed_while_another_may_set_it() -> None:
+    scene = Scene(4)
+    scene.waits([0], "all_reduce", for_s=10)
+    for rank in (1, 2):
+        scene.at(rank, frame("train.py:33", source="store.wait(keys)"))
+        scene.kernel(rank, "S", "poll", "poll_schedule_timeout")
+    scene.sleeps(3)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.why.cause) == ((3,), "sleeping")
+    assert "ranks 1-2 not there either: kept by a lock or a store" in verdict.evidence
+
+
+def test_many_ranks_at_the_store_do_not_hide_the_one_elsewhere() -> None:
+    scene = Scene(80)
+    scene.waits([79], "all_reduce", for_s=10)
+    for rank in range(78):
+        scene.at(rank, frame("train.py:44", source="store.get('shard')"))
+        scene.kernel(rank, "S", "poll", "poll_schedule_timeout")
+    scene.sleeps(78)
+    judged = scene.settle(8)
+    assert judged.health == "hung"
+    assert (only(judged).culprits, only(judged).why.cause) == ((78,), "sleeping")

@@ -1,0 +1,80 @@
+"""What a DataLoader worker does while its rank waits for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnosis.absences import absent, sleeps
+from diagnosis.scenes import LOADER, Scene, frame, only
+from frtop_probe import wire
+
+POOL = "/usr/lib/python3.11/multiprocessing"
+DATA = LOADER.rpartition("/")[0]
+FORKED = (  # every worker has these outermost: the fork's frames and its parent's
+    frame(f"{POOL}/popen_fork.py:66", "_launch", "self.pid = os.fork()"),
+    frame(f"{POOL}/popen_fork.py:19", "__init__"),
+    frame(f"{LOADER}:1176", "__init__"),
+    frame("train.py:14"),
+)
+WORKER = (
+    frame(f"{DATA}/_utils/fetch.py:52", "fetch"),
+    frame(f"{DATA}/_utils/worker.py:349", "_worker_loop"),
+    frame(f"{POOL}/process.py:108", "run"),
+    frame(f"{POOL}/process.py:314", "BaseProcess._bootstrap"),
+    frame(f"{POOL}/popen_fork.py:71", "_launch"),
+    *FORKED[1:],
+)
+
+
+@pytest.mark.parametrize(("frames", "call", "text"), [
+    ((frame("data.py:31", "decode", "time.sleep(3)"), *WORKER), "clock_nanosleep",
+     "sleeping at data.py:31 (decode)"),
+    ((frame("data.py:31", "decode", "lock.acquire()"), *WORKER), "futex",
+     "lock at data.py:31 (decode)"),
+    ((frame(f"{DATA}/dataset.py:9", "__getitem__"), *WORKER), "futex",
+     "at torch/utils/data/dataset.py:9 (__getitem__)"),
+    ((frame("data.py:8", "__setstate__", "time.sleep(3)"), frame(f"{POOL}/queues.py:113", "get"),
+      *WORKER[1:]), "clock_nanosleep", "sleeping at data.py:8 (__setstate__)"),
+    ((frame(f"{POOL}/popen_fork.py:73", "_launch", "os._exit(code)"), *FORKED[1:]), "futex", ""),
+    ((frame(f"{POOL}/connection.py:257", "poll"), frame(f"{POOL}/queues.py:113", "get"),
+      *WORKER[1:]), "poll", "waits for the next index, for"),
+    ((frame(f"{POOL}/queues.py:94", "put"), *WORKER[1:]), "futex",
+     "lock at multiprocessing/queues.py:94 (put)"),
+    ((frame("data.py:40", "connect", "sock.connect(a)"), frame("data.py:9", "init"), *WORKER[1:]),
+     "connect", "socket at data.py:40 (connect)"),
+    (FORKED, "futex", "is still in its fork, asleep on a lock"),
+    (FORKED, "", "is still in its fork, for"),
+    ((frame("lib.py:10", "_after_fork", "_lock.acquire()"), *FORKED), "futex",
+     "is still in its fork: lock at lib.py:10 (_after_fork)"),
+    ((frame("lib.py:10", "_after_fork", "_lock.acquire()"),
+      frame(f"{POOL}/popen_fork.py:66", "Popen._launch"), *FORKED[1:]), "futex",
+     "is still in its fork: lock at lib.py:10 (_after_fork)"),
+    ((), "futex", ""),
+])  # fmt: skip
+def test_a_workers_own_frames_show_what_it_does(
+    frames: tuple[wire.TraceFrame, ...], call: str, text: str
+) -> None:
+    feeder = (frame(f"{POOL}/queues.py:231", "_feed", "nwait()"),)
+
+    def play(scene: Scene) -> None:
+        scene.fetches(2, worker=2, pid=90112)
+        scene.worker(2, 90112, "S", call)
+        scene.actors[2].child_stacks[90112] = frames
+        scene.actors[2].child_threads = (
+            wire.ThreadStack(2, 90113, "QueueFeederThread", False, False, feeder),
+        )
+
+    verdict = only(absent(play).settle())
+    activity = verdict.why.text.partition("(pid 90112)")[2]
+    assert activity.startswith(f": {text}" if text else ", for ")
+    forks = "fork" in text
+    assert verdict.why.layer == ("software" if forks else "data")
+    assert any("gh-112275" in line for line in verdict.evidence) == (forks and call == "futex")
+    assert verdict.next == f"py-spy dump {'--native ' if forks else ''}--pid 90112"
+
+
+def test_a_fetch_of_another_thread_is_not_why_a_rank_is_absent() -> None:
+    scene = absent(sleeps)
+    scene.fetches(2, worker=1, pid=90112)
+    scene.sleeps(2)
+    assert only(scene.settle()).why.cause == "sleeping"

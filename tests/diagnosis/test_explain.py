@@ -1,0 +1,116 @@
+"""`--explain`: every stage says what it found."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnosis.scenes import Scene
+from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.histories import with_trace
+from frtop_tui.diagnosis.trace import Trace
+from frtop_tui.report.document import document
+from frtop_tui.report.explain import explain_lines
+from frtop_tui.report.text import text
+
+
+def explained(scene: Scene, seconds: float = 4.0) -> Trace:
+    scene.engine = Engine(explain=True)
+    trace = scene.settle(seconds).trace
+    assert trace is not None
+    return trace
+
+
+def one_sleeps() -> Scene:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.sleeps(2)
+    return scene
+
+
+def test_a_trace_is_made_only_on_request() -> None:
+    assert one_sleeps().settle().trace is None
+
+
+def test_blocked_ranks_are_listed_with_the_sign_that_shows_it() -> None:
+    (blocked,) = explained(one_sleeps()).blocked
+    assert (blocked.ranks, blocked.op) == ("0-1,3", "all_reduce #8 of default_pg")
+    assert blocked.sign == "issued synchronously, and its thread has issued nothing since"
+    assert blocked.seconds == pytest.approx(14, abs=1)
+
+
+def test_the_graph_shows_where_the_blame_ends() -> None:
+    (node,) = explained(one_sleeps()).graph
+    assert (node.waiting, node.free, node.overdue, node.edges) == ("0-1,3", "2", True, ())
+
+
+def test_the_graph_shows_where_the_blame_goes_on() -> None:
+    scene = Scene(4)
+    scene.group("tp", [1, 2])
+    scene.waits([0, 3], "all_reduce", for_s=10)
+    scene.waits([1], "barrier", group="tp", for_s=10)
+    scene.sleeps(2)
+    nodes = {node.waiting: node for node in explained(scene).graph}
+    (edge,) = nodes["0,3"].edges
+    assert (edge.ranks, edge.op.split()[0]) == ("1", "barrier")
+    assert nodes["1"].free == "2"
+
+
+@pytest.mark.parametrize(("seconds", "reason"), [
+    (0.0, "not confirmed: no two snapshots of its culprits, 2 s apart, yet"),
+    (4.0, "confirmed: two snapshots of its culprits, 2 s apart, agree"),
+])  # fmt: skip
+def test_it_says_why_a_finding_is_confirmed_or_not(seconds: float, reason: str) -> None:
+    (finding,) = explained(one_sleeps(), seconds).findings
+    assert (finding.kind, finding.culprits, finding.cause) == ("not_entered", "2", "sleeping")
+    assert finding.confirmation == reason
+
+
+def test_a_finding_says_whom_it_leaves_out_and_by_which_rule() -> None:
+    scene = Scene(5)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.sleeps(2)
+    for step in range(12):
+        scene.kernel(4, "R", cpu_ns=step * 400_000_000)
+        scene.pass_time(0.5)
+        scene.engine = scene.engine if step else Engine(explain=True)
+        trace = scene.judge().frame.trace
+    assert trace is not None
+    (finding,) = trace.findings
+    assert [(one.ranks, one.rule) for one in finding.left_out] == [
+        ("4", "absent too, but it makes progress")
+    ]
+
+
+def test_a_deadlock_explains_the_waits_of_its_ring() -> None:
+    scene = Scene(4)
+    scene.group("a", [0, 1])
+    scene.group("b", [0, 1])
+    scene.waits([0], "all_reduce", group="a", for_s=10)
+    scene.waits([1], "all_reduce", group="b", for_s=10)
+    (finding,) = explained(scene).findings
+    assert finding.kind == "cycle"
+    assert len(finding.explains) == 2
+    assert finding.confirmation == "confirmed: seen twice, 2 s apart"
+
+
+def test_a_frame_out_of_a_file_is_explained_by_judging_it_again() -> None:
+    frame = with_trace(one_sleeps().settle())
+    assert frame.trace is not None
+    assert frame.trace.graph[0].free == "2"
+
+
+def test_the_lines_follow_the_stages() -> None:
+    lines = explain_lines(explained(one_sleeps()))
+    text = "\n".join(lines)
+    assert "ranks 0-1,3 in all_reduce #8 of default_pg for 14s: issued synchronously" in text
+    assert "rank 2: not entered, and not blocked: the blame ends here" in text
+    assert "not_entered rank 2 (cause sleeping, progress none): confirmed" in text
+    assert [line[2] for line in lines if line[2:3].isdigit()] == ["1", "2", "3"]
+
+
+def test_text_and_json_end_with_the_trace() -> None:
+    frame = with_trace(one_sleeps().settle())
+    assert "how this was found" in text(frame)
+    (blocked,) = document(frame)["trace"]["blocked"]
+    assert blocked["ranks"] == "0-1,3"
+    assert "trace" not in document(one_sleeps().settle())

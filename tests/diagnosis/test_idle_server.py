@@ -1,0 +1,100 @@
+"""Servers without work: in an event loop, at a listening socket or at a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec import structs
+
+from diagnosis.absences import (
+    absent,
+    asyncio_server,
+    listening_socket,
+    other_loop,
+    server_unseen,
+    thread_server,
+)
+from diagnosis.scenes import LOCK, MAIN, Actor, Scene, frame, only
+from frtop_probe import wire
+from frtop_tui.report.exit_status import exit_status
+
+
+@pytest.mark.parametrize("play", [
+    asyncio_server, other_loop, thread_server, listening_socket, server_unseen,
+], ids=lambda p: p.__name__)  # fmt: skip
+def test_an_idle_server_holds_up_the_others_and_is_not_hung(
+    play: Callable[[Scene], None],
+) -> None:
+    found = absent(play, for_s=300).settle()
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), "idle")
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "unknown")
+    assert "waits for work from outside the job" in verdict.why.text
+    assert verdict.next.startswith("send rank 2 work")
+    assert found.health == "held up"
+    assert exit_status(found) == 5
+
+
+def test_a_rank_without_progress_is_blamed_before_an_idle_server() -> None:
+    scene = absent(asyncio_server)
+    scene.actors[3].pending.clear()
+    scene.actors[3].group_progress.clear()
+    scene.sleeps(3)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (3,)
+
+
+SERVER = (
+    frame("/usr/lib/python3.11/selectors.py:415", "select"),
+    frame("/usr/lib/python3.11/socketserver.py:233", "serve_forever"),
+)
+LOOP = (
+    frame("/usr/lib/python3.11/selectors.py:468", "select"),
+    frame("/usr/lib/python3.11/asyncio/base_events.py:1884", "_run_once"),
+)
+PREFETCH = (frame("data.py:9", "fill", "batch = self.file.read(size)"),)
+SIMPLE = (frame("engine.py:9", "next", "request = self.requests.get()"),)
+
+
+class Engine(Scene):
+    """Rank 0 has other threads, too."""
+
+    others: tuple[tuple[wire.TraceFrame, ...], ...] = ()
+
+    def look_of(self, actor: Actor, *args: object, **kwargs: object) -> wire.Snapshot:
+        snapshot = super().look_of(actor, *args, **kwargs)  # type: ignore[arg-type]
+        if actor.rank != 0 or not snapshot.dumps:
+            return snapshot
+        threads = tuple(
+            wire.ThreadStack(MAIN + n, 2000 + n, f"Thread-{n}", False, False, frames)
+            for n, frames in enumerate(self.others, 1)
+        )
+        own = structs.replace(snapshot.dumps[0], threads=(*snapshot.dumps[0].threads, *threads))
+        return structs.replace(snapshot, dumps=(own, *snapshot.dumps[1:]))
+
+
+@pytest.mark.parametrize(
+    ("main", "others", "cause"),
+    [
+        (LOCK, (SERVER,), "idle"),
+        (LOCK, (LOOP, LOCK), "idle"),
+        (SIMPLE, (SERVER,), "idle"),
+        (LOCK, (), "lock"),
+        (LOCK, (PREFETCH,), "lock"),
+        (LOCK, (SERVER, PREFETCH), "lock"),  # a trainer that serves metrics
+        (LOCK[:1], (SERVER,), "lock"),  # a lock that is no queue's
+    ],
+)
+def test_a_rank_at_a_queue_is_idle_if_a_thread_serves_and_none_works(
+    main: tuple[wire.TraceFrame, ...], others: tuple[tuple[wire.TraceFrame, ...], ...], cause: str
+) -> None:
+    scene = Engine()
+    scene.others = others
+    scene.waits([1, 2, 3], "broadcast", for_s=10)
+    scene.at(0, *main)
+    scene.kernel(0, syscall="futex", wchan="futex_do_wait")
+    found = scene.settle()
+    verdict = only(found)
+    assert (verdict.culprits, verdict.why.cause) == ((0,), cause)
+    assert found.health == ("held up" if cause == "idle" else "hung")

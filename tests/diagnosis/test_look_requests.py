@@ -1,0 +1,26 @@
+"""Which ranks are asked for a snapshot."""
+
+from __future__ import annotations
+
+from diagnosis.scenes import Scene
+
+
+def test_snapshots_are_requested_of_few_ranks_and_not_too_often() -> None:
+    scene = Scene(256)
+    scene.waits(range(1, 256), "all_reduce", for_s=10)
+    scene.sleeps(0)
+    first = scene.judge().look_requests
+    assert 1 <= len(first) <= 16
+    assert first[0].key == 1
+    scene.pass_time(0.5)
+    assert not scene.judge().look_requests
+    scene.pass_time(0.6)
+    assert scene.judge().look_requests
+
+
+def test_the_awaited_workers_stack_is_requested_too() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.fetches(2, worker=1, pid=90112)
+    looks = scene.judge().look_requests
+    assert looks[0] == ("node0", 3, (90112,), True)

@@ -1,0 +1,229 @@
+"""Whether an absent rank makes progress between two snapshots, its children included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from diagnosis.absences import (
+    RUNNING,
+    absent,
+    computes,
+    reads_file,
+    runs_unseen,
+    saves_checkpoint,
+    sleeps,
+    stuck_worker,
+    waits_for_lock,
+)
+from diagnosis.scenes import SECOND, Scene, frame, only
+from frtop_probe import wire
+from frtop_tui.diagnosis.model import Frame, unjudged
+from frtop_tui.report.exit_status import exit_status
+
+
+@pytest.mark.parametrize("play", RUNNING, ids=lambda p: p.__name__)
+def test_a_rank_that_gets_no_processor_is_not_called_hung(
+    play: Callable[[Scene], None],
+) -> None:
+    found = absent(play).settle()
+    verdict = only(found)
+    assert (verdict.culprits, verdict.confidence, verdict.progress) == (
+        (2,),
+        "confirmed",
+        "unknown",
+    )
+    assert (found.health, exit_status(found)) == ("held up", 5)
+    assert any("got no processor" in line for line in verdict.evidence)
+
+
+def test_a_rank_that_gets_little_cpu_time_makes_progress() -> None:
+    scene = absent(runs_unseen)
+    found = scene.judge().frame
+    for step in range(10):
+        scene.pass_time(0.5)
+        scene.kernel(2, "R", cpu_ns=step * 10_000_000)
+        found = scene.judge().frame
+    verdict = only(found)
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "active")
+    assert found.health == "held up"
+    assert "it could run in both snapshots, and got 1.5 % of a core" in verdict.evidence
+
+
+def test_another_thread_that_gets_little_cpu_time_is_progress() -> None:
+    scene = absent(waits_for_lock)
+    found = unjudged(scene.frame())
+    for step in range(10):
+        scene.pass_time(0.5)
+        scene.actors[2].threads = (wire.Process(1102, "R", "omp", cpu_ns=step * 10_000_000),)
+        found = scene.judge().frame
+    assert only(found).progress == "active"
+
+
+@pytest.mark.parametrize(("per_s", "cpu_ns", "progress"), [
+    (300_000_000, 0, "none"),  # a transport's thread on a full host: mostly asleep
+    (300_000_000, 5_000_000, "none"),
+    (0, 0, "unknown"),  # never got a processor
+    (1_000_000_000, 5_000_000, "active"),
+    (700_000_000, 5_000_000, "active"),  # waits for the GIL in between
+])  # fmt: skip
+def test_a_thread_must_be_ready_most_of_the_time_to_count(
+    per_s: int, cpu_ns: int, progress: str
+) -> None:
+    scene = absent(reads_file)
+    found = unjudged(scene.frame())
+    for step in range(12):
+        scene.pass_time(0.5)
+        scene.actors[2].threads = (
+            wire.Process(
+                1102, "R", "gloo_tcp_loop", cpu_ns=step * cpu_ns, ready_ns=1 + step * per_s // 2
+            ),
+        )
+        found = scene.judge().frame
+    assert only(found).progress == progress
+    assert found.health == ("hung" if progress == "none" else "held up")
+
+
+def test_a_child_that_could_run_is_no_progress_of_its_rank() -> None:
+    scene = absent(sleeps)
+    found = unjudged(scene.frame())
+    for step in range(12):
+        scene.pass_time(0.5)
+        scene.actors[2].children = [wire.Process(90113, "R", "nice", cpu_ns=step * 10_000_000)]
+        found = scene.judge().frame
+    assert (only(found).progress, found.health) == ("none", "hung")
+
+
+@pytest.mark.parametrize(("mib", "progress"), [(40, "active"), (2, "none")])
+def test_growing_memory_is_progress(mib: int, progress: str) -> None:
+    scene = absent(lambda scene: scene.kernel(2, "D"))
+    found = unjudged(scene.frame())
+    for step in range(12):
+        scene.pass_time(0.5)
+        scene.actors[2].process = wire.Process(1002, "D", "python", rss=step * mib << 20)
+        found = scene.judge().frame
+    assert only(found).progress == progress
+
+
+def test_a_rank_that_runs_in_one_snapshot_only_makes_no_progress() -> None:
+    scene = absent(sleeps)
+    for step in range(20):
+        scene.kernel(2, "R" if step % 7 == 0 else "S", cpu_ns=step * 10_000_000)
+        found = scene.judge().frame
+        scene.pass_time(0.5)
+    assert only(found).progress == "none"
+    assert found.health == "hung"
+
+
+def test_a_rank_that_uses_cpu_time_makes_progress() -> None:
+    scene = absent(computes)
+    found = scene.judge().frame
+    for step in range(10):
+        scene.pass_time(0.5)
+        actor = scene.actors[2]
+        scene.kernel(2, "R")
+        assert actor.process is not None
+        actor.process = type(actor.process)(actor.pid, "R", "python", cpu_ns=step * 500_000_000)
+        found = scene.judge().frame
+    verdict = only(found)
+    assert (verdict.confidence, verdict.progress) == ("confirmed", "active")
+    assert found.health == "held up"
+    assert exit_status(found) == 5
+
+
+def test_a_rank_whose_worker_reads_makes_progress() -> None:
+    scene = absent(stuck_worker)
+    found = scene.judge().frame
+    for step in range(10):
+        scene.pass_time(0.5)
+        worker = scene.actors[2].children[1]
+        scene.actors[2].children[1] = type(worker)(
+            worker.pid, "D", "pt_data_worker", "", "read", "/data/shard-0412",
+            io_bytes=step * 1_000_000,
+        )  # fmt: skip
+        found = scene.judge().frame
+    assert only(found).progress == "active"
+    assert found.health == "held up"
+
+
+def test_a_first_stack_is_no_change_of_the_stack() -> None:
+    scene = absent(sleeps)
+    scene.actors[2].dump_error = "deadline"
+    for tick in range(16):
+        found = scene.judge().frame
+        if tick == 4:  # its next stack dumps succeed
+            scene.actors[2].dump_error = ""
+        scene.pass_time(0.5)
+        assert [
+            verdict.progress for verdict in found.verdicts if verdict.progress == "active"
+        ] == []
+    assert (only(found).progress, found.health) == ("none", "hung")
+
+
+def test_a_changing_stack_is_progress() -> None:
+    scene = absent(saves_checkpoint)
+    found = scene.judge().frame
+    for step in range(10):
+        scene.pass_time(0.5)
+        scene.at(2, frame(f"train.py:{70 + step}", source="torch.save(state, path)"))
+        found = scene.judge().frame
+    assert only(found).progress == "active"
+
+
+def test_before_two_snapshots_nothing_is_confirmed_and_progress_is_unknown() -> None:
+    found = absent(sleeps).judge().frame
+    verdict = only(found)
+    assert (verdict.confidence, verdict.progress) == ("suspect", "unknown")
+    assert found.health == "held up"
+
+
+# Children that start and end while their rank waits for them
+
+
+COMPILER = frame("/venv/lib/python3.11/site-packages/torch/_inductor/codecache.py:9", "result")
+
+
+def compiling(scene: Scene, cpu_s: float) -> Frame:
+    """For 4 s rank 2 waits for one compiler after another; each uses `cpu_s` of CPU time."""
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.at(2, COMPILER)
+    for update in range(9):
+        compiler = wire.Process(5000 + update // 2, "R", "cc1plus", cpu_ns=int(cpu_s * SECOND))
+        scene.actors[2].children = [compiler]
+        found = scene.settle(0.5)
+    return found
+
+
+def test_a_rank_that_starts_one_compiler_after_another_makes_progress() -> None:
+    scene = Scene(4)
+    verdict = only(compiling(scene, 0.8))
+    assert (verdict.culprits, verdict.why.cause, verdict.progress) == ((2,), "compiling", "active")
+
+
+def test_idle_children_are_no_progress() -> None:
+    scene = Scene(4)
+    assert only(compiling(scene, 0.01)).progress == "none"
+
+
+FILELOCK = (
+    frame("/venv/lib/python3.11/site-packages/filelock/_api.py:1177", "_poll_until_acquired"),
+    frame("/venv/lib/python3.11/site-packages/torch/_inductor/codecache.py:3879", "load"),
+)
+
+
+def test_a_rank_at_the_file_lock_of_a_compiling_rank_is_not_blamed() -> None:
+    scene = Scene(4)
+    scene.at(3, *FILELOCK)
+    scene.kernel(3, syscall="clock_nanosleep")
+    scene.waits([0, 1], "all_reduce", for_s=10)
+    scene.at(2, COMPILER)
+    for update in range(9):
+        scene.kernel(2, "R", cpu_ns=update * SECOND)
+        found = scene.settle(0.5)
+    verdict = only(found)
+    assert (verdict.culprits, verdict.why.cause, verdict.progress) == ((2,), "compiling", "active")
+    assert "rank 3 not there either: kept by a lock or a store" in verdict.evidence
+    scene.kernel(2)
+    verdicts = scene.settle(6).verdicts
+    assert {v.culprits: v.why.cause for v in verdicts} == {(2,): "compiling", (3,): "lock"}

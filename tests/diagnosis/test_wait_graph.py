@@ -1,0 +1,410 @@
+"""Where waits lead: to absent ranks, to a deadlock, or to an op that all have entered."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnosis.scenes import C10D, SECOND, Scene, frame, only
+from frtop_probe import wire
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.report.exit_status import exit_status
+
+
+def test_nested_groups_name_only_the_root() -> None:
+    scene = Scene(8)
+    for first in (0, 2, 4, 6):
+        scene.group(f"tp{first}", [first, first + 1], "tp")
+    scene.group("dp", [1, 3, 5, 7], "dp")
+    scene.fetches(7, worker=0, pid=77)
+    scene.waits([1, 3, 5], "all_reduce", for_s=20, group="dp")
+    for first in (0, 2, 4, 6):
+        scene.waits([first], "all_gather", for_s=19, group=f"tp{first}")
+    verdict = only(scene.settle())
+    assert verdict.culprits == (7,)
+    assert fold(verdict.victims) == "0-6"
+
+
+def test_a_chain_of_three_groups_ends_at_the_rank_that_is_free() -> None:
+    scene = Scene(4)
+    scene.group("a", [0, 1], "a")
+    scene.group("b", [1, 2], "b")
+    scene.group("c", [2, 3], "c")
+    scene.waits([0], "all_reduce", for_s=10, group="a")
+    scene.waits([1], "all_reduce", for_s=11, group="b")
+    scene.waits([2], "all_reduce", for_s=12, group="c")
+    scene.sleeps(3)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (3,)
+    assert fold(verdict.victims) == "0-2"
+    assert verdict.group is not None
+    assert verdict.group.name == "c"
+
+
+def test_two_roots_in_two_groups_are_two_verdicts() -> None:
+    scene = Scene(8)
+    scene.group("a", [0, 1, 2, 3], "a")
+    scene.group("b", [4, 5, 6, 7], "b")
+    scene.waits([0, 1, 2], "all_reduce", for_s=12, group="a")
+    scene.waits([4, 5, 6], "all_reduce", for_s=10, group="b")
+    scene.sleeps(3)
+    scene.fetches(7)
+    found = scene.settle()
+    assert [verdict.culprits for verdict in found.verdicts] == [(3,), (7,)]
+
+
+def test_a_rank_that_just_entered_another_op_makes_progress() -> None:
+    scene = Scene(4)
+    scene.group("1", [2, 3], "tp")
+    scene.waits([0, 1], "all_reduce", for_s=5)
+    scene.waits([3], "all_reduce", for_s=5)
+    scene.waits([2], "all_gather", for_s=0.3, group="1")
+    verdict = only(scene.settle(0))
+    assert (verdict.culprits, verdict.progress) == ((2,), "active")
+    assert exit_status(scene.settle(0)) == 5
+
+
+def test_groups_used_in_opposite_order_are_a_deadlock() -> None:
+    scene = Scene(2)
+    scene.group("a", [0, 1], "a")
+    scene.group("b", [0, 1], "b")
+    scene.waits([0], "all_reduce", for_s=10, group="a")
+    scene.waits([1], "all_reduce", for_s=10, group="b")
+    found = scene.settle()
+    verdict = only(found)
+    assert verdict.kind == "cycle"
+    assert verdict.culprits == ()
+    assert verdict.parties == ((0,), (1,))
+    assert (verdict.confidence, found.health) == ("confirmed", "hung")
+    assert exit_status(found) == 3
+
+
+def test_receives_on_both_sides_are_a_deadlock() -> None:
+    scene = Scene(2)
+    scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
+    scene.waits([1], "recv", for_s=10, p2p=True, peer=0)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.parties) == ("cycle", ((0,), (1,)))
+    assert "sends and receives" in verdict.why.text
+
+
+def test_three_ranks_in_a_circle_are_a_deadlock() -> None:
+    scene = Scene(3)
+    for rank in range(3):
+        scene.waits([rank], "recv", for_s=10, p2p=True, peer=(rank + 1) % 3)
+    verdict = only(scene.settle())
+    assert verdict.parties == ((0,), (1,), (2,))
+
+
+def test_a_rank_that_waits_for_a_deadlock_is_no_party_of_it() -> None:
+    scene = Scene(4)
+    scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
+    scene.waits([1], "recv", for_s=10, p2p=True, peer=0)
+    scene.waits([2, 3], "all_reduce", for_s=9)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.parties) == ("cycle", ((0,), (1,)))
+
+
+def test_a_receive_waits_for_its_peer() -> None:
+    scene = Scene(4)
+    scene.waits([0], "recv", for_s=10, p2p=True, peer=3)
+    scene.sleeps(3)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, fold(verdict.victims)) == ("not_entered", (3,), "0")
+    assert "rank 0 waits in recv from rank 3" in verdict.headline
+
+
+def test_a_pipeline_names_the_stage_that_does_not_send() -> None:
+    scene = Scene(4)
+    for rank in (1, 2, 3):
+        scene.waits([rank], "recv", for_s=10 + rank, p2p=True, peer=rank - 1)
+    scene.fetches(0)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, fold(verdict.victims)) == ((0,), "1-3")
+
+
+def test_a_matching_send_and_receive_that_do_not_finish_are_undecided() -> None:
+    scene = Scene(2)
+    scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
+    scene.waits([1], "send", for_s=10, p2p=True, peer=0)
+    found = scene.settle()
+    assert {verdict.kind for verdict in found.verdicts} == {"undecided"}
+    assert exit_status(found) == 4
+
+
+def test_a_receive_from_anybody_is_undecided() -> None:
+    scene = Scene(4)
+    scene.waits([0], "recv_any_source", for_s=10, p2p=True)
+    for rank in (1, 2, 3):
+        scene.at(rank, frame("train.py:3"), active=True)
+    verdict = only(scene.settle())
+    assert verdict.kind == "undecided"
+
+
+def test_an_op_that_all_have_entered_is_stuck() -> None:
+    scene = Scene(4)
+    scene.waits(range(4), "all_reduce", for_s=10)
+    found = scene.settle()
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits, verdict.why.layer) == ("stuck", (), "network")
+    assert found.health == "hung"
+
+
+def test_a_rank_that_was_stopped_after_it_entered_is_named() -> None:
+    scene = Scene(4)
+    scene.waits(range(4), "all_reduce", for_s=10)
+    scene.kernel(2, "T")
+    scene.silent(2, 9)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("stuck", (2,), "stopped")
+    assert verdict.next == "kill -CONT 1002"
+
+
+def test_a_rank_that_does_not_make_a_group_is_named() -> None:
+    scene = Scene(4)
+    scene.in_pseudo([0, 1, 3], "new_group", for_s=31)
+    scene.sleeps(2)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), "sleeping")
+    assert "has not entered new_group" in verdict.headline
+
+
+def test_a_call_that_names_its_members_leaves_no_doubt() -> None:
+    scene = Scene(4)
+    scene.in_pseudo([0], "new_group", 31, members="0,2")
+    scene.sleeps(2)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.confidence, fold(verdict.victims)) == ((2,), "confirmed", "0")
+
+
+def test_two_groups_made_at_once_wait_for_their_own_members() -> None:
+    scene = Scene(4)
+    scene.in_pseudo([0], "new_group", 31, members="0-1")
+    scene.in_pseudo([2], "new_group", 31, members="2-3")
+    scene.sleeps(1)
+    scene.sleeps(3)
+    scene.silent(3, 9)
+    found = scene.settle()
+    blamed = [(verdict.culprits, fold(verdict.victims)) for verdict in found.verdicts]
+    assert sorted(blamed) == [((1,), "0"), ((3,), "2")]
+
+
+@pytest.mark.parametrize(("kind", "confidence"), [
+    ("init_process_group", "confirmed"), ("new_group", "suspect"), ("split_group", "suspect"),
+    ("shrink_group", "suspect"),
+])  # fmt: skip
+def test_without_known_members_an_absence_from_a_new_group_is_a_suspicion(
+    kind: str, confidence: str
+) -> None:
+    scene = Scene(4, begun=0 if kind == "init_process_group" else 7)
+    if kind == "init_process_group":
+        for actor in scene.actors.values():
+            actor.groups.clear()
+    scene.in_pseudo([0, 1, 3], kind, for_s=31)
+    scene.sleeps(2)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.confidence) == ((2,), confidence)
+    assert any("who has to call" in line for line in verdict.missing) is (confidence == "suspect")
+
+
+@pytest.mark.parametrize(("absent", "hosts", "address", "confidence"), [
+    ([2], 1, "node0", "confirmed"),  # between two ranks of a heard host
+    ([3], 1, "node0", "suspect"),  # the job may have another host
+    ([3], 1, "127.0.0.1", "confirmed"),
+    ([2, 3], 2, "node0", "suspect"),
+    ([1, 3], 1, "node0", "suspect"),
+])  # fmt: skip
+def test_a_rank_that_may_run_on_an_unknown_host_is_only_suspected(
+    absent: list[int], hosts: int, address: str, confidence: str
+) -> None:
+    job = wire.Job(address, 29500, 4, "run", 0, "nonce", "train.py")
+    scene = Scene(4, begun=0, hosts=hosts, job=job)
+    for actor in scene.actors.values():
+        actor.groups.clear()
+    scene.in_pseudo(set(range(4)) - set(absent), "init_process_group", for_s=31)
+    scene.gone(*absent)
+    verdict = only(scene.settle())
+    assert (verdict.why.cause, verdict.culprits) == ("never_joined", tuple(absent))
+    assert verdict.confidence == confidence
+
+
+def test_a_rank_that_never_joined_is_named() -> None:
+    scene = Scene(4, begun=0)
+    for actor in scene.actors.values():
+        actor.groups.clear()
+    scene.in_pseudo([0, 1, 3], "init_process_group", for_s=31)
+    scene.gone(2)
+    verdict = only(scene.settle())
+    assert (verdict.culprits, verdict.why.cause) == ((2,), "never_joined")
+    assert "never appeared" in verdict.why.text
+
+
+def test_a_member_that_never_made_the_group_has_not_entered() -> None:
+    scene = Scene(4)
+    scene.group("1", range(4), "late group")
+    scene.actors[2].groups.pop(2)
+    scene.waits([0, 1, 3], "all_reduce", for_s=31, group="1", number=1, usual_count=0)
+    scene.sleeps(2)
+    assert only(scene.settle()).culprits == (2,)
+
+
+def test_ranks_of_a_silent_host_are_never_blamed() -> None:
+    scene = Scene(4, hosts=2)
+    scene.hear()
+    scene.waits([0, 1], "all_reduce", for_s=1)
+    scene.deafen(1)
+    scene.pass_time(9)
+    found = scene.settle()
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    assert "ranks 2-3 cannot be seen" in verdict.headline
+    assert found.ranks[2].state == "unheard"
+    assert exit_status(found) == 4
+
+
+def test_a_culprit_is_found_beside_a_silent_host() -> None:
+    scene = Scene(6, hosts=3)
+    scene.hear()
+    scene.waits([0, 1, 4], "all_reduce", for_s=1)
+    scene.sleeps(5)
+    scene.deafen(1)
+    scene.pass_time(9)
+    found = scene.settle()
+    verdict = only(found)
+    assert verdict.culprits == (5,)
+    assert exit_status(found) == 3
+    assert not found.coverage.complete
+
+
+def test_a_rendezvous_is_recognised_by_its_stack() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.at(
+        2,
+        frame(f"{C10D}:480", "_store_based_barrier"),
+        frame(f"{C10D}:1700", "init_process_group"),
+    )
+    assert only(scene.settle()).why.cause == "rendezvous"
+
+
+@pytest.mark.parametrize("world", [2, 3, 16, 256])
+def test_one_absent_rank_is_named_at_any_world_size(world: int) -> None:
+    scene = Scene(world, hosts=min(world, 4))
+    scene.waits(range(1, world), "all_reduce", for_s=10)
+    scene.sleeps(0)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (0,)
+
+
+def test_a_deadlock_needs_no_history() -> None:
+    scene = Scene(2)
+    scene.group("a", [0, 1], "a")
+    scene.group("b", [0, 1], "b")
+    scene.waits([0], "all_reduce", for_s=4, group="a", usual_count=0)
+    scene.waits([1], "all_reduce", for_s=4, group="b", usual_count=0)
+    assert only(scene.settle()).kind == "cycle"
+
+
+def test_a_stopped_rank_is_named_before_the_wait_is_overdue() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1], "all_reduce", for_s=1.5, usual_count=0)
+    scene.at(3, frame("train.py:3"), active=True)
+    scene.kernel(2, "T")
+    scene.silent(2, 3)
+    verdict = only(scene.judge().frame)
+    assert (verdict.culprits, verdict.why.cause) == ((2,), "stopped")
+
+
+def test_a_peer_with_unknown_pending_ops_is_not_blamed() -> None:
+    scene = Scene(2)
+    scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
+    scene.sleeps(1)
+    scene.actors[1].pending_more = 3
+    assert only(scene.settle()).kind == "undecided"
+
+
+def test_many_ranks_absent_for_one_cause_are_all_named() -> None:
+    scene = Scene(32)
+    scene.waits(range(16), "all_reduce", for_s=10)
+    for rank in range(16, 32):
+        scene.sleeps(rank)
+    verdict = only(scene.settle(8))
+    assert (verdict.culprits, verdict.confidence) == (tuple(range(16, 32)), "confirmed")
+    assert not any("moving" in line for line in verdict.evidence)
+
+
+def test_an_absent_rank_without_a_snapshot_is_not_said_to_move() -> None:
+    scene = Scene(80)
+    scene.waits(range(8), "all_reduce", for_s=10)
+    for rank in range(8, 80):
+        scene.sleeps(rank)
+    verdict = only(scene.settle(8))
+    assert verdict.culprits == tuple(range(8, 72))
+    assert "ranks 72-79 not there either; whether they move is not known" in verdict.evidence
+
+
+def test_many_moving_ranks_are_confirmed_too() -> None:
+    scene = Scene(24)
+    scene.waits(range(12), "all_reduce", for_s=10)
+    for _ in range(16):
+        for rank in range(12, 24):
+            scene.at(rank, frame("train.py:3"), active=True)
+            scene.kernel(rank, "R", cpu_ns=int(scene.now * SECOND))
+        judgement = scene.judge()
+        scene.pass_time(0.5)
+    verdict = only(judgement.frame)
+    assert (len(verdict.culprits), verdict.progress) == (12, "active")
+    assert verdict.confidence == "confirmed"
+
+
+def test_an_op_entered_before_a_host_fell_silent_is_undecided() -> None:
+    scene = Scene(4, hosts=2)
+    scene.waits(range(4), "all_reduce", for_s=10)
+    scene.judge()
+    scene.deafen(1)
+    found = scene.settle(8)
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    assert "ranks 2-3 had entered it" in verdict.headline
+    assert exit_status(found) == 4
+
+
+def test_a_briefly_traced_process_is_not_blamed() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 2], "all_reduce", for_s=1.5, usual_s=1.5)
+    scene.kernel(3, "t")
+    assert scene.judge().frame.verdicts == ()
+
+
+def test_the_evidence_lists_the_chain_of_waits() -> None:
+    scene = Scene(4)
+    scene.group("1", [0, 1], "tensor")
+    scene.group("2", [1, 2], "data")
+    scene.sleeps(0)
+    scene.waits([1], "all_reduce", for_s=9, group="1")
+    scene.waits([2], "all_reduce", for_s=8, group="2")
+    scene.waits([3], "recv", for_s=7, p2p=True, peer=2)
+    verdict = only(scene.settle())
+    assert verdict.culprits == (0,)
+    assert verdict.evidence[-2:] == (
+        "rank 2 waits in all_reduce #1 of data for rank 1",
+        "rank 3 waits in recv from rank 2 of default_pg",
+    )
+
+
+def test_a_silent_host_makes_no_wait_older() -> None:
+    scene = Scene(4, hosts=2)
+    scene.waits([0, 1, 2, 3], "all_reduce", for_s=0.5)
+    scene.hear()
+    scene.pass_time(2.8)  # too short for the hosts to count as silent
+    assert not scene.engine.judge(scene.frame()).frame.verdicts
+    scene.hear()
+    assert only(scene.engine.judge(scene.frame()).frame).kind == "stuck"
+
+
+def test_a_wait_that_was_overdue_before_a_short_silence_stays_overdue() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=4)
+    scene.sleeps(2)
+    scene.settle(1)
+    scene.pass_time(2)
+    assert only(scene.engine.judge(scene.frame()).frame).culprits == (2,)

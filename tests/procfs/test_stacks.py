@@ -1,0 +1,221 @@
+"""Stack dumps by py-spy, and by replacements that are slow, refused, endless or malformed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frtop_probe import wire
+from frtop_probe.procfs import processes, ptrace_refusal, stacks
+from frtop_probe.procfs.source_lines import SourceLines
+from waiting import wait_for_async
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import threading, time\nprint(flush=True)\ntime.sleep(600)  # the culprit\n"
+    )
+    process = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+FakePySpy = Callable[[str], Path]
+
+
+@pytest.fixture
+def fake_py_spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePySpy:
+    """Replaces py-spy with a shell script."""
+
+    def put(script: str) -> Path:
+        path = tmp_path / "py-spy"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        monkeypatch.setattr(stacks, "find_py_spy", lambda: str(path))
+        return path
+
+    return put
+
+
+async def test_a_stack_has_its_source(sleeper: subprocess.Popen[bytes]) -> None:
+    dump = await stacks.dump(sleeper.pid, 10, SourceLines())
+    assert (dump.error, dump.help) == ("", "")
+    (thread,) = dump.threads
+    assert (thread.name, thread.tid) == ("MainThread", sleeper.pid)
+    assert thread.frames[0].line == 3
+    assert thread.frames[0].source == "time.sleep(600)  # the culprit"
+
+
+async def test_a_child_inside_fork_does_not_have_its_parents_threads(
+    fake_py_spy: FakePySpy, sleeper: subprocess.Popen[bytes]
+) -> None:
+    # Recorded from a DataLoader worker that waited for the interpreter lock in `os.fork()`.
+    frame = '{"name": "wait", "filename": "responder.py", "line": 114}'
+    parents = f'"os_thread_id": {os.getpid()}, "thread_name": "frtop", "active": true'
+    own = f'"os_thread_id": {sleeper.pid}, "thread_name": "MainThread", "active": false'
+    rest = f'"thread_id": 1, "owns_gil": false, "frames": [{frame}]'
+    fake_py_spy(f"echo '[{{{parents}, {rest}}}, {{{own}, {rest}}}]'")
+    (thread,) = (await stacks.dump(sleeper.pid, 10)).threads
+    assert (thread.name, thread.tid) == ("MainThread", sleeper.pid)
+
+
+@pytest.mark.parametrize(("tids", "tasks", "left"), [
+    ((7, 9), [9], [9]),
+    ((9, 7), [7, 8, 9], [9, 7]),
+    ((0, 7, 9), [9], [9]),  # Python 3.10 knows only the main thread's native id
+    ((0, 9), [8, 9], [0, 9]),
+    ((7, 9), [1], [7, 9]),
+    ((0, 0), [9], [0, 0]),
+    ((7, 9), [], [7, 9]),
+    ((), [9], []),
+])  # fmt: skip
+def test_threads_unknown_to_the_kernel_are_dropped(
+    tids: tuple[int, ...], tasks: list[int], left: list[int]
+) -> None:
+    threads = tuple(wire.ThreadStack(1, tid, "", False, False, ()) for tid in tids)
+    assert [thread.tid for thread in stacks.drop_missing_threads(threads, tasks)] == left
+
+
+async def test_an_ended_process_is_gone() -> None:
+    child = subprocess.Popen(["true"])
+    child.wait()
+    assert (await stacks.dump(child.pid, 10)).error == "gone"
+
+
+async def test_a_process_without_python_fails() -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    try:
+        dump = await stacks.dump(child.pid, 10)
+    finally:
+        child.kill()
+        child.wait()
+    assert dump.error == "failed"
+    assert dump.help.startswith("py-spy: ")
+
+
+async def test_a_missing_py_spy_is_reported(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setenv("PATH", "/nowhere")
+    dump = await stacks.dump(sleeper.pid, 10)
+    assert dump.error == "missing"
+    assert "pip install py-spy" in dump.help
+
+
+def test_py_spy_beside_python_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = tmp_path / "bin" / "py-spy"
+    elsewhere = tmp_path / "path" / "py-spy"
+    for path in (beside, elsewhere):
+        path.parent.mkdir()
+        path.touch(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.setenv("PATH", str(elsewhere.parent))
+    assert stacks.find_py_spy() == str(beside)
+    beside.unlink()
+    assert stacks.find_py_spy() == str(elsewhere)
+
+
+async def test_a_py_spy_past_its_deadline_is_killed(
+    sleeper: subprocess.Popen[bytes], fake_py_spy: FakePySpy, tmp_path: Path
+) -> None:
+    fake_py_spy(f"echo $$ > {tmp_path}/pid; exec sleep 600")
+    begin = time.monotonic()
+    dump = await stacks.dump(sleeper.pid, 0.5)
+    assert time.monotonic() - begin < 5
+    assert dump.error == "deadline"
+    pid = int((tmp_path / "pid").read_text())
+    await wait_for_async(lambda: processes.read_stat(pid) is None, "py-spy is gone")
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["Error: Permission Denied: Try running again", "Error: Operation not permitted (os error 1)"],
+)
+async def test_a_refusal_names_the_setting(
+    sleeper: subprocess.Popen[bytes],
+    fake_py_spy: FakePySpy,
+    monkeypatch: pytest.MonkeyPatch,
+    error: str,
+) -> None:
+    fake_py_spy(f"echo '{error}' >&2; exit 1")
+    monkeypatch.setattr(ptrace_refusal, "explain", lambda pid: f"the setting of {pid}")
+    dump = await stacks.dump(sleeper.pid, 10)
+    assert (dump.error, dump.help) == ("refused", f"the setting of {sleeper.pid}")
+
+
+async def test_other_failures_are_reported_in_one_line(
+    sleeper: subprocess.Popen[bytes], fake_py_spy: FakePySpy
+) -> None:
+    fake_py_spy("echo 'Error: Failed to find a python interpreter' >&2; echo Reason: x >&2; exit 1")
+    dump = await stacks.dump(sleeper.pid, 10)
+    assert (dump.error, dump.help) == ("failed", "py-spy: Failed to find a python interpreter")
+
+
+@pytest.mark.parametrize("output", ["", "[", "{}", '[{"pid": 1}]', "[1]"])
+async def test_malformed_output_fails(
+    sleeper: subprocess.Popen[bytes], fake_py_spy: FakePySpy, output: str
+) -> None:
+    fake_py_spy(f"echo '{output}'")
+    dump = await stacks.dump(sleeper.pid, 10)
+    assert dump.error == "failed"
+
+
+async def test_endless_output_is_cut_off(
+    sleeper: subprocess.Popen[bytes], fake_py_spy: FakePySpy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stacks, "MAX_OUTPUT", 1_000_000)
+    fake_py_spy("exec yes")
+    dump = await stacks.dump(sleeper.pid, 10)
+    assert dump.error == "failed"
+
+
+async def test_a_py_spy_that_cannot_be_run_fails(
+    sleeper: subprocess.Popen[bytes], fake_py_spy: FakePySpy
+) -> None:
+    fake_py_spy("").write_bytes(b"\x7fELF nonsense")
+    dump = await stacks.dump(sleeper.pid, 10)
+    assert dump.error == "failed"
+
+
+@given(st.binary(max_size=50))
+def test_malformed_dumps_raise_decode_errors(data: bytes) -> None:
+    try:
+        stacks.parse_dump(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+
+
+async def test_a_hung_file_system_delays_no_dump(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = SourceLines()
+    stuck = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hang(*_: object) -> None:
+        loop.call_soon_threadsafe(stuck.set)
+        time.sleep(600)
+
+    monkeypatch.setattr("frtop_probe.procfs.source_lines._read", hang)
+    begin = time.monotonic()
+    dump = await stacks.dump(sleeper.pid, 10, reader)
+    assert stuck.is_set()
+    assert time.monotonic() - begin < 5
+    assert dump.threads[0].frames[0].source == ""

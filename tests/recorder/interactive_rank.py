@@ -1,0 +1,186 @@
+"""Ranks that run code sent by a test, line by line, and respond to requests while they hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from frtop_probe.recorder.responder import HEAD
+from frtop_probe.ring import socket_path
+from frtop_probe.ring.layout import StatusCell
+from frtop_probe.ring.reader import Ring
+from recorder.rank_runner import DEADLINE_S, environment, free_port
+
+PROGRAM = """
+import ctypes, json, os, sys, threading, time
+import torch, torch.distributed as dist
+backend, world = sys.argv[1], int(os.environ["WORLD_SIZE"])
+if backend == "fake":
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+else:
+    dist.init_process_group(backend)
+from frtop_probe.recorder.lifecycle import lifecycle
+rank = dist.get_rank()
+saved = {}
+def wait_for(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+print("ready", flush=True)
+for line in sys.stdin:
+    exec(json.loads(line), globals())
+    print("done", flush=True)
+"""
+
+
+class InteractiveRank:
+    """A rank that runs `PROGRAM`.
+
+    Code sent to it may use `torch`, `dist`, `rank`, `lifecycle`, `wait_for` and a dict `saved`.
+    """
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+        self.process = process
+        self.pid = process.pid
+        self.folder = folder
+        self.expect("ready")
+        (path,) = folder.glob(f"{self.pid}-*.ring")
+        self.ring = Ring(path)
+
+    @property
+    def socket_path(self) -> Path:
+        return socket_path.socket_of(self.ring.path)
+
+    def expect(self, word: str) -> None:
+        assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], DEADLINE_S)[0]:
+            raise TimeoutError(word)
+        line = self.process.stdout.readline().strip()
+        assert line == word, line
+
+    def start(self, code: str) -> None:
+        """Sends code and does not wait for it."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(code) + "\n")
+        self.process.stdin.flush()
+
+    def run(self, code: str) -> None:
+        self.start(code)
+        self.expect("done")
+
+    def newest(self) -> int:
+        """Returns the sequence number of the newest event."""
+        return self.ring.cell(StatusCell.HEAD)
+
+    def request(self, **request: Any) -> tuple[dict[str, Any], bytes]:
+        with self.connection() as client:
+            client.sendall(json.dumps(request).encode() + b"\n")
+            header, data = HEAD.unpack(_receive(client, HEAD.size))
+            return json.loads(_receive(client, header)), _receive(client, data)
+
+    def tensors(self, sequence: int = 0) -> dict[int, tuple[list[Mapping[str, Any]], str]]:
+        """Returns summaries and remark by sequence number."""
+        header, data = self.request(ask="tensors", sequence=sequence)
+        assert data == b""
+        return {
+            number: ([dict(zip(FIELDS, summary, strict=True)) for summary in summaries], remark)
+            for number, summaries, remark in header["ops"]
+        }
+
+    @contextmanager
+    def connection(self) -> Iterator[socket.socket]:
+        with (
+            socket.socket(socket.AF_UNIX) as client,
+            socket_path.address(self.socket_path) as address,
+        ):
+            client.settimeout(DEADLINE_S)
+            client.connect(address)
+            yield client
+
+    def wait_for_beats(self, count: int = 2) -> float:
+        """Waits for this many beats; returns how many seconds that took."""
+        first, begin = self.ring.cell(StatusCell.BEATS), time.monotonic()
+        wait_for(lambda: self.ring.cell(StatusCell.BEATS) >= first + count, "beats")
+        return time.monotonic() - begin
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+        self.ring.close()
+
+
+FIELDS = (
+    "role", "dtype", "shape", "device", "size", "elements", "seen", "minimum", "maximum", "mean",
+    "norm", "nans", "infinities", "first", "checksum", "error",
+)  # fmt: skip
+
+
+@contextmanager
+def interactive_ranks(
+    folder: Path, ranks: int, backend: str = "gloo", *, threads: int = 1
+) -> Iterator[list[InteractiveRank]]:
+    """Starts ranks, and kills them at the end."""
+    base = environment(folder, prepared=True, OMP_NUM_THREADS=str(threads))
+    base |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", PROGRAM, backend],
+            env=base | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    started: list[InteractiveRank] = []
+    try:
+        for process in processes:
+            started.append(InteractiveRank(process, folder))  # noqa: PERF401 - each may fail
+        yield started
+    finally:
+        for one in started:
+            one.kill()
+        for process in processes[len(started) :]:
+            process.kill()
+            process.communicate()
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    """Waits until the condition holds.
+
+    Raises:
+        TimeoutError: it does not hold after `DEADLINE_S`.
+    """
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        time.sleep(0.01)
+
+
+def open_sockets(pid: int) -> set[str]:
+    """Returns the open sockets of a process, as `/proc` names them."""
+    links = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")]  # noqa: PTH115
+    return {link for link in links if link.startswith("socket:")}
+
+
+def _receive(client: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = client.recv(size - len(data))
+        if not piece:
+            raise EOFError(f"{len(data)} of {size} bytes")
+        data += piece
+    return data

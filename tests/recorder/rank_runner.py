@@ -1,0 +1,138 @@
+"""Runs a program as one or several ranks with the recorder prepared, and opens their rings."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import frtop_probe
+from frtop_probe.ring.layout import Event
+from frtop_probe.ring.reader import EventRow, Ring
+
+PROBE = Path(frtop_probe.__file__).parents[1]
+ZERO = PROBE / "frtop_probe" / "recorder" / "zero"
+DEADLINE_S = 60.0
+
+
+@dataclass(frozen=True)
+class FinishedRank:
+    """A rank after its process has ended."""
+
+    pid: int
+    code: int
+    out: str
+    err: str
+    folder: Path
+
+    @property
+    def ring(self) -> Ring:
+        (path,) = self.folder.glob(f"{self.pid}-*.ring")
+        return Ring(path)
+
+    @property
+    def rings(self) -> list[Path]:
+        return sorted(self.folder.glob("*.ring"))
+
+
+def environment(folder: Path, *, prepared: bool = True, **more: str) -> dict[str, str]:
+    """Returns the environment of a rank with its ring in `folder`, prepared as by `frtop run`."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("FRTOP_")}
+    variables |= {"FRTOP_DIR": str(folder), "FRTOP_AGENT": "0", "OMP_NUM_THREADS": "1"}
+    if prepared:
+        variables["PYTHONPATH"] = str(ZERO)
+    return variables | more
+
+
+def run(
+    program: str,
+    folder: Path,
+    *arguments: str,
+    ranks: int = 1,
+    cwd: Path | None = None,
+    **options: Any,
+) -> list[FinishedRank]:
+    """Runs `program` as this many ranks and waits for all of them."""
+    file = folder.parent / "train.py"
+    file.write_text(textwrap.dedent(program))
+    port = free_port()
+    base = environment(folder, **options)
+    processes = []
+    for rank in range(ranks):
+        of_rank = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-W", "ignore", str(file), *arguments],
+                env=base | of_rank,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=cwd,
+            )
+        )
+    finished = []
+    deadline = time.monotonic() + DEADLINE_S
+    try:
+        for process in processes:
+            out, err = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+            finished.append(FinishedRank(process.pid, process.returncode, out, err, folder))
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+    return finished
+
+
+def run_python(
+    folder: Path, *arguments: str, cwd: Path | None = None, prepared: bool = False, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs an interpreter, by default without preparation, and waits for it."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=environment(folder, prepared=prepared, **{"RANK": "0"} | more),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        cwd=cwd,
+        check=False,
+    )
+
+
+def code(text: str) -> tuple[str, str]:
+    """Returns the arguments that run a text."""
+    return "-c", textwrap.dedent(text)
+
+
+def only_ring(folder: Path) -> Ring:
+    (path,) = folder.glob("*.ring")
+    return Ring(path)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def ops(ring: Ring, event: Event = Event.OP) -> list[EventRow]:
+    """Returns all events of a kind that the ring still holds, oldest first."""
+    return [row for row in ring.events(0, ring.shape.slots)[0] if row.event is event]
+
+
+def kinds(ring: Ring) -> list[str]:
+    return [ring.signatures[row.signature]["kind"] for row in ops(ring)]

@@ -1,0 +1,228 @@
+"""The hook records every c10d op once, with its signature, number and completion."""
+
+from __future__ import annotations
+
+import pytest
+
+from frtop_probe.ring.layout import Event, Flag, State, StatusCell
+from frtop_probe.ring.reader import EventRow, Ring
+from recorder.rank_runner import FinishedRank, kinds, ops, run
+
+pytestmark = pytest.mark.torch
+
+PROGRAM = """
+    import time, weakref
+    import torch, torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    rank, peer = dist.get_rank(), 1 - dist.get_rank()
+    t = lambda *shape: torch.ones(*shape)
+    dist.all_reduce(t(4))
+    dist.all_reduce(t(4), op=dist.ReduceOp.MAX)
+    dist.all_reduce_coalesced([t(2), t(3)])
+    dist.reduce(t(4), 1, op=dist.ReduceOp.PRODUCT)
+    dist.broadcast(t(2, 3), 1)
+    dist.all_gather([t(4), t(4)], t(4))
+    dist.all_gather_into_tensor(t(8), t(4))
+    dist.gather(t(4), [t(4), t(4)] if rank == 0 else None, dst=0)
+    dist.scatter(t(4), [t(4), t(4)] if rank == 1 else None, src=1)
+    dist.reduce_scatter_tensor(t(4), t(8))
+    dist.all_to_all_single(t(4), t(4))
+    dist.all_to_all_single(t(4), t(4), [1, 3] if rank else [3, 1], [3, 1] if rank == 0 else [1, 3])
+    dist.barrier()
+    if rank == 0:
+        time.sleep(1.2)
+    from frtop_probe.recorder.lifecycle import lifecycle
+    from frtop_probe.ring.layout import StatusCell
+    beats = lifecycle.recorder.writer.cells[StatusCell.BEATS]
+    dist.monitored_barrier()
+    print("beats", lifecycle.recorder.writer.cells[StatusCell.BEATS] - beats)
+    if rank == 0:
+        dist.send(t(4), 1, tag=3)
+        dist.recv(t(4), None)
+        dist.isend(t(4), 1).wait()
+    else:
+        dist.recv(t(4), 0, tag=3)
+        dist.send(t(4), 0)
+        dist.irecv(t(4), 0).wait()
+    for request in dist.batch_isend_irecv([
+        dist.P2POp(dist.isend, t(5), peer), dist.P2POp(dist.irecv, t(5), peer)]):
+        request.wait()
+    dist.all_gather_object([None, None], {"a": rank})
+    with torch.inference_mode():
+        dist.all_reduce(t(6))
+    small = dist.new_group([1])
+    if rank == 1:
+        dist.all_reduce(t(4), group=small)
+        dist.broadcast(t(4), 1, group=small)
+
+    # The next op, or soon the thread, drops the tensors of a finished op.
+    def finish_an_op():
+        big = torch.ones(1000, 1000)
+        dist.all_reduce(big)
+        return weakref.ref(big)
+    references = [finish_an_op() for _ in range(5)]
+    deadline = time.monotonic() + 5
+    while any(ref() is not None for ref in references) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    print("alive", sum(ref() is not None for ref in references))
+
+    # On gloo these handles never report completion; they must not accumulate.
+    for _ in range(20):
+        dist.reduce_scatter_tensor(t(4), t(8), async_op=True).wait()
+    dist.barrier()
+    pending = lifecycle.recorder.pending
+    print("unsignalled", len(pending.to_weaken) + len(pending._weak))
+
+    forever = dist.irecv(t(7), peer, tag=77)   # pending, and its handle is alive
+    def drop_a_handle():
+        tensor = torch.ones(9)
+        dist.irecv(tensor, peer, tag=78)
+        return weakref.ref(tensor)
+    buffer = drop_a_handle()
+    deadline = time.monotonic() + 5
+    while buffer() is not None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    print("buffer_alive", buffer() is not None)
+    dist.barrier()
+    import os
+    os._exit(0)  # with the receive still pending, as a killed rank would leave it
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> list[FinishedRank]:
+    return run(PROGRAM, tmp_path_factory.mktemp("ops") / "rings", ranks=2)
+
+
+@pytest.fixture(scope="module")
+def rings(world: list[FinishedRank]) -> list[Ring]:
+    assert [ended.code for ended in world] == [0, 0], world[0].err + world[1].err
+    return [ended.ring for ended in world]
+
+
+def _of_kind(ring: Ring, kind: str) -> list[EventRow]:
+    return [row for row in ops(ring) if ring.signatures[row.signature]["kind"] == kind]
+
+
+def test_each_call_is_recorded_once_and_in_order(rings: list[Ring]) -> None:
+    first = [
+        "all_reduce", "all_reduce", "all_reduce_coalesced", "reduce", "broadcast",
+        "all_gather", "all_gather_into_tensor", "gather", "scatter", "reduce_scatter_tensor",
+        "all_to_all_single", "all_to_all_single", "barrier", "monitored_barrier",
+    ]  # fmt: skip
+    for ring in rings:
+        assert kinds(ring)[: len(first)] == first
+    assert kinds(rings[0])[14:17] == ["send", "recv_any_source", "send"]
+    assert sorted(kinds(rings[0])[17:19]) == ["recv", "send"]
+
+
+def test_numbers_count_collectives_and_p2p_ops_apart_from_the_groups_creation(
+    rings: list[Ring],
+) -> None:
+    for ring in rings:
+        world = next(i for i, text in ring.groups.items() if text["description"] == "default_pg")
+        assert ring.groups[world]["exact"] is True
+        assert ring.groups[world]["ranks"] == "0-1"
+        rows = [row for row in ops(ring) if row.group == world]
+        collectives = [row.number for row in rows if not row.flags & Flag.P2P]
+        p2p = [row.number for row in rows if row.flags & Flag.P2P]
+        assert collectives == list(range(1, len(collectives) + 1))
+        assert p2p == list(range(1, len(p2p) + 1))
+        group_row = next(row for row in ring.group_rows() if row.group == world)
+        assert (group_row.number, group_row.p2p) == (len(collectives), len(p2p))
+
+
+def test_a_signature_has_tensors_roots_peers_and_splits(rings: list[Ring]) -> None:
+    zero, one = rings
+    spec = ["float32", [4], 1, "cpu"]
+
+    def first(ring: Ring, kind: str) -> dict[str, object]:
+        return ring.signatures[_of_kind(ring, kind)[0].signature]
+
+    assert first(zero, "all_reduce") == {"kind": "all_reduce", "inputs": [spec]}
+    assert first(zero, "all_gather")["outputs"] == [["float32", [4], 2, "cpu"]]
+    assert first(zero, "reduce")["root"] == 1
+    assert first(zero, "send") == {"kind": "send", "inputs": [spec], "peer": 1, "tag": 3}
+    assert first(one, "recv") == {"kind": "recv", "outputs": [spec], "peer": 0, "tag": 3}
+    assert first(zero, "barrier") == {"kind": "barrier"}
+    assert "outputs" in first(zero, "gather")
+    assert "outputs" not in first(one, "gather")
+    even, uneven = (zero.signatures[r.signature] for r in _of_kind(zero, "all_to_all_single"))
+    assert (even["in_splits"], even["out_splits"]) == ([2, 2], [2, 2])
+    assert (uneven["in_splits"], uneven["out_splits"]) == ([3, 1], [3, 1])
+
+
+def test_a_root_is_a_global_rank_also_in_a_subgroup(rings: list[Ring]) -> None:
+    ring = rings[1]
+    small = next(i for i, text in ring.groups.items() if text["ranks"] == "1")
+    _, broadcast = [row for row in ops(ring) if row.group == small]
+    assert ring.signatures[broadcast.signature]["root"] == 1
+    assert broadcast.number == 2
+
+
+def test_reduce_ops_are_decoded_later(rings: list[Ring]) -> None:
+    rows = _of_kind(rings[0], "all_reduce")
+    assert [row.reduce for row in rows[:2]] == ["sum", "max"]
+    assert _of_kind(rings[0], "reduce")[0].reduce == "product"
+    assert _of_kind(rings[0], "broadcast")[0].reduce is None
+
+
+def test_all_ops_complete_except_a_receive_without_a_send(rings: list[Ring]) -> None:
+    for ring in rings:
+        (pending,) = [row for row in ring.pending() if row.flags & Flag.P2P]
+        assert ring.signatures[pending.signature]["tag"] == 77
+        dropped = next(r for r in ops(ring) if ring.signatures[r.signature].get("tag") == 78)
+        assert Flag.UNTRACKED in dropped.flags
+        for row in ops(ring)[:-3]:
+            assert row.done_ns >= row.issued_ns, ring.signatures[row.signature]
+
+
+def test_ops_whose_caller_waits_are_marked(rings: list[Ring]) -> None:
+    zero = rings[0]
+    assert Flag.SYNC in _of_kind(zero, "all_reduce")[0].flags
+    assert Flag.SYNC in _of_kind(zero, "monitored_barrier")[0].flags
+    sends = _of_kind(zero, "send")
+    assert [Flag.SYNC in row.flags for row in sends] == [True, False, False]
+
+
+def test_the_call_site_is_the_users_line(rings: list[Ring]) -> None:
+    for row in ops(rings[0]):
+        assert rings[0].sites[row.site][0].endswith("train.py")
+    count, smooth_ns = rings[0].typical_wait_ns(ops(rings[0])[0].site)
+    assert count == 1
+    assert smooth_ns > 0
+
+
+def test_group_creation_is_recorded_as_pseudo_ops(rings: list[Ring]) -> None:
+    for ring in rings:
+        rows = ops(ring, Event.PSEUDO)
+        assert [ring.signatures[row.signature]["kind"] for row in rows] == [
+            "init_process_group",
+            "new_group",
+        ]
+        assert all(row.done_ns > row.issued_ns for row in rows)
+        # All ranks must call `new_group`, members or not.
+        assert "members" not in ring.signatures[rows[0].signature]
+        assert ring.signatures[rows[1].signature]["members"] == "0-1"
+
+
+def test_no_tensor_is_kept_alive_and_beats_go_on(
+    world: list[FinishedRank], rings: list[Ring]
+) -> None:
+    for ended in world:
+        printed = dict(line.split() for line in ended.out.splitlines())
+        counts = (printed["alive"], printed["unsignalled"], printed["buffer_alive"])
+        assert counts == ("0", "0", "False")
+    assert int(dict(line.split() for line in world[1].out.splitlines())["beats"]) >= 2
+    for ring in rings:
+        assert ring.cell(StatusCell.HOOK_ERRORS) == 0
+        assert ring.cell(StatusCell.STATE) == State.ON  # os._exit skips the recorder's stop
+
+
+def test_both_ranks_record_their_identity(rings: list[Ring]) -> None:
+    jobs = [ring.rank_identity["job"] for ring in rings]
+    assert [ring.cell(StatusCell.RANK) for ring in rings] == [0, 1]
+    assert jobs[0] == jobs[1]
+    assert jobs[0]["nonce"]
+    assert (jobs[0]["name"], jobs[0]["world_size"]) == ("train.py", 2)

@@ -1,0 +1,40 @@
+"""Which tensors can be read, and why the others cannot."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from frtop_probe.recorder.operations import Operation, TensorArgument
+from frtop_probe.recorder.tensor_memory import UnreadableTensor, local_tensor, locate
+from frtop_probe.recorder.tensor_refs import tensor_getter, unpack
+
+pytestmark = pytest.mark.torch
+
+
+SEND = Operation(
+    "send", "send", -1, (TensorArgument(0, 1, output=False),), *[-1] * 8
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tensor", "why"),
+    [
+        (torch.ones(4, 4)[:, 1], "not contiguous"),
+        (torch.ones(1).expand(5), "not contiguous"),
+        (torch.ones(3).to_sparse(), "sparse_coo"),
+        (torch.ones(3, device="meta"), "in the memory of a device"),
+        (torch.ones(3, dtype=torch.complex64).conj(), "computes when read"),
+    ],
+)
+def test_an_unreadable_tensor_has_a_reason(tensor: torch.Tensor, why: str) -> None:
+    (ref,) = unpack(1, SEND, tensor_getter(SEND)([[tensor]])).tensors
+    with pytest.raises(UnreadableTensor, match=why):
+        locate(torch, local_tensor(torch, ref))
+
+
+def test_a_dense_tensor_is_readable_in_memory_order_only() -> None:
+    tensor = torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert locate(torch, tensor).size == 480
+    with pytest.raises(UnreadableTensor):
+        locate(torch, tensor, in_order=True)

@@ -1,0 +1,221 @@
+"""Full or unusable folders: the ring is smaller, elsewhere, or missing, and the program runs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from frtop_probe.recorder.writer import NoRingSpace, create
+from frtop_probe.ring import layout
+from frtop_probe.ring.reader import Ring
+from recorder.rank_runner import environment
+
+
+@pytest.fixture
+def tmpfs(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs with room for a small ring only; needs root."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    size = f"size={layout.SMALL.size + 16384}"
+    command = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)]
+    if os.getuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a tmpfs is not possible here")
+    folder.chmod(0o700)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_small_ring_fits_where_a_full_one_does_not(tmpfs: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    small = create([tmpfs, other])
+    assert small.path.parent == tmpfs
+    assert Ring(small.path).shape.slots == layout.SMALL.slots
+    small.map[:] = small.map[:]  # every page is reserved: no SIGBUS
+    descriptor = os.open(tmpfs / "filler", os.O_WRONLY | os.O_CREAT)
+    with suppress(OSError):
+        while os.write(descriptor, bytes(4096)):
+            pass
+    os.close(descriptor)
+    small.path.rename(tmpfs / "1-1.ring")  # as if it were another rank's
+    moved = create([tmpfs, other])
+    assert moved.path.parent == other
+    moved.path.unlink()
+    with pytest.raises(NoRingSpace, match="No space left"):
+        create([tmpfs])
+    assert [path.name for path in sorted(tmpfs.iterdir())] == ["1-1.ring", "filler"]
+
+
+def test_without_room_the_program_runs_and_one_line_gives_the_reason(tmpfs: Path) -> None:
+    (tmpfs / "filler").write_bytes(bytes(layout.SMALL.size - 8192))
+    program = "import frtop_probe; frtop_probe.start(); frtop_probe.step(); print('trained')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(tmpfs, RANK="0"),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("frtop: recorder off: ")
+    assert "No space left" in line
+    assert "set FRTOP_DIR to another folder" in line
+
+
+def test_a_folder_open_to_others_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o755)
+    program = "import frtop_probe; frtop_probe.start(); print('trained')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(tmp_path / "unused", FRTOP_DIR=str(folder), RANK="0"),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert "open to other users; chmod 700" in done.stderr
+
+
+NOBODY = 65534
+AS_NOBODY = """
+import os, sys
+import frtop_probe
+import frtop_probe.recorder.lifecycle  # imported before giving up the right to read it
+if not os.getuid():
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+for _ in range(2):
+    frtop_probe.start()
+    frtop_probe.step()
+print("trained")
+"""
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that all users may enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="frtop-test-", dir="/dev/shm") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        for path in folder.iterdir():
+            if os.path.ismount(path):
+                subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def read_only(folder: Path) -> None:
+    folder.mkdir()
+    os.chown(folder, *(NOBODY if not os.getuid() else os.getuid(),) * 2)
+    folder.chmod(0o500)
+
+
+def mounted_read_only(folder: Path) -> None:
+    folder.mkdir()
+    options = f"ro,mode=700,uid={NOBODY}"
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    if os.getuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a tmpfs is not possible here")
+
+
+def owned_by_root(folder: Path) -> None:
+    if os.getuid():
+        pytest.skip("only root can make another user's folder")
+    folder.mkdir(mode=0o700)
+
+
+def link(folder: Path) -> None:
+    folder.symlink_to("/tmp")
+
+
+def file(folder: Path) -> None:
+    folder.write_text("")
+
+
+def closed_above(folder: Path) -> None:
+    if not os.getuid():
+        folder.parent.chmod(0o700)
+    else:
+        folder.parent.chmod(0o500)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (read_only, "Permission denied; set FRTOP_DIR to another folder"),
+        (mounted_read_only, "Read-only file system; set FRTOP_DIR to another folder"),
+        (owned_by_root, "belongs to user 0; set FRTOP_DIR to a folder of your own"),
+        (link, "is a link; remove it, or set FRTOP_DIR"),
+        (file, "is not a folder; remove it, or set FRTOP_DIR"),
+        (closed_above, "(Permission denied); set FRTOP_DIR to a folder of your own"),
+    ],
+)
+def test_an_unusable_folder_is_reported_once_and_the_program_runs(
+    public: Path, make: Callable[[Path], None], reason: str
+) -> None:
+    folder = public / "named"
+    make(folder)
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY],
+        env=environment(public, FRTOP_DIR=str(folder), RANK="0"),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    public.chmod(0o755)
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("frtop: recorder off: ")
+    assert line.endswith("Training goes on")
+    assert reason in line
+
+
+@pytest.mark.parametrize("function", ["fcntl.lockf", "os.posix_fallocate", "mmap.mmap"])
+def test_a_file_system_without_a_needed_feature_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(function, refuse)
+    with pytest.raises(NoRingSpace, match="not supported; set FRTOP_DIR to another folder"):
+        create([tmp_path])
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_program_runs_on_after_its_ring_is_removed(tmp_path: Path) -> None:
+    program = """
+        import os, pathlib, shutil, time, frtop_probe
+        from frtop_probe.recorder.lifecycle import lifecycle
+        folder = pathlib.Path(os.environ["FRTOP_DIR"])
+        frtop_probe.start()
+        shutil.rmtree(folder)
+        for _ in range(2000):
+            frtop_probe.step()
+        beats, deadline = lifecycle.recorder.writer.cells[2], time.monotonic() + 10
+        while lifecycle.recorder.writer.cells[2] == beats:
+            assert time.monotonic() < deadline
+        print("trained", lifecycle.recorder.running)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env=environment(tmp_path / "frtop", RANK="0"),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "trained True\n", "")

@@ -1,0 +1,93 @@
+"""The app ends when its terminal is closed, and its caller cleans up."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parents[1]
+PROGRAM = f"""
+import os, sys
+sys.path.insert(0, {str(HERE)!r})
+from frtop_tui.app import run_app
+from frtop_tui.sources.base import ScriptedSource
+from frtop_tui.terminal import end
+from screens import scenes
+source = ScriptedSource([scenes.hung()])
+status = run_app(source)
+print("cleaning up", file=sys.stderr, flush=True)
+os.write(int(sys.argv[1]), f"left {{status}} closed {{source.closed}}".encode())
+sys.exit(end(status))
+"""
+LIMIT_S = 20.0
+
+
+class OnTerminal:
+    """The program on its own terminal, whose other end is ours."""
+
+    def __init__(self, *, controlled: bool) -> None:
+        self.side, inner = pty.openpty()
+        self.output, pipe = os.pipe()
+        command = [sys.executable, "-c", PROGRAM, str(pipe)]
+        if controlled:
+            # With a controlling terminal, the kernel sends SIGHUP when it is closed.
+            command = ["setsid", "--ctty", "--wait", *command]
+        self.process = subprocess.Popen(
+            command,
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            pass_fds=(pipe,),
+            start_new_session=not controlled,
+        )
+        os.close(inner)
+        os.close(pipe)
+        drawn = b""
+        while b"HUNG" not in drawn:
+            drawn += os.read(self.side, 65536)
+
+    def close_window(self) -> None:
+        os.close(self.side)
+
+    def ended(self) -> tuple[int, str, float]:
+        """Exit status, output of the app's caller, and seconds until the end."""
+        begin = time.monotonic()
+        status = self.process.wait(LIMIT_S)
+        took = time.monotonic() - begin
+        with os.fdopen(self.output) as output:
+            return status, output.read(), took
+
+
+@pytest.fixture(params=[True, False], ids=["with SIGHUP", "without SIGHUP"])
+def on_terminal(request: pytest.FixtureRequest) -> Iterator[OnTerminal]:
+    program = OnTerminal(controlled=request.param)
+    yield program
+    if program.process.poll() is None:
+        program.process.kill()
+        program.process.wait()
+
+
+def test_a_closed_window_ends_the_app_and_its_caller_cleans_up(on_terminal: OnTerminal) -> None:
+    on_terminal.close_window()
+    status, output, took = on_terminal.ended()
+    assert (status, output) == (129, "left 129 closed True")
+    assert took < 5, "takes a second on an idle machine"
+
+
+def test_sigterm_restores_the_terminal(on_terminal: OnTerminal) -> None:
+    if on_terminal.process.args[0] == "setsid":  # type: ignore[index]  # a list above
+        pytest.skip("the signal would go to setsid")
+    on_terminal.process.send_signal(signal.SIGTERM)
+    drawn = b""
+    while b"\x1b[?1049l" not in drawn:
+        drawn += os.read(on_terminal.side, 65536)
+    status, output, _ = on_terminal.ended()
+    assert (status, output) == (143, "left 143 closed True")

@@ -1,0 +1,96 @@
+"""Ages, sizes, ops and names as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from frtop_probe import wire
+from frtop_tui.widgets import formats
+
+from .scenes import S
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0.0s"),
+        (0.29, "0.2s"),
+        (9.99, "9.9s"),
+        (12.9, "12s"),
+        (59.9, "59s"),
+        (60, "1m00s"),
+        (252, "4m12s"),
+        (3600, "1h00m"),
+        (11520, "3h12m"),
+        (86400, "1d00h"),
+        (-1, "0.0s"),
+    ],
+)
+def test_ages_are_rounded_down(seconds: float, words: str) -> None:
+    assert formats.format_age(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.3, "<1s"), (1.9, "1s"), (9.9, "9s"), (12.5, "12s"), (61, "1m01s")]
+)
+def test_ages_in_tables_do_not_flicker(seconds: float, words: str) -> None:
+    assert formats.format_age_coarse(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "words"),
+    [
+        (350_000, "350 us"),
+        (18_200_000, "18.2 ms"),
+        (2_350_000_000, "2.35 s"),
+        (252 * S, "4m12s"),
+    ],
+)
+def test_durations_have_a_fitting_unit(nanoseconds: int, words: str) -> None:
+    assert formats.format_duration(nanoseconds) == words
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(0, "0 B"), (1536, "1.5 K"), (41 << 30, "41 G"), (3 << 40, "3.0 T")]
+)
+def test_sizes_have_a_fitting_unit(size: int, words: str) -> None:
+    assert formats.format_bytes(size) == words
+
+
+def test_tensors_show_dtype_shape_and_how_many_more() -> None:
+    one = wire.TensorSpec("torch.bfloat16", (4096, 8192))
+    assert formats.format_tensors((one,)) == "bf16[4096,8192]"
+    assert formats.format_tensors((wire.TensorSpec("int64", (1,), count=8), one)) == "i64[1]x8 +1"
+    assert formats.format_tensors(None) == formats.format_tensors(()) == ""
+    assert formats.format_tensors((wire.TensorSpec("float8_e4m3fn", ()),)) == "float8_e4m3fn[]"
+
+
+def test_an_op_shows_its_peer_or_root() -> None:
+    recv = wire.Op(1, 1, 0, wire.Signature("recv", peer=3), None, 0)
+    send = wire.Op(1, 1, 0, wire.Signature("send", peer=3), None, 0)
+    cast = wire.Op(1, 1, 7, wire.Signature("broadcast", root=0), None, 0)
+    assert formats.op_kind(recv) == "recv <-3"
+    assert formats.op_kind(send) == "send ->3"
+    assert formats.op_kind(cast) == "broadcast root 0"
+    assert formats.op_kind(wire.Op(1, 1, 7, None, None, 0)) == "unknown op"
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (wire.ExitInfo(1), "process gone, cause unknown"),
+        (wire.ExitInfo(1, clean=True), "exited cleanly"),
+        (wire.ExitInfo(1, exit_code=1), "ended with exit code 1"),
+        (
+            wire.ExitInfo(1, signal=9, oom_kills=1),
+            "ended by signal 9, 1 OOM kill in its cgroup meanwhile",
+        ),
+    ],
+)
+def test_an_exit_claims_no_more_than_is_known(end: wire.ExitInfo, words: str) -> None:
+    assert formats.format_exit(end) == words
+
+
+def test_folded_ranks_are_cut_between_ranges() -> None:
+    assert formats.shorten_ranks("0-36,38-63", 20) == "0-36,38-63"
+    assert formats.shorten_ranks("0-36,38-63,70", 9) == "0-36,.."

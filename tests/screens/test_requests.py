@@ -1,0 +1,55 @@
+"""Ticks and keys send requests to the source; drawing a frame sends none."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from frtop_tui.app import FrtopApp
+from frtop_tui.sources.base import ScriptedSource
+
+from . import scenes
+from .driving import driven
+
+
+def sent(source: ScriptedSource) -> list[object]:
+    """Everything the source was asked for, except which ranks are watched."""
+    asked = (source.dumped, source.inspected, source.saved, source.captured, source.chosen)
+    return [request for requests in asked for request in requests]
+
+
+@pytest.mark.parametrize(
+    "keys", [("1",), ("enter",), ("2",), ("3",), ("4",), ("J",), ("t",), ("enter", "t"), ("?",)]
+)
+async def test_drawing_a_frame_twice_sends_nothing(keys: tuple[str, ...]) -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press(*keys)
+        before, watched = sent(app.source), list(app.source.watched)
+        for seconds in (1, 2):
+            app.screen.show(replace(scenes.hung(), now_ns=scenes.NOW + seconds * scenes.S))
+            app.screen.draw_all()
+            await app.pilot.pause()
+        assert sent(app.source) == before
+        assert app.source.watched == watched
+
+
+@pytest.mark.parametrize("keys", [("enter",), ("4",), ("t",), ("enter", "t", "n")])
+async def test_an_opening_screen_sends_nothing_while_it_draws(
+    keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FrtopApp, "_send_requests", lambda *_: None)
+    for screen in ("stacks.StacksScreen", "tensors.TensorsScreen"):
+        monkeypatch.setattr(f"frtop_tui.screens.{screen}.request", lambda *_: None)
+    async with driven(scenes.hung()) as app:
+        await app.press(*keys)
+        await app.give(replace(scenes.hung(), now_ns=scenes.NOW + scenes.S))
+        await app.sees("64/64 heard")
+        assert (sent(app.source), app.source.watched) == ([], [])
+
+
+async def test_a_screen_asks_once_however_many_frames_come() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("4")
+        for seconds in (1, 2, 3):
+            await app.give(replace(scenes.hung(), now_ns=scenes.NOW + seconds * scenes.S))
+        assert app.source.dumped == [tuple(range(64))]

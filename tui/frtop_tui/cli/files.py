@@ -1,0 +1,64 @@
+"""Waiting for a file that the source writes."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Final, Literal
+
+from frtop_tui.cli.live import show_progress
+from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.job.model import Problem, Writing
+from frtop_tui.sources.base import Source
+
+NO_PROGRESS_S: Final = 60.0
+"""A file without any progress for this long has failed."""
+
+
+def require_writable(path: Path) -> None:
+    """Raises `UsageError` unless `path` can be written, before any work is done for it."""
+    folder = path.parent
+    if os.path.isdir(path):  # noqa: PTH112 - Path's own raises where a name is too long
+        raise UsageError(f"{path} is a folder", f"name a file in it: {path / 'hang.cap'}")
+    if not os.path.isdir(folder):  # noqa: PTH112
+        raise UsageError(f"there is no folder {folder}", f"mkdir -p {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{folder} is not writable", "name a file elsewhere, such as in /tmp")
+
+
+def wait_for_file(
+    source: Source, kind: Literal["capture", "tensors"], path: Path, unit: str
+) -> Writing:
+    """The finished file; its name may differ from `path`.
+
+    Args:
+        source: the source that writes it.
+        kind: of the file.
+        path: where it was to be written.
+        unit: of its progress: "ranks" or "bytes".
+
+    Raises:
+        FrtopError: it failed, or made no progress for `NO_PROGRESS_S` seconds.
+    """
+    last: Writing | None = None
+    changed = time.monotonic()
+    while True:
+        frame = source.frame()
+        writing = next((w for w in frame.writings if w.kind == kind), None)
+        if writing is not None and writing.state == "written":
+            return writing
+        if writing is not None and writing.state == "failed":
+            problem = writing.problem or Problem(f"{path} was not written")
+            raise FrtopError(problem.text, problem.next or "try again")
+        if writing != last:
+            last, changed = writing, time.monotonic()
+        if frame.problem is not None and frame.problem.internal:
+            raise FrtopError(frame.problem.text, frame.problem.next)
+        if time.monotonic() - changed > NO_PROGRESS_S:
+            raise FrtopError(
+                f"no data for {path} in {NO_PROGRESS_S:.0f} s", "check that its hosts answer"
+            )
+        if writing is not None:
+            show_progress(f"{writing.state}: {writing.done:,} of {writing.total:,} {unit}")
+        time.sleep(0.05)

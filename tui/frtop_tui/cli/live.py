@@ -1,0 +1,95 @@
+"""The live source that a command reads from, and waiting for its frames."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import NoAgent, Unreachable
+from frtop_tui.job.model import Problem
+from frtop_tui.sources.base import Source
+
+HEALTHY_S: Final = 3.0
+"""A job must look healthy for this long to be reported as healthy: longer than the shortest
+unusual wait."""
+FIRST_ANSWER_S: Final = 3.0
+"""How long to wait for the first answer of any host."""
+
+
+def connect(options: argparse.Namespace) -> Source:
+    """The source for `--connect`, `--job` and `--read-only`.
+
+    Its module is imported here: commands on files need no network.
+
+    Raises:
+        FrtopError: what `LiveSource` raises.
+    """
+    from frtop_tui.sources.live import LiveSource  # noqa: PLC0415
+
+    explain = getattr(options, "explain", False)
+    return LiveSource(options.connect, options.job, read_only=options.read_only, explain=explain)
+
+
+def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:
+    """The first frame that can be reported, or the last one after `wait_s` seconds.
+
+    Args:
+        source: to take frames from.
+        wait_s: the longest time to wait.
+        report: called with a line of progress.
+
+    Raises:
+        NoAgent: there is no agent on this host.
+        Unreachable: none of the hosts can be reached.
+    """
+    begin = time.monotonic()
+    healthy_since: float | None = None
+    while True:
+        frame = source.frame()
+        now = time.monotonic()
+        require_visible(frame, now - begin)
+        connecting = any(host.state == "connecting" for host in frame.hosts)
+        confirmed = all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
+        # A confirmed verdict does not wait for a host that may never answer.
+        if frame.verdicts and confirmed and (not connecting or now - begin > FIRST_ANSWER_S):
+            return frame
+        if frame.health == "ended" and not frame.verdicts and not connecting:
+            return frame
+        if frame.health == "healthy" and not frame.verdicts:
+            healthy_since = healthy_since or now
+            if not connecting and now - healthy_since > HEALTHY_S:
+                return frame
+        else:
+            healthy_since = None
+        if now - begin > wait_s:
+            return frame
+        coverage = frame.coverage
+        report(f"{frame.health}, {coverage.heard} of {coverage.expected} ranks heard")
+        time.sleep(0.05)
+
+
+def require_visible(frame: Frame, waited_s: float) -> None:
+    """Returns unless nothing was seen in `waited_s` seconds and nothing will be.
+
+    Raises:
+        NoAgent: there is no agent on this host.
+        Unreachable: none of the hosts can be reached.
+    """
+    if frame.ranks:
+        return
+    if frame.problem and waited_s > 0.5:
+        raise NoAgent(frame.problem.text, frame.problem.next)
+    failed = [host for host in frame.hosts if host.state == "failed"]
+    if failed and len(failed) == len(frame.hosts) and waited_s > FIRST_ANSWER_S:
+        problem = failed[0].problem or Problem(f"{failed[0].name} cannot be reached")
+        raise Unreachable(problem.text, problem.next)
+
+
+def show_progress(line: str) -> None:
+    """Replaces the line of progress on stderr; does nothing unless that is a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,49 @@
+"""What one rank did last, and where its main thread is."""
+
+from __future__ import annotations
+
+from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
+from frtop_tui.diagnosis.thresholds import UPDATE_DELAY_NS
+from frtop_tui.job.model import Rank
+
+
+def is_fetching(view: Rank) -> bool:
+    """Whether the rank is inside a DataLoader fetch."""
+    fetch = view.status.fetch if view.status is not None else None
+    return fetch is not None and fetch.begin_ns > fetch.end_ns
+
+
+def last_issued_ns(view: Rank) -> int:
+    """Host time, in ns, of the last op in any group; 0 if there is none."""
+    return max((progress.issued_ns for progress in view.group_progress.values()), default=0)
+
+
+def last_activity_ns(view: Rank) -> int:
+    """Host time, in ns, of the last op, step or fetch that the rank is known to have done."""
+    newest = last_issued_ns(view)
+    if view.pending:
+        newest = max(newest, view.pending[-1].issued_ns)
+    status = view.status
+    if status is not None:
+        newest = max(newest, status.step_ns)
+        if status.fetch is not None:
+            newest = max(newest, status.fetch.begin_ns, status.fetch.end_ns)
+    return newest
+
+
+def has_newer_op(view: Rank, now_ns: int) -> bool:
+    """Whether a recent snapshot shows an op that no update has reported yet."""
+    snapshot = view.snapshot
+    if snapshot is None or now_ns - view.clock_ns - snapshot.at_ns > UPDATE_DELAY_NS:
+        return False
+    # Updates have reported all older ops, or never will.
+    oldest = max(last_issued_ns(view), snapshot.at_ns - UPDATE_DELAY_NS)
+    return any(op.issued_ns > oldest and op.group in view.group_progress for op in snapshot.ops)
+
+
+def main_thread_location(view: Rank) -> StackLocation | None:
+    """Where the last stack dump shows the main thread; None if the rank did anything since."""
+    stack = view.main_stack
+    if stack is None or last_activity_ns(view) > view.stacks_taken_ns:
+        return None
+    return locate(stack, view.process)

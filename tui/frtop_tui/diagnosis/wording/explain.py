@@ -1,0 +1,137 @@
+"""The trace of a judgement: what each stage found, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.blocked.blocked_op import Wait
+from frtop_tui.diagnosis.detectors.context import Context
+from frtop_tui.diagnosis.detectors.not_entered import NotEntered
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.trace import (
+    BlockedRanks,
+    Edge,
+    FindingTrace,
+    LeftOut,
+    NodeTrace,
+    Trace,
+)
+from frtop_tui.diagnosis.wording.phrases import op_text
+
+MOST_LISTED: Final = 64
+"""Lines of each list: the most important come first."""
+
+_SIGNS: Final[tuple[tuple[Callable[[Wait], bool], str], ...]] = (
+    (lambda wait: wait.undated and not wait.op.sync, "its dump lists the op as unfinished"),
+    (lambda wait: wait.op.pseudo, "it is inside the call"),
+    (lambda wait: wait.indirect, "its main thread waits for a thread that sits in the op"),
+    (
+        lambda wait: wait.background,
+        "another thread than the main one sits in the op: the rank itself is free",
+    ),
+    (lambda wait: not wait.op.tracked, "its stack waits for a device; the last op counts"),
+    (
+        lambda wait: wait.op.sync,
+        "issued synchronously, and its thread has issued nothing since",
+    ),
+    (
+        lambda wait: wait.sure,
+        "its main thread's stack is in a wait; the oldest pending op counts",
+    ),
+    (
+        lambda _: True,
+        "the kernel alone: its main thread is asleep in a futex, with ops pending",
+    ),
+)
+"""The first that applies counts."""
+
+
+def trace_of(
+    context: Context, findings: Sequence[Finding], reason: Callable[[Finding], str]
+) -> Trace:
+    """What each stage found; `reason` tells why a finding is confirmed or not."""
+    nodes = _nodes(context)
+    blocked = [line for node in nodes for line in _blocked(node, context.now_ns)]
+    return Trace(
+        tuple(blocked[:MOST_LISTED]),
+        tuple(_node(node, context) for node in nodes[:MOST_LISTED]),
+        tuple(_finding(finding, reason(finding)) for finding in findings),
+        max(0, len(blocked) - MOST_LISTED),
+        max(0, len(nodes) - MOST_LISTED),
+    )
+
+
+def _nodes(context: Context) -> list[WaitNode]:
+    """Overdue nodes and where they lead first, then the others, the oldest first."""
+    followed = dict.fromkeys(context.overdue)
+    others = (node for node in context.graph.all.values() if node not in followed)
+    return [*followed, *sorted(others, key=lambda node: node.since_ns)]
+
+
+def _blocked(node: WaitNode, now_ns: int) -> list[BlockedRanks]:
+    signs: dict[str, list[Wait]] = {}
+    for wait in node.waits:
+        signs.setdefault(sign_text(wait), []).append(wait)
+    return [
+        BlockedRanks(
+            fold(wait.rank for wait in waits), op_text(node), sign, _seconds(waits, now_ns)
+        )
+        for sign, waits in signs.items()
+    ]
+
+
+def sign_text(wait: Wait) -> str:
+    """By which sign a rank counts as blocked."""
+    return next(text for applies, text in _SIGNS if applies(wait))
+
+
+def _seconds(waits: Iterable[Wait], now_ns: int) -> float | None:
+    dated = [wait.since_ns for wait in waits if not wait.undated]
+    return round((now_ns - min(dated)) / 1e9, 1) if dated else None
+
+
+def _node(node: WaitNode, context: Context) -> NodeTrace:
+    context.graph.look_into(node, context.now_ns)
+    edges: dict[WaitNode, list[int]] = {}
+    for rank, elsewhere in node.blocked_at.items():
+        edges.setdefault(elsewhere, []).append(rank)
+    return NodeTrace(
+        op_text(node),
+        fold(node.waiting),
+        node in context.overdue,
+        fold(node.free),
+        fold(node.ended),
+        fold(node.unobserved),
+        tuple(Edge(fold(ranks), op_text(elsewhere)) for elsewhere, ranks in edges.items()),
+    )
+
+
+def _finding(finding: Finding, reason: str) -> FindingTrace:
+    return FindingTrace(
+        finding.kind,
+        finding.cause,
+        finding.progress,
+        fold(finding.culprits),
+        fold(finding.victims),
+        reason,
+        tuple(op_text(node) for node in finding.nodes[:MOST_LISTED]),
+        _left_out(finding),
+    )
+
+
+def _left_out(finding: Finding) -> tuple[LeftOut, ...]:
+    if not isinstance(finding.detail, NotEntered):
+        return ()
+    absentees = finding.detail.absentees
+    others = [one.ranks for one in absentees.culprits if one.ranks != finding.culprits]
+    rules = (
+        (absentees.moving, "absent too, but it makes progress"),
+        (absentees.held_back, "absent too, but a file lock or a store key holds it back"),
+        (absentees.entering, "absent too, but its stack shows it on its way into the op"),
+        (absentees.unknown, "absent too, but whether it makes progress is not known"),
+        (tuple(rank for ranks in others for rank in ranks), "absent for another cause"),
+    )
+    return tuple(LeftOut(fold(ranks), rule) for ranks, rule in rules if ranks)

@@ -1,0 +1,62 @@
+"""Paths for files that the user does not name; an existing file is never replaced."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.naming import job_title
+
+MAX_NAME: Final = 40
+MAX_TRIES: Final = 100
+Result = TypeVar("Result")
+_STRANGE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def default_path(frame: Frame, wall_ns: int) -> Path:
+    """An unused path `frtop-<job>-<HHMM>.cap` in the current folder.
+
+    If that is not writable, in the folder for temporary files.
+    """
+    folder = Path.cwd() if os.access(".", os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+    title = job_title(frame.job).rpartition("/")[2] if frame.job is not None else "job"
+    name = _STRANGE.sub("-", title).strip("-.")[:MAX_NAME] or "job"
+    clock = time.strftime("%H%M", time.localtime(wall_ns / 1e9))
+    return unused_path(folder / f"frtop-{name}-{clock}.cap")
+
+
+def unused_path(path: Path) -> Path:
+    """`path`, or if it exists the first unused one with `-2`, `-3`, ... before its suffix.
+
+    A dangling link counts as existing: others may put one into a folder for temporary files.
+    """
+    found, count = path, 1
+    while os.path.lexists(found):
+        count += 1
+        found = path.with_stem(f"{path.stem}-{count}")
+    return found
+
+
+def write_unused(path: Path, write: Callable[[Path], Result]) -> tuple[Path, Result]:
+    """Calls `write` with `path`, or with another path while `write` finds an existing file.
+
+    Two screens in one folder may capture the same hang in the same minute.
+
+    Returns:
+        The path that was written, and what `write` returned.
+
+    Raises:
+        OSError: as `write` raises it.
+    """
+    for _ in range(MAX_TRIES):
+        try:
+            return path, write(path)
+        except FileExistsError:
+            path = unused_path(path)
+    return path, write(path)

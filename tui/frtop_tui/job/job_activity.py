@@ -1,0 +1,146 @@
+"""When anything last moved in the jobs that are not shown, without a diagnosis.
+
+Who looks at one job must not take silence about the others for health.
+"""
+
+from __future__ import annotations
+
+from operator import is_
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.job.jobs import JobRanks
+from frtop_tui.job.model import JobActivity, Moment
+from frtop_tui.job.naming import duration, job_call, job_key, job_place, listed, typed
+from frtop_tui.job.record import RankRecord
+
+INTERVAL_NS: Final = 1_000_000_000
+LONG_S: Final = 3.0
+"""Shorter waits are normal."""
+
+
+def activity_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobActivity:
+    """The age of a job, and when anything last moved in it, by its ranks that are heard.
+
+    Of the job that is judged only its age: its frame has the rest, and to search all groups
+    of thousands of ranks again would be expensive.
+    """
+    if judged:
+        return JobActivity(one.job, one.age_s(now_ns))
+    heard = [r for r in one.records if not r.ended and not r.clock.silent]
+    moved = max(map(_moved_ns, heard), default=0)
+    waits = [since for record in heard if (since := _waits_ns(record))]
+    return JobActivity(
+        one.job,
+        one.age_s(now_ns),
+        max(0.0, (now_ns - moved) / 1e9) if moved else None,
+        max(0.0, (now_ns - min(waits)) / 1e9) if waits else None,
+    )
+
+
+class JobActivities:
+    """The activities of all jobs, computed once a second: that goes over all their ranks."""
+
+    def __init__(self) -> None:
+        self._jobs: list[JobRanks] = []
+        self._judged: JobRanks | None = None
+        self._at_ns = 0
+        self._activities: tuple[JobActivity, ...] = ()
+
+    def at(
+        self, now_ns: int, jobs: list[JobRanks], judged: JobRanks | None
+    ) -> tuple[JobActivity, ...]:
+        """As of `now_ns`, or of the last second while the jobs have the same ranks."""
+        same = len(jobs) == len(self._jobs) and all(map(is_, jobs, self._jobs))
+        if not same or judged is not self._judged or not 0 <= now_ns - self._at_ns < INTERVAL_NS:
+            self._jobs, self._judged, self._at_ns = jobs, judged, now_ns
+            self._activities = tuple(activity_of(one, now_ns, judged=one is judged) for one in jobs)
+        return self._activities
+
+
+def _moved_ns(record: RankRecord) -> int:
+    """When it last issued an op or began a step, on our clock; 0 for never."""
+    times = [progress.issued_ns for progress in record.latest.group_progress.values()]
+    times += [op.issued_ns for op in record.latest.pending]
+    times += [record.latest.status.step_ns] if record.latest.status is not None else []
+    last = max(times, default=0)
+    return last + record.clock.offset if last else 0
+
+
+def _waits_ns(record: RankRecord) -> int:
+    """Since when it waits in its oldest op, on our clock; 0 when it waits in none."""
+    since = [op.issued_ns for op in record.latest.pending if op.sync and not op.done_ns]
+    return min(since) + record.clock.offset if since else 0
+
+
+def activity_text(activity: JobActivity | None) -> str:
+    """`waits 4m12s`, `last op 0.3s ago`, "" when nothing is known."""
+    if activity is None or activity.quiet_s is None:
+        return ""
+    if activity.waits_s is not None and min(activity.waits_s, activity.quiet_s) > LONG_S:
+        return f"waits {duration(activity.waits_s)}"
+    return f"last op {duration(activity.quiet_s)} ago"
+
+
+def activity_in(frame: Moment, job: wire.Job) -> JobActivity | None:
+    """The activity of one of the frame's jobs."""
+    key = job_key(job)
+    return next((activity for activity in frame.activities if job_key(activity.job) == key), None)
+
+
+def known_jobs(frame: Moment) -> tuple[wire.Job, ...]:
+    """The shown job and all others."""
+    return (*([frame.job] if frame.job is not None else []), *frame.other_jobs)
+
+
+def other_jobs_count(frame: Moment) -> str:
+    """`2 live, 9 ended`: the jobs beside the shown one, "" for none."""
+    live, rest = len(frame.running_jobs), len(frame.other_jobs) - len(frame.running_jobs)
+    # Whether jobs ended is unknown when only black boxes or dumps are left of them.
+    known = frame.recorded is None or frame.recorded.kind == "capture"
+    words = [f"{live} live"] if live else []
+    words += [f"{rest} {'ended' if known else 'recorded'}"] if rest > 0 else []
+    return ", ".join(words)
+
+
+def other_jobs_line(frame: Moment) -> str:
+    """The jobs beside the shown one, for a panel: how many, and whether the living wait."""
+    count = other_jobs_count(frame)
+    if not count:
+        return ""
+    running = frame.running_jobs
+    activities = [activity for job in running if (activity := activity_in(frame, job)) is not None]
+    waiting = [activity for activity in activities if activity_text(activity).startswith("waits")]
+    if len(running) == 1 and activities:
+        words = activity_text(activities[0])
+    else:
+        words = "one " + activity_text(max(waiting, key=_waited)) if waiting else ""
+    live, rest, ended = count.partition(" live")
+    if words and rest:
+        count = f"{live} live ({words}){ended}"
+    them = "it" if len(frame.other_jobs) == 1 else "them"
+    if frame.recorded is not None:
+        return f"{count}; J lists {them}"
+    call = f", or frtop --job {typed(_call(frame, running[0]))}" if len(running) == 1 else ""
+    return f"{count}; J shows {them}{call}"
+
+
+def other_jobs_text(frame: Moment) -> str:
+    """The same for the command line: which ones live, and the option that shows each."""
+    count = other_jobs_count(frame)
+    if not count:
+        return ""
+    jobs = []
+    for job in frame.running_jobs:
+        step = "" if frame.recorded is not None else f"--job {typed(_call(frame, job))}"
+        words = (job_place(job), activity_text(activity_in(frame, job)), step)
+        jobs.append(", ".join(filter(None, words)))
+    return f"other jobs: {count}" + (f": {listed(jobs, joint='; ')}" if jobs else "")
+
+
+def _waited(activity: JobActivity) -> float:
+    return activity.waits_s or 0.0
+
+
+def _call(frame: Moment, job: wire.Job) -> str:
+    return job_call(job, known_jobs(frame))

@@ -1,0 +1,70 @@
+"""How stack frames are written, and which of them is the user's own code.
+
+Verdicts and screens use the same rule, so both name the same line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from frtop_probe import wire
+
+_INSTALLED: Final = re.compile(r".*/(?:site|dist)-packages/")
+_STDLIB: Final = re.compile(r".*/lib/python3[^/]*/")
+_PACKAGES: Final = re.compile(
+    r"torch/|.*/torch/(?:_|nn/|distributed/|autograd/|utils/|optim/)"
+    r"|(?:.*/)?(?:frtop_probe|_distutils_hack)/"
+)
+"""Packages by their contents, as they may run from source: torch, frtop itself."""
+
+
+def is_user_code(frame: wire.TraceFrame) -> bool:
+    """Whether a frame is outside torch, the standard library and installed packages."""
+    path = frame.file
+    return not (
+        not path
+        or path.startswith("<")
+        or _PACKAGES.match(path)
+        or _INSTALLED.match(path)
+        or _STDLIB.match(path)
+        or ("/" not in path and frame.module.partition(".")[0] in ("torch", "threading"))
+    )
+
+
+def user_frame_index(frames: Sequence[wire.TraceFrame]) -> int | None:
+    """Index of the innermost frame of user code, None when there is none."""
+    return next((index for index, frame in enumerate(frames) if is_user_code(frame)), None)
+
+
+def user_frame(frames: Sequence[wire.TraceFrame]) -> wire.TraceFrame:
+    """The innermost frame of user code, else the innermost frame; `frames` is not empty."""
+    index = user_frame_index(frames)
+    return frames[0 if index is None else index]
+
+
+def short_file(path: str) -> str:
+    """A path without its installation folder: `torch/utils/data/dataloader.py`, `train.py`."""
+    for prefix in (_INSTALLED, _STDLIB):
+        found = prefix.match(path)
+        if found:
+            return path[found.end() :]
+    return path.rpartition("/")[2] or path
+
+
+def basename(frame: wire.TraceFrame) -> str:
+    """`dataloader.py:1444`: for little room beside the function's name."""
+    return frame_line(frame).rpartition("/")[2]
+
+
+def frame_line(frame: wire.TraceFrame) -> str:
+    """`train.py:214`."""
+    return f"{short_file(frame.file)}:{frame.line}" if frame.line else short_file(frame.file)
+
+
+def site_line(site: wire.Site | None) -> str:
+    """`train.py:214`, "" when the call site is unknown."""
+    if site is None or not site.line:
+        return short_file(site.file) if site is not None else ""
+    return f"{short_file(site.file)}:{site.line}"

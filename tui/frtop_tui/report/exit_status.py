@@ -1,0 +1,38 @@
+"""A judged frame as one number: what `frtop diagnose` exits with."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from frtop_tui.diagnosis.model import Frame, Verdict
+
+HEALTHY: Final = 0
+"""Every rank was heard, and none waits unusually long."""
+HUNG: Final = 3
+"""The job is hung, dead or diverged."""
+UNDECIDED: Final = 4
+"""Nobody can be blamed, or too little was seen."""
+HELD_UP: Final = 5
+"""The job waits for a rank that makes progress, or that may."""
+
+_FINAL: Final = frozenset({"dead", "mismatch", "cycle"})
+"""Verdict kinds after which a job does not recover."""
+_PASSING: Final = frozenset({"not_entered", "stuck"})
+"""Verdict kinds that mean a hang only if the culprit makes no progress."""
+_UNDISTURBED: Final = frozenset({"healthy", "ended", "starting"})
+
+
+def exit_status(frame: Frame) -> int:
+    """The exit status for a frame; what was found counts more than what was not seen."""
+    verdicts = frame.verdicts
+    if any(_is_hang(verdict) for verdict in verdicts):
+        return HUNG
+    if any(verdict.kind in _PASSING or verdict.kind == "slow" for verdict in verdicts):
+        return HELD_UP
+    if verdicts or not frame.coverage.complete or frame.health not in _UNDISTURBED:
+        return UNDECIDED
+    return HEALTHY
+
+
+def _is_hang(verdict: Verdict) -> bool:
+    return verdict.kind in _FINAL or (verdict.kind in _PASSING and verdict.progress == "none")

@@ -1,0 +1,72 @@
+"""Why a key cannot do anything now, as a sentence for the user."""
+
+from __future__ import annotations
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.widgets.file_status import file_in_progress
+from frtop_tui.widgets.formats import format_local_time, short_path
+
+ASKS = ("inspect", "save")
+"""Actions that make a rank answer."""
+
+
+def action_name(action: str) -> str:
+    """`inspect` of `app.inspect(3)`."""
+    return action.partition("(")[0].removeprefix("app.")
+
+
+def why_unavailable(action: str, frame: Frame, host: str = "") -> str:
+    """Why `action` cannot do anything with this frame; empty when it can.
+
+    Args:
+        action: of a binding, with or without arguments.
+        frame: the frame on the screen.
+        host: the host of the rank in question, whose agent may refuse our key.
+    """
+    name = action_name(action)
+    if frame.recorded is not None:
+        return _when_recorded(name, frame)
+    if name == "capture":
+        return _when_capturing(frame)
+    if name in (*ASKS, "tensors"):
+        return _when_read_only(frame, host)
+    return ""
+
+
+def _when_recorded(name: str, frame: Frame) -> str:
+    assert frame.recorded is not None
+    kind, when = frame.recorded.kind, format_local_time(frame.recorded.wall_ns)
+    single = kind in ("capture", "black box")
+    this = f"this is a {kind} of {when}" if single else f"these are {kind} of {when}"
+    if name in ("take", *ASKS):
+        what = "take stacks of" if name == "take" else "ask"
+        return f"There is no live job to {what}: {this}."
+    if name == "capture" and kind == "capture" and not frame.recorded.filled:
+        return f"This is already a {kind}, read from {short_path(frame.recorded.path)}."
+    if name == "choose_job":
+        if kind == "black box":
+            return "One job was read: `frtop open --job NAME` with the same files shows another."
+        holds = "A capture holds" if single else "Dumps and stacks are of"
+        return f"{holds} one job: `frtop open` shows other jobs from their own files."
+    if name == "pause":
+        return f"Nothing changes here: {this}."
+    return ""
+
+
+def _when_capturing(frame: Frame) -> str:
+    if frame.job is None:
+        return "There is no job to capture."
+    running = file_in_progress(frame, "capture")
+    return f"A capture is in progress: {short_path(running.path)}." if running is not None else ""
+
+
+def _when_read_only(frame: Frame, host: str) -> str:
+    if frame.read_only:
+        return f"The ranks may not be asked: {frame.read_only}"
+    for view in frame.hosts:
+        if view.name == host and not view.may_act:
+            return (
+                f"Our key is read-only on {host} and may not ask its ranks;"
+                " `frtop key admit` there, without --read, allows it."
+            )
+    return ""

@@ -1,0 +1,60 @@
+"""Which files screens write: the automatic capture of a hang, and tensors on request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.export.output_path import unused_path
+from frtop_tui.job.naming import JobKey, job_key, job_title
+from frtop_tui.widgets.checksum_match import find_op
+from frtop_tui.widgets.formats import format_file_size, op_kind, op_number
+
+CAPTURED_HEALTH = ("hung", "dead", "diverged")
+
+
+def job_to_capture(frame: Frame, captured: Collection[JobKey]) -> JobKey | None:
+    """The job to capture automatically now: its hang is confirmed for the first time.
+
+    Args:
+        frame: the newest frame; a recorded one is never captured again.
+        captured: jobs that were captured automatically before.
+    """
+    if frame.recorded is not None or frame.job is None or frame.health not in CAPTURED_HEALTH:
+        return None
+    if not frame.verdicts or frame.verdicts[0].confidence != "confirmed":
+        return None
+    key = job_key(frame.job)
+    return None if key in captured else key
+
+
+def readable_bytes(op: wire.OpTensors) -> int:
+    """Bytes of the tensors that can be read."""
+    return sum(tensor.size for tensor in op.tensors if not tensor.error)
+
+
+def tensor_path(frame: Frame, rank: JudgedRank, sequence: int, folder: Path) -> Path:
+    """`frtop-JOB-rankN-opNUMBER.safetensors`, with `-2` and so on where the file exists."""
+    title = job_title(frame.job) if frame.job is not None else "job"
+    # The job's name comes from another machine: it must not choose the folder.
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", title.rpartition("/")[2]).strip("-.")[:40] or "job"
+    op = find_op(rank, sequence)
+    number = op.number if op is not None and op.number else sequence
+    return unused_path(folder / f"frtop-{safe}-rank{rank.rank}-op{number}.safetensors")
+
+
+def save_question(rank: JudgedRank, op: wire.OpTensors, path: Path) -> str:
+    """Asks whether to write the op's tensors: what, how much and where."""
+    known = find_op(rank, op.sequence)
+    name = "the op"
+    if known is not None:
+        name = " ".join(filter(None, (op_kind(known), op_number(known))))
+    size = readable_bytes(op)
+    exact = f" ({size:,} bytes)" if size >= 1024 else ""
+    return (
+        f"Save the tensors of {name} of rank {rank.rank}, {format_file_size(size)}{exact},"
+        f" to {path.name} in this folder? enter or y saves, esc cancels"
+    )

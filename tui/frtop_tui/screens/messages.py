@@ -1,0 +1,67 @@
+"""Messages by which screens ask the application to open a screen or send a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from textual.message import Message
+
+from frtop_probe import wire
+
+
+class OpenRank(Message):
+    """Open the screen of one rank."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.rank = rank
+
+
+class OpenRanks(Message):
+    """Open the table of ranks with a filter; `editing` puts the cursor into the filter."""
+
+    def __init__(self, filter_text: str = "", *, editing: bool = False) -> None:
+        super().__init__()
+        self.filter_text = filter_text
+        self.editing = editing
+
+
+class OpenStacks(Message):
+    """Open the merged stacks."""
+
+
+class TakeStacks(Message):
+    """Take the stacks of these ranks now."""
+
+    def __init__(self, ranks: Iterable[int]) -> None:
+        super().__init__()
+        self.ranks = tuple(ranks)
+
+
+class OpenTensors(OpenRank):
+    """Open the tensors of `rank`; `instead_of` is the rank that the user selected."""
+
+    def __init__(self, rank: int, instead_of: int | None = None) -> None:
+        super().__init__(rank)
+        self.instead_of = instead_of if instead_of != rank else None
+
+
+class InspectRank(OpenRank):
+    """Ask a rank for statistics of its tensors."""
+
+
+class SaveTensors(Message):
+    """Write the tensors of one pending op to a file."""
+
+    def __init__(self, rank: int, sequence: int, path: Path) -> None:
+        super().__init__()
+        self.rank, self.sequence, self.path = rank, sequence, path
+
+
+class ChooseJob(Message):
+    """Show another job."""
+
+    def __init__(self, job: wire.Job) -> None:
+        super().__init__()
+        self.job = job

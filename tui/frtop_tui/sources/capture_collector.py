@@ -1,0 +1,295 @@
+"""Collects everything that can be known of a job now, for a capture.
+
+Snapshots with stacks come first, as they show one moment; then the histories, which do not
+change; then the tensors, for which the ranks themselves are asked. Each host has one
+request at a time, for a bounded number of ranks; `HOSTS_AT_ONCE` hosts are asked in
+parallel. The capture names what did not come in time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.look_requests import children_in_question
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.export import capture
+from frtop_tui.export.output_path import write_unused
+from frtop_tui.job.model import Problem, Writing
+from frtop_tui.job.naming import folded, job_key
+from frtop_tui.sources.file_worker import FileWorker
+from frtop_tui.sources.request_tracker import RequestTracker
+
+DEADLINE_NS: Final = 20_000_000_000
+HOSTS_AT_ONCE: Final = 32
+"""Responses that may come in together: each is decoded between two updates."""
+RANKS_PER_SNAPSHOT: Final = 8
+OPS_PER_SNAPSHOT: Final = 32
+MAX_ROWS: Final = 1_000_000
+"""Ops in all histories together: we hold them all, at some 300 bytes each."""
+_UNRESPONSIVE: Final = ("silent", "stopped", "dead", "done", "unheard")
+"""Ranks that cannot respond; to ask each of them would take seconds."""
+
+Kind = str  # "stacks", "history", "tensors"
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One request to one host, and the ranks it is about."""
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    request: wire.Request
+
+
+_TENSOR_ERRORS: Final = {
+    "none": "no pending op has tensors",
+    "missing": "the recorder does not respond: it is older, could not start, or its socket file"
+    " was deleted",
+}
+"""Errors of responses, for several ranks at once."""
+
+
+class CaptureCollector:
+    """One capture, from the command to the file. Belongs to the source's thread."""
+
+    def __init__(
+        self,
+        tracker: RequestTracker,
+        files: FileWorker,
+        frame: Frame,
+        *,
+        path: Path,
+        automatic: bool,
+        now: int,
+        write: Callable[..., int] = capture.write,
+    ) -> None:
+        self._tracker = tracker
+        self._files = files
+        self._write = write
+        self._path = path
+        self._replace_existing = False
+        self._job = frame.job
+        self._until = now + DEADLINE_NS
+        self._histories: dict[int, wire.HistoryResponse] = {}
+        self._missing: dict[tuple[Kind, str], set[int]] = defaultdict(set)
+        self._steps: dict[str, deque[_Step]] = {}  # by host
+        self._agents: dict[str, int] = {}  # by host
+        self._left = dict.fromkeys(frame.ranks, 0)  # rank -> its steps that are still to come
+        self._under_way: dict[str, tuple[int, _Step]] = {}
+        self._limit = 0  # ops per history
+        self._complete_ns = 0  # when all was there; a frame from then on contains it
+        self.writing = Writing(
+            "capture",
+            "collecting",
+            str(path),
+            total=len(frame.ranks),
+            automatic=automatic,
+            at_ns=now,
+        )
+        if not frame.ranks:
+            self._fail(Problem("no rank of a job is known yet", "wait until a rank is heard"), now)
+            return
+        files.submit_silently(self._check_path)
+        self._plan(frame)
+
+    @property
+    def over(self) -> bool:
+        return self.writing.state in ("written", "failed")
+
+    def refuse(self, path: Path) -> None:
+        """Rejects another capture while this one is under way."""
+        problem = Problem(f"already capturing: {path} was not begun", "repeat it afterwards")
+        self.writing = replace(self.writing, problem=problem)
+
+    def update(self, frame: Frame, now: int) -> None:
+        """Sends what can be asked now; writes `frame` when it contains all responses."""
+        if self.writing.state != "collecting":
+            return
+        if not same_job(frame.job, self._job):
+            self._give_up("another job is shown")
+            self._fail(
+                Problem("another job is shown now", "choose the first one again, repeat"), now
+            )
+            return
+        if now >= self._until:
+            self._give_up(f"no response in {DEADLINE_NS / 1e9:.0f} s")
+        else:
+            self._send(now)
+        done = sum(left <= 0 for left in self._left.values())
+        if done != self.writing.done:
+            self.writing = replace(self.writing, done=done)
+        if self._steps or self._under_way:
+            return
+        self._complete_ns = self._complete_ns or now
+        if frame.now_ns >= self._complete_ns:
+            self._finish(frame, now)
+
+    def _check_path(self) -> None:
+        """Runs in the file worker: a file that is there now is replaced, a later one is not."""
+        self._replace_existing = os.path.lexists(self._path)
+
+    def _plan(self, frame: Frame) -> None:
+        hosts: dict[str, list[JudgedRank]] = defaultdict(list)
+        for view in frame.ranks.values():
+            if view.state == "unheard":
+                self._missing["stacks and history", f"{view.host} is not heard"].add(view.rank)
+            else:
+                hosts[view.host].append(view)
+        self._limit = max(1, MAX_ROWS // len(frame.ranks))
+        may_act = {host.name: host.may_act and not frame.read_only for host in frame.hosts}
+        for name, views in hosts.items():
+            steps = [*_snapshots(views), *_histories(views, self._limit)]
+            if may_act.get(name, True):
+                steps += self._tensors(views)
+            elif pending := {view.rank for view in views if view.pending}:
+                why = frame.read_only or f"our key may only read on {name}"
+                self._missing["tensors", why] |= pending
+            self._steps[name] = deque(steps)
+            self._agents[name] = self._tracker.agent(name)
+            for step in steps:
+                for rank in step.ranks:
+                    self._left[rank] += 1
+
+    def _tensors(self, views: Iterable[JudgedRank]) -> list[_Step]:
+        steps = []
+        for view in views:
+            if not view.pending:
+                continue
+            if view.state in _UNRESPONSIVE:
+                self._missing["tensors", f"{view.state}, cannot respond"].add(view.rank)
+            else:
+                steps.append(_Step("tensors", (view.rank,), wire.TensorsRequest(0, view.key)))
+        return steps
+
+    def _send(self, now: int) -> None:
+        for host, steps in list(self._steps.items()):
+            if len(self._under_way) >= HOSTS_AT_ONCE:
+                return
+            if host in self._under_way:
+                continue
+            step = steps.popleft()
+            if not steps:
+                del self._steps[host]
+            received = partial(self._received, host, step)
+            timeout_ns = max(1, self._until - now)
+            number = self._tracker.request(
+                host, step.request, received, now, timeout_ns=timeout_ns, agent=self._agents[host]
+            )
+            self._under_way[host] = number, step
+
+    def _received(self, host: str, step: _Step, response: wire.Response, _now: int) -> None:
+        """Keeps a history; snapshots and tensors are in the job's state already."""
+        self._under_way.pop(host, None)
+        if isinstance(response, wire.HistoryResponse):
+            if len(response.history.rows) > self._limit:
+                self._missing["history", "the response is longer than the request allows"].add(
+                    step.ranks[0]
+                )
+            else:
+                self._histories[step.ranks[0]] = response
+            if len(response.history.rows) >= self._limit:
+                why = f"only the newest {self._limit:,} ops of each were asked for"
+                self._missing["complete history", why].add(step.ranks[0])
+        elif isinstance(response, wire.SnapshotResponse):
+            self._note_failed_dumps(step, response)
+        elif isinstance(response, wire.TensorsResponse):
+            if response.error:
+                why = _TENSOR_ERRORS.get(response.error) or response.help or response.error
+                self._missing["tensors", why].update(step.ranks)
+        else:
+            why = (
+                response.text
+                if isinstance(response, wire.Error)
+                else "the response is of another kind"
+            )
+            self._missing[step.kind, why].update(step.ranks)
+        for rank in step.ranks:
+            self._left[rank] -= 1
+
+    def _note_failed_dumps(self, step: _Step, response: wire.SnapshotResponse) -> None:
+        assert isinstance(step.request, wire.SnapshotRequest)
+        ranks = dict(zip(step.request.keys, step.ranks, strict=True))
+        for snapshot in response.snapshots:
+            failed = next(
+                (dump for dump in snapshot.dumps if dump.error and not dump.threads), None
+            )
+            if failed is not None and snapshot.key in ranks:
+                self._missing["stacks", failed.help or failed.error].add(ranks[snapshot.key])
+
+    def _give_up(self, why: str) -> None:
+        """Names what is still missing, and goes on without it."""
+        for number, step in self._under_way.values():
+            self._tracker.drop(number)
+            self._missing[step.kind, why].update(step.ranks)
+        for steps in self._steps.values():
+            for step in steps:
+                self._missing[step.kind, why].update(step.ranks)
+        self._under_way.clear()
+        self._steps.clear()
+
+    def _finish(self, frame: Frame, now: int) -> None:
+        missing = [
+            f"no {kind} of {folded(ranks)}: {why}" for (kind, why), ranks in self._missing.items()
+        ]
+        total = self.writing.total
+        self.writing = replace(self.writing, state="writing", done=total, at_ns=now)
+        histories = self._histories
+
+        def write(path: Path) -> int:
+            over = self._replace_existing and path == self._path
+            return self._write(path, frame, histories, missing, over=over)
+
+        task = partial(write_unused, self._path, write)
+        problem = Problem("; ".join(missing)) if missing else None
+        self._files.submit(task, partial(self._written, problem), self._fail)
+
+    def _written(self, problem: Problem | None, put: tuple[Path, int], now: int) -> None:
+        self._histories = {}
+        path, size = put
+        self.writing = replace(
+            self.writing, state="written", path=str(path), size=size, problem=problem, at_ns=now
+        )
+
+    def _fail(self, problem: Problem, now: int) -> None:
+        self._histories = {}
+        self.writing = replace(self.writing, state="failed", problem=problem, at_ns=now)
+
+
+def same_job(job: wire.Job | None, other: wire.Job | None) -> bool:
+    """Whether both are one job; its nonce may have become known meanwhile."""
+    if job is None or other is None:
+        return job is other
+    return job_key(job)[:-1] == job_key(other)[:-1] and (
+        job.nonce == other.nonce or not (job.nonce and other.nonce)
+    )
+
+
+def _snapshots(views: list[JudgedRank]) -> list[_Step]:
+    steps = []
+    living = [view for view in views if view.exit_info is None]
+    for start in range(0, len(living), RANKS_PER_SNAPSHOT):
+        some = living[start : start + RANKS_PER_SNAPSHOT]
+        request = wire.SnapshotRequest(
+            0,
+            keys=tuple(view.key for view in some),
+            stacks=True,
+            ops=OPS_PER_SNAPSHOT,
+            pids=tuple(pid for view in some for pid in children_in_question(view)),
+        )
+        steps.append(_Step("stacks", tuple(view.rank for view in some), request))
+    return steps
+
+
+def _histories(views: list[JudgedRank], limit: int) -> list[_Step]:
+    return [
+        _Step("history", (view.rank,), wire.HistoryRequest(0, view.key, limit)) for view in views
+    ]

@@ -1,0 +1,130 @@
+"""Commands of the operator: inspect tensors, save them, capture. Outcomes are in the frame."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.model import Problem, Writing
+from frtop_tui.job.state import JobState
+from frtop_tui.sources.capture_collector import CaptureCollector, same_job
+from frtop_tui.sources.file_worker import FileWorker
+from frtop_tui.sources.request_tracker import RequestTracker
+from frtop_tui.sources.tensor_download import TensorDownload
+
+
+class Commands:
+    """Belongs to the source's thread."""
+
+    def __init__(self, tracker: RequestTracker, state: JobState) -> None:
+        self._tracker = tracker
+        self._state = state
+        self._files = FileWorker()
+        self._download: TensorDownload | None = None
+        self._collector: CaptureCollector | None = None
+        self._shown: wire.Job | None = None
+        self._inspecting: set[tuple[str, int]] = set()
+        """Ranks that are being asked, by host and key."""
+
+    @property
+    def writings(self) -> tuple[Writing, ...]:
+        """The last file of each kind."""
+        return tuple(one.writing for one in (self._collector, self._download) if one is not None)
+
+    def inspect(self, frame: Frame | None, rank: int, now: int) -> None:
+        """Asks a rank for its tensors; its view gets the response, or why there is none."""
+        view = frame.ranks.get(rank) if frame is not None else None
+        if frame is None or view is None or (view.host, view.key) in self._inspecting:
+            return
+        reason, text = _refusal(frame, view)
+        if reason:
+            self._set_error(view, reason, text)
+            return
+        self._inspecting.add((view.host, view.key))
+        received = partial(self._inspected, view)
+        self._tracker.request(view.host, wire.TensorsRequest(0, view.key), received, now)
+
+    def _inspected(self, view: JudgedRank, response: wire.Response, _now: int) -> None:
+        """The session has put a response of the rank into the job's state already."""
+        self._inspecting.discard((view.host, view.key))
+        if isinstance(response, wire.Error):
+            self._set_error(view, response.reason or "refused", response.text)
+
+    def _set_error(self, view: JudgedRank, error: str, text: str) -> None:
+        response = wire.TensorsResponse(0, view.host, view.key, 0, error=error, help=text)
+        self._state.apply_tensors(view.host, response)
+
+    def save(self, frame: Frame | None, rank: int, sequence: int, path: Path, *, now: int) -> None:
+        """Writes the tensors of one pending op to a file."""
+        if self._download is not None and not self._download.over:
+            self._download.refuse(path)
+            return
+        frame = frame if frame is not None else _EMPTY
+        self._download = TensorDownload(
+            self._tracker,
+            self._files,
+            frame,
+            rank=rank,
+            sequence=sequence,
+            path=path,
+            now=now,
+        )
+        view = frame.ranks.get(rank)
+        reason, text = _refusal(frame, view) if view is not None else ("", "")
+        if reason:
+            self._download.give_up(Problem.parse(text), now)
+
+    def capture(self, frame: Frame | None, path: Path, *, automatic: bool, now: int) -> None:
+        """Collects everything that can be known now, and writes it to a file."""
+        if self._collector is not None and not self._collector.over:
+            self._collector.refuse(path)
+            return
+        self._collector = CaptureCollector(
+            self._tracker,
+            self._files,
+            frame if frame is not None else _EMPTY,
+            path=path,
+            automatic=automatic,
+            now=now,
+        )
+
+    def update(self, frame: Frame | None, now: int) -> None:
+        """Takes a step in what is under way."""
+        self._files.update(now)
+        if frame is not None and frame.job is not None:
+            if self._shown is not None and not same_job(frame.job, self._shown):
+                self._forget_files()
+            self._shown = frame.job
+        if self._collector is not None and frame is not None:
+            self._collector.update(frame, now)
+
+    def _forget_files(self) -> None:
+        """Another job is shown: files of the former would seem to be of it."""
+        if self._download is not None and self._download.over:
+            self._download = None
+        if self._collector is not None and self._collector.over:
+            self._collector = None
+
+    def close(self, now: int) -> None:
+        """Gives up a download, so that no partial file is left; lets the last write end."""
+        if self._download is not None and self._download.writing.state == "collecting":
+            self._download.give_up(Problem("frtop was closed"), now)
+        self._files.close()
+
+
+_EMPTY = Frame(0, 0)
+
+
+def _refusal(frame: Frame, view: JudgedRank) -> tuple[str, str]:
+    """Why a rank must not be asked, as a reason of the wire and a sentence; "" if it may."""
+    host = next((one for one in frame.hosts if one.name == view.host), None)
+    if frame.read_only:
+        return "permission", f"ranks cannot be asked: {frame.read_only}"
+    if host is not None and not host.may_act:
+        text = f"our key may only read on {view.host}; its owner can allow more: `frtop key admit`"
+        return "permission", text
+    if view.state == "unheard" or (host is not None and host.state == "failed"):
+        return "unheard", f"{view.host} is not heard; ask again when it is"
+    return "", ""

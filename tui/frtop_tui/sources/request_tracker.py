@@ -1,0 +1,230 @@
+"""Matches responses of agents to requests: ids, timeouts, retries, lost connections.
+
+Every request ends exactly once, unless its owner drops it: with the agent's response, or
+with a `wire.Error` of our own. Pure: `now` is the operator's monotonic clock in ns.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import structs
+
+from frtop_probe import wire
+
+TIMEOUT_NS: Final = 8_000_000_000
+"""The agent gives a rank 2 s to respond; the rest is for the network."""
+RESPONSE_NS: Final = 3_000_000_000
+"""Timeout of a request without one of its own, at a host that responds quickly."""
+MAX_RESPONSE_NS: Final = 30_000_000_000
+"""The same at a host behind a slow link, where asking more often makes it only slower."""
+BUSY_RETRY_NS: Final = 300_000_000
+
+OnResponse = Callable[[wire.Response, int], None]
+"""Takes the response, or an error of ours, and the time."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    host: str
+    request: wire.Request
+    on_response: OnResponse
+    expires_ns: int
+    timeout_ns: int
+    adaptive: bool
+    resend: bool
+    retry_ns: int = 0
+    sent_ns: int | None = None
+    stale: bool = False  # its keys are those of an agent that is gone
+
+
+class RequestTracker:
+    """Belongs to the source's thread. Reasons of its own errors: deadline, gone, lost.
+
+    Agents number ranks by keys. A restarted agent gives other keys, so a request about
+    ranks is sent only while the agent is known to be the one that gave the keys.
+    """
+
+    def __init__(self, send: Callable[[str, wire.Request], bool]) -> None:
+        """Args: send: sends a request to a host; False when it cannot leave now."""
+        self._send = send
+        self._ids = itertools.count(1)
+        self._pending: dict[int, _Pending] = {}
+        self._unidentified: set[str] = set()
+        """Hosts whose agent may have been replaced."""
+        self._agents: Counter[str] = Counter()
+        """How often the agent of a host was replaced."""
+        self._timeouts: dict[str, int] = {}
+        """By host, where it is longer than `RESPONSE_NS`."""
+
+    def agent(self, host: str) -> int:
+        """Generation of the host's agent, to be given to `request` with the keys it gave."""
+        return self._agents[host]
+
+    def timeout_ns(self, host: str) -> int:
+        """How long a response of the host may take, by what earlier ones took."""
+        return self._timeouts.get(host, RESPONSE_NS)
+
+    def request(
+        self,
+        host: str,
+        request: wire.Request,
+        on_response: OnResponse,
+        now: int,
+        *,
+        timeout_ns: int = TIMEOUT_NS,
+        agent: int | None = None,
+    ) -> int:
+        """Sends a request as soon as possible, and again when the agent was busy or away.
+
+        Args:
+            host: whom to ask.
+            request: what to ask; its id is set here.
+            on_response: called once; gets a "deadline" error when nothing came in time.
+            now: operator's clock.
+            timeout_ns: how long to wait for the response.
+            agent: generation whose keys the request names; None: that of now.
+
+        Returns:
+            The id of the request, for `drop`.
+        """
+        number, pending = self._new(host, request, on_response, now, timeout_ns)
+        pending.resend = True
+        pending.stale = agent is not None and agent != self._agents[host]
+        self._pending[number] = pending
+        self._transmit(pending, now)
+        return number
+
+    def request_now(
+        self,
+        host: str,
+        request: wire.Request,
+        on_response: OnResponse,
+        now: int,
+        *,
+        timeout_ns: int | None = None,
+    ) -> int:
+        """Sends a request once, now or not at all; a lost connection ends it.
+
+        Without `timeout_ns` the timeout adapts to the host: it doubles when nothing came.
+
+        Returns:
+            The id of the request, 0 when it could not be sent.
+        """
+        number, pending = self._new(
+            host, request, on_response, now, timeout_ns or self.timeout_ns(host)
+        )
+        pending.adaptive = timeout_ns is None
+        if not self._transmit(pending, now):
+            return 0
+        self._pending[number] = pending
+        return number
+
+    def drop(self, number: int) -> None:
+        """Forgets a request whose response nobody needs any more."""
+        self._pending.pop(number, None)
+
+    def receive(self, host: str, response: wire.Response, now: int) -> None:
+        """Hands a response to whoever asked; ignores one that nobody waits for."""
+        number = response.id
+        if isinstance(response, wire.Error) and response.reason == "words":
+            # The agent could not even read the id: most likely that of the last request.
+            sent = (
+                number
+                for number, one in self._pending.items()
+                if one.host == host and one.resend and one.sent_ns is not None
+            )
+            number = max(sent, default=0)
+        pending = self._pending.get(number)
+        if pending is None or pending.host != host or pending.stale:
+            return
+        busy = isinstance(response, wire.Error) and response.reason == "busy"
+        if busy and pending.resend and now < pending.expires_ns:
+            pending.sent_ns, pending.retry_ns = None, now + BUSY_RETRY_NS
+            return
+        self.finish(number, response, now)
+
+    def finish(self, number: int, response: wire.Response, now: int) -> None:
+        """Ends a request with a response, whatever id the response has."""
+        pending = self._pending.pop(number, None)
+        if pending is None:
+            return
+        if pending.adaptive and pending.sent_ns is not None:
+            self._note_response_time(pending.host, now - pending.sent_ns)
+        pending.on_response(response, now)
+
+    def disconnected(self, host: str, now: int) -> None:
+        """Handles a lost connection: all responses under way are lost with it."""
+        self._unidentified.add(host)
+        self._timeouts.pop(host, None)
+        for number, pending in list(self._pending.items()):
+            if pending.host != host:
+                continue
+            pending.sent_ns = None
+            if not pending.resend:
+                self._end(number, "lost", f"the connection to {host} was lost", now)
+
+    def identified(self, host: str, *, same: bool) -> None:
+        """Takes in which agent the host has: the `same` as before, or another."""
+        self._unidentified.discard(host)
+        if not same:
+            self._agents[host] += 1
+            for pending in self._pending.values():
+                pending.stale = pending.stale or pending.host == host
+
+    def update(self, now: int) -> None:
+        """Sends what could not leave before; ends what is stale or overdue."""
+        for number, pending in list(self._pending.items()):
+            if pending.stale:
+                text = f"the agent on {pending.host} was restarted meanwhile: ask again"
+                self._end(number, "gone", text, now)
+            elif now >= pending.expires_ns:
+                if pending.adaptive:
+                    self.extend_timeout(pending.host)
+                self._end(number, "deadline", _timed_out(pending), now)
+            elif pending.sent_ns is None and now >= pending.retry_ns:
+                self._transmit(pending, now)
+
+    def extend_timeout(self, host: str) -> None:
+        """Doubles the host's timeout: asking at the same pace would only slow it down."""
+        self._timeouts[host] = min(2 * self.timeout_ns(host), MAX_RESPONSE_NS)
+
+    def _new(
+        self, host: str, request: wire.Request, on_response: OnResponse, now: int, timeout_ns: int
+    ) -> tuple[int, _Pending]:
+        number = next(self._ids)
+        request = structs.replace(request, id=number)
+        return number, _Pending(
+            host, request, on_response, now + timeout_ns, timeout_ns, adaptive=False, resend=False
+        )
+
+    def _transmit(self, pending: _Pending, now: int) -> bool:
+        about_ranks = not isinstance(pending.request, wire.StateRequest | wire.TimeRequest)
+        if pending.stale or (about_ranks and pending.host in self._unidentified):
+            return False
+        if not self._send(pending.host, pending.request):
+            return False
+        pending.sent_ns = now
+        return True
+
+    def _end(self, number: int, reason: str, text: str, now: int) -> None:
+        pending = self._pending.pop(number, None)
+        if pending is not None:
+            pending.on_response(wire.Error(number, text, reason), now)
+
+    def _note_response_time(self, host: str, took_ns: int) -> None:
+        if 2 * took_ns > RESPONSE_NS:
+            self._timeouts[host] = min(2 * took_ns, MAX_RESPONSE_NS)
+        else:
+            self._timeouts.pop(host, None)
+
+
+def _timed_out(pending: _Pending) -> str:
+    if pending.sent_ns is None:
+        return f"{pending.host} cannot be reached: ask again when it is heard"
+    seconds = pending.timeout_ns / 1e9
+    return f"no response from {pending.host} in {seconds:.0f} s: ask again, it may be slow"

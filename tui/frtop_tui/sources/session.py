@@ -1,0 +1,220 @@
+"""What the live source's thread works on: connections, the job's state, the last frame."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import FrtopError
+from frtop_tui.job.model import Problem
+from frtop_tui.job.naming import JobKey
+from frtop_tui.job.state import JobState
+from frtop_tui.sources.agent_connections import (
+    AgentConnections,
+    Connected,
+    ConnectionEvent,
+    ConnectionFailed,
+    ResponseReceived,
+    UpdateReceived,
+)
+from frtop_tui.sources.agent_requests import AgentRequests
+from frtop_tui.sources.commands import Commands
+from frtop_tui.sources.endpoints import Endpoint, Resolver
+from frtop_tui.sources.local_discovery import LocalDiscovery
+
+FRAME_NS: Final = 250_000_000
+PAUSE: Final = 3
+"""A frame that took long is followed by a pause of this many times its duration."""
+RESOLVE_AGAIN_NS: Final = 10_000_000_000
+READ_ONLY: Final = "started with --read-only"
+
+
+class Session:
+    """Belongs to the source's thread.
+
+    Args of the constructor: `names` are the hosts the operator named, `local` finds agents
+    of this host (None: not asked for).
+    """
+
+    def __init__(
+        self,
+        connections: AgentConnections,
+        names: tuple[str, ...],
+        job: str | JobKey | None,
+        local: LocalDiscovery | None = None,
+        *,
+        read_only: bool = False,
+        explain: bool = False,
+    ) -> None:
+        self._connections = connections
+        self._local = local
+        self._names = names
+        self._job = job
+        self._state = JobState(READ_ONLY if read_only else "")
+        self._engine = Engine(explain=explain)
+        self.requests = AgentRequests(connections.send, self._state, read_only=read_only)
+        self._commands = Commands(self.requests.tracker, self._state)
+        self._resolver = Resolver(names)
+        self._resolved_at: dict[str, int] = {}
+        self._endpoints: dict[str, Endpoint] = {}  # by host
+        self._urls: set[str] = set()
+        self._hosts: dict[str, str] = {}  # instance of an agent -> host
+        self._instances: dict[str, str] = {}  # host -> instance of its last agent
+        self._connected: set[str] = set()
+        self._aliases: set[str] = set()
+        """Names of agents that are known by another name."""
+        self._next_frame = 0
+        self._frame: Frame | None = None
+        for name in names:
+            self._state.set_host(name, "connecting")
+
+    def choose(self, job: JobKey | None) -> None:
+        """Shows this job from now on; None: the newest."""
+        self._job = job
+        self._next_frame = 0
+
+    def inspect(self, rank: int) -> None:
+        self._commands.inspect(self._frame, rank, time.monotonic_ns())
+
+    def save(self, rank: int, sequence: int, path: Path) -> None:
+        self._commands.save(self._frame, rank, sequence, path, now=time.monotonic_ns())
+
+    def capture(self, path: Path, *, automatic: bool) -> None:
+        self._commands.capture(self._frame, path, automatic=automatic, now=time.monotonic_ns())
+
+    def discover(self, now: int) -> None:
+        """Connects to names that were resolved and to new agents of this host."""
+        for name, endpoint in self._resolver.resolved():
+            self._resolved_at[name] = now
+            if not isinstance(endpoint, FrtopError):
+                self._connect(endpoint)
+            elif name not in self._endpoints:
+                self._state.set_host(name, "failed", _problem(endpoint))
+        for name in self._names:
+            # It may have an address now, or another one.
+            since = now - self._resolved_at.get(name, now)
+            settled = name in self._connected or name in self._aliases
+            if since >= RESOLVE_AGAIN_NS and not settled:
+                self._resolved_at[name] = now
+                self._resolver.resolve(name)
+        if self._local is not None:
+            discovered = self._local.search(now)
+            for endpoint in discovered.endpoints:
+                self._connect(endpoint)
+            for name, problem in discovered.unreachable:
+                self._state.set_host(name, "failed", problem)
+
+    def _connect(self, endpoint: Endpoint) -> None:
+        """Connects once per address: socket events name the address only."""
+        host = endpoint.host
+        known = self._endpoints.get(host)
+        if known == endpoint:
+            return
+        if known is not None:
+            self._disconnect(known)
+        if endpoint.request_url in self._urls:
+            self._aliases.add(host)
+            self._state.forget_host(host)
+            return
+        self._endpoints[host] = endpoint
+        self._urls.add(endpoint.request_url)
+        self._state.set_host(host, "connecting")
+        self._state.set_address(host, endpoint.address_and_port)
+        self._connections.connect(endpoint)
+
+    def _disconnect(self, endpoint: Endpoint) -> None:
+        host = endpoint.host
+        del self._endpoints[host]
+        self._urls.discard(endpoint.request_url)
+        self._connected.discard(host)
+        self._connections.disconnect(endpoint)
+        self.requests.disconnected(host, time.monotonic_ns())
+
+    def handle(self, event: ConnectionEvent, now: int) -> None:
+        """Takes in one event of the sockets."""
+        match event:
+            case Connected(host):
+                self._connected.add(host)
+                self.requests.connected(host, now)
+            case ConnectionFailed(host, error):
+                self._connected.discard(host)
+                self.requests.disconnected(host, now)
+                self._state.set_host(host, "failed", _problem(error), now)
+                if self._connections.is_up(host):  # it sent a message that we cannot read
+                    self.requests.retry_state(host, now)
+            case UpdateReceived(update):
+                host = self._hosts.get(update.instance, "")
+                if host in self._endpoints and not self._state.apply(host, update, now):
+                    self.requests.request_state(host, now)
+            case ResponseReceived(host, response):
+                self._apply(host, response, now)
+                # Last: whoever waits for it finds it in the job's state already.
+                self.requests.receive(host, response, now)
+
+    def _apply(self, host: str, response: wire.Response, now: int) -> None:
+        match response:
+            case wire.StateResponse(_, update, may_act):
+                self._apply_state(host, update, may_act, now)
+            case wire.SnapshotResponse():
+                self._state.apply_snapshots(host, response)
+            case wire.TensorsResponse():
+                self._state.apply_tensors(host, response)
+
+    def _apply_state(self, host: str, update: wire.Update, may_act: bool, now: int) -> None:
+        known = self._hosts.get(update.instance, host)
+        if known != host and known in self._connected:
+            # One agent by two names: its ranks must not be counted twice.
+            self._aliases.add(host)
+            self._disconnect(self._endpoints[host])
+            self._state.forget_host(host)
+            return
+        if known != host and known in self._endpoints:
+            self._disconnect(self._endpoints[known])  # the name that does not reach it now
+            self._aliases.add(known)
+            self._state.forget_host(known)
+        self._hosts[update.instance] = host
+        before = self._instances.get(host, update.instance)
+        self._instances[host] = update.instance
+        self.requests.tracker.identified(host, same=before == update.instance)
+        self._state.set_host(host, "heard")
+        self._state.set_may_act(host, may_act=may_act)
+        self._state.apply(host, update, now)
+
+    def frame(self) -> Frame | None:
+        """A judged frame, if it is time for one."""
+        now = time.monotonic_ns()
+        for host in self._state.hosts_with_doubted_clocks():
+            self.requests.clocks.hasten(host, now)
+        if now < self._next_frame:
+            self.requests.update(self._frame, now)
+            self._commands.update(self._frame, now)
+            return None
+        observed = self._state.frame(now, time.time_ns(), self._job)
+        judgement = self._engine.judge(observed)
+        frame = judgement.frame
+        if frame.ranks:
+            frame = replace(frame, notes=(*observed.notes, *frame.notes))
+        elif self._local is not None and self._local.problem is not None:
+            frame = replace(frame, problem=self._local.problem)
+        self.requests.want(judgement.look_requests)
+        self.requests.compare_ops(judgement.ops_requests, now)
+        self.requests.update(frame, now)
+        self._commands.update(frame, now)
+        self._frame = replace(frame, writings=self._commands.writings)
+        # With very many ranks, receiving updates comes before judging them more often.
+        self._next_frame = max(now + FRAME_NS, (1 + PAUSE) * time.monotonic_ns() - PAUSE * now)
+        return self._frame
+
+    def close(self) -> None:
+        """Gives up what is being fetched; lets a file that is being written end."""
+        self._commands.close(time.monotonic_ns())
+
+
+def _problem(error: FrtopError) -> Problem:
+    return Problem(error.text, error.next_step)

@@ -1,0 +1,141 @@
+"""What a rank is doing, in a few words: for a table cell or the line below the grid.
+
+A rank that others wait for is in no op. Its cause in the verdict, its own line of code and
+its system call describe it instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
+from frtop_tui.job.stack_frames import basename, user_frame
+from frtop_tui.widgets.formats import (
+    format_age,
+    format_age_coarse,
+    format_exit,
+    format_site,
+    op_name,
+)
+
+CAUSES: Final = {
+    "sleeping": "sleeps",
+    "lock": "waits for a lock",
+    "file_io": "file I/O",
+    "gil": "holds the GIL",
+    "stopped": "stopped",
+    "socket": "network",
+    "device": "waits for its device",
+    "rendezvous": "waits for the store",
+    "computing": "computes",
+    "compiling": "compiles",
+    "dataloader": "loads data",
+    "other_group": "in another collective",
+    "out_of_loop": "left the training loop",
+    "never_joined": "never joined",
+    "unknown": "",
+}
+"""Causes of verdicts, short enough for a table cell."""
+SUSPECTS: Final = ("late", "silent", "stopped")
+
+
+def blame_reasons(frame: Frame) -> dict[int, Why]:
+    """Why each culprit is blamed; the first verdict that names it counts."""
+    found: dict[int, Why] = {}
+    for verdict in frame.verdicts:
+        for rank in verdict.culprits:
+            found.setdefault(rank, verdict.why)
+    return found
+
+
+def verdict_order(frame: Frame) -> dict[int, int]:
+    """Index of the first verdict that names each culprit; root causes come first."""
+    found: dict[int, int] = {}
+    for index, verdict in enumerate(frame.verdicts):
+        for rank in verdict.culprits:
+            found.setdefault(rank, index)
+    return found
+
+
+def source_line(rank: JudgedRank) -> str:
+    """`train.py:59`, where the rank issued its op, or where a suspect's main thread is."""
+    if rank.exit_info is not None:
+        return ""
+    if rank.blocked_on is not None:
+        return format_site(rank.blocked_on.site)
+    stack = rank.main_stack
+    if rank.state not in SUSPECTS or stack is None or not stack.frames:
+        return ""
+    return basename(user_frame(stack.frames))
+
+
+def describe_activity(rank: JudgedRank, now_ns: int, reasons: Mapping[int, Why]) -> str:
+    """How it ended, the op it waits in, its DataLoader fetch, or why it is blamed."""
+    if rank.exit_info is not None:
+        return format_exit(rank.exit_info)
+    if rank.blocked_on is not None:
+        return op_name(rank, rank.blocked_on)
+    fetch = None if rank.status is None else rank.status.fetch
+    if fetch is not None and fetch.end_ns < fetch.begin_ns:
+        since = format_age(rank.age_s(fetch.begin_ns, now_ns))
+        who = f"DataLoader worker {fetch.worker}" if fetch.worker >= 0 else "DataLoader"
+        return f"{who} {since}"
+    if rank.state in SUSPECTS or rank.rank in reasons:
+        return _suspect_activity(rank, now_ns, reasons.get(rank.rank))
+    if rank.pending:
+        return f"{_pending(rank)}, not blocked"
+    return ""
+
+
+def _suspect_activity(rank: JudgedRank, now_ns: int, why: Why | None) -> str:
+    call = _file_call(rank)
+    if why is not None and why.cause == "file_io" and call:
+        return call
+    words = CAUSES.get(why.cause, why.cause.replace("_", " ")) if why is not None else ""
+    if rank.state == "stopped":
+        words = "stopped"
+    elif rank.state == "silent" and not words and rank.status is not None:
+        words = f"no beat for {format_age_coarse(rank.age_s(rank.status.beat_ns, now_ns))}"
+    if words:
+        return words
+    return call or _function(rank) or (_pending(rank) if rank.pending else "")
+
+
+def _pending(rank: JudgedRank) -> str:
+    count = len(rank.pending) + rank.pending_more
+    return f"{count} op{'s' * (count > 1)} pending"
+
+
+def _file_call(rank: JudgedRank) -> str:
+    """`read /data/shard-0412`, while its main thread is in a system call on a file."""
+    processes = rank.snapshot.processes if rank.snapshot is not None else ()
+    own = next((p for p in processes if p.pid == rank.identity.pid), rank.process)
+    if own is None or not own.syscall or not own.file:
+        return ""
+    return f"{own.syscall} {own.file}"
+
+
+def _function(rank: JudgedRank) -> str:
+    stack = rank.main_stack
+    return f"in {stack.frames[0].function}" if stack is not None and stack.frames else ""
+
+
+def describe_activity_and_line(rank: JudgedRank, now_ns: int, reasons: Mapping[int, Why]) -> str:
+    """`describe_activity` with the line of code, where that has no column of its own."""
+    line = "" if rank.blocked_on is not None else source_line(rank)
+    return "  ".join(filter(None, (describe_activity(rank, now_ns, reasons), line)))
+
+
+def cpu_share(
+    snapshot: wire.Snapshot | None, prior: wire.Snapshot | None, pid: int
+) -> float | None:
+    """CPUs used between two snapshots (1.0: one core busy), None when not in both."""
+    if snapshot is None or prior is None or snapshot.at_ns <= prior.at_ns:
+        return None
+    after = next((process for process in snapshot.processes if process.pid == pid), None)
+    before = next((process for process in prior.processes if process.pid == pid), None)
+    if after is None or before is None:
+        return None
+    return max(0, after.cpu_ns - before.cpu_ns) / (snapshot.at_ns - prior.at_ns)

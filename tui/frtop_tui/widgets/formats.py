@@ -1,0 +1,173 @@
+"""How ages, sizes, ops, files and names are written, the same on every screen."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.model import GroupView
+
+_DTYPES: Final = {
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float32": "f32",
+    "float64": "f64",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+}
+
+
+def format_age(seconds: float) -> str:
+    """`0.2s`, `12s`, `4m12s`, `3h12m`, `2d03h`; always rounded down."""
+    if seconds < 10:
+        return f"{math.floor(max(0.0, seconds) * 10) / 10:.1f}s"
+    total = int(seconds)
+    if total < 60:
+        return f"{total}s"
+    if total < 3600:
+        return f"{total // 60}m{total % 60:02}s"
+    if total < 86400:
+        return f"{total // 3600}h{total % 3600 // 60:02}m"
+    return f"{total // 86400}d{total % 86400 // 3600:02}h"
+
+
+def format_age_coarse(seconds: float) -> str:
+    """Like `format_age` in integer seconds, `<1s` at first: live tables do not flicker."""
+    if seconds < 1:
+        return "<1s"
+    return f"{int(seconds)}s" if seconds < 10 else format_age(seconds)
+
+
+def format_duration(nanoseconds: int) -> str:
+    """`350 us`, `18.2 ms`, `2.35 s`; from ten seconds on like `format_age`."""
+    if nanoseconds < 1_000_000:
+        return f"{max(0, nanoseconds) / 1e3:.0f} us"
+    if nanoseconds < 1_000_000_000:
+        return f"{nanoseconds / 1e6:.1f} ms"
+    if nanoseconds < 10_000_000_000:
+        return f"{nanoseconds / 1e9:.2f} s"
+    return format_age(nanoseconds / 1e9)
+
+
+def format_bytes(size: int) -> str:
+    """`812 B`, `1.5 M`, `41 G`; units are powers of 1024."""
+    value = float(size)
+    for unit in ("B", "K", "M", "G"):
+        if value < 1024:
+            return f"{value:.1f} {unit}" if unit != "B" and value < 10 else f"{value:.0f} {unit}"
+        value /= 1024
+    return f"{value:.1f} T"
+
+
+def format_file_size(size: int) -> str:
+    """`3.1 MB`, `812 B`."""
+    return format_bytes(size).removesuffix("B") + "B"
+
+
+def format_local_time(wall_ns: int) -> str:
+    """`2026-11-20 03:02` in the viewer's time zone."""
+    return f"{datetime.fromtimestamp(wall_ns / 1e9).astimezone():%Y-%m-%d %H:%M}"
+
+
+def short_path(path: str) -> str:
+    """The path relative to the current folder, where it lies below that."""
+    try:
+        return path.removeprefix(f"{Path.cwd()}/")
+    except OSError:  # the current folder was deleted
+        return path
+
+
+def format_rank_count(number: int) -> str:
+    """`1 rank`, `1,024 ranks`."""
+    return f"{number} rank" if number == 1 else f"{number:,} ranks"
+
+
+def shorten_ranks(folded: str, width: int) -> str:
+    """A folded list of ranks in `width` cells, cut between two ranges: `0-36,40,..`."""
+    if len(folded) <= width:
+        return folded
+    return folded[: max(0, width - 2)].rpartition(",")[0] + ",.."
+
+
+def format_tensors(specs: tuple[wire.TensorSpec, ...] | None) -> str:
+    """`bf16[4096,8192]`, `f32[1024]x3 +2`; empty when unknown or none."""
+    if not specs:
+        return ""
+    first = specs[0]
+    dtype = first.dtype.removeprefix("torch.")
+    shape = ",".join(map(str, first.shape))
+    times = f"x{first.count}" if first.count > 1 else ""
+    more = sum(spec.count for spec in specs[1:])
+    return f"{_DTYPES.get(dtype, dtype)}[{shape}]{times}" + (f" +{more}" if more else "")
+
+
+def op_kind(op: wire.Op) -> str:
+    """`all_reduce`, `recv <-3`, `broadcast root 0`."""
+    signature = op.signature
+    if signature is None:
+        return "unknown op"
+    peer = ""
+    if signature.peer is not None:
+        arrow = "<-" if "recv" in signature.kind else "->"
+        peer = f" {arrow}{signature.peer}"
+    elif signature.root is not None:
+        peer = f" root {signature.root}"
+    return signature.kind + peer
+
+
+def op_number(op: wire.Op) -> str:
+    """`#8812`, the op's number in its group; empty for an op without a number."""
+    return "" if op.pseudo or (not op.number and not op.group) else f"#{op.number}"
+
+
+def format_site(where: wire.Site | None) -> str:
+    """`train.py:231`."""
+    if where is None:
+        return ""
+    name = where.file.rpartition("/")[2]
+    return f"{name}:{where.line}" if where.line else name
+
+
+def group_label(description: str, name: str) -> str:
+    """The group's description where it has one, else its name."""
+    return name if description in ("", "undefined") else description
+
+
+def op_group(rank: JudgedRank, op: wire.Op) -> str:
+    """The label of the group that an op of this rank belongs to."""
+    group = rank.groups.get(op.group)
+    return "" if group is None else group_label(group.description, group.name)
+
+
+def op_name(rank: JudgedRank, op: wire.Op) -> str:
+    """`all_reduce #8812 dp:0`: kind, number and group."""
+    return " ".join(filter(None, (op_kind(op), op_number(op), op_group(rank, op))))
+
+
+def group_name(group: GroupView) -> str:
+    return group_label(group.description, group.key.name)
+
+
+def format_exit(exit_info: wire.ExitInfo) -> str:
+    """How the process ended, as far as that is known."""
+    kills = exit_info.oom_kills
+    oom = f", {kills} OOM kill{'s' * (kills > 1)} in its cgroup meanwhile" if kills else ""
+    if exit_info.signal is not None:
+        return f"ended by signal {exit_info.signal}{oom}"
+    if exit_info.exit_code is not None:
+        return f"ended with exit code {exit_info.exit_code}{oom}"
+    return ("exited cleanly" if exit_info.clean else "process gone, cause unknown") + oom
+
+
+def job_name(frame: Frame) -> str:
+    job = frame.job
+    if job is None:
+        return "no job yet"
+    return job.name or job.run_id or f"{job.master_addr}:{job.master_port}"

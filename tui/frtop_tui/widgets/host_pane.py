@@ -1,0 +1,78 @@
+"""Everything known of one host: its problem, agent, ranks, clock, rights and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.job.model import HostState, HostView
+from frtop_tui.widgets.formats import format_age, format_rank_count
+from frtop_tui.widgets.host_table import STATE_TONE, HostRow, clock_figures, format_clock_offset
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line, flow, plain, wrap
+
+MEANINGS: Final[dict[HostState, str]] = {
+    "failed": "cannot be reached, or refuses our key",
+    "silent": "no longer heard: its agent, the host or the network is down",
+    "connecting": "not heard yet",
+    "heard": "its agent answers",
+}
+
+
+def describe_clock(host: HostView) -> str:
+    """The offset of the host's clock in words."""
+    if host.clock_error_ns is None:
+        return "its clock has not been compared with ours yet"
+    if abs(host.clock_ns) <= host.clock_error_ns:
+        return f"its clock agrees with ours ({format_clock_offset(host)})"
+    side = "ahead of" if host.clock_ns < 0 else "behind"
+    offset, error = clock_figures(host, host.clock_error_ns)
+    return f"its clock is {offset} {side} ours, ±{error}; ages shown here are corrected for that"
+
+
+def host_lines(row: HostRow, width: int) -> list[Line]:
+    """The problem first, then what is known of the host."""
+    host = row.host
+    rows: list[Line] = []
+    if host.problem:
+        rows += wrap(str(host.problem), width, "warn")
+    last = "never heard" if row.silence_s is None else f"last heard {format_age(row.silence_s)} ago"
+    parts = (
+        plain(host.state, STATE_TONE[host.state]),
+        plain(MEANINGS[host.state] if not host.problem else ""),
+        plain(last if host.state != "heard" else "", "warn"),
+        plain(f"at {host.address}" if host.address else ""),
+        plain(f"agent {host.version}" if host.version else "", "dim"),
+    )
+    rows += flow(parts, width)
+    ranks = f"{format_rank_count(len(row.ranks))}: {fold(row.ranks)}" if row.ranks else "none known"
+    rows += wrap(ranks, width, "", ("ranks   ", "dim"))
+    if host.clock_error_ns is not None or not row.recorded:
+        rows += wrap(describe_clock(host), width, "", ("clock   ", "dim"))
+    if not host.may_act and not row.recorded:
+        rights = "our key is read-only there: it may not ask the ranks for tensors (t, T)"
+        rows += wrap(rights, width, "warn", ("rights  ", "dim"))
+    if host.lost_updates:
+        updates = f"{host.lost_updates:,} update{'s' * (host.lost_updates > 1)}"
+        rows += wrap(f"{updates} lost in transit and requested again", width, "warn",
+                     ("lost    ", "dim"))  # fmt: skip
+    for note in host.notes:
+        rows += wrap(note, width, "", ("note    ", "dim"))
+    return rows
+
+
+class HostPane(LineView):
+    """The host under the cursor in full."""
+
+    def __init__(self) -> None:
+        super().__init__(id="host", classes="pane")
+        self.row: HostRow | None = None
+
+    def show(self, row: HostRow | None) -> None:
+        self.row = row
+        self.entitle(row.host.name if row is not None else "")
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        return () if self.row is None else host_lines(self.row, width)
