@@ -1,4 +1,4 @@
-"""Writes the README's table of keys from the bindings: `python -m docs.keys`."""
+"""Writes the table of `docs/keys.md` from the program's bindings: `python -m docs.keys`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from frtop_tui.widgets.rank_grid import RankGrid
 from frtop_tui.widgets.rank_table import RankTable
 from frtop_tui.widgets.stack_tree import StackTree
 
-README: Final = Path(__file__).parents[1] / "README.md"
+PAGE: Final = Path(__file__).with_name("keys.md")
 BEGIN: Final = "<!-- keys: `make docs` writes this table from the program -->"
 END: Final = "<!-- end of keys -->"
 OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
@@ -63,12 +63,12 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def with_table(readme: str) -> str:
-    """`readme` with the current table between its markers."""
-    before, _, rest = readme.partition(BEGIN)
+def with_table(page: str) -> str:
+    """`page` with the current table between its markers."""
+    before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
 
 
 if __name__ == "__main__":
-    README.write_text(with_table(README.read_text()))
+    PAGE.write_text(with_table(PAGE.read_text()))

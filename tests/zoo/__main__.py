@@ -52,7 +52,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="zoo", description=__doc__)
     parser.add_argument("--only", default="*", metavar="PATTERN", help="not_entered/*, say")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
-    parser.add_argument("--table", action="store_true", help="write it into docs/diagnosis.md")
+    parser.add_argument("--table", action="store_true", help="write it into docs/zoo.md")
     parser.add_argument("--no-dumps", action="store_true", help="do not run the tools on dumps")
     options = parser.parse_args()
     if options.table and options.only != "*":

@@ -1,4 +1,4 @@
-"""The table of `docs/diagnosis.md`: ground truth, verdicts, and how soon frtop reached them."""
+"""The table of `docs/zoo.md`: ground truth, verdicts, and how soon frtop reached them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zoo.runner import case_of, description_of
 from zoo.wording import truth_text
 from zoo.worker import Run
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "diagnosis.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "zoo.md"
 BEGIN: Final = "<!-- zoo: written by make zoo -->"
 END: Final = "<!-- zoo: end -->"
 _HEAD: Final = (

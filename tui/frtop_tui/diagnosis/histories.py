@@ -12,7 +12,7 @@ from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import mismatch_findin
 from frtop_tui.diagnosis.engine import Engine, health_of
 from frtop_tui.diagnosis.finding import group_key
 from frtop_tui.diagnosis.history.confirmation import confirmed_at_once
-from frtop_tui.diagnosis.model import MOMENT, Frame
+from frtop_tui.diagnosis.model import BASE_FIELDS, Frame
 from frtop_tui.diagnosis.thresholds import MOST_VERDICTS
 from frtop_tui.diagnosis.wording.verdict import word
 from frtop_tui.job.model import ObservedFrame, ObservedRank, as_rank
@@ -47,7 +47,7 @@ def with_trace(frame: Frame) -> Frame:
     """`frame` with the trace of judging it again, where it has none: files keep no trace."""
     if frame.trace is not None or not frame.ranks:
         return frame
-    known = {name: getattr(frame, name) for name in MOMENT}
+    known = {name: getattr(frame, name) for name in BASE_FIELDS}
     ranks = {number: as_rank(ObservedRank, rank) for number, rank in frame.ranks.items()}
     observed = ObservedFrame(**{**known, "ranks": ranks, "notes": ()})
     trace = Engine(explain=True).judge(observed).frame.trace

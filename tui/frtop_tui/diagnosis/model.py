@@ -8,7 +8,7 @@ from typing import Final, Literal
 from msgspec import Struct, field
 
 from frtop_tui.diagnosis.trace import Trace
-from frtop_tui.job.model import GroupKey, Moment, ObservedFrame, Rank, Writing, as_rank
+from frtop_tui.job.model import BaseFrame, GroupKey, ObservedFrame, Rank, Writing, as_rank
 
 VerdictKind = Literal["dead", "mismatch", "cycle", "not_entered", "stuck", "slow", "undecided"]
 Confidence = Literal["suspect", "confirmed"]
@@ -75,12 +75,12 @@ class JudgedRank(Rank, frozen=True):
     """
 
 
-MOMENT: Final = tuple(name for name in Moment.__struct_fields__ if name != "ranks")
+BASE_FIELDS: Final = tuple(name for name in BaseFrame.__struct_fields__ if name != "ranks")
 _SINCE_THE_END: Final = frozenset({"dead", "ended", "unheard"})
 """Healths of which the age is that of the end itself."""
 
 
-class Frame(Moment, frozen=True):
+class Frame(BaseFrame, frozen=True):
     """One judged moment of one job: what is drawn, printed and captured."""
 
     ranks: Mapping[int, JudgedRank] = field(default_factory=dict)
@@ -108,5 +108,5 @@ def unjudged(frame: ObservedFrame) -> Frame:
 
 def judged_frame(frame: ObservedFrame, ranks: Mapping[int, JudgedRank], **changes: object) -> Frame:
     """The same moment, with what the diagnosis `changes` in it."""
-    known = {name: getattr(frame, name) for name in MOMENT}
+    known = {name: getattr(frame, name) for name in BASE_FIELDS}
     return Frame(ranks=ranks, **{**known, **changes})

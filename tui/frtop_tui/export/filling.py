@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number, local_group_id
 from frtop_tui.diagnosis.engine import Engine
-from frtop_tui.diagnosis.model import MOMENT, Frame, JudgedRank
+from frtop_tui.diagnosis.model import BASE_FIELDS, Frame, JudgedRank
 from frtop_tui.export.flightrecorder.ops import TOGETHER
 from frtop_tui.job.groups import Identifier, group_views, identifier
 from frtop_tui.job.model import Coverage, Health, ObservedFrame, ObservedRank, as_rank
@@ -175,7 +175,7 @@ def _judged(frame: Frame, views: dict[int, JudgedRank], fresh: list[int]) -> Fra
     if any(verdict.culprits or verdict.parties for verdict in frame.verdicts):
         return known
     health: Health = frame.health if frame.health in _AS_BEFORE else "healthy"
-    observed = ObservedFrame(**{name: getattr(known, name) for name in MOMENT})
+    observed = ObservedFrame(**{name: getattr(known, name) for name in BASE_FIELDS})
     ranks = {rank: as_rank(ObservedRank, view) for rank, view in known.ranks.items()}
     judged = Engine().judge(replace(observed, ranks=ranks, notes=(), health=health)).frame
     return judged if judged.verdicts or not frame.verdicts else known

@@ -10,7 +10,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.job.jobs import JobRanks
-from frtop_tui.job.model import JobActivity, Moment
+from frtop_tui.job.model import BaseFrame, JobActivity
 from frtop_tui.job.naming import duration, job_call, job_key, job_place, listed, typed
 from frtop_tui.job.record import RankRecord
 
@@ -82,18 +82,18 @@ def activity_text(activity: JobActivity | None) -> str:
     return f"last op {duration(activity.quiet_s)} ago"
 
 
-def activity_in(frame: Moment, job: wire.Job) -> JobActivity | None:
+def activity_in(frame: BaseFrame, job: wire.Job) -> JobActivity | None:
     """The activity of one of the frame's jobs."""
     key = job_key(job)
     return next((activity for activity in frame.activities if job_key(activity.job) == key), None)
 
 
-def known_jobs(frame: Moment) -> tuple[wire.Job, ...]:
+def known_jobs(frame: BaseFrame) -> tuple[wire.Job, ...]:
     """The shown job and all others."""
     return (*([frame.job] if frame.job is not None else []), *frame.other_jobs)
 
 
-def other_jobs_count(frame: Moment) -> str:
+def other_jobs_count(frame: BaseFrame) -> str:
     """`2 live, 9 ended`: the jobs beside the shown one, "" for none."""
     live, rest = len(frame.running_jobs), len(frame.other_jobs) - len(frame.running_jobs)
     # Whether jobs ended is unknown when only black boxes or dumps are left of them.
@@ -103,7 +103,7 @@ def other_jobs_count(frame: Moment) -> str:
     return ", ".join(words)
 
 
-def other_jobs_line(frame: Moment) -> str:
+def other_jobs_line(frame: BaseFrame) -> str:
     """The jobs beside the shown one, for a panel: how many, and whether the living wait."""
     count = other_jobs_count(frame)
     if not count:
@@ -125,7 +125,7 @@ def other_jobs_line(frame: Moment) -> str:
     return f"{count}; J shows {them}{call}"
 
 
-def other_jobs_text(frame: Moment) -> str:
+def other_jobs_text(frame: BaseFrame) -> str:
     """The same for the command line: which ones live, and the option that shows each."""
     count = other_jobs_count(frame)
     if not count:
@@ -142,5 +142,5 @@ def _waited(activity: JobActivity) -> float:
     return activity.waits_s or 0.0
 
 
-def _call(frame: Moment, job: wire.Job) -> str:
+def _call(frame: BaseFrame, job: wire.Job) -> str:
     return job_call(job, known_jobs(frame))

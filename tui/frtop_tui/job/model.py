@@ -305,7 +305,7 @@ class JobActivity(Struct, frozen=True):
     waits_s: float | None = None  # how long the oldest op that anybody waits in is pending
 
 
-class Moment(Struct, frozen=True):
+class BaseFrame(Struct, frozen=True):
     """One moment of one job: never itself, an `ObservedFrame` or a judged `Frame`."""
 
     now_ns: int
@@ -328,7 +328,7 @@ class Moment(Struct, frozen=True):
     divergence_hints: tuple[DivergenceHint, ...] = ()  # of the last seconds
 
 
-class ObservedFrame(Moment, frozen=True):
+class ObservedFrame(BaseFrame, frozen=True):
     """What the evidence tells of one moment: what the diagnosis reads."""
 
     ranks: Mapping[int, ObservedRank] = field(default_factory=dict)

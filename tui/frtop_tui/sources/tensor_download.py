@@ -252,14 +252,14 @@ def _error_text(response: wire.Response) -> str:
 
 def _metadata(frame: Frame, view: JudgedRank, op: wire.Op | None, sequence: int) -> dict[str, str]:
     """Texts about the file in its header."""
-    moment = datetime.fromtimestamp(frame.wall_ns / 1e9, tz=timezone.utc)
+    taken_at = datetime.fromtimestamp(frame.wall_ns / 1e9, tz=timezone.utc)
     texts = {
         "written_by": "frtop",
         "job": job_place(frame.job) if frame.job is not None else "",
         "rank": str(view.rank),
         "host": view.host,
         "sequence": str(sequence),
-        "time": moment.isoformat(timespec="milliseconds"),
+        "time": taken_at.isoformat(timespec="milliseconds"),
         "torch": view.identity.torch,
     }
     if op is not None:

@@ -131,8 +131,8 @@ class RankIndex:
 
     def _settle(self, waits: Mapping[int, Wait | None]) -> None:
         """Who is blocked in what, after others were heard on those in doubt."""
-        for rank, told in waits.items():
-            wait = told
+        for rank, found in waits.items():
+            wait = found
             if wait is not None and rank in self._doubtful:
                 theirs = self._theirs(wait, waits)
                 wait = None if is_message_over(wait, self.ranks, theirs) else wait

@@ -18,7 +18,7 @@ from frtop_tui.diagnosis.model import Sentences
 from frtop_tui.job.model import ObservedFrame
 
 MOST_ENDINGS: Final = 3
-KEPT_NS: Final = 3_000_000_000
+REMEMBERED_NS: Final = 3_000_000_000
 """Ops that fail are over a moment before it is heard that their ranks raised."""
 
 
@@ -59,7 +59,7 @@ def remember(
     """What to remember after a frame in which nobody has died, on top of `known`."""
     if findings or waits:
         return BeforeDeath(frame.now_ns, findings, waits)
-    if known is None or frame.now_ns - known.at_ns > KEPT_NS or _came(known, frame):
+    if known is None or frame.now_ns - known.at_ns > REMEMBERED_NS or _came(known, frame):
         return None
     return known
 

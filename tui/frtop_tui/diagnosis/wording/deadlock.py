@@ -10,11 +10,11 @@ from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.wording.not_entered import callers_unknown
 from frtop_tui.diagnosis.wording.phrases import op_text, wait_evidence
 from frtop_tui.diagnosis.wording.tense import Tense
-from frtop_tui.job.model import Moment
+from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import folded
 
 
-def deadlock(finding: Finding, detail: Deadlock, frame: Moment, tense: Tense) -> Sentences:
+def deadlock(finding: Finding, detail: Deadlock, frame: BaseFrame, tense: Tense) -> Sentences:
     """Who waits in what, and why that never ends."""
     waits = [f"{folded(ranks)} in {op_text(node)}" for ranks, node in detail.sides]
     messages = any(node.op.p2p for node in detail.ring)

@@ -27,11 +27,11 @@ from frtop_tui.diagnosis.wording.phrases import (
 )
 from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.diagnosis.wording.tense import Tense
-from frtop_tui.job.model import Moment
+from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import duration, folded, group_label
 
 
-def exited(_finding: Finding, detail: Exited, frame: Moment, tense: Tense) -> Sentences:
+def exited(_finding: Finding, detail: Exited, frame: BaseFrame, tense: Tense) -> Sentences:
     """Who left, before which op, and who needed them."""
     views, ranks, node, missed = frame.ranks, detail.ranks, detail.node, detail.missed
     ages = [max(0.0, (frame.now_ns - ended_ns(views[rank])) / 1e9) for rank in ranks]
@@ -66,7 +66,7 @@ def exited(_finding: Finding, detail: Exited, frame: Moment, tense: Tense) -> Se
     )
 
 
-def died(_finding: Finding, detail: Died, frame: Moment, tense: Tense) -> Sentences:
+def died(_finding: Finding, detail: Died, frame: BaseFrame, tense: Tense) -> Sentences:
     """Who died of what, who waits for them, and who ended after them."""
     first, ranks = detail.deaths[0], tuple(sorted(death.rank for death in detail.deaths))
     view = frame.ranks[first.rank]
@@ -92,7 +92,7 @@ def died(_finding: Finding, detail: Died, frame: Moment, tense: Tense) -> Senten
     )
 
 
-def aborted(_finding: Finding, detail: Aborted, frame: Moment, _tense: Tense) -> Sentences:
+def aborted(_finding: Finding, detail: Aborted, frame: BaseFrame, _tense: Tense) -> Sentences:
     """Who was aborted; why is not known yet."""
     first, ranks = detail.deaths[0], sorted(death.rank for death in detail.deaths)
     return Sentences(
@@ -105,7 +105,7 @@ def aborted(_finding: Finding, detail: Aborted, frame: Moment, _tense: Tense) ->
 
 
 def connections_broke(
-    _finding: Finding, detail: ConnectionsBroke, frame: Moment, _tense: Tense
+    _finding: Finding, detail: ConnectionsBroke, frame: BaseFrame, _tense: Tense
 ) -> Sentences:
     """Every connection closed, and nobody is known who closed the first."""
     unheard = frame.coverage.unheard
@@ -119,7 +119,7 @@ def connections_broke(
     )
 
 
-def left_group(finding: Finding, detail: LeftGroup, frame: Moment, tense: Tense) -> Sentences:
+def left_group(finding: Finding, detail: LeftGroup, frame: BaseFrame, tense: Tense) -> Sentences:
     """Who closed the connections while others still had ops to do."""
     victims = folded(death.rank for death in detail.deaths)
     return Sentences(
@@ -139,7 +139,7 @@ def left_group(finding: Finding, detail: LeftGroup, frame: Moment, tense: Tense)
     )
 
 
-def gave_up(finding: Finding, detail: GaveUp, frame: Moment, tense: Tense) -> Sentences:
+def gave_up(finding: Finding, detail: GaveUp, frame: BaseFrame, tense: Tense) -> Sentences:
     """Whom the others waited for until torch's own timeout."""
     ranks, first = finding.culprits, detail.deaths[0]
     after = f" after {duration(first.waited_s)}" if first.waited_s else ""

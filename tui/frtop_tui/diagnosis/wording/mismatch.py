@@ -10,11 +10,11 @@ from frtop_tui.diagnosis.graph.wait_node import kind_of
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.wording.phrases import at_line, signature_text, who
 from frtop_tui.diagnosis.wording.tense import Tense
-from frtop_tui.job.model import Moment
+from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import folded, group_label
 
 
-def ops_differ(finding: Finding, detail: OpsDiffer, frame: Moment, _tense: Tense) -> Sentences:
+def ops_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame, _tense: Tense) -> Sentences:
     """Who called what, where the others called something else."""
     found = detail.mismatch
     main, other = found.parties[0], found.parties[1]
@@ -69,7 +69,7 @@ def ops_differ(finding: Finding, detail: OpsDiffer, frame: Moment, _tense: Tense
 
 
 def checksums_differ(
-    finding: Finding, detail: ChecksumsDiffer, frame: Moment, _tense: Tense
+    finding: Finding, detail: ChecksumsDiffer, frame: BaseFrame, _tense: Tense
 ) -> Sentences:
     """Who differs from whom, and between which ops."""
     hint = detail.hint

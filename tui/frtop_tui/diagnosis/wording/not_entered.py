@@ -24,13 +24,13 @@ from frtop_tui.diagnosis.wording.phrases import (
 )
 from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.diagnosis.wording.tense import Tense
-from frtop_tui.job.model import Moment
+from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import duration, folded
 
 _STACKS: Final = "py-spy dump --pid PID on their hosts"
 
 
-def not_entered(finding: Finding, detail: NotEntered, frame: Moment, tense: Tense) -> Sentences:
+def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: Tense) -> Sentences:
     """Why the culprits are not there, who waits for them, and who is not there either."""
     node, blamed, others = detail.nodes[0], detail.blamed, detail.absentees
     absence = absence_of(frame.ranks[blamed.example], frame.now_ns)
@@ -63,7 +63,7 @@ def not_entered(finding: Finding, detail: NotEntered, frame: Moment, tense: Tens
     return Sentences(head, absence.why, absence.next, tuple(evidence), tuple(missing), waiting)
 
 
-def withheld(finding: Finding, detail: Withheld, frame: Moment, tense: Tense) -> Sentences:
+def withheld(finding: Finding, detail: Withheld, frame: BaseFrame, tense: Tense) -> Sentences:
     """Who is absent, and why none of them is named."""
     said = []
     for one in detail.findings:
@@ -97,7 +97,9 @@ def withheld(finding: Finding, detail: Withheld, frame: Moment, tense: Tense) ->
     )
 
 
-def never_joined(finding: Finding, detail: NeverJoined, frame: Moment, tense: Tense) -> Sentences:
+def never_joined(
+    finding: Finding, detail: NeverJoined, frame: BaseFrame, tense: Tense
+) -> Sentences:
     """Which ranks never appeared, and who waits for them."""
     node, never = detail.node, finding.culprits
     absence = absence_of_never(never)
@@ -123,7 +125,7 @@ def callers_unknown(node: WaitNode) -> str:
 
 
 def _headline(
-    frame: Moment, node: WaitNode, culprits: Sequence[int], waiting: RankSet, tense: Tense
+    frame: BaseFrame, node: WaitNode, culprits: Sequence[int], waiting: RankSet, tense: Tense
 ) -> tuple[str, str]:
     """The head, and how it ends: who waits."""
     named = f"{who(frame.ranks, culprits)} {tense.has(culprits)} not"

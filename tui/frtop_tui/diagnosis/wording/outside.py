@@ -8,11 +8,13 @@ from frtop_tui.diagnosis.model import Sentences
 from frtop_tui.diagnosis.wording.absence import absence_of
 from frtop_tui.diagnosis.wording.phrases import last_op_evidence, who
 from frtop_tui.diagnosis.wording.tense import Tense
-from frtop_tui.job.model import Moment
+from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import duration, folded
 
 
-def held_outside(finding: Finding, detail: HeldOutside, frame: Moment, tense: Tense) -> Sentences:
+def held_outside(
+    finding: Finding, detail: HeldOutside, frame: BaseFrame, tense: Tense
+) -> Sentences:
     """Which ranks get nowhere, and what holds them."""
     ranks = finding.culprits
     absence = absence_of(frame.ranks[ranks[0]], frame.now_ns)
@@ -33,7 +35,7 @@ def held_outside(finding: Finding, detail: HeldOutside, frame: Moment, tense: Te
     )
 
 
-def rest_note(note: RestNote, frame: Moment) -> str:
+def rest_note(note: RestNote, frame: BaseFrame) -> str:
     """For a job at rest: since when no rank has issued an op, and what one of them does."""
     text = _idle_text(note.issued_ns, frame, Tense.PRESENT)
     if note.rank is None:
@@ -41,6 +43,6 @@ def rest_note(note: RestNote, frame: Moment) -> str:
     return f"{text}; rank {note.rank}: {absence_of(frame.ranks[note.rank], frame.now_ns).why.text}"
 
 
-def _idle_text(issued_ns: int, frame: Moment, tense: Tense) -> str:
+def _idle_text(issued_ns: int, frame: BaseFrame, tense: Tense) -> str:
     age = duration((frame.now_ns - issued_ns) / 1e9)
     return f"nobody {tense.of('is', 'was')} in an op, and none was issued for {age}"

@@ -10,25 +10,25 @@ from msgspec.structs import replace
 
 from frtop_tui.diagnosis.evidence.death import INTERRUPTED, Death
 from frtop_tui.diagnosis.finding import Finding
-from frtop_tui.diagnosis.history.before_death import KEPT_NS, PastFinding, Retrospect
+from frtop_tui.diagnosis.history.before_death import REMEMBERED_NS, PastFinding, Retrospect
 from frtop_tui.diagnosis.model import Sentences, Verdict
 from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.diagnosis.wording.verdict import sentences, verdict_of, word
-from frtop_tui.job.model import Moment
+from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import duration, folded
 
 _LIVE_STEP: Final = re.compile(r"/proc/\d|\bkill\b|\bpy-spy\b|\bgdb\b|--pid")
 """A next step that needs a living process."""
 
 
-def past_findings(findings: Sequence[Finding], frame: Moment) -> tuple[PastFinding, ...]:
+def past_findings(findings: Sequence[Finding], frame: BaseFrame) -> tuple[PastFinding, ...]:
     """`findings` with their sentences in the past tense, for when the job has ended."""
     return tuple(
         PastFinding(one.without_nodes, sentences(one, frame, Tense.PAST)) for one in findings
     )
 
 
-def word_retrospect(found: Retrospect, frame: Moment, seen_ns: int) -> tuple[Verdict, ...]:
+def word_retrospect(found: Retrospect, frame: BaseFrame, seen_ns: int) -> tuple[Verdict, ...]:
     """The verdicts on an ended job; `seen_ns` is when the past findings were last seen."""
     past = tuple(_word_past(one, found.ends, seen_ns) for one in found.past)
     causes = tuple(word(finding, frame) for finding in found.causes)
@@ -42,7 +42,7 @@ def _word_past(past: PastFinding, ends: Sequence[Sequence[Death]], seen_ns: int)
     texts = [_ending(group) for group in ends]
     first = ends[0][0]
     evidence = [*said.evidence]
-    if first.at_ns - seen_ns > KEPT_NS // 3:
+    if first.at_ns - seen_ns > REMEMBERED_NS // 3:
         seen = duration((first.at_ns - seen_ns) / 1e9)
         evidence.append(f"last seen so {seen} before the first of them ended")
     evidence += [f"then {text}{_raised(group)}" for text, group in zip(texts, ends, strict=True)]

@@ -18,13 +18,13 @@ from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.wording.absence import Absence, absence_of, missing_stacks, stacks_step
 from frtop_tui.diagnosis.wording.phrases import op_text, wait_evidence, who
 from frtop_tui.diagnosis.wording.tense import Tense
-from frtop_tui.job.model import Moment, Rank
+from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import folded, group_label, listed, typed
 
 _MOST_LINKS: Final = 4
 
 
-def stuck(finding: Finding, detail: Stuck, frame: Moment, tense: Tense) -> Sentences:
+def stuck(finding: Finding, detail: Stuck, frame: BaseFrame, tense: Tense) -> Sentences:
     """All have entered it, and it does not finish: because of a stopped rank, links, or peers."""
     node = detail.node
     entered = f"all {tense.of('have', 'had')} entered"
@@ -62,13 +62,13 @@ def stuck(finding: Finding, detail: Stuck, frame: Moment, tense: Tense) -> Sente
     )
 
 
-def in_doubt(finding: Finding, detail: InDoubt, frame: Moment, tense: Tense) -> Sentences:
+def in_doubt(finding: Finding, detail: InDoubt, frame: BaseFrame, tense: Tense) -> Sentences:
     """All have entered it, and why it may not be stuck."""
     reason, step = _doubt(detail.doubt, detail.node, frame, tense)
     return _undecided(finding, detail, frame, tense, (reason, step))
 
 
-def unobserved(finding: Finding, detail: Unobserved, frame: Moment, tense: Tense) -> Sentences:
+def unobserved(finding: Finding, detail: Unobserved, frame: BaseFrame, tense: Tense) -> Sentences:
     """Who waits, and which members nobody observes."""
     named = folded(detail.node.unobserved)
     reason = f"{named} cannot be seen, so it may be any of them, or none"
@@ -79,7 +79,7 @@ def unobserved(finding: Finding, detail: Unobserved, frame: Moment, tense: Tense
 def _undecided(
     finding: Finding,
     detail: InDoubt | Unobserved,
-    frame: Moment,
+    frame: BaseFrame,
     tense: Tense,
     reason_and_step: tuple[str, str],
 ) -> Sentences:
@@ -97,7 +97,7 @@ def _undecided(
 
 
 def lagging_devices(
-    _finding: Finding, detail: LaggingDevices, frame: Moment, _tense: Tense
+    _finding: Finding, detail: LaggingDevices, frame: BaseFrame, _tense: Tense
 ) -> Sentences:
     """Whose devices lag, and at which op they are."""
     node, lag = detail.node, detail.lag
@@ -126,7 +126,7 @@ def reach(views: Mapping[int, Rank]) -> str:
     return f"reach {hosts}: up, and is the agent there running?"
 
 
-def _doubt(doubt: Doubt, node: WaitNode, frame: Moment, tense: Tense) -> tuple[str, str]:
+def _doubt(doubt: Doubt, node: WaitNode, frame: BaseFrame, tense: Tense) -> tuple[str, str]:
     """The reason, and what to do about it."""
     waiter = frame.ranks[node.waits[0].rank]
     if doubt.reason == "message":

@@ -10,7 +10,7 @@ from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.wording.tense import Tense
-from frtop_tui.job.model import Moment, Rank
+from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import folded, group_label
 
 _MOST_SHOWN: Final = 8
@@ -19,7 +19,7 @@ _NATIVE: Final = "py-spy dump --native --pid PID on their hosts: a wait in C++ i
 
 
 def unfinished_ops(
-    _finding: Finding, detail: UnfinishedOps, _frame: Moment, _tense: Tense
+    _finding: Finding, detail: UnfinishedOps, _frame: BaseFrame, _tense: Tense
 ) -> Sentences:
     """Which ops are unfinished, and why that proves nothing."""
     ranks = detail.ranks

@@ -42,9 +42,9 @@ from frtop_tui.diagnosis.wording import (
     without_numbers,
 )
 from frtop_tui.diagnosis.wording.tense import Tense
-from frtop_tui.job.model import Moment
+from frtop_tui.job.model import BaseFrame
 
-WORDS: Final[dict[type[Detail], Callable[[Finding, Any, Moment, Tense], Sentences]]] = {
+WORDS: Final[dict[type[Detail], Callable[[Finding, Any, BaseFrame, Tense], Sentences]]] = {
     OpsDiffer: mismatch.ops_differ,
     ChecksumsDiffer: mismatch.checksums_differ,
     Died: deaths.died,
@@ -71,12 +71,12 @@ WORDS: Final[dict[type[Detail], Callable[[Finding, Any, Moment, Tense], Sentence
 }
 
 
-def sentences(finding: Finding, frame: Moment, tense: Tense = Tense.PRESENT) -> Sentences:
+def sentences(finding: Finding, frame: BaseFrame, tense: Tense = Tense.PRESENT) -> Sentences:
     """What there is to say about a finding; `frame` is the one that it was found in."""
     return WORDS[type(finding.detail)](finding, finding.detail, frame, tense)
 
 
-def word(finding: Finding, frame: Moment) -> Verdict:
+def word(finding: Finding, frame: BaseFrame) -> Verdict:
     """The verdict on a finding, as of now."""
     return verdict_of(finding, sentences(finding, frame))
 

@@ -23,7 +23,7 @@ from frtop_tui.diagnosis.wording.absence import Absence, absence_of, stacks_step
 from frtop_tui.diagnosis.wording.phrases import who
 from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.diagnosis.wording.tense import Tense
-from frtop_tui.job.model import Moment
+from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import folded
 
 _MOST_SHOWN: Final = 4
@@ -32,7 +32,9 @@ _AGAIN: Final = "take the stacks of all ranks again some seconds later, and open
 _ONCE: Final = "whether anything moves: stacks were taken once"
 
 
-def outside_call(finding: Finding, detail: OutsideCall, frame: Moment, _tense: Tense) -> Sentences:
+def outside_call(
+    finding: Finding, detail: OutsideCall, frame: BaseFrame, _tense: Tense
+) -> Sentences:
     """Who is in no call and why, who waits in which, and who is in none either."""
     sites, first = detail.sites, detail.blamed[0]
     absence = _gone() if leaves(first) else absence_of(first.view, frame.now_ns)
@@ -50,7 +52,9 @@ def outside_call(finding: Finding, detail: OutsideCall, frame: Moment, _tense: T
     )
 
 
-def maybe_coming(_finding: Finding, detail: MaybeComing, frame: Moment, _tense: Tense) -> Sentences:
+def maybe_coming(
+    _finding: Finding, detail: MaybeComing, frame: BaseFrame, _tense: Tense
+) -> Sentences:
     """Who is inside, who is not, and why nobody is to blame for it."""
     sites, outside = detail.sites, detail.outside
     head = "; ".join(_site_text(site) for site in sites[:2])
@@ -68,7 +72,7 @@ def maybe_coming(_finding: Finding, detail: MaybeComing, frame: Moment, _tense: 
     return _undecided(frame, sites, (f"{head}; {named}{more}", reason, step), evidence)
 
 
-def same_call(_finding: Finding, detail: SameCall, frame: Moment, _tense: Tense) -> Sentences:
+def same_call(_finding: Finding, detail: SameCall, frame: BaseFrame, _tense: Tense) -> Sentences:
     """Where all are, and why the call may not finish."""
     site, unheard = detail.site, frame.coverage.unheard
     if unheard:
@@ -91,7 +95,7 @@ def same_call(_finding: Finding, detail: SameCall, frame: Moment, _tense: Tense)
 
 
 def different_calls(
-    _finding: Finding, detail: DifferentCalls, frame: Moment, _tense: Tense
+    _finding: Finding, detail: DifferentCalls, frame: BaseFrame, _tense: Tense
 ) -> Sentences:
     """Who is in which call, and who is further on by its lines."""
     main, other = detail.sites[0], detail.sites[1]
@@ -117,7 +121,7 @@ def different_calls(
     return _undecided(frame, detail.sites, (head, reason, step), evidence)
 
 
-def call_ring(finding: Finding, detail: CallRing, frame: Moment, _tense: Tense) -> Sentences:
+def call_ring(finding: Finding, detail: CallRing, frame: BaseFrame, _tense: Tense) -> Sentences:
     """Sends and receives that wait for each other; if nothing moves, they will for ever."""
     shown = detail.states[:_MOST_SHOWN]
     waits = [f"rank {s.rank} in {s.call.text}" for s in shown if s.call is not None]
@@ -170,7 +174,7 @@ def _places_text(states: Iterable[StackState]) -> str:
 
 
 def _undecided(
-    frame: Moment,
+    frame: BaseFrame,
     sites: Sequence[CallSite],
     words: tuple[str, str, str],
     evidence: Sequence[str] = (),
@@ -182,7 +186,7 @@ def _undecided(
     return Sentences(head, Why("unknown", "unknown", reason), step, shown, _missing(frame, states))
 
 
-def _absent_text(frame: Moment, site: CallSite, finding: Finding) -> str:
+def _absent_text(frame: BaseFrame, site: CallSite, finding: Finding) -> str:
     named, call = who(frame.ranks, finding.culprits), site.call
     has, waits = Tense.PRESENT.has(finding.culprits), Tense.PRESENT.waits(site.ranks)
     rest = finding.victims.difference(site.ranks)
@@ -236,7 +240,7 @@ def _position(state: StackState, site: CallSite) -> list[str]:
 
 
 def _missing(
-    frame: Moment, states: Sequence[StackState], sites: Sequence[CallSite] = ()
+    frame: BaseFrame, states: Sequence[StackState], sites: Sequence[CallSite] = ()
 ) -> tuple[str, ...]:
     found = []
     if any(site.call.group != DEFAULT_GROUP and site.call.peer is None for site in sites):

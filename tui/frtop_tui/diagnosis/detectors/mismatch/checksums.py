@@ -155,11 +155,11 @@ def _first_mismatch(
             continue
         parties = one.parties
         if not hint.pairs:
-            whole = (
+            completed = (
                 Party(tuple(sorted(r for rank in p.ranks for r in sides[rank] if r in views)), p.op)
                 for p in one.parties
             )
-            parties = tuple(sorted(whole, key=lambda p: (-len(p.ranks), p.ranks)))
+            parties = tuple(sorted(completed, key=lambda p: (-len(p.ranks), p.ranks)))
         since = min(op.issued_ns + views[rank].clock_ns for rank, op in ops.items())
         return replace(one, parties=parties, since_ns=since)
     return None

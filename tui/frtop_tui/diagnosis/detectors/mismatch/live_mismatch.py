@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.graph.wait_node import WaitNode, kind_of
 from frtop_tui.diagnosis.model import OpName, Progress
 from frtop_tui.diagnosis.thresholds import RANKS_TELL_NS
 from frtop_tui.job.groups import members_of
-from frtop_tui.job.model import Moment, Rank
+from frtop_tui.job.model import BaseFrame, Rank
 
 
 class OpsDiffer(Detail, frozen=True):
@@ -51,7 +51,7 @@ def _finding(context: Context, one: Mismatch) -> Finding:
 
 
 def mismatch_finding(
-    frame: Moment,
+    frame: BaseFrame,
     one: Mismatch,
     victims: set[int],
     *,
@@ -99,7 +99,7 @@ def _has_passed(context: Context, rank: int, one: Mismatch) -> bool:
     return not any(op.group == mine and not op.p2p and op.number <= last for op in view.pending)
 
 
-def _minority_is_open(one: Mismatch, frame: Moment) -> bool:
+def _minority_is_open(one: Mismatch, frame: BaseFrame) -> bool:
     """Whether members whose op is not known yet may make another party the largest."""
     members = members_of(one.group.ranks)
     if not one.is_open(len(members) - sum(len(party.ranks) for party in one.parties)):

@@ -55,8 +55,8 @@ def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
     waiting = tuple(rank for rank, op in last.items() if not op.started_ns)
     if len(waiting) == len(last) or 2 * len(waiting) > len(last):
         return None
-    told = all(_tells_starts(views[rank]) for rank in waiting)
-    return DeviceLag(waiting, first, begun=False) if waiting and told else None
+    known = all(_tells_starts(views[rank]) for rank in waiting)
+    return DeviceLag(waiting, first, begun=False) if waiting and known else None
 
 
 def _has_devices(backend: str) -> bool:
