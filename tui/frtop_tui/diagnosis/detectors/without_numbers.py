@@ -176,20 +176,20 @@ def _not_entered(
     culprits = tuple(sorted(state.rank for state in blamed))
     nodes = context.graph.nodes_awaiting(culprits, context.overdue)
     waiting = {rank for node in nodes for rank in node.waiting}
-    kept = [
+    waiting_sites = [
         CallSite(site.call, states)
         for site in sites
         if (states := tuple(state for state in site.states if state.rank in waiting))
     ]
     return Finding(
         kind="not_entered",
-        detail=OutsideCall(tuple(kept), tuple(blamed), tuple(others)),
+        detail=OutsideCall(tuple(waiting_sites), tuple(blamed), tuple(others)),
         key=("outside call", culprits),
         culprits=culprits,
         victims=frozenset(waiting),
         cause=cause,
         progress=blamed[0].progress,
-        op=OpName(kept[0].call.kind),
+        op=OpName(waiting_sites[0].call.kind),
     )
 
 
