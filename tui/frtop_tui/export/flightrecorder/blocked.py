@@ -3,7 +3,7 @@
 Devices work through what was issued in order, in each group for itself. So of a group's
 unfinished ops the oldest counts, and of those the first that somebody has not come to;
 only if all have come to all of them, simply the oldest. A rank whose stack is surely in
-something else is kept by none, whatever is unfinished.
+something else is blocked in none, whatever is unfinished.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def blocked_ops(
         heads = [op for op in _heads(view) if not _young(op, written.get(rank, 0))]
         if not heads or _is_elsewhere(view):
             continue
-        kept = [op for op in heads if fronts.is_awaited(view, op, ops)]
-        found[rank] = min(kept or heads, key=_order)
+        awaited = [op for op in heads if fronts.is_awaited(view, op, ops)]
+        found[rank] = min(awaited or heads, key=_order)
     return found
 
 
