@@ -20,7 +20,6 @@ from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.deaths.died import unread_rings
 from frtop_tui.diagnosis.detectors.deaths.roots import DeathOrder
 from frtop_tui.diagnosis.detectors.detect import detect, prioritize
-from frtop_tui.diagnosis.detectors.long_waits import long_waits
 from frtop_tui.diagnosis.detectors.mismatch.checksums import HintOutcome, OpsRequest
 from frtop_tui.diagnosis.detectors.mismatch.live_ops import LiveOps
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import OutsideOps, stalled_outside_ops
@@ -137,7 +136,7 @@ class Engine:
         outside = OutsideOps()
         if context.frame.recorded is None and all(one.kind == "mismatch" for one in findings):
             outside = stalled_outside_ops(context, self.memory.rest)
-        waits = [] if findings or outside.findings else long_waits(self._graph, context.now_ns)
+        waits = [] if findings or outside.findings else self._graph.long_waits(context.now_ns)
         findings = findings or unfinished_ops.detect(context)
         most = MOST_VERDICTS - len(outside.findings)
         findings = [*findings[:most], *outside.findings]

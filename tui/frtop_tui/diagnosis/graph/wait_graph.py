@@ -121,6 +121,14 @@ class WaitGraph:
         start = self.nodes_where("settled", now_ns)
         return self._once("settled", start, lambda: in_order(self._follow(start, now_ns)))
 
+    def long_waits(self, now_ns: int) -> list[WaitNode]:
+        """Nodes where a rank has waited for seconds and longer than usual, the oldest first.
+
+        No finding yet: a rank that has sat in its first barrier for 25 s may be hung, or early.
+        """
+        found = in_order(self.nodes_where("lasting", now_ns))
+        return sorted(found, key=lambda node: node.since_ns)
+
     def endpoints(self, nodes: Sequence[WaitNode]) -> list[WaitNode]:
         """Those of `nodes` where the blame ends for at least one absent member."""
         return self._once("ends", nodes, lambda: [p for p in nodes if p.free or not p.blocked_at])
