@@ -23,7 +23,7 @@ MOST_RINGS: Final = 4
 _PAIR: Final = 2
 
 
-class CallSite(Struct, frozen=True):
+class SharedCall(Struct, frozen=True):
     """Ranks that are in the same call at the same place."""
 
     call: C10dCall
@@ -41,7 +41,7 @@ class CallDetail(Detail, frozen=True):
 class OutsideCall(CallDetail, frozen=True):
     """`blamed` are in no call for one cause, while those of `sites` wait; nor are `others`."""
 
-    sites: tuple[CallSite, ...]
+    sites: tuple[SharedCall, ...]
     blamed: tuple[StackState, ...]
     others: tuple[StackState, ...]
 
@@ -49,20 +49,20 @@ class OutsideCall(CallDetail, frozen=True):
 class MaybeComing(CallDetail, frozen=True):
     """Ranks are `outside` while others wait, and stacks do not tell whether they will come."""
 
-    sites: tuple[CallSite, ...]
+    sites: tuple[SharedCall, ...]
     outside: tuple[StackState, ...]
 
 
 class SameCall(CallDetail, frozen=True):
     """Every rank that was seen is in one call at one place."""
 
-    site: CallSite
+    site: SharedCall
 
 
 class DifferentCalls(CallDetail, frozen=True):
     """Every rank is in a call, and not all in the same; the largest site first."""
 
-    sites: tuple[CallSite, ...]
+    sites: tuple[SharedCall, ...]
 
 
 class CallRing(CallDetail, frozen=True):
@@ -93,7 +93,7 @@ def detect(context: Context) -> list[Finding]:
     inside = [state for state in states.values() if state.activity == "inside"]
     if any(state.progress == "active" for state in inside):
         return []
-    sites = _call_sites(inside)
+    sites = _shared_calls(inside)
     awaited = {rank for node in context.overdue for rank in node.free}
     outside = [state for rank, state in states.items() if rank in awaited]
     if outside:
@@ -109,7 +109,7 @@ def detect(context: Context) -> list[Finding]:
 def _outside(
     context: Context,
     states: Mapping[int, StackState],
-    sites: Sequence[CallSite],
+    sites: Sequence[SharedCall],
     outside: Sequence[StackState],
 ) -> list[Finding]:
     """One finding for each cause that keeps ranks out of all calls."""
@@ -126,7 +126,7 @@ def _outside(
 
 
 def _blamed(
-    outside: Sequence[StackState], sites: Sequence[CallSite], seen: int
+    outside: Sequence[StackState], sites: Sequence[SharedCall], seen: int
 ) -> list[StackState]:
     """As few as can be justified; none where too many are outside, or may come any moment."""
     if any(state.has_left_call for state in outside):
@@ -143,7 +143,7 @@ def _blamed(
     return []
 
 
-def _is_one_place(sites: Sequence[CallSite]) -> bool:
+def _is_one_place(sites: Sequence[SharedCall]) -> bool:
     """Whether all are surely at the same lines, which takes lines that are known."""
     return len(sites) == 1 and paths_differ(sites[0].call.steps, sites[0].call.steps) is False
 
@@ -152,7 +152,7 @@ def _cause_of(state: StackState) -> str:
     return "out_of_loop" if leaves(state) else absence_cause(state.view).cause
 
 
-def _call_sites(states: Iterable[StackState]) -> list[CallSite]:
+def _shared_calls(states: Iterable[StackState]) -> list[SharedCall]:
     """Ranks by call and place, the largest site first."""
     found: dict[object, list[StackState]] = {}
     calls: dict[object, C10dCall] = {}
@@ -162,13 +162,13 @@ def _call_sites(states: Iterable[StackState]) -> list[CallSite]:
         key = (call.kind, call.group, call.peer, call.steps)
         found.setdefault(key, []).append(state)
         calls.setdefault(key, call)
-    sites = [CallSite(calls[key], tuple(alike)) for key, alike in found.items()]
+    sites = [SharedCall(calls[key], tuple(alike)) for key, alike in found.items()]
     return sorted(sites, key=lambda site: (-len(site.states), site.ranks))
 
 
 def _not_entered(
     context: Context,
-    sites: Sequence[CallSite],
+    sites: Sequence[SharedCall],
     cause: str,
     blamed: Sequence[StackState],
     others: Sequence[StackState],
@@ -177,7 +177,7 @@ def _not_entered(
     nodes = context.graph.nodes_awaiting(culprits, context.overdue)
     waiting = {rank for node in nodes for rank in node.waiting}
     waiting_sites = [
-        CallSite(site.call, states)
+        SharedCall(site.call, states)
         for site in sites
         if (states := tuple(state for state in site.states if state.rank in waiting))
     ]
@@ -209,7 +209,7 @@ def _ring(states: Mapping[int, StackState], ring: Sequence[WaitNode]) -> Finding
 
 
 def _undecided(
-    detail: CallDetail, sites: Sequence[CallSite], outside: Sequence[StackState] = ()
+    detail: CallDetail, sites: Sequence[SharedCall], outside: Sequence[StackState] = ()
 ) -> Finding:
     parties = [site.ranks for site in sites]
     if outside:

@@ -8,7 +8,7 @@ from typing import Final
 from frtop_tui.diagnosis.detectors.stuck.rendezvous import is_connecting
 from frtop_tui.diagnosis.detectors.without_numbers import (
     CallRing,
-    CallSite,
+    SharedCall,
     DifferentCalls,
     MaybeComing,
     OutsideCall,
@@ -175,7 +175,7 @@ def _places_text(states: Iterable[StackState]) -> str:
 
 def _undecided(
     frame: BaseFrame,
-    sites: Sequence[CallSite],
+    sites: Sequence[SharedCall],
     words: tuple[str, str, str],
     evidence: Sequence[str] = (),
 ) -> Sentences:
@@ -186,7 +186,7 @@ def _undecided(
     return Sentences(head, Why("unknown", "unknown", reason), step, shown, _missing(frame, states))
 
 
-def _absent_text(frame: BaseFrame, site: CallSite, finding: Finding) -> str:
+def _absent_text(frame: BaseFrame, site: SharedCall, finding: Finding) -> str:
     named, call = who(frame.ranks, finding.culprits), site.call
     has, waits = Tense.PRESENT.has(finding.culprits), Tense.PRESENT.waits(site.ranks)
     rest = finding.victims.difference(site.ranks)
@@ -199,11 +199,11 @@ def _absent_text(frame: BaseFrame, site: CallSite, finding: Finding) -> str:
     return f"{named} {has} not entered {call.text}; {waits}{more}"
 
 
-def _site_text(site: CallSite) -> str:
+def _site_text(site: SharedCall) -> str:
     return f"{folded(site.ranks)} in {site.call.text}"
 
 
-def _inside_texts(sites: Sequence[CallSite]) -> list[str]:
+def _inside_texts(sites: Sequence[SharedCall]) -> list[str]:
     """What the headline leaves out: further call sites, and which thread it is."""
     if len(sites) == 1 and not _thread(sites[0]):
         return []
@@ -215,7 +215,7 @@ def _inside_texts(sites: Sequence[CallSite]) -> list[str]:
     ]
 
 
-def _thread(site: CallSite) -> str:
+def _thread(site: SharedCall) -> str:
     """Which thread of theirs is in the call, "" for the main one."""
     return next((state.thread for state in site.states if state.thread), "")
 
@@ -229,7 +229,7 @@ def _progress_texts(states: Sequence[StackState]) -> list[str]:
     ]
 
 
-def _position(state: StackState, site: CallSite) -> list[str]:
+def _position(state: StackState, site: SharedCall) -> list[str]:
     """Where in the program a rank is that is not inside, beside those who are."""
     order, shown = program_order(state.path, site.states[0].path)
     if order == "later":
@@ -240,7 +240,7 @@ def _position(state: StackState, site: CallSite) -> list[str]:
 
 
 def _missing(
-    frame: BaseFrame, states: Sequence[StackState], sites: Sequence[CallSite] = ()
+    frame: BaseFrame, states: Sequence[StackState], sites: Sequence[SharedCall] = ()
 ) -> tuple[str, ...]:
     found = []
     if any(site.call.group != DEFAULT_GROUP and site.call.peer is None for site in sites):
