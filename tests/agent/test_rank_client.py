@@ -71,8 +71,8 @@ def test_a_rank_replies_or_the_reason_is_given(tmp_path: Path) -> None:
         recorded: InteractiveRank = pair[0]
         assert tensors(rank).error == "none"
         recorded.run(
-            "kept['x'] = torch.arange(8.)\n"
-            "kept['handle'] = dist.all_reduce(kept['x'], async_op=True)"
+            "saved['x'] = torch.arange(8.)\n"
+            "saved['handle'] = dist.all_reduce(saved['x'], async_op=True)"
         )
         sequence = recorded.newest()
         (op,) = tensors(rank).ops
@@ -106,7 +106,7 @@ def test_a_rank_replies_or_the_reason_is_given(tmp_path: Path) -> None:
         recorded.process.send_signal(signal.SIGCONT)
         assert tensors(rank).ops
 
-        recorded.run("life.stop()")
+        recorded.run("lifecycle.stop()")
         refused = tensors(rank)
         assert refused.error == "missing"
         assert "stopped" in refused.help

@@ -250,7 +250,7 @@ async def test_a_truncated_ring_becomes_a_note(tmp_path: Path, sleeper: Sleeper,
     clock.tick()
     (left,) = clock.tracker.ranks.values()
     assert left.ring.path == intact.path
-    assert f"was cut off at {size} bytes" in clock.tracker.notes[0]
+    assert f"was truncated to {size} bytes" in clock.tracker.notes[0]
 
 
 async def test_ended_ranks_do_not_displace_living_ones(

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from frtop_probe import keys
-from frtop_probe.keys import editing
+from frtop_probe import atomic_file, keys
 from frtop_tui.cli import main
 
 Captured = pytest.CaptureFixture[str]
@@ -186,7 +185,7 @@ def test_a_read_only_home_is_reported(
     def read_only(*_: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(editing, "write_new", read_only)
+    monkeypatch.setattr(atomic_file, "create", read_only)
     assert main(["key", "admit", theirs]) == 1
     said = capsys.readouterr().err
     assert "cannot be changed: Read-only file system" in said

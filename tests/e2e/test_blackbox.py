@@ -60,7 +60,7 @@ def test_black_boxes_of_a_hung_job_that_was_killed_say_why_it_hung(
     job.send_signal(signal.SIGTERM)  # as a batch system does, to `frtop run` alone
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 1, output  # torchrun's own
-    assert f"frtop: black box in {record}; look at it with: frtop open {record}" in output
+    assert f"frtop: black box in {record}; to look at it: frtop open {record}" in output
     assert not under_way([home], 0)
     said = frtop("diagnose", "--json", str(record))
     assert said.returncode == 3, said.stdout + said.stderr

@@ -1,7 +1,8 @@
 """Files of the first version are read and keep their meaning.
 
-`old/` holds captures and black boxes of version 0.1.0 as they were written; `expected.json`
-holds the report of that version for each. Sentences may change, facts may not.
+`old/` holds captures and black boxes as earlier builds wrote them: those of format 1, and
+`format2-*`. `expected.json` holds the facts that these builds reported for each. Sentences may
+change, facts may not.
 """
 
 from __future__ import annotations

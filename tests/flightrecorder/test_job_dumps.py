@@ -6,9 +6,10 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
-from msgspec.structs import replace
 
 from export.frames import blamed, notes
 from flightrecorder.writer import (
@@ -21,9 +22,11 @@ from flightrecorder.writer import (
     write_dumps,
 )
 from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.detectors.context import Context
+from frtop_tui.diagnosis.detectors.withheld import withhold
+from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
-from frtop_tui.export.flightrecorder.unrecorded import withheld
 from frtop_tui.export.loader import open_paths
 from frtop_tui.report.exit_status import exit_status
 from frtop_tui.report.text import text
@@ -250,12 +253,12 @@ def test_ranks_that_receive_from_each_other_are_a_cycle(tmp_path: Path) -> None:
     assert [verdict.kind for verdict in frame.verdicts] == ["cycle"]
 
 
-def test_a_verdict_without_victims_is_not_withheld(tmp_path: Path) -> None:
-    """Contradictory dumps lead to such a verdict."""
+def test_a_finding_without_victims_is_not_withheld(tmp_path: Path) -> None:
+    """Contradictory dumps lead to such a finding."""
     frame = opened(write_dumps(tmp_path, one_missing()))
-    (verdict,) = frame.verdicts
-    alone = replace(frame, verdicts=(replace(verdict, victims=frozenset()),))
-    assert withheld(alone) is alone
+    context = cast("Context", SimpleNamespace(has_ages=False, ranks=frame.ranks))
+    finding = Finding(kind="not_entered", detail=Detail(), key=(), culprits=(2,))
+    assert withhold(context, [finding]) == [finding]
 
 
 def test_an_op_that_all_issued_is_undecided_in_a_single_dump(tmp_path: Path) -> None:

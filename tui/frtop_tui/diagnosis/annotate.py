@@ -99,17 +99,8 @@ def _key(group: GroupView) -> Identifier:
     return (group.key.name, group.key.ranks, group.key.epoch)
 
 
-def judged_ranks(
-    ranks: Mapping[int, Rank],
-    waits: Mapping[int, Wait],
-    late: Mapping[int, int],
-    now_ns: int,
-) -> dict[int, JudgedRank]:
-    """`late` says since when others wait for a rank."""
-    return {rank: _judged(view, waits.get(rank), late, now_ns) for rank, view in ranks.items()}
-
-
 def _judged(view: Rank, wait: Wait | None, late: Mapping[int, int], now_ns: int) -> JudgedRank:
+    """`late` says since when others wait for a rank."""
     since_late = late.get(view.rank)
     if since_late is not None and view.state in _REPLACED:
         return as_rank(JudgedRank, view, "late", since_late or view.state_since_ns, None)

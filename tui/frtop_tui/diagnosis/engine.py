@@ -6,6 +6,7 @@ frame to frame only saves work: a new engine with the same memory comes to the s
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,15 +15,16 @@ from msgspec.structs import replace
 
 from frtop_tui.diagnosis.annotate import Annotator
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
+from frtop_tui.diagnosis.detectors import unfinished_ops
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.deaths.died import unread_rings
 from frtop_tui.diagnosis.detectors.deaths.roots import DeathOrder
-from frtop_tui.diagnosis.detectors.detect import detect
-from frtop_tui.diagnosis.detectors.long_waits import long_waits
+from frtop_tui.diagnosis.detectors.detect import detect, prioritize
 from frtop_tui.diagnosis.detectors.mismatch.checksums import HintOutcome, OpsRequest
 from frtop_tui.diagnosis.detectors.mismatch.live_ops import LiveOps
-from frtop_tui.diagnosis.detectors.stacks_only import judge_stacks_only
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import OutsideOps, stalled_outside_ops
+from frtop_tui.diagnosis.detectors.withheld import Withheld, absent
+from frtop_tui.diagnosis.detectors.without_numbers import states_of
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
@@ -41,10 +43,11 @@ from frtop_tui.diagnosis.thresholds import AGENT_QUIET_NS, MOST_VERDICTS
 from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.diagnosis.wording.explain import trace_of
 from frtop_tui.diagnosis.wording.long_waits import long_wait_texts
-from frtop_tui.diagnosis.wording.notes import death_notes
+from frtop_tui.diagnosis.wording.notes import death_notes, dropped_notes
 from frtop_tui.diagnosis.wording.outside import rest_note
 from frtop_tui.diagnosis.wording.past import past_findings, word_retrospect
 from frtop_tui.diagnosis.wording.verdict import word
+from frtop_tui.diagnosis.wording.without_numbers import stack_notes
 from frtop_tui.job.model import Health, ObservedFrame
 from frtop_tui.job.naming import job_key
 
@@ -69,6 +72,7 @@ class _Found:
     hints: HintOutcome
     outside: OutsideOps
     long_waits: Sequence[WaitNode]
+    dropped: Sequence[Finding] = ()
 
 
 class Engine:
@@ -93,9 +97,6 @@ class Engine:
         self._start(frame)
         if not frame.ranks:
             return Judgement(unjudged(frame))
-        by_stacks = judge_stacks_only(frame)
-        if by_stacks is not None:
-            return Judgement(by_stacks)
         context, hints = self._observe(frame)
         found = self._confirm(context, self._detect(context, hints))
         verdicts, notes = self._word(context, found)
@@ -131,14 +132,15 @@ class Engine:
 
     def _detect(self, context: Context, hints: HintOutcome) -> _Found:
         """Finds root causes, the most urgent first."""
-        findings = [*detect(context), *hints.findings]
+        findings, dropped = prioritize(context, [*detect(context), *hints.findings])
         outside = OutsideOps()
         if context.frame.recorded is None and all(one.kind == "mismatch" for one in findings):
             outside = stalled_outside_ops(context, self.memory.rest)
+        waits = [] if findings or outside.findings else self._graph.long_waits(context.now_ns)
+        findings = findings or unfinished_ops.detect(context)
         most = MOST_VERDICTS - len(outside.findings)
         findings = [*findings[:most], *outside.findings]
-        waits = [] if findings else long_waits(self._graph, context.now_ns)
-        return _Found(tuple(findings), hints, outside, waits)
+        return _Found(tuple(findings), hints, outside, waits, dropped)
 
     def _confirm(self, context: Context, found: _Found) -> _Found:
         """Decides which findings are more than suspicions."""
@@ -150,15 +152,18 @@ class Engine:
             memory.false_alarms.record(
                 node for node in context.overdue if not set(finding.culprits).isdisjoint(node.free)
             )
-        return _Found(findings, found.hints, found.outside, found.long_waits)
+        return dataclasses.replace(found, findings=findings)
 
     def _word(self, context: Context, found: _Found) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
         """Verdicts and notes: the only place where sentences are made."""
         frame = _with_corrected(context)
         waits = long_wait_texts(found.long_waits, context.now_ns)
         notes = [*waits, *death_notes(context.deaths, found.findings)]
+        if not found.findings:
+            notes += stack_notes(states_of(context))
         if found.outside.note is not None:
             notes.append(rest_note(found.outside.note, frame))
+        notes += dropped_notes(found.dropped, found.findings)
         before = self.memory.before_death
         if context.deaths.some and before is not None:
             ended = retrospect(before, found.findings, context.deaths)
@@ -179,17 +184,19 @@ class Engine:
         late = {
             rank: finding.since_ns
             for finding in reversed(found.findings)
-            if finding.kind == "not_entered"
-            for rank in finding.culprits
+            if finding.kind == "not_entered" or isinstance(finding.detail, Withheld)
+            for rank in absent(finding)
         }
         waits = found.long_waits
         waiting_ns = waits[0].since_ns if waits else found.outside.open_since_ns
-        health = health_of(frame.health, verdicts, waiting=bool(waits or waiting_ns))
+        # No stack shows that all is well.
+        before: Health = frame.health if context.has_numbers else "undecided"
+        health = health_of(before, verdicts, waiting=bool(waits or waiting_ns))
         return judged_frame(
             frame,
             self._annotator.ranks(frame, late),
             health=health,
-            since_ns=self._since(health, verdicts, waiting_ns, frame),
+            since_ns=self._since(health, verdicts, waiting_ns, context),
             groups=self._annotator.groups(frame),
             verdicts=verdicts,
             notes=notes,
@@ -220,16 +227,16 @@ class Engine:
         return (*looks, *requests.autopsies(frame.ranks, unread, frame.now_ns))
 
     def _since(
-        self, health: Health, verdicts: Sequence[Verdict], waiting_ns: int, frame: ObservedFrame
+        self, health: Health, verdicts: Sequence[Verdict], waiting_ns: int, context: Context
     ) -> int:
         """Since when it has been so: by what happened, else when it was first seen."""
-        memory = self.memory
+        memory, frame = self.memory, context.frame
         if health != memory.health:
             memory.health, memory.since_ns = health, frame.now_ns
         if verdicts and verdicts[0].since_ns:
             return verdicts[0].since_ns
-        if all(view.dumped for view in frame.ranks.values()):
-            return 0  # first seen when the file was read
+        if health == "undecided" or not context.has_ages:
+            return 0  # when a file was read says nothing
         if health == "waiting":
             return waiting_ns
         return frame.since_ns if health in _DATED else memory.since_ns

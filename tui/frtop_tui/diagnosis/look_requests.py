@@ -65,6 +65,8 @@ class LookRequests:
             view = ranks.get(rank)
             if view is None or view.exit_info is not None or view.state == "unheard":
                 continue
+            if not view.evidence.has_ages:
+                continue  # out of a file
             again = SETTLED_AGAIN_NS if rank in settled else AGAIN_NS
             if now_ns - self._asked.get(rank, now_ns - again) < again:
                 continue

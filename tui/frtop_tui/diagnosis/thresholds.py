@@ -69,6 +69,8 @@ HOST_SKEW_NS: Final = 1_000_000_000
 """Hosts speak at different moments: what one rank did last may be a second away."""
 RINGS_READ_NS: Final = 2_000_000_000
 """The rings of the dead are read by then, or will not be."""
+BUSY_NS: Final = 10_000_000_000
+"""More than clocks of the hosts of one job differ. A rank that was busy for so long had time."""
 MOST_ROOTS: Final = 16
 """Nobody reads more root causes, and each costs a pass over the graph."""
 MOST_VERDICTS: Final = 8

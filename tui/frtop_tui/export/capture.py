@@ -28,7 +28,7 @@ from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.histories import with_history
-from frtop_tui.job.model import CoverageNote, Problem, Recorded
+from frtop_tui.job.model import DUMPS, CoverageNote, Problem, Recorded
 from frtop_tui.job.naming import printable
 
 KIND: Final = "capture"
@@ -189,7 +189,10 @@ def _frame(content: CaptureContent) -> Frame:
                 rank[name] = rank.pop(first)
     for verdict in plain.get("verdicts", ()):
         verdict["victims"] = unfold(verdict.get("victims", ""))
-    return msgspec.convert(plain, Frame)
+    frame = msgspec.convert(plain, Frame)
+    dumped = {n: one for n, one in frame.ranks.items() if not one.identity.pid}
+    ranks = {n: replace(one, evidence=DUMPS) for n, one in dumped.items()}
+    return replace(frame, ranks={**frame.ranks, **ranks})
 
 
 def _note_kind(text: str) -> Literal["never heard", "last known", ""]:

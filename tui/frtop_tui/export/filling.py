@@ -19,7 +19,6 @@ from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number, local
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import BASE_FIELDS, Frame, JudgedRank
 from frtop_tui.export.flightrecorder.ops import TOGETHER
-from frtop_tui.export.flightrecorder.unfinished import undecided
 from frtop_tui.job.groups import Identifier, group_views, identifier
 from frtop_tui.job.model import Coverage, Health, ObservedFrame, ObservedRank, as_rank
 from frtop_tui.job.naming import folded
@@ -28,47 +27,46 @@ _AS_BEFORE: Final = frozenset({"dead", "ended", "unheard", "starting", "connecti
 """Healths that do not come from comparing ranks."""
 
 
-def filled(frame: Frame, told: Frame, troubles: list[str]) -> Frame:
-    """`frame` with what `told`, made of dumps and stacks, knows besides.
+def filled(frame: Frame, other: Frame, troubles: list[str]) -> Frame:
+    """`frame` with what `other`, made of dumps and stacks, knows besides.
 
     A verdict of its own that names somebody stays. Why nothing is taken is said in `troubles`.
     """
-    reason = _misfit(frame, told)
+    reason = _misfit(frame, other)
     if reason:
-        troubles.append(f"{_named(told)} beside it {reason}: left out, open them by themselves")
+        troubles.append(f"{_named(other)} beside it {reason}: left out, open them by themselves")
         return frame
     views = dict(frame.ranks)
     completed = _completed(frame.ranks)
     fresh, old, known = [], [], []
-    for rank, view in told.ranks.items():
+    for rank, view in other.ranks.items():
         mine = views.get(rank)
         if mine is not None and mine.state != "unheard":
             if _knows_less(mine) and (better := _with_completion(mine, view, frame)) is not mine:
                 views[rank] = better
                 known.append(rank)
-        elif _is_behind(view, completed):
+        elif _is_outdated(view, completed):
             old.append(rank)
         else:
             views[rank] = _on_clock_of(frame, view)
             fresh.append(rank)
     notes = [
-        *([f"{folded(fresh)} from {_named(told)}"] if fresh else []),
+        *([f"{folded(fresh)} from {_named(other)}"] if fresh else []),
         *([f"what the devices of {folded(known)} have completed: from dumps"] if known else []),
         *([f"dumps of {folded(old)} are older than what others have completed"] if old else []),
     ]
     if not fresh and not known:
-        troubles.append(f"{_named(told)} beside it tell no more of its ranks")
+        troubles.append(f"{_named(other)} beside it tell no more of its ranks")
         return _noted(frame, notes)
-    whole = _noted(_judged(frame, views, fresh), notes)
-    unfinished = told.recorded.unfinished if told.recorded is not None else {}
+    unfinished = other.recorded.unfinished if other.recorded is not None else {}
     taken = {rank: unfinished[rank] for rank in sorted([*fresh, *known]) if rank in unfinished}
-    whole = undecided(whole, told.ranks, taken)
-    assert whole.recorded is not None
-    return replace(whole, recorded=replace(whole.recorded, filled=True))
+    assert frame.recorded is not None
+    recorded = replace(frame.recorded, filled=True, unfinished={} if frame.verdicts else taken)
+    return _noted(_judged(replace(frame, recorded=recorded), views, fresh), notes)
 
 
-def _named(told: Frame) -> str:
-    return told.recorded.kind if told.recorded is not None else "what lies"
+def _named(other: Frame) -> str:
+    return other.recorded.kind if other.recorded is not None else "what lies"
 
 
 def _noted(frame: Frame, notes: list[str]) -> Frame:
@@ -77,16 +75,16 @@ def _noted(frame: Frame, notes: list[str]) -> Frame:
     return replace(frame, recorded=recorded)
 
 
-def _misfit(frame: Frame, told: Frame) -> str:
+def _misfit(frame: Frame, other: Frame) -> str:
     """Why the two are not of one job and moment; "" if they may be."""
-    if frame.job is not None and 0 < frame.job.world_size <= max(told.ranks, default=0):
+    if frame.job is not None and 0 < frame.job.world_size <= max(other.ranks, default=0):
         return "tell of ranks that this job does not have"
-    here, there = _groups(frame.ranks), _groups(told.ranks)
+    here, there = _groups(frame.ranks), _groups(other.ranks)
     if here and there and not here.keys() & there.keys():
         return "tell of other groups"
-    for rank, view in told.ranks.items():
+    for rank, view in other.ranks.items():
         mine = frame.ranks.get(rank)
-        if mine is None or mine.state == "unheard" or not view.dumped:
+        if mine is None or mine.state == "unheard":
             continue
         for group in view.groups.values():
             number = local_group_id(mine, group)
@@ -116,7 +114,7 @@ def _completed(views: Mapping[int, JudgedRank]) -> dict[Identifier, int]:
     return found
 
 
-def _is_behind(view: JudgedRank, completed: Mapping[Identifier, int]) -> bool:
+def _is_outdated(view: JudgedRank, completed: Mapping[Identifier, int]) -> bool:
     return any(
         0 < last_issued_number(view, group) < completed.get(identifier(group), 0)
         for group in view.groups.values()
@@ -158,7 +156,8 @@ def _on_clock_of(frame: Frame, view: JudgedRank) -> JudgedRank:
     shift = frame.now_ns - frame.wall_ns
     job = frame.job if frame.job is not None else view.identity.job
     plain = as_rank(JudgedRank, view, "moving", view.heard_ns + shift, view.blocked_on)
-    inside = view.state == "blocked" and not view.dumped  # by its stack: in whatever op
+    # By its stack, in whatever op.
+    inside = view.state == "blocked" and not view.evidence.has_numbers
     if inside or view.state == "unheard":
         plain = as_rank(JudgedRank, view, "unheard", view.heard_ns + shift, None)
     identity = structs.replace(view.identity, job=job)

@@ -20,7 +20,14 @@ from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.source_lines import texts_of, with_text
-from frtop_tui.job.model import Coverage, CoverageNote, ObservedFrame, ObservedRank, Recorded
+from frtop_tui.job.model import (
+    STACKS,
+    Coverage,
+    CoverageNote,
+    ObservedFrame,
+    ObservedRank,
+    Recorded,
+)
 from frtop_tui.job.naming import folded, printable
 
 SUFFIX: Final = ".pyspy.json"
@@ -153,7 +160,7 @@ def frame_of(
     Ranks without a file are not heard, and may be the ones to blame.
     """
     known = _with_texts({rank: ranks[rank] for rank in ranks if 0 <= rank < MAX_RANKS})
-    world = max([*(rank + 1 for rank in known), *map(_world_told, known.values())], default=0)
+    world = max([*(rank + 1 for rank in known), *map(_world_size, known.values())], default=0)
     job = wire.Job("", 0, world, name=printable(folder.name or str(folder)))
     before = earlier or {}
     views = {rank: _view(rank, job, known[rank], before.get(rank)) for rank in sorted(known)}
@@ -195,17 +202,17 @@ def _with_texts(ranks: Mapping[int, Taken]) -> dict[int, Taken]:
     }
 
 
-def _world_told(taken: Taken) -> int:
+def _world_size(taken: Taken) -> int:
     """How many ranks there are, by what functions of torch were given; 0 if unknown."""
     frames = [frame for thread in taken[1] for frame in thread.frames]
-    told = [
+    sizes = [
         int(value)
         for frame in frames
         if frame.file.endswith("torch/distributed/distributed_c10d.py")
         for name, value in frame.variables
         if name == "world_size" and value.isdecimal() and len(value) < MAX_DIGITS
     ]
-    return min(max(told, default=0), MAX_RANKS)
+    return min(max(sizes, default=0), MAX_RANKS)
 
 
 def _view(rank: int, job: wire.Job, taken: Taken, before: Taken | None) -> ObservedRank:
@@ -222,6 +229,7 @@ def _view(rank: int, job: wire.Job, taken: Taken, before: Taken | None) -> Obser
         state_since_ns=written,
         heard_ns=written,
         clock_ns=0,
+        evidence=STACKS,
         snapshot=_look(rank, pid, threads, written),
         prior_snapshot=_look(rank, pid, before[1], before[2]) if before is not None else None,
         stacks_taken_ns=written,

@@ -70,6 +70,38 @@ class GroupKey(Struct, frozen=True):
     epoch: int = 0
 
 
+class Evidence(Struct, frozen=True, omit_defaults=True):
+    """What the source of a rank's facts can know. It bounds what a detector may conclude.
+
+    A new source sets flags; detectors ask for a flag and never for a source.
+
+    | flag             | a detector may                        | without it                    |
+    |------------------|---------------------------------------|-------------------------------|
+    | `has_numbers`    | compare how far ranks are in a group  | nobody is behind, nor healthy |
+    | `has_completion` | tell how far devices are              | only `tracked` ops complete   |
+    | `has_signatures` | compare what ranks issued at a number | ops never differ              |
+    | `has_ages`       | measure waits up to now; ask again    | waits have no age             |
+    | `has_process`    | tell causes and progress from `/proc` | both take stacks              |
+    | `has_stacks`     | tell where threads are                | only `/proc` tells that       |
+
+    The defaults are those of the recorder, whose rings the rank's agent reads.
+    """
+
+    has_numbers: bool = True
+    has_completion: bool = False
+    has_signatures: bool = True
+    has_ages: bool = True
+    has_process: bool = True
+    has_stacks: bool = True
+
+
+RECORDER: Final = Evidence()
+DUMPS: Final = Evidence(has_completion=True, has_ages=False, has_process=False, has_stacks=False)
+"""Flight Recorder dumps: the ops of a process, of which nothing else is known."""
+STACKS: Final = Evidence(has_numbers=False, has_signatures=False, has_ages=False)
+"""Stacks that were written to a file, and nothing else."""
+
+
 class Rank(Struct, frozen=True):
     """What is known of one rank. `clock_ns` added to its host's times gives the operator's clock.
 
@@ -89,7 +121,7 @@ class Rank(Struct, frozen=True):
     group_progress: Mapping[int, wire.GroupProgress] = field(default_factory=dict)
     pending: tuple[wire.Op, ...] = ()
     pending_more: int = 0
-    blocked_on: wire.Op | None = None  # observed only in dumps, which tell nothing else
+    blocked_on: wire.Op | None = None  # observed only in dumps: the op that keeps the rank
     process: wire.Process | None = None
     exception: wire.UncaughtException | None = None
     exit_info: wire.ExitInfo | None = None
@@ -98,15 +130,11 @@ class Rank(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     stacks_taken_ns: int = 0  # host's clock: when the stacks in `snapshot` were taken
     tensors: wire.TensorsResponse | None = None  # the last response of the rank itself
+    evidence: Evidence = RECORDER
 
     def age_s(self, host_ns: int, now_ns: int) -> float:
         """Seconds between a time of this rank's host and the operator's `now_ns`."""
         return max(0.0, (now_ns - self.clock_ns - host_ns) / 1e9)
-
-    @property
-    def dumped(self) -> bool:
-        """Known from what others wrote about its ops: nothing is known of its process."""
-        return not self.identity.pid
 
     @property
     def main_stack(self) -> wire.ThreadStack | None:
@@ -220,8 +248,8 @@ class Recorded(Struct, frozen=True):
     version: str = ""
     notes: tuple[str, ...] = ()  # files that could not be read, what is missing
     filled: bool = False  # dumps or stacks beside it added to it
-    # Of dumps, by rank: ops that have been unfinished for some time.
-    unfinished: Mapping[int, tuple[wire.Op, ...]] = field(default_factory=dict)
+    # By rank, as its dump tells of it; `pending` without ops issued just before the dump.
+    unfinished: Mapping[int, Rank] = field(default_factory=dict)
 
 
 class CoverageNote(Struct, frozen=True):

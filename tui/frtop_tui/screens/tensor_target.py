@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.groups import members_of
 
 
 def has_tensors(view: JudgedRank | None) -> bool:
@@ -43,7 +42,7 @@ def tensor_target(frame: Frame, rank: int) -> int:
 def _waiting_ranks(frame: Frame, rank: int) -> Iterable[int]:
     for verdict in frame.verdicts:
         if rank in verdict.culprits:
-            yield from members_of(verdict.victims)  # a recorded file may hold any text here
+            yield from sorted(verdict.victims)
     for group in frame.groups:
         if rank in group.late:
             yield from group.waiting

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.patience import patience_ns
+from frtop_tui.diagnosis.evidence.c10d_call import C10dCall
 from frtop_tui.diagnosis.evidence.rank_activity import (
     is_fetching,
     last_activity_ns,
@@ -24,6 +25,7 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     StackLocation,
     is_asleep_on_lock,
 )
+from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.job.model import Rank
 
 _NEVER_BLOCKED: Final = frozenset({"dead", "done", "stopped", "unheard"})
@@ -42,6 +44,7 @@ class Wait(Struct, frozen=True):
         indirect: whether the main thread waits for a thread, most likely the one in the op.
         undated: whether its age is not known, as of a dump of unknown age.
         group: the op's group as the rank knows it.
+        call: what the rank's stack is in, where its ops have no numbers.
     """
 
     rank: int
@@ -52,6 +55,7 @@ class Wait(Struct, frozen=True):
     indirect: bool = False
     undated: bool = False
     group: wire.Group | None = None
+    call: C10dCall | None = None
 
     @property
     def peer(self) -> int | None:
@@ -67,8 +71,8 @@ def wait_of(view: Rank) -> Wait | None:
     """The op that the rank's main thread, or else another thread, is blocked in."""
     if view.state in _NEVER_BLOCKED:
         return None
-    if view.dumped:
-        return _dumped_wait(view)
+    if not (view.evidence.has_numbers and view.evidence.has_process):
+        return _dumped_wait(view) if view.evidence.has_numbers else _wait_by_stack(view)
     if not any(op.tracked for op in view.pending):
         return _untracked_wait(view)
     wait = _synchronous_wait(view)
@@ -79,6 +83,27 @@ def wait_of(view: Rank) -> Wait | None:
         # The main thread waits for another one, such as a checkpoint's, that is in the op.
         return replace(wait, background=False, sure=False, indirect=True)
     return _asynchronous_wait(view, location) or wait
+
+
+def _wait_by_stack(view: Rank) -> Wait | None:
+    """The wait of a rank that is inside a call; None if two stacks show that it moves."""
+    state = stack_state(view)
+    if state is None or state.activity != "inside" or state.progress == "active":
+        return None
+    call = state.call
+    assert call is not None
+    op = wire.Op(
+        sequence=0,
+        group=0,
+        number=0,
+        signature=wire.Signature(call.kind, peer=call.peer),
+        site=wire.Site(call.frame.file, call.frame.line, call.frame.function),
+        issued_ns=0,
+        sync=True,
+        p2p=call.role == "p2p",
+    )
+    sure = call.role != "implicit"
+    return Wait(view.rank, op, view.state_since_ns, sure, undated=True, call=call)
 
 
 def _dumped_wait(view: Rank) -> Wait | None:

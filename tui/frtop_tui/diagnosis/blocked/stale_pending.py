@@ -99,7 +99,7 @@ def _is_over(view: Rank, op: wire.Op, completion: CompletionByMembers) -> bool:
 
 
 def _is_up_to_date(view: Rank) -> bool:
-    return view.state not in _OUTDATED_STATES and not view.dumped
+    return view.state not in _OUTDATED_STATES and view.evidence.has_ages
 
 
 def _holds_gil_elsewhere(view: Rank, op: wire.Op) -> bool:

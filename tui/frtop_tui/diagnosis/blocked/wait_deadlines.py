@@ -61,7 +61,7 @@ def deadlines_of(wait: Wait) -> WaitDeadlines:
         LONG_AGO if wait.undated else since + patience,
         LONG_AGO if wait.undated else settled,
         since + early,
-        NEVER if may_be_idle else lasting,
+        NEVER if may_be_idle or wait.undated else lasting,
         since + timeout if timeout and not wait.undated else NEVER,
     )
 

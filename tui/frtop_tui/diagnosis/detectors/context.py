@@ -38,6 +38,16 @@ class Context:
         """The ranks without pending ops that are over."""
         return self.index.corrected
 
+    @property
+    def has_ages(self) -> bool:
+        """Whether any rank is known as of now; else waits have no age, and nobody is asked."""
+        return any(rank.evidence.has_ages for rank in self.ranks.values())
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the ops of any rank are counted; else calls are known by their lines alone."""
+        return any(rank.evidence.has_numbers for rank in self.ranks.values())
+
     def awaiting(self, ranks: Iterable[int]) -> list[WaitNode]:
         """Nodes at which one of `ranks` keeps others waiting, however short."""
         return self.graph.at(ranks, self.now_ns)

@@ -6,13 +6,15 @@ the dead, a deadlock those of its ring. What is left is followed to its end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from frtop_tui.diagnosis.detectors import deadlock, early_exit, wait_ends
+from frtop_tui.diagnosis.detectors import deadlock, early_exit, wait_ends, without_numbers
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.deaths import died
 from frtop_tui.diagnosis.detectors.mismatch import live_mismatch
+from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt
+from frtop_tui.diagnosis.detectors.withheld import Withheld
 from frtop_tui.diagnosis.finding import Finding
 
 Detector = Callable[[Context], list[Finding]]
@@ -21,6 +23,7 @@ ORDER: Final[tuple[Detector, ...]] = (
     live_mismatch.detect,
     died.detect,
     early_exit.detect,
+    without_numbers.detect,
     deadlock.detect,
     wait_ends.detect,
 )
@@ -34,6 +37,21 @@ def detect(context: Context) -> list[Finding]:
         context.accept(fresh)
         found += fresh
     return sorted(found, key=urgency)
+
+
+def prioritize(
+    context: Context, findings: Sequence[Finding]
+) -> tuple[list[Finding], list[Finding]]:
+    """The findings to report, and those that follow from one of them most likely.
+
+    Where waits have no age, an op that all have issued may wait for what came before it. It is no
+    finding of its own beside one that names ranks.
+    """
+    named = any(one.culprits or one.parties or isinstance(one.detail, Withheld) for one in findings)
+    if context.has_ages or not named:
+        return [*findings], []
+    loose = [one for one in findings if isinstance(one.detail, InDoubt) and one.cause == "unknown"]
+    return [one for one in findings if one not in loose], loose
 
 
 def urgency(finding: Finding) -> tuple[bool, bool, bool, int]:

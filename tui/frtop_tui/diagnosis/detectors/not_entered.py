@@ -53,13 +53,18 @@ class Absentees(Struct, frozen=True):
 
 
 class NotEntered(Detail, frozen=True):
-    """`blamed`, one cause of `absentees`, are awaited at all of `nodes` by all in `waiting`."""
+    """`blamed`, one cause of `absentees`, are awaited at all of `nodes` by all in `waiting`.
+
+    `busy_ns`: so long after the wait began they still did other things. Only where evidence has
+    no ages; else snapshots tell.
+    """
 
     nodes: tuple[WaitNode, ...]
     waiting: RankSet
     blamed: SameCause
     absentees: Absentees
     members_unknown: bool
+    busy_ns: int = 0
 
 
 def find(context: Context, node: WaitNode, absent: Sequence[int]) -> list[Finding]:
@@ -72,9 +77,11 @@ def _finding(context: Context, node: WaitNode, blamed: SameCause, absentees: Abs
     others = context.graph.nodes_awaiting(blamed.ranks, context.overdue)
     nodes = (node, *(other for other in others if other is not node))
     waiting = context.graph.rank_set(nodes).without(blamed.ranks)
+    members_unknown = not any(map(members_known, nodes))
+    busy_ns = _busy_ns(context, node, blamed.ranks)
     return Finding(
         kind="not_entered",
-        detail=NotEntered(nodes, waiting, blamed, absentees, not any(map(members_known, nodes))),
+        detail=NotEntered(nodes, waiting, blamed, absentees, members_unknown, busy_ns),
         key=("not_entered", blamed.ranks, node.id),
         culprits=blamed.ranks,
         victims=waiting.ranks,
@@ -85,6 +92,16 @@ def _finding(context: Context, node: WaitNode, blamed: SameCause, absentees: Abs
         since_ns=node.known_since_ns,
         left_s=node.left_s(context.now_ns),
     )
+
+
+def _busy_ns(context: Context, node: WaitNode, ranks: Sequence[int]) -> int:
+    """How long after a wait began `ranks` still did something else, by their own times."""
+    if context.has_ages or not node.known_since_ns:
+        return 0
+    known = [context.ranks[rank] for rank in ranks]
+    if not all(rank.evidence.has_numbers for rank in known):
+        return 0
+    return max(0, min(rank.heard_ns for rank in known) - node.known_since_ns)
 
 
 def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Absentees:
@@ -144,7 +161,7 @@ def _progress(view: Rank, cause: str, now_ns: int) -> ProgressSeen:
 
 def _is_entering(view: Rank, now_ns: int) -> bool:
     """Whether its stack is in a collective for the first time, or its snapshot shows a newer op."""
-    if view.dumped:
+    if not view.evidence.has_ages:
         return False
     if has_newer_op(view, now_ns):
         return True

@@ -146,7 +146,7 @@ def _nobody_waits(context: Context) -> bool:
         return False
     views = context.ranks.values()
     first = next(iter(views))
-    return len(views) >= first.identity.job.world_size and not any(v.dumped for v in views)
+    return len(views) >= first.identity.job.world_size and all(v.evidence.has_ages for v in views)
 
 
 def _active_ns(view: Rank) -> int:

@@ -10,6 +10,7 @@ from frtop_tui.diagnosis.detectors import not_entered, unobserved
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.stuck import stuck
 from frtop_tui.diagnosis.detectors.stuck.last_entry import entered_recently
+from frtop_tui.diagnosis.detectors.withheld import withhold
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.thresholds import HOST_SKEW_NS, MOST_ROOTS
@@ -33,7 +34,7 @@ def detect(context: Context) -> list[Finding]:
             found.update((one.culprits, one) for one in not_entered.find(context, node, absent))
         elif node not in stopped and (finding := _without_absentees(context, node)) is not None:
             found[_identity(finding, node)] = finding
-    return list(found.values())
+    return withhold(context, [*found.values()])
 
 
 def _without_absentees(context: Context, node: WaitNode) -> Finding | None:

@@ -77,7 +77,7 @@ def absence_cause(view: Rank) -> AbsenceCause:
 
 def is_unseen_dump(view: Rank) -> bool:
     """Whether only a Flight Recorder dump is known: it shows ops, and nothing else of a rank."""
-    return view.dumped and not view.threads
+    return not (view.evidence.has_process or view.evidence.has_stacks)
 
 
 def _stopped(view: Rank) -> AbsenceCause | None:

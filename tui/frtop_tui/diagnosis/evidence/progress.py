@@ -77,7 +77,7 @@ def progress_of(view: Rank, now_ns: int) -> ProgressSeen:
         return ProgressSeen("none", "ended")
     if view.state == "stopped":
         return ProgressSeen("none", "stopped")
-    if view.dumped:
+    if not view.evidence.has_process:
         return _between_dumps(view)
     active = last_activity_ns(view)
     if active and now_ns - view.clock_ns - active < RECENT_OP_NS:

@@ -22,7 +22,7 @@ def may_be_slow_step(view: Rank, now_ns: int) -> bool:
         now_ns: the operator's time, in ns.
     """
     # Nobody knows when a dump was written, and so how long ago its last op was.
-    if view.dumped or view.snapshot is None or len(view.snapshot.ops) < MIN_PACE_OPS:
+    if not view.evidence.has_ages or view.snapshot is None or len(view.snapshot.ops) < MIN_PACE_OPS:
         return False
     issued = sorted(op.issued_ns for op in view.snapshot.ops)
     # The second longest pause: the longest one may have been a checkpoint, or the start.

@@ -121,6 +121,14 @@ class WaitGraph:
         start = self.nodes_where("settled", now_ns)
         return self._once("settled", start, lambda: in_order(self._follow(start, now_ns)))
 
+    def long_waits(self, now_ns: int) -> list[WaitNode]:
+        """Nodes where a rank has waited for seconds and longer than usual, the oldest first.
+
+        No finding yet: a rank that has sat in its first barrier for 25 s may be hung, or early.
+        """
+        found = in_order(self.nodes_where("lasting", now_ns))
+        return sorted(found, key=lambda node: node.since_ns)
+
     def endpoints(self, nodes: Sequence[WaitNode]) -> list[WaitNode]:
         """Those of `nodes` where the blame ends for at least one absent member."""
         return self._once("ends", nodes, lambda: [p for p in nodes if p.free or not p.blocked_at])
@@ -237,6 +245,8 @@ class WaitGraph:
     def _absent(self, node: WaitNode) -> tuple[list[int], _Validity]:
         """Which members have not entered, and how long that is valid."""
         group = node.group
+        if node.call is not None:
+            return self._outside_all_calls() if node.peer is None else self._absent_peer(node)
         if group is None or node.op.pseudo:
             return self._absent_from_pseudo(node)
         if node.op.p2p:
@@ -259,6 +269,12 @@ class WaitGraph:
         absent = [rank for rank in everybody if not _is_inside(views.get(rank), node)]
         return sorted(absent), _Validity(everybody, None)
 
+    def _outside_all_calls(self) -> tuple[list[int], _Validity]:
+        """Who is in no call at all, where nobody knows which calls are the same op."""
+        ranks = self._index.corrected
+        outside = [rank for rank in ranks if rank not in self._index.waits]
+        return outside, _Validity(ranks, None)
+
     def _absent_peer(self, node: WaitNode) -> tuple[list[int], _Validity]:
         """The peer of a send or receive, unless its half is pending already."""
         rank, peer = node.waits[0].rank, node.peer
@@ -267,9 +283,12 @@ class WaitGraph:
         view = self._index.corrected.get(peer)
         if view is None:
             return [peer], _Validity((peer,), None)
+        wait, halves = self._index.waits.get(peer), view.pending
+        if wait is not None and wait.call is not None and wait.peer is not None:
+            halves = (wait.op,)
         # Its half may be among the pending ops that its agent cut off.
         there = view.pending_more > 0 or any(
-            answers(other, node) and not self._has_left(peer, other) for other in view.pending
+            answers(other, node) and not self._has_left(peer, other) for other in halves
         )
         return ([] if there else [peer]), _Validity((peer,), None)
 

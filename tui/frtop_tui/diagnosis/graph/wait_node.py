@@ -15,6 +15,7 @@ from frtop_tui.diagnosis.blocked.wait_deadlines import (
     deadlines_of,
     earliest,
 )
+from frtop_tui.diagnosis.evidence.c10d_call import C10dCall
 from frtop_tui.job.groups import members_of
 
 NodeId = tuple[object, ...]
@@ -22,7 +23,10 @@ NodeId = tuple[object, ...]
 
 def node_id(wait: Wait) -> NodeId:
     """Equal for ranks that wait in the same op of the same group."""
-    op, group = wait.op, wait.group
+    op, group, call = wait.op, wait.group, wait.call
+    if call is not None:
+        alone = wait.rank if wait.peer is not None else None
+        return ("call", call.kind, call.group, call.steps, alone)
     if op.pseudo or group is None:
         return call_id(op)
     if op.p2p:
@@ -127,6 +131,11 @@ class WaitNode:
     @property
     def op(self) -> wire.Op:
         return self.waits[0].op
+
+    @property
+    def call(self) -> C10dCall | None:
+        """The call that stacks are in, where nothing else tells of the op."""
+        return self.waits[0].call
 
     @property
     def group(self) -> wire.Group | None:

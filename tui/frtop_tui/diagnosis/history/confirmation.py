@@ -28,11 +28,19 @@ from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
 from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
+from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined, Unobserved
+from frtop_tui.diagnosis.detectors.withheld import Withheld
+from frtop_tui.diagnosis.detectors.without_numbers import CallDetail
 from frtop_tui.diagnosis.evidence.step_pace import may_be_slow_step
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.history.false_alarms import FalseAlarms
-from frtop_tui.diagnosis.thresholds import CONFIRM_NS, FORGET_SUSPICION_NS, SUSPECTS_PER_NODE
+from frtop_tui.diagnosis.thresholds import (
+    BUSY_NS,
+    CONFIRM_NS,
+    FORGET_SUSPICION_NS,
+    SUSPECTS_PER_NODE,
+)
 from frtop_tui.job.model import Rank
 
 Clock = Literal[
@@ -121,6 +129,11 @@ def _was_false_alarm(finding: Finding, situation: Situation) -> bool:
     return stalled and situation.false_alarms.was_false_alarm(node, situation.context.now_ns)
 
 
+def _had_time_to_come(finding: Finding) -> bool:
+    assert isinstance(finding.detail, NotEntered)
+    return finding.detail.busy_ns >= BUSY_NS
+
+
 _CALLERS: Final[tuple[tuple[str, Veto], ...]] = (
     ("nobody knows which ranks have to make this call", _members_unknown),
 )
@@ -142,6 +155,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(GaveUp, "at once"),
     Row(Exited, "at once"),
     Row(Deadlock, "frames", (("a side of the ring is uncertain", _has_unknowns),)),
+    Row(NotEntered, "at once", when=_had_time_to_come),
     Row(NotEntered, "frames", _CALLERS, _ABSENT, when=lambda finding: finding.cause in CERTAIN),
     Row(NotEntered, "snapshots", _CALLERS, _ABSENT),
     Row(
@@ -154,6 +168,9 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(Stuck, "frames"),
     Row(InDoubt, "frames"),
     Row(HeldOutside, "at once"),
+    Row(Withheld, "never"),
+    Row(UnfinishedOps, "never"),
+    Row(CallDetail, "never"),
 )
 
 
@@ -230,7 +247,7 @@ def confirmed_at_once(finding: Finding) -> Finding:
 def row_of(finding: Finding) -> Row:
     """The first row of the table that applies."""
     kind = type(finding.detail)
-    return next(row for row in TABLE if row.detail is kind and row.when(finding))
+    return next(row for row in TABLE if issubclass(kind, row.detail) and row.when(finding))
 
 
 def _first(vetoes: Sequence[tuple[str, Veto]], finding: Finding, situation: Situation) -> str:

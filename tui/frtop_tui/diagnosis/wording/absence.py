@@ -333,7 +333,7 @@ def _beat_age(view: Rank, now_ns: int) -> str:
 def _last_op_text(view: Rank, now_ns: int) -> str:
     """How long ago it issued its last op; "" for a dump, of which nobody knows the age."""
     newest = last_issued_ns(view)
-    if view.dumped or not newest:
+    if not view.evidence.has_ages or not newest:
         return ""
     return f"; its last op was {duration(view.age_s(newest, now_ns))} ago"
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined
+from frtop_tui.diagnosis.detectors.withheld import Withheld
 from frtop_tui.diagnosis.evidence.progress import ProgressSeen
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, rank_set
-from frtop_tui.diagnosis.model import Sentences
+from frtop_tui.diagnosis.model import Sentences, Why
+from frtop_tui.diagnosis.thresholds import BUSY_NS
 from frtop_tui.diagnosis.wording.absence import absence_of
 from frtop_tui.diagnosis.wording.absence import never_joined as absence_of_never
 from frtop_tui.diagnosis.wording.phrases import (
@@ -22,7 +25,9 @@ from frtop_tui.diagnosis.wording.phrases import (
 from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.model import BaseFrame
-from frtop_tui.job.naming import folded
+from frtop_tui.job.naming import duration, folded
+
+_STACKS: Final = "py-spy dump --pid PID on their hosts"
 
 
 def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: Tense) -> Sentences:
@@ -44,6 +49,11 @@ def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: T
         evidence.append(
             f"{folded(others.unknown)} not there either; whether they move is not known"
         )
+    if detail.busy_ns >= BUSY_NS:
+        evidence.append(
+            f"{folded(finding.culprits)} did other things up to {duration(detail.busy_ns / 1e9)}"
+            " after that wait began, and did not come"
+        )
     head, waiting = _headline(frame, node, finding.culprits, detail.waiting, tense)
     missing = [*absence.missing]
     if node.unobserved:
@@ -51,6 +61,40 @@ def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: T
     if detail.members_unknown:
         missing.append(callers_unknown(node))
     return Sentences(head, absence.why, absence.next, tuple(evidence), tuple(missing), waiting)
+
+
+def withheld(finding: Finding, detail: Withheld, frame: BaseFrame, tense: Tense) -> Sentences:
+    """Who is absent, and why none of them is named."""
+    said = []
+    for one in detail.findings:
+        assert isinstance(one.detail, NotEntered)
+        said.append(not_entered(one, one.detail, frame, tense))
+    first = said[0]
+    if detail.more_absent:
+        absent, few = finding.parties
+        text = (
+            f"{folded(few)} may as well be ahead, or where nobody else has to come: most of the"
+            " group is not there, and nothing tells why"
+        )
+        return Sentences(
+            f"{first.headline}; {text}",
+            Why("unknown", "unknown", text),
+            f"compare the calls of rank {few[0]} with those of rank {absent[0]}; {_STACKS}",
+            first.evidence,
+            first.missing,
+        )
+    named = folded({rank for one in detail.findings for rank in one.culprits})
+    text = (
+        f"any of {named} may be the one to blame: the others may wait in a send or "
+        "receive, and gloo's recorder knows none"
+    )
+    return Sentences(
+        f"{named} have not entered what {folded(finding.victims)} wait for; {text}",
+        Why("unknown", "unknown", text),
+        f"look at the stacks of {named}: {_STACKS}",
+        tuple(one.headline for one in said),
+        first.missing,
+    )
 
 
 def never_joined(

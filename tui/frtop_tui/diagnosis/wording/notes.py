@@ -6,7 +6,17 @@ from collections.abc import Sequence
 
 from frtop_tui.diagnosis.detectors.deaths.died import Aborted
 from frtop_tui.diagnosis.detectors.deaths.roots import Deaths
+from frtop_tui.diagnosis.detectors.withheld import absent
 from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.job.naming import folded
+
+
+def dropped_notes(dropped: Sequence[Finding], findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Who waits in ops of which no finding is reported, as these follow from `findings`."""
+    ranks = {rank for finding in dropped for rank in finding.victims}
+    ranks.difference_update(*(absent(finding) for finding in findings))
+    text = f"{folded(ranks)} wait in ops that all have issued: behind the same, most likely"
+    return (text,) if ranks else ()
 
 
 def death_notes(deaths: Deaths, findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -35,7 +35,8 @@ def op_text(node: WaitNode) -> str:
 
 def who(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
     """`rank 2 (node4 pid 90077)`; several ranks without their places."""
-    if len(ranks) == 1 and (view := views.get(ranks[0])) is not None and not view.dumped:
+    view = views.get(ranks[0]) if len(ranks) == 1 else None
+    if view is not None and view.identity.pid:
         host = "" if view.host in ("", "local") else f"{view.host} "
         return f"rank {view.rank} ({host}pid {view.identity.pid})"
     return folded(ranks)

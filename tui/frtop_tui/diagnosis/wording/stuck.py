@@ -119,7 +119,7 @@ def lagging_devices(
 
 def reach(views: Mapping[int, Rank]) -> str:
     """What to do about ranks that cannot be seen."""
-    if any(view.dumped for view in views.values()):
+    if any(not view.evidence.has_process for view in views.values()):
         return "fetch the dumps of these ranks, too; where there are none, their output"
     silent = list(dict.fromkeys(v.host for v in views.values() if v.state == "unheard"))
     hosts = listed(silent) if silent else "the hosts that are missing"

@@ -19,10 +19,28 @@ from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
 from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
+from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined, Unobserved
+from frtop_tui.diagnosis.detectors.withheld import Withheld
+from frtop_tui.diagnosis.detectors.without_numbers import (
+    CallRing,
+    DifferentCalls,
+    MaybeComing,
+    OutsideCall,
+    SameCall,
+)
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import Sentences, Verdict
-from frtop_tui.diagnosis.wording import deadlock, deaths, mismatch, not_entered, outside, stuck
+from frtop_tui.diagnosis.wording import (
+    deadlock,
+    deaths,
+    mismatch,
+    not_entered,
+    outside,
+    stuck,
+    unfinished_ops,
+    without_numbers,
+)
 from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.model import BaseFrame
 
@@ -37,12 +55,19 @@ WORDS: Final[dict[type[Detail], Callable[[Finding, Any, BaseFrame, Tense], Sente
     Exited: deaths.exited,
     Deadlock: deadlock.deadlock,
     NotEntered: not_entered.not_entered,
+    Withheld: not_entered.withheld,
     NeverJoined: not_entered.never_joined,
     Unobserved: stuck.unobserved,
     InDoubt: stuck.in_doubt,
     LaggingDevices: stuck.lagging_devices,
     Stuck: stuck.stuck,
     HeldOutside: outside.held_outside,
+    UnfinishedOps: unfinished_ops.unfinished_ops,
+    OutsideCall: without_numbers.outside_call,
+    MaybeComing: without_numbers.maybe_coming,
+    SameCall: without_numbers.same_call,
+    DifferentCalls: without_numbers.different_calls,
+    CallRing: without_numbers.call_ring,
 }
 
 

@@ -3,13 +3,15 @@
 Devices work through what was issued in order, in each group for itself. So of a group's
 unfinished ops the oldest counts, and of those the first that somebody has not come to;
 only if all have come to all of them, simply the oldest. A rank whose stack is surely in
-something else is kept by none, whatever is unfinished.
+something else is blocked in none, whatever is unfinished.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
+
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number
@@ -18,7 +20,7 @@ from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.diagnosis.thresholds import MIN_PATIENCE_NS
 from frtop_tui.export.flightrecorder.ops import Ops
-from frtop_tui.job.model import Rank
+from frtop_tui.job.model import OneRank, Rank
 
 _SKEW_NS: Final = 60_000_000_000
 """A file that is older than what it tells by more than a clock may be wrong says nothing."""
@@ -40,24 +42,22 @@ def blocked_ops(
         heads = [op for op in _heads(view) if not _young(op, written.get(rank, 0))]
         if not heads or _is_elsewhere(view):
             continue
-        kept = [op for op in heads if fronts.is_awaited(view, op, ops)]
-        found[rank] = min(kept or heads, key=_order)
+        awaited = [op for op in heads if fronts.is_awaited(view, op, ops)]
+        found[rank] = min(awaited or heads, key=_order)
     return found
 
 
-def unfinished_ops(
-    views: Mapping[int, Rank], written: Mapping[int, int]
-) -> dict[int, tuple[wire.Op, ...]]:
-    """By rank, all that its dump tells to be unfinished, and not only since a moment.
+def unfinished_ops(views: Mapping[int, OneRank], written: Mapping[int, int]) -> dict[int, OneRank]:
+    """Ranks whose dumps tell of unfinished ops, and not only since a moment: as `pending`.
 
     Whatever else is known: of ranks that are elsewhere, or that went on since, too.
     """
     found = {}
     for rank, view in views.items():
-        if view.dumped:
+        if view.evidence.has_numbers:
             ops = [op for op in view.pending if not _young(op, written.get(rank, 0))]
             if ops:
-                found[rank] = tuple(ops)
+                found[rank] = replace(view, pending=tuple(ops))
     return found
 
 

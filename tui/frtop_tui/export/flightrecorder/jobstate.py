@@ -19,18 +19,12 @@ from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.flightrecorder.blocked import blocked_ops, outdated, unfinished_ops
-from frtop_tui.export.flightrecorder.ops import DumpOps as Part
-from frtop_tui.export.flightrecorder.ops import Ops
-from frtop_tui.export.flightrecorder.rank_dumps import RankDump as Told
-from frtop_tui.export.flightrecorder.rank_dumps import RankDumps as Moments
-from frtop_tui.export.flightrecorder.rank_dumps import sort_dumps as moments_of
-from frtop_tui.export.flightrecorder.rank_dumps import status_of as present_of
-from frtop_tui.export.flightrecorder.settling import settled
-from frtop_tui.export.flightrecorder.unfinished import undecided
-from frtop_tui.export.flightrecorder.unrecorded import withheld
+from frtop_tui.export.flightrecorder.ops import DumpOps, Ops
+from frtop_tui.export.flightrecorder.rank_dumps import RankDump, RankDumps, sort_dumps, status_of
 from frtop_tui.export.stacks import Stacks
 from frtop_tui.job.groups import group_views
 from frtop_tui.job.model import (
+    DUMPS,
     Coverage,
     CoverageNote,
     ObservedFrame,
@@ -55,58 +49,56 @@ class _State:
 
 
 def frame_of(
-    folder: Path, dumps: Sequence[Told], notes: Sequence[str], stacks: Stacks | None = None
+    folder: Path, dumps: Sequence[RankDump], notes: Sequence[str], stacks: Stacks | None = None
 ) -> Frame:
     """One job's dumps, and what is known of its ranks by their stacks."""
     stacks = stacks or Stacks()
-    ranks: dict[int, list[Told]] = {}
+    ranks: dict[int, list[RankDump]] = {}
     for one in dumps:
         ranks.setdefault(one.rank, []).append(one)
-    moments = {rank: moments_of(mine) for rank, mine in sorted(ranks.items())}
+    moments = {rank: sort_dumps(mine) for rank, mine in sorted(ranks.items())}
     world = max(_world_of(dumps), max(stacks.last, default=-1) + 1)
     job = wire.Job("", 0, world, name=printable(folder.name or str(folder)))
     ops = Ops(world, ((one.rank, one.dump) for one in dumps))
-    gaps = {rank: _gap(told) for rank, told in moments.items() if told.before}
+    gaps = {rank: _gap(mine) for rank, mine in moments.items() if mine.before}
     engine = Engine()
     if gaps:
         early = _State()
-        for rank, told in moments.items():
-            _add(early, job, ops, rank, told.before or told.last)
+        for rank, mine in moments.items():
+            _add(early, job, ops, rank, mine.before or mine.last)
         now = max((view.heard_ns for view in early.views.values()), default=0)
         for rank, gap in gaps.items():
             _look_earlier(early.views, rank, gap)
-        engine.judge(_frame(folder, job, ops, early, now - min(gaps.values())))
+        engine.judge(_frame(Recorded(KIND, str(folder), now - min(gaps.values())), job, ops, early))
     state = _State()
-    for rank, told in moments.items():
-        _add(state, job, ops, rank, told.last)
+    for rank, mine in moments.items():
+        _add(state, job, ops, rank, mine.last)
     for rank in gaps:
         view = state.views[rank]
         state.views[rank] = replace(view, prior_snapshot=early.views[rank].snapshot)
     stacks.join(state.views, job)
-    now = max((view.heard_ns for view in state.views.values() if view.dumped), default=0)
-    now = now or max(state.written.values())
-    frame = _frame(folder, job, ops, state, now)
+    dumped = [view for view in state.views.values() if view.evidence.has_numbers]
+    now = max((view.heard_ns for view in dumped), default=0) or max(state.written.values())
     blank = not any(view.group_progress for view in state.views.values())
     said = ["these dumps tell of no op, so not whether the job is well"] if blank else []
-    told_of = (*notes, *said, *stacks.notes, *_about(moments))
+    all_notes = (*notes, *said, *stacks.notes, *_about(moments))
     versions = listed(sorted({one.dump.version for one in dumps if one.dump.version}), 3)
     unfinished = unfinished_ops(state.views, state.written)
     recorded = Recorded(
-        KIND, str(folder), now, version=versions, notes=told_of, unfinished=unfinished
+        KIND, str(folder), now, version=versions, notes=all_notes, unfinished=unfinished
     )
-    judged = withheld(settled(replace(engine.judge(frame).frame, recorded=recorded)))
-    return undecided(judged, judged.ranks, unfinished)
+    return engine.judge(_frame(recorded, job, ops, state)).frame
 
 
-def _gap(told: Moments) -> int:
+def _gap(mine: RankDumps) -> int:
     """Time between two moments of a rank, as far as the times of its files tell."""
-    last = min(one.written_ns for one in told.last)
-    before = max(one.written_ns for one in told.before)
+    last = min(one.written_ns for one in mine.last)
+    before = max(one.written_ns for one in mine.before)
     gap = last - before
     return gap if before and gap >= COMPARABLE_NS else 0
 
 
-def _add(state: _State, job: wire.Job, ops: Ops, rank: int, dumps: Sequence[Told]) -> None:
+def _add(state: _State, job: wire.Job, ops: Ops, rank: int, dumps: Sequence[RankDump]) -> None:
     parts = [ops.of(one.dump) for one in dumps]
     state.views[rank] = _view(rank, dumps, job, parts)
     state.written[rank] = min(one.written_ns for one in dumps)
@@ -123,8 +115,8 @@ def _look_earlier(views: dict[int, ObservedRank], rank: int, gap: int) -> None:
     views[rank] = replace(view, snapshot=look)
 
 
-def _frame(folder: Path, job: wire.Job, ops: Ops, state: _State, now: int) -> ObservedFrame:
-    views = state.views
+def _frame(recorded: Recorded, job: wire.Job, ops: Ops, state: _State) -> ObservedFrame:
+    views, now = state.views, recorded.wall_ns
     old = outdated(views, state.completed)
     for rank in old:
         views[rank] = as_rank(ObservedRank, views[rank], "unheard", views[rank].heard_ns, None)
@@ -139,20 +131,23 @@ def _frame(folder: Path, job: wire.Job, ops: Ops, state: _State, now: int) -> Ob
         ranks=views,
         groups=group_views(views.values()),
         coverage=_coverage(job.world_size, views, old, ops),
-        recorded=Recorded(KIND, str(folder), now),
+        recorded=recorded,
         read_only=OVER,
     )
 
 
-def _view(rank: int, dumps: Sequence[Told], job: wire.Job, mine: Sequence[Part]) -> ObservedRank:
+def _view(
+    rank: int, dumps: Sequence[RankDump], job: wire.Job, mine: Sequence[DumpOps]
+) -> ObservedRank:
     newest = max((part.latest_ns for part in mine), default=0)
-    kept = sorted((op for part in mine for op in part.recent), key=lambda op: op.issued_ns)
+    recent = sorted((op for part in mine for op in part.recent), key=lambda op: op.issued_ns)
     pending = sorted((op for part in mine for op in part.pending), key=lambda op: op.issued_ns)
     return ObservedRank(
         rank=rank,
         host=dumps[0].host,
         key=rank + 1,
         identity=wire.Identity(0, 0, rank, -1, job),
+        evidence=DUMPS,
         state="moving",
         state_since_ns=newest,
         heard_ns=newest,
@@ -160,11 +155,11 @@ def _view(rank: int, dumps: Sequence[Told], job: wire.Job, mine: Sequence[Part])
         groups={group.id: group for part in mine for group in part.groups},
         group_progress={front.group: front for part in mine for front in part.fronts},
         pending=tuple(pending),
-        snapshot=wire.Snapshot(rank + 1, newest, present_of(dumps), ops=tuple(kept)),
+        snapshot=wire.Snapshot(rank + 1, newest, status_of(dumps), ops=tuple(recent)),
     )
 
 
-def _world_of(dumps: Sequence[Told]) -> int:
+def _world_of(dumps: Sequence[RankDump]) -> int:
     """How many ranks there are: what the largest group says, at least those that dumped."""
     largest = max((one.rank for one in dumps), default=-1)
     for one in dumps:
@@ -192,10 +187,10 @@ def _coverage(
     return Coverage(world, heard, tuple(sorted([*missing, *unheard])), notes=tuple(notes))
 
 
-def _about(moments: Mapping[int, Moments]) -> list[str]:
+def _about(moments: Mapping[int, RankDumps]) -> list[str]:
     """What came of dumps of which there are several of one rank."""
-    compared = [rank for rank, told in moments.items() if told.before]
-    undated = [rank for rank, told in moments.items() if told.undated]
+    compared = [rank for rank, mine in moments.items() if mine.before]
+    undated = [rank for rank, mine in moments.items() if mine.undated]
     notes = []
     if compared:
         notes.append(f"{folded(compared)}: two dumps of each are compared")

@@ -45,7 +45,7 @@ def _finding(context: Context, one: Mismatch) -> Finding:
     made = mismatch_finding(context.frame, one, victims, fatal=bool(dead), nodes=nodes)
     # Agents forget ranks some time after they have ended.
     known = [context.ranks.get(party.ranks[0]) for party in one.parties]
-    if any(rank.dumped for rank in known if rank is not None):
+    if any(not rank.evidence.has_ages for rank in known if rank is not None):
         return replace(made, detail=replace(made.detail, from_dumps=True))
     return made
 

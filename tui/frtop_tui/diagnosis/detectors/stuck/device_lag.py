@@ -32,8 +32,8 @@ class DeviceLag(Struct, frozen=True):
 def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
     """Members whose devices are at an op that those of the others have passed.
 
-    Only of dumps, where all have issued the op of `point`, and of backends that are known to
-    have devices; else nobody.
+    Only where evidence has completion, all have issued the op of `node`, and its backend is known
+    to have devices; else nobody.
     """
     group = node.group
     if group is None or node.number is None or not _has_devices(group.backend):
@@ -41,7 +41,9 @@ def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
     oldest: dict[int, wire.Op | None] = {}
     for rank in node.members:
         view = views.get(rank)
-        if view is None or not view.dumped or last_issued_number(view, group) < node.number:
+        if view is None or not view.evidence.has_completion:
+            return None
+        if last_issued_number(view, group) < node.number:
             return None
         mine = local_group_id(view, group)
         unfinished = (op for op in view.pending if op.group == mine and not op.p2p)

@@ -11,10 +11,23 @@ from msgspec.structs import replace
 from diagnosis.scenes import BACKWARD, C10D, DATALOADER, LOCK, frame
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.blocked.rank_index import RankIndex
+from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.evidence.c10d_call import call_of, path_of, program_order
+from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.diagnosis.wording.absence import absence_of
+from frtop_tui.export import capture
 from frtop_tui.export.pyspy import frame_of
+from frtop_tui.job.model import (
+    DUMPS,
+    RECORDER,
+    STACKS,
+    Evidence,
+    ObservedFrame,
+    ObservedRank,
+    as_rank,
+)
 from frtop_tui.report.exit_status import exit_status
 
 SECOND = 1_000_000_000
@@ -249,10 +262,10 @@ def test_stacks_beside_what_a_recorder_dumped_tell_why_a_rank_is_not_there() -> 
     assert view.snapshot is not None
     look = wire.Snapshot(2, 1, dumps=(wire.StackDump(0, view.threads),))
     identity = wire.Identity(0, 0, 1, -1, view.identity.job)
-    dumped = replace(view, identity=identity, snapshot=look)
-    assert dumped.dumped
+    evidence = replace(DUMPS, has_stacks=True)
+    dumped = replace(view, identity=identity, snapshot=look, evidence=evidence)
     assert absence_of(dumped, 1).why.cause == "sleeping"
-    assert absence_of(replace(dumped, snapshot=None), 1).why.cause == "unknown"
+    assert absence_of(replace(dumped, evidence=DUMPS), 1).why.cause == "unknown"
 
 
 # Sends and receives
@@ -300,6 +313,46 @@ def test_a_thread_that_the_main_one_waits_for_counts() -> None:
 def test_a_thread_that_nobody_waits_for_does_not() -> None:
     goes_on = (thread(SLEEP), thread(REDUCE, "saver"))
     assert verdict_of(judged({0: REDUCE, 1: goes_on, 2: REDUCE})).culprits == (1,)
+
+
+# Through the same stages as a recorded job
+
+
+def test_a_stack_inside_a_call_is_a_wait_in_the_graph() -> None:
+    found = judged({0: REDUCE, 1: REDUCE, 2: SLEEP, 3: receive(0), 4: receive(0)})
+    index = RankIndex()
+    graph = WaitGraph(index)
+    index.update(found.ranks)
+    graph.update(found.now_ns)
+    nodes = {tuple(node.waiting): node for node in graph.overdue(found.now_ns)}
+    assert nodes.keys() == {(0, 1), (3,), (4,)}
+    assert [*nodes[0, 1].free] == [2]
+    assert nodes[3,].blocked_at == nodes[4,].blocked_at == {0: nodes[0, 1]}
+
+
+def test_nobody_is_asked_where_there_are_only_files() -> None:
+    found = judged({0: REDUCE, 1: REDUCE, 2: SLEEP})
+    ranks = {number: as_rank(ObservedRank, rank) for number, rank in found.ranks.items()}
+    frame = ObservedFrame(now_ns=found.now_ns, wall_ns=found.wall_ns, health="healthy", ranks=ranks)
+    judgement = Engine().judge(frame)
+    assert [verdict.culprits for verdict in judgement.frame.verdicts] == [(2,)]
+    assert judgement.look_requests == ()
+
+
+def test_stacks_alone_are_never_healthy() -> None:
+    ranks = judged({0: SLEEP, 1: SLEEP}).ranks
+    plain = {number: as_rank(ObservedRank, rank) for number, rank in ranks.items()}
+    frame = ObservedFrame(now_ns=1, wall_ns=1, health="healthy", ranks=plain)
+    assert Engine().judge(frame).frame.health == "undecided"
+
+
+@pytest.mark.parametrize("evidence", [STACKS, DUMPS, RECORDER])
+def test_a_capture_keeps_the_kind_of_evidence(tmp_path: Path, evidence: Evidence) -> None:
+    found = judged({0: REDUCE, 1: SLEEP})
+    ranks = {number: replace(rank, evidence=evidence) for number, rank in found.ranks.items()}
+    path = tmp_path / "one.cap"
+    capture.write(path, replace(found, ranks=ranks), {}, ())
+    assert {rank.evidence for rank in capture.read(path).ranks.values()} == {evidence}
 
 
 # From a stack to a call

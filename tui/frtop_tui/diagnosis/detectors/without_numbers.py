@@ -1,0 +1,225 @@
+"""Ranks of which only stacks are known: who is inside which call, who is not, who is further on.
+
+Ops have no numbers there and mostly no groups. So nobody is blamed for being alone in a call,
+as it may be ahead. A rank is blamed that is in no call at all, while enough others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from frtop_tui.diagnosis.detectors.context import Context
+from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
+from frtop_tui.diagnosis.evidence.c10d_call import C10dCall, paths_differ
+from frtop_tui.diagnosis.evidence.stack_state import StackState, stack_state
+from frtop_tui.diagnosis.finding import Detail, Finding
+from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.model import OpName
+
+MOST_RINGS: Final = 4
+_PAIR: Final = 2
+
+
+class SharedCall(Struct, frozen=True):
+    """Ranks that are in the same call at the same place."""
+
+    call: C10dCall
+    states: tuple[StackState, ...]
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(sorted(state.rank for state in self.states))
+
+
+class CallDetail(Detail, frozen=True):
+    """What stacks alone show; no second look at files confirms it."""
+
+
+class OutsideCall(CallDetail, frozen=True):
+    """`blamed` are in no call for one cause, while those of `sites` wait; nor are `others`."""
+
+    sites: tuple[SharedCall, ...]
+    blamed: tuple[StackState, ...]
+    others: tuple[StackState, ...]
+
+
+class MaybeComing(CallDetail, frozen=True):
+    """Ranks are `outside` while others wait, and stacks do not tell whether they will come."""
+
+    sites: tuple[SharedCall, ...]
+    outside: tuple[StackState, ...]
+
+
+class SameCall(CallDetail, frozen=True):
+    """Every rank that was seen is in one call at one place."""
+
+    site: SharedCall
+
+
+class DifferentCalls(CallDetail, frozen=True):
+    """Every rank is in a call, and not all in the same; the largest site first."""
+
+    sites: tuple[SharedCall, ...]
+
+
+class CallRing(CallDetail, frozen=True):
+    """Sends and receives that wait for each other in a ring."""
+
+    states: tuple[StackState, ...]
+
+
+def states_of(context: Context) -> dict[int, StackState]:
+    """What each rank does, by its stack; empty where anything else is known of a rank."""
+    if context.has_numbers:
+        return {}
+    found = map(stack_state, context.ranks.values())
+    return {state.rank: state for state in found if state is not None}
+
+
+def leaves(state: StackState) -> bool:
+    """Whether a rank is in the call that leaves all groups."""
+    return state.call is not None and state.call.is_teardown
+
+
+def detect(context: Context) -> list[Finding]:
+    """Findings on frames of stacks alone; none if a rank inside a call was seen to move."""
+    states = states_of(context)
+    if not states:
+        return []
+    context.explained.update(context.graph.all.values())  # other detectors compare numbers
+    inside = [state for state in states.values() if state.activity == "inside"]
+    if any(state.progress == "active" for state in inside):
+        return []
+    sites = _shared_calls(inside)
+    awaited = {rank for node in context.overdue for rank in node.free}
+    outside = [state for rank, state in states.items() if rank in awaited]
+    if outside:
+        return _outside(context, states, sites, outside)
+    rings = context.graph.cycles(context.graph.settled(context.now_ns))
+    if rings:
+        return [_ring(states, ring) for ring in rings[:MOST_RINGS]]
+    if len(sites) > 1:
+        return [_undecided(DifferentCalls(tuple(sites)), sites)]
+    return [_undecided(SameCall(sites[0]), sites)] if sites else []
+
+
+def _outside(
+    context: Context,
+    states: Mapping[int, StackState],
+    sites: Sequence[SharedCall],
+    outside: Sequence[StackState],
+) -> list[Finding]:
+    """One finding for each cause that keeps ranks out of all calls."""
+    blamed = _blamed(outside, sites, len(states))
+    if not blamed:
+        return [_undecided(MaybeComing(tuple(sites), tuple(outside)), sites, outside)]
+    causes: dict[str, list[StackState]] = {}
+    for state in blamed:
+        causes.setdefault(_cause_of(state), []).append(state)
+    return [
+        _not_entered(context, sites, cause, alike, [one for one in outside if one not in alike])
+        for cause, alike in causes.items()
+    ]
+
+
+def _blamed(
+    outside: Sequence[StackState], sites: Sequence[SharedCall], seen: int
+) -> list[StackState]:
+    """As few as can be justified; none where too many are outside, or may come any moment."""
+    if any(state.has_left_call for state in outside):
+        return []  # they went on meanwhile: so will the others
+    if 2 * len(outside) >= seen and seen != _PAIR:
+        return []
+    candidates = [state for state in outside if state.activity == "away"]
+    if not candidates and _is_one_place(sites):
+        candidates = [state for state in outside if state.activity == "running"]
+    for progress in ("none", "unknown", "active"):
+        chosen = [state for state in candidates if state.progress == progress]
+        if chosen:
+            return chosen
+    return []
+
+
+def _is_one_place(sites: Sequence[SharedCall]) -> bool:
+    """Whether all are surely at the same lines, which takes lines that are known."""
+    return len(sites) == 1 and paths_differ(sites[0].call.steps, sites[0].call.steps) is False
+
+
+def _cause_of(state: StackState) -> str:
+    return "out_of_loop" if leaves(state) else absence_cause(state.view).cause
+
+
+def _shared_calls(states: Iterable[StackState]) -> list[SharedCall]:
+    """Ranks by call and place, the largest site first."""
+    found: dict[object, list[StackState]] = {}
+    calls: dict[object, C10dCall] = {}
+    for state in states:
+        call = state.call
+        assert call is not None
+        key = (call.kind, call.group, call.peer, call.steps)
+        found.setdefault(key, []).append(state)
+        calls.setdefault(key, call)
+    sites = [SharedCall(calls[key], tuple(alike)) for key, alike in found.items()]
+    return sorted(sites, key=lambda site: (-len(site.states), site.ranks))
+
+
+def _not_entered(
+    context: Context,
+    sites: Sequence[SharedCall],
+    cause: str,
+    blamed: Sequence[StackState],
+    others: Sequence[StackState],
+) -> Finding:
+    culprits = tuple(sorted(state.rank for state in blamed))
+    nodes = context.graph.nodes_awaiting(culprits, context.overdue)
+    waiting = {rank for node in nodes for rank in node.waiting}
+    waiting_sites = [
+        SharedCall(site.call, states)
+        for site in sites
+        if (states := tuple(state for state in site.states if state.rank in waiting))
+    ]
+    return Finding(
+        kind="not_entered",
+        detail=OutsideCall(tuple(waiting_sites), tuple(blamed), tuple(others)),
+        key=("outside call", culprits),
+        culprits=culprits,
+        victims=frozenset(waiting),
+        cause=cause,
+        progress=blamed[0].progress,
+        op=OpName(waiting_sites[0].call.kind),
+    )
+
+
+def _ring(states: Mapping[int, StackState], ring: Sequence[WaitNode]) -> Finding:
+    members = tuple(states[node.waits[0].rank] for node in ring)
+    still = all(state.progress == "none" for state in members)
+    return Finding(
+        kind="cycle" if still else "undecided",
+        detail=CallRing(members),
+        key=("call ring", frozenset(state.rank for state in members)),
+        victims=frozenset(state.rank for state in members),
+        parties=tuple((state.rank,) for state in members),
+        cause="cycle" if still else "unknown",
+        progress="none" if still else "unknown",
+        op=OpName(ring[0].kind),
+    )
+
+
+def _undecided(
+    detail: CallDetail, sites: Sequence[SharedCall], outside: Sequence[StackState] = ()
+) -> Finding:
+    parties = [site.ranks for site in sites]
+    if outside:
+        parties.append(tuple(sorted(state.rank for state in outside)))
+    return Finding(
+        kind="undecided",
+        detail=detail,
+        key=(type(detail), *parties),
+        victims=frozenset(rank for site in sites for rank in site.ranks),
+        parties=tuple(parties) if len(parties) > 1 else (),
+        progress="unknown",
+        op=OpName(sites[0].call.kind),
+    )

@@ -1,0 +1,266 @@
+"""Words for ranks of which only stacks are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from frtop_tui.diagnosis.detectors.stuck.rendezvous import is_connecting
+from frtop_tui.diagnosis.detectors.without_numbers import (
+    CallRing,
+    SharedCall,
+    DifferentCalls,
+    MaybeComing,
+    OutsideCall,
+    SameCall,
+    leaves,
+)
+from frtop_tui.diagnosis.evidence.c10d_call import DEFAULT_GROUP, program_order
+from frtop_tui.diagnosis.evidence.stack_state import StackState
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.model import Sentences, Why
+from frtop_tui.diagnosis.wording.absence import Absence, absence_of, stacks_step
+from frtop_tui.diagnosis.wording.phrases import who
+from frtop_tui.diagnosis.wording.progress import progress_text
+from frtop_tui.diagnosis.wording.tense import Tense
+from frtop_tui.job.model import BaseFrame
+from frtop_tui.job.naming import folded
+
+_MOST_SHOWN: Final = 4
+_MOST_PLACES: Final = 3
+_AGAIN: Final = "take the stacks of all ranks again some seconds later, and open both"
+_ONCE: Final = "whether anything moves: stacks were taken once"
+
+
+def outside_call(
+    finding: Finding, detail: OutsideCall, frame: BaseFrame, _tense: Tense
+) -> Sentences:
+    """Who is in no call and why, who waits in which, and who is in none either."""
+    sites, first = detail.sites, detail.blamed[0]
+    absence = _gone() if leaves(first) else absence_of(first.view, frame.now_ns)
+    evidence = [*_inside_texts(sites), *_position(first, sites[0]), *absence.evidence]
+    evidence += _progress_texts(detail.blamed[:1])
+    evidence += [
+        f"rank {s.rank} is not there either: it {doing_text(s)}" for s in detail.others[:3]
+    ]
+    return Sentences(
+        _absent_text(frame, sites[0], finding),
+        absence.why,
+        absence.next,
+        tuple(evidence),
+        (*absence.missing, *_missing(frame, detail.blamed, sites)),
+    )
+
+
+def maybe_coming(
+    _finding: Finding, detail: MaybeComing, frame: BaseFrame, _tense: Tense
+) -> Sentences:
+    """Who is inside, who is not, and why nobody is to blame for it."""
+    sites, outside = detail.sites, detail.outside
+    head = "; ".join(_site_text(site) for site in sites[:2])
+    named = ", ".join(f"rank {state.rank} {doing_text(state)}" for state in outside[:3])
+    more = f", {len(outside) - 3} more are outside, too" if len(outside) > 3 else ""
+    if any(state.has_left_call for state in outside):
+        reason, step = "these have come out of a call between two dumps, so it moves", _AGAIN
+    elif all(state.activity == "unclear" for state in outside):
+        reason = "what such a line waits for no Python stack shows: an op, a lock, a sleep"
+        step = stacks_step(outside[0].view, native=True)
+    else:
+        reason = "so many are outside that they may be on their way, or in another group"
+        step = _AGAIN
+    evidence = [*_inside_texts(sites), *_position(outside[0], sites[0])]
+    return _undecided(frame, sites, (f"{head}; {named}{more}", reason, step), evidence)
+
+
+def same_call(_finding: Finding, detail: SameCall, frame: BaseFrame, _tense: Tense) -> Sentences:
+    """Where all are, and why the call may not finish."""
+    site, unheard = detail.site, frame.coverage.unheard
+    if unheard:
+        reason = f"{folded(unheard)} may be the one that is missing, or none is"
+        step = f"take the stacks of {folded(unheard)}, too; or read its output"
+    elif any(is_connecting(state.view) for state in site.states):
+        reason = "they connect to the job's store, or wait there for ranks of which no stacks are"
+        step = "are there more ranks than these? print MASTER_ADDR and MASTER_PORT of all of them"
+    elif site.call.role == "rendezvous":
+        reason = "a rank of which there are no stacks has not come, or they cannot connect"
+        step = "are there more ranks than these? if not: can these hosts reach each other?"
+    else:
+        reason = (
+            "either it has only begun, or the device or the transport does not finish it, or"
+            " they are not in the same one of its turns: stacks have no numbers"
+        )
+        step = f"{_AGAIN}; run it under `frtop run`: then ops have numbers"
+    head = f"all that were seen are in the same call: {_site_text(site)}"
+    return _undecided(frame, [site], (head, reason, step))
+
+
+def different_calls(
+    _finding: Finding, detail: DifferentCalls, frame: BaseFrame, _tense: Tense
+) -> Sentences:
+    """Who is in which call, and who is further on by its lines."""
+    main, other = detail.sites[0], detail.sites[1]
+    order, shown = program_order(other.states[0].path, main.states[0].path)
+    head = f"{_site_text(other)}, {_site_text(main)}"
+    evidence = _inside_texts(detail.sites)
+    if order in ("later", "earlier"):
+        ahead = order == "later"
+        where = "further on" if ahead else "behind"
+        head += f": {folded(other.ranks)} {_are(other.ranks)} {where} by its lines"
+        front, back = (other, main) if ahead else (main, other)
+        evidence.append(f"by lines, if no loop leads back: {shown}")
+        reason = (
+            f"{folded(front.ranks)} may have left out what {folded(back.ranks)}"
+            f" {'wait' if len(back.ranks) > 1 else 'waits'} in, or gone on after it"
+        )
+    else:
+        reason = "which of these comes first in the program their stacks do not tell"
+    reason += "; or they are calls of different groups"
+    if main.call.kind == other.call.kind:
+        reason += "; or one op, called from two places"
+    step = f"compare the calls of ranks {main.ranks[0]} and {other.ranks[0]} before these lines"
+    return _undecided(frame, detail.sites, (head, reason, step), evidence)
+
+
+def call_ring(finding: Finding, detail: CallRing, frame: BaseFrame, _tense: Tense) -> Sentences:
+    """Sends and receives that wait for each other; if nothing moves, they will for ever."""
+    shown = detail.states[:_MOST_SHOWN]
+    waits = [f"rank {s.rank} in {s.call.text}" for s in shown if s.call is not None]
+    text = "each needs the other first: sends and receives meet in the wrong order"
+    step = "pair each send with a receive: on one of them the other first, or batch_isend_irecv"
+    if finding.kind == "undecided":
+        text, step = f"{text}; or what was sent before, without waiting, is on its way", _AGAIN
+    return Sentences(
+        f"they wait for each other: {', '.join(waits)}",
+        Why(finding.cause, "software", text),
+        step,
+        tuple(_progress_texts(shown)),
+        _missing(frame, detail.states),
+    )
+
+
+def stack_notes(states: Mapping[int, StackState]) -> list[str]:
+    """What stacks tell where there is no finding: nobody is inside a call, or the job moves."""
+    inside = [state for state in states.values() if state.activity == "inside"]
+    if states and not inside:
+        return [f"{_places_text(states.values())}; nobody is inside a collective"]
+    return [_moving_text(inside)] if any(s.progress == "active" for s in inside) else []
+
+
+def doing_text(state: StackState) -> str:
+    """`loads data at train.py:14 (main)`."""
+    at = f" at {state.location.line}" if state.location.line else ""
+    if state.call is not None:
+        return f"is in {state.call.text}"
+    if state.activity == "unclear":
+        return f"sleeps in a C call{at}"
+    return f"{absence_of(state.view, 0).why.text.removeprefix('MainThread ')}"
+
+
+def _moving_text(inside: Sequence[StackState]) -> str:
+    moved = [state.rank for state in inside if state.progress == "active"]
+    still = [state.rank for state in inside if state.progress != "active"]
+    them = "it" if len(moved) == 1 else "them"
+    text = f"{folded(moved)} {_are(moved)} not where an earlier dump had {them}: the job moves"
+    return f"{text}; {folded(still)} {_are(still)} in the same call" if still else text
+
+
+def _places_text(states: Iterable[StackState]) -> str:
+    """`ranks 0-2: loads data; rank 3: runs`."""
+    found: dict[str, list[int]] = {}
+    for state in states:
+        found.setdefault(doing_text(state), []).append(state.rank)
+    shown = [f"{folded(ranks)}: {text}" for text, ranks in list(found.items())[:_MOST_PLACES]]
+    return "; ".join(shown) + ("; ..." if len(found) > len(shown) else "")
+
+
+def _undecided(
+    frame: BaseFrame,
+    sites: Sequence[SharedCall],
+    words: tuple[str, str, str],
+    evidence: Sequence[str] = (),
+) -> Sentences:
+    """`words`: the head, the reason, and what to do."""
+    head, reason, step = words
+    states = [state for site in sites for state in site.states]
+    shown = tuple(evidence or _inside_texts(sites))
+    return Sentences(head, Why("unknown", "unknown", reason), step, shown, _missing(frame, states))
+
+
+def _absent_text(frame: BaseFrame, site: SharedCall, finding: Finding) -> str:
+    named, call = who(frame.ranks, finding.culprits), site.call
+    has, waits = Tense.PRESENT.has(finding.culprits), Tense.PRESENT.waits(site.ranks)
+    rest = finding.victims.difference(site.ranks)
+    more = f"; {Tense.PRESENT.waits(rest)} elsewhere" if rest else ""
+    if call.role == "implicit":
+        return f"{folded(site.ranks)} {_are(site.ranks)} in {call.text}, {named} not{more}"
+    if call.role == "p2p" and call.peer in finding.culprits:
+        answered = "sent" if "recv" in call.kind else "received"
+        return f"{named} {has} not {answered}; {waits} in {call.text}{more}"
+    return f"{named} {has} not entered {call.text}; {waits}{more}"
+
+
+def _site_text(site: SharedCall) -> str:
+    return f"{folded(site.ranks)} in {site.call.text}"
+
+
+def _inside_texts(sites: Sequence[SharedCall]) -> list[str]:
+    """What the headline leaves out: further call sites, and which thread it is."""
+    if len(sites) == 1 and not _thread(sites[0]):
+        return []
+    return [
+        f"{_site_text(site)}, in thread {thread}, for which the main one waits"
+        if (thread := _thread(site))
+        else _site_text(site)
+        for site in sites[:_MOST_SHOWN]
+    ]
+
+
+def _thread(site: SharedCall) -> str:
+    """Which thread of theirs is in the call, "" for the main one."""
+    return next((state.thread for state in site.states if state.thread), "")
+
+
+def _progress_texts(states: Sequence[StackState]) -> list[str]:
+    """What two dumps of a rank tell; that there is only one is said once."""
+    return [
+        f"rank {s.rank}: {progress_text(s.progress_seen)}"
+        for s in states
+        if s.view.prior_snapshot is not None
+    ]
+
+
+def _position(state: StackState, site: SharedCall) -> list[str]:
+    """Where in the program a rank is that is not inside, beside those who are."""
+    order, shown = program_order(state.path, site.states[0].path)
+    if order == "later":
+        return [f"rank {state.rank} is further on, if no loop leads back: {shown}"]
+    if order == "earlier":
+        return [f"rank {state.rank} is before that call, if no loop led back: {shown}"]
+    return []
+
+
+def _missing(
+    frame: BaseFrame, states: Sequence[StackState], sites: Sequence[SharedCall] = ()
+) -> tuple[str, ...]:
+    found = []
+    if any(site.call.group != DEFAULT_GROUP and site.call.peer is None for site in sites):
+        found.append("the group: stacks name none, so that it may be one without those named")
+    if any(site.call.role == "rendezvous" for site in sites):
+        kind = sites[0].call.kind
+        if kind != "init_process_group":
+            found.append(f"who has to call {kind}: mostly every rank of the job")
+    if all(state.view.prior_snapshot is None for state in states):
+        found.append(_ONCE)
+    if frame.coverage.unheard:
+        found.append(f"{folded(frame.coverage.unheard)}: no stacks")
+    return tuple(found)
+
+
+def _are(ranks: Sequence[int]) -> str:
+    return "is" if len(ranks) == 1 else "are"
+
+
+def _gone() -> Absence:
+    text = "MainThread leaves: it is in destroy_process_group, and will issue nothing more"
+    step = "compare how many steps each rank makes: one has ended its loop before the others"
+    return Absence(Why("out_of_loop", "software", text), step)
