@@ -8,11 +8,11 @@ from typing import Final
 from frtop_tui.diagnosis.detectors.stuck.rendezvous import is_connecting
 from frtop_tui.diagnosis.detectors.without_numbers import (
     CallRing,
-    SharedCall,
     DifferentCalls,
     MaybeComing,
     OutsideCall,
     SameCall,
+    SharedCall,
     leaves,
 )
 from frtop_tui.diagnosis.evidence.c10d_call import DEFAULT_GROUP, program_order
