@@ -343,6 +343,22 @@ def test_connections_that_broke_with_no_death_seen_leave_it_undecided() -> None:
     assert "2-3" in verdict.missing[0]
 
 
+@pytest.mark.parametrize(
+    "text", ["Connection closed by peer [10.0.0.2]:41234", "Timed out waiting 1800000ms for recv"]
+)
+def test_a_rank_that_is_not_heard_is_not_blamed_for_an_old_number(text: str) -> None:
+    scene = Scene(4, hosts=2)
+    scene.does([0, 1, 2, 3], "all_reduce", ago=5)
+    scene.hear()
+    scene.deafen(1)
+    scene.pass_time(4)
+    scene.does([0, 1], "all_reduce", ago=1.3)
+    for rank in (0, 1):
+        scene.raises(rank, "RuntimeError", text)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+
+
 def test_the_job_was_ended_by_its_own_timeout() -> None:
     scene = Scene(4)
     scene.does([0, 1, 3], "all_reduce", ago=100)

@@ -1,5 +1,7 @@
 """Rights of public keys: who may connect, and who may act on ranks.
 
+`RequestHandler` refuses the requests of those who may not.
+
 `authorized_keys` is read again at every connection and request, so an operator admitted
 during a hang is in at once. Its file may lie on the file system that hangs: a daemon thread
 reads it, and the last known rights hold until it answers.

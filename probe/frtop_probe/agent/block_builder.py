@@ -18,7 +18,7 @@ _MAX_WAIT: Final = 2
 
 
 class Block(NamedTuple):
-    """`size` ops of a group, from number `first` on. `pairs` may be `sums.UNKNOWN`."""
+    """`size` ops of a group, from number `first` on. `pairs` may be `checksums.UNKNOWN`."""
 
     first: int
     size: int

@@ -1,8 +1,9 @@
 """The dispatcher kernels, which run at every collective. Budget: 12 µs over the bare op.
 
 This is the only hot path in the project, so each op has one closure with everything bound; hence
-the length of `_kernel`. Three guarantees hold in every case: the op is passed on exactly once,
-its exception passes unchanged, and an exception of the recorder never reaches the program.
+the length of `_kernel`, which writes the ring's slot itself. Three guarantees hold in every case:
+the op is passed on exactly once, its exception passes unchanged, and an exception of the recorder
+never reaches the program.
 """
 
 from __future__ import annotations

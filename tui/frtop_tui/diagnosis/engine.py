@@ -114,7 +114,7 @@ class Engine:
             self.memory = Memory(job)
             self._begin()
         elif frame.now_ns < self._now_ns:
-            self._begin()  # what time made of waits is kept, too
+            self._begin()  # deadlines kept from later frames are wrong
         self._now_ns = frame.now_ns
 
     def _observe(self, frame: ObservedFrame) -> tuple[Context, HintOutcome]:
@@ -189,7 +189,7 @@ class Engine:
         }
         waits = found.long_waits
         waiting_ns = waits[0].since_ns if waits else found.outside.open_since_ns
-        # No stack shows that all is well.
+        # Stacks alone never prove a job healthy.
         before: Health = frame.health if context.has_numbers else "undecided"
         health = health_of(before, verdicts, waiting=bool(waits or waiting_ns))
         return judged_frame(

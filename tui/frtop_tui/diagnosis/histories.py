@@ -1,4 +1,4 @@
-"""A recorded frame whose whole histories are compared: what nothing hung on, and nobody watched."""
+"""Compares whole histories of a recorded frame: finds mismatches that caused no hang."""
 
 from __future__ import annotations
 

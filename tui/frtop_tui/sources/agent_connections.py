@@ -7,6 +7,9 @@ refuse our key, and services that are no agent.
 An agent proves itself with the key of its owner: ours, or that of a user we trust. Which
 one shows only by trying. libzmq takes the key at `connect`, so the next key needs a new
 connection.
+
+What follows when an agent is lost: `session` fails its requests, `job/host` says when a
+host is no longer heard, `handshake` words the error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Commands of the operator: inspect tensors, save them, capture. Outcomes are in the frame."""
+"""Commands of the operator: inspect tensors, save them, capture. Outcomes are in the frame.
+
+Stacks, and looking at ranks again: `agent_requests`.
+"""
 
 from __future__ import annotations
 

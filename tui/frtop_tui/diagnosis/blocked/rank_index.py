@@ -91,7 +91,7 @@ class RankIndex:
         self.corrected = {**ranks, **self._corrections} if self._corrections else ranks
 
     def frontier(self, group: wire.Group) -> GroupFrontier:
-        """How far the members of a group are; kept up from the first question on."""
+        """How far the members of a group are; updated in every frame once asked for."""
         key = identifier(group)
         known = self._frontiers.get(key)
         if known is None:
@@ -130,7 +130,7 @@ class RankIndex:
                 frontier.update(new)
 
     def _settle(self, waits: Mapping[int, Wait | None]) -> None:
-        """Who is blocked in what, after others were heard on those in doubt."""
+        """Updates `waits`; doubtful ones are first checked against the peer's wait."""
         for rank, found in waits.items():
             wait = found
             if wait is not None and rank in self._doubtful:

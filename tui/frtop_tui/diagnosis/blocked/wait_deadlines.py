@@ -1,4 +1,4 @@
-"""When a wait changes its stage, computed in advance.
+"""When a wait becomes too long (*overdue*), computed in advance. How long that is: `patience`.
 
 So a wait is judged again only when a rank joins or leaves it, or when a deadline has passed.
 """

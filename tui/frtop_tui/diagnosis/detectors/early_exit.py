@@ -14,7 +14,7 @@ from frtop_tui.diagnosis.thresholds import HOST_SKEW_NS
 
 
 class Exited(Detail, frozen=True):
-    """Ranks that left. `victims` wait at `node`, or broke off in what these `missed`."""
+    """Ranks that left. `victims` wait at `node`, or failed in the op that `ranks` missed."""
 
     ranks: tuple[int, ...]
     victims: frozenset[int]

@@ -61,7 +61,7 @@ def rank_set(ranks: Iterable[int]) -> RankSet:
 
 
 class WaitNode:
-    """Told in the words of the first rank that waits there.
+    """One op that ranks wait in; `op`, `group` and `peer` are those of its first waiting rank.
 
     Args of the constructor: `everybody` are the members where no group says who they are.
     """

@@ -1,8 +1,8 @@
 """What was found before the first bad death, and what of it still counts after.
 
-Mostly a job does not die of what ended it. It hung, and its launcher, its scheduler, a person or
-torch's own timeout ended it: then what was found before is the verdict, and the deaths follow
-from it.
+What ends a job is mostly not what was wrong with it. It hung, and its launcher, its scheduler,
+a person or torch's own timeout ended it: then what was found before is the verdict, and the
+deaths follow from it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _endings(deaths: Deaths, explained: set[int]) -> tuple[tuple[Death, ...], ..
 
 
 def _of_itself(group: Sequence[Death], deaths: Deaths) -> bool:
-    """Whether these ranks broke: who kills all of them is no rank's own doing."""
+    """Whether these ranks failed by themselves; if all were killed, they did not."""
     if all(death.killed for death in group):
         others = len(deaths.followers) + sum(len(one) for one in deaths.roots) - len(group)
         return others > 0
@@ -112,7 +112,7 @@ def _is_repeated(finding: Finding, others: Sequence[Finding]) -> bool:
     alike = [other for other in others if other.kind == finding.kind]
     if finding.kind in ("dead", "mismatch"):
         return any(_involved(finding) & _involved(other) for other in alike)
-    # What is over has no time left.
+    # `left_s` is None once the wait has ended.
     return any(
         _involved(other) == _involved(finding)
         and other.op == finding.op

@@ -11,24 +11,22 @@ from frtop_tui.diagnosis.detectors.deaths.died import (
 )
 from frtop_tui.diagnosis.detectors.deaths.laggards import MissedOp
 from frtop_tui.diagnosis.detectors.early_exit import Exited
-from frtop_tui.diagnosis.evidence.death import INTERRUPTED, ended_ns
+from frtop_tui.diagnosis.evidence.death import INTERRUPTED, Death, ended_ns
 from frtop_tui.diagnosis.evidence.stack_location import line_and_function
 from frtop_tui.diagnosis.finding import Finding
-from frtop_tui.diagnosis.model import Sentences, Why
+from frtop_tui.diagnosis.model import Layer, Sentences, Why
 from frtop_tui.diagnosis.wording.phrases import (
-    after_death,
     broken_evidence,
     cut,
-    death_layer,
-    death_text,
     op_text,
     wait_evidence,
     who,
 )
 from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.diagnosis.wording.tense import Tense
-from frtop_tui.job.model import BaseFrame
+from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import duration, folded, group_label
+from frtop_tui.job.stack_frames import user_frame
 
 
 def exited(_finding: Finding, detail: Exited, frame: BaseFrame, tense: Tense) -> Sentences:
@@ -85,8 +83,8 @@ def died(_finding: Finding, detail: Died, frame: BaseFrame, tense: Tense) -> Sen
         how = f"{'was' if len(ranks) == 1 else 'were'} {first.text}"
     return Sentences(
         f"{who(frame.ranks, ranks)} {how}",
-        Why(first.cause, death_layer(first), death_text(first)),
-        after_death(first, view),
+        Why(first.cause, _layer(first), _cause_text(first)),
+        _next_step(first, view),
         tuple(evidence),
         waiting=waiting,
     )
@@ -111,7 +109,7 @@ def connections_broke(
     unheard = frame.coverage.unheard
     named = folded(death.rank for death in detail.followers)
     return Sentences(
-        f"{named} ended, none of itself: {cut(detail.followers[0].text)}",
+        f"{named} ended, none by itself: {cut(detail.followers[0].text)}",
         Why("unknown", "network", "connections broke before any rank that is seen died"),
         "look at the hosts that are not heard, and at the launcher's own output",
         tuple(f"rank {death.rank}: {death.text}" for death in detail.followers[:6]),
@@ -161,3 +159,38 @@ def _missed_text(missed: MissedOp) -> str:
     label = group_label(missed.group.name, missed.group.description)
     number = f" #{missed.number}" if missed.number else ""  # messages have none
     return f"{missed.kind}{number} of {label}"
+
+
+def _cause_text(death: Death) -> str:
+    if death.cause == "signal" and death.crashed:
+        return f"ended by {death.text}: a crash in native code, or an abort"
+    if death.cause == "signal":
+        return f"ended by {death.text}; nothing seen here says who sent it"
+    if death.cause == INTERRUPTED:
+        return f"{death.text}: somebody pressed it, or sent SIGINT"
+    if death.cause == "exit_status":
+        return f"it ended with {death.text}, without an exception that was seen"
+    return death.text
+
+
+def _layer(death: Death) -> Layer:
+    """Where to look for the cause: a program seldom sends itself a signal."""
+    sent = death.cause == "signal" and not death.crashed
+    return "unknown" if sent or death.cause in (INTERRUPTED, "unknown") else "software"
+
+
+def _next_step(death: Death, view: Rank) -> str:
+    output = f"read the end of rank {death.rank}'s own output"
+    if death.cause == "exception" and view.exception is not None and view.exception.frames:
+        return f"look at {line_and_function(user_frame(view.exception.frames))}"
+    steps = {
+        INTERRUPTED: "nothing to look at in the code: it was ended on purpose",
+        "oom": f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom",
+        "signal": f"on {view.host}: dmesg | tail; who sent it: the scheduler, an operator,"
+        " the kernel?",
+    }
+    if death.nature == "abort":
+        return f"{output}: an abort says why there"
+    if death.crashed:
+        return f"{output}; `python -X faulthandler` prints the stack of a crash"
+    return steps.get(death.cause, output)

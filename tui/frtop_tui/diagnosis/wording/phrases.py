@@ -7,14 +7,11 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.consistency.signatures import SIZELESS
-from frtop_tui.diagnosis.evidence.death import INTERRUPTED, Death
-from frtop_tui.diagnosis.evidence.stack_location import line_and_function
 from frtop_tui.diagnosis.graph.wait_node import WaitNode, kind_of
-from frtop_tui.diagnosis.model import Layer
 from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import duration, folded, group_label
-from frtop_tui.job.stack_frames import site_line, user_frame
+from frtop_tui.job.stack_frames import site_line
 
 MOST_CHAINED: Final = 8
 """Nodes of a chain that are listed."""
@@ -104,41 +101,6 @@ def broken_evidence(views: Mapping[int, Rank], ranks: Iterable[int]) -> list[str
 
 def cut(text: str) -> str:
     return text if len(text) <= 120 else f"{text[:119]}…"
-
-
-def death_text(death: Death) -> str:
-    if death.cause == "signal" and death.crashed:
-        return f"ended by {death.text}: a crash in native code, or an abort"
-    if death.cause == "signal":
-        return f"ended by {death.text}; nothing seen here says who sent it"
-    if death.cause == INTERRUPTED:
-        return f"{death.text}: somebody pressed it, or sent SIGINT"
-    if death.cause == "exit_status":
-        return f"it ended with {death.text}, without an exception that was seen"
-    return death.text
-
-
-def death_layer(death: Death) -> Layer:
-    """Where to look for the cause: a program seldom sends itself a signal."""
-    sent = death.cause == "signal" and not death.crashed
-    return "unknown" if sent or death.cause in (INTERRUPTED, "unknown") else "software"
-
-
-def after_death(death: Death, view: Rank) -> str:
-    output = f"read the end of rank {death.rank}'s own output"
-    if death.cause == "exception" and view.exception is not None and view.exception.frames:
-        return f"look at {line_and_function(user_frame(view.exception.frames))}"
-    steps = {
-        INTERRUPTED: "nothing to look at in the code: it was ended on purpose",
-        "oom": f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom",
-        "signal": f"on {view.host}: dmesg | tail; who sent it: the scheduler, an operator,"
-        " the kernel?",
-    }
-    if death.nature == "abort":
-        return f"{output}: an abort says why there"
-    if death.crashed:
-        return f"{output}; `python -X faulthandler` prints the stack of a crash"
-    return steps.get(death.cause, output)
 
 
 def signature_text(signature: wire.Signature | None) -> str:

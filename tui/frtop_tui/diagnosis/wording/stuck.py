@@ -148,7 +148,7 @@ def _links(links: DeadLinks, node: WaitNode, entered: str) -> Sentences:
         return _cut_off(links, node, entered)
     between = listed([" and ".join(pair) for pair in links.pairs])
     return Sentences(
-        f"{entered} {op_text(node)}, and the network does not bring it about",
+        f"{entered} {op_text(node)}, and the network does not deliver it",
         _unreachable(between),
         "the cables and switches between them: `ip -br link`, `ip -s link`; ping one another",
         _link_texts(links),

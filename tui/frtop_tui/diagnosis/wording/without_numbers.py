@@ -63,7 +63,7 @@ def maybe_coming(
     if any(state.has_left_call for state in outside):
         reason, step = "these have come out of a call between two dumps, so it moves", _AGAIN
     elif all(state.activity == "unclear" for state in outside):
-        reason = "what such a line waits for no Python stack shows: an op, a lock, a sleep"
+        reason = "no Python stack shows what such a line waits for: an op, a lock, a sleep"
         step = stacks_step(outside[0].view, native=True)
     else:
         reason = "so many are outside that they may be on their way, or in another group"

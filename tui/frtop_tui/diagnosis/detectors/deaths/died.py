@@ -147,7 +147,12 @@ def _without_root(context: Context, followers: Sequence[Death]) -> list[Finding]
     if not broken:
         return []
     victims = {death.rank for death in broken}
-    missed = laggards(context.frame, victims)
+    # A rank of a host that is not heard may have gone on since: its last number proves nothing.
+    missed = {
+        rank: op
+        for rank, op in laggards(context.frame, victims).items()
+        if context.ranks[rank].state != "unheard"
+    }
     gone = [rank for rank in sorted(missed) if context.ranks[rank].state == "done"]
     if gone:
         # Some broke off, some still wait: one departure, one finding.

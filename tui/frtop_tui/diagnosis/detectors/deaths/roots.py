@@ -84,8 +84,8 @@ def sorted_deaths(every: Iterable[Death], ranks: Mapping[int, Rank]) -> Deaths:
 def _out_before(ended: list[Death], found: list[Death], ranks: Mapping[int, Rank]) -> list[Death]:
     """Those whose processes were gone when the first of the others was ended.
 
-    A launcher ends the others because of them; who is a victim of a SIGTERM itself takes
-    longer to raise and to leave. A connection breaks of itself only if nobody else can have
+    A launcher ends the others because of them; a rank that SIGTERM itself hit takes longer
+    to raise and to exit. A connection breaks by itself only if nobody else can have
     closed it.
     """
     if not ended or any(death.cause == INTERRUPTED for death in ended):
