@@ -7,6 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from frtop_tui.diagnosis.engine import Engine
 
 if TYPE_CHECKING:
     from diagnosis.scenes import Actor, Scene
+    from frtop_tui.job.model import ObservedFrame
 
 ROOT: Final = Path(__file__).parents[1]
 WORLD: Final = 16_384
@@ -40,7 +42,8 @@ def main() -> None:
         scene.hear()
         frame = scene.frame()
         gc.freeze()
-        whole = [_seconds(lambda frame=frame: Engine().judge(frame)) for _ in range(REPEATS)]
+        judge_anew = partial(_judge_anew, frame)
+        whole = [_seconds(judge_anew) for _ in range(REPEATS)]
         scene.judge()
         gc.collect()
         gc.freeze()  # the scene's own values are many, and none of what is measured
@@ -60,6 +63,10 @@ def main() -> None:
             f" judgement {parts[2]:.1f} ms\n"
             f"           all hearts beat, nothing else   {statistics.median(beats):5.2f} s"
         )
+
+
+def _judge_anew(frame: ObservedFrame) -> None:
+    Engine().judge(frame)
 
 
 def _update(
@@ -86,7 +93,7 @@ def _update(
     framed = time.perf_counter()
     judgement = scene.engine.judge(frame)
     judged = time.perf_counter()
-    scene.snapshot(judgement)
+    scene.look(judgement)
     return taken - begin, framed - taken, judged - framed
 
 

@@ -31,7 +31,7 @@ def traffic() -> None:
     """Bytes per rank and second that an agent publishes while a job trains."""
     with _demo("none") as job:
         _until(lambda: job.step() >= 40, job)
-        agent = announcement.read(folder())
+        agent = announcement.find_agent(folder())
         assert agent is not None
         pair = keys.load(create=False)
         context = zmq.Context()
