@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frtop_probe import wire
+from frtop_tui.job.naming import duration
 from frtop_tui.widgets import formats
 
 from .scenes import S
@@ -27,7 +28,7 @@ from .scenes import S
     ],
 )
 def test_ages_are_rounded_down(seconds: float, words: str) -> None:
-    assert formats.format_age(seconds) == words
+    assert duration(seconds) == words
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from textual.screen import Screen
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.output_path import default_path
 from frtop_tui.job.model import Writing
-from frtop_tui.job.naming import JobKey, job_key, printable
+from frtop_tui.job.naming import JobKey, duration, job_key, printable
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.files import job_to_capture
 from frtop_tui.screens.help import HelpScreen, key_rows
@@ -46,7 +46,6 @@ from frtop_tui.screens.tensors import TensorsScreen
 from frtop_tui.sources.base import Source
 from frtop_tui.terminal import TerminalGone, is_there, watched
 from frtop_tui.widgets.file_status import IN_PROGRESS, describe_file
-from frtop_tui.widgets.formats import format_age
 from frtop_tui.widgets.verdict import verdict_text
 
 TICK_S: Final = 0.25
@@ -145,7 +144,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
             return
         badge = ""
         if self.paused_frame is not None:
-            delay = format_age(max(0, newest.now_ns - self.paused_frame.now_ns) / 1e9)
+            delay = duration(max(0, newest.now_ns - self.paused_frame.now_ns) / 1e9)
             badge = f"PAUSED, {delay} behind: Z resumes"
         screen.show(self.paused_frame or newest, badge)
 

@@ -7,6 +7,7 @@ So nothing is drawn or printed except through `printable`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from shlex import quote
@@ -106,15 +107,17 @@ def shortened(text: str, limit: int = 60) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`3.2s`, `4m12s`, `3h12m`."""
+    """`0.2s`, `12s`, `4m12s`, `3h12m`, `2d03h`; always rounded down."""
     if seconds < 10:
-        return f"{seconds:.1f}s"
+        return f"{math.floor(max(0.0, seconds) * 10) / 10:.1f}s"
     total = int(seconds)
     if total < 60:
         return f"{total}s"
     if total < 3600:
-        return f"{total // 60}m{total % 60:02d}s"
-    return f"{total // 3600}h{total % 3600 // 60:02d}m"
+        return f"{total // 60}m{total % 60:02}s"
+    if total < 86400:
+        return f"{total // 3600}h{total % 3600 // 60:02}m"
+    return f"{total // 86400}d{total % 86400 // 3600:02}h"
 
 
 def printable(text: str) -> str:

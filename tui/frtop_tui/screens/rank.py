@@ -10,9 +10,14 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.naming import duration
 from frtop_tui.screens.base import OneRankScreen
 from frtop_tui.screens.messages import OpenTensors, TakeStacks
-from frtop_tui.widgets.formats import format_age, format_age_coarse, format_exit, group_label
+from frtop_tui.widgets.formats import (
+    format_age_coarse,
+    format_exit,
+    group_label,
+)
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.other_ranks import OtherRanksPane
 from frtop_tui.widgets.process_pane import ProcessPane
@@ -28,18 +33,18 @@ def banner_lines(frame: Frame, rank: JudgedRank | None, number: int, width: int)
     rows: list[Line] = []
     if rank.exception is not None:
         exception = rank.exception
-        when = format_age(rank.age_s(exception.at_ns, frame.now_ns))
+        when = duration(rank.age_s(exception.at_ns, frame.now_ns))
         scope = "ended the program" if exception.main else f"ended thread {exception.thread}"
         first = exception.text.strip().splitlines() or [""]
         rows += wrap(f"{exception.kind}: {first[0]} ({scope} {when} ago)", width, "bad")
     if rank.exit_info is not None:
-        when = format_age(rank.age_s(rank.exit_info.at_ns, frame.now_ns))
+        when = duration(rank.age_s(rank.exit_info.at_ns, frame.now_ns))
         clean = rank.exit_info.clean and not rank.exit_info.exit_code
         rows += wrap(f"{format_exit(rank.exit_info)}, {when} ago", width, "" if clean else "bad")
     if number not in frame.ranks:
         rows += wrap("no longer in the job; its last known state is shown", width, "warn")
     elif rank.state == "unheard":
-        when = format_age((frame.now_ns - rank.heard_ns) / 1e9)
+        when = duration((frame.now_ns - rank.heard_ns) / 1e9)
         rows += wrap(f"not heard for {when}; its last known state is shown", width, "warn")
     if frame.problem:
         rows += wrap(str(frame.problem), width, "warn")

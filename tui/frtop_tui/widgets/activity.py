@@ -11,9 +11,9 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
+from frtop_tui.job.naming import duration
 from frtop_tui.job.stack_frames import basename, user_frame
 from frtop_tui.widgets.formats import (
-    format_age,
     format_age_coarse,
     format_exit,
     format_site,
@@ -79,7 +79,7 @@ def describe_activity(rank: JudgedRank, now_ns: int, reasons: Mapping[int, Why])
         return op_name(rank, rank.blocked_on)
     fetch = None if rank.status is None else rank.status.fetch
     if fetch is not None and fetch.end_ns < fetch.begin_ns:
-        since = format_age(rank.age_s(fetch.begin_ns, now_ns))
+        since = duration(rank.age_s(fetch.begin_ns, now_ns))
         who = f"DataLoader worker {fetch.worker}" if fetch.worker >= 0 else "DataLoader"
         return f"{who} {since}"
     if rank.state in SUSPECTS or rank.rank in reasons:
@@ -95,7 +95,8 @@ def _suspect_activity(rank: JudgedRank, now_ns: int, why: Why | None) -> str:
         return call
     words = CAUSES.get(why.cause, why.cause.replace("_", " ")) if why is not None else ""
     if rank.state == "stopped":
-        words = "stopped"
+        traced = rank.process is not None and rank.process.state == "t"
+        words = "by a tracer" if traced else "by a signal"
     elif rank.state == "silent" and not words and rank.status is not None:
         words = f"no beat for {format_age_coarse(rank.age_s(rank.status.beat_ns, now_ns))}"
     if words:

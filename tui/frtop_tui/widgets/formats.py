@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import GroupView
+from frtop_tui.job.naming import duration
 
 _DTYPES: Final = {
     "bfloat16": "bf16",
@@ -24,36 +24,22 @@ _DTYPES: Final = {
 }
 
 
-def format_age(seconds: float) -> str:
-    """`0.2s`, `12s`, `4m12s`, `3h12m`, `2d03h`; always rounded down."""
-    if seconds < 10:
-        return f"{math.floor(max(0.0, seconds) * 10) / 10:.1f}s"
-    total = int(seconds)
-    if total < 60:
-        return f"{total}s"
-    if total < 3600:
-        return f"{total // 60}m{total % 60:02}s"
-    if total < 86400:
-        return f"{total // 3600}h{total % 3600 // 60:02}m"
-    return f"{total // 86400}d{total % 86400 // 3600:02}h"
-
-
 def format_age_coarse(seconds: float) -> str:
-    """Like `format_age` in integer seconds, `<1s` at first: live tables do not flicker."""
+    """Like `duration` in integer seconds, `<1s` at first: live tables do not flicker."""
     if seconds < 1:
         return "<1s"
-    return f"{int(seconds)}s" if seconds < 10 else format_age(seconds)
+    return f"{int(seconds)}s" if seconds < 10 else duration(seconds)
 
 
 def format_duration(nanoseconds: int) -> str:
-    """`350 us`, `18.2 ms`, `2.35 s`; from ten seconds on like `format_age`."""
+    """`350 us`, `18.2 ms`, `2.35 s`; from ten seconds on like `duration`."""
     if nanoseconds < 1_000_000:
         return f"{max(0, nanoseconds) / 1e3:.0f} us"
     if nanoseconds < 1_000_000_000:
         return f"{nanoseconds / 1e6:.1f} ms"
     if nanoseconds < 10_000_000_000:
         return f"{nanoseconds / 1e9:.2f} s"
-    return format_age(nanoseconds / 1e9)
+    return duration(nanoseconds / 1e9)
 
 
 def format_bytes(size: int) -> str:

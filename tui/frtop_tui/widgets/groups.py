@@ -12,7 +12,11 @@ from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import GroupView
-from frtop_tui.widgets.formats import format_age, group_name, op_kind
+from frtop_tui.job.naming import duration
+from frtop_tui.widgets.formats import (
+    group_name,
+    op_kind,
+)
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, plain
 
@@ -97,7 +101,7 @@ def group_state(row: GroupSummary, now_ns: int) -> Span:
     if row.ended:
         return ("ended", "dim")
     idle = min(member.idle_s(now_ns) for member in row.groups)
-    return ("active", "moving") if idle < IDLE_S else (f"idle {format_age(idle)}", "dim")
+    return ("active", "moving") if idle < IDLE_S else (f"idle {duration(idle)}", "dim")
 
 
 def group_line(row: GroupSummary, label_width: int, width: int, now_ns: int) -> Line:

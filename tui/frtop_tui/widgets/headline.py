@@ -10,9 +10,9 @@ from functools import lru_cache
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Recorded
+from frtop_tui.job.naming import duration
 from frtop_tui.widgets.file_status import files_summary
 from frtop_tui.widgets.formats import (
-    format_age,
     format_local_time,
     format_rank_count,
     job_name,
@@ -52,7 +52,7 @@ def job_line(frame: Frame) -> Line:
             plain(other_jobs(frame), "warn"),
             plain(format_rank_count(world) if frame.job else ""),
             plain(folded_hosts(names or tuple(host.name for host in frame.hosts))),
-            plain(f"up {format_age(frame.up_s)}" if frame.up_s else "", "dim"),
+            plain(f"up {duration(frame.up_s)}" if frame.up_s else "", "dim"),
         )
     )
 
@@ -68,14 +68,14 @@ def health_line(frame: Frame) -> Line:
     """The job's health, its age, and the time left until the nearest timeout."""
     word = "NO JOB" if frame.health == "empty" else frame.health.upper()
     if frame.since_ns and frame.health not in ("connecting", "empty"):
-        word += f" {format_age(max(0, frame.until_ns - frame.since_ns) / 1e9)}"
+        word += f" {duration(max(0, frame.until_ns - frame.since_ns) / 1e9)}"
     left = [verdict.left_s for verdict in frame.verdicts if verdict.left_s is not None]
     limit = ""
     if left and frame.health not in NO_TIMEOUT:
         nearest = min(left)
-        limit = f"times out in {format_age(nearest)}" if nearest > 0 else "its timeout has passed"
+        limit = f"times out in {duration(nearest)}" if nearest > 0 else "its timeout has passed"
         if frame.recorded is not None and nearest > 0:
-            limit = f"{format_age(nearest)} were left"
+            limit = f"{duration(nearest)} were left"
     if frame.health == "empty" and frame.problem:
         limit = str(frame.problem)
     partial = frame.health == "healthy" and not frame.coverage.complete

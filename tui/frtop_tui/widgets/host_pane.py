@@ -7,7 +7,10 @@ from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.model import HostState, HostView
-from frtop_tui.widgets.formats import format_age, format_rank_count
+from frtop_tui.job.naming import duration
+from frtop_tui.widgets.formats import (
+    format_rank_count,
+)
 from frtop_tui.widgets.host_table import STATE_TONE, HostRow, clock_figures, format_clock_offset
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, flow, plain, wrap
@@ -37,7 +40,7 @@ def host_lines(row: HostRow, width: int) -> list[Line]:
     rows: list[Line] = []
     if host.problem:
         rows += wrap(str(host.problem), width, "warn")
-    last = "never heard" if row.silence_s is None else f"last heard {format_age(row.silence_s)} ago"
+    last = "never heard" if row.silence_s is None else f"last heard {duration(row.silence_s)} ago"
     parts = (
         plain(host.state, STATE_TONE[host.state]),
         plain(MEANINGS[host.state] if not host.problem else ""),

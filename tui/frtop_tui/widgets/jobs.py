@@ -12,8 +12,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.job_activity import activity_in, activity_text
 from frtop_tui.job.model import JobActivity
-from frtop_tui.job.naming import job_key, job_title
-from frtop_tui.widgets.formats import format_age
+from frtop_tui.job.naming import duration, job_key, job_title
 from frtop_tui.widgets.spans import Span
 from frtop_tui.widgets.table import Column, LineTable
 
@@ -89,7 +88,7 @@ COLUMNS: Final[tuple[Column[JobRow], ...]] = (
     Column(
         "age",
         6,
-        lambda r: (format_age(r.age_s) if r.pulse is not None else "", ""),
+        lambda r: (duration(r.age_s) if r.pulse is not None else "", ""),
         lambda r: r.age_s,
         right=True,
     ),

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.naming import duration
 from frtop_tui.widgets.activity import cpu_share
-from frtop_tui.widgets.formats import format_age, format_bytes
+from frtop_tui.widgets.formats import (
+    format_bytes,
+)
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, tail
 from frtop_tui.widgets.states import PROCESS_STATES
@@ -87,7 +90,7 @@ class ProcessPane(LineView):
         title = "process and children"
         fetch = None if rank.status is None else rank.status.fetch
         if fetch is not None and fetch.end_ns < fetch.begin_ns:
-            since = format_age(rank.age_s(fetch.begin_ns, frame.now_ns))
+            since = duration(rank.age_s(fetch.begin_ns, frame.now_ns))
             title += f": waiting for data for {since}"
         self.entitle(title)
         self.redraw()

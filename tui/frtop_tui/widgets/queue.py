@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.naming import duration
 from frtop_tui.widgets.formats import (
-    format_age,
     format_age_coarse,
     format_duration,
     format_site,
@@ -81,7 +81,7 @@ def queue_lines(rank: JudgedRank, now_ns: int, width: int) -> list[Line]:
         waits = " (> blocked in it)" if rank.blocked_on is not None else ", blocked in none"
         rows.append((("pending  ", "dim"), (f"{len(pending) + rank.pending_more}{waits}", "")))
     for op in pending:
-        took = (format_age(rank.age_s(op.issued_ns, now_ns)), "warn")
+        took = (duration(rank.age_s(op.issued_ns, now_ns)), "warn")
         rows.append(op_line(rank, op, took, columns, width))
     if rank.pending_more:
         rows.append(plain(f"  and {rank.pending_more} more pending", "dim"))

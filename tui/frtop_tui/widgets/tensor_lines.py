@@ -8,9 +8,9 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.naming import duration
 from frtop_tui.widgets.checksum_match import ChecksumMatch, find_op, match_checksums
 from frtop_tui.widgets.formats import (
-    format_age,
     format_bytes,
     format_rank_count,
     format_site,
@@ -42,7 +42,7 @@ def op_head(rank: JudgedRank, sequence: int, now_ns: int, width: int) -> list[Li
     name = op_name(rank, op)
     blocking = rank.blocked_on is not None and rank.blocked_on.sequence == sequence
     if any(one.sequence == sequence for one in (*rank.pending, rank.blocked_on) if one):
-        state = plain(f"pending {format_age(rank.age_s(op.issued_ns, now_ns))}", "warn")
+        state = plain(f"pending {duration(rank.age_s(op.issued_ns, now_ns))}", "warn")
     else:
         state = plain("no longer pending", "dim")
     reduce = op.signature.reduce if op.signature is not None else None

@@ -7,8 +7,12 @@ from collections.abc import Sequence
 
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.job_activity import other_jobs_line
+from frtop_tui.job.naming import duration
 from frtop_tui.widgets.file_status import file_lines
-from frtop_tui.widgets.formats import format_age, format_rank_count, job_name
+from frtop_tui.widgets.formats import (
+    format_rank_count,
+    job_name,
+)
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 from frtop_tui.widgets.states import URGENCY
@@ -40,7 +44,7 @@ def status(verdict: Verdict, now_ns: int) -> str:
     if verdict.kind not in ("dead", "mismatch"):
         parts.append(PROGRESS[verdict.progress])
     if verdict.since_ns:
-        parts.append(f"for {format_age(max(0, now_ns - verdict.since_ns) / 1e9)}")
+        parts.append(f"for {duration(max(0, now_ns - verdict.since_ns) / 1e9)}")
     return " · ".join(parts)
 
 

@@ -55,7 +55,7 @@ def wait_evidence(node: WaitNode, now_ns: int) -> list[str]:
         return [f"{text}{at_line(oldest.op)}; its dump does not tell for how long"]
     text += f" for {duration((now_ns - oldest.since_ns) / 1e9)}"
     if oldest.op.usual_count:
-        text += f" (there usually {usual_text(oldest.op)})"
+        text += f" (usually {usual_text(oldest.op)} there)"
     text += at_line(oldest.op)
     if not oldest.sure:
         text += "; seen from outside only, not by its stack"
