@@ -40,7 +40,7 @@ def absent(
         ("sleeping", "late", "sleeps  train.py:59"),
         ("lock", "late", "waits for a lock  train.py:59"),
         ("gil", "silent", "holds the GIL  train.py:59"),
-        ("stopped", "stopped", "stopped  train.py:59"),
+        ("stopped", "stopped", "by a signal  train.py:59"),
         ("some_new_cause", "late", "some new cause  train.py:59"),
         ("unknown", "late", "in step  train.py:59"),
         ("", "late", "in step  train.py:59"),

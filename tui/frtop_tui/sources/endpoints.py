@@ -135,7 +135,7 @@ class Resolver:
         self._workers = [worker for worker in self._workers if worker.is_alive()]
         count = min(len(self._unresolved), MAX_WORKERS, max(WORKERS, len(self._workers) + more))
         while len(self._workers) < count:
-            self._workers.append(start_daemon(self._work, "frtop resolver"))
+            self._workers.append(start_daemon(self._work, "resolver"))
             self._started_at = time.monotonic()
 
     def _work(self) -> None:
