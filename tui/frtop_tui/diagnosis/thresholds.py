@@ -79,6 +79,9 @@ AGENT_QUIET_NS: Final = 1_000_000_000
 """An agent speaks several times a second: after this its host counts as quiet."""
 CONFIRM_NS: Final = 2_000_000_000
 """Two looks closer together than this may show one and the same hiccup."""
+STACKS_DUE_NS: Final = 10_000_000_000
+"""Without stacks that are still to come, looks have to agree for so long: py-spy fails on a full
+host now and then, not three times in a row."""
 FORGET_SUSPICION_NS: Final = 5_000_000_000
 """A suspicion that was not repeated for so long begins anew."""
 MOST_ABSENT_EXPLAINED: Final = 64

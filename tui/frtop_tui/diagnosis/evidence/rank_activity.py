@@ -47,3 +47,17 @@ def main_thread_location(view: Rank) -> StackLocation | None:
     if stack is None or last_activity_ns(view) > view.stacks_taken_ns:
         return None
     return locate(stack, view.process)
+
+
+def stacks_due(view: Rank) -> bool:
+    """Whether stacks that show what it does now are still to come: py-spy was too slow so far.
+
+    False where they cannot be had, and for a process in state D, of which the kernel tells all.
+    """
+    process, snapshot = view.process, view.snapshot
+    if snapshot is None or process is None or process.state == "D":
+        return False
+    if main_thread_location(view) is not None:
+        return False
+    own = next((dump for dump in snapshot.dumps if dump.pid == view.identity.pid), None)
+    return own is None or own.error in ("", "deadline")

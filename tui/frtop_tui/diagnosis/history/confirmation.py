@@ -32,6 +32,7 @@ from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined, Unobserved
 from frtop_tui.diagnosis.detectors.withheld import Withheld
 from frtop_tui.diagnosis.detectors.without_numbers import CallDetail
+from frtop_tui.diagnosis.evidence.rank_activity import stacks_due
 from frtop_tui.diagnosis.evidence.step_pace import may_be_slow_step
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.history.false_alarms import FalseAlarms
@@ -39,6 +40,7 @@ from frtop_tui.diagnosis.thresholds import (
     BUSY_NS,
     CONFIRM_NS,
     FORGET_SUSPICION_NS,
+    STACKS_DUE_NS,
     SUSPECTS_PER_NODE,
 )
 from frtop_tui.job.model import Rank
@@ -215,13 +217,17 @@ class Confirmations:
             return False
         now_ns = situation.context.now_ns
         stamp: int | None = now_ns
+        wanted_ns = CONFIRM_NS
         if row.clock == "snapshots":
-            stamp = _oldest_snapshot_ns(_culprits(finding, situation.context))
+            culprits = _culprits(finding, situation.context)
+            stamp = _oldest_snapshot_ns(culprits)
+            # The kernel shows a wait in C++ or for a compiler as it shows any other.
+            wanted_ns = STACKS_DUE_NS if any(map(stacks_due, culprits)) else CONFIRM_NS
         if stamp is None:
             return False
         first, _ = self._first.get(finding.key, (stamp, now_ns))
         self._first[finding.key] = (first, now_ns)
-        return stamp - first >= CONFIRM_NS
+        return stamp - first >= wanted_ns
 
 
 _CONFIRMED_BY: Final[dict[Clock, str]] = {

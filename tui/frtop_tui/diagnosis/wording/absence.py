@@ -250,7 +250,8 @@ def _located(cause: AbsenceCause, location: StackLocation, view: Rank, now_ns: i
     in_file = location.kind in FILE_KINDS
     detail = _file_text(view.process) if in_file else _other_end_text(view, location.kind)
     since = _last_op_text(view, now_ns)
-    text = f"MainThread {_MAIN_THREAD_TEXTS[location.kind]}{detail}{at}{since}"
+    source = "" if location.sure or location.leaf is not None else ", by the kernel alone"
+    text = f"MainThread {_MAIN_THREAD_TEXTS[location.kind]}{detail}{at}{source}{since}"
     return Absence(
         Why(cause.cause, cause.layer, text),
         _location_step(view, location),
