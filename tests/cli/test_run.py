@@ -82,6 +82,16 @@ def test_without_record_run_becomes_the_command_and_makes_no_key(home: Path) -> 
     assert ended.returncode == -signal.SIGKILL
 
 
+def test_run_imports_nothing_that_delays_the_start_of_a_job() -> None:
+    heavy = {"msgspec", "zmq", "textual", "psutil", "asyncio", "torch"}
+    program = (
+        "import sys; from frtop_tui.cli import parser, run; parser.parse(['run', '--', 'true']); "
+        f"print(sorted({heavy} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
 @pytest.mark.parametrize("words", [[], ["--record", "rec"]])
 def test_a_broken_pipe_ends_the_command(words: list[str], tmp_path: Path) -> None:
     """Python ignores SIGPIPE; the command must not."""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from frtop_tui.cli.parser import parse
 from frtop_tui.errors import FrtopError
-from frtop_tui.job.naming import printable
 
 INTERRUPTED = 130
 
@@ -21,6 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:  # closed, as by a daemon
             sys.stdout.flush()
     except FrtopError as error:
+        # Not needed by `frtop run`, which stands before every start of a job.
+        from frtop_tui.job.naming import printable  # noqa: PLC0415
+
         message = "\n".join(map(printable, str(error).split("\n")))
         print(f"frtop: {message}", file=sys.stderr)
         return error.exit_status
