@@ -20,7 +20,9 @@ from frtop_tui.export.capture import FORMAT_1_NAMES, CaptureContent
 PAGE: Final = Path(__file__).with_name("formats.md")
 ADDED: Final[Mapping[str, str]] = {}
 """The version that appended a field: `{"Op.started_ns": "0.2.0"}`. Others are of the first."""
-_COMMENT: Final = re.compile(r"^    (\w+): [^#\n]*#\s*(.+)$", re.MULTILINE)
+_COMMENT: Final = re.compile(r"^    (\w+): [^#\n]*#\s*(.+(?:,\n    # .+)*)$", re.MULTILINE)
+"""A field with its comment, which goes on in the next line after a comma."""
+_ATTRIBUTE: Final = re.compile(r"^    (\w+): ", re.MULTILINE)
 _SCALARS: Final = {type(None): "nil", Any: "any", msgspec.Raw: "any"}
 
 
@@ -77,7 +79,8 @@ def _section(kind: type) -> str:
         notes = [f"since {since}" if since else "", comments.get(name, "")]
         lines.append(f"{line:<56}  {'; '.join(filter(None, notes))}".rstrip())
     shape = "array" if is_array else "map"
-    text = inspect.cleandoc(kind.__doc__ or "")
+    text = inspect.cleandoc(kind.__doc__ or "").replace("Attributes:\n", "")
+    text = _ATTRIBUTE.sub(r"* `\1`: ", text)
     body = "\n".join(lines)
     return "\n\n".join(filter(None, (f"#### {kind.__name__} ({shape})", text, f"```\n{body}\n```")))
 
@@ -108,12 +111,12 @@ def _json(value: Any) -> str:
 
 
 def _comments(kind: type) -> dict[str, str]:
-    """The comments behind fields, those of base classes, too."""
+    """The comments behind fields, those of base classes, too, each as one line."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if base.__module__.startswith("frtop"):
             found.update(_COMMENT.findall(inspect.getsource(base)))
-    return found
+    return {name: comment.replace("\n    # ", " ") for name, comment in found.items()}
 
 
 def _type_name(hint: Any) -> str:

@@ -255,8 +255,8 @@ class UncaughtException(Struct, frozen=True, array_like=True):
 class BlockSums(Struct, frozen=True, array_like=True):
     """Sums over consecutive blocks of `size` ops of a group, beginning with op `first`.
 
-    Four bytes per block, see `sums`. `pairs` is empty when all of its sums are 0. Only sums of
-    the same `rule` can be compared (`agreement.RULE`).
+    Four bytes per block, see `consistency.checksums`. `pairs` is empty when all of its sums are
+    0. Only sums of the same `rule` can be compared (`consistency.signatures.RULE`).
     """
 
     group: int
@@ -270,6 +270,7 @@ class BlockSums(Struct, frozen=True, array_like=True):
 class RankUpdate(Struct, frozen=True, array_like=True):
     """What changed about one rank; None and empty fields have not changed.
 
+    Except `pending`: None has not changed, empty says that no op is pending.
     `key` is the agent's number for the process, stable while the agent runs. In the response to
     `StateRequest`, all fields are set.
     """

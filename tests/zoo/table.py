@@ -52,9 +52,10 @@ def summary(runs: Sequence[Run]) -> str:
     dumped = [run for run in ran if run.torchfrtrace and run.torchfrtrace != NO_DUMPS]
     if dumped:
         text += (
-            f" Of {len(dumped)} runs that left dumps, torchfrtrace {_count(dumped, 'torchfrtrace')}"
-            f" as they are; after their groups were repaired it {_count(dumped, 'repaired')}."
-            f" frtop, on the same dumps as they are, {_count(dumped, 'frtop')}."
+            f" {len(dumped)} runs left dumps."
+            f" torchfrtrace, on the dumps as they are, {_count(dumped, 'torchfrtrace')}."
+            f" After their groups were repaired, it {_count(dumped, 'repaired')}."
+            f" frtop, on the dumps as they are, {_count(dumped, 'frtop')}."
         )
     return text
 
