@@ -26,7 +26,7 @@ PICTURES = {
     "rank": ("hung", (120, 32), ("enter",)),
     "rank-80x24": ("hung", (80, 24), ("enter",)),
     "ranks": ("hung", (120, 28), ("2",)),
-    "stacks": ("all_stacks", (100, 20), ("4",)),
+    "stacks": ("hung", (100, 20), ("4",)),
     "tensors": ("hung", (100, 24), ("slash", *"rank:12", "enter", "t")),
     "hosts": ("hosts", (120, 28), ("3",)),
     "jobs": ("jobs", (100, 16), ("J",)),
@@ -40,7 +40,7 @@ PICTURES = {
     "no-agent": ("no_agent", (80, 24), ()),
 }
 """By name of the picture: scene, terminal size, keys to press."""
-NEXT_SCENE = {"tensors": "tensors"}
+NEXT_SCENE = {"tensors": "tensors", "stacks": "all_stacks"}
 """The scene to show after the keys were pressed."""
 
 

@@ -6,17 +6,19 @@ threads of a pool would, because the interpreter joins them at exit.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 Result = TypeVar("Result")
 
 
 def start(work: Callable[[], object], name: str) -> threading.Thread:
-    """Starts a daemon thread that calls `work`.
+    """Starts a daemon thread that calls `work`; `name` shows in stack dumps of frtop itself.
 
     Raises:
         RuntimeError: the system allows no more threads.
@@ -34,6 +36,8 @@ def run(work: Callable[[], Result], name: str) -> asyncio.Future[Result]:
     Raises:
         RuntimeError: as for `start`.
     """
+    import asyncio  # noqa: PLC0415 - slow to import: `frtop run` needs `start` only
+
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Result] = loop.create_future()
 

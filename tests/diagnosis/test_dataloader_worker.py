@@ -78,3 +78,16 @@ def test_a_fetch_of_another_thread_is_not_why_a_rank_is_absent() -> None:
     scene.fetches(2, worker=1, pid=90112)
     scene.sleeps(2)
     assert only(scene.settle()).why.cause == "sleeping"
+
+
+def test_the_worker_of_a_finished_fetch_is_not_the_one_waited_for() -> None:
+    """The loader asks its workers in turn, so the next batch comes from another one."""
+    scene = absent(sleeps)
+    scene.fetches(2, worker=1, pid=90112)
+    scene.actors[2].fetch = wire.DataLoaderFetch(1, 2, 1, 90112, 4)
+    scene.worker(2, 90112, "S", "futex")
+    scene.worker(2, 90113, "D", "read", "/data/shard-0412")
+    verdict = only(scene.settle())
+    assert verdict.why.cause == "dataloader"
+    assert "90113" in verdict.why.text
+    assert "90112" not in verdict.why.text + verdict.next

@@ -439,6 +439,21 @@ def test_who_left_a_pipeline_early_is_named_by_the_message_that_it_did_not_take(
     assert fold(verdict.victims) == "0-1"
 
 
+def test_unheard_ranks_do_not_hide_who_left_with_a_message_not_taken() -> None:
+    """Their old numbers lag, and prove nothing."""
+    scene = Scene(6, hosts=2)
+    scene.hear()
+    scene.deafen(1)
+    scene.pass_time(4)
+    scene.does([0, 1, 2], "all_reduce", ago=2.6)
+    scene.ends(2, exit_code=0, clean=True, ago=2.2)
+    scene.waits([1], "send", for_s=2.4, p2p=True, peer=2)
+    scene.actors[1].pending.clear()  # what raises is over as well
+    breaks(scene, [1], ago=2.1)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("dead", (2,), "exited")
+
+
 def test_a_receive_left_behind_is_no_wait_for_somebody_who_left() -> None:
     scene = Scene(2)
     scene.waits([0], "recv", for_s=5, sync=False, p2p=True, peer=1)

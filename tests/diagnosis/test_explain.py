@@ -63,6 +63,7 @@ def test_it_says_why_a_finding_is_confirmed_or_not(seconds: float, reason: str) 
     (finding,) = explained(one_sleeps(), seconds).findings
     assert (finding.kind, finding.culprits, finding.cause) == ("not_entered", "2", "sleeping")
     assert finding.confirmation == reason
+    assert finding.explains == ("all_reduce #8 of default_pg",)
 
 
 def test_a_finding_says_whom_it_leaves_out_and_by_which_rule() -> None:
@@ -91,6 +92,21 @@ def test_a_deadlock_explains_the_waits_of_its_ring() -> None:
     assert finding.kind == "cycle"
     assert len(finding.explains) == 2
     assert finding.confirmation == "confirmed: seen twice, 2 s apart"
+
+
+def test_a_transport_that_is_stuck_explains_the_wait() -> None:
+    scene = Scene(2)
+    scene.waits([0, 1], "all_reduce", for_s=40)
+    (finding,) = explained(scene).findings
+    assert (finding.kind, finding.explains) == ("stuck", ("all_reduce #8 of default_pg",))
+
+
+def test_unobserved_members_explain_the_wait_for_them() -> None:
+    scene = Scene(4, hosts=2)
+    scene.waits([0, 1], "all_reduce", for_s=40)
+    scene.deaf = {1}
+    (finding,) = explained(scene, 20).findings
+    assert (finding.cause, finding.explains) == ("unheard", ("all_reduce #8 of default_pg",))
 
 
 def test_a_frame_out_of_a_file_is_explained_by_judging_it_again() -> None:

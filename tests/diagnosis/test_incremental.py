@@ -232,9 +232,10 @@ def same(one: Judgement, other: Judgement) -> None:
 
 def remembered(memory: Memory) -> list[object]:
     """All that is in a memory, to be compared."""
-    objects = (memory.mismatches, memory.look_requests)
+    objects = (memory.mismatches, memory.look_requests, memory.checksum_hints)
     values = [memory.job, memory.before_death, memory.health, memory.since_ns]
-    return [*values, memory.false_alarms, memory.confirmations, *map(vars, objects)]
+    slotted = (memory.false_alarms, memory.confirmations, memory.rest)
+    return [*values, *slotted, *map(vars, objects)]
 
 
 WORDS: Final = (

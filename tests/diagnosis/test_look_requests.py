@@ -24,3 +24,14 @@ def test_the_awaited_workers_stack_is_requested_too() -> None:
     scene.fetches(2, worker=1, pid=90112)
     looks = scene.judge().look_requests
     assert looks[0] == ("node0", 3, (90112,), True)
+
+
+def test_the_stack_of_a_stopped_child_is_requested_too() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.sleeps(2)
+    scene.worker(2, 90111, "S", "futex")
+    scene.worker(2, 90112, "T", "")
+    scene.settle()
+    scene.pass_time(6)
+    assert scene.judge().look_requests[0] == ("node0", 3, (90112,), True)

@@ -13,7 +13,7 @@ from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.engine import Engine
-from frtop_tui.diagnosis.evidence.c10d_call import call_of, path_of, program_order
+from frtop_tui.diagnosis.evidence.c10d_call import call_of, path_of, paths_differ, program_order
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.diagnosis.wording.absence import absence_of
@@ -474,6 +474,12 @@ def test_where_the_default_group_is_known_it_is_not_missed() -> None:
 
 RUNS = thread((frame("train.py:35"), MAIN), active=True)
 UNKNOWN = inside("all_reduce", "train.py:0")
+
+
+def test_a_stack_without_frames_differs_from_none() -> None:
+    path = path_of((frame("train.py:40"),))
+    assert paths_differ(path, ()) is None
+    assert paths_differ((), path) is None
 
 
 @pytest.mark.parametrize(("one", "other", "order"), [

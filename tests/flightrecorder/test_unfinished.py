@@ -206,6 +206,19 @@ def test_a_verdict_with_a_culprit_needs_no_undecided_one(tmp_path: Path) -> None
     assert [verdict.culprits for verdict in open_paths([tmp_path]).verdicts] == [(1,)]
 
 
+@pytest.mark.parametrize(
+    "lay", [with_stacks, older_than_the_rest, beside_a_capture, beside_black_boxes]
+)
+def test_the_trace_has_the_finding_of_the_verdict(
+    lay: Callable[[Path], None], tmp_path: Path
+) -> None:
+    lay(tmp_path)
+    frame = open_paths([tmp_path], explain=True)
+    assert frame.trace is not None
+    assert [finding.kind for finding in frame.trace.findings] == ["undecided"]
+    assert open_paths([tmp_path]).trace is None
+
+
 def test_undecided_dumps_stay_undecided_in_a_capture(tmp_path: Path) -> None:
     (tmp_path / "dumps").mkdir()
     with_stacks(tmp_path / "dumps")

@@ -412,6 +412,16 @@ def test_the_process_of_a_snapshot_does_not_outlive_it() -> None:
     assert (view.state, view.process) == ("moving", wire.Process(101, "S"))
 
 
+def test_the_process_of_a_snapshot_does_not_outlive_it_in_the_same_state() -> None:
+    sleeping = wire.Process(101, "S", "python")
+    running = wire.Snapshot(1, NOW, None, (wire.Process(101, "R", "python"),))
+    state = heard(rank(process=sleeping))
+    state.apply_snapshots("h", wire.SnapshotResponse(1, "h", (running,)))
+    assert state.frame(NOW, 0).ranks[0].process == running.processes[0]
+    state.apply("h", update(6, at=NOW + 1_200_000_000), NOW + 1_200_000_000)
+    assert state.frame(NOW + 1_200_000_000, 0).ranks[0].process == sleeping
+
+
 def test_snapshots_survive_a_full_state_of_the_same_agent() -> None:
     state = heard(rank())
     state.apply_snapshots("h", snapshot_response(NOW, stacks="read"))

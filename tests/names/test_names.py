@@ -28,12 +28,6 @@ RETIRED: Final = frozenset({
 _PARTS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
-SMALL: Final = frozenset({
-    "tui/frtop_tui/threads.py",  # for rooms that may not import each other
-    "tui/frtop_tui/diagnosis/graph/p2p_match.py",  # asked by the graph and by detectors
-})  # fmt: skip
-
-
 def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -75,7 +69,6 @@ def test_modules_are_not_splinters() -> None:
         relative(path): lines
         for path in SOURCES
         if not path.name.startswith("__")
-        and relative(path) not in SMALL
         and (lines := len(path.read_text().splitlines())) < FEWEST_LINES
     }
     assert short == {}

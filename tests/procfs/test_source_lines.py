@@ -2,52 +2,92 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from frtop_probe.procfs import source_lines
 from frtop_probe.procfs.source_lines import SourceLines
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for_async
 
 
-def read(reader: SourceLines, file: str, number: int) -> str:
-    reader.request({file})
-    wait_for(lambda: reader.is_ready({file}), f"{file} is read")
+async def read(reader: SourceLines, file: str, number: int) -> str:
+    await reader.read({file}, DEADLINE_S)
     return reader.line(file, number)
 
 
-def test_missing_lines_are_empty(tmp_path: Path) -> None:
+async def test_missing_lines_are_empty(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text("one\n  two\n" + "x" * 500)
     reader = SourceLines()
-    assert read(reader, str(file), 2) == "two"
-    assert read(reader, str(file), 0) == read(reader, str(file), 4) == ""
-    assert len(read(reader, str(file), 3)) == 200
-    assert read(reader, str(tmp_path / "none.py"), 1) == ""
-    assert read(reader, str(tmp_path), 1) == ""
-    assert read(reader, "\0", 1) == ""
+    assert await read(reader, str(file), 2) == "two"
+    assert await read(reader, str(file), 0) == await read(reader, str(file), 4) == ""
+    assert len(await read(reader, str(file), 3)) == 200
+    assert await read(reader, str(tmp_path / "none.py"), 1) == ""
+    assert await read(reader, str(tmp_path), 1) == ""
+    assert await read(reader, "\0", 1) == ""
 
 
-def test_a_changed_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_changed_file_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "a.py"
     file.write_text("old")
     reader = SourceLines()
-    assert read(reader, str(file), 1) == "old"
+    assert await read(reader, str(file), 1) == "old"
     file.write_text("newer")
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 60)
-    reader.request({str(file)})
-    monkeypatch.undo()
-    assert read(reader, str(file), 1) == "newer"
+    assert await read(reader, str(file), 1) == "newer"
 
 
-def test_the_number_of_cached_files_is_bounded(
+async def test_the_number_of_cached_files_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("frtop_probe.procfs.source_lines.MAX_FILES", 3)
     reader = SourceLines()
     for number in range(6):
         (tmp_path / f"{number}.py").write_text(str(number))
-        assert read(reader, str(tmp_path / f"{number}.py"), 1) == str(number)
+        assert await read(reader, str(tmp_path / f"{number}.py"), 1) == str(number)
     assert reader.line(str(tmp_path / "0.py"), 1) == ""
+
+
+async def test_a_file_that_hangs_delays_only_those_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, last = tmp_path / "a.py", tmp_path / "b.py"
+    first.write_text("first")
+    last.write_text("last")
+    over = threading.Event()
+
+    def read_or_hang(path: str, known: source_lines._File | None) -> source_lines._File:
+        if path == "/hangs":
+            over.wait(DEADLINE_S)
+        return original(path, known)
+
+    original = source_lines._read
+    monkeypatch.setattr(source_lines, "_read", read_or_hang)
+    reader = SourceLines()
+    await reader.read([str(first), "/hangs"], 0.01)
+    await wait_for_async(lambda: reader.line(str(first), 1), "the first file is read")
+    waiting = asyncio.create_task(read(reader, str(last), 1))
+    over.set()
+    assert await waiting == "last"
+
+
+async def test_without_a_thread_there_are_no_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    file = tmp_path / "a.py"
+    file.write_text("one")
+    reader = SourceLines()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        assert await read(reader, str(file), 1) == ""
+    assert await read(reader, str(file), 1) == "one"

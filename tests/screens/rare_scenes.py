@@ -31,7 +31,11 @@ def all_stacks() -> Frame:
     """The hung job with the stacks of all ranks."""
     frame = hung()
     ranks = {
-        number: view if number == CULPRIT else replace(view, snapshot=snapshot(number, REDUCING))
+        number: replace(
+            view,
+            snapshot=view.snapshot if number == CULPRIT else snapshot(number, REDUCING),
+            stacks_taken_ns=HOST_NOW,
+        )
         for number, view in frame.ranks.items()
     }
     return replace(frame, ranks=ranks)

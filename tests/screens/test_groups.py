@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from frtop_tui.widgets.groups import group_rows, group_state
+from diagnosis.scenes import Scene
+from frtop_tui.widgets.groups import group_line, group_rows, group_state, with_rank_details
+from frtop_tui.widgets.spans import text_of, width_of
 
 from . import scenes
 
@@ -12,3 +14,16 @@ def test_idle_groups_of_a_kind_fold_and_waiting_groups_come_first() -> None:
     assert [row.label for row in rows] == ["dp:0", "tp:* x8"]
     assert group_state(rows[0], scenes.NOW) == ("1 late, 63 wait", "late")
     assert group_state(group_rows(scenes.healthy().groups)[0], scenes.NOW) == ("active", "moving")
+
+
+def test_a_group_whose_ranks_wait_in_different_ops_names_all_of_them() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.waits([2], "barrier", for_s=10)
+    frame = scene.settle()
+    (row,) = with_rank_details(group_rows(frame.groups), frame.ranks)
+    wide, narrow = (group_line(row, 10, width, frame.now_ns) for width in (80, 62))
+    assert "3 all_reduce, 1 barrier" in text_of(wide)
+    assert "4 wait" in text_of(wide)
+    assert "different ops" in text_of(narrow)
+    assert width_of(narrow) <= 62

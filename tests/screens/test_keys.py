@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 
 import pytest
 from msgspec.structs import replace
 
 from frtop_tui.app import FrtopApp, run_app
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.help import HelpScreen
 from frtop_tui.screens.hosts import HostsScreen
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
-from frtop_tui.screens.stacks import StacksScreen
+from frtop_tui.screens.stacks import STILL_NS, StacksScreen
 from frtop_tui.sources.base import ScriptedSource
 from frtop_tui.widgets.rank_grid import RankGrid
 
@@ -143,6 +145,32 @@ async def test_stacks_are_taken_when_their_screen_opens() -> None:
         await app.press("b")
         await app.wait_for(lambda: app.source.dumped == [tuple(range(64))])
         await app.sees("stacks of all ranks: 5 of 64 ranks", "no stack  59 ranks")
+
+
+def with_new_stacks(frame: Frame, ranks: Iterable[int], seconds: int) -> Frame:
+    """The frame some seconds later, with the stacks of these ranks taken just then."""
+    now_ns = frame.now_ns + seconds * 10**9
+    taken = {
+        rank: replace(frame.ranks[rank], stacks_taken_ns=now_ns - frame.ranks[rank].clock_ns)
+        for rank in ranks
+    }
+    return replace(frame, now_ns=now_ns, ranks={**frame.ranks, **taken})
+
+
+async def test_the_stacks_that_are_there_are_counted_until_no_more_are_expected() -> None:
+    frame = scenes.hung()
+    async with driven(frame) as app:
+        await app.press("b")
+        await app.sees("5 of 64 ranks; taking: 0 of 64 ")
+        await app.give(with_new_stacks(frame, range(24), 2))
+        await app.sees("; taking: 24 of 64 ")
+        await app.give(with_new_stacks(frame, range(64), 5))
+        assert "taking" not in app.text()
+        await app.press("b")
+        await app.give(with_new_stacks(app.source.frame(), range(8), 2))
+        await app.sees("; taking: 8 of 64 ")
+        await app.give(replace(app.source.frame(), now_ns=app.source.frame().now_ns + STILL_NS))
+        assert "taking" not in app.text()
 
 
 async def test_only_marked_ranks_have_their_stacks_taken() -> None:

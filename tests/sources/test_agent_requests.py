@@ -12,7 +12,7 @@ from frtop_tui.diagnosis.look_requests import LookRequest
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.state import JobState
 from frtop_tui.sources.agent_requests import MAX_RANKS, STACKS_CHUNK, WATCH_NS, AgentRequests
-from frtop_tui.sources.request_tracker import RESPONSE_NS, TIMEOUT_NS
+from frtop_tui.sources.request_tracker import BUSY_RETRY_NS, RESPONSE_NS, TIMEOUT_NS
 from sources.fakes import FakeConnections, S
 
 WANTED_OPS = OpsRequest("node0", 3, 2, 1, 9, 16, 5)
@@ -157,6 +157,19 @@ def test_a_slow_host_gets_more_time_for_snapshots_too(
     assert connections.take_snapshot_requests() == [("n", (1,), True)]
 
 
+def test_what_the_diagnosis_wanted_of_a_former_agent_is_forgotten(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    connections.up = False
+    requests.want([LookRequest("n", 1, (), True), LookRequest("m", 2, (), True)])
+    requests.update(frame_of(), S)
+    requests.identified("n", same=False)
+    requests.identified("m", same=True)
+    connections.up = True
+    requests.update(frame_of(), S)
+    assert connections.take_snapshot_requests() == [("m", (2,), True)]
+
+
 # stacks that the operator asks for
 
 
@@ -236,10 +249,24 @@ def test_chunks_with_keys_of_a_former_agent_are_given_up(
     requests.update(frame, S)
     connections.sent.clear()
     requests.disconnected("n", S)
-    requests.tracker.identified("n", same=False)
+    requests.identified("n", same=False)
     for second in range(2, 30):
         requests.update(frame, second * S)
     assert not connections.sent
+
+
+def test_stacks_asked_for_after_a_restart_are_requested(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    requests.dump(frozenset({0}))
+    requests.update(frame_of((0, "n", 7)), S)
+    requests.disconnected("n", S)
+    requests.identified("n", same=False)
+    connections.sent.clear()
+    requests.dump(frozenset({0}))
+    for second in range(2, 5):
+        requests.update(frame_of((0, "n", 8)), second * S)
+    assert connections.take_snapshot_requests() == [("n", (8,), True)]
 
 
 # watched ranks
@@ -281,6 +308,20 @@ def test_a_state_is_not_requested_twice(
     assert len(connections.sent) == 2
     requests.update(None, S + RESPONSE_NS)
     assert len(connections.sent) == 3
+
+
+def test_a_state_request_that_cannot_leave_is_sent_later(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    connections.up = False
+    requests.request_state("n", S)
+    connections.up = True
+    requests.update(None, S)
+    assert not connections.sent
+    requests.update(None, S + BUSY_RETRY_NS)
+    assert len(connections.sent) == 1
+    requests.update(None, S + 2 * BUSY_RETRY_NS)
+    assert len(connections.sent) == 1
 
 
 def test_a_slow_host_is_asked_for_its_state_less_and_less_often(

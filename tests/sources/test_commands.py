@@ -6,6 +6,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from frtop_probe import wire
 from frtop_tui.job.state import JobState
 from frtop_tui.sources.commands import Commands
 from frtop_tui.sources.request_tracker import RequestTracker
@@ -23,3 +24,33 @@ def test_a_file_of_the_former_job_is_not_shown_with_the_next() -> None:
     commands.update(other, 3)
     assert commands.writings == ()
     commands.close(4)
+
+
+class RecordingState(JobState):
+    """Records the answers of ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[tuple[str, int, str]] = []
+
+    def apply_tensors(self, host: str, response: wire.TensorsResponse) -> None:
+        self.answers.append((host, response.key, response.error))
+
+
+def test_a_rank_is_asked_again_by_its_new_key_when_its_agent_was_restarted() -> None:
+    state, connections = RecordingState(), FakeConnections()
+    tracker = RequestTracker(connections.send)
+    commands = Commands(tracker, state)
+    commands.inspect(frame_of(rank_view(0, "a")), 0, 1)
+    connections.sent.clear()
+    tracker.disconnected("a", 2)
+    tracker.identified("a", same=False)
+    tracker.update(3)
+    commands.update(frame_of(structs.replace(rank_view(0, "a"), key=9)), 3)
+    assert not state.answers  # the former key may be that of another rank now
+    assert [(host, key_of(request)) for host, request in connections.sent] == [("a", 9)]
+
+
+def key_of(request: wire.Request) -> int:
+    assert isinstance(request, wire.TensorsRequest)
+    return request.key

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-from frtop_tui.threads import start_daemon
+from frtop_probe import daemon_thread
 
 CHECK_INTERVAL_S: Final = 0.2
 GRACE_S: Final = 0.4
@@ -75,7 +75,7 @@ def watched(leave: Callable[[int], None]) -> Iterator[None]:
                 signal.pthread_kill(main, signal.SIGHUP)
 
     before = [signal.signal(number, on_signal) for number in SIGNALS]
-    watcher = start_daemon(watch, "terminal")
+    watcher = daemon_thread.start(watch, "frtop terminal")
     try:
         yield
     finally:

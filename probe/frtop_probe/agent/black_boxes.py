@@ -47,7 +47,10 @@ MakeUpdate = Callable[[tuple[wire.RankUpdate, ...], ClockReading | None], wire.U
 
 
 class BlackBoxWriter:
-    """Writes the black boxes of one agent; called by the service's ticks and at deaths."""
+    """Writes the black boxes of one agent; called by the service's ticks and at deaths.
+
+    `host` and `instance` are those of the agent: names of files contain them.
+    """
 
     def __init__(
         self,
@@ -55,11 +58,15 @@ class BlackBoxWriter:
         taker: SnapshotTaker,
         make_update: MakeUpdate,
         lock: RecordingLock,
+        *,
+        host: str,
+        instance: str,
     ) -> None:
+        self._host = host
+        self._instance = instance
         self._tracker = tracker
         self._taker = taker
         self._make_update = make_update
-        self._host = make_update((), None).host
         self._ranks_seen = 0
         self._lock = lock
         self._jobs: list[RecordedJob] = []
@@ -196,10 +203,10 @@ class BlackBoxWriter:
 
     async def _keep_writing(self, job: RecordedJob) -> None:
         """Rewrites a box, one write at a time, until it is complete."""
-        path = self._path(job)
         # The first box leaves out the rings of living ranks, which take long to read.
         most: int | None = max(1, len(job.ranks) - len(job.living))
         with self._guarded(job):
+            path = self._path(job)
             while not job.closed:
                 job.changed.clear()
                 complete = job.over
@@ -216,8 +223,8 @@ class BlackBoxWriter:
         now = ClockReading.now()
         after = self._make_update(job.updates_now(now.monotonic_ns), now)
         return wire.BlackBox(
-            host=after.host,
-            instance=after.instance,
+            host=self._host,
+            instance=self._instance,
             job=job.job,
             monotonic_ns=after.monotonic_ns,
             wall_ns=after.wall_ns,
@@ -246,7 +253,7 @@ class BlackBoxWriter:
             self._tracker.note(f"no black box of {job.job.name}: {problem}")
 
     def _path(self, job: RecordedJob) -> Path:
-        name = job.file_name(self._host, self._make_update((), None).instance)
+        name = job.file_name(self._host, self._instance)
         path = Path(job.record, name)
         number = 2
         while path in self._paths:

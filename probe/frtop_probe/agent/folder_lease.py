@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from frtop_probe.agent import announcement
@@ -44,26 +46,35 @@ class FolderLease:
     def sweep(self) -> None:
         """Removes stale files of others."""
         self._swept = time.monotonic()
-        note = self._stale_files.sweep()
-        if note:
-            self._tracker.note(note)
+        with self._noted():
+            note = self._stale_files.sweep()
+            if note:
+                self._tracker.note(note)
 
     def check(self) -> None:
         """Takes the lock again and rewrites the card when they are gone."""
-        files, in_place = self._lock.files, self._lock.in_place
-        if in_place and files.card.exists():
-            return
-        if not in_place and not self._tracker.busy:
-            self._tracker.closed = True  # cleared after the job: no new ranks are expected
-            return
-        try:
-            if not in_place and not self._retake():
+        with self._noted():
+            files, in_place = self._lock.files, self._lock.in_place
+            if in_place and files.card.exists():
                 return
-            announcement.write_card(files, self._card)
+            if not in_place and not self._tracker.busy:
+                self._tracker.closed = True  # cleared after the job: no new ranks are expected
+                return
+            if in_place or self._retake():
+                announcement.write_card(files, self._card)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Turns a failure into a note: later checks may succeed, and new screens need them."""
+        try:
+            yield
         except FolderError as problem:
             self._tracker.note(str(problem))
         except OSError as error:
-            self._tracker.note(f"{error.filename or files.folder}: {error.strerror}")
+            where = error.filename or self._lock.files.folder
+            self._tracker.note(f"{where}: {error.strerror}")
+        except Exception as error:  # noqa: BLE001 - unforeseen; it must not end the task silently
+            self._tracker.note(f"{self._lock.files.folder} is not maintained: {error!r}")
 
     def _retake(self) -> bool:
         claim(self._lock.files.folder)

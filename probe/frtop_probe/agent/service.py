@@ -64,7 +64,14 @@ class AgentService:
             started_wall_ns=time.time_ns(),
         )
         self._tick_time = ClockReading.now()
-        self._boxes = BlackBoxWriter(tracker, taker, self._make_update, RecordingLock(tracker.home))
+        self._boxes = BlackBoxWriter(
+            tracker,
+            taker,
+            self._make_update,
+            RecordingLock(tracker.home),
+            host=self._host,
+            instance=self.card.instance,
+        )
 
     async def run(self) -> LeaveReason:
         """Works until a signal, the companion's end, or the end of the linger time."""

@@ -6,11 +6,14 @@ lines that come later are used in the next snapshot.
 
 from __future__ import annotations
 
-import queue
+import asyncio
 import stat
 import threading
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +22,8 @@ from frtop_probe import daemon_thread
 MAX_FILE: Final = 4 * 1024 * 1024
 MAX_FILES: Final = 256
 MAX_LINE: Final = 200
+CHECK_S: Final = 5.0
+"""Age at which a cached file is checked for changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,56 +34,57 @@ class _File:
 
 
 class SourceLines:
-    """Reads and caches the lines of files; a cached file is checked for changes every 5 s."""
+    """Reads and caches the lines of files, in one thread at a time. Belongs to an event loop."""
 
     def __init__(self) -> None:
         self._files: dict[str, _File] = {}
-        self._wanted: queue.Queue[str | None] = queue.Queue(MAX_FILES)
-        self._requested: set[str] = set()
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._reading: asyncio.Future[None] | None = None
 
-    def request(self, files: set[str]) -> None:
-        """Starts reading the files; returns at once."""
-        if self._thread is None:
-            self._thread = daemon_thread.start(self._work, "frtop source lines")
+    async def read(self, files: Iterable[str], seconds: float) -> None:
+        """Reads the files that are unknown, or were checked some time ago.
+
+        Returns after `seconds` at the latest; the thread goes on reading. Reads nothing
+        when the system allows no more threads.
+        """
+        with suppress(asyncio.TimeoutError, TimeoutError):
+            await asyncio.wait_for(self._read(tuple(files)), seconds)
+
+    async def _read(self, files: tuple[str, ...]) -> None:
+        while (wanted := self._outdated(files)) and self._reading and not self._reading.done():
+            await asyncio.wait({self._reading})
+        if not wanted:
+            return
+        with suppress(RuntimeError):  # no thread: the stacks are worth more than their lines
+            self._reading = daemon_thread.run(partial(self._work, wanted), "frtop source lines")
+            await asyncio.wait({self._reading})
+
+    def _outdated(self, files: tuple[str, ...]) -> list[str]:
         now = time.monotonic()
-        with self._changed:
-            for file in files:
-                known = self._files.get(file)
-                if file in self._requested or (known and now - known.checked < 5.0):
-                    continue
-                try:
-                    self._wanted.put_nowait(file)
-                except queue.Full:
-                    return
-                self._requested.add(file)
-
-    def is_ready(self, files: set[str]) -> bool:
-        """Whether every requested file of `files` has been read, or found unreadable."""
-        with self._changed:
-            return not files & self._requested
+        with self._lock:
+            known = {file: self._files.get(file) for file in files}
+        outdated = [file for file, one in known.items() if not one or now - one.checked >= CHECK_S]
+        return outdated[:MAX_FILES]
 
     def line(self, file: str, number: int) -> str:
         """The stripped text of a line; "" while it is unknown."""
-        with self._changed:
+        with self._lock:
             known = self._files.get(file)
         if known is None or not 0 < number <= len(known.lines):
             return ""
         return known.lines[number - 1].strip()[:MAX_LINE]
 
-    def _work(self) -> None:
-        while (file := self._wanted.get()) is not None:
-            with self._changed:
+    def _work(self, files: list[str]) -> None:
+        """Runs in the thread. A file is there as soon as it is read: the next one may hang."""
+        for file in files:
+            with self._lock:
                 known = self._files.get(file)
             text = _read(file, known)
-            with self._changed:
+            with self._lock:
                 self._files.pop(file, None)
                 self._files[file] = text
                 while len(self._files) > MAX_FILES:
                     self._files.pop(next(iter(self._files)))
-                self._requested.discard(file)
-                self._changed.notify_all()
 
 
 def _read(path: str, known: _File | None) -> _File:

@@ -219,11 +219,7 @@ async def _with_source(
     threads: tuple[wire.ThreadStack, ...], source: SourceLines
 ) -> tuple[wire.ThreadStack, ...]:
     files = {frame.file for thread in threads for frame in thread.frames if frame.file[:1] == "/"}
-    source.request(files)
-    loop = asyncio.get_running_loop()
-    end = loop.time() + _SOURCE_WAIT
-    while not source.is_ready(files) and loop.time() < end:
-        await asyncio.sleep(0.005)
+    await source.read(files, _SOURCE_WAIT)
     return tuple(
         msgspec.structs.replace(
             thread,

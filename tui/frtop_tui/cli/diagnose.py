@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 
 from frtop_tui.cli.live import connect, show_progress, wait_for_report
-from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import UsageError
 from frtop_tui.export.flightrecorder.file_names import pattern_of
@@ -36,8 +35,7 @@ def _recorded(options: argparse.Namespace) -> Frame:
             "leave out --connect to read files, or the files to diagnose a live job",
         )
     paths = [Path(path) for path in options.paths]
-    frame = open_paths(paths, options.job, pattern_of(options.ranks_from))
-    return with_trace(frame) if options.explain else frame
+    return open_paths(paths, options.job, pattern_of(options.ranks_from), explain=options.explain)
 
 
 def _live(options: argparse.Namespace) -> Frame:

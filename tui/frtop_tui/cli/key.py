@@ -12,6 +12,7 @@ from frtop_probe import keys
 from frtop_probe.keys import AuthorizedKey, KeyPair, KeyProblem, TrustedKey, editing
 from frtop_probe.keys.public import FORMATTED_LENGTH
 from frtop_tui.errors import KeyTrouble, UsageError
+from frtop_tui.job.naming import printable
 
 _MAX_NAME: Final = 80
 _RIGHTS: Final = {
@@ -49,7 +50,7 @@ def _show(pair: KeyPair) -> None:
         admitted = keys.authorized(pair)
         for one in admitted:
             shown = keys.format_public(one.public)
-            print(f"  {one.right:4}  {shown}  {_printable(one.name)}".rstrip())
+            print(f"  {one.right:4}  {shown}  {printable(one.name)}".rstrip())
         if not admitted:
             print("  nobody else; to let a user look:  frtop key admit THEIR_KEY --read")
     except KeyProblem as problem:
@@ -58,7 +59,7 @@ def _show(pair: KeyPair) -> None:
         print("\nwe look at jobs of")
         trusted = keys.trusted(pair)
         for other in trusted:
-            print(f"  {keys.format_public(other.public)}  {_printable(other.name)}".rstrip())
+            print(f"  {keys.format_public(other.public)}  {printable(other.name)}".rstrip())
         if not trusted:
             print("  nobody else; after they have admitted us:  frtop key trust THEIR_KEY")
     except KeyProblem as problem:
@@ -170,12 +171,7 @@ def _name(text: str) -> str:
 
 def _who(one: AuthorizedKey | TrustedKey) -> str:
     shown = keys.format_public(one.public)
-    return f"{_printable(one.name)} ({shown})" if one.name else shown
-
-
-def _printable(text: str) -> str:
-    """Replaces control characters: the list is a file that others may have written."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return f"{printable(one.name)} ({shown})" if one.name else shown
 
 
 def _ours() -> str:

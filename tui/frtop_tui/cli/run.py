@@ -18,12 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from frtop_probe import daemon_thread
 from frtop_probe.ring.folder import FolderError, candidates
 from frtop_probe.ring.recording import BOX_SUFFIX, RECORD, wait_for_boxes
 from frtop_tui.cli.parent import Child, execute, exit_like
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.prepare import prepare
-from frtop_tui.threads import start_daemon
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -151,7 +151,7 @@ def _within(seconds: float, work: Callable[[], Result]) -> Result:
         except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
             failures.append(error)
 
-    start_daemon(run, "files").join(seconds)
+    daemon_thread.start(run, "frtop files").join(seconds)
     for failure in failures:
         raise failure
     if not results:

@@ -43,17 +43,16 @@ class Annotator:
     def ranks(self, frame: ObservedFrame, late: Mapping[int, int]) -> Mapping[int, JudgedRank]:
         """The frame's ranks; `late` says since when others wait for one."""
         index, now_ns = self._index, frame.now_ns
-        differently = dict(late.items() ^ self._late.items()).keys() & frame.ranks.keys()
+        differently = {rank for rank, _ in late.items() ^ self._late.items()}
         self._late = late
-        again = {*index.seen, *index.rewaited, *self._alarms.due(now_ns), *differently}
+        rewaited = {*index.rewaited, *self._alarms.due(now_ns)}
+        for rank in rewaited:
+            self._note_group(rank, index.waits.get(rank), now_ns)
         judged = dict(self._ranks)
-        for rank in again:
-            view, wait = frame.ranks.get(rank), index.waits.get(rank)
-            if view is None:
-                judged.pop(rank, None)
-            else:
-                judged[rank] = _judged(view, wait, late, now_ns)
-            self._note_group(rank, wait, now_ns)
+        for rank in rewaited.union(index.seen, differently):
+            view = frame.ranks.get(rank)
+            if view is not None:
+                judged[rank] = _judged(view, index.waits.get(rank), late, now_ns)
         if index.renumbered:
             judged = {rank: judged[rank] for rank in frame.ranks}
         self._ranks = judged
@@ -61,15 +60,11 @@ class Annotator:
 
     def groups(self, frame: ObservedFrame) -> tuple[GroupView, ...]:
         """The frame's groups, with who waits in them; after its ranks."""
-        observed = frame.groups
-        if len(observed) != len(self._observed):
-            positions = [*range(len(observed))]
-            self._groups = [*observed]
-            self._positions = {_key(group): position for position, group in enumerate(observed)}
-        else:
-            positions = [*compress(count(), map(is_not, observed, self._observed))]
-            if any(_key(observed[n]) != _key(self._observed[n]) for n in positions):
-                self._positions = {_key(group): position for position, group in enumerate(observed)}
+        observed, before = frame.groups, self._observed
+        positions = [*compress(count(), map(is_not, observed, before))]
+        if len(observed) != len(before) or any(observed[n].key != before[n].key for n in positions):
+            positions, self._groups = [*range(len(observed))], [*observed]
+            self._positions = {identifier(group.key): n for n, group in enumerate(observed)}
         changed = (self._positions[key] for key in self._changed if key in self._positions)
         for position in {*positions, *changed}:
             self._groups[position] = _judged_group(observed[position], self._inside)
@@ -95,10 +90,6 @@ class Annotator:
             self._changed.add(group)
 
 
-def _key(group: GroupView) -> Identifier:
-    return (group.key.name, group.key.ranks, group.key.epoch)
-
-
 def _judged(view: Rank, wait: Wait | None, late: Mapping[int, int], now_ns: int) -> JudgedRank:
     """`late` says since when others wait for a rank."""
     since_late = late.get(view.rank)
@@ -117,7 +108,7 @@ def _judged(view: Rank, wait: Wait | None, late: Mapping[int, int], now_ns: int)
 
 def _judged_group(group: GroupView, inside: Mapping[Identifier, set[int]]) -> GroupView:
     """Nobody is late where nobody waits."""
-    waiting = inside.get(_key(group))
+    waiting = inside.get(identifier(group.key))
     if not waiting:
         return replace(group, late=()) if group.late else group
     late = tuple(filterfalse(waiting.__contains__, group.late))

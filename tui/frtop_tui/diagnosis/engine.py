@@ -6,10 +6,9 @@ frame to frame only saves work: a new engine with the same memory comes to the s
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -28,9 +27,9 @@ from frtop_tui.diagnosis.detectors.without_numbers import states_of
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.health import health_of, since_of
 from frtop_tui.diagnosis.history.before_death import remember, retrospect
 from frtop_tui.diagnosis.history.confirmation import Situation
-from frtop_tui.diagnosis.history.false_alarms import hung_findings
 from frtop_tui.diagnosis.history.memory import Memory
 from frtop_tui.diagnosis.look_requests import (
     LookRequest,
@@ -42,17 +41,13 @@ from frtop_tui.diagnosis.model import Frame, Verdict, judged_frame, unjudged
 from frtop_tui.diagnosis.thresholds import AGENT_QUIET_NS, MOST_VERDICTS
 from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.diagnosis.wording.explain import trace_of
-from frtop_tui.diagnosis.wording.long_waits import long_wait_texts
-from frtop_tui.diagnosis.wording.notes import death_notes, dropped_notes
+from frtop_tui.diagnosis.wording.notes import death_notes, dropped_notes, long_wait_texts
 from frtop_tui.diagnosis.wording.outside import rest_note
 from frtop_tui.diagnosis.wording.past import past_findings, word_retrospect
 from frtop_tui.diagnosis.wording.verdict import word
 from frtop_tui.diagnosis.wording.without_numbers import stack_notes
 from frtop_tui.job.model import Health, ObservedFrame
 from frtop_tui.job.naming import job_key
-
-_DATED: Final = frozenset({"ended", "unheard"})
-"""Healths of which the ranks themselves tell since when: it need not be first seen here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +59,13 @@ class Judgement:
     ops_requests: tuple[OpsRequest, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     """What one frame shows, before it is put into words."""
 
-    findings: tuple[Finding, ...]
-    hints: HintOutcome
+    findings: Sequence[Finding]
+    dropped: Sequence[Finding]
     outside: OutsideOps
     long_waits: Sequence[WaitNode]
-    dropped: Sequence[Finding] = ()
 
 
 class Engine:
@@ -98,14 +91,14 @@ class Engine:
         if not frame.ranks:
             return Judgement(unjudged(frame))
         context, hints = self._observe(frame)
-        found = self._confirm(context, self._detect(context, hints))
+        situation = Situation(context, self.memory.false_alarms)
+        found = self._confirm(situation, self._detect(context, hints))
         verdicts, notes = self._word(context, found)
         judged = self._annotate(context, found, verdicts, notes)
         if self._explain:
-            judged = replace(judged, trace=self._trace(context, found))
+            judged = replace(judged, trace=self._trace(situation, found))
         self._remember(context, found, judged)
-        looks = self._request_looks(context, found)
-        return Judgement(judged, looks, hints.wanted)
+        return Judgement(judged, self._request_looks(context, found), hints.wanted)
 
     def _start(self, frame: ObservedFrame) -> None:
         """Another job, or a clock that went back, begins anew."""
@@ -139,24 +132,19 @@ class Engine:
         waits = [] if findings or outside.findings else self._graph.long_waits(context.now_ns)
         findings = findings or unfinished_ops.detect(context)
         most = MOST_VERDICTS - len(outside.findings)
-        findings = [*findings[:most], *outside.findings]
-        return _Found(tuple(findings), hints, outside, waits, dropped)
+        return _Found([*findings[:most], *outside.findings], dropped, outside, waits)
 
-    def _confirm(self, context: Context, found: _Found) -> _Found:
+    def _confirm(self, situation: Situation, found: _Found) -> _Found:
         """Decides which findings are more than suspicions."""
-        memory = self.memory
-        situation = Situation(context, memory.false_alarms)
-        findings = tuple(memory.confirmations.apply(found.findings, situation))
+        memory, context = self.memory, situation.context
+        findings = memory.confirmations.apply(found.findings, situation)
         memory.confirmations.forget(context.now_ns)
-        for finding in hung_findings(findings):
-            memory.false_alarms.record(
-                node for node in context.overdue if not set(finding.culprits).isdisjoint(node.free)
-            )
-        return dataclasses.replace(found, findings=findings)
+        memory.false_alarms.record(findings, context.overdue)
+        return found._replace(findings=findings)
 
     def _word(self, context: Context, found: _Found) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
         """Verdicts and notes: the only place where sentences are made."""
-        frame = _with_corrected(context)
+        frame = context.corrected_frame
         waits = long_wait_texts(found.long_waits, context.now_ns)
         notes = [*waits, *death_notes(context.deaths, found.findings)]
         if not found.findings:
@@ -192,29 +180,32 @@ class Engine:
         # Stacks alone never prove a job healthy.
         before: Health = frame.health if context.has_numbers else "undecided"
         health = health_of(before, verdicts, waiting=bool(waits or waiting_ns))
+        memory = self.memory
+        if health != memory.health:
+            memory.health, memory.since_ns = health, frame.now_ns
         return judged_frame(
             frame,
             self._annotator.ranks(frame, late),
             health=health,
-            since_ns=self._since(health, verdicts, waiting_ns, context),
+            since_ns=since_of(frame, health, verdicts, waiting_ns, memory.since_ns),
             groups=self._annotator.groups(frame),
             verdicts=verdicts,
             notes=notes,
         )
 
-    def _trace(self, context: Context, found: _Found) -> Trace:
-        situation = Situation(context, self.memory.false_alarms)
+    def _trace(self, situation: Situation, found: _Found) -> Trace:
         reason = self.memory.confirmations.reason
-        return trace_of(context, found.findings, lambda finding: reason(finding, situation))
+        return trace_of(
+            situation.context, found.findings, lambda finding: reason(finding, situation)
+        )
 
     def _remember(self, context: Context, found: _Found, judged: Frame) -> None:
         """Keeps what was found while nobody has died."""
-        if context.deaths.some:
-            return
-        memory, frame = self.memory, _with_corrected(context)
-        waits = judged.notes if judged.health == "waiting" else ()
-        past = past_findings(found.findings, frame)
-        memory.before_death = remember(memory.before_death, context.frame, past, waits)
+        if not context.deaths.some:
+            waits = judged.notes if judged.health == "waiting" else ()
+            past = past_findings(found.findings, context.corrected_frame)
+            known = self.memory.before_death
+            self.memory.before_death = remember(known, context.frame, past, waits)
 
     def _request_looks(self, context: Context, found: _Found) -> tuple[LookRequest, ...]:
         """Which ranks to look at to know more."""
@@ -223,23 +214,7 @@ class Engine:
         others = (*ranks_needing_stacks(frame), *found.outside.look_at)
         order = in_question(found.findings, nodes, others)
         looks = requests.wanted(frame.ranks, order, found.findings, frame.now_ns)
-        unread = unread_rings(context)
-        return (*looks, *requests.autopsies(frame.ranks, unread, frame.now_ns))
-
-    def _since(
-        self, health: Health, verdicts: Sequence[Verdict], waiting_ns: int, context: Context
-    ) -> int:
-        """Since when it has been so: by what happened, else when it was first seen."""
-        memory, frame = self.memory, context.frame
-        if health != memory.health:
-            memory.health, memory.since_ns = health, frame.now_ns
-        if verdicts and verdicts[0].since_ns:
-            return verdicts[0].since_ns
-        if health == "undecided" or not context.has_ages:
-            return 0  # when a file was read says nothing
-        if health == "waiting":
-            return waiting_ns
-        return frame.since_ns if health in _DATED else memory.since_ns
+        return (*looks, *requests.autopsies(frame.ranks, unread_rings(context), frame.now_ns))
 
 
 def _quiet_hosts(frame: ObservedFrame) -> dict[str, int]:
@@ -249,27 +224,3 @@ def _quiet_hosts(frame: ObservedFrame) -> dict[str, int]:
         for host in frame.hosts
         if host.heard_ns and frame.now_ns - host.heard_ns > AGENT_QUIET_NS
     }
-
-
-def _with_corrected(context: Context) -> ObservedFrame:
-    """The frame without pending ops that are over."""
-    if context.ranks is context.frame.ranks:
-        return context.frame
-    return replace(context.frame, ranks=context.ranks)
-
-
-def health_of(before: Health, verdicts: Sequence[Verdict], *, waiting: bool) -> Health:
-    """The job's health by its first verdict, else as it was `before` anybody judged."""
-    if not verdicts and waiting and before in ("healthy", "starting"):
-        return "waiting"
-    if not verdicts:
-        return "ended" if before == "dead" else before
-    first = verdicts[0]
-    if first.kind == "dead":
-        return "dead"
-    if first.kind == "mismatch":
-        return "diverged"
-    if first.kind == "undecided":
-        return "undecided"
-    hung = first.confidence == "confirmed" and first.progress == "none"
-    return "hung" if hung else "held up"

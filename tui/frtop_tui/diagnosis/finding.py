@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from typing import TypedDict
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -63,6 +64,28 @@ class Finding(Struct, frozen=True):
 def group_key(group: wire.Group | None) -> GroupKey | None:
     """The key of a group as one rank knows it."""
     return GroupKey(group.name, group.ranks, group.epoch) if group is not None else None
+
+
+class NodeFacts(TypedDict):
+    """What a finding says of the waits that it explains."""
+
+    group: GroupKey | None
+    op: OpName
+    nodes: tuple[WaitNode, ...]
+    since_ns: int
+    left_s: float | None
+
+
+def facts_of(nodes: Sequence[WaitNode], now_ns: int) -> NodeFacts:
+    """The facts of a finding that explains the waits at `nodes`, by the first of them."""
+    first = nodes[0]
+    return NodeFacts(
+        group=group_key(first.group),
+        op=op_of(first),
+        nodes=tuple(nodes),
+        since_ns=first.known_since_ns,
+        left_s=first.left_s(now_ns),
+    )
 
 
 def op_of(node: WaitNode) -> OpName:

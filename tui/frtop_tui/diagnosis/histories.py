@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.detectors.mismatch.history import mismatches
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import mismatch_finding
-from frtop_tui.diagnosis.engine import Engine, health_of
+from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.finding import group_key
+from frtop_tui.diagnosis.health import health_of
 from frtop_tui.diagnosis.history.confirmation import confirmed_at_once
 from frtop_tui.diagnosis.model import BASE_FIELDS, Frame
 from frtop_tui.diagnosis.thresholds import MOST_VERDICTS
@@ -44,7 +45,7 @@ def with_histories(frame: Frame) -> Frame:
 
 
 def with_trace(frame: Frame) -> Frame:
-    """`frame` with the trace of judging it again, where it has none: files keep no trace."""
+    """`frame`, out of a capture, with the trace of judging it again: captures keep no trace."""
     if frame.trace is not None or not frame.ranks:
         return frame
     known = {name: getattr(frame, name) for name in BASE_FIELDS}

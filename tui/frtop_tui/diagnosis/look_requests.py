@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from frtop_tui.diagnosis.blocked.patience import patience_ns
 from frtop_tui.diagnosis.detectors.context import Context
-from frtop_tui.diagnosis.evidence.rank_activity import is_fetching
-from frtop_tui.diagnosis.evidence.stack_location import FILE_KINDS, locate
+from frtop_tui.diagnosis.evidence.dataloader_worker import children_in_question
 from frtop_tui.diagnosis.finding import Finding
-from frtop_tui.diagnosis.graph.wait_graph import in_order
+from frtop_tui.diagnosis.graph.wait_graph import oldest_first
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.thresholds import EARLY_NS, SUSPECTS_PER_NODE
 from frtop_tui.job.model import ObservedFrame, Rank
@@ -65,12 +64,10 @@ class LookRequests:
             view = ranks.get(rank)
             if view is None or view.exit_info is not None or view.state == "unheard":
                 continue
-            if not view.evidence.has_ages:
-                continue  # out of a file
             again = SETTLED_AGAIN_NS if rank in settled else AGAIN_NS
-            if now_ns - self._asked.get(rank, now_ns - again) < again:
+            # Without ages it is out of a file.
+            if not view.evidence.has_ages or not _is_due(self._asked, rank, again, now_ns):
                 continue
-            self._asked[rank] = now_ns
             found.append(LookRequest(view.host, view.key, children_in_question(view), stacks=True))
             if len(found) == MOST:
                 break
@@ -82,22 +79,24 @@ class LookRequests:
         self, ranks: Mapping[int, Rank], dead: Iterable[int], now_ns: int
     ) -> tuple[LookRequest, ...]:
         """Requests the last ops of dead ranks, which their rings still hold; no stacks."""
-        found: list[LookRequest] = []
-        for rank in dead:
-            if now_ns - self._opened.get(rank, now_ns - AUTOPSY_AGAIN_NS) < AUTOPSY_AGAIN_NS:
-                continue
-            self._opened[rank] = now_ns
-            found.append(LookRequest(ranks[rank].host, ranks[rank].key, (), stacks=False))
-            if len(found) == MOST_AUTOPSIES:
-                break
-        return tuple(found)
+        due = (rank for rank in dead if _is_due(self._opened, rank, AUTOPSY_AGAIN_NS, now_ns))
+        views = (ranks[rank] for rank in islice(due, MOST_AUTOPSIES))
+        return tuple(LookRequest(view.host, view.key, (), stacks=False) for view in views)
+
+
+def _is_due(asked: dict[int, int], rank: int, again_ns: int, now_ns: int) -> bool:
+    """Whether the last request is `again_ns` old; if so, notes this one."""
+    if rank in asked and now_ns - asked[rank] < again_ns:
+        return False
+    asked[rank] = now_ns
+    return True
 
 
 def early_suspects(context: Context) -> list[WaitNode]:
     """A few nodes that become overdue soon: then there is a snapshot to compare with."""
     overdue, graph = set(context.overdue), context.graph
     early = [node for node in graph.nodes_where("early", context.now_ns) if node not in overdue]
-    early = sorted(in_order(early), key=lambda node: node.since_ns)[:MOST_EARLY]
+    early = oldest_first(early)[:MOST_EARLY]
     for node in early:
         graph.look_into(node, context.now_ns)
     return early
@@ -139,15 +138,3 @@ def in_question(
         if len(order) == MOST_IN_QUESTION:
             break
     return list(order)
-
-
-def children_in_question(view: Rank) -> tuple[int, ...]:
-    """The worker that the rank waits for, else children that are stuck in a file."""
-    fetch = view.status.fetch if view.status is not None else None
-    if fetch is not None and is_fetching(view) and fetch.worker_pid:
-        return (fetch.worker_pid,)
-    if view.snapshot is None:
-        return ()
-    children = view.snapshot.processes[1:]
-    stuck = [c.pid for c in children if locate(None, c).kind in FILE_KINDS]
-    return tuple(stuck[:2])

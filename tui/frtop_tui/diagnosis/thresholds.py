@@ -52,7 +52,7 @@ READY_SHARE: Final = 0.5
 """A thread that could run for at least this share of the time lacks a processor. A transport's
 threads wake up often, and on a full host wait for their turn each time."""
 
-# A slow step, or a hang (`evidence.step_pace`)
+# A slow step, or a hang (`evidence.progress`)
 
 SLOW_STEP: Final = 20
 """A step of up to this many usual ones is slow, and no hang yet."""

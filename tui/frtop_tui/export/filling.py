@@ -177,7 +177,9 @@ def _judged(frame: Frame, views: dict[int, JudgedRank], fresh: list[int]) -> Fra
     health: Health = frame.health if frame.health in _AS_BEFORE else "healthy"
     observed = ObservedFrame(**{name: getattr(known, name) for name in BASE_FIELDS})
     ranks = {rank: as_rank(ObservedRank, view) for rank, view in known.ranks.items()}
-    judged = Engine().judge(replace(observed, ranks=ranks, notes=(), health=health)).frame
+    judged = (
+        Engine(explain=True).judge(replace(observed, ranks=ranks, notes=(), health=health)).frame
+    )
     return judged if judged.verdicts or not frame.verdicts else known
 
 

@@ -16,6 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import blackbox, capture, pyspy, stacks
@@ -41,7 +42,11 @@ class _Capture:
 
 
 def open_paths(
-    paths: Sequence[Path], job: str | None = None, pattern: RankPattern | None = None
+    paths: Sequence[Path],
+    job: str | None = None,
+    pattern: RankPattern | None = None,
+    *,
+    explain: bool = False,
 ) -> Frame:
     """Loads the job recorded last, or the one named `job`, as a frame.
 
@@ -51,10 +56,16 @@ def open_paths(
         paths: files and folders.
         job: the name of the job.
         pattern: how dumps and stacks are named for their ranks.
+        explain: whether the frame has a trace of how it was judged.
 
     Raises:
         Unreadable: no file can be read, or none holds that job.
     """
+    frame = _opened(paths, job, pattern)
+    return with_trace(frame) if explain else replace(frame, trace=None)
+
+
+def _opened(paths: Sequence[Path], job: str | None, pattern: RankPattern | None) -> Frame:
     files = files_in(paths, pattern)
     captures = _newest_first(files)
     boxes: list[blackbox.BoxFile] = []

@@ -6,19 +6,18 @@ was, the file's time tells. With `--locals` they also tell peers and sizes.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 
-from frtop_probe import archive, wire
+from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
+from frtop_tui.export.bounded_read import read_bounded, read_head
 from frtop_tui.export.source_lines import texts_of, with_text
 from frtop_tui.job.model import (
     STACKS,
@@ -82,10 +81,7 @@ def is_pyspy(path: Path) -> bool:
     """
     if path.name.endswith(SUFFIX):
         return True
-    with archive.open_file(path) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return False
-        head = file.read(_HEAD)
+    head = read_head(path, _HEAD)
     begin = head.lstrip()[:1] == b"["
     return begin and b'"thread_id"' in head and b'"pid"' in head
 
@@ -134,18 +130,9 @@ def _frame(frame: _Frame) -> wire.TraceFrame:
 
 
 def _bytes(path: Path) -> bytes:
-    try:
-        with archive.open_file(path) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise Unreadable(f"{path} is no file", _NEXT)
-            data = file.read(min(status.st_size, MAX_SIZE) + 1)
-    except OSError as error:
-        raise Unreadable(f"{path} cannot be read: {error.strerror}", _NEXT) from error
+    data = read_bounded(path, lambda _: MAX_SIZE, "a dump of py-spy", _NEXT)
     if not data.strip():
         raise Unreadable(f"{path} is empty: py-spy could not look at that process", _NEXT)
-    if len(data) > MAX_SIZE:
-        raise Unreadable(f"{path} is larger than any dump of py-spy", _NEXT)
     return data
 
 
@@ -175,7 +162,7 @@ def frame_of(
         recorded=Recorded(KIND, str(folder), now, notes=tuple(notes)),
         read_only=OVER,
     )
-    return Engine().judge(frame).frame
+    return Engine(explain=True).judge(frame).frame
 
 
 def split(found: Iterable[tuple[int, Taken]]) -> tuple[dict[int, Taken], dict[int, Taken]]:

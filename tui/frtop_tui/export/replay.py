@@ -41,7 +41,7 @@ class _Replay:
     def __init__(self, boxes: Mapping[str, wire.BlackBox]) -> None:
         self._boxes = boxes
         self._state = JobState()
-        self._engine = Engine()
+        self._engine = Engine(explain=True)
 
     def play(self) -> Frame:
         first = [_first_bad(box) for box in self._boxes.values() if box.before is not None]

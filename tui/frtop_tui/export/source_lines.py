@@ -15,8 +15,7 @@ from typing import Final
 
 import msgspec
 
-from frtop_probe import wire
-from frtop_tui.threads import start_daemon
+from frtop_probe import daemon_thread, wire
 
 MAX_FILE: Final = 4 * 1024 * 1024
 MAX_FILES: Final = 64
@@ -45,7 +44,7 @@ def texts_of(stacks: Iterable[wire.ThreadStack]) -> Mapping[str, SourceFile]:
             if text is not None:
                 found[name] = text
 
-    start_daemon(read, "source-lines").join(SECONDS)
+    daemon_thread.start(read, "frtop source lines").join(SECONDS)
     return dict(found)
 
 

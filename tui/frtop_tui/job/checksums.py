@@ -15,7 +15,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.consistency.checksums import MODULUS, SIZES, UNKNOWN, added, unpacked
-from frtop_tui.job.groups import Identifier, members_of
+from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.model import DivergenceHint
 from frtop_tui.job.naming import JobKey, job_key
 from frtop_tui.job.record import RankRecord
@@ -265,7 +265,7 @@ class JobChecksums:
         return tuple(_hint_of(known, divergence) for known, divergence in self._open)
 
     def _group(self, group: wire.Group, rule: int) -> _Group | None:
-        key = (group.name, group.ranks, group.epoch), rule
+        key = identifier(group), rule
         known = self._groups.get(key)
         if known is None:
             if len(self._groups) >= MAX_GROUPS or not members_of(group.ranks):

@@ -15,7 +15,8 @@ Identifier = tuple[str, str, int]
 """Name, folded members, epoch: cheaper to hash than a `GroupKey`."""
 
 
-def identifier(group: wire.Group) -> Identifier:
+def identifier(group: wire.Group | GroupKey) -> Identifier:
+    """The same for a group as one rank knows it and for its key across ranks."""
     return (group.name, group.ranks, group.epoch)
 
 
@@ -60,7 +61,7 @@ class Groups:
         ):
             return
         for number, group in new.groups.items():
-            key = (group.name, group.ranks, group.epoch)
+            key = identifier(group)
             gathered = self._groups_by_key.get(key)
             if gathered is None:
                 gathered = self._groups_by_key[key] = _Group()

@@ -60,14 +60,10 @@ class JobRanks:
         """When its last rank started, on our clock."""
         return max(last + clock.offset for clock, _, last in self._spans)
 
-    @property
-    def first_started_ns(self) -> int:
-        """When its first rank started, on our clock."""
-        return min(first + clock.offset for clock, first, _ in self._spans)
-
     def age_s(self, now_ns: int) -> float:
         """Seconds since its first rank started."""
-        return max(0.0, (now_ns - self.first_started_ns) / 1e9)
+        started_ns = min(first + clock.offset for clock, first, _ in self._spans)
+        return max(0.0, (now_ns - started_ns) / 1e9)
 
     def up_s(self, now_ns: int) -> float:
         """Seconds from the start of its first rank until now, or until its last rank ended."""
@@ -137,12 +133,8 @@ def same_run(job: wire.Job, other: wire.Job) -> bool:
         return False
     if job.run_id not in _NO_RUN:
         return job.run_id == other.run_id
-    mine = (job.master_addr, job.master_port, job.world_size)
-    return job.attempt != other.attempt and mine == (
-        other.master_addr,
-        other.master_port,
-        other.world_size,
-    )
+    # The same address, port and number of ranks.
+    return job.attempt != other.attempt and job_key(job)[:3] == job_key(other)[:3]
 
 
 class JobPicker:
@@ -172,17 +164,20 @@ class JobPicker:
             return None
         if self._shown is None or not _is(chosen, self._shown):
             self._since_ns = now_ns
-            shown = next((one for one in jobs if self._shown and _is(one, self._shown)), None)
+            shown = self._shown_in(jobs)
             self._before = shown.job if shown is not None else None
         self._shown = chosen.key
         return chosen
 
     def _current(self, jobs: Sequence[JobRanks], now_ns: int) -> JobRanks | None:
         """The shown job, while it lives or no other one does."""
-        shown = next((one for one in jobs if self._shown and _is(one, self._shown)), None)
+        shown = self._shown_in(jobs)
         if shown is None or now_ns - self._since_ns < SETTLE_NS:
             return None
         return shown if shown.lives or not any(one.lives for one in jobs) else None
+
+    def _shown_in(self, jobs: Sequence[JobRanks]) -> JobRanks | None:
+        return next((one for one in jobs if self._shown and _is(one, self._shown)), None)
 
     def notes(
         self,

@@ -19,14 +19,13 @@ COMPARABLE_NS: Final = 2_000_000_000
 MAX_SNAPSHOTS: Final = 12
 FRESH_NS: Final = 1_000_000_000
 """Age up to which the process of a snapshot counts more than that of an update."""
-_DERIVED: Final = ("state", "state_since_ns", "clock_ns", "process")
 _TOO_CLOSE_NS: Final = 400_000_000
 
 
 class RankRecord:
     """One process of a job. `view` hands out the same object until something changes."""
 
-    __slots__ = ("_changes", "_latest", "_process", "_snapshots", "_view", "clock", "host", "key")
+    __slots__ = ("_changes", "_latest", "_process", "_snapshots", "clock", "host", "key")
 
     def __init__(self, host: str, clock: HostClock, key: int, identity: wire.Identity) -> None:
         self.host = host
@@ -37,7 +36,6 @@ class RankRecord:
         """Fields received since `_latest` was made: one copy per frame, not per message."""
         self._process: wire.Process | None = None  # as the agent's updates have it
         self._snapshots: deque[wire.Snapshot] = deque(maxlen=MAX_SNAPSHOTS)
-        self._view: ObservedRank | None = None
 
     @property
     def latest(self) -> ObservedRank:
@@ -81,7 +79,8 @@ class RankRecord:
         if update.notes:
             changes["notes"] = update.notes
         if update.process is not None:
-            self._process = update.process
+            # Mostly what the view will show: one copy less than if only the view set it.
+            self._process = changes["process"] = update.process
 
     def adopt_responses(self, other: RankRecord) -> None:
         """Takes over what requests brought: a full state has only what updates bring."""
@@ -120,30 +119,30 @@ class RankRecord:
     def view(self, now_ns: int) -> ObservedRank:
         """The rank as of `now_ns`."""
         latest, offset = self.latest, self.clock.offset
-        state, since_ns = self._state()
-        if latest is self._view and latest.state == state and latest.clock_ns == offset:
-            return latest
+        process = self._process_now(latest)
+        state, since_ns = self._state(latest, process)
         if not since_ns:
-            same = self._view is not None and latest.state == state
-            since_ns = latest.state_since_ns if same else now_ns
-        derived = state, since_ns, offset, self._process_now()
+            since_ns = (latest.state == state and latest.state_since_ns) or now_ns
+        derived = state, since_ns, offset, process
         if derived != (latest.state, latest.state_since_ns, latest.clock_ns, latest.process):
-            self._changes.update(zip(_DERIVED, derived, strict=True))
-        self._view = self.latest
-        return self._view
+            self._latest = latest = replace(
+                latest, state=state, state_since_ns=since_ns, clock_ns=offset, process=process
+            )
+        return latest
 
     def changes_ns(self) -> int:
         """The host's time at which the view changes without a message, 0 for never."""
-        last_ns, times = self.clock.last_ns, []
-        if self.latest.status is not None and self.latest.status.beat_ns:
-            times.append(self.latest.status.beat_ns + SILENT_AFTER_NS + 1)
-        if self.latest.snapshot is not None:
-            times.append(self.latest.snapshot.at_ns + FRESH_NS)
-        return min((at_ns for at_ns in times if at_ns > last_ns), default=0)
+        latest, last_ns = self.latest, self.clock.last_ns
+        status, snapshot = latest.status, latest.snapshot
+        silent_ns = status.beat_ns + SILENT_AFTER_NS + 1 if status and status.beat_ns else 0
+        stale_ns = snapshot.at_ns + FRESH_NS if snapshot is not None else 0
+        if stale_ns <= last_ns:
+            return silent_ns if silent_ns > last_ns else 0
+        return min(silent_ns, stale_ns) if silent_ns > last_ns else stale_ns
 
-    def _state(self) -> tuple[RankState, int]:
+    def _state(self, rank: ObservedRank, process: wire.Process | None) -> tuple[RankState, int]:
         """The state by this rank alone, and since when (0: since it was noticed)."""
-        clock, rank = self.clock, self.latest
+        clock, status = self.clock, rank.status
         if rank.exit_info is not None:
             return (
                 "done" if ended_cleanly(rank.exit_info, rank.exception) else "dead",
@@ -154,35 +153,30 @@ class RankRecord:
             return "dead", rank.exception.at_ns + clock.offset
         if clock.silent:
             return "unheard", clock.heard_ns
-        process = self._process_now()
+        beat_ns = status.beat_ns if status is not None else 0
         if process is not None and process.state in ("T", "t"):
-            return "stopped", self._last_beat()
-        status = rank.status
+            return "stopped", beat_ns and beat_ns + clock.offset
         # By the agent's clock at its last update, not ours: a late update is no silence.
         if (
             status is not None
-            and status.beat_ns
+            and beat_ns
             and status.state in (State.STARTING, State.ON)
-            and clock.last_ns - status.beat_ns > SILENT_AFTER_NS
+            and clock.last_ns - beat_ns > SILENT_AFTER_NS
         ):
-            return "silent", self._last_beat()
+            return "silent", beat_ns + clock.offset
         return ("moving", 0) if rank.groups else ("starting", 0)
 
-    def _process_now(self) -> wire.Process | None:
+    def _process_now(self, rank: ObservedRank) -> wire.Process | None:
         """The process by a fresh snapshot, else by the agent's updates.
 
         The agent sends only changes to what it sent before, so the process of a snapshot
         must not stay for ever.
         """
-        snapshot, pid = self.latest.snapshot, self.latest.identity.pid
+        snapshot, pid = rank.snapshot, rank.identity.pid
         if snapshot is not None and self.clock.last_ns - snapshot.at_ns < FRESH_NS:
             own = next((one for one in snapshot.processes if one.pid == pid), None)
             return own or self._process
         return self._process
-
-    def _last_beat(self) -> int:
-        status = self.latest.status
-        return status.beat_ns + self.clock.offset if status is not None and status.beat_ns else 0
 
 
 def ended_cleanly(exit_info: wire.ExitInfo, exception: wire.UncaughtException | None) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
@@ -243,8 +242,8 @@ class JobState:
         identity = update.identity
         if identity is not None and identity.job.world_size > MAX_RANKS:
             # From the job's environment, so any number; we count up to it.
-            identity = structs.replace(identity, job=structs.replace(identity.job, world_size=0))
-            update = structs.replace(update, identity=identity)
+            identity = replace(identity, job=replace(identity.job, world_size=0))
+            update = replace(update, identity=identity)
         record = host.records.get(update.key)
         if record is None:
             if update.identity is None:
@@ -259,7 +258,7 @@ class JobState:
             if len(self._groups) >= MAX_SHARED_GROUPS:
                 self._groups.clear()  # a job that makes groups for ever; sharing begins anew
             groups = tuple(self._groups.setdefault(group, group) for group in update.groups)
-            update = structs.replace(update, groups=groups)
+            update = replace(update, groups=groups)
         record.apply(update, now_ns)
         if update.blocks:
             self._checksums.add(record, update.blocks, now_ns)

@@ -10,6 +10,7 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.graph.wait_node import number_of
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.environment import environment
 from frtop_tui.job.job_activity import activity_in, known_jobs
@@ -18,20 +19,16 @@ from frtop_tui.job.naming import job_call
 
 _UNHEARD_RANK: Final[dict[str, Any]] = {
     "state": "unheard",
-    "since_s": None,
-    "host": None,
-    "pid": None,
-    "step": None,
-    "blocked_on": None,
+    **dict.fromkeys(("since_s", "host", "pid", "step", "blocked_on")),
 }
 
 
 def document(frame: Frame) -> dict[str, Any]:
     """The object that `frtop diagnose --json` prints; keys are only ever added."""
     descriptions = {group.key: group.description for group in frame.groups}
-    coverage = frame.coverage
+    coverage, settings = frame.coverage, environment(frame.ranks.values())
     known = {
-        "job": _job(frame),
+        "job": None if frame.job is None else _job(frame.job, known_jobs(frame)),
         "other_jobs": [_other_job(job, frame) for job in frame.other_jobs],
         "recorded": _recorded(frame.recorded),
         "health": frame.health,
@@ -45,7 +42,10 @@ def document(frame: Frame) -> dict[str, Any]:
             "notes": [note.text for note in coverage.notes],
         },
         "notes": list(frame.notes),
-        "environment": _environment(frame),
+        "environment": {
+            "common": dict(settings.common),
+            "different": {name: dict(values) for name, values in settings.different.items()},
+        },
         "hosts": [_host(host) for host in frame.hosts],
         "ranks": _ranks(frame),
     }
@@ -54,34 +54,20 @@ def document(frame: Frame) -> dict[str, Any]:
     return known
 
 
-def _environment(frame: Frame) -> dict[str, Any]:
-    found = environment(frame.ranks.values())
-    return {
-        "common": dict(found.common),
-        "different": {name: dict(values) for name, values in found.different.items()},
-    }
-
-
-def _job(frame: Frame) -> dict[str, Any] | None:
-    return None if frame.job is None else _job_fields(frame.job, known_jobs(frame))
-
-
 def _other_job(job: wire.Job, frame: Frame) -> dict[str, Any]:
     """A job that is not judged: whether it lives, and for how long nothing has moved in it."""
-    pulse = activity_in(frame, job)
-    return _job_fields(job, known_jobs(frame)) | {
-        "live": job in frame.running_jobs,
-        "age_s": _rounded(pulse.age_s if pulse is not None else None),
-        "quiet_s": _rounded(pulse.quiet_s if pulse is not None else None),
-        "waits_s": _rounded(pulse.waits_s if pulse is not None else None),
+    activity = activity_in(frame, job)
+    ages = {
+        name: _rounded(getattr(activity, name, None)) for name in ("age_s", "quiet_s", "waits_s")
     }
+    return {**_job(job, known_jobs(frame)), "live": job in frame.running_jobs, **ages}
 
 
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 1)
 
 
-def _job_fields(job: wire.Job, among: Sequence[wire.Job]) -> dict[str, Any]:
+def _job(job: wire.Job, among: Sequence[wire.Job]) -> dict[str, Any]:
     return {
         "name": job.name,
         "run_id": job.run_id,
@@ -136,20 +122,15 @@ def _verdict(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[str, A
         "parties": [list(party) for party in verdict.parties],
         "victims": fold(verdict.victims),
         "headline": verdict.headline,
-        "group": None
-        if group is None
-        else {
+        "group": group
+        and {
             "name": group.name,
             "description": descriptions.get(group, ""),
             "ranks": group.ranks,
         },
-        "op": None if op is None else {"number": op.number, "kind": op.kind},
-        "why": {
-            "cause": verdict.why.cause,
-            "layer": verdict.why.layer,
-            "text": verdict.why.text,
-        },
-        "left_s": None if verdict.left_s is None else round(verdict.left_s, 1),
+        "op": op and {"number": op.number, "kind": op.kind},
+        "why": msgspec.to_builtins(verdict.why),
+        "left_s": _rounded(verdict.left_s),
         "evidence": list(verdict.evidence),
         "missing": list(verdict.missing),
         "next": verdict.next,
@@ -164,17 +145,14 @@ def _rank(view: Rank, now_ns: int) -> dict[str, Any]:
         "host": view.host,
         "pid": view.identity.pid,
         "step": view.status.step if view.status is not None else None,
-        "blocked_on": None
-        if blocked is None
-        else {
+        "blocked_on": blocked
+        and {
             "kind": blocked.signature.kind if blocked.signature is not None else "",
-            "number": blocked.number if _is_exact(view, blocked) else None,
+            "number": _number(blocked, view.groups.get(blocked.group)),
         },
     }
 
 
-def _is_exact(view: Rank, op: wire.Op) -> bool:
-    """Whether the op's number can be compared with other ranks' numbers."""
-    group = view.groups.get(op.group)
-    # An op that only a stack shows has no number.
-    return bool(op.number) and (op.p2p or op.pseudo or group is None or group.exact)
+def _number(op: wire.Op, group: wire.Group | None) -> int | None:
+    """The op's number; messages and calls outside of groups have one of their rank's own."""
+    return (op.number if op.p2p or op.pseudo else number_of(op, group)) or None

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from frtop_tui.diagnosis.trace import FindingTrace, NodeTrace, Trace
-from frtop_tui.job.naming import duration, printable, shortened
+from frtop_tui.diagnosis.trace import BlockedRanks, FindingTrace, NodeTrace, Trace
+from frtop_tui.job.naming import duration, shortened
 
 
 def explain_lines(trace: Trace) -> list[str]:
-    """What each stage found, in the order of the stages."""
-    lines = ["how this was found", "  1. who is blocked, in what, and by which sign"]
-    for one in trace.blocked:
-        age = f" for {duration(one.seconds)}" if one.seconds is not None else ""
-        lines.append(f"     {_ranks(one.ranks)} in {one.op}{age}: {one.sign}")
-    if not trace.blocked:
-        lines.append("     nobody")
-    lines += _more(trace.more_blocked)
-    lines.append("  2. who waits for whom")
-    for node in trace.graph:
-        lines += _node_lines(node)
-    if not trace.graph:
-        lines.append("     nobody waits for anybody")
-    lines += _more(trace.more_nodes)
-    lines.append("  3. findings, whom they leave out, and why they are confirmed or not")
-    for finding in trace.findings:
-        lines += _finding_lines(finding)
-    if not trace.findings:
-        lines.append("     none")
-    return [printable(line) for line in lines]
+    """What each stage found, in the order of the stages; not yet safe for a terminal."""
+    graph = [line for node in trace.graph for line in _node_lines(node)]
+    findings = [line for finding in trace.findings for line in _finding_lines(finding)]
+    return [
+        "how this was found",
+        "  1. who is blocked, in what, and by which sign",
+        *(map(_blocked_line, trace.blocked) if trace.blocked else ["     nobody"]),
+        *_more(trace.more_blocked),
+        "  2. who waits for whom",
+        *(graph or ["     nobody waits for anybody"]),
+        *_more(trace.more_nodes),
+        "  3. findings, whom they leave out, and why they are confirmed or not",
+        *(findings or ["     none"]),
+    ]
+
+
+def _blocked_line(one: BlockedRanks) -> str:
+    age = f" for {duration(one.seconds)}" if one.seconds is not None else ""
+    return f"     {_ranks(one.ranks)} in {one.op}{age}: {one.sign}"
 
 
 def _node_lines(node: NodeTrace) -> list[str]:

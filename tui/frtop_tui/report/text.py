@@ -9,11 +9,11 @@ from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import other_jobs_text
-from frtop_tui.job.model import Health, HostView
+from frtop_tui.job.model import Health
 from frtop_tui.job.naming import duration, job_title, printable
 from frtop_tui.report.explain import explain_lines
 
-MOST_HOSTS: Final = 4
+_MOST_HOSTS: Final = 4
 """Hosts not heard that are listed with their reasons."""
 _NO_VERDICT: Final[dict[Health, str]] = {
     "ended": "its ranks have ended, and nobody waits for any of them",
@@ -92,12 +92,9 @@ def _title(frame: Frame) -> str:
 def _unheard_hosts(frame: Frame) -> list[str]:
     """The first hosts that are not heard, and why."""
     unheard = [host for host in frame.hosts if host.state != "heard"]
-    lines = [_host_problem(host) for host in unheard[:MOST_HOSTS]]
+    lines = []
+    for host in unheard[:_MOST_HOSTS]:
+        silence = " is silent" if host.state == "silent" else ": no answer yet"
+        lines.append(str(host.problem or f"{host.name}{silence}"))
     more = len(unheard) - len(lines)
     return [*lines, f"{more} more hosts are not heard"] if more > 0 else lines
-
-
-def _host_problem(host: HostView) -> str:
-    if host.problem:
-        return str(host.problem)
-    return f"{host.name} is silent" if host.state == "silent" else f"{host.name}: no answer yet"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -13,6 +13,9 @@ from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import TakeStacks
 from frtop_tui.widgets.formats import format_age_coarse, format_rank_count
 from frtop_tui.widgets.stack_tree import StackTree
+
+STILL_NS: Final = 10_000_000_000
+"""Without new stacks for this long, those that are missing are not expected any more."""
 
 
 class StacksScreen(FrameScreen):
@@ -30,6 +33,9 @@ class StacksScreen(FrameScreen):
         self.only = frozenset(marked)
         """Ranks marked when the screen opened; later marks do not change what it shows."""
         self._requested = False
+        self._asked: dict[int, int] = {}
+        """By rank whose stacks are being taken: when those were taken that it had before."""
+        self._came = self._came_ns = 0  # how many came, and when the last ones did
 
     def panes(self) -> ComposeResult:
         yield StackTree()
@@ -57,7 +63,19 @@ class StacksScreen(FrameScreen):
         if merged is not None:
             count = f"{merged.ranks:,} of {format_rank_count(len(ranks))}"
             age = f", up to {format_age_coarse(merged.age_s(frame.now_ns))} old"
-            tree.entitle(f"stacks of {subject}: {count}{age if merged.ranks else ''}")
+            rest = self._progress(frame) or (age if merged.ranks else "")
+            tree.entitle(f"stacks of {subject}: {count}{rest}")
+
+    def _progress(self, frame: Frame) -> str:
+        """How many of the stacks that were asked for are there; "" when no more are expected."""
+        views = [view for view in map(frame.ranks.get, self._asked) if view and not view.exit_info]
+        came = sum(view.stacks_taken_ns != self._asked[view.rank] for view in views)
+        if came != self._came:
+            self._came, self._came_ns = came, frame.now_ns
+        if came == len(views) or frame.now_ns - self._came_ns >= STILL_NS:
+            self._asked.clear()
+            return ""
+        return f"; taking: {came:,} of {len(views):,}"
 
     def action_take(self) -> None:
         if self.frame is not None and self.check_available("take"):
@@ -66,4 +84,6 @@ class StacksScreen(FrameScreen):
     def _take(self, frame: Frame) -> None:
         ranks = [number for number in self.shown_ranks(frame) if number in frame.ranks]
         if ranks:
+            self._asked = {rank: frame.ranks[rank].stacks_taken_ns for rank in ranks}
+            self._came, self._came_ns = 0, frame.now_ns
             self.post_message(TakeStacks(ranks))

@@ -19,7 +19,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.histories import ops_of
 from frtop_tui.job.state import JobState
 from frtop_tui.sources.clock_requests import ClockRequests
-from frtop_tui.sources.request_tracker import RequestTracker
+from frtop_tui.sources.request_tracker import BUSY_RETRY_NS, RequestTracker
 
 WATCH_NS: Final = 500_000_000
 WATCH_STACKS_NS: Final = 1_000_000_000
@@ -91,6 +91,8 @@ class AgentRequests:
         request, received = wire.StateRequest(0, self._read_only), partial(self._state_ended, host)
         if number := self.tracker.request_now(host, request, received, now):
             self._states[host] = number
+        else:
+            self._states_due[host] = now + BUSY_RETRY_NS
 
     def retry_state(self, host: str, now: int) -> None:
         """Asks again later: the response made no sense."""
@@ -107,6 +109,12 @@ class AgentRequests:
         self._forget_state(host)
         self.clocks.forget(host)
         self.tracker.disconnected(host, now)
+
+    def identified(self, host: str, *, same: bool) -> None:
+        """Takes in which agent the host has: the `same` as before, or one with other keys."""
+        self.tracker.identified(host, same=same)
+        if not same:
+            self._wanted = {slot: one for slot, one in self._wanted.items() if one.host != host}
 
     def receive(self, host: str, response: wire.Response, now: int) -> None:
         """Hands a response to whoever asked for it."""
@@ -132,7 +140,7 @@ class AgentRequests:
                 self._stacks_at = now if stacks else self._stacks_at
         for one in _wanted(frame, self._asked_to_dump, stacks=True):
             queue = self._dumps.get(one.host)
-            if queue is None:
+            if queue is None or queue.done:  # a former agent's queue is done, and not removed yet
                 queue = self._dumps[one.host] = _DumpQueue(self.tracker, one.host)
             queue.add(one.key)
         self._asked_to_dump = frozenset()

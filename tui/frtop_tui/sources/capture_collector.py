@@ -19,7 +19,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.look_requests import children_in_question
+from frtop_tui.diagnosis.evidence.dataloader_worker import children_in_question
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import write_unused

@@ -30,6 +30,8 @@ class Commands:
         self._shown: wire.Job | None = None
         self._inspecting: set[tuple[str, int]] = set()
         """Ranks that are being asked, by host and key."""
+        self._ask_again: set[int] = set()
+        """Ranks whose agent was restarted before they answered."""
 
     @property
     def writings(self) -> tuple[Writing, ...]:
@@ -52,7 +54,9 @@ class Commands:
     def _inspected(self, view: JudgedRank, response: wire.Response, _now: int) -> None:
         """The session has put a response of the rank into the job's state already."""
         self._inspecting.discard((view.host, view.key))
-        if isinstance(response, wire.Error):
+        if isinstance(response, wire.Error) and response.reason == "gone":
+            self._ask_again.add(view.rank)  # by its new key: the former may be another rank's
+        elif isinstance(response, wire.Error):
             self._set_error(view, response.reason or "refused", response.text)
 
     def _set_error(self, view: JudgedRank, error: str, text: str) -> None:
@@ -100,7 +104,12 @@ class Commands:
             if self._shown is not None and not same_job(frame.job, self._shown):
                 self._forget_files()
             self._shown = frame.job
-        if self._collector is not None and frame is not None:
+        if frame is None:
+            return
+        ranks, self._ask_again = self._ask_again, set()
+        for rank in ranks:
+            self.inspect(frame, rank, now)
+        if self._collector is not None:
             self._collector.update(frame, now)
 
     def _forget_files(self) -> None:

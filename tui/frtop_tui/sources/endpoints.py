@@ -13,9 +13,9 @@ from typing import Final
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from msgspec import Struct
 
+from frtop_probe import daemon_thread
 from frtop_probe.agent.options import DEFAULT_PORT
 from frtop_tui.errors import FrtopError, UnknownHost, UsageError
-from frtop_tui.threads import start_daemon
 
 LOCAL: Final = "local"
 WORKERS: Final = 16
@@ -135,7 +135,7 @@ class Resolver:
         self._workers = [worker for worker in self._workers if worker.is_alive()]
         count = min(len(self._unresolved), MAX_WORKERS, max(WORKERS, len(self._workers) + more))
         while len(self._workers) < count:
-            self._workers.append(start_daemon(self._work, "resolver"))
+            self._workers.append(daemon_thread.start(self._work, "frtop resolver"))
             self._started_at = time.monotonic()
 
     def _work(self) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
+from frtop_probe import daemon_thread
 from frtop_tui.job.model import Problem
-from frtop_tui.threads import start_daemon
 
 Result = TypeVar("Result")
 OnDone = Callable[[Result, int], None]
@@ -31,7 +31,7 @@ class FileWorker:
     ) -> None:
         """Runs `task` in the thread; `update` then calls `on_done` or `on_failed`."""
         if self._thread is None:
-            self._thread = start_daemon(self._work, "file worker")
+            self._thread = daemon_thread.start(self._work, "frtop file worker")
         self._tasks.put(partial(_run, task, on_done, on_failed))
 
     def submit_silently(self, task: Callable[[], object]) -> None:

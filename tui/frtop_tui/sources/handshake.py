@@ -1,4 +1,8 @@
-"""Keys with which an agent may prove itself, and why an agent cannot be used."""
+"""What the handshake with an agent needs, and what its failures are called.
+
+The keys with which an agent may prove itself; and, for `agent_connections`, the wording of
+every reason why an agent cannot be used, from a refused key to a port where nobody listens.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from frtop_probe import keys
+from frtop_probe import daemon_thread, keys
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import KeyTrouble
 from frtop_tui.job.model import Problem
@@ -28,7 +28,6 @@ from frtop_tui.sources.agent_connections import AgentConnections
 from frtop_tui.sources.endpoints import LOCAL, expand
 from frtop_tui.sources.local_discovery import LocalDiscovery
 from frtop_tui.sources.session import Session
-from frtop_tui.threads import start_daemon
 
 KEY_INTERVAL_S: Final = 0.2
 FILES_PER_HOST: Final = 2
@@ -70,7 +69,7 @@ class LiveSource:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._frame = Frame(now_ns=time.monotonic_ns(), wall_ns=time.time_ns())
-        self._thread = start_daemon(self._run, "source")
+        self._thread = daemon_thread.start(self._run, "frtop source")
 
     def _key(self) -> keys.KeyPair | None:
         """Loads our pair, and never makes one: no agent would admit it.

@@ -63,12 +63,12 @@ class Session:
         self._resolver = Resolver(names)
         self._resolved_at: dict[str, int] = {}
         self._endpoints: dict[str, Endpoint] = {}  # by host
-        self._urls: set[str] = set()
+        self._urls: dict[str, str] = {}  # URL for requests -> host
         self._hosts: dict[str, str] = {}  # instance of an agent -> host
         self._instances: dict[str, str] = {}  # host -> instance of its last agent
         self._connected: set[str] = set()
-        self._aliases: set[str] = set()
-        """Names of agents that are known by another name."""
+        self._aliases: dict[str, str] = {}
+        """Of the operator's names those of agents known by another name, and that name."""
         self._next_frame = 0
         self._frame: Frame | None = None
         for name in names:
@@ -99,7 +99,7 @@ class Session:
         for name in self._names:
             # It may have an address now, or another one.
             since = now - self._resolved_at.get(name, now)
-            settled = name in self._connected or name in self._aliases
+            settled = self._aliases.get(name, name) in self._connected
             if since >= RESOLVE_AGAIN_NS and not settled:
                 self._resolved_at[name] = now
                 self._resolver.resolve(name)
@@ -118,12 +118,12 @@ class Session:
             return
         if known is not None:
             self._disconnect(known)
-        if endpoint.request_url in self._urls:
-            self._aliases.add(host)
-            self._state.forget_host(host)
+        if (other := self._urls.get(endpoint.request_url)) is not None:
+            self._make_alias(host, other)
             return
+        self._aliases.pop(host, None)
         self._endpoints[host] = endpoint
-        self._urls.add(endpoint.request_url)
+        self._urls[endpoint.request_url] = host
         self._state.set_host(host, "connecting")
         self._state.set_address(host, endpoint.address_and_port)
         self._connections.connect(endpoint)
@@ -131,10 +131,16 @@ class Session:
     def _disconnect(self, endpoint: Endpoint) -> None:
         host = endpoint.host
         del self._endpoints[host]
-        self._urls.discard(endpoint.request_url)
+        del self._urls[endpoint.request_url]
         self._connected.discard(host)
         self._connections.disconnect(endpoint)
         self.requests.disconnected(host, time.monotonic_ns())
+
+    def _make_alias(self, name: str, host: str) -> None:
+        """Drops a name of the agent that is shown as `host`."""
+        if name in self._names:  # only these are resolved again
+            self._aliases[name] = host
+        self._state.forget_host(name)
 
     def handle(self, event: ConnectionEvent, now: int) -> None:
         """Takes in one event of the sockets."""
@@ -170,18 +176,18 @@ class Session:
         known = self._hosts.get(update.instance, host)
         if known != host and known in self._connected:
             # One agent by two names: its ranks must not be counted twice.
-            self._aliases.add(host)
             self._disconnect(self._endpoints[host])
-            self._state.forget_host(host)
+            self._make_alias(host, known)
             return
         if known != host and known in self._endpoints:
             self._disconnect(self._endpoints[known])  # the name that does not reach it now
-            self._aliases.add(known)
-            self._state.forget_host(known)
+            self._make_alias(known, host)
         self._hosts[update.instance] = host
-        before = self._instances.get(host, update.instance)
+        same = self._instances.get(host, update.instance) == update.instance
         self._instances[host] = update.instance
-        self.requests.tracker.identified(host, same=before == update.instance)
+        self.requests.identified(host, same=same)
+        if not same:
+            self._next_frame = 0  # commands name ranks by the frame's keys: a former agent's
         self._state.set_host(host, "heard")
         self._state.set_may_act(host, may_act=may_act)
         self._state.apply(host, update, now)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.groups import identifier
 
 OpIdentity = tuple[object, ...]
 """Group name, ranks and epoch, and the op's number: equal on all ranks that issued the op."""
@@ -40,7 +41,7 @@ def _op_identity(rank: JudgedRank, sequence: int) -> OpIdentity | None:
     group = rank.groups.get(op.group) if op is not None else None
     if op is None or group is None or op.p2p or not group.exact:
         return None
-    return (group.name, group.ranks, group.epoch, op.number)
+    return (*identifier(group), op.number)
 
 
 def match_checksums(frame: Frame, rank: JudgedRank, sequence: int, index: int) -> ChecksumMatch:
@@ -68,7 +69,7 @@ def match_checksums(frame: Frame, rank: JudgedRank, sequence: int, index: int) -
 
 def _members(frame: Frame, identity: OpIdentity) -> tuple[int, ...]:
     for group in frame.groups:
-        if (group.key.name, group.key.ranks, group.key.epoch) == identity[:3]:
+        if identifier(group.key) == identity[:3]:
             return group.members
     return ()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, repeat
 from typing import ClassVar
 
@@ -11,12 +12,10 @@ from msgspec.structs import replace
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import duration
-from frtop_tui.widgets.formats import (
-    group_name,
-    op_kind,
-)
+from frtop_tui.widgets.formats import group_name, op_kind
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, plain
 
@@ -33,6 +32,8 @@ class GroupSummary(Struct, frozen=True):
     """All members have ended."""
     p2p: int = 0
     """Sends and receives of the member that issued most; 0 in groups with collectives."""
+    ops: tuple[str, ...] = ()
+    """`3 all_reduce`, `1 barrier`: where members wait in different collectives."""
 
     @property
     def first(self) -> GroupView:
@@ -60,27 +61,36 @@ def group_rows(groups: Sequence[GroupView]) -> list[GroupSummary]:
 def with_rank_details(
     rows: Sequence[GroupSummary], ranks: Mapping[int, JudgedRank]
 ) -> list[GroupSummary]:
-    """Adds to each row whether all its ranks have ended, and their number of p2p ops."""
+    """Adds to each row what only its ranks tell: `ended`, `p2p` and `ops`."""
     exited = {number for number, rank in ranks.items() if rank.exit_info is not None}
     found: list[GroupSummary] = []
     for row in rows:
         ended = bool(exited) and all(exited.issuperset(group.members) for group in row.groups)
         no_collectives = all(group.number <= 0 for group in row.groups)
         p2p = max(map(p2p_ops, row.groups, repeat(ranks))) if no_collectives else 0
-        found.append(replace(row, ended=ended, p2p=p2p) if ended or p2p else row)
+        ops = _different_ops(row.first.waiting, ranks)
+        found.append(replace(row, ended=ended, p2p=p2p, ops=ops) if ended or p2p or ops else row)
     return found
+
+
+def _different_ops(waiting: Iterable[int], ranks: Mapping[int, JudgedRank]) -> tuple[str, ...]:
+    """The collectives in which `waiting` ranks wait, the most frequent first; () if all agree."""
+    views = (ranks[rank] for rank in waiting if rank in ranks)
+    ops = (view.blocked_on for view in views)
+    kinds = Counter(op_kind(op) for op in ops if op is not None and not op.p2p)
+    return tuple(f"{n} {kind}" for kind, n in kinds.most_common()) if len(kinds) > 1 else ()
 
 
 def p2p_ops(view: GroupView, ranks: Mapping[int, JudgedRank]) -> int:
     """Sends and receives of the group's member that issued most."""
-    name = (view.key.name, view.key.ranks, view.key.epoch)
+    key = identifier(view.key)
     return max(
         (
             rank.group_progress[number].p2p
             for rank in map(ranks.get, view.members)
             if rank is not None
             for number, group in rank.groups.items()
-            if number in rank.group_progress and (group.name, group.ranks, group.epoch) == name
+            if number in rank.group_progress and identifier(group) == key
         ),
         default=0,
     )
@@ -115,9 +125,13 @@ def group_line(row: GroupSummary, label_width: int, width: int, now_ns: int) -> 
         number = f"{'' if group.exact else '~'}#{furthest}" if furthest > 0 else "no op yet"
         kind = op_kind(group.last) if group.last is not None and len(row.groups) == 1 else ""
     head = f"{fit(row.label, label_width)} {len(group.members):>5}  {number:<9} "
+    kind_width = max(0, min(28, width - len(head) - 19))
+    if row.ops:
+        kind = ", ".join(row.ops)
+        kind = kind if len(kind) <= kind_width else "different ops"
     return (
         (head, "strong" if group.late else ""),
-        (fit(kind, max(0, min(28, width - len(head) - 19))) + " ", ""),
+        (fit(kind, kind_width) + " ", ""),
         (fit(state[0], 18), state[1]),
     )
 

@@ -7,6 +7,7 @@ threads is inside the wait.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
@@ -16,15 +17,11 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.patience import patience_ns
 from frtop_tui.diagnosis.evidence.c10d_call import C10dCall
 from frtop_tui.diagnosis.evidence.rank_activity import (
-    is_fetching,
+    current_fetch,
     last_activity_ns,
     main_thread_location,
 )
-from frtop_tui.diagnosis.evidence.stack_location import (
-    OP_WAITS,
-    StackLocation,
-    is_asleep_on_lock,
-)
+from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS, StackLocation, is_asleep_on_lock
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.job.model import Rank
 
@@ -33,29 +30,17 @@ _NEVER_BLOCKED: Final = frozenset({"dead", "done", "stopped", "unheard"})
 
 
 class Wait(Struct, frozen=True):
-    """One rank that is blocked in one op.
-
-    Attributes:
-        rank: the rank.
-        op: the op; of several candidates the most likely one.
-        since_ns: since when, by the operator's clock.
-        sure: whether a synchronous op or a stack shows the wait; else it is guessed.
-        background: whether another thread than the main one waits, so that the rank goes on.
-        indirect: whether the main thread waits for a thread, most likely the one in the op.
-        undated: whether its age is not known, as of a dump of unknown age.
-        group: the op's group as the rank knows it.
-        call: what the rank's stack is in, where its ops have no numbers.
-    """
+    """One rank that is blocked in one op."""
 
     rank: int
-    op: wire.Op
-    since_ns: int
-    sure: bool = True
-    background: bool = False
-    indirect: bool = False
-    undated: bool = False
-    group: wire.Group | None = None
-    call: C10dCall | None = None
+    op: wire.Op  # of several candidates the most likely one
+    since_ns: int  # operator's clock
+    sure: bool = True  # a synchronous op or a stack shows the wait; else it is guessed
+    background: bool = False  # another thread than the main one waits, so the rank goes on
+    indirect: bool = False  # the main thread waits for a thread, most likely the one in the op
+    undated: bool = False  # its age is not known, as of a dump of unknown age
+    group: wire.Group | None = None  # as the rank knows it
+    call: C10dCall | None = None  # what its stack is in, where ops have no numbers
 
     @property
     def peer(self) -> int | None:
@@ -138,21 +123,15 @@ def _has_moved_on(view: Rank, op: wire.Op) -> bool:
     """Whether the op's thread has issued a later op, and so is not inside this one."""
     if op.pseudo:
         return False  # the ops that it issues are part of it
-    thread, sequence = op.thread, op.sequence
-    for other in view.pending:
-        if other.sequence > sequence and other.thread == thread and not other.pseudo:
-            return True
-    for progress in view.group_progress.values():
-        last = progress.last
-        if last is not None and last.sequence > sequence and last.thread == thread:
-            return True
-    return False
+    lasts = (p.last for p in view.group_progress.values() if p.last is not None)
+    issued = chain((other for other in view.pending if not other.pseudo), lasts)
+    return any(other.sequence > op.sequence and other.thread == op.thread for other in issued)
 
 
 def _asynchronous_wait(view: Rank, location: StackLocation | None) -> Wait | None:
     """The main thread's wait for an op that it issued earlier."""
     op = _awaited_op(view)
-    if op is None or is_fetching(view):
+    if op is None or current_fetch(view):
         return None
     since = max(last_activity_ns(view), op.issued_ns) + view.clock_ns
     group = view.groups.get(op.group)
@@ -193,7 +172,7 @@ def _untracked_wait(view: Rank) -> Wait | None:
     if not untracked:
         return None
     location = main_thread_location(view)
-    if location is None or location.kind not in OP_WAITS or is_fetching(view):
+    if location is None or location.kind not in OP_WAITS or current_fetch(view):
         return None
     last = max(untracked, key=lambda op: op.sequence)
     since = last_activity_ns(view) + view.clock_ns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 
 from frtop_probe import wire
@@ -34,20 +34,13 @@ def last_issued_number(view: Rank, group: wire.Group) -> int:
 
 
 class GroupFrontier:
-    """The last collective that each member of a group has issued, and which are pending.
-
-    Attributes:
-        members: the ranks of the group.
-        never_observed: members that no agent has reported.
-        issued: by observed member, the number of its last collective.
-        version: grows with every change.
-    """
+    """The last collective that each member of a group has issued, and which are pending."""
 
     def __init__(self, group: wire.Group, ranks: Mapping[int, Rank]) -> None:
         self.members = members_of(group.ranks)
         self.never_observed = [rank for rank in self.members if rank not in ranks]
-        self.version = 0
-        self.issued: dict[int, int] = {}
+        self.version = 0  # grows with every change
+        self.issued: dict[int, int] = {}  # by observed member, the number of its last collective
         self._group = group
         self._ranks_at: dict[int, set[int]] = {}  # by number of the last collective
         self._pending: _PendingCollectives | None = None
@@ -57,7 +50,7 @@ class GroupFrontier:
                 self._ranks_at.setdefault(number, set()).add(rank)
         if not group.exact:
             # Numbers cannot be compared, so what is pending shows who is absent.
-            self._pending = self._find_pending(ranks)
+            self._pending = _PendingCollectives(group, [ranks[rank] for rank in self.issued])
 
     def update(self, view: Rank) -> None:
         """Takes in the new view of a rank, which need not be a member."""
@@ -71,7 +64,7 @@ class GroupFrontier:
             self.issued[rank] = number
             self._ranks_at.setdefault(number, set()).add(rank)
         if self._pending is not None:
-            self.version += self._pending.update(view, self._group)
+            self.version += self._pending.update(view)
 
     def not_issued(self, number: int) -> list[int]:
         """Observed members that have not issued op `number`."""
@@ -81,31 +74,27 @@ class GroupFrontier:
     def not_completed(self, number: int, ranks: Mapping[int, Rank]) -> set[int]:
         """Observed members that may not have completed op `number`, as `ranks` are now."""
         if self._pending is None:
-            self._pending = self._find_pending(ranks)
+            views = [ranks[rank] for rank in self.issued]
+            self._pending = _PendingCollectives(self._group, views)
         pending = self._pending
         return {*self.not_issued(number), *pending.ranks_at.get(number, ()), *pending.truncated}
 
-    def _find_pending(self, ranks: Mapping[int, Rank]) -> _PendingCollectives:
-        found = _PendingCollectives()
-        for rank in self.issued:
-            found.update(ranks[rank], self._group)
-        return found
-
 
 class _PendingCollectives:
-    """Which ranks have which collectives of a group pending.
+    """Which ranks have which collectives of a group pending."""
 
-    Of the ranks in `truncated` not all pending ops are known.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, group: wire.Group, views: Iterable[Rank]) -> None:
         self.ranks_at: dict[int, set[int]] = {}  # by number
-        self.truncated: set[int] = set()
+        self.truncated: set[int] = set()  # not all of their pending ops are known
+        self._group = group
         self._numbers: dict[int, tuple[int, ...]] = {}
+        for view in views:
+            self.update(view)
 
-    def update(self, view: Rank, group: wire.Group) -> bool:
+    def update(self, view: Rank) -> bool:
         """Takes in the new view of a rank; returns whether anything changed."""
-        rank, numbers, truncated = view.rank, _pending_numbers(view, group), view.pending_more > 0
+        rank, truncated = view.rank, view.pending_more > 0
+        numbers = pending_numbers(view, self._group)
         before = self._numbers.get(rank, ())
         if numbers == before and truncated == (rank in self.truncated):
             return False
@@ -118,7 +107,8 @@ class _PendingCollectives:
         return True
 
 
-def _pending_numbers(view: Rank, group: wire.Group) -> tuple[int, ...]:
+def pending_numbers(view: Rank, group: wire.Group) -> tuple[int, ...]:
+    """Numbers of the collectives of `group` that the rank has pending."""
     if not view.pending:
         return ()
     group_id = local_group_id(view, group)

@@ -8,7 +8,7 @@ update visits only ranks that differ. A new index of the same ranks has the same
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import compress
 from operator import is_, is_not
 
@@ -30,36 +30,22 @@ from frtop_tui.job.model import Rank, RankState
 
 
 class RankIndex:
-    """The ranks of the last update.
-
-    Attributes:
-        ranks: as the frame has them.
-        corrected: the same, without pending ops that are over (`stale_pending`).
-        waits: which op each blocked rank is blocked in.
-        states: the ranks in each state.
-        dead: how each rank that died ended.
-        seen: ranks whose object differs from that of the update before.
-        replaced: old and new object of each rank whose facts differ, None where it is missing.
-        moved: ranks of which a fact differs, whichever rank told it.
-        rewaited: ranks that are blocked in another op.
-        recorrected: whether other pending ops are over than before.
-        renumbered: whether ranks came or went.
-        deaths_version: grows whenever the order of deaths may differ.
-    """
+    """The ranks of the last update."""
 
     def __init__(self) -> None:
-        self.ranks: Mapping[int, Rank] = {}
-        self.corrected: Mapping[int, Rank] = {}
-        self.waits: dict[int, Wait] = {}
+        self.ranks: Mapping[int, Rank] = {}  # as the frame has them
+        self.corrected: Mapping[int, Rank] = {}  # without pending ops that are over
+        self.waits: dict[int, Wait] = {}  # which op each blocked rank is blocked in
         self.states: defaultdict[RankState, set[int]] = defaultdict(set)
         self.dead: dict[int, Death] = {}
-        self.deaths_version = 0
-        self.seen: list[int] = []
-        self.replaced: list[tuple[Rank | None, Rank | None]] = []
-        self.moved: set[int] = set()
-        self.rewaited: list[int] = []
-        self.recorrected = False
-        self.renumbered = True
+        self.deaths_version = 0  # grows whenever the order of deaths may differ
+        # What differs from the update before:
+        self.seen: list[int] = []  # ranks that are another object
+        self.replaced: list[tuple[Rank | None, Rank | None]] = []  # whose facts differ: old, new
+        self.moved: set[int] = set()  # ranks of which a fact differs, whichever rank told it
+        self.rewaited: list[int] = []  # ranks that are blocked in another op
+        self.recorrected = False  # other pending ops are over
+        self.renumbered = True  # ranks came or went
         self._frontiers: dict[Identifier, GroupFrontier] = {}
         self._doubtful: dict[int, Wait] = {}  # waits as their ranks tell them
         self._corrections: dict[int, Rank] = {}
@@ -68,8 +54,7 @@ class RankIndex:
         """Brings everything to `ranks`."""
         before, self.ranks = self.ranks, ranks
         self.renumbered = len(before) != len(ranks) or not all(map(is_, before, ranks))
-        self.moved, self.rewaited, self.recorrected = set(), [], False
-        self.replaced = []
+        self.replaced, self.moved, self.rewaited, self.recorrected = [], set(), [], False
         if self.renumbered:
             self._frontiers.clear()
             self.seen = [rank for rank, view in ranks.items() if before.get(rank) is not view]
@@ -86,8 +71,10 @@ class RankIndex:
             self.moved.update(waits)
             waits.update(self._settle_doubts())
             self._settle(waits)
-        else:
-            self._renew(self._corrections.keys() & set(self.seen))
+        else:  # only counters differ
+            for rank in self._corrections.keys() & set(self.seen):
+                pending = self._corrections[rank].pending
+                self._corrections[rank] = replace(ranks[rank], pending=pending)
         self.corrected = {**ranks, **self._corrections} if self._corrections else ranks
 
     def frontier(self, group: wire.Group) -> GroupFrontier:
@@ -112,8 +99,7 @@ class RankIndex:
             wait = wait_of(new)
             if wait is not None and is_wait_doubtful(new, wait):
                 self._doubtful[new.rank] = wait
-            death = death_of(new)
-            if death is not None:
+            if (death := death_of(new)) is not None:
                 self.dead[new.rank] = death
             self._advance(old, new)
         # As long as somebody has died, what the living did counts as well.
@@ -125,16 +111,15 @@ class RankIndex:
             return
         groups = [*new.groups.values(), *(old.groups.values() if old is not None else ())]
         for key in set(map(identifier, groups)):
-            frontier = self._frontiers.get(key)
-            if frontier is not None:
-                frontier.update(new)
+            if key in self._frontiers:
+                self._frontiers[key].update(new)
 
     def _settle(self, waits: Mapping[int, Wait | None]) -> None:
         """Updates `waits`; doubtful ones are first checked against the peer's wait."""
         for rank, found in waits.items():
             wait = found
-            if wait is not None and rank in self._doubtful:
-                theirs = self._theirs(wait, waits)
+            if wait is not None and wait.peer is not None and rank in self._doubtful:
+                theirs = waits.get(wait.peer, self.waits.get(wait.peer))
                 wait = None if is_message_over(wait, self.ranks, theirs) else wait
             if wait == self.waits.get(rank):
                 continue
@@ -144,13 +129,6 @@ class RankIndex:
             else:
                 self.waits[rank] = wait
         self.moved.update(self.rewaited)
-
-    def _theirs(self, wait: Wait, waits: Mapping[int, Wait | None]) -> Wait | None:
-        """What the other side of a send or receive is blocked in by now."""
-        peer = wait.peer
-        if peer is None:
-            return None
-        return waits[peer] if peer in waits else self.waits.get(peer)
 
     def _settle_doubts(self) -> dict[int, Wait | None]:
         """The waits of those in doubt; what is over is taken out of their pending ops."""
@@ -170,9 +148,3 @@ class RankIndex:
                 self.moved.add(rank)
                 self.recorrected = True
         return waits
-
-    def _renew(self, corrected: Iterable[int]) -> None:
-        """Views of which nothing but counters has changed."""
-        for rank in corrected:
-            pending = self._corrections[rank].pending
-            self._corrections[rank] = replace(self.ranks[rank], pending=pending)

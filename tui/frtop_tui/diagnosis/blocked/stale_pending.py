@@ -14,7 +14,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.blocked_op import Wait
 from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier
-from frtop_tui.diagnosis.evidence.rank_activity import main_thread_location
+from frtop_tui.diagnosis.evidence.rank_activity import gil_holder, main_thread_location
 from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS, locate
 from frtop_tui.job.groups import members_of
 from frtop_tui.job.model import Rank
@@ -74,11 +74,6 @@ def is_message_over(wait: Wait, ranks: Mapping[int, Rank], peer_wait: Wait | Non
     """Whether a silent rank's send or receive is over: its peer waits for it in a collective.
 
     If it were not, the rank that holds the GIL would still be the one to look at.
-
-    Args:
-        wait: of the rank in doubt.
-        ranks: all ranks.
-        peer_wait: what the other rank of the message is blocked in.
     """
     if not wait.op.p2p or ranks[wait.rank].state != "silent":
         return False
@@ -106,7 +101,7 @@ def _holds_gil_elsewhere(view: Rank, op: wire.Op) -> bool:
     """Whether the op's thread holds the GIL, which a wait releases, at another place."""
     if view.state != "silent" or view.stacks_taken_ns < op.issued_ns or not op.sync:
         return False
-    holder = next((thread for thread in view.threads if thread.owns_gil), None)
+    holder = gil_holder(view)
     if holder is None or holder.ident != op.thread:
         return False
     return locate(holder, view.process).kind not in OP_WAITS

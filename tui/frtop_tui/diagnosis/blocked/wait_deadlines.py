@@ -5,7 +5,6 @@ So a wait is judged again only when a rank joins or leaves it, or when a deadlin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from frtop_tui.diagnosis.blocked.blocked_op import Wait
@@ -48,26 +47,19 @@ def deadlines_of(wait: Wait) -> WaitDeadlines:
     """The deadlines of one wait; a wait of unknown age is overdue and settled at once."""
     op, since = wait.op, wait.since_ns
     patience, timeout = patience_ns(op, wait.group), timeout_ns(op, wait.group)
-    early = patience - LEAD_NS
+    early = since + patience - LEAD_NS
     if patience < LONG_PATIENCE_NS:
-        early = max(EARLY_NS, EARLY_USUAL_WAITS * op.usual_ns)
+        early = since + max(EARLY_NS, EARLY_USUAL_WAITS * op.usual_ns)
+    if wait.undated:
+        return WaitDeadlines(since, LONG_AGO, LONG_AGO, early)
     usual = op.usual_ns if has_history(op) else 0
-    settled = since + MIN_PATIENCE_NS if wait.sure else NEVER
     lasting = since + max(MIN_PATIENCE_NS, LASTING_USUAL_WAITS * usual)
-    # A message without a sure wait may be posted early, or never be awaited.
-    may_be_idle = op.p2p and not wait.sure
     return WaitDeadlines(
         since,
-        LONG_AGO if wait.undated else since + patience,
-        LONG_AGO if wait.undated else settled,
-        since + early,
-        NEVER if may_be_idle or wait.undated else lasting,
-        since + timeout if timeout and not wait.undated else NEVER,
+        since + patience,
+        since + MIN_PATIENCE_NS if wait.sure else NEVER,
+        early,
+        # A message without a sure wait may be posted early, or never be awaited.
+        NEVER if op.p2p and not wait.sure else lasting,
+        since + timeout if timeout else NEVER,
     )
-
-
-def earliest(deadlines: Sequence[WaitDeadlines]) -> WaitDeadlines:
-    """The earliest deadline of each stage."""
-    if not deadlines:
-        return WaitDeadlines()
-    return WaitDeadlines(*map(min, zip(*deadlines, strict=True)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.detectors.deaths.roots import Deaths
 from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch
@@ -23,7 +25,7 @@ class Context:
     graph: WaitGraph
     deaths: Deaths
     mismatches: Sequence[Mismatch]
-    overdue: Sequence[WaitNode] = ()
+    overdue: Sequence[WaitNode] = field(init=False)
     explained: set[WaitNode] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -37,6 +39,12 @@ class Context:
     def ranks(self) -> Mapping[int, Rank]:
         """The ranks without pending ops that are over."""
         return self.index.corrected
+
+    @property
+    def corrected_frame(self) -> ObservedFrame:
+        """The frame without pending ops that are over."""
+        same = self.ranks is self.frame.ranks
+        return self.frame if same else replace(self.frame, ranks=self.ranks)
 
     @property
     def has_ages(self) -> bool:

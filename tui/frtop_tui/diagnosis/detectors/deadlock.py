@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from frtop_tui.diagnosis.detectors.certainty import members_known
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
-from frtop_tui.diagnosis.graph.p2p_match import tags_differ
-from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.graph.wait_node import WaitNode, tags_differ
 
 
 class TagsDiffer(Detail, frozen=True):
@@ -45,15 +44,17 @@ def detect(context: Context) -> list[Finding]:
     settled = context.graph.settled(context.now_ns)
     candidates = [node for node in settled if node not in context.explained]
     rings = context.graph.cycles(candidates)
-    found = [_finding(context, ring) for ring in rings if not _may_be_none(context, ring)]
     context.explained.update(node for ring in rings for node in ring)
-    return found
-
-
-def _may_be_none(context: Context, ring: Sequence[WaitNode]) -> bool:
-    """Whether it is too early: who makes a group before the others come takes time."""
-    unknown = (node for node in ring if not members_known(node))
-    return any(node.begins_ns("overdue", context.now_ns) >= context.now_ns for node in unknown)
+    return [
+        _finding(context, ring)
+        for ring in rings
+        # Too early: who makes a group before the others come takes time.
+        if not any(
+            node.begins_ns("overdue", context.now_ns) >= context.now_ns
+            for node in ring
+            if not members_known(node)
+        )
+    ]
 
 
 def _finding(context: Context, ring: Sequence[WaitNode]) -> Finding:

@@ -49,10 +49,9 @@ def exited(
     missed: MissedOp | None = None,
 ) -> Finding:
     """The finding on `ranks` that left: blamed, unless they are more than those who need them."""
-    node = nodes[0] if nodes else None
-    op, group = None, None
-    if node is not None:
-        op, group = op_of(node), node.group
+    node, op, group = None, None, None
+    if nodes:
+        node, op, group = nodes[0], op_of(nodes[0]), nodes[0].group
     elif missed is not None:
         op, group = OpName(missed.kind, missed.number or None), missed.group
     many = len(ranks) > len(victims)

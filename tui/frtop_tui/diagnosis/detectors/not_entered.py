@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.progress import ProgressSeen, progress_of
 from frtop_tui.diagnosis.evidence.rank_activity import has_newer_op, main_thread_location
 from frtop_tui.diagnosis.evidence.stack_location import locate
-from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
+from frtop_tui.diagnosis.finding import Detail, Finding, facts_of
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode
 from frtop_tui.diagnosis.thresholds import MOST_ABSENT_EXPLAINED
 from frtop_tui.job.model import Rank
@@ -23,6 +23,8 @@ _NOTHING_TO_SEE: Final = {
     "input": ProgressSeen("unknown", "input_open"),
 }
 """A server without work looks the same as one that hangs."""
+_HOLDING: Final = ("key", "file_lock")
+"""Places where a rank may wait for another absent one."""
 
 
 class SameCause(Struct, frozen=True):
@@ -53,13 +55,12 @@ class Absentees(Struct, frozen=True):
 
 
 class NotEntered(Detail, frozen=True):
-    """`blamed`, one cause of `absentees`, are awaited at all of `nodes` by all in `waiting`.
+    """`blamed`, one cause of `absentees`, are awaited by all in `waiting`.
 
     `busy_ns`: so long after the wait began they still did other things. Only where evidence has
     no ages; else snapshots tell.
     """
 
-    nodes: tuple[WaitNode, ...]
     waiting: RankSet
     blamed: SameCause
     absentees: Absentees
@@ -81,16 +82,13 @@ def _finding(context: Context, node: WaitNode, blamed: SameCause, absentees: Abs
     busy_ns = _busy_ns(context, node, blamed.ranks)
     return Finding(
         kind="not_entered",
-        detail=NotEntered(nodes, waiting, blamed, absentees, members_unknown, busy_ns),
+        detail=NotEntered(waiting, blamed, absentees, members_unknown, busy_ns),
         key=("not_entered", blamed.ranks, node.id),
         culprits=blamed.ranks,
         victims=waiting.ranks,
         cause=blamed.cause,
         progress=blamed.progress.progress,
-        group=group_key(node.group),
-        op=op_of(node),
-        since_ns=node.known_since_ns,
-        left_s=node.left_s(context.now_ns),
+        **facts_of(nodes, context.now_ns),
     )
 
 
@@ -113,8 +111,9 @@ def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Abse
     to set it; (c) a rank that is on its way into the op. Of very many absent ranks the first
     `MOST_ABSENT_EXPLAINED` are looked into, those that others may hold back last.
     """
-    first = sorted(absent, key=lambda rank: _may_be_held_back(views[rank]))[:MOST_ABSENT_EXPLAINED]
-    causes = {rank: absence_cause(views[rank]).cause for rank in sorted(first)}
+    free_first = sorted(absent, key=lambda rank: _place_of(views[rank]) in _HOLDING)
+    first = sorted(free_first[:MOST_ABSENT_EXPLAINED])
+    causes = {rank: absence_cause(views[rank]).cause for rank in first}
     progress = {rank: _progress(views[rank], causes[rank], now_ns) for rank in causes}
     held_back = _held_back(views, progress)
     entering = {rank for rank in progress if _is_entering(views[rank], now_ns)}
@@ -139,16 +138,17 @@ def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Abse
     return Absentees(culprits, moving, unknown, held_back, tuple(sorted(entering)))
 
 
-def _may_be_held_back(view: Rank) -> bool:
+def _place_of(view: Rank) -> str:
+    """The kind of place where the main thread is; "" where that is not known."""
     place = main_thread_location(view)
-    return place is not None and place.kind in ("key", "file_lock")
+    return place.kind if place is not None else ""
 
 
 def _held_back(views: Mapping[int, Rank], progress: Mapping[int, ProgressSeen]) -> tuple[int, ...]:
     """Ranks at a locked file while another one moves, or at a store key while one is elsewhere."""
-    places = {rank: main_thread_location(views[rank]) for rank in progress}
-    locked = {rank for rank, at in places.items() if at is not None and at.kind == "file_lock"}
-    keyed = {rank for rank, at in places.items() if at is not None and at.kind == "key"}
+    places = {rank: _place_of(views[rank]) for rank in progress}
+    locked = {rank for rank, place in places.items() if place == "file_lock"}
+    keyed = {rank for rank, place in places.items() if place == "key"}
     elsewhere = progress.keys() - locked - keyed
     moves = any(progress[rank].progress == "active" for rank in elsewhere)
     return tuple(sorted((locked if moves else set()) | (keyed if elsewhere else set())))
@@ -165,8 +165,7 @@ def _is_entering(view: Rank, now_ns: int) -> bool:
         return False
     if has_newer_op(view, now_ns):
         return True
-    place = main_thread_location(view)
-    if view.pending or place is None or place.kind != "collective":
+    if view.pending or _place_of(view) != "collective":
         return False
     before = view.prior_stack
     return before is None or locate(before).kind != "collective"

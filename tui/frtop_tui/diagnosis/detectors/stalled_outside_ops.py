@@ -9,7 +9,7 @@ takes its time in silence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -117,7 +117,7 @@ def stalled_outside_ops(context: Context, rest: RestState) -> OutsideOps:
         return OutsideOps()
     rest.since_ns = rest.since_ns or now_ns
     causes = {view.rank: absence_cause(view).cause for view in asked}
-    looked = [view for view in asked if _is_looked_at(view, since_ns)]
+    looked = [one for one in asked if one.state == "stopped" or _looked_ns(one) > since_ns]
     everybody = len(asked) == len(living)
     held = {view.rank: _held(view, causes[view.rank], everybody=everybody) for view in looked}
     seen = {rank: one for rank, one in held.items() if one is not None}
@@ -128,25 +128,26 @@ def stalled_outside_ops(context: Context, rest: RestState) -> OutsideOps:
         findings = _findings(issued_ns, causes, held_ns, len(living))
     begins = now_ns - rest.since_ns < BEGINS_NS
     is_open = not (free or findings) and (begins or held_ns >= TWICE_NS)
+    again_ns = now_ns - (FREE_AGAIN_NS if free else HELD_AGAIN_NS)
+    due = tuple(one.rank for one in sorted(asked, key=_looked_ns) if _looked_ns(one) < again_ns)
     first = next((rank for rank, one in held.items() if one is None), min(held, default=None))
     return OutsideOps(
         findings,
         None if findings else RestNote(issued_ns, first),
-        _due(asked, now_ns - (FREE_AGAIN_NS if free else HELD_AGAIN_NS)),
+        due,
         since_ns if is_open else 0,
     )
 
 
 def _nobody_waits(context: Context) -> bool:
     """Whether the present state of every rank is known, and none waits for another."""
-    index = context.index
+    index, views = context.index, context.ranks.values()
     if context.deaths.some or any(index.states.get(state) for state in _UNKNOWN):
         return False
     if any(not wait.background for wait in index.waits.values()):
         return False
-    views = context.ranks.values()
-    first = next(iter(views))
-    return len(views) >= first.identity.job.world_size and all(v.evidence.has_ages for v in views)
+    world = next(iter(views)).identity.job.world_size
+    return len(views) >= world and all(view.evidence.has_ages for view in views)
 
 
 def _active_ns(view: Rank) -> int:
@@ -158,10 +159,6 @@ def _looked_ns(view: Rank) -> int:
     return view.snapshot.at_ns + view.clock_ns if view.snapshot is not None else 0
 
 
-def _is_looked_at(view: Rank, since_ns: int) -> bool:
-    return view.state == "stopped" or _looked_ns(view) > since_ns
-
-
 def _held(view: Rank, cause: str, *, everybody: bool) -> Held | None:
     """What holds a rank for good, None if nothing does.
 
@@ -170,13 +167,16 @@ def _held(view: Rank, cause: str, *, everybody: bool) -> Held | None:
     if view.state == "stopped" and view.process is not None:
         return Held(view.heard_ns, view.process)
     looked = view.snapshot.processes if view.snapshot is not None else ()
-    own = next((process for process in looked if process.pid == view.identity.pid), None)
-    process = (worker_of(view) or own) if cause == "dataloader" else own
-    reads = cause in ("dataloader", "file_io") and _reads(process)
-    awaits_key = cause == "store" and everybody and is_polling(process)
-    return (
-        Held(_looked_ns(view), process) if process is not None and (reads or awaits_key) else None
-    )
+    process = next((one for one in looked if one.pid == view.identity.pid), None)
+    if cause == "dataloader":
+        process = worker_of(view) or process
+    if process is None:
+        return None
+    if cause in ("dataloader", "file_io"):
+        held = _reads(process)
+    else:
+        held = cause == "store" and everybody and is_polling(process)
+    return Held(_looked_ns(view), process) if held else None
 
 
 def _held_ns(rest: RestState, seen: Mapping[int, Held]) -> int:
@@ -187,10 +187,8 @@ def _held_ns(rest: RestState, seen: Mapping[int, Held]) -> int:
     return min((one.at_ns - rest.first[rank].at_ns for rank, one in seen.items()), default=0)
 
 
-def _reads(process: wire.Process | None) -> bool:
+def _reads(process: wire.Process) -> bool:
     """Whether the kernel says that a process waits for storage, or is stopped."""
-    if process is None:
-        return False
     in_file = locate(None, process).kind == "file_io"
     return process.state in "Tt" or (in_file and system_call(process) in _READS)
 
@@ -205,12 +203,6 @@ def _has_moved(first: Held, last: Held) -> bool:
         or new.io_bytes - old.io_bytes > IO_PER_S * (4 + seconds)
         or new.rss - old.rss > MEMORY_LEAST + MEMORY_PER_S * seconds
     )
-
-
-def _due(asked: Sequence[Rank], before_ns: int) -> tuple[int, ...]:
-    """Ranks to look at next, first the one that was looked at longest ago."""
-    looked = {view.rank: at_ns for view in asked if (at_ns := _looked_ns(view)) < before_ns}
-    return tuple(sorted(looked, key=looked.__getitem__))
 
 
 def _findings(

@@ -27,11 +27,10 @@ def detect(context: Context) -> list[Finding]:
     recorded = context.frame.recorded
     if recorded is None or not recorded.unfinished or context.frame.health not in _FINE:
         return []
-    ranks = tuple(recorded.unfinished.values())
     return [
         Finding(
             kind="undecided",
-            detail=UnfinishedOps(ranks),
+            detail=UnfinishedOps(tuple(recorded.unfinished.values())),
             key=("unfinished", *recorded.unfinished),
             progress="unknown",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from frtop_tui.diagnosis.detectors.certainty import belong_to_heard_hosts, members_known
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.stuck.dead_links import DeadLinks, dead_links
-from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
+from frtop_tui.diagnosis.finding import Detail, Finding, facts_of
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 
 
@@ -35,10 +35,7 @@ def find(context: Context, node: WaitNode) -> Finding:
             victims=frozenset(node.waiting),
             cause="unheard",
             progress="unknown",
-            group=group_key(node.group),
-            op=op_of(node),
-            since_ns=node.known_since_ns,
-            left_s=node.left_s(context.now_ns),
+            **facts_of([node], context.now_ns),
         )
     return Finding(
         kind="not_entered",
@@ -50,8 +47,5 @@ def find(context: Context, node: WaitNode) -> Finding:
         victims=frozenset(node.waiting).difference(never),
         cause="never_joined",
         progress="unknown",
-        group=group_key(node.group),
-        op=op_of(node),
-        since_ns=node.known_since_ns,
-        left_s=node.left_s(context.now_ns),
+        **facts_of([node], context.now_ns),
     )

@@ -6,14 +6,18 @@ that nobody observes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from frtop_tui.diagnosis.blocked.group_frontier import local_group_id
+from frtop_tui.diagnosis.blocked.patience import patience_ns
 from frtop_tui.diagnosis.detectors import not_entered, unobserved
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.stuck import stuck
-from frtop_tui.diagnosis.detectors.stuck.last_entry import entered_recently
 from frtop_tui.diagnosis.detectors.withheld import withhold
 from frtop_tui.diagnosis.finding import Finding
-from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.graph.wait_node import WaitNode, answers
 from frtop_tui.diagnosis.thresholds import HOST_SKEW_NS, MOST_ROOTS
+from frtop_tui.job.model import Rank
 
 
 def detect(context: Context) -> list[Finding]:
@@ -33,23 +37,41 @@ def detect(context: Context) -> list[Finding]:
             assigned |= set(absent)
             found.update((one.culprits, one) for one in not_entered.find(context, node, absent))
         elif node not in stopped and (finding := _without_absentees(context, node)) is not None:
-            found[_identity(finding, node)] = finding
+            # Several nodes may lead to the same ranks in the same op.
+            blamed = (finding.culprits, finding.group, finding.op)
+            found[blamed if finding.culprits else node.id] = finding
     return withhold(context, [*found.values()])
 
 
 def _without_absentees(context: Context, node: WaitNode) -> Finding | None:
     """The finding on a node of which no observed member is free to enter it."""
     if node.entered_by_all:
-        recent = entered_recently(context.ranks, node, context.now_ns)
-        return None if recent else stuck.find(context, node)
+        waited_ns = context.now_ns - _last_entry_ns(context.ranks, node)
+        # Once the last member has entered, earlier waiting no longer counts.
+        is_long = node.undated or waited_ns > patience_ns(node.op, node.group)
+        return stuck.find(context, node) if is_long else None
     if node.unobserved and not node.free and not node.blocked_at:
         return unobserved.find(context, node)
     return None
 
 
-def _identity(finding: Finding, node: WaitNode) -> object:
-    """Equal for findings that blame the same ranks for the same op, seen from several nodes."""
-    return (finding.culprits, finding.group, finding.op) if finding.culprits else node.id
+def _last_entry_ns(views: Mapping[int, Rank], node: WaitNode) -> int:
+    """Operator's time at which a member last entered `node`, or issued more in its group."""
+    last = max(wait.since_ns for wait in node.waits)
+    group = node.group
+    if node.op.p2p:
+        peer = views.get(node.peer) if node.peer is not None else None
+        # The peer's half, if that is still pending.
+        halves = [op for op in peer.pending if answers(op, node)] if peer else []
+        return max([last, *(op.issued_ns + peer.clock_ns for op in halves if peer)])
+    if group is None or node.op.pseudo:
+        return last
+    for view in (views[rank] for rank in node.members if rank in views):
+        number = local_group_id(view, group)
+        front = view.group_progress.get(number) if number is not None else None
+        if front is not None and front.issued_ns:
+            last = max(last, front.issued_ns + view.clock_ns)
+    return last
 
 
 def _waiting_for_stopped(context: Context) -> list[WaitNode]:

@@ -84,4 +84,5 @@ def _several(findings: Sequence[Finding]) -> Finding:
         progress="unknown",
         culprits=(),
         victims=frozenset().union(*(finding.victims for finding in findings)),
+        nodes=tuple(dict.fromkeys(node for finding in findings for node in finding.nodes)),
     )

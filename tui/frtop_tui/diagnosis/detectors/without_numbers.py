@@ -118,7 +118,8 @@ def _outside(
         return [_undecided(MaybeComing(tuple(sites), tuple(outside)), sites, outside)]
     causes: dict[str, list[StackState]] = {}
     for state in blamed:
-        causes.setdefault(_cause_of(state), []).append(state)
+        cause = "out_of_loop" if leaves(state) else absence_cause(state.view).cause
+        causes.setdefault(cause, []).append(state)
     return [
         _not_entered(context, sites, cause, alike, [one for one in outside if one not in alike])
         for cause, alike in causes.items()
@@ -134,7 +135,9 @@ def _blamed(
     if 2 * len(outside) >= seen and seen != _PAIR:
         return []
     candidates = [state for state in outside if state.activity == "away"]
-    if not candidates and _is_one_place(sites):
+    # Whether all are surely at the same lines, which takes lines that are known.
+    steps = sites[0].call.steps if len(sites) == 1 else None
+    if not candidates and steps is not None and paths_differ(steps, steps) is False:
         candidates = [state for state in outside if state.activity == "running"]
     for progress in ("none", "unknown", "active"):
         chosen = [state for state in candidates if state.progress == progress]
@@ -143,26 +146,14 @@ def _blamed(
     return []
 
 
-def _is_one_place(sites: Sequence[SharedCall]) -> bool:
-    """Whether all are surely at the same lines, which takes lines that are known."""
-    return len(sites) == 1 and paths_differ(sites[0].call.steps, sites[0].call.steps) is False
-
-
-def _cause_of(state: StackState) -> str:
-    return "out_of_loop" if leaves(state) else absence_cause(state.view).cause
-
-
 def _shared_calls(states: Iterable[StackState]) -> list[SharedCall]:
     """Ranks by call and place, the largest site first."""
-    found: dict[object, list[StackState]] = {}
-    calls: dict[object, C10dCall] = {}
+    found: dict[object, tuple[C10dCall, list[StackState]]] = {}
     for state in states:
-        call = state.call
-        assert call is not None
-        key = (call.kind, call.group, call.peer, call.steps)
-        found.setdefault(key, []).append(state)
-        calls.setdefault(key, call)
-    sites = [SharedCall(calls[key], tuple(alike)) for key, alike in found.items()]
+        if (call := state.call) is not None:
+            key = (call.kind, call.group, call.peer, call.steps)
+            found.setdefault(key, (call, []))[1].append(state)
+    sites = [SharedCall(call, tuple(alike)) for call, alike in found.values()]
     return sorted(sites, key=lambda site: (-len(site.states), site.ranks))
 
 
@@ -189,6 +180,7 @@ def _not_entered(
         victims=frozenset(waiting),
         cause=cause,
         progress=blamed[0].progress,
+        nodes=tuple(nodes),
         op=OpName(waiting_sites[0].call.kind),
     )
 
@@ -204,6 +196,7 @@ def _ring(states: Mapping[int, StackState], ring: Sequence[WaitNode]) -> Finding
         parties=tuple((state.rank,) for state in members),
         cause="cycle" if still else "unknown",
         progress="none" if still else "unknown",
+        nodes=tuple(ring),
         op=OpName(ring[0].kind),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -11,7 +10,11 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.dataloader_worker import WorkerStack, worker_of, worker_stack
 from frtop_tui.diagnosis.evidence.idle_server import awaits_work
-from frtop_tui.diagnosis.evidence.rank_activity import is_fetching, main_thread_location
+from frtop_tui.diagnosis.evidence.rank_activity import (
+    current_fetch,
+    gil_holder,
+    main_thread_location,
+)
 from frtop_tui.diagnosis.evidence.stack_location import LocationKind, StackLocation, locate
 from frtop_tui.diagnosis.model import Layer
 from frtop_tui.job.model import Rank
@@ -21,17 +24,9 @@ LOADS_ITSELF: Final = -2
 
 
 class BatchWait(Struct, frozen=True):
-    """What a rank waits for in its DataLoader.
+    """What a rank waits for in its DataLoader, as far as that is known."""
 
-    Attributes:
-        fetch: the fetch that it is inside of, None if only its stack shows the wait.
-        last_fetch: the last fetch it began, None if none is known.
-        worker: the worker process that it waits for, None if not known.
-        worker_stack: what that worker does, None if its stack is not known.
-    """
-
-    fetch: wire.DataLoaderFetch | None = None
-    last_fetch: wire.DataLoaderFetch | None = None
+    fetch: wire.DataLoaderFetch | None = None  # None if only the stack shows the wait
     worker: wire.Process | None = None
     worker_stack: WorkerStack | None = None
 
@@ -45,34 +40,23 @@ class BatchWait(Struct, frozen=True):
 
 
 class AbsenceCause(Struct, frozen=True):
-    """Why a rank is absent from an op, and the facts that show it.
+    """Why a rank is absent from an op, and the facts that show it."""
 
-    Attributes:
-        cause: a stable word, as in `Why.cause`.
-        layer: where to look for the cause.
-        location: where the main thread is, None if nothing shows it.
-        gil_holder: the thread that holds the GIL; only with the cause "gil".
-        batch: what the DataLoader waits for; only with the cause "dataloader".
-    """
-
-    cause: str
+    cause: str  # a stable word, as in `Why.cause`
     layer: Layer
-    location: StackLocation | None = None
-    gil_holder: wire.ThreadStack | None = None
-    batch: BatchWait | None = None
+    location: StackLocation | None = None  # of the main thread, None if nothing shows it
+    gil_holder: wire.ThreadStack | None = None  # only with the cause "gil"
+    batch: BatchWait | None = None  # only with the cause "dataloader"
 
 
 UNKNOWN: Final = AbsenceCause("unknown", "unknown")
-NEVER_JOINED: Final = AbsenceCause("never_joined", "unknown")
-"""Of ranks of the world that no agent has ever reported."""
 
 
 def absence_cause(view: Rank) -> AbsenceCause:
     """Why a rank is absent that is alive and not blocked in an op."""
     if is_unseen_dump(view):
         return UNKNOWN
-    found = (cause for sign in _SIGNS if (cause := sign(view)) is not None)
-    return next(found, UNKNOWN)
+    return _stopped(view) or _gil_held(view) or _loading(view) or _located(view) or UNKNOWN
 
 
 def is_unseen_dump(view: Rank) -> bool:
@@ -81,14 +65,12 @@ def is_unseen_dump(view: Rank) -> bool:
 
 
 def _stopped(view: Rank) -> AbsenceCause | None:
-    process = view.process
-    if process is None or process.state not in ("T", "t"):
-        return None
-    return AbsenceCause("stopped", "software")
+    stopped = view.process is not None and view.process.state in ("T", "t")
+    return AbsenceCause("stopped", "software") if stopped else None
 
 
 def _gil_held(view: Rank) -> AbsenceCause | None:
-    holder = next((thread for thread in view.threads if thread.owns_gil), None)
+    holder = gil_holder(view)
     # Without a beat only a sleeping holder shows it: running Python code holds the GIL, too.
     asleep = view.status is None and holder is not None and not holder.active
     if view.state != "silent" and not asleep:
@@ -97,16 +79,14 @@ def _gil_held(view: Rank) -> AbsenceCause | None:
 
 
 def _loading(view: Rank) -> AbsenceCause | None:
-    last_fetch = view.status.fetch if view.status is not None else None
-    location = main_thread_location(view)
-    fetch = last_fetch if is_fetching(view) else None
+    location, fetch = main_thread_location(view), current_fetch(view)
     if fetch is None and (location is None or location.kind != "dataloader"):
         return None
     if location is not None and location.sure and location.kind not in ("dataloader", "lock"):
         return None  # another thread fetches: it loads batches ahead
     worker = worker_of(view)
     stack = worker_stack(view, worker) if worker is not None else None
-    batch = BatchWait(fetch, last_fetch, worker, stack)
+    batch = BatchWait(fetch, worker, stack)
     software = batch.worker_is_forking and not batch.loads_itself
     return AbsenceCause("dataloader", "software" if software else "data", location, batch=batch)
 
@@ -118,16 +98,10 @@ def _located(view: Rank) -> AbsenceCause | None:
         location = replace(location, kind="idle")
     if location.kind == "unknown" and not location.line:
         return None
-    cause, layer = _CAUSES[location.kind]
+    cause, layer = _CAUSES.get(location.kind, (location.kind, "software"))
     return AbsenceCause(cause, layer, location)
 
 
-_SIGNS: Final[tuple[Callable[[Rank], AbsenceCause | None], ...]] = (
-    _stopped,
-    _gil_held,
-    _loading,
-    _located,
-)
 _CAUSES: Final[dict[LocationKind, tuple[str, Layer]]] = {
     "collective": ("other_group", "software"),
     "backward": ("computing", "software"),
@@ -136,16 +110,10 @@ _CAUSES: Final[dict[LocationKind, tuple[str, Layer]]] = {
     "dataloader": ("dataloader", "data"),
     "file_io": ("file_io", "data"),
     "file_lock": ("lock", "software"),
-    "sleeping": ("sleeping", "software"),
-    "lock": ("lock", "software"),
     "socket": ("socket", "network"),
-    "idle": ("idle", "software"),
     "child": ("subprocess", "software"),
-    "pipe": ("pipe", "software"),
-    "input": ("input", "software"),
     "key": ("store", "software"),
-    "compiling": ("compiling", "software"),
     "importing": ("computing", "software"),
-    "computing": ("computing", "software"),
     "unknown": ("unknown", "unknown"),
 }
+"""Cause and layer of a location. Any other is a cause by its own name, in the software."""

@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence.stack_location import (
-    function_name,
-    line_and_function,
-    locate,
-)
+from frtop_tui.diagnosis.evidence.stack_location import function_name, line_and_function, locate
 from frtop_tui.job.stack_frames import is_user_code, user_frame
 
 C10dRole = Literal[
@@ -33,19 +29,13 @@ StackPath = tuple[StackStep, ...]
 """A stack's steps, outermost first."""
 DEFAULT_GROUP: Final = "default_pg"
 
-_P2P: Final = frozenset(
-    ["send", "recv", "isend", "irecv", "send_object_list", "recv_object_list", "batch_isend_irecv"]
-)
-_GROUP_MAKERS: Final = frozenset(
-    [
-        "init_process_group",
-        "new_group",
-        "split_group",
-        "shrink_group",
-        "new_subgroups",
-        "new_subgroups_by_enumeration",
-    ]
-)
+_P2P: Final = frozenset({
+    "send", "recv", "isend", "irecv", "send_object_list", "recv_object_list", "batch_isend_irecv",
+})  # fmt: skip
+_GROUP_MAKERS: Final = frozenset({
+    "init_process_group", "new_group", "split_group", "shrink_group", "new_subgroups",
+    "new_subgroups_by_enumeration",
+})  # fmt: skip
 _TEARDOWN: Final = frozenset({"destroy_process_group", "abort_process_group"})
 _NO_CALLS: Final = re.compile(r"^(get_|is_|supports_|set_|register_|record_comm$|__|wrapper$)")
 """Public functions of torch.distributed that issue no op. All others are taken to issue one."""
@@ -81,31 +71,16 @@ _INTEGER: Final = re.compile(r"-?\d{1,9}\Z")
 
 @dataclass(frozen=True, slots=True)
 class C10dCall:
-    """The call of torch.distributed that a thread is in.
+    """The call of torch.distributed that a thread is in."""
 
-    Attributes:
-        kind: the function, or "a wait for an op" and the like where `role` is "implicit".
-        role: what the call is for.
-        frame: the frame that made the call.
-        path: all frames of the stack.
-        depth: how many steps of `path` lead to the call, the call included.
-        group: the group's name, "" if the stack does not show it.
-        peer: the other rank of a send or receive, None if not known.
-        is_teardown: whether the call destroys groups, and so waits for nobody.
-    """
-
-    kind: str
+    kind: str  # the function; "a wait for an op" and the like where `role` is "implicit"
     role: C10dRole
-    frame: wire.TraceFrame
-    path: StackPath
-    depth: int
-    group: str = ""
-    peer: int | None = None
-    is_teardown: bool = False
-
-    @property
-    def line(self) -> str:
-        return line_and_function(self.frame)
+    frame: wire.TraceFrame  # that made the call
+    path: StackPath  # the whole stack
+    depth: int  # how many steps of `path` lead to the call, the call included
+    group: str = ""  # "" if the stack does not show it
+    peer: int | None = None  # the other rank of a send or receive, None if not known
+    is_teardown: bool = False  # it destroys groups, and so waits for nobody
 
     @property
     def steps(self) -> StackPath:
@@ -115,27 +90,22 @@ class C10dCall:
     @property
     def text(self) -> str:
         """`all_reduce, called at train.py:40 (step)`."""
+        line = line_and_function(self.frame)
         if self.role == "implicit":
-            return f"{self.kind} at {self.line}"
-        side = ""
-        if self.peer is not None:
-            side = (
-                f" {'from' if self.kind.startswith(('recv', 'irecv')) else 'to'} rank {self.peer}"
-            )
+            return f"{self.kind} at {line}"
+        side = "from" if self.kind.startswith(("recv", "irecv")) else "to"
+        peer = f" {side} rank {self.peer}" if self.peer is not None else ""
         of = f" of {self.group}" if self.group else ""
-        return f"{self.kind}{side}{of}, called at {self.line}"
+        return f"{self.kind}{peer}{of}, called at {line}"
 
 
 def call_of(stack: wire.ThreadStack) -> C10dCall | None:
     """The call that a thread is in, None if it is in none."""
     frames = stack.frames
-    if not frames:
-        return None
-    for depth in range(len(frames) - 1, -1, -1):
-        found = _named(frames, depth)
-        if found is not None:
+    for depth in reversed(range(len(frames))):
+        if (found := _named(frames, depth)) is not None:
             return found
-    if stack.active or stack.owns_gil:
+    if not frames or stack.active or stack.owns_gil:
         return None
     kind = _unnamed(stack)
     return _call(kind, "implicit", frames, 0) if kind else None
@@ -147,6 +117,8 @@ def path_of(frames: Sequence[wire.TraceFrame]) -> StackPath:
 
 def paths_differ(one: Sequence[StackStep], other: Sequence[StackStep]) -> bool | None:
     """Whether two stacks are at different lines; None if a line that decides it is unknown."""
+    if not (one and other):
+        return None
     unknown = False
     for mine, theirs in zip(one, other, strict=False):
         if mine[:2] != theirs[:2] or (mine[2] != theirs[2] and mine[2] and theirs[2]):
@@ -165,17 +137,13 @@ def program_order(one: Sequence[StackStep], other: Sequence[StackStep]) -> tuple
     for mine, theirs in zip(one, other, strict=False):
         if mine == theirs and mine[2]:
             continue
-        frame, other_frame = _frame(mine), _frame(theirs)
+        frame, other_frame = (wire.TraceFrame(s[1], s[0], s[2]) for s in (mine, theirs))
         known = mine[2] and theirs[2]
         if mine[:2] != theirs[:2] or not known or not is_user_code(frame):
             return "unknown", ""
         lines = f"{line_and_function(frame)} against {line_and_function(other_frame)}"
         return ("later" if mine[2] > theirs[2] else "earlier"), lines
     return ("same" if len(one) == len(other) else "unknown"), ""
-
-
-def _frame(step: StackStep) -> wire.TraceFrame:
-    return wire.TraceFrame(step[1], step[0], step[2])
 
 
 def _named(frames: tuple[wire.TraceFrame, ...], depth: int) -> C10dCall | None:
@@ -185,20 +153,16 @@ def _named(frames: tuple[wire.TraceFrame, ...], depth: int) -> C10dCall | None:
     if _RENDEZVOUS.search(frame.file):
         return _call("init_process_group", "rendezvous", frames, depth)
     if _FUNCTIONAL.search(frame.file):
-        kind = _FUNCTIONAL_CALL.match(name)
-        return _call(kind[1], "collective", frames, depth) if kind else None
-    return _c10d_call(frames, depth, name) if _C10D.search(frame.file) else None
-
-
-def _c10d_call(frames: tuple[wire.TraceFrame, ...], depth: int, name: str) -> C10dCall | None:
+        found = _FUNCTIONAL_CALL.match(name)
+        return _call(found[1], "collective", frames, depth) if found else None
     kind = _PRIVATE_CALLS.get(name, name)
-    if kind.startswith("_") or _NO_CALLS.match(kind):
+    if not _C10D.search(frame.file) or kind.startswith("_") or _NO_CALLS.match(kind):
         return None
     if kind in _GROUP_MAKERS | _TEARDOWN:
         return _call(kind, "rendezvous", frames, depth, is_teardown=kind in _TEARDOWN)
     group = _group(frames, depth)
     if kind in _P2P:
-        peer = _peer(frames[depth], kind, group)
+        peer = _peer(frame, kind, group)
         return _call(kind, "p2p", frames, depth, group=group, peer=peer)
     return _call(kind, "collective", frames, depth, group=group)
 
@@ -280,13 +244,7 @@ def _elements(text: str) -> int | None:
 
 
 def _peer(frame: wire.TraceFrame, kind: str, group: str) -> int | None:
-    variables = dict(frame.variables)
-    receives = "recv" in kind
-    names = ["src" if receives else "dst"]
-    if group == DEFAULT_GROUP:
-        names.append("group_src" if receives else "group_dst")
-    for name in names:
-        value = variables.get(name, "")
-        if _INTEGER.match(value):
-            return int(value)
-    return None
+    variables, name = dict(frame.variables), "src" if "recv" in kind else "dst"
+    names = [name, f"group_{name}"] if group == DEFAULT_GROUP else [name]
+    values = (variables.get(name, "") for name in names)
+    return next((int(value) for value in values if _INTEGER.match(value)), None)

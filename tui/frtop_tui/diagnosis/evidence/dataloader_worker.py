@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct, structs
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.evidence.rank_activity import current_fetch
 from frtop_tui.diagnosis.evidence.stack_location import (
     FILE_KINDS,
     StackLocation,
@@ -24,27 +26,30 @@ _FORK: Final = re.compile(r"(?:^|/)multiprocessing/popen_fork\.py$")
 
 
 class WorkerStack(Struct, frozen=True):
-    """What the main thread of a worker does, by its stack.
+    """What the main thread of a worker does, by its stack."""
 
-    Attributes:
-        is_forking: whether it is still inside the `os.fork()` that made it, or in a hook there.
-        awaits_index: whether it waits for the next index, and so for its rank.
-        location: where it is; None while it is in `os.fork()` itself.
-    """
+    is_forking: bool = False  # still inside the `os.fork()` that made it, or in a hook there
+    awaits_index: bool = False  # waits for its rank
+    location: StackLocation | None = None  # None while it is in `os.fork()` itself
 
-    is_forking: bool = False
-    awaits_index: bool = False
-    location: StackLocation | None = None
+
+def children_in_question(view: Rank) -> tuple[int, ...]:
+    """Pid of the worker that a fetch waits for, else of two children in a file or stopped."""
+    fetch = current_fetch(view)
+    if fetch is not None and fetch.worker_pid:
+        return (fetch.worker_pid,)
+    stuck = (c for c in _children(view) if locate(None, c).kind in FILE_KINDS or c.state in "Tt")
+    return tuple(child.pid for child in islice(stuck, 2))
 
 
 def worker_of(view: Rank) -> wire.Process | None:
-    """The worker that a fetch waits for, else the only child that hangs in a file or is stopped."""
-    fetch = view.status.fetch if view.status is not None else None
-    children = view.snapshot.processes[1:] if view.snapshot is not None else ()
-    if fetch is not None and fetch.worker_pid:
-        return next((child for child in children if child.pid == fetch.worker_pid), None)
-    stuck = [c for c in children if locate(None, c).kind in FILE_KINDS or c.state in "Tt"]
-    return stuck[0] if len(stuck) == 1 else None
+    """The worker that the rank waits for; None if several are in question."""
+    pids = children_in_question(view)
+    return next((child for child in _children(view) if pids == (child.pid,)), None)
+
+
+def _children(view: Rank) -> tuple[wire.Process, ...]:
+    return view.snapshot.processes[1:] if view.snapshot is not None else ()
 
 
 def worker_stack(view: Rank, worker: wire.Process) -> WorkerStack | None:
@@ -52,7 +57,8 @@ def worker_stack(view: Rank, worker: wire.Process) -> WorkerStack | None:
     stack = _main_stack(view, worker)
     if stack is None:
         return None
-    is_forking, own = _is_forking(stack), _own_frames(stack.frames)
+    own = _own_frames(stack.frames)
+    is_forking = _is_forking(stack.frames, own)
     if not own:
         return WorkerStack(is_forking)
     loader = next((i for i, frame in enumerate(own) if _LOADER.search(frame.file)), 0)
@@ -73,8 +79,7 @@ def _main_stack(view: Rank, worker: wire.Process) -> wire.ThreadStack | None:
     return main if main is not None and main.frames else None
 
 
-def _is_forking(stack: wire.ThreadStack) -> bool:
-    frames, own = stack.frames, _own_frames(stack.frames)
+def _is_forking(frames: Sequence[wire.TraceFrame], own: Sequence[wire.TraceFrame]) -> bool:
     if len(own) == len(frames) or any(function_name(frame) == "_bootstrap" for frame in own):
         return False
     line = frames[len(own)].source

@@ -30,10 +30,14 @@ _WAITED_TEXT: Final = re.compile(r"(?:waiting |after )(\d{1,12}) ?ms\b")
 _SOURCE: Final = re.compile(r"^\[[^\]\s]*\.(?:cc|cpp|cu|h|hpp):\d+\]\s*")
 """Where in torch's own C++ it was raised: nobody who runs a job looks there first."""
 INTERRUPTED: Final = "interrupted"
+_SIGNALS: Final = {int(known): known.name for known in signals.Signals}
 _CRASHES: Final = frozenset({
     signals.SIGSEGV, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGABRT,
     signals.SIGSYS, signals.SIGTRAP,
 })  # fmt: skip
+_NOT_OWN: Final[dict[int, Nature]] = {
+    signals.SIGTERM: "ended", signals.SIGHUP: "ended", signals.SIGABRT: "abort",
+}  # fmt: skip
 _ENDED_KINDS: Final = frozenset({"KeyboardInterrupt", "SignalException", "SystemExit"})
 
 
@@ -70,13 +74,13 @@ def death_of(view: Rank) -> Death | None:
     if ending is None or view.state == "done":
         return None
     at_ns, code = ending.at_ns + view.clock_ns, ending.exit_code
-    number = ending.signal or (code - 128 if code is not None and _is_signal(code) else 0)
-    if number:
+    # A shell in between turns signal 9 into exit status 137.
+    by_shell = code - 128 if code is not None and code - 128 in _SIGNALS else 0
+    if number := ending.signal or by_shell:
         return _by_signal(view.rank, at_ns, number, ending.oom_kills)
     if code is not None:
         return Death(view.rank, at_ns, "own", "exit_status", f"exit status {code}")
-    gone = "gone, cause unknown"
-    return Death(view.rank, at_ns, "unknown", "unknown", gone, out_ns=at_ns)
+    return Death(view.rank, at_ns, "unknown", "unknown", "gone, cause unknown", out_ns=at_ns)
 
 
 def _by_exception(view: Rank, raised: wire.UncaughtException) -> Death:
@@ -84,29 +88,14 @@ def _by_exception(view: Rank, raised: wire.UncaughtException) -> Death:
     kind = raised.kind.rpartition(".")[2]
     if kind == "KeyboardInterrupt":
         return _interrupted(view.rank, at_ns)
+    lines = raised.text.strip().splitlines()
+    text = _SOURCE.sub("", lines[0])[:200] if lines else ""
     where = f" at {line_and_function(user_frame(raised.frames))}" if raised.frames else ""
-    text = first_line(raised.text)[:200]
     said = f"{raised.kind}: {text}{where}" if text else f"{raised.kind}{where}"
-    nature = _nature_of(kind, raised.text)
-    waited_s = _waited_s(raised.text) if nature == "timeout" else 0.0
-    out_ns = view.exit_info.at_ns + view.clock_ns if view.exit_info is not None else 0
+    nature, waited = _nature_of(kind, raised.text), _WAITED_TEXT.search(raised.text)
+    waited_s = int(waited[1]) / 1000 if waited and nature == "timeout" else 0.0
+    out_ns = ended_ns(view)
     return Death(view.rank, at_ns, nature, "exception", said, out_ns=out_ns, waited_s=waited_s)
-
-
-def first_line(text: str) -> str:
-    """What an exception says first, without the place in C++ that gloo puts before it."""
-    lines = text.strip().splitlines()
-    return _SOURCE.sub("", lines[0]) if lines else ""
-
-
-def _waited_s(text: str) -> float:
-    found = _WAITED_TEXT.search(text)
-    return int(found[1]) / 1000 if found is not None else 0.0
-
-
-def _is_signal(exit_code: int) -> bool:
-    """A shell in between turns signal 9 into exit status 137."""
-    return exit_code > 128 and exit_code - 128 in {int(known) for known in signals.Signals}
 
 
 def _nature_of(kind: str, text: str) -> Nature:
@@ -124,22 +113,13 @@ def _interrupted(rank: int, at_ns: int) -> Death:
 
 
 def _by_signal(rank: int, at_ns: int, number: int, oom_kills: int) -> Death:
-    try:
-        name = signals.Signals(number).name
-    except ValueError:
-        name = "unknown"
-    text = f"signal {number} ({name})"
+    text = f"signal {number} ({_SIGNALS.get(number, 'unknown')})"
     if number == signals.SIGKILL and oom_kills:
         return Death(rank, at_ns, "own", "oom", f"{text}, and the cgroup's oom_kill rose then")
     if number == signals.SIGINT:
         return _interrupted(rank, at_ns)
-    nature: Nature = "own"
-    if number in (signals.SIGTERM, signals.SIGHUP):
-        nature = "ended"
-    elif number == signals.SIGABRT:
-        nature = "abort"
-    killed, crashed = number == signals.SIGKILL, number in _CRASHES
-    return Death(rank, at_ns, nature, "signal", text, killed=killed, crashed=crashed)
+    nature, killed = _NOT_OWN.get(number, "own"), number == signals.SIGKILL
+    return Death(rank, at_ns, nature, "signal", text, killed=killed, crashed=number in _CRASHES)
 
 
 def ended_ns(rank: Rank) -> int:

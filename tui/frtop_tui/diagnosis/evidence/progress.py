@@ -1,57 +1,49 @@
-"""Whether a rank makes progress between two snapshots, its children included."""
+"""Whether a rank makes progress between two snapshots, its children included, or is only slow."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
 from msgspec import Struct
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
+from frtop_tui.diagnosis.evidence.c10d_call import path_of, paths_differ
+from frtop_tui.diagnosis.evidence.rank_activity import current_fetch, last_activity_ns
 from frtop_tui.diagnosis.model import Progress
 from frtop_tui.diagnosis.thresholds import (
     CPU_SHARE,
     IO_BYTES,
+    MAX_SLOW_STEP_NS,
     MEMORY_BYTES,
+    MIN_PACE_OPS,
     READY_SHARE,
     RECENT_OP_NS,
+    SLOW_STEP,
+    UPDATE_DELAY_NS,
 )
 from frtop_tui.job.model import Rank
 from frtop_tui.job.record import COMPARABLE_NS
 
 ProgressSign = Literal[
     # By updates alone.
-    "ended",
-    "stopped",
-    "recent_op",
-    "never_heard",
+    "ended", "stopped", "recent_op", "never_heard",
     # Between two snapshots; `amount` is given in brackets.
-    "one_snapshot",
+    "one_snapshot", "unchanged", "stack_changed",
     "unreadable",  # neither /proc nor stacks
     "advanced",  # ops, steps or fetches
-    "stack_changed",
     "cpu",  # [share of a core]
     "ready_cpu",  # could run in both snapshots, and ran a little [share of a core]
-    "io",  # [bytes]
-    "memory",  # [bytes]
+    "io", "memory",  # [bytes]
     "no_processor",  # could run in both snapshots, and never ran
-    "unchanged",
     # Between two Flight Recorder dumps.
-    "one_dump",
-    "dump_advanced",
-    "dumps_too_close",
-    "dump_unchanged",
+    "one_dump", "dump_advanced", "dumps_too_close", "dump_unchanged",
     # Between two stack dumps, where there is nothing else (`stack_state`).
-    "stacks_once",
-    "stack_lines_unknown",
-    "stack_moved",
-    "stacks_too_close",
-    "stack_runs",
+    "stacks_once", "stack_lines_unknown", "stack_moved", "stacks_too_close", "stack_runs",
     "stack_same",
     # A rank that waits for something outside the job looks the same for ever.
-    "nothing_to_do",
-    "input_open",
-]
+    "nothing_to_do", "input_open",
+]  # fmt: skip
 
 
 class ProgressSeen(Struct, frozen=True):
@@ -67,12 +59,7 @@ class ProgressSeen(Struct, frozen=True):
 
 
 def progress_of(view: Rank, now_ns: int) -> ProgressSeen:
-    """Whether the rank makes progress.
-
-    Args:
-        view: the rank, with its last two snapshots.
-        now_ns: the operator's time, in ns.
-    """
+    """Whether the rank makes progress, by its updates and its last two snapshots."""
     if view.exit_info is not None:
         return ProgressSeen("none", "ended")
     if view.state == "stopped":
@@ -85,6 +72,19 @@ def progress_of(view: Rank, now_ns: int) -> ProgressSeen:
     if view.snapshot is None or view.prior_snapshot is None:
         return ProgressSeen("unknown", "one_snapshot")
     return _between(view, view.prior_snapshot, view.snapshot)
+
+
+def may_be_slow_step(view: Rank, now_ns: int) -> bool:
+    """Whether a rank without progress may still be in a slow step, by the ops of its snapshot."""
+    # Nobody knows when a dump was written, and so how long ago its last op was.
+    if not view.evidence.has_ages or view.snapshot is None or len(view.snapshot.ops) < MIN_PACE_OPS:
+        return False
+    issued = sorted(op.issued_ns for op in view.snapshot.ops)
+    # The second longest pause: the longest one may have been a checkpoint, or the start.
+    usual = sorted(after - before for before, after in pairwise(issued))[-2]
+    last = max(issued[-1], last_activity_ns(view))
+    limit_ns = min(MAX_SLOW_STEP_NS, SLOW_STEP * usual + UPDATE_DELAY_NS)
+    return now_ns - view.clock_ns - last < limit_ns
 
 
 def _between_dumps(view: Rank) -> ProgressSeen:
@@ -100,14 +100,14 @@ def _between_dumps(view: Rank) -> ProgressSeen:
 
 
 def _between(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> ProgressSeen:
-    own = next((d for d in new.dumps if d.pid == view.identity.pid), None)
-    before = next((d for d in old.dumps if d.pid == view.identity.pid), None)
-    has_new_stack = own is not None and view.stacks_taken_ns > old.at_ns
     if view.status is not None and old.status is not None and _advanced(old.status, view.status):
         return ProgressSeen("active", "advanced")
     if used := _resources_used(view, old, new):
         return used
-    if has_new_stack and _has_changed(_lines(before, view), _lines(own, view)):
+    stacks = (view.prior_stack, view.main_stack)
+    prior, now = (path_of(stack.frames) if stack is not None else () for stack in stacks)
+    has_new_stack = view.main_stack is not None and view.stacks_taken_ns > old.at_ns
+    if has_new_stack and paths_differ(prior, now):
         return ProgressSeen("active", "stack_changed")
     if not new.processes and not has_new_stack:
         return ProgressSeen("unknown", "unreadable")
@@ -156,7 +156,7 @@ def _ready_cpu_ns(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> int | N
 
     The worker that the rank fetches from counts, its other children do not.
     """
-    fetch = view.status.fetch if view.status is not None else None
+    fetch = current_fetch(view)
     pids = {view.identity.pid, fetch.worker_pid if fetch is not None else 0}
     window_ns = new.at_ns - old.at_ns
     before, after = _tasks(old, pids), _tasks(new, pids)
@@ -179,18 +179,3 @@ def _could_run(old: wire.Process, new: wire.Process, window_ns: int) -> bool:
     # The kernel counts a wait for a processor when it is over: an unchanged value is one long wait.
     unchanged = min(old.ready_ns, new.ready_ns) < 0 or ready_ns == 0
     return unchanged or ready_ns >= READY_SHARE * window_ns
-
-
-def _lines(dump: wire.StackDump | None, view: Rank) -> list[tuple[str, int]]:
-    """The main thread's lines, innermost first; none if they could not be read."""
-    threads, main = dump.threads if dump is not None else (), view.identity.main_ident
-    stack = next((thread for thread in threads if thread.ident == main or not main), None)
-    return [(f.function, f.line) for f in stack.frames] if stack is not None else []
-
-
-def _has_changed(old: list[tuple[str, int]], new: list[tuple[str, int]]) -> bool:
-    """Whether two stacks differ; line 0 is unknown and differs from none."""
-    if not old or not new or len(old) != len(new):
-        return bool(old and new)
-    pairs = zip(old, new, strict=True)
-    return any(a[0] != b[0] or (a[1] != b[1] and a[1] and b[1]) for a, b in pairs)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
 from frtop_tui.diagnosis.thresholds import UPDATE_DELAY_NS
 from frtop_tui.job.model import Rank
 
 
-def is_fetching(view: Rank) -> bool:
-    """Whether the rank is inside a DataLoader fetch."""
+def current_fetch(view: Rank) -> wire.DataLoaderFetch | None:
+    """The DataLoader fetch that the rank is inside of, None if it is in none."""
     fetch = view.status.fetch if view.status is not None else None
-    return fetch is not None and fetch.begin_ns > fetch.end_ns
+    return fetch if fetch is not None and fetch.begin_ns > fetch.end_ns else None
 
 
 def last_issued_ns(view: Rank) -> int:
@@ -47,6 +48,11 @@ def main_thread_location(view: Rank) -> StackLocation | None:
     if stack is None or last_activity_ns(view) > view.stacks_taken_ns:
         return None
     return locate(stack, view.process)
+
+
+def gil_holder(view: Rank) -> wire.ThreadStack | None:
+    """The thread that holds the GIL in the last stack dump; None if none shows it."""
+    return next((thread for thread in view.threads if thread.owns_gil), None)
 
 
 def stacks_due(view: Rank) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from operator import attrgetter, is_
 from typing import Final
+
+from msgspec import Struct
 
 from frtop_probe import wire
 from frtop_tui.job.model import Rank
@@ -25,20 +26,17 @@ def only_counters_differ(one: Rank, other: Rank) -> bool:
     )
 
 
-def _equal(
-    one: wire.RankStatus | wire.Process | None,
-    other: wire.RankStatus | wire.Process | None,
-    facts: attrgetter[tuple[object, ...]],
-) -> bool:
-    if one is None or other is None:
+def _equal(one: object, other: object, facts: attrgetter[tuple[object, ...]]) -> bool:
+    if one is other or one is None or other is None:
         return one is other
-    return one is other or facts(one) == facts(other)
+    return facts(one) == facts(other)
 
 
-def _all_but_counters(names: Iterable[str], *omitted: str) -> attrgetter[tuple[object, ...]]:
-    return attrgetter(*(name for name in names if name not in _COUNTERS and name not in omitted))
+def _facts_of(kind: type[Struct]) -> attrgetter[tuple[object, ...]]:
+    omitted = _COUNTERS | {"status", "process"}  # compared by themselves
+    return attrgetter(*(name for name in kind.__struct_fields__ if name not in omitted))
 
 
-_rank_facts: Final = _all_but_counters(Rank.__struct_fields__, "status", "process")
-_status_facts: Final = _all_but_counters(wire.RankStatus.__struct_fields__)
-_process_facts: Final = _all_but_counters(wire.Process.__struct_fields__)
+_rank_facts: Final = _facts_of(Rank)
+_status_facts: Final = _facts_of(wire.RankStatus)
+_process_facts: Final = _facts_of(wire.Process)

@@ -55,33 +55,15 @@ class StackLocation(Struct, frozen=True):
     sure: bool = True
 
 
-_PATH_CALLS: Final = frozenset(
-    [
-        "openat",
-        "open",
-        "stat",
-        "newfstatat",
-        "statx",
-        "getdents64",
-        "unlink",
-        "rename",
-        "fsync",
-        "fdatasync",
-    ]
-)
+_PATH_CALLS: Final = frozenset({
+    "openat", "open", "stat", "newfstatat", "statx", "getdents64", "unlink", "rename", "fsync",
+    "fdatasync",
+})  # fmt: skip
 """System calls at a file, whatever their descriptor is."""
 _FILE_CALLS: Final = _PATH_CALLS | frozenset(
     ["read", "pread64", "readv", "preadv", "write", "pwrite64", "writev", "mmap", "msync"]
 )
-_SOCKET_CALLS: Final = frozenset(
-    [
-        "connect",
-        "recvfrom",
-        "recvmsg",
-        "sendto",
-        "sendmsg",
-    ]
-)
+_SOCKET_CALLS: Final = frozenset(["connect", "recvfrom", "recvmsg", "sendto", "sendmsg"])
 _SERVER_CALLS: Final = frozenset({"accept", "accept4", "epoll_wait", "epoll_pwait", "epoll_pwait2"})
 """Where the main threads of servers sleep. Ops sleep in a futex, or poll a store."""
 _LOCK_CALLS: Final = frozenset({"flock", "fcntl"})
@@ -93,8 +75,6 @@ _TERMINALS: Final = ("/dev/pts/", "/dev/tty")
 _POLL_CALLS: Final = frozenset({"poll", "ppoll"})
 """How a store's client waits for its answer; gloo waits in a futex."""
 _SLEEP_CALLS: Final = frozenset({"nanosleep", "clock_nanosleep"})
-
-_ANY: Final = re.compile("")
 
 
 class _FramePattern(NamedTuple):
@@ -116,8 +96,7 @@ class _FramePattern(NamedTuple):
 def _frame(
     file: str, kind: LocationKind, *, function: str = "", max_depth: int = 999
 ) -> _FramePattern:
-    pattern = re.compile(function) if function else _ANY
-    return _FramePattern(re.compile(file), pattern, kind, max_depth)
+    return _FramePattern(re.compile(file), re.compile(function), kind, max_depth)
 
 
 _FRAMES: Final[tuple[_FramePattern, ...]] = (
@@ -170,25 +149,15 @@ _LINES: Final[tuple[tuple[re.Pattern[str], LocationKind], ...]] = (
     # Events and conditions have Python frames of their own. A `wait` in C++ is a Work's.
     (re.compile(r"\.wait\("), "collective"),
     (re.compile(r"synchronize\(\)|\.(item|cpu|tolist)\(\)"), "device"),
-    (
-        re.compile(
-            r"\.(read|readline|readlines|readinto|write|flush|fsync)\(|\bopen\(|np\.load"
-            r"|torch\.(load|save)"
-        ),
-        "file_io",
-    ),
-    (
-        re.compile(r"\.(acquire|join|result)\(|\bwith\b.*lock", re.IGNORECASE),
-        "lock",
-    ),
+    (re.compile(r"\.(read(line|lines|into)?|write|flush|fsync)\(|\bopen\("), "file_io"),
+    (re.compile(r"np\.load|torch\.(load|save)"), "file_io"),
+    (re.compile(r"\.(acquire|join|result)\(|\bwith\b.*lock", re.IGNORECASE), "lock"),
 )
 
 
 def system_call(process: wire.Process | None) -> str:
     """Name of the system call that the main thread is in, "" if not known."""
-    if process is None or not process.syscall:
-        return ""
-    return process.syscall.split()[0]
+    return process.syscall.partition(" ")[0] if process is not None else ""
 
 
 def is_polling(process: wire.Process | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -15,7 +15,8 @@ from frtop_tui.diagnosis.evidence.c10d_call import (
     paths_differ,
 )
 from frtop_tui.diagnosis.evidence.progress import ProgressSeen
-from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
+from frtop_tui.diagnosis.evidence.rank_activity import gil_holder
+from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS, StackLocation, locate
 from frtop_tui.diagnosis.model import Progress
 from frtop_tui.job.model import Rank
 from frtop_tui.job.record import COMPARABLE_NS
@@ -26,48 +27,19 @@ Activity = Literal[
     "running",  # in none, and it runs Python or C code
     "unclear",  # asleep in a C call, and the stack does not show what it waits for
 ]
-_LONG_STAYS: Final = frozenset(
-    [
-        "dataloader",
-        "file_io",
-        "file_lock",
-        "sleeping",
-        "lock",
-        "socket",
-        "idle",
-        "child",
-        "pipe",
-        "input",
-        "key",
-        "compiling",
-        "importing",
-    ]
-)
-_RUNNING: Final = frozenset({"computing", "backward", "device"})
 
 
 class StackState(Struct, frozen=True):
-    """One rank by its stacks.
-
-    Attributes:
-        view: the rank.
-        activity: whether it is in a call.
-        call: the call that it is in; one that destroys groups counts as "away".
-        location: where its main thread is.
-        path: the steps of the call's thread, else of the main thread.
-        progress_seen: whether it moved between two dumps.
-        has_left_call: whether an earlier dump still had it in a call.
-        thread: the thread that is in the call, "" for the main one.
-    """
+    """One rank by its stacks."""
 
     view: Rank
     activity: Activity
-    call: C10dCall | None
-    location: StackLocation
-    path: StackPath
-    progress_seen: ProgressSeen
-    has_left_call: bool = False
-    thread: str = ""
+    call: C10dCall | None  # one that destroys groups counts as "away"
+    location: StackLocation  # of the main thread
+    path: StackPath  # of the thread that is in the call, else of the main one
+    progress_seen: ProgressSeen  # between two dumps
+    has_left_call: bool = False  # an earlier dump still had it in a call
+    thread: str = ""  # that is in the call, "" for the main one
 
     @property
     def rank(self) -> int:
@@ -89,23 +61,19 @@ def stack_state(view: Rank) -> StackState | None:
     if call is not None and not call.is_teardown:
         return StackState(view, "inside", call, location, call.path, seen, thread=thread)
     activity = _activity(view, location, is_teardown=call is not None)
-    path = path_of(main.frames)
-    return StackState(view, activity, call, location, path, seen, has_left_call)
-
-
-def _sleeps_with_gil(threads: tuple[wire.ThreadStack, ...]) -> bool:
-    """Whether a thread sleeps in C code that did not release the GIL."""
-    return any(thread.owns_gil and not thread.active and thread.frames for thread in threads)
+    return StackState(view, activity, call, location, path_of(main.frames), seen, has_left_call)
 
 
 def _activity(view: Rank, location: StackLocation, *, is_teardown: bool) -> Activity:
-    if is_teardown or _sleeps_with_gil(view.threads):
+    holder, main = gil_holder(view), view.main_stack
+    # Asleep in C code that did not release the GIL.
+    if is_teardown or (holder is not None and not holder.active and holder.frames):
         return "away"
-    if location.kind in _LONG_STAYS and location.sure:
+    if location.sure and location.kind not in OP_WAITS | {"computing", "unknown"}:
         return "away"
-    main = view.main_stack
     awake = main is not None and (main.active or main.owns_gil)
-    return "running" if awake or location.kind in _RUNNING else "unclear"
+    running = awake or location.kind in ("computing", "backward", "device")
+    return "running" if running else "unclear"
 
 
 def _call(

@@ -10,16 +10,9 @@ from frtop_tui.diagnosis.graph.wait_node import WaitNode
 def cycles(nodes: Iterable[WaitNode]) -> list[list[WaitNode]]:
     """Rings of nodes that wait for each other, with no edge that leads out of them."""
     known = dict.fromkeys(nodes)
-    endpoints = {
-        p
-        for p in known
-        if p.free
-        or p.ended
-        or p.unobserved
-        or not p.blocked_at
-        or not known.keys() >= set(p.successors)
-    }
-    done = leading_to(endpoints, known)
+    held = {p for p in known if p.blocked_at and not (p.free or p.ended or p.unobserved)}
+    inner = {p for p in held if known.keys() >= set(p.successors)}
+    done = leading_to(known.keys() - inner, known)
     found = list[list[WaitNode]]()
     for start in known:
         path: dict[WaitNode, None] = {}

@@ -15,15 +15,15 @@ from itertools import chain
 from typing import TypeVar
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier, local_group_id
+from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier, pending_numbers
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.blocked.wait_deadlines import NEVER, WaitStage
 from frtop_tui.diagnosis.graph import traversal
-from frtop_tui.diagnosis.graph.p2p_match import answers
 from frtop_tui.diagnosis.graph.wait_node import (
     NodeId,
     RankSet,
     WaitNode,
+    answers,
     call_id,
     node_id,
     rank_set,
@@ -73,9 +73,7 @@ class WaitGraph:
     def update(self, now_ns: int, quiet: Mapping[str, int] | None = None) -> None:
         """Follows the index, after its own update.
 
-        Args:
-            now_ns: as of the frame.
-            quiet: hosts that have not been heard for a moment, and when they were last.
+        `quiet` are hosts that have not been heard for a moment, and when they were last.
         """
         self._quiet = quiet or {}
         index = self._index
@@ -114,7 +112,7 @@ class WaitGraph:
     def overdue(self, now_ns: int) -> list[WaitNode]:
         """Nodes with an overdue wait, and those that they lead to; the oldest first."""
         start = self.nodes_where("overdue", now_ns)
-        return self._once("overdue", start, lambda: sorted(self._follow(start, now_ns), key=_order))
+        return self._once("overdue", start, lambda: oldest_first(self._follow(start, now_ns)))
 
     def settled(self, now_ns: int) -> list[WaitNode]:
         """Nodes where ranks surely sit for some seconds, and those that they lead to."""
@@ -126,8 +124,7 @@ class WaitGraph:
 
         No finding yet: a rank that has sat in its first barrier for 25 s may be hung, or early.
         """
-        found = in_order(self.nodes_where("lasting", now_ns))
-        return sorted(found, key=lambda node: node.since_ns)
+        return oldest_first(self.nodes_where("lasting", now_ns))
 
     def endpoints(self, nodes: Sequence[WaitNode]) -> list[WaitNode]:
         """Those of `nodes` where the blame ends for at least one absent member."""
@@ -139,16 +136,13 @@ class WaitGraph:
 
     def nodes_awaiting(self, ranks: Sequence[int], nodes: Sequence[WaitNode]) -> list[WaitNode]:
         """Those of `nodes` that wait for one of `ranks`, directly or through others."""
-        return self._once(
-            ("awaiting", *ranks), nodes, lambda: traversal.nodes_awaiting(ranks, nodes)
-        )
+        what = ("awaiting", *ranks)
+        return self._once(what, nodes, lambda: traversal.nodes_awaiting(ranks, nodes))
 
     def rank_set(self, nodes: Sequence[WaitNode]) -> RankSet:
         """All ranks that wait at `nodes`."""
-        waiting = (node.waiting for node in nodes)
-        return self._once(
-            ("rank set", nodes[0].id), nodes, lambda: rank_set(chain.from_iterable(waiting))
-        )
+        waiting = chain.from_iterable(node.waiting for node in nodes)
+        return self._once(("rank set", nodes[0].id), nodes, lambda: rank_set(waiting))
 
     def at(self, ranks: Iterable[int], now_ns: int) -> list[WaitNode]:
         """Nodes that one of `ranks` keeps waiting, however short the wait is."""
@@ -159,11 +153,7 @@ class WaitGraph:
             if wanted.isdisjoint((node.peer,) if node.op.p2p else node.members):
                 continue
             self.look_into(node, now_ns)
-            if not (
-                wanted.isdisjoint(node.free)
-                and wanted.isdisjoint(node.ended)
-                and wanted.isdisjoint(node.blocked_at)
-            ):
+            if not wanted.isdisjoint((*node.free, *node.ended, *node.blocked_at)):
                 found.append(node)
         return in_order(found)
 
@@ -174,13 +164,11 @@ class WaitGraph:
             self._next_ns = min(self._next_ns, self._valid[node].until_ns)
 
     def _sort(self, node: WaitNode, now_ns: int) -> bool:
-        """Sorts the absent members; whether the result differs from before."""
+        """Sorts the absent members anew; whether the result differs from before."""
         before = (node.free, node.ended, node.unobserved, node.blocked_at)
         absent, sorting = self._absent(node)
         self._valid[node] = sorting
-        free: list[int] = []
-        ended: list[int] = []
-        unobserved: list[int] = []
+        free, ended, unobserved = list[int](), list[int](), list[int]()
         blocked_at: dict[int, WaitNode] = {}
         index = self._index
         for rank in absent:
@@ -191,8 +179,7 @@ class WaitGraph:
                 ended.append(rank)
             else:
                 wait, elsewhere = index.waits.get(rank), self._at.get(rank)
-                is_blocked = wait is not None and not wait.background and elsewhere is not node
-                if wait is None or elsewhere is None or not is_blocked:
+                if wait is None or wait.background or elsewhere is None or elsewhere is node:
                     free.append(rank)
                 elif wait.has_lasted(SETTLED_NS, now_ns):
                     blocked_at[rank] = elsewhere
@@ -236,17 +223,20 @@ class WaitGraph:
             self._valid.pop(before, None)
         if wait is None or key is None:
             return
-        node = self.all.get(key)
-        if node is None:
-            node = self.all[key] = WaitNode(key, self._everybody)
+        if key not in self.all:
+            self.all[key] = WaitNode(key, self._everybody)
+        self._at[rank] = node = self.all[key]
         node.come(wait)
-        self._at[rank] = node
 
     def _absent(self, node: WaitNode) -> tuple[list[int], _Validity]:
         """Which members have not entered, and how long that is valid."""
         group = node.group
+        if node.call is not None and node.peer is None:
+            # Nobody knows which calls are the same op: who is in no call at all.
+            ranks, waits = self._index.corrected, self._index.waits
+            return [rank for rank in ranks if rank not in waits], _Validity(ranks, None)
         if node.call is not None:
-            return self._outside_all_calls() if node.peer is None else self._absent_peer(node)
+            return self._absent_peer(node)
         if group is None or node.op.pseudo:
             return self._absent_from_pseudo(node)
         if node.op.p2p:
@@ -255,7 +245,8 @@ class WaitGraph:
         if node.number is not None:
             absent = [*frontier.not_issued(node.number), *frontier.never_observed]
         else:
-            known = {m for m in frontier.issued if self._has_pending(m, group)}
+            views = self._index.corrected
+            known = {m for m in frontier.issued if pending_numbers(views[m], group)}
             absent = [m for m in frontier.members if m not in known]
         return sorted(absent), _Validity(absent, frontier)
 
@@ -268,12 +259,6 @@ class WaitGraph:
             everybody = {*range(world), *views}
         absent = [rank for rank in everybody if not _is_inside(views.get(rank), node)]
         return sorted(absent), _Validity(everybody, None)
-
-    def _outside_all_calls(self) -> tuple[list[int], _Validity]:
-        """Who is in no call at all, where nobody knows which calls are the same op."""
-        ranks = self._index.corrected
-        outside = [rank for rank in ranks if rank not in self._index.waits]
-        return outside, _Validity(ranks, None)
 
     def _absent_peer(self, node: WaitNode) -> tuple[list[int], _Validity]:
         """The peer of a send or receive, unless its half is pending already."""
@@ -305,24 +290,17 @@ class WaitGraph:
         known = wait.op.sync or not wait.op.p2p
         return known and wait.op.sequence > half.sequence
 
-    def _has_pending(self, rank: int, group: wire.Group) -> bool:
-        view = self._index.corrected[rank]
-        number = local_group_id(view, group)
-        return any(op.group == number and not op.p2p for op in view.pending)
-
 
 def in_order(nodes: Iterable[WaitNode]) -> list[WaitNode]:
     """By the first rank that waits there, which no two nodes share."""
-    return sorted(nodes, key=_first)
+    return sorted(nodes, key=lambda node: node.waits[0].rank)
 
 
-def _first(node: WaitNode) -> int:
-    return node.waits[0].rank
-
-
-def _order(node: WaitNode) -> tuple[int, int, int]:
-    """The oldest first; among undated ones those with the most waiting ranks."""
-    return (-len(node.waits) if node.undated else 0, node.since_ns, _first(node))
+def oldest_first(nodes: Iterable[WaitNode]) -> list[WaitNode]:
+    """Before them undated ones, those with the most waiting ranks first."""
+    return sorted(
+        nodes, key=lambda n: (-len(n.waits) if n.undated else 0, n.since_ns, n.waits[0].rank)
+    )
 
 
 def _is_inside(view: Rank | None, node: WaitNode) -> bool:

@@ -13,7 +13,6 @@ from frtop_tui.diagnosis.blocked.wait_deadlines import (
     WaitDeadlines,
     WaitStage,
     deadlines_of,
-    earliest,
 )
 from frtop_tui.diagnosis.evidence.c10d_call import C10dCall
 from frtop_tui.job.groups import members_of
@@ -45,6 +44,12 @@ def kind_of(op: wire.Op) -> str:
     return op.signature.kind if op.signature is not None else "an op"
 
 
+def number_of(op: wire.Op, group: wire.Group | None) -> int | None:
+    """The sequence number; None where it cannot be compared between ranks."""
+    counted = group is not None and group.exact and not (op.pseudo or op.p2p)
+    return op.number if counted else None
+
+
 class RankSet(NamedTuple):
     """Ranks, and their folded text, which takes long to make for thousands."""
 
@@ -67,19 +72,9 @@ class WaitNode:
     """
 
     __slots__ = (
-        "_bounds",
-        "_deadlines",
-        "_exact",
-        "_oldest",
-        "_ordered",
-        "_waits",
-        "blocked_at",
-        "ended",
-        "everybody",
-        "free",
-        "id",
-        "unobserved",
-    )
+        "_bounds", "_deadlines", "_exact", "_oldest", "_ordered", "_waits", "blocked_at", "ended",
+        "everybody", "free", "id", "unobserved",
+    )  # fmt: skip
 
     def __init__(self, identifier: NodeId, everybody: tuple[int, ...]) -> None:
         self.id = identifier
@@ -123,7 +118,6 @@ class WaitNode:
 
     @property
     def oldest(self) -> Wait:
-        """The longest wait."""
         if self._oldest is None:
             self._oldest = min(self.waits, key=lambda wait: wait.since_ns)
         return self._oldest
@@ -147,34 +141,31 @@ class WaitNode:
 
     @property
     def peer(self) -> int | None:
-        """The peer of a send or receive."""
         return self.waits[0].peer
 
     @property
     def number(self) -> int | None:
-        """The sequence number; None where it cannot be compared between ranks."""
-        counted = self.group is not None and self.group.exact
-        return self.op.number if counted and not (self.op.pseudo or self.op.p2p) else None
+        return number_of(self.op, self.group)
 
     @property
     def members(self) -> tuple[int, ...]:
-        group, called = self.group, self.callers
-        if called is not None:
-            return called
-        return self.everybody if self.op.pseudo or group is None else members_of(group.ranks)
+        if self.op.pseudo or self.group is None:
+            return self.callers or self.everybody
+        return members_of(self.group.ranks)
 
     @property
     def callers(self) -> tuple[int, ...] | None:
         """The ranks that have to make this call; None where the call does not name them."""
-        signature = self.op.signature
+        signature = self.op.signature if self.op.pseudo else None
         named = signature.members if signature is not None else None
-        return (members_of(named) or None) if self.op.pseudo and named else None
+        return (members_of(named) or None) if named else None
 
     @property
     def deadlines(self) -> WaitDeadlines:
         """The earliest deadlines of all waits."""
         if not self._exact:
-            self._bounds, self._exact = earliest([*self._deadlines.values()]), True
+            of_each_stage = zip(*self._deadlines.values(), strict=True)
+            self._bounds, self._exact = WaitDeadlines(*map(min, of_each_stage)), True
         return self._bounds
 
     def has_begun(self, stage: WaitStage, until_ns: Callable[[int], int]) -> bool:
@@ -214,3 +205,20 @@ class WaitNode:
         """Seconds until torch's own timeout of the first wait."""
         at_ns = self.deadlines.timeout
         return max(0.0, (at_ns - now_ns) / 1e9) if at_ns < NEVER else None
+
+
+def answers(other: wire.Op, node: WaitNode) -> bool:
+    """Whether a pending op of the peer is the other half of the op at `node`."""
+    if other.signature is None or not other.p2p:
+        return False
+    opposite = ("recv" in node.kind) != ("recv" in other.signature.kind)
+    mine = other.signature.peer in (node.waits[0].rank, None)
+    return opposite and mine and not tags_differ(node, other)
+
+
+def tags_differ(node: WaitNode, other: wire.Op) -> bool:
+    """Whether a send and a receive never meet because their tags differ; NCCL has no tags."""
+    mine, theirs = node.op.signature, other.signature
+    if mine is None or theirs is None or node.group is None or "nccl" in node.group.backend:
+        return False
+    return None not in (mine.tag, theirs.tag) and mine.tag != theirs.tag

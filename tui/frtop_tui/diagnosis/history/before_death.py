@@ -8,11 +8,11 @@ deaths follow from it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from frtop_tui.diagnosis.detectors.deaths.roots import Deaths
 from frtop_tui.diagnosis.evidence.death import Death
+from frtop_tui.diagnosis.evidence.rank_activity import last_issued_ns
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences
 from frtop_tui.job.model import ObservedFrame
@@ -29,8 +29,7 @@ class PastFinding(NamedTuple):
     said: Sentences
 
 
-@dataclass(frozen=True, slots=True)
-class BeforeDeath:
+class BeforeDeath(NamedTuple):
     """The last that was found in a job while nobody had died."""
 
     at_ns: int
@@ -59,20 +58,12 @@ def remember(
     """What to remember after a frame in which nobody has died, on top of `known`."""
     if findings or waits:
         return BeforeDeath(frame.now_ns, findings, waits)
-    if known is None or frame.now_ns - known.at_ns > REMEMBERED_NS or _came(known, frame):
+    if known is None or frame.now_ns - known.at_ns > REMEMBERED_NS:
         return None
-    return known
-
-
-def _came(known: BeforeDeath, frame: ObservedFrame) -> bool:
-    """Whether a rank that others waited for has gone on."""
     blamed = {rank for past in known.findings for rank in past.finding.culprits}
     ranks = [frame.ranks[rank] for rank in blamed if rank in frame.ranks]
-    return any(
-        progress.issued_ns + rank.clock_ns > known.at_ns
-        for rank in ranks
-        for progress in rank.group_progress.values()
-    )
+    went_on = any(last_issued_ns(rank) + rank.clock_ns > known.at_ns for rank in ranks)
+    return None if went_on else known
 
 
 def retrospect(before: BeforeDeath, after: Sequence[Finding], deaths: Deaths) -> Retrospect | None:
@@ -102,8 +93,7 @@ def _endings(deaths: Deaths, explained: set[int]) -> tuple[tuple[Death, ...], ..
 def _of_itself(group: Sequence[Death], deaths: Deaths) -> bool:
     """Whether these ranks failed by themselves; if all were killed, they did not."""
     if all(death.killed for death in group):
-        others = len(deaths.followers) + sum(len(one) for one in deaths.roots) - len(group)
-        return others > 0
+        return len(deaths.every) > len(group)
     return any(death.nature == "own" for death in group)
 
 

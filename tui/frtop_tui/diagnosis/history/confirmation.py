@@ -32,8 +32,8 @@ from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined, Unobserved
 from frtop_tui.diagnosis.detectors.withheld import Withheld
 from frtop_tui.diagnosis.detectors.without_numbers import CallDetail
+from frtop_tui.diagnosis.evidence.progress import may_be_slow_step
 from frtop_tui.diagnosis.evidence.rank_activity import stacks_due
-from frtop_tui.diagnosis.evidence.step_pace import may_be_slow_step
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.history.false_alarms import FalseAlarms
 from frtop_tui.diagnosis.thresholds import (
@@ -108,32 +108,33 @@ def _on_unheard_hosts(finding: Finding, _: Situation) -> bool:
     return not finding.detail.on_heard_hosts
 
 
+def _had_time_to_come(finding: Finding) -> bool:
+    assert isinstance(finding.detail, NotEntered)
+    return finding.detail.busy_ns >= BUSY_NS
+
+
 def _progress_is_due(finding: Finding, situation: Situation) -> bool:
     """That it is absent is sure; the next snapshot will show whether it makes progress."""
-    culprits = _culprits(finding, situation.context)
     return finding.progress == "unknown" and any(
-        rank.snapshot is not None and rank.prior_snapshot is None for rank in culprits
+        rank.snapshot is not None and rank.prior_snapshot is None
+        for rank in _culprits(finding, situation)
     )
 
 
+def _is_stalled(finding: Finding) -> bool:
+    return finding.progress == "none" and finding.cause not in CERTAIN
+
+
 def _may_be_slow(finding: Finding, situation: Situation) -> bool:
-    stalled = finding.progress == "none" and finding.cause not in CERTAIN
     now_ns = situation.context.now_ns
-    return stalled and any(
-        may_be_slow_step(rank, now_ns) for rank in _culprits(finding, situation.context)
+    return _is_stalled(finding) and any(
+        may_be_slow_step(rank, now_ns) for rank in _culprits(finding, situation)
     )
 
 
 def _was_false_alarm(finding: Finding, situation: Situation) -> bool:
-    assert isinstance(finding.detail, NotEntered)
-    stalled = finding.progress == "none" and finding.cause not in CERTAIN
-    node = finding.detail.nodes[0]
-    return stalled and situation.false_alarms.was_false_alarm(node, situation.context.now_ns)
-
-
-def _had_time_to_come(finding: Finding) -> bool:
-    assert isinstance(finding.detail, NotEntered)
-    return finding.detail.busy_ns >= BUSY_NS
+    now_ns = situation.context.now_ns
+    return _is_stalled(finding) and situation.false_alarms.was_false_alarm(finding.nodes[0], now_ns)
 
 
 _CALLERS: Final[tuple[tuple[str, Veto], ...]] = (
@@ -185,7 +186,10 @@ class Confirmations:
 
     def apply(self, findings: Sequence[Finding], situation: Situation) -> list[Finding]:
         """The findings, confirmed where the table says so."""
-        return [self._apply(finding, situation) for finding in findings]
+        return [
+            replace(one, confidence="confirmed") if self._is_confirmed(one, situation) else one
+            for one in findings
+        ]
 
     def reason(self, finding: Finding, situation: Situation) -> str:
         """Why a finding is confirmed or not, for people."""
@@ -193,9 +197,8 @@ class Confirmations:
         veto = _first((*row.unless, *row.vetoes), finding, situation)
         if veto:
             return f"not confirmed: {veto}"
-        if finding.confidence == "confirmed":
-            return _CONFIRMED_BY[row.clock]
-        return _WAITS_FOR[row.clock]
+        confirmed, waits_for = _CLOCKS[row.clock]
+        return confirmed if finding.confidence == "confirmed" else waits_for
 
     def forget(self, now_ns: int) -> None:
         """Drops suspicions that were not repeated for some seconds."""
@@ -203,14 +206,13 @@ class Confirmations:
         for key in stale:
             del self._first[key]
 
-    def _apply(self, finding: Finding, situation: Situation) -> Finding:
+    def _is_confirmed(self, finding: Finding, situation: Situation) -> bool:
         row = row_of(finding)
         if _first(row.unless, finding, situation):
-            return finding
+            return False
+        # The clock runs on while a veto holds.
         confirmed = row.clock == "at once" or self._seen_twice(row, finding, situation)
-        if not confirmed or _first(row.vetoes, finding, situation):
-            return finding
-        return replace(finding, confidence="confirmed")
+        return confirmed and not _first(row.vetoes, finding, situation)
 
     def _seen_twice(self, row: Row, finding: Finding, situation: Situation) -> bool:
         if row.clock == "never":
@@ -219,7 +221,7 @@ class Confirmations:
         stamp: int | None = now_ns
         wanted_ns = CONFIRM_NS
         if row.clock == "snapshots":
-            culprits = _culprits(finding, situation.context)
+            culprits = _culprits(finding, situation)
             stamp = _oldest_snapshot_ns(culprits)
             # The kernel shows a wait in C++ or for a compiler as it shows any other.
             wanted_ns = STACKS_DUE_NS if any(map(stacks_due, culprits)) else CONFIRM_NS
@@ -230,18 +232,16 @@ class Confirmations:
         return stamp - first >= wanted_ns
 
 
-_CONFIRMED_BY: Final[dict[Clock, str]] = {
-    "at once": "confirmed: it proves itself",
-    "frames": "confirmed: seen twice, 2 s apart",
-    "snapshots": "confirmed: two snapshots of its culprits, 2 s apart, agree",
-    "never": "",
+_CLOCKS: Final[dict[Clock, tuple[str, str]]] = {
+    "at once": ("confirmed: it proves itself", ""),
+    "frames": ("confirmed: seen twice, 2 s apart", "not confirmed: not seen for 2 s yet"),
+    "snapshots": (
+        "confirmed: two snapshots of its culprits, 2 s apart, agree",
+        "not confirmed: no two snapshots of its culprits, 2 s apart, yet",
+    ),
+    "never": ("", "not confirmed: nothing can confirm it"),
 }
-_WAITS_FOR: Final[dict[Clock, str]] = {
-    "at once": "",
-    "frames": "not confirmed: not seen for 2 s yet",
-    "snapshots": "not confirmed: no two snapshots of its culprits, 2 s apart, yet",
-    "never": "not confirmed: nothing can confirm it",
-}
+"""What `--explain` prints of a finding that is confirmed, and of one that is not."""
 
 
 def confirmed_at_once(finding: Finding) -> Finding:
@@ -261,8 +261,8 @@ def _first(vetoes: Sequence[tuple[str, Veto]], finding: Finding, situation: Situ
     return next((text for text, applies in vetoes if applies(finding, situation)), "")
 
 
-def _culprits(finding: Finding, context: Context) -> list[Rank]:
-    return [context.ranks[rank] for rank in finding.culprits[:SUSPECTS_PER_NODE]]
+def _culprits(finding: Finding, situation: Situation) -> list[Rank]:
+    return [situation.context.ranks[rank] for rank in finding.culprits[:SUSPECTS_PER_NODE]]
 
 
 def _oldest_snapshot_ns(ranks: Sequence[Rank]) -> int | None:

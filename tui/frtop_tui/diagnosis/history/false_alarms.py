@@ -7,7 +7,7 @@ as long as a wait of which nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -48,10 +48,16 @@ class FalseAlarms:
             if view is not None and view.state in _GOES_ON and len(self.sites) < MOST:
                 self.sites[key] = None
 
-    def record(self, nodes: Iterable[WaitNode]) -> None:
-        """Notes that a rank is called hung for which these nodes wait."""
-        for node in nodes:
-            key = _key(node.oldest)
+    def record(self, findings: Iterable[Finding], nodes: Iterable[WaitNode]) -> None:
+        """Notes which `nodes` wait for absent ranks that are called hung and may still come."""
+        hung = {
+            rank
+            for finding in findings
+            if finding.kind == "not_entered" and finding.hung and finding.cause not in CERTAIN
+            for rank in finding.culprits
+        }
+        for node in nodes if hung else ():
+            key = None if hung.isdisjoint(node.free) else _key(node.oldest)
             if key is not None and len(self._hung_waits) < MOST:
                 self._hung_waits[key] = _HungWait(node.oldest.rank, node.oldest.op.sequence)
 
@@ -65,15 +71,6 @@ class FalseAlarms:
         return known and not wait.has_lasted(
             patience_without_history_ns(wait.op, wait.group), now_ns
         )
-
-
-def hung_findings(findings: Collection[Finding]) -> list[Finding]:
-    """Findings that call absent ranks hung which may still come."""
-    return [
-        finding
-        for finding in findings
-        if finding.kind == "not_entered" and finding.hung and finding.cause not in CERTAIN
-    ]
 
 
 def _key(wait: Wait) -> Key | None:

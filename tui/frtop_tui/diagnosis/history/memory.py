@@ -32,12 +32,8 @@ class KnownMismatches:
         for one in fresh:
             key = identifier(one.group)
             known = self._known.get(key)
-            if known is None:
-                if len(self._known) < MOST_FOUND:
-                    self._known[key] = one
-            elif one.number < known.number or (
-                one.number == known.number and _size(one) >= _size(known)
-            ):
+            better = known is not None and _order(one) <= _order(known)
+            if better or (known is None and len(self._known) < MOST_FOUND):
                 self._known[key] = one
         return list(self._known.values())
 
@@ -58,5 +54,6 @@ class Memory:
     since_ns: int = 0
 
 
-def _size(found: Mismatch) -> int:
-    return sum(len(party.ranks) for party in found.parties)
+def _order(found: Mismatch) -> tuple[int, int]:
+    """The lowest number first, then the one with the most ranks."""
+    return found.number, -sum(len(party.ranks) for party in found.parties)

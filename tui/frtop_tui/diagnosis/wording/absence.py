@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.absence_cause import (
-    NEVER_JOINED,
-    AbsenceCause,
     BatchWait,
     absence_cause,
     is_unseen_dump,
@@ -28,10 +25,10 @@ from frtop_tui.diagnosis.evidence.stack_location import (
 )
 from frtop_tui.diagnosis.model import Why
 from frtop_tui.job.model import Rank
-from frtop_tui.job.naming import duration, folded, typed
+from frtop_tui.job.naming import duration, typed
 from frtop_tui.job.stack_frames import short_file, user_frame
 
-LOCKED_AT_FORK: Final = (
+_LOCKED_AT_FORK: Final = (
     "a lock that another thread held during the fork stays locked in the worker: a library's, or"
     " the interpreter's own in CPython before 3.10.15, 3.11.10 and 3.12 (gh-112275); workers"
     " started by forkserver or spawn avoid this"
@@ -71,49 +68,29 @@ class Absence(Struct, frozen=True):
 
 
 def absence_of(view: Rank, now_ns: int) -> Absence:
-    """Why `view` is absent, in words."""
-    return explain(absence_cause(view), view, now_ns)
-
-
-def explain(cause: AbsenceCause, view: Rank, now_ns: int) -> Absence:
-    """The words for a cause.
-
-    Args:
-        cause: as `absence_cause` found it for `view`.
-        view: the rank that is absent.
-        now_ns: the operator's time, in ns.
-    """
+    """Why `view` is absent, in words; `now_ns` is the operator's time."""
+    cause = absence_cause(view)
+    evidence, missing = _process_evidence(view.process), missing_stacks(view)
     if is_unseen_dump(view):
-        return _dumped(view)
-    if cause.cause == "stopped":
-        return _stopped(cause, view, now_ns)
-    if cause.cause == "gil":
-        return _gil_held(cause, view, now_ns)
-    if cause.batch is not None:
-        return _loading(cause, cause.batch, view, now_ns)
-    if cause.location is not None:
-        return _located(cause, cause.location, view, now_ns)
-    return Absence(
-        Why(cause.cause, cause.layer, "nothing that was seen shows what it is doing"),
-        stacks_step(view),
-        _process_evidence(view),
-        missing_stacks(view),
-    )
-
-
-def never_joined(ranks: Sequence[int]) -> Absence:
-    """The words for ranks of the world that no agent has ever reported."""
-    return Absence(
-        Why(
-            NEVER_JOINED.cause,
-            NEVER_JOINED.layer,
-            f"{folded(ranks)} never appeared: not started, dead before the first group, without"
-            " the recorder, on a host that is not connected, or with another MASTER_ADDR or"
-            " MASTER_PORT",
-        ),
-        "check whether these ranks were started: squeue, ps, their output",
-        missing=(f"{folded(ranks)} cannot be seen",),
-    )
+        ops = "its unfinished ops do not block it"
+        if not view.pending:
+            ops = "it has finished all ops that it issued"
+        text, step = f"{ops}; a dump does not show what it does instead", stacks_step(view)
+        missing = ("its stack and its process",)
+    elif cause.cause == "stopped":
+        text, step = _stopped(view, now_ns)
+        missing = ()
+    elif cause.cause == "gil":
+        text, step = _gil_held(cause.gil_holder, view, now_ns)
+    elif cause.batch is not None:
+        text, step = _loading(cause.batch, cause.location, view, now_ns)
+        evidence += _worker_evidence(cause.batch)
+    elif cause.location is not None:
+        text = _location_text(view, cause.location, now_ns)
+        step = _location_step(view, cause.location)
+    else:
+        text, step = "nothing that was seen shows what it is doing", stacks_step(view)
+    return Absence(Why(cause.cause, cause.layer, text), step, evidence, missing)
 
 
 def stacks_step(view: Rank, pid: int = 0, *, native: bool = False) -> str:
@@ -124,8 +101,7 @@ def stacks_step(view: Rank, pid: int = 0, *, native: bool = False) -> str:
             f"read the end of rank {view.rank}'s output; if its process still runs:"
             " py-spy dump --pid PID on its host"
         )
-    dumps = view.snapshot.dumps if view.snapshot is not None else ()
-    refused = next((dump for dump in dumps if dump.error in ("refused", "missing")), None)
+    refused = next((d for d in _dumps(view) if d.error in ("refused", "missing")), None)
     if refused is None or view.threads:
         return f"py-spy dump {'--native ' if native else ''}--pid {pid}"
     if refused.help:
@@ -137,84 +113,67 @@ def missing_stacks(view: Rank) -> tuple[str, ...]:
     """Why there are no stacks of a rank; empty if there are."""
     if view.threads:
         return ()
-    dumps = view.snapshot.dumps if view.snapshot is not None else ()
-    own = next((d for d in dumps if d.pid == view.identity.pid), None)
-    if own is not None and own.error:
-        return (f"stacks of rank {view.rank}: {own.help or own.error}",)
-    return (f"stacks of rank {view.rank}: not taken yet",)
+    own = next((d for d in _dumps(view) if d.pid == view.identity.pid), None)
+    problem = own.help or own.error if own is not None and own.error else "not taken yet"
+    return (f"stacks of rank {view.rank}: {problem}",)
 
 
-def _dumped(view: Rank) -> Absence:
-    text = (
-        "it has finished all ops that it issued"
-        if not view.pending
-        else "its unfinished ops do not block it"
-    )
-    return Absence(
-        Why("unknown", "unknown", f"{text}; a dump does not show what it does instead"),
-        stacks_step(view),
-        missing=("its stack and its process",),
-    )
+def _dumps(view: Rank) -> tuple[wire.StackDump, ...]:
+    return view.snapshot.dumps if view.snapshot is not None else ()
 
 
-def _stopped(cause: AbsenceCause, view: Rank, now_ns: int) -> Absence:
-    process = view.process
+def _stopped(view: Rank, now_ns: int) -> tuple[str, str]:
+    process, since = view.process, _beat_age(view, now_ns)
     assert process is not None
-    since = _beat_age(view, now_ns)
     if process.state == "t":
-        text = f"a debugger or tracer holds its process{since}"
         step = f"grep TracerPid /proc/{process.pid}/status, and detach that debugger"
-    else:
-        text = f"its process is stopped (SIGSTOP, state T){since}"
-        step = f"kill -CONT {process.pid}"
-    return Absence(Why(cause.cause, cause.layer, text), step, _process_evidence(view))
+        return f"a debugger or tracer holds its process{since}", step
+    return f"its process is stopped (SIGSTOP, state T){since}", f"kill -CONT {process.pid}"
 
 
-def _gil_held(cause: AbsenceCause, view: Rank, now_ns: int) -> Absence:
-    holder, since = cause.gil_holder, _beat_age(view, now_ns)
-    if holder is not None and holder.frames:
-        frame = user_frame(holder.frames)
-        source = f" `{frame.source}`" if frame.source else ""
-        name = _thread_name(view, holder)
-        text = f"{name} holds the GIL{since} at {line_and_function(frame)}{source}"
-        step = f"look at {line_and_function(frame)}: a C call that does not release the GIL"
-    else:
+def _gil_held(holder: wire.ThreadStack | None, view: Rank, now_ns: int) -> tuple[str, str]:
+    since = _beat_age(view, now_ns)
+    if holder is None or not holder.frames:
         text = f"no Python code has run in it{since}: a thread holds the GIL in C code"
-        step = stacks_step(view, native=True)
-    return Absence(
-        Why(cause.cause, cause.layer, text), step, _process_evidence(view), missing_stacks(view)
-    )
+        return text, stacks_step(view, native=True)
+    frame = user_frame(holder.frames)
+    line = line_and_function(frame)
+    source = f" `{frame.source}`" if frame.source else ""
+    is_main = holder.ident == view.identity.main_ident
+    name = "MainThread" if is_main else f"thread {holder.name or holder.tid}"
+    text = f"{name} holds the GIL{since} at {line}{source}"
+    return text, f"look at {line}: a C call that does not release the GIL"
 
 
-def _loading(cause: AbsenceCause, batch: BatchWait, view: Rank, now_ns: int) -> Absence:
-    location, worker, stack = cause.location, batch.worker, batch.worker_stack
-    line = f"; {location.line}" if location is not None and location.line else ""
+def _loading(
+    batch: BatchWait, location: StackLocation | None, view: Rank, now_ns: int
+) -> tuple[str, str]:
+    worker, stack = batch.worker, batch.worker_stack
     since = ""
     if batch.fetch is not None:
         since = f", for {duration(view.age_s(batch.fetch.begin_ns, now_ns))}"
+    if location is not None and location.line:
+        since += f"; {location.line}"
     if batch.loads_itself:
         doing = _file_text(view.process)
-        text = f"MainThread loads the next batch itself{f':{doing}' if doing else ''}{since}{line}"
-        return Absence(
-            Why(cause.cause, cause.layer, text),
-            _file_step(view.process) or stacks_step(view),
-            _process_evidence(view),
-            missing_stacks(view),
-        )
+        text = f"MainThread loads the next batch itself{f':{doing}' if doing else ''}{since}"
+        return text, _file_step(view.process) or stacks_step(view)
     doing, forking = _file_text(worker).strip(), batch.worker_is_forking
     if worker is not None and stack is not None and (forking or not doing):
         doing = _worker_text(stack, worker)
-    text = f"MainThread waits for {_worker_name(batch)}{f': {doing}' if doing else ''}{since}{line}"
-    pid = worker.pid if worker is not None else 0
-    if worker is None and batch.last_fetch is not None:
-        pid = batch.last_fetch.worker_pid
-    evidence = (
-        *_process_evidence(view),
-        *([_process_text(worker)] if worker else []),
-        *([LOCKED_AT_FORK] if forking and is_asleep_on_lock(worker) else []),
-    )
-    step = _file_step(worker) or stacks_step(view, pid, native=forking)
-    return Absence(Why(cause.cause, cause.layer, text), step, evidence, missing_stacks(view))
+    last_fetch = view.status.fetch if view.status is not None else None
+    pid = last_fetch.worker_pid if last_fetch is not None else 0
+    if worker is not None:
+        pid = worker.pid
+    text = f"MainThread waits for {_worker_name(batch)}{f': {doing}' if doing else ''}{since}"
+    return text, _file_step(worker) or stacks_step(view, pid, native=forking)
+
+
+def _worker_evidence(batch: BatchWait) -> tuple[str, ...]:
+    if batch.loads_itself:
+        return ()
+    locked = batch.worker_is_forking and is_asleep_on_lock(batch.worker)
+    return (*_process_evidence(batch.worker), *([_LOCKED_AT_FORK] if locked else []))
 
 
 def _worker_name(batch: BatchWait) -> str:
@@ -243,21 +202,17 @@ def _worker_text(stack: WorkerStack, worker: wire.Process) -> str:
     return f"is still in its fork: {text}"
 
 
-def _located(cause: AbsenceCause, location: StackLocation, view: Rank, now_ns: int) -> Absence:
+def _location_text(view: Rank, location: StackLocation, now_ns: int) -> str:
     at, leaf = f" at {location.line}" if location.line else "", location.leaf
     if leaf is not None and leaf.source and location.line.startswith(short_file(leaf.file)):
         at += f" `{leaf.source}`"
     in_file = location.kind in FILE_KINDS
     detail = _file_text(view.process) if in_file else _other_end_text(view, location.kind)
-    since = _last_op_text(view, now_ns)
-    source = "" if location.sure or location.leaf is not None else ", by the kernel alone"
-    text = f"MainThread {_MAIN_THREAD_TEXTS[location.kind]}{detail}{at}{source}{since}"
-    return Absence(
-        Why(cause.cause, cause.layer, text),
-        _location_step(view, location),
-        _process_evidence(view),
-        missing_stacks(view),
-    )
+    source = "" if location.sure or leaf is not None else ", by the kernel alone"
+    newest, since = last_issued_ns(view), ""
+    if newest and view.evidence.has_ages:
+        since = f"; its last op was {duration(view.age_s(newest, now_ns))} ago"
+    return f"MainThread {_MAIN_THREAD_TEXTS[location.kind]}{detail}{at}{source}{since}"
 
 
 def _other_end_text(view: Rank, kind: LocationKind) -> str:
@@ -331,25 +286,9 @@ def _beat_age(view: Rank, now_ns: int) -> str:
     return f" for {duration(view.age_s(beat, now_ns))}" if beat else ""
 
 
-def _last_op_text(view: Rank, now_ns: int) -> str:
-    """How long ago it issued its last op; "" for a dump, of which nobody knows the age."""
-    newest = last_issued_ns(view)
-    if not view.evidence.has_ages or not newest:
-        return ""
-    return f"; its last op was {duration(view.age_s(newest, now_ns))} ago"
-
-
-def _thread_name(view: Rank, thread: wire.ThreadStack) -> str:
-    if thread.ident == view.identity.main_ident:
-        return "MainThread"
-    return f"thread {thread.name or thread.tid}"
-
-
-def _process_evidence(view: Rank) -> tuple[str, ...]:
-    return (_process_text(view.process),) if view.process is not None else ()
-
-
-def _process_text(process: wire.Process) -> str:
+def _process_evidence(process: wire.Process | None) -> tuple[str, ...]:
+    if process is None:
+        return ()
     parts = [f"pid {process.pid} state {process.state}"]
     if process.syscall:
         parts.append(f"syscall {system_call(process)}")
@@ -357,4 +296,4 @@ def _process_text(process: wire.Process) -> str:
         parts.append(f"wchan {process.wchan}")
     if process.file:
         parts.append(process.file)
-    return ", ".join(parts)
+    return (", ".join(parts),)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from frtop_tui.diagnosis.detectors.deaths.died import (
     Aborted,
     ConnectionsBroke,
@@ -16,16 +18,18 @@ from frtop_tui.diagnosis.evidence.stack_location import line_and_function
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Layer, Sentences, Why
 from frtop_tui.diagnosis.wording.phrases import (
+    Tense,
     broken_evidence,
     cut,
+    gave_up_text,
+    label_of,
     op_text,
     wait_evidence,
     who,
 )
 from frtop_tui.diagnosis.wording.progress import progress_text
-from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.job.naming import duration, folded, group_label
+from frtop_tui.job.naming import duration, folded
 from frtop_tui.job.stack_frames import user_frame
 
 
@@ -40,24 +44,21 @@ def exited(_finding: Finding, detail: Exited, frame: BaseFrame, tense: Tense) ->
     then = [tense.waits(waiting)] if waiting else []
     if detail.victims - waiting:
         then.append(f"{folded(detail.victims - waiting)} lost their connections to it")
-    before = ""
-    if node is not None:
-        before = f" before {op_text(node)}"
-    elif missed is not None:
-        before = f" before {_missed_text(missed)}"
+    before = f" before {_missed_text(missed)}" if missed is not None else ""
     evidence = [
         f"rank {rank} ended {duration(age)} ago" for rank, age in zip(ranks, ages, strict=True)
     ][:4]
-    evidence += wait_evidence(node, frame.now_ns) if node is not None else []
+    if node is not None:
+        before = f" before {op_text(node)}"
+        evidence.append(wait_evidence(node, frame.now_ns))
     evidence += broken_evidence(views, detail.victims)
+    text = (
+        f"it ended by itself {duration(max(ages))} ago while others still had ops to do:"
+        " fewer batches, or an early return"
+    )
     return Sentences(
         f"{who(views, ranks)} left the program {status}{before}; {', '.join(then)}",
-        Why(
-            "exited",
-            "software",
-            f"it ended by itself {duration(max(ages))} ago while others still had ops to do:"
-            " fewer batches, or an early return",
-        ),
+        Why("exited", "software", text),
         "compare the number of steps per rank: uneven data, or `break`/`return` on one rank"
         " (torch.distributed.algorithms.join.Join evens them out)",
         tuple(evidence),
@@ -80,14 +81,10 @@ def died(_finding: Finding, detail: Died, frame: BaseFrame, tense: Tense) -> Sen
         waiting = f"{folded(detail.followers)} ended after it"
     how = f"{'were ended from outside' if detail.ended_outside else 'died'}: {cut(first.text)}"
     if first.cause == INTERRUPTED:
-        how = f"{'was' if len(ranks) == 1 else 'were'} {first.text}"
-    return Sentences(
-        f"{who(frame.ranks, ranks)} {how}",
-        Why(first.cause, _layer(first), _cause_text(first)),
-        _next_step(first, view),
-        tuple(evidence),
-        waiting=waiting,
-    )
+        how = f"{Tense.PAST.are(ranks)} {first.text}"
+    why, step = _why_and_step(first, view)
+    head = f"{who(frame.ranks, ranks)} {how}"
+    return Sentences(head, why, step, tuple(evidence), waiting=waiting)
 
 
 def aborted(_finding: Finding, detail: Aborted, frame: BaseFrame, _tense: Tense) -> Sentences:
@@ -98,7 +95,7 @@ def aborted(_finding: Finding, detail: Aborted, frame: BaseFrame, _tense: Tense)
         " doing, the last ops of all who died will tell",
         Why(first.cause, "unknown", "gloo aborts the victims of an op that does not fit theirs"),
         "wait a moment: their rings are being read",
-        tuple(f"rank {death.rank}: {death.text}" for death in detail.deaths[:4]),
+        _texts(detail.deaths[:4]),
     )
 
 
@@ -112,7 +109,7 @@ def connections_broke(
         f"{named} ended, none by itself: {cut(detail.followers[0].text)}",
         Why("unknown", "network", "connections broke before any rank that is seen died"),
         "look at the hosts that are not heard, and at the launcher's own output",
-        tuple(f"rank {death.rank}: {death.text}" for death in detail.followers[:6]),
+        _texts(detail.followers[:6]),
         (folded(unheard),) if unheard else (),
     )
 
@@ -120,19 +117,13 @@ def connections_broke(
 def left_group(finding: Finding, detail: LeftGroup, frame: BaseFrame, tense: Tense) -> Sentences:
     """Who closed the connections while others still had ops to do."""
     victims = folded(death.rank for death in detail.deaths)
+    text = "it destroyed its process group, or is on its way out of the program"
     return Sentences(
         f"{who(frame.ranks, finding.culprits)} closed the connections while {victims}"
         " still had ops to do",
-        Why(
-            "out_of_loop",
-            "software",
-            "it destroyed its process group, or is on its way out of the program",
-        ),
+        Why("out_of_loop", "software", text),
         "compare the number of steps per rank, and where each calls destroy_process_group",
-        (
-            *(f"rank {death.rank}: {death.text}" for death in detail.deaths[:4]),
-            progress_text(detail.progress),
-        ),
+        (*_texts(detail.deaths[:4]), progress_text(detail.progress)),
         waiting=tense.waits(detail.waiting) if detail.waiting else "",
     )
 
@@ -140,57 +131,46 @@ def left_group(finding: Finding, detail: LeftGroup, frame: BaseFrame, tense: Ten
 def gave_up(finding: Finding, detail: GaveUp, frame: BaseFrame, tense: Tense) -> Sentences:
     """Whom the others waited for until torch's own timeout."""
     ranks, first = finding.culprits, detail.deaths[0]
-    after = f" after {duration(first.waited_s)}" if first.waited_s else ""
+    text = "the job was ended by its own timeout; why it was late was not seen"
     return Sentences(
         f"{who(frame.ranks, ranks)} {tense.has(ranks)} not entered"
-        f" {_missed_text(detail.missed)} in time; {folded(finding.victims)} gave up"
-        f" waiting{after}",
-        Why(
-            "unknown",
-            "unknown",
-            "the job was ended by its own timeout; why it was late was not seen",
-        ),
+        f" {_missed_text(detail.missed)} in time; {folded(finding.victims)} {gave_up_text(first)}",
+        Why("unknown", "unknown", text),
         f"read the end of rank {ranks[0]}'s own output",
-        tuple(f"rank {death.rank}: {death.text}" for death in detail.deaths[:4]),
+        _texts(detail.deaths[:4]),
     )
 
 
+def _texts(deaths: Sequence[Death]) -> tuple[str, ...]:
+    return tuple(f"rank {death.rank}: {death.text}" for death in deaths)
+
+
 def _missed_text(missed: MissedOp) -> str:
-    label = group_label(missed.group.name, missed.group.description)
     number = f" #{missed.number}" if missed.number else ""  # messages have none
-    return f"{missed.kind}{number} of {label}"
+    return f"{missed.kind}{number} of {label_of(missed.group)}"
 
 
-def _cause_text(death: Death) -> str:
-    if death.cause == "signal" and death.crashed:
-        return f"ended by {death.text}: a crash in native code, or an abort"
-    if death.cause == "signal":
-        return f"ended by {death.text}; nothing seen here says who sent it"
+def _why_and_step(death: Death, view: Rank) -> tuple[Why, str]:
+    layer: Layer = "software"
+    text, step = death.text, f"read the end of rank {death.rank}'s own output"
     if death.cause == INTERRUPTED:
-        return f"{death.text}: somebody pressed it, or sent SIGINT"
-    if death.cause == "exit_status":
-        return f"it ended with {death.text}, without an exception that was seen"
-    return death.text
-
-
-def _layer(death: Death) -> Layer:
-    """Where to look for the cause: a program seldom sends itself a signal."""
-    sent = death.cause == "signal" and not death.crashed
-    return "unknown" if sent or death.cause in (INTERRUPTED, "unknown") else "software"
-
-
-def _next_step(death: Death, view: Rank) -> str:
-    output = f"read the end of rank {death.rank}'s own output"
-    if death.cause == "exception" and view.exception is not None and view.exception.frames:
-        return f"look at {line_and_function(user_frame(view.exception.frames))}"
-    steps = {
-        INTERRUPTED: "nothing to look at in the code: it was ended on purpose",
-        "oom": f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom",
-        "signal": f"on {view.host}: dmesg | tail; who sent it: the scheduler, an operator,"
-        " the kernel?",
-    }
-    if death.nature == "abort":
-        return f"{output}: an abort says why there"
-    if death.crashed:
-        return f"{output}; `python -X faulthandler` prints the stack of a crash"
-    return steps.get(death.cause, output)
+        layer, text = "unknown", f"{text}: somebody pressed it, or sent SIGINT"
+        step = "nothing to look at in the code: it was ended on purpose"
+    elif death.cause == "signal" and death.crashed:
+        text = f"ended by {text}: a crash in native code, or an abort"
+        if death.nature == "abort":
+            step += ": an abort says why there"
+        else:
+            step += "; `python -X faulthandler` prints the stack of a crash"
+    elif death.cause == "signal":  # a program seldom sends itself one
+        layer, text = "unknown", f"ended by {text}; nothing seen here says who sent it"
+        step = f"on {view.host}: dmesg | tail; who sent it: the scheduler, an operator, the kernel?"
+    elif death.cause == "exit_status":
+        text = f"it ended with {text}, without an exception that was seen"
+    elif death.cause == "oom":
+        step = f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom"
+    elif death.cause == "unknown":
+        layer = "unknown"
+    elif death.cause == "exception" and view.exception is not None and view.exception.frames:
+        step = f"look at {line_and_function(user_frame(view.exception.frames))}"
+    return Why(death.cause, layer, text), step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
@@ -21,7 +21,7 @@ from frtop_tui.diagnosis.trace import (
 )
 from frtop_tui.diagnosis.wording.phrases import op_text
 
-MOST_LISTED: Final = 64
+_MOST_LISTED: Final = 64
 """Lines of each list: the most important come first."""
 
 _SIGNS: Final[tuple[tuple[Callable[[Wait], bool], str], ...]] = (
@@ -53,44 +53,31 @@ def trace_of(
     context: Context, findings: Sequence[Finding], reason: Callable[[Finding], str]
 ) -> Trace:
     """What each stage found; `reason` tells why a finding is confirmed or not."""
-    nodes = _nodes(context)
+    followed = dict.fromkeys(context.overdue)  # and where they lead: these come first
+    others = (node for node in context.graph.all.values() if node not in followed)
+    nodes = [*followed, *sorted(others, key=lambda node: node.since_ns)]
     blocked = [line for node in nodes for line in _blocked(node, context.now_ns)]
     return Trace(
-        tuple(blocked[:MOST_LISTED]),
-        tuple(_node(node, context) for node in nodes[:MOST_LISTED]),
+        tuple(blocked[:_MOST_LISTED]),
+        tuple(_node(node, context) for node in nodes[:_MOST_LISTED]),
         tuple(_finding(finding, reason(finding)) for finding in findings),
-        max(0, len(blocked) - MOST_LISTED),
-        max(0, len(nodes) - MOST_LISTED),
+        max(0, len(blocked) - _MOST_LISTED),
+        max(0, len(nodes) - _MOST_LISTED),
     )
-
-
-def _nodes(context: Context) -> list[WaitNode]:
-    """Overdue nodes and where they lead first, then the others, the oldest first."""
-    followed = dict.fromkeys(context.overdue)
-    others = (node for node in context.graph.all.values() if node not in followed)
-    return [*followed, *sorted(others, key=lambda node: node.since_ns)]
 
 
 def _blocked(node: WaitNode, now_ns: int) -> list[BlockedRanks]:
     signs: dict[str, list[Wait]] = {}
     for wait in node.waits:
-        signs.setdefault(sign_text(wait), []).append(wait)
-    return [
-        BlockedRanks(
-            fold(wait.rank for wait in waits), op_text(node), sign, _seconds(waits, now_ns)
-        )
-        for sign, waits in signs.items()
-    ]
-
-
-def sign_text(wait: Wait) -> str:
-    """By which sign a rank counts as blocked."""
-    return next(text for applies, text in _SIGNS if applies(wait))
-
-
-def _seconds(waits: Iterable[Wait], now_ns: int) -> float | None:
-    dated = [wait.since_ns for wait in waits if not wait.undated]
-    return round((now_ns - min(dated)) / 1e9, 1) if dated else None
+        sign = next(text for applies, text in _SIGNS if applies(wait))
+        signs.setdefault(sign, []).append(wait)
+    lines = []
+    for sign, waits in signs.items():
+        dated = [now_ns - wait.since_ns for wait in waits if not wait.undated]
+        seconds = round(max(dated) / 1e9, 1) if dated else None
+        ranks = fold(wait.rank for wait in waits)
+        lines.append(BlockedRanks(ranks, op_text(node), sign, seconds))
+    return lines
 
 
 def _node(node: WaitNode, context: Context) -> NodeTrace:
@@ -117,7 +104,7 @@ def _finding(finding: Finding, reason: str) -> FindingTrace:
         fold(finding.culprits),
         fold(finding.victims),
         reason,
-        tuple(op_text(node) for node in finding.nodes[:MOST_LISTED]),
+        tuple(op_text(node) for node in finding.nodes[:_MOST_LISTED]),
         _left_out(finding),
     )
 
@@ -126,12 +113,12 @@ def _left_out(finding: Finding) -> tuple[LeftOut, ...]:
     if not isinstance(finding.detail, NotEntered):
         return ()
     absentees = finding.detail.absentees
-    others = [one.ranks for one in absentees.culprits if one.ranks != finding.culprits]
+    others = [one for one in absentees.culprits if one.ranks != finding.culprits]
     rules = (
         (absentees.moving, "absent too, but it makes progress"),
         (absentees.held_back, "absent too, but a file lock or a store key holds it back"),
         (absentees.entering, "absent too, but its stack shows it on its way into the op"),
         (absentees.unknown, "absent too, but whether it makes progress is not known"),
-        (tuple(rank for ranks in others for rank in ranks), "absent for another cause"),
+        ([rank for one in others for rank in one.ranks], "absent for another cause"),
     )
     return tuple(LeftOut(fold(ranks), rule) for ranks, rule in rules if ranks)

@@ -8,63 +8,53 @@ from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import kind_of
 from frtop_tui.diagnosis.model import Sentences, Why
-from frtop_tui.diagnosis.wording.phrases import at_line, signature_text, who
-from frtop_tui.diagnosis.wording.tense import Tense
+from frtop_tui.diagnosis.wording.phrases import Tense, at_line, label_of, signature_text, who
 from frtop_tui.job.model import BaseFrame
-from frtop_tui.job.naming import folded, group_label
+from frtop_tui.job.naming import folded
 
 
 def ops_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame, _tense: Tense) -> Sentences:
     """Who called what, where the others called something else."""
     found = detail.mismatch
     main, other = found.parties[0], found.parties[1]
-    label = group_label(found.group.name, found.group.description)
-    # No number: some of them count from another op on.
-    place = f"#{found.number} of {label}" if found.number else label
-    upto = "up to" if found.number else "in"
-    mine = f"{signature_text(other.op.signature)}{at_line(other.op)}"
-    theirs = f"{signature_text(main.op.signature)}{at_line(main.op)}"
+    place, at, on, upto = f"#{found.number} of {label_of(found.group)}", "as", "on", "up to"
+    if not found.number:  # some of them count from another op on
+        place, at, on, upto = label_of(found.group), "in", "in", "in"
+    mine, theirs = _call_text(other.op), _call_text(main.op)
+    named, rest = folded(other.ranks), folded(main.ranks)
+    first, second = other.ranks[0], main.ranks[0]
     if finding.culprits:
-        head = (
-            f"{who(frame.ranks, other.ranks)} called {mine} {'as' if found.number else 'in'}"
-            f" {place}, where {folded(main.ranks)} called {theirs}"
-        )
+        named = who(frame.ranks, other.ranks)
+        head = f"{named} called {mine} {at} {place}, where {rest} called {theirs}"
         step = (
-            f"compare the calls of rank {other.ranks[0]} {upto} {place} with those of rank"
-            f" {main.ranks[0]}: one too many, one too few, or a branch on the rank"
+            f"compare the calls of rank {first} {upto} {place} with those of rank {second}: one"
+            " too many, one too few, or a branch on the rank"
         )
     else:
-        head = (
-            f"{folded(other.ranks)} and {folded(main.ranks)} disagree"
-            f" {'on' if found.number else 'in'} {place}: {mine} against {theirs}"
-        )
-        step = f"compare the calls of ranks {other.ranks[0]} and {main.ranks[0]} {upto} {place}"
+        head = f"{named} and {rest} disagree {on} {place}: {mine} against {theirs}"
+        step = f"compare the calls of ranks {first} and {second} {upto} {place}"
     if _is_same_call(main.op, other.op):
         step = (
-            f"see what sets the {found.field}{at_line(main.op)} on ranks {other.ranks[0]} and"
-            f" {main.ranks[0]}, and whether either skipped a call before"
+            f"see what sets the {found.field}{at_line(main.op)} on ranks {first} and {second},"
+            " and whether either skipped a call before"
         )
-    outcome = "data may be wrong without any error"
-    if detail.blocking:
-        outcome = "they wait for each other"
+    text = f"the {found.field} {'differ' if found.field == 'splits' else 'differs'}; "
     if detail.fatal:
-        outcome = "the deaths follow from it"
-    differs = "differ" if found.field == "splits" else "differs"
-    if detail.over:
-        outcome += "; the job has ended"
-    missing = tuple[str, ...]()
-    if detail.unaligned:
-        text = f"which op of the group {folded(detail.unaligned)} is at"
-        missing = (f"{text}: the recorder there was started after the group was made",)
+        text += "the deaths follow from it"
+    elif detail.blocking:
+        text += "they wait for each other"
+    else:
+        text += "data may be wrong without any error"
+    unaligned = (
+        f"which op of the group {folded(detail.unaligned)} is at: the recorder there was started"
+        " after the group was made"
+    )
     return Sentences(
         head,
-        Why("mismatch", "software", f"the {found.field} {differs}; {outcome}"),
+        Why("mismatch", "software", f"{text}; the job has ended" if detail.over else text),
         step,
-        tuple(
-            f"{folded(party.ranks)}: {signature_text(party.op.signature)}{at_line(party.op)}"
-            for party in found.parties[:6]
-        ),
-        missing,
+        tuple(f"{folded(one.ranks)}: {_call_text(one.op)}" for one in found.parties[:6]),
+        (unaligned,) if detail.unaligned else (),
     )
 
 
@@ -73,10 +63,9 @@ def checksums_differ(
 ) -> Sentences:
     """Who differs from whom, and between which ops."""
     hint = detail.hint
-    label = group_label(hint.group.name, hint.group.description)
-    between = f"between #{hint.first} and #{hint.last} of {label}"
+    between = f"between #{hint.first} and #{hint.last} of {label_of(hint.group)}"
     if hint.first == hint.last:
-        between = f"at #{hint.first} of {label}"
+        between = f"at #{hint.first} of {label_of(hint.group)}"
     main, *others = hint.sides
     if hint.pairs:
         head = f"what ranks sent and received in all_to_all {between} does not pair"
@@ -95,6 +84,10 @@ def checksums_differ(
         f"{step}; if it comes again while frtop watches, the op will be named",
         missing=("which op it was: it could not be read, or was overwritten by then",),
     )
+
+
+def _call_text(op: wire.Op) -> str:
+    return f"{signature_text(op.signature)}{at_line(op)}"
 
 
 def _is_same_call(one: wire.Op, other: wire.Op) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined
@@ -14,8 +13,8 @@ from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, rank_set
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.thresholds import BUSY_NS
 from frtop_tui.diagnosis.wording.absence import absence_of
-from frtop_tui.diagnosis.wording.absence import never_joined as absence_of_never
 from frtop_tui.diagnosis.wording.phrases import (
+    Tense,
     chain_evidence,
     last_op_evidence,
     op_text,
@@ -23,24 +22,21 @@ from frtop_tui.diagnosis.wording.phrases import (
     who,
 )
 from frtop_tui.diagnosis.wording.progress import progress_text
-from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import duration, folded
-
-_STACKS: Final = "py-spy dump --pid PID on their hosts"
 
 
 def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: Tense) -> Sentences:
     """Why the culprits are not there, who waits for them, and who is not there either."""
-    node, blamed, others = detail.nodes[0], detail.blamed, detail.absentees
+    node, blamed, others = finding.nodes[0], detail.blamed, detail.absentees
     absence = absence_of(frame.ranks[blamed.example], frame.now_ns)
     evidence = [
-        *wait_evidence(node, frame.now_ns),
+        wait_evidence(node, frame.now_ns),
         *absence.evidence,
         progress_text(blamed.progress, finding.culprits),
     ]
     evidence += last_op_evidence(frame.ranks, finding.culprits)
-    evidence += chain_evidence(detail.nodes)
+    evidence += chain_evidence(finding.nodes)
     if others.moving:
         evidence.append(f"{folded(others.moving)} not there either, but moving")
     if others.held_back:
@@ -55,12 +51,8 @@ def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: T
             " after that wait began, and did not come"
         )
     head, waiting = _headline(frame, node, finding.culprits, detail.waiting, tense)
-    missing = [*absence.missing]
-    if node.unobserved:
-        missing.append(f"{folded(node.unobserved)} cannot be seen: not there either, perhaps")
-    if detail.members_unknown:
-        missing.append(callers_unknown(node))
-    return Sentences(head, absence.why, absence.next, tuple(evidence), tuple(missing), waiting)
+    missing = (*absence.missing, *_missing(node, members_unknown=detail.members_unknown))
+    return Sentences(head, absence.why, absence.next, tuple(evidence), missing, waiting)
 
 
 def withheld(finding: Finding, detail: Withheld, frame: BaseFrame, tense: Tense) -> Sentences:
@@ -69,31 +61,29 @@ def withheld(finding: Finding, detail: Withheld, frame: BaseFrame, tense: Tense)
     for one in detail.findings:
         assert isinstance(one.detail, NotEntered)
         said.append(not_entered(one, one.detail, frame, tense))
-    first = said[0]
     if detail.more_absent:
         absent, few = finding.parties
+        head, evidence = said[0].headline, said[0].evidence
         text = (
             f"{folded(few)} may as well be ahead, or where nobody else has to come: most of the"
             " group is not there, and nothing tells why"
         )
-        return Sentences(
-            f"{first.headline}; {text}",
-            Why("unknown", "unknown", text),
-            f"compare the calls of rank {few[0]} with those of rank {absent[0]}; {_STACKS}",
-            first.evidence,
-            first.missing,
+        step = f"compare the calls of rank {few[0]} with those of rank {absent[0]}; "
+    else:
+        named = folded({rank for one in detail.findings for rank in one.culprits})
+        head = f"{named} have not entered what {folded(finding.victims)} wait for"
+        evidence = tuple(one.headline for one in said)
+        text = (
+            f"any of {named} may be the one to blame: the others may wait in a send or "
+            "receive, and gloo's recorder knows none"
         )
-    named = folded({rank for one in detail.findings for rank in one.culprits})
-    text = (
-        f"any of {named} may be the one to blame: the others may wait in a send or "
-        "receive, and gloo's recorder knows none"
-    )
+        step = f"look at the stacks of {named}: "
     return Sentences(
-        f"{named} have not entered what {folded(finding.victims)} wait for; {text}",
+        f"{head}; {text}",
         Why("unknown", "unknown", text),
-        f"look at the stacks of {named}: {_STACKS}",
-        tuple(one.headline for one in said),
-        first.missing,
+        f"{step}py-spy dump --pid PID on their hosts",
+        evidence,
+        said[0].missing,
     )
 
 
@@ -101,22 +91,31 @@ def never_joined(
     finding: Finding, detail: NeverJoined, frame: BaseFrame, tense: Tense
 ) -> Sentences:
     """Which ranks never appeared, and who waits for them."""
-    node, never = detail.node, finding.culprits
-    absence = absence_of_never(never)
+    node, never, named = detail.node, finding.culprits, folded(finding.culprits)
+    text = (
+        f"{named} never appeared: not started, dead before the first group, without the"
+        " recorder, on a host that is not connected, or with another MASTER_ADDR or MASTER_PORT"
+    )
     waiting = rank_set(node.waiting).without(never)
     head, waits = _headline(frame, node, never, waiting, tense)
-    evidence = [*wait_evidence(node, frame.now_ns), *absence.evidence]
-    evidence += [
-        progress_text(ProgressSeen("unknown", "never_heard"), never),
-        *last_op_evidence(frame.ranks, never),
-    ]
-    missing = [
-        *absence.missing,
-        f"{folded(node.unobserved)} cannot be seen: not there either, perhaps",
-    ]
-    if detail.members_unknown:
+    unheard = progress_text(ProgressSeen("unknown", "never_heard"), never)
+    return Sentences(
+        head,
+        Why(finding.cause, "unknown", text),
+        "check whether these ranks were started: squeue, ps, their output",
+        (wait_evidence(node, frame.now_ns), unheard),
+        (f"{named} cannot be seen", *_missing(node, members_unknown=detail.members_unknown)),
+        waits,
+    )
+
+
+def _missing(node: WaitNode, *, members_unknown: bool) -> list[str]:
+    missing = []
+    if node.unobserved:
+        missing.append(f"{folded(node.unobserved)} cannot be seen: not there either, perhaps")
+    if members_unknown:
         missing.append(callers_unknown(node))
-    return Sentences(head, absence.why, absence.next, tuple(evidence), tuple(missing), waits)
+    return missing
 
 
 def callers_unknown(node: WaitNode) -> str:

@@ -12,7 +12,7 @@ from frtop_tui.diagnosis.evidence.death import INTERRUPTED, Death
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.history.before_death import REMEMBERED_NS, PastFinding, Retrospect
 from frtop_tui.diagnosis.model import Sentences, Verdict
-from frtop_tui.diagnosis.wording.tense import Tense
+from frtop_tui.diagnosis.wording.phrases import Tense, gave_up_text
 from frtop_tui.diagnosis.wording.verdict import sentences, verdict_of, word
 from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import duration, folded
@@ -39,11 +39,10 @@ def _word_past(past: PastFinding, ends: Sequence[Sequence[Death]], seen_ns: int)
     finding, said = past
     if not ends:
         return verdict_of(finding, said)
-    texts = [_ending(group) for group in ends]
-    first = ends[0][0]
+    texts, unseen_ns = [_ending(group) for group in ends], ends[0][0].at_ns - seen_ns
     evidence = [*said.evidence]
-    if first.at_ns - seen_ns > REMEMBERED_NS // 3:
-        seen = duration((first.at_ns - seen_ns) / 1e9)
+    if unseen_ns > REMEMBERED_NS // 3:
+        seen = duration(unseen_ns / 1e9)
         evidence.append(f"last seen so {seen} before the first of them ended")
     evidence += [f"then {text}{_raised(group)}" for text, group in zip(texts, ends, strict=True)]
     late = any(group[0].nature == "timeout" for group in ends)
@@ -53,14 +52,8 @@ def _word_past(past: PastFinding, ends: Sequence[Sequence[Death]], seen_ns: int)
     step = said.next
     if _LIVE_STEP.search(step):
         step = f"its process is gone; when it happens again: {step}"
-    verdict = verdict_of(finding, said)
-    return replace(
-        verdict,
-        headline=_headline(said, texts),
-        evidence=tuple(evidence),
-        left_s=None,
-        next=step,
-    )
+    head, verdict = _headline(said, texts), verdict_of(finding, said)
+    return replace(verdict, headline=head, evidence=tuple(evidence), left_s=None, next=step)
 
 
 def _headline(said: Sentences, texts: Sequence[str]) -> str:
@@ -75,15 +68,14 @@ def _ending(deaths: Sequence[Death]) -> str:
     """`ranks 0-3 were ended by SIGTERM`."""
     first = deaths[0]
     ranks = folded(death.rank for death in deaths)
-    were = "was" if len(deaths) == 1 else "were"
+    were = Tense.PAST.are(deaths)
     if first.cause == INTERRUPTED:
         return f"{ranks} {were} {first.text}"
     if first.cause == "signal":
         signal = first.text.partition("(")[2].rstrip(")") or first.text
         return f"{ranks} {were} ended by {signal}"
     if first.nature == "timeout":
-        after = f" after {duration(first.waited_s)}" if first.waited_s else ""
-        return f"{ranks} gave up waiting{after}"
+        return f"{ranks} {gave_up_text(first)}"
     if first.nature == "network":
         return f"{ranks} lost the connection"
     return f"{ranks} ended: {first.text}"

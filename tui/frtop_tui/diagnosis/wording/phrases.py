@@ -1,33 +1,71 @@
-"""Phrases that verdicts share: ranks, ops, ages, and lines of evidence."""
+"""Phrases that verdicts share: ranks, ops, ages, tenses, and lines of evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.consistency.signatures import SIZELESS
-from frtop_tui.diagnosis.graph.wait_node import WaitNode, kind_of
-from frtop_tui.diagnosis.wording.tense import Tense
+from frtop_tui.diagnosis.evidence.death import Death
+from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, kind_of, number_of, rank_set
 from frtop_tui.job.model import Rank
-from frtop_tui.job.naming import duration, folded, group_label
+from frtop_tui.job.naming import duration, folded, group_label, shortened
 from frtop_tui.job.stack_frames import site_line
 
-MOST_CHAINED: Final = 8
+PAIR_MESSAGES: Final = (
+    "pair each send with a receive: on one of them the other first, or batch_isend_irecv"
+)
+WRONG_ORDER: Final = "each needs the other first: sends and receives meet in the wrong order"
+_MOST_CHAINED: Final = 8
 """Nodes of a chain that are listed."""
 
 
+class Tense(Enum):
+    """Whether a headline speaks of now, or of what was so before a job ended."""
+
+    PRESENT = 0
+    PAST = 1
+
+    def of(self, present: str, past: str) -> str:
+        return present if self is Tense.PRESENT else past
+
+    def has(self, ranks: Sequence[int]) -> str:
+        return self.of("has" if len(ranks) == 1 else "have", "had")
+
+    def are(self, ranks: Sequence[object]) -> str:
+        return self.of("is", "was") if len(ranks) == 1 else self.of("are", "were")
+
+    def waits(self, ranks: Iterable[int]) -> str:
+        """`ranks 0-1,3 wait`."""
+        return self.set_waits(rank_set(ranks))
+
+    def set_waits(self, waiting: RankSet) -> str:
+        if not waiting.ranks:
+            return self.of("nobody waits yet", "nobody waited yet")
+        if len(waiting.ranks) == 1:
+            return f"rank {waiting.folded} {self.of('waits', 'waited')}"
+        return f"ranks {shortened(waiting.folded)} {self.of('wait', 'waited')}"
+
+
+def label_of(group: wire.Group) -> str:
+    return group_label(group.name, group.description)
+
+
+def named_op(op: wire.Op, group: wire.Group | None, peer: int | None = None) -> str:
+    """`all_reduce #8812 of default_pg`, `recv from rank 2 of default_pg`."""
+    kind, number = kind_of(op), number_of(op, group)
+    if group is None or op.pseudo:
+        return kind
+    counted = f" #{number}" if number is not None else ""
+    side = f" {'from' if 'recv' in kind else 'to'} rank {peer}" if peer is not None else ""
+    return f"{kind}{counted}{side} of {label_of(group)}"
+
+
 def op_text(node: WaitNode) -> str:
-    """`all_reduce #8812 of default_pg`."""
-    number = f" #{node.number}" if node.number is not None else ""
-    if node.group is None or node.op.pseudo:
-        return f"{node.kind}{number}"
-    peer = node.peer
-    side = ""
-    if node.op.p2p and peer is not None:
-        side = f" {'from' if 'recv' in node.kind else 'to'} rank {peer}"
-    label = group_label(node.group.name, node.group.description)
-    return f"{node.kind}{number}{side} of {label}"
+    """The same of the op that ranks wait in."""
+    return named_op(node.op, node.group, node.peer if node.op.p2p else None)
 
 
 def who(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
@@ -39,6 +77,12 @@ def who(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
     return folded(ranks)
 
 
+def gave_up_text(death: Death) -> str:
+    """`gave up waiting after 30m00s`, as far as it says how long it waited."""
+    after = f" after {duration(death.waited_s)}" if death.waited_s else ""
+    return f"gave up waiting{after}"
+
+
 def at_line(op: wire.Op) -> str:
     return f" at {site_line(op.site)}" if op.site is not None else ""
 
@@ -48,24 +92,22 @@ def usual_text(op: wire.Op) -> str:
     return duration(usual) if usual >= 1 else f"{usual * 1e3:.0f}ms"
 
 
-def wait_evidence(node: WaitNode, now_ns: int) -> list[str]:
+def wait_evidence(node: WaitNode, now_ns: int) -> str:
     oldest = node.oldest
     text = f"rank {oldest.rank} waits in {op_text(node)}"
     if oldest.undated:
-        return [f"{text}{at_line(oldest.op)}; its dump does not tell for how long"]
+        return f"{text}{at_line(oldest.op)}; its dump does not tell for how long"
     text += f" for {duration((now_ns - oldest.since_ns) / 1e9)}"
     if oldest.op.usual_count:
         text += f" (usually {usual_text(oldest.op)} there)"
     text += at_line(oldest.op)
-    if not oldest.sure:
-        text += "; seen from outside only, not by its stack"
-    return [text]
+    return text if oldest.sure else f"{text}; seen from outside only, not by its stack"
 
 
 def chain_evidence(nodes: Sequence[WaitNode]) -> list[str]:
     """How a wait at the first of `nodes` keeps others waiting elsewhere."""
     lines = []
-    for node in nodes[1 : 1 + MOST_CHAINED]:
+    for node in nodes[1 : 1 + _MOST_CHAINED]:
         awaited = {*node.free, *node.blocked_at}
         whom = f" for {folded(awaited)}" if awaited and not node.op.p2p else ""
         lines.append(f"{Tense.PRESENT.waits(node.waiting)} in {op_text(node)}{whom}")
@@ -81,11 +123,8 @@ def last_op_evidence(views: Mapping[int, Rank], culprits: Sequence[int]) -> list
         if not known:
             continue
         last = max(known, key=lambda op: op.sequence)
-        group = view.groups.get(last.group)
-        of = f" of {group_label(group.name, group.description)}" if group is not None else ""
-        exact = group is not None and group.exact and not last.p2p
-        number = f" #{last.number}" if exact else ""
-        lines.append(f"rank {view.rank} last issued {kind_of(last)}{number}{of}{at_line(last)}")
+        text = named_op(last, view.groups.get(last.group))
+        lines.append(f"rank {view.rank} last issued {text}{at_line(last)}")
     return lines
 
 

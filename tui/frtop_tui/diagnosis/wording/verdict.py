@@ -38,10 +38,9 @@ from frtop_tui.diagnosis.wording import (
     not_entered,
     outside,
     stuck,
-    unfinished_ops,
     without_numbers,
 )
-from frtop_tui.diagnosis.wording.tense import Tense
+from frtop_tui.diagnosis.wording.phrases import Tense
 from frtop_tui.job.model import BaseFrame
 
 WORDS: Final[dict[type[Detail], Callable[[Finding, Any, BaseFrame, Tense], Sentences]]] = {
@@ -57,12 +56,12 @@ WORDS: Final[dict[type[Detail], Callable[[Finding, Any, BaseFrame, Tense], Sente
     NotEntered: not_entered.not_entered,
     Withheld: not_entered.withheld,
     NeverJoined: not_entered.never_joined,
-    Unobserved: stuck.unobserved,
+    Unobserved: stuck.in_doubt,
     InDoubt: stuck.in_doubt,
     LaggingDevices: stuck.lagging_devices,
     Stuck: stuck.stuck,
     HeldOutside: outside.held_outside,
-    UnfinishedOps: unfinished_ops.unfinished_ops,
+    UnfinishedOps: stuck.unfinished_ops,
     OutsideCall: without_numbers.outside_call,
     MaybeComing: without_numbers.maybe_coming,
     SameCall: without_numbers.same_call,

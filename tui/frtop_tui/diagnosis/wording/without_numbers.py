@@ -20,16 +20,19 @@ from frtop_tui.diagnosis.evidence.stack_state import StackState
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.wording.absence import Absence, absence_of, stacks_step
-from frtop_tui.diagnosis.wording.phrases import who
+from frtop_tui.diagnosis.wording.phrases import PAIR_MESSAGES, WRONG_ORDER, Tense, who
 from frtop_tui.diagnosis.wording.progress import progress_text
-from frtop_tui.diagnosis.wording.tense import Tense
 from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import folded
 
 _MOST_SHOWN: Final = 4
 _MOST_PLACES: Final = 3
 _AGAIN: Final = "take the stacks of all ranks again some seconds later, and open both"
-_ONCE: Final = "whether anything moves: stacks were taken once"
+_LEAVES: Final = "MainThread leaves: it is in destroy_process_group, and will issue nothing more"
+_GONE: Final = Absence(
+    Why("out_of_loop", "software", _LEAVES),
+    "compare how many steps each rank makes: one has ended its loop before the others",
+)
 
 
 def outside_call(
@@ -37,11 +40,11 @@ def outside_call(
 ) -> Sentences:
     """Who is in no call and why, who waits in which, and who is in none either."""
     sites, first = detail.sites, detail.blamed[0]
-    absence = _gone() if leaves(first) else absence_of(first.view, frame.now_ns)
+    absence = _GONE if leaves(first) else absence_of(first.view, frame.now_ns)
     evidence = [*_inside_texts(sites), *_position(first, sites[0]), *absence.evidence]
     evidence += _progress_texts(detail.blamed[:1])
     evidence += [
-        f"rank {s.rank} is not there either: it {doing_text(s)}" for s in detail.others[:3]
+        f"rank {s.rank} is not there either: it {_doing_text(s)}" for s in detail.others[:3]
     ]
     return Sentences(
         _absent_text(frame, sites[0], finding),
@@ -58,7 +61,7 @@ def maybe_coming(
     """Who is inside, who is not, and why nobody is to blame for it."""
     sites, outside = detail.sites, detail.outside
     head = "; ".join(_site_text(site) for site in sites[:2])
-    named = ", ".join(f"rank {state.rank} {doing_text(state)}" for state in outside[:3])
+    named = ", ".join(f"rank {state.rank} {_doing_text(state)}" for state in outside[:3])
     more = f", {len(outside) - 3} more are outside, too" if len(outside) > 3 else ""
     if any(state.has_left_call for state in outside):
         reason, step = "these have come out of a call between two dumps, so it moves", _AGAIN
@@ -68,8 +71,8 @@ def maybe_coming(
     else:
         reason = "so many are outside that they may be on their way, or in another group"
         step = _AGAIN
-    evidence = [*_inside_texts(sites), *_position(outside[0], sites[0])]
-    return _undecided(frame, sites, (f"{head}; {named}{more}", reason, step), evidence)
+    words = (f"{head}; {named}{more}", reason, step)
+    return _undecided(frame, sites, words, _position(outside[0], sites[0]))
 
 
 def same_call(_finding: Finding, detail: SameCall, frame: BaseFrame, _tense: Tense) -> Sentences:
@@ -101,19 +104,17 @@ def different_calls(
     main, other = detail.sites[0], detail.sites[1]
     order, shown = program_order(other.states[0].path, main.states[0].path)
     head = f"{_site_text(other)}, {_site_text(main)}"
-    evidence = _inside_texts(detail.sites)
+    reason, evidence = "which of these comes first in the program their stacks do not tell", []
     if order in ("later", "earlier"):
         ahead = order == "later"
         where = "further on" if ahead else "behind"
-        head += f": {folded(other.ranks)} {_are(other.ranks)} {where} by its lines"
+        head += f": {folded(other.ranks)} {Tense.PRESENT.are(other.ranks)} {where} by its lines"
         front, back = (other, main) if ahead else (main, other)
         evidence.append(f"by lines, if no loop leads back: {shown}")
         reason = (
             f"{folded(front.ranks)} may have left out what {folded(back.ranks)}"
             f" {'wait' if len(back.ranks) > 1 else 'waits'} in, or gone on after it"
         )
-    else:
-        reason = "which of these comes first in the program their stacks do not tell"
     reason += "; or they are calls of different groups"
     if main.call.kind == other.call.kind:
         reason += "; or one op, called from two places"
@@ -125,8 +126,7 @@ def call_ring(finding: Finding, detail: CallRing, frame: BaseFrame, _tense: Tens
     """Sends and receives that wait for each other; if nothing moves, they will for ever."""
     shown = detail.states[:_MOST_SHOWN]
     waits = [f"rank {s.rank} in {s.call.text}" for s in shown if s.call is not None]
-    text = "each needs the other first: sends and receives meet in the wrong order"
-    step = "pair each send with a receive: on one of them the other first, or batch_isend_irecv"
+    text, step = WRONG_ORDER, PAIR_MESSAGES
     if finding.kind == "undecided":
         text, step = f"{text}; or what was sent before, without waiting, is on its way", _AGAIN
     return Sentences(
@@ -146,29 +146,29 @@ def stack_notes(states: Mapping[int, StackState]) -> list[str]:
     return [_moving_text(inside)] if any(s.progress == "active" for s in inside) else []
 
 
-def doing_text(state: StackState) -> str:
+def _doing_text(state: StackState) -> str:
     """`loads data at train.py:14 (main)`."""
     at = f" at {state.location.line}" if state.location.line else ""
     if state.call is not None:
         return f"is in {state.call.text}"
     if state.activity == "unclear":
         return f"sleeps in a C call{at}"
-    return f"{absence_of(state.view, 0).why.text.removeprefix('MainThread ')}"
+    return absence_of(state.view, 0).why.text.removeprefix("MainThread ")
 
 
 def _moving_text(inside: Sequence[StackState]) -> str:
     moved = [state.rank for state in inside if state.progress == "active"]
     still = [state.rank for state in inside if state.progress != "active"]
-    them = "it" if len(moved) == 1 else "them"
-    text = f"{folded(moved)} {_are(moved)} not where an earlier dump had {them}: the job moves"
-    return f"{text}; {folded(still)} {_are(still)} in the same call" if still else text
+    them, are = "it" if len(moved) == 1 else "them", Tense.PRESENT.are
+    text = f"{folded(moved)} {are(moved)} not where an earlier dump had {them}: the job moves"
+    return f"{text}; {folded(still)} {are(still)} in the same call" if still else text
 
 
 def _places_text(states: Iterable[StackState]) -> str:
     """`ranks 0-2: loads data; rank 3: runs`."""
     found: dict[str, list[int]] = {}
     for state in states:
-        found.setdefault(doing_text(state), []).append(state.rank)
+        found.setdefault(_doing_text(state), []).append(state.rank)
     shown = [f"{folded(ranks)}: {text}" for text, ranks in list(found.items())[:_MOST_PLACES]]
     return "; ".join(shown) + ("; ..." if len(found) > len(shown) else "")
 
@@ -177,13 +177,14 @@ def _undecided(
     frame: BaseFrame,
     sites: Sequence[SharedCall],
     words: tuple[str, str, str],
-    evidence: Sequence[str] = (),
+    more: Sequence[str] = (),
 ) -> Sentences:
-    """`words`: the head, the reason, and what to do."""
+    """`words`: the head, the reason, and what to do; `more` evidence than who is inside."""
     head, reason, step = words
     states = [state for site in sites for state in site.states]
-    shown = tuple(evidence or _inside_texts(sites))
-    return Sentences(head, Why("unknown", "unknown", reason), step, shown, _missing(frame, states))
+    evidence = (*_inside_texts(sites), *more)
+    why = Why("unknown", "unknown", reason)
+    return Sentences(head, why, step, evidence, _missing(frame, states))
 
 
 def _absent_text(frame: BaseFrame, site: SharedCall, finding: Finding) -> str:
@@ -192,7 +193,8 @@ def _absent_text(frame: BaseFrame, site: SharedCall, finding: Finding) -> str:
     rest = finding.victims.difference(site.ranks)
     more = f"; {Tense.PRESENT.waits(rest)} elsewhere" if rest else ""
     if call.role == "implicit":
-        return f"{folded(site.ranks)} {_are(site.ranks)} in {call.text}, {named} not{more}"
+        are = Tense.PRESENT.are(site.ranks)
+        return f"{folded(site.ranks)} {are} in {call.text}, {named} not{more}"
     if call.role == "p2p" and call.peer in finding.culprits:
         answered = "sent" if "recv" in call.kind else "received"
         return f"{named} {has} not {answered}; {waits} in {call.text}{more}"
@@ -205,19 +207,13 @@ def _site_text(site: SharedCall) -> str:
 
 def _inside_texts(sites: Sequence[SharedCall]) -> list[str]:
     """What the headline leaves out: further call sites, and which thread it is."""
-    if len(sites) == 1 and not _thread(sites[0]):
-        return []
-    return [
-        f"{_site_text(site)}, in thread {thread}, for which the main one waits"
-        if (thread := _thread(site))
-        else _site_text(site)
-        for site in sites[:_MOST_SHOWN]
-    ]
-
-
-def _thread(site: SharedCall) -> str:
-    """Which thread of theirs is in the call, "" for the main one."""
-    return next((state.thread for state in site.states if state.thread), "")
+    lines = []
+    for site in sites[:_MOST_SHOWN]:
+        thread = next((state.thread for state in site.states if state.thread), "")
+        where = f", in thread {thread}, for which the main one waits" if thread else ""
+        if where or len(sites) > 1:
+            lines.append(f"{_site_text(site)}{where}")
+    return lines
 
 
 def _progress_texts(states: Sequence[StackState]) -> list[str]:
@@ -250,17 +246,7 @@ def _missing(
         if kind != "init_process_group":
             found.append(f"who has to call {kind}: mostly every rank of the job")
     if all(state.view.prior_snapshot is None for state in states):
-        found.append(_ONCE)
+        found.append("whether anything moves: stacks were taken once")
     if frame.coverage.unheard:
         found.append(f"{folded(frame.coverage.unheard)}: no stacks")
     return tuple(found)
-
-
-def _are(ranks: Sequence[int]) -> str:
-    return "is" if len(ranks) == 1 else "are"
-
-
-def _gone() -> Absence:
-    text = "MainThread leaves: it is in destroy_process_group, and will issue nothing more"
-    step = "compare how many steps each rank makes: one has ended its loop before the others"
-    return Absence(Why("out_of_loop", "software", text), step)

@@ -7,17 +7,15 @@ unpickler then refuses every global. The size of the file bounds memory and time
 from __future__ import annotations
 
 import io
-import os
 import pickle
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import msgspec
 
-from frtop_probe import archive
 from frtop_tui.errors import Unreadable
+from frtop_tui.export.bounded_read import read_bounded, read_head
 from frtop_tui.export.flightrecorder.bundle import (
     MAX_RESPONSE,
     RawDump,
@@ -68,7 +66,9 @@ def read_dumps(path: Path, keep: int | None = None) -> Iterator[RawDump]:
     Raises:
         Unreadable: the file cannot be read, is too large, damaged, or no dump.
     """
-    data = _bytes(path)
+    data = read_bounded(path, _limit, "a dump", _NEXT)
+    if not data:
+        raise Unreadable(f"{path} is empty", _NEXT)
     if is_page(data):
         count = 0
         for dump in dumps_in_page(data):
@@ -97,29 +97,15 @@ def _values(path: Path, data: bytes, keep: int | None) -> Any:
 
 def may_be_dump(path: Path) -> bool:
     """Whether a file begins as a dump may. Raises OSError if it cannot be read."""
-    with archive.open_file(path) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return False
-        head = file.read(64)
+    head = read_head(path)
     return head[:1] == b"\x80" or head.lstrip()[:1] in (b"{", b"[", b"<")
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        with archive.open_file(path) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise Unreadable(f"{path} is no regular file", _NEXT)
-            most = MAX_PAGE if is_page(file.peek(64)) else MAX_JSON
-            data = file.read(min(status.st_size, most) + 1)  # allocates this much at once
-    except OSError as error:
-        raise Unreadable(f"{path} cannot be read: {error.strerror}", _NEXT) from error
-    if not data:
-        raise Unreadable(f"{path} is empty", _NEXT)
-    most = MAX_PICKLE if data[:1] == b"\x80" else most
-    if len(data) > most:
-        raise Unreadable(f"{path} is larger than a dump may be ({most >> 20} MB)", _NEXT)
-    return data
+def _limit(head: bytes) -> int:
+    """The most bytes of a file that begins so."""
+    if is_page(head):
+        return MAX_PAGE
+    return MAX_PICKLE if head[:1] == b"\x80" else MAX_JSON
 
 
 def _unpickled(data: bytes, keep: int | None) -> Any:

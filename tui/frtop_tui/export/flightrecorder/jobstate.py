@@ -61,7 +61,7 @@ def frame_of(
     job = wire.Job("", 0, world, name=printable(folder.name or str(folder)))
     ops = Ops(world, ((one.rank, one.dump) for one in dumps))
     gaps = {rank: _gap(mine) for rank, mine in moments.items() if mine.before}
-    engine = Engine()
+    engine = Engine(explain=True)
     if gaps:
         early = _State()
         for rank, mine in moments.items():

@@ -65,16 +65,17 @@ def detect(context: Context) -> list[Finding]:
         return _without_root(context, [d for d in followers if d.rank not in explained])
     first = [death for group in roots for death in group]
     dead = {death.rank for death in first}
-    nodes = context.awaiting({*dead, *(d.rank for d in followers)})
-    failed = any(death.failed for death in first)
-    if not nodes and not followers and not failed and _nobody_needs(context, dead):
-        return []
     followed = frozenset(death.rank for death in followers)
+    nodes = context.awaiting(dead | followed)
+    others = {rank.state for number, rank in context.ranks.items() if number not in dead}
+    failed = any(death.failed for death in first)
+    if others == {"done"} and not (nodes or followers or failed):
+        return []  # nobody needs them: they were done themselves
     if _may_be_victims(context, first):
         return [_aborted(first, followed, nodes)]
     return [
-        _died(group, nodes if index == 0 else [], followed if index == 0 else frozenset(), context)
-        for index, group in enumerate(roots)
+        _died(context, roots[0], nodes, followed),
+        *(_died(context, group, [], frozenset()) for group in roots[1:]),
     ]
 
 
@@ -88,10 +89,10 @@ def unread_rings(context: Context) -> list[int]:
 
 
 def _died(
+    context: Context,
     deaths: Sequence[Death],
     nodes: Sequence[WaitNode],
     followers: frozenset[int],
-    context: Context,
 ) -> Finding:
     first = deaths[0]
     ranks = tuple(sorted(death.rank for death in deaths))
@@ -135,45 +136,35 @@ def _may_be_victims(context: Context, deaths: Sequence[Death]) -> bool:
     return fresh and aborted and bool(unread_rings(context))
 
 
-def _nobody_needs(context: Context, dead: set[int]) -> bool:
-    """Whether all other ranks left cleanly: the dead were done themselves."""
-    others = [rank for number, rank in context.ranks.items() if number not in dead]
-    return all(rank.state == "done" for rank in others) and bool(others)
-
-
 def _without_root(context: Context, followers: Sequence[Death]) -> list[Finding]:
     """Every rank followed: somebody left cleanly, or lagged when time ran out."""
     broken = [death for death in followers if death.nature in ("network", "timeout")]
     if not broken:
         return []
     victims = {death.rank for death in broken}
-    # A rank of a host that is not heard may have gone on since: its last number proves nothing.
-    missed = {
-        rank: op
-        for rank, op in laggards(context.frame, victims).items()
-        if context.ranks[rank].state != "unheard"
-    }
-    gone = [rank for rank in sorted(missed) if context.ranks[rank].state == "done"]
+    missed = laggards(context.frame, victims)
+    late = sorted(missed)
+    gone = [rank for rank in late if context.ranks[rank].state == "done"]
     if gone:
         # Some broke off, some still wait: one departure, one finding.
         nodes = context.awaiting(gone)
         victims |= {rank for node in nodes for rank in node.waiting}
         return [exited(context, gone, victims, nodes, missed=missed[gone[0]])]
-    living = [rank for rank in sorted(missed) if context.ranks[rank].exit_info is None]
+    living = [rank for rank in late if context.ranks[rank].exit_info is None]
     if living and all(death.nature == "network" for death in broken):
         return [_left_group(context, living, broken)]
     if missed and any(death.nature == "timeout" for death in broken):
-        late = sorted(missed)
         if any(rank in node.free for node in context.overdue for rank in late):
             return []  # others still wait for it: `wait_ends` knows more
         return [_gave_up(late, broken, missed[late[0]])]
-    finding = Finding(
-        kind="undecided",
-        detail=ConnectionsBroke(tuple(broken)),
-        key=("broken", len(broken)),
-        since_ns=broken[0].at_ns,
-    )
-    return [finding]
+    return [
+        Finding(
+            kind="undecided",
+            detail=ConnectionsBroke(tuple(broken)),
+            key=("broken", len(broken)),
+            since_ns=broken[0].at_ns,
+        )
+    ]
 
 
 def _left_group(context: Context, ranks: Sequence[int], deaths: Sequence[Death]) -> Finding:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number
+from frtop_tui.diagnosis.finding import group_key
 from frtop_tui.diagnosis.graph.wait_node import kind_of
-from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import ObservedFrame, Rank
 
 
-@dataclass(frozen=True, slots=True)
-class MissedOp:
-    """An op that others were in when it was already too late for a rank to enter it.
-
-    `number` is 0 for a message.
-    """
+class MissedOp(NamedTuple):
+    """An op that a rank entered too late for the others; `number` is 0 for a message."""
 
     group: wire.Group
     kind: str
@@ -24,7 +20,7 @@ class MissedOp:
 
 
 def laggards(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
-    """Ranks that lag the victims in a group they share, and the op that they missed.
+    """Heard ranks that lag the victims in a group they share, and the op that they missed.
 
     A laggard that sat in an op of another group only waited itself: whoever lags it counts.
     """
@@ -46,14 +42,16 @@ def _lagging(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
         inside = [rank for rank in members if rank in victims]
         if not inside or not group.exact:
             continue
-        key = (group.key.name, group.key.ranks, group.key.epoch)
-        known = next((g for g in views[inside[0]].groups.values() if identifier(g) == key), None)
+        groups = views[inside[0]].groups.values()
+        known = next((one for one in groups if group_key(one) == group.key), None)
         if known is None:
             continue
         furthest = max(last_issued_number(views[rank], known) for rank in inside)
         kind = kind_of(group.last) if group.last is not None else "op"
+        # A rank that is not heard may have gone on since: its last number proves nothing.
         for rank in members:
-            if rank not in victims and last_issued_number(views[rank], known) < furthest:
+            heard = rank not in victims and views[rank].state != "unheard"
+            if heard and last_issued_number(views[rank], known) < furthest:
                 found.setdefault(rank, MissedOp(known, kind, furthest))
     return found or _not_met(frame, victims)
 
@@ -62,14 +60,14 @@ def _not_met(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
     """Who left in good order, and should have been at the other end of a victim's last op."""
     views = frame.ranks
     found: dict[int, MissedOp] = {}
-    for view in (views[rank] for rank in sorted(victims)):
-        front = max(view.group_progress.values(), key=lambda front: front.issued_ns, default=None)
+    for rank in sorted(victims):
+        fronts = views[rank].group_progress.values()
+        front = max(fronts, key=lambda front: front.issued_ns, default=None)
         last = front.last if front is not None else None
-        group = view.groups.get(last.group) if last is not None else None
-        if last is None or group is None or not last.p2p or last.signature is None:
+        if last is None or not last.p2p or last.signature is None:
             continue
-        peer = last.signature.peer
-        if peer is not None and peer in views and views[peer].state == "done":
+        group, peer = views[rank].groups.get(last.group), last.signature.peer
+        if group and peer is not None and peer in views and views[peer].state == "done":
             found.setdefault(peer, MissedOp(group, kind_of(last), 0))
     return found
 

@@ -50,14 +50,11 @@ def sorted_deaths(every: Iterable[Death], ranks: Mapping[int, Rank]) -> Deaths:
         return Deaths()
     # torchrun's last word to those that survive its SIGTERM, half a minute later.
     late_kill = found[0].at_ns + 5 * TOGETHER_NS
-    own = [
-        death
-        for death in found
-        if death.nature == "own" and not (death.killed and death.at_ns > late_kill)
-    ]
-    aborts = [death for death in found if death.nature == "abort"]
-    ended = [death for death in found if death.nature == "ended"]
-    unknown = [death for death in found if death.nature == "unknown"]
+    own = [d for d in found if d.nature == "own" and not (d.killed and d.at_ns > late_kill)]
+    aborts, ended, unknown = (
+        [death for death in found if death.nature == nature]
+        for nature in ("abort", "ended", "unknown")
+    )
     # A gloo abort counts as own only when nothing better came at about the same time; an
     # end by SIGTERM, or one nobody knows anything about, only when there is nothing else.
     candidates = (
@@ -90,8 +87,7 @@ def _out_before(ended: list[Death], found: list[Death], ranks: Mapping[int, Rank
     """
     if not ended or any(death.cause == INTERRUPTED for death in ended):
         return []
-    first = next(iter(ranks.values())).identity.job
-    alone = first is not None and len(ranks) >= first.world_size
+    alone = len(ranks) >= next(iter(ranks.values())).identity.job.world_size
     alone = alone and all(view.state != "done" for view in ranks.values())
     natures = ("network", "unknown") if alone else ("unknown",)
     return [d for d in found if d.nature in natures and 0 < d.out_ns < ended[0].at_ns]
@@ -105,17 +101,16 @@ def _only_if_all(some: list[Death], found: list[Death]) -> list[Death]:
     if not some:
         return []
     some = [death for death in some if death.cause == INTERRUPTED] or some
-    victims = [death for death in found if death.nature in ("network", "timeout")]
     first = some[0].at_ns
-    if victims and victims[0].at_ns < first - TOGETHER_NS:
-        return []
-    if any(0 < victim.out_ns < first for victim in victims):
-        return []
-    if any(death.nature == "timeout" for death in victims):
+    victims = [death for death in found if death.nature in ("network", "timeout")]
+    if any(
+        one.nature == "timeout" or one.at_ns < first - TOGETHER_NS or 0 < one.out_ns < first
+        for one in victims
+    ):
         return []
     if some[0].cause == INTERRUPTED:
         return some
-    return [death for death in some if death.at_ns <= some[0].at_ns + TOGETHER_NS // 10]
+    return [death for death in some if death.at_ns <= first + TOGETHER_NS // 10]
 
 
 class DeathOrder:

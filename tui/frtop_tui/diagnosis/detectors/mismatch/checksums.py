@@ -8,15 +8,18 @@ differs from whom, and between which ops.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import local_group_id
-from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch, Party
-from frtop_tui.diagnosis.detectors.mismatch.compare import compare as compare_ops
+from frtop_tui.diagnosis.detectors.mismatch.compare import (
+    Mismatch,
+    Party,
+    compare,
+    first_issued_ns,
+)
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key
 from frtop_tui.diagnosis.model import OpName
 from frtop_tui.job.groups import Identifier, identifier
@@ -42,8 +45,7 @@ class OpsRequest(NamedTuple):
     hint: int
 
 
-@dataclass(frozen=True, slots=True)
-class HintOutcome:
+class HintOutcome(NamedTuple):
     """What the hints led to, and what to ask for to know more."""
 
     found: tuple[Mismatch, ...] = ()
@@ -78,8 +80,7 @@ class ChecksumHints:
             due = hint.complete or frame.now_ns - hint.since_ns >= SETTLED_NS
             if not missing and due and len(samples) > 1:
                 one = self._result(hint, samples, frame.ranks)
-                if one is not None:
-                    found.append(one)
+                found += [one] if one is not None else []
         self._forget({hint.id for hint in frame.divergence_hints})
         findings = [_finding(hint, frame) for hint in self._unproven.values()]
         return HintOutcome(tuple(found), tuple(findings), tuple(wanted))
@@ -88,28 +89,25 @@ class ChecksumHints:
         """One rank of each side, with splits all; ranks that were asked before come first."""
         if hint.pairs:
             return [rank for rank in hint.sides[0] if rank in views][:MOST_PAIRED]
-        chosen = []
-        for side in hint.sides[:MOST_SIDES]:
-            known = [rank for rank in side if rank in views]
-            asked = (rank for rank in known if (hint.id, rank) in self._asked)
-            heard = (rank for rank in known if views[rank].state != "unheard")
-            best = next(asked, next(heard, next(iter(known), None)))
-            if best is not None:
-                chosen.append(best)
-        return chosen
+
+        def order(rank: int) -> int:
+            if (hint.id, rank) in self._asked:
+                return 0
+            return 2 if views[rank].state == "unheard" else 1
+
+        sides = ([rank for rank in side if rank in views] for side in hint.sides[:MOST_SIDES])
+        return [min(known, key=order) for known in sides if known]
 
     def _wanted(
         self, hint: DivergenceHint, ranks: list[int], views: Mapping[int, Rank]
     ) -> list[OpsRequest]:
         made = []
-        for rank in ranks:
-            view = views[rank]
+        for view in (views[rank] for rank in ranks if (hint.id, rank) not in self._asked):
             group = local_group_id(view, hint.group)
-            if group is not None and (hint.id, rank) not in self._asked:
-                self._asked.add((hint.id, rank))
-                made.append(
-                    OpsRequest(view.host, view.key, rank, group, hint.first, hint.last, hint.id)
-                )
+            if group is not None:
+                self._asked.add((hint.id, view.rank))
+                ops = (group, hint.first, hint.last)
+                made.append(OpsRequest(view.host, view.key, view.rank, *ops, hint.id))
         return made
 
     def _result(
@@ -126,8 +124,7 @@ class ChecksumHints:
             self._unproven.pop(key, None)
         elif not _all_seen(hint, samples) and key not in self._found:
             before = self._unproven.get(key)
-            same = before is not None and before.id == hint.id
-            if same or (before is None and len(self._unproven) < MOST_UNPROVEN):
+            if before.id == hint.id if before else len(self._unproven) < MOST_UNPROVEN:
                 self._unproven[key] = hint
         return one
 
@@ -150,7 +147,7 @@ def _first_mismatch(
                 by_number.setdefault(op.number, {})[rank] = op
     for number in sorted(by_number):
         ops = by_number[number]
-        one = compare_ops(hint.group, number, ops) if len(ops) > 1 else None
+        one = compare(hint.group, number, ops) if len(ops) > 1 else None
         if one is None:
             continue
         parties = one.parties
@@ -160,8 +157,7 @@ def _first_mismatch(
                 for p in one.parties
             )
             parties = tuple(sorted(completed, key=lambda p: (-len(p.ranks), p.ranks)))
-        since = min(op.issued_ns + views[rank].clock_ns for rank, op in ops.items())
-        return replace(one, parties=parties, since_ns=since)
+        return replace(one, parties=parties, since_ns=first_issued_ns(ops, views))
     return None
 
 

@@ -46,10 +46,6 @@ class Mismatch(Struct, frozen=True):
         """All but the largest party."""
         return tuple(sorted(rank for party in self.parties[1:] for rank in party.ranks))
 
-    def is_open(self, unknown: int) -> bool:
-        """Whether `unknown` more members could make another party the largest."""
-        return len(self.parties[0].ranks) <= len(self.rest) + unknown
-
     def explains(self, group: wire.Group | None, number: int | None) -> bool:
         """Whether a wait for that op is for the op that differs, or follows from it."""
         if group is None or number is None or identifier(group) != identifier(self.group):
@@ -89,6 +85,11 @@ def _note(ops: dict[OpPlace, wire.Op], view: Rank, op: wire.Op) -> None:
     before = ops.get(place)
     if before is None or before.signature is None or before.signature.reduce is None:
         ops[place] = op
+
+
+def first_issued_ns(ops: Mapping[int, wire.Op], views: Mapping[int, Rank]) -> int:
+    """Operator's time at which the first rank issued its op."""
+    return min(op.issued_ns + views[rank].clock_ns for rank, op in ops.items())
 
 
 def compare(group: wire.Group, number: int, ops: Mapping[int, wire.Op]) -> Mismatch | None:

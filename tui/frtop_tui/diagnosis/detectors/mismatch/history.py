@@ -15,7 +15,7 @@ from frtop_probe import wire
 from frtop_probe.consistency.checksums import MODULUS, UNKNOWN, signature_digest, splits_digest
 from frtop_probe.consistency.signatures import SPLIT
 from frtop_tui.diagnosis.blocked.group_frontier import local_group_id
-from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch, compare
+from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch, compare, first_issued_ns
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.model import Rank
 
@@ -25,10 +25,14 @@ MOST_COMPARED: Final = 64
 
 @dataclass(slots=True)
 class _Group:
-    """What the first known rank issued at each number, and where others issued something else."""
+    """What the first known rank issued at each number, and where others issued something else.
+
+    `pairs` has how many ranks told their splits at a number, and the sum of what they told.
+    """
 
     group: wire.Group
-    counts: dict[int, int] = field(default_factory=dict)
+    members: tuple[int, ...]
+    digests: dict[int, int] = field(default_factory=dict)
     odd: set[int] = field(default_factory=set)
     pairs: dict[int, list[int]] = field(default_factory=dict)
 
@@ -37,73 +41,62 @@ def mismatches(ranks: Mapping[int, Rank]) -> list[Mismatch]:
     """The first op of each group that differs between members."""
     groups: dict[Identifier, _Group] = {}
     for view in ranks.values():
-        if view.snapshot is not None:
-            _take(groups, view, view.snapshot.ops)
+        _take(groups, view)
     found = []
     for known in groups.values():
-        size = len(members_of(known.group.ranks))
+        size = len(known.members)
         unpaired = (n for n, (count, total) in known.pairs.items() if count == size and total)
         for number in sorted({*known.odd, *unpaired})[:MOST_COMPARED]:
-            one = _compared(ranks, known.group, number)
+            ops = _ops_at(ranks, known.group, number)
+            one = compare(known.group, number, ops)
             if one is not None:
-                found.append(one)
+                found.append(replace(one, since_ns=first_issued_ns(ops, ranks)))
                 break
     return found
 
 
-def _take(groups: dict[Identifier, _Group], view: Rank, ops: tuple[wire.Op, ...]) -> None:
+def _take(groups: dict[Identifier, _Group], view: Rank) -> None:
     """Takes the ops of one rank: tens of thousands, so that checksums are looked up."""
-    mine: dict[int, tuple[_Group, int, int] | None] = {}
-    counts: dict[tuple[int, int], tuple[int | None, int]] = {}
-    for op in ops:
+    mine: dict[int, _Group | None] = {}
+    digests: dict[tuple[int, int], tuple[int | None, int]] = {}
+    for op in view.snapshot.ops if view.snapshot is not None else ():
         signature = op.signature
         if signature is None or op.p2p or op.pseudo:
             continue
         if op.group not in mine:
-            mine[op.group] = _mine(groups, view, op.group)
-        place = mine[op.group]
-        if place is None:
-            continue
-        known, at, members = place
-        key = op.group, id(signature)
-        count = counts.get(key)
-        if count is None:
-            count = counts[key] = (
-                signature_digest(signature, known.group.backend),
-                splits_digest(signature, at, members),
+            group = view.groups.get(op.group)
+            mine[op.group] = (
+                groups.setdefault(identifier(group), _Group(group, members_of(group.ranks)))
+                if group is not None and group.exact
+                else None
             )
-        mark, pairs = count
-        if mark is None:
+        known = mine[op.group]
+        if known is None:
             continue
-        if known.counts.setdefault(op.number, mark) != mark:
+        key = op.group, id(signature)
+        if key not in digests:
+            members = known.members
+            at = members.index(view.rank) if view.rank in members else -1
+            digests[key] = (
+                signature_digest(signature, known.group.backend),
+                splits_digest(signature, at, len(members)),
+            )
+        digest, splits = digests[key]
+        if digest is None:
+            continue
+        if known.digests.setdefault(op.number, digest) != digest:
             known.odd.add(op.number)
-        if pairs != 0 or signature.kind in SPLIT:
+        if splits != 0 or signature.kind in SPLIT:
             total = known.pairs.setdefault(op.number, [0, 0])
-            total[0] += 1 if pairs != UNKNOWN else members + 1
-            total[1] = (total[1] + pairs) % MODULUS
+            total[0] += 1 if splits != UNKNOWN else len(known.members) + 1
+            total[1] = (total[1] + splits) % MODULUS
 
 
-def _mine(
-    groups: dict[Identifier, _Group], view: Rank, number: int
-) -> tuple[_Group, int, int] | None:
-    """A rank's group, its place there, and how many members it has; None if not comparable."""
-    group = view.groups.get(number)
-    if group is None or not group.exact:
-        return None
-    members = members_of(group.ranks)
-    at = members.index(view.rank) if view.rank in members else -1
-    return groups.setdefault(identifier(group), _Group(group)), at, len(members)
-
-
-def _compared(ranks: Mapping[int, Rank], group: wire.Group, number: int) -> Mismatch | None:
+def _ops_at(ranks: Mapping[int, Rank], group: wire.Group, number: int) -> dict[int, wire.Op]:
     ops: dict[int, wire.Op] = {}
     for rank, view in ranks.items():
         mine = local_group_id(view, group)
         for op in view.snapshot.ops if mine is not None and view.snapshot is not None else ():
             if op.number == number and op.group == mine and not (op.p2p or op.pseudo):
                 ops[rank] = op
-    one = compare(group, number, ops)
-    if one is None:
-        return None
-    since = min(op.issued_ns + ranks[rank].clock_ns for rank, op in ops.items())
-    return replace(one, since_ns=since)
+    return ops

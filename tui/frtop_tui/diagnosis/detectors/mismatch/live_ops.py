@@ -12,6 +12,7 @@ from frtop_tui.diagnosis.detectors.mismatch.compare import (
     Mismatch,
     OpPlace,
     compare_alike,
+    first_issued_ns,
     ops_known,
 )
 from frtop_tui.job.groups import Identifier, identifier
@@ -32,36 +33,33 @@ class LiveOps:
     def update(self, replaced: Iterable[tuple[Rank | None, Rank | None]]) -> None:
         """Takes the ops of each rank's new object in place of those of its old one."""
         for old, new in replaced:
-            self._replace(old, new)
-
-    def _replace(self, old: Rank | None, new: Rank | None) -> None:
-        before = ops_known(old) if old is not None else {}
-        now = ops_known(new) if new is not None else {}
-        view = new if new is not None else old
-        if view is None:
-            return
-        for place, op in before.items():
-            if now.get(place) is not op:
-                self._drop(place, view.rank, op)
-        for place, op in now.items():
-            if before.get(place) is not op:
-                alike = self._places.setdefault(place, {})
-                alike.setdefault(op.signature, {})[view.rank] = op
-                self._changed.add(place)
+            before = ops_known(old) if old is not None else {}
+            now = ops_known(new) if new is not None else {}
+            view = new or old
+            if view is None:
+                continue
+            for place, op in before.items():
+                if now.get(place) is not op:
+                    self._drop(place, view.rank, op)
+            for place, op in now.items():
+                if before.get(place) is not op:
+                    alike = self._places.setdefault(place, {})
+                    alike.setdefault(op.signature, {})[view.rank] = op
+                    self._changed.add(place)
 
     def mismatches(self, ranks: Mapping[int, Rank]) -> list[Mismatch]:
         """Mismatches among the last known ops, at most one for each group."""
         for place in self._changed:
+            self._found.pop(place, None)
             one = self._compare(place, ranks)
             if one is not None:
                 self._found[place] = one
-            else:
-                self._found.pop(place, None)
         self._changed.clear()
         # The lowest number is where ops began to differ; what follows is shifted.
         first: dict[Identifier, Mismatch] = {}
         for place in sorted(self._found):
-            first.setdefault(place[:3], self._dated(place, ranks))
+            since_ns = first_issued_ns(self._ops(place), ranks)
+            first.setdefault(place[:3], replace(self._found[place], since_ns=since_ns))
         return sorted(first.values(), key=lambda one: one.since_ns)
 
     def _compare(self, place: OpPlace, ranks: Mapping[int, Rank]) -> Mismatch | None:
@@ -69,16 +67,13 @@ class LiveOps:
         splits = any(signature is not None and signature.kind in SPLIT for signature in alike)
         if len(alike) < 2 and not splits:
             return None
-        ops = {rank: op for ops in alike.values() for rank, op in ops.items()}
+        ops = self._ops(place)
         groups = ranks[min(ops)].groups.values()
         group = next(group for group in groups if identifier(group) == place[:3])
         return compare_alike(group, place[3], ops, alike.values())
 
-    def _dated(self, place: OpPlace, ranks: Mapping[int, Rank]) -> Mismatch:
-        """With the operator's time at which the first rank issued it."""
-        every = (item for ops in self._places[place].values() for item in ops.items())
-        since = min(op.issued_ns + ranks[rank].clock_ns for rank, op in every)
-        return replace(self._found[place], since_ns=since)
+    def _ops(self, place: OpPlace) -> dict[int, wire.Op]:
+        return {rank: op for ops in self._places[place].values() for rank, op in ops.items()}
 
     def _drop(self, place: OpPlace, rank: int, op: wire.Op) -> None:
         alike = self._places[place]

@@ -53,11 +53,11 @@ def dead_links(views: Mapping[int, Rank], node: WaitNode) -> DeadLinks | None:
     pairs = tuple((a, b) for a, b in sorted(map(sorted, links)))
     seen = tuple(one for one in found if frozenset(found[one]) in links)
     common = frozenset[str].intersection(*links)
-    if len(links) > 1 and len(common) == 1:
-        (end,) = common
-        ranks = tuple(sorted(rank for rank, view in members.items() if ends.of(view) == end))
-        return DeadLinks(pairs, seen, end, ranks)
-    return DeadLinks(pairs, seen)
+    if len(links) == 1 or len(common) != 1:
+        return DeadLinks(pairs, seen)
+    (end,) = common
+    ranks = tuple(sorted(rank for rank, view in members.items() if ends.of(view) == end))
+    return DeadLinks(pairs, seen, end, ranks)
 
 
 class _Ends:
@@ -84,20 +84,11 @@ class _Ends:
         owner = self._owners.get((link.remote, link.local))
         if owner is not None:
             return self.of(owner)
-        address = _address(link.remote)
+        address = link.remote.rpartition(":")[0].strip("[]")
         return self._homes.get(address, address) if self._apart else link.remote
 
 
 def _dead(view: Rank, since_ns: int = 0) -> tuple[wire.DeadConnection, ...]:
     """Dead links in the last snapshot of a living rank, if it was taken during this wait."""
-    look = view.snapshot
-    return (
-        look.dead_connections
-        if look is not None and view.exit_info is None and look.at_ns > since_ns
-        else ()
-    )
-
-
-def _address(end: str) -> str:
-    """Without the port."""
-    return end.rpartition(":")[0].strip("[]")
+    look = view.snapshot if view.exit_info is None else None
+    return look.dead_connections if look is not None and look.at_ns > since_ns else ()

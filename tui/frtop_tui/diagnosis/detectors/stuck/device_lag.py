@@ -36,7 +36,9 @@ def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
     to have devices; else nobody.
     """
     group = node.group
-    if group is None or node.number is None or not _has_devices(group.backend):
+    backend = group.backend if group is not None else ""
+    on_hosts = not backend or any(name in backend for name in _ON_HOSTS)
+    if group is None or node.number is None or on_hosts:
         return None
     oldest: dict[int, wire.Op | None] = {}
     for rank in node.members:
@@ -57,10 +59,6 @@ def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
         return None
     known = all(_tells_starts(views[rank]) for rank in waiting)
     return DeviceLag(waiting, first, begun=False) if waiting and known else None
-
-
-def _has_devices(backend: str) -> bool:
-    return bool(backend) and not any(name in backend for name in _ON_HOSTS)
 
 
 def _are_few(last: Mapping[int, wire.Op], members: int) -> bool:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 from frtop_tui.diagnosis.detectors.context import Context
-from frtop_tui.diagnosis.detectors.mismatch import unaligned
+from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import unaligned
 from frtop_tui.diagnosis.detectors.stuck.dead_links import DeadLinks, dead_links
 from frtop_tui.diagnosis.detectors.stuck.device_lag import DeviceLag, device_lag
-from frtop_tui.diagnosis.detectors.stuck.doubt import Doubt, doubt
 from frtop_tui.diagnosis.detectors.stuck.rendezvous import Rendezvous, rendezvous
 from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.progress import progress_of
-from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
+from frtop_tui.diagnosis.evidence.rank_activity import main_thread_location
+from frtop_tui.diagnosis.finding import Detail, Finding, facts_of
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.model import OpName
+from frtop_tui.job.model import Rank
+
+Reason = Literal[
+    "message",  # the peer has issued the other half, or which peer is not known
+    "single dump",  # it has no age
+    "unobserved",  # a member that entered it is not heard any more
+    "device",  # completion is not known, and no stack is in the op itself
+]
 
 
 class Stuck(Detail, frozen=True):
@@ -22,6 +33,13 @@ class Stuck(Detail, frozen=True):
     stopped: int | None = None
     links: DeadLinks | None = None
     rendezvous: Rendezvous | None = None
+
+
+class Doubt(Detail, frozen=True):
+    """Why an op may not be stuck, and the ranks that tell so."""
+
+    reason: Reason
+    ranks: tuple[int, ...] = ()
 
 
 class InDoubt(Detail, frozen=True):
@@ -41,13 +59,15 @@ class LaggingDevices(Detail, frozen=True):
 
 def find(context: Context, node: WaitNode) -> Finding:
     """The finding on a node that every member has entered."""
-    return unaligned.find(context, node) or _lagging_devices(context, node) or _stuck(context, node)
+    return unaligned(context, node) or _lagging_devices(context, node) or _stuck(context, node)
 
 
 def _lagging_devices(context: Context, node: WaitNode) -> Finding | None:
     lag = device_lag(context.ranks, node)
     if lag is None:
         return None
+    facts = facts_of([node], context.now_ns)
+    facts["op"] = OpName(node.kind, lag.number)
     return Finding(
         kind="stuck",
         detail=LaggingDevices(node, lag),
@@ -56,49 +76,56 @@ def _lagging_devices(context: Context, node: WaitNode) -> Finding | None:
         victims=frozenset(rank for rank in node.members if rank not in lag.ranks),
         cause="device",
         progress=progress_of(context.ranks[lag.ranks[0]], context.now_ns).progress,
-        group=group_key(node.group),
-        op=OpName(node.kind, lag.number),
-        since_ns=node.known_since_ns,
-        left_s=node.left_s(context.now_ns),
+        **facts,
     )
 
 
 def _stuck(context: Context, node: WaitNode) -> Finding:
-    members = (context.ranks.get(rank) for rank in node.members)
-    halted = [view for view in members if view is not None and view.state == "stopped"]
-    culprit = halted[0] if len(halted) == 1 else None
-    links = dead_links(context.ranks, node) if culprit is None else None
-    reason = doubt(context.ranks, node) if culprit is None else None
-    if reason is not None:
+    views = context.ranks
+    halted = [rank for rank in node.members if rank in views and views[rank].state == "stopped"]
+    stopped = halted[0] if len(halted) == 1 else None
+    links, doubt, meeting = None, None, None
+    if stopped is None:
+        links, doubt = dead_links(views, node), _doubt(views, node)
+    if doubt is not None:
         return Finding(
             kind="undecided",
-            detail=InDoubt(node, reason, links),
+            detail=InDoubt(node, doubt, links),
             key=("stuck", node.id, ()),
             victims=frozenset(node.waiting),
             cause="unheard" if node.unobserved else "unknown",
             progress="unknown",
-            group=group_key(node.group),
-            op=op_of(node),
-            since_ns=node.known_since_ns,
-            left_s=node.left_s(context.now_ns),
+            **facts_of([node], context.now_ns),
         )
     culprits: tuple[int, ...] = ()
-    cause, meeting = "transport", None
-    if culprit is not None:
-        culprits, cause = (culprit.rank,), absence_cause(culprit).cause
+    cause = "transport"
+    if stopped is not None:
+        culprits, cause = (stopped,), absence_cause(views[stopped]).cause
     elif links is not None:
         culprits, cause = links.ranks, "unreachable"
-    elif (meeting := rendezvous(context.ranks, node)) is not None:
+    elif (meeting := rendezvous(views, node)) is not None:
         cause = meeting.cause
     return Finding(
         kind="stuck",
-        detail=Stuck(node, culprit.rank if culprit is not None else None, links, meeting),
+        detail=Stuck(node, stopped, links, meeting),
         key=("stuck", node.id, culprits),
         culprits=culprits,
         victims=frozenset(node.waiting).difference(culprits),
         cause=cause,
-        group=group_key(node.group),
-        op=op_of(node),
-        since_ns=node.known_since_ns,
-        left_s=node.left_s(context.now_ns),
+        **facts_of([node], context.now_ns),
     )
+
+
+def _doubt(views: Mapping[int, Rank], node: WaitNode) -> Doubt | None:
+    """The first reason to doubt that `node` is stuck."""
+    if node.op.p2p:
+        return Doubt("message")
+    if node.undated:
+        return Doubt("single dump")
+    unheard = [rank for rank in node.members if rank in views and views[rank].state == "unheard"]
+    if unheard:
+        return Doubt("unobserved", tuple(unheard))
+    places = (main_thread_location(views[rank]) for rank in node.waiting)
+    if node.op.tracked or any(place and place.kind == "collective" for place in places):
+        return None
+    return Doubt("device")

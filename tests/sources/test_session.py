@@ -1,0 +1,111 @@
+"""What the live source's thread makes of agents that restart, or have several names."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from frtop_probe import wire
+from frtop_tui.errors import FrtopError
+from frtop_tui.sources.agent_connections import (
+    AgentConnections,
+    Connected,
+    ConnectionFailed,
+    ResponseReceived,
+)
+from frtop_tui.sources.endpoints import Endpoint
+from frtop_tui.sources.session import RESOLVE_AGAIN_NS, Session
+from sources.fakes import JOB, FakeConnections, S
+
+
+class FakeAgents(FakeConnections):
+    """Accepts every endpoint; records those that are connected."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.endpoints: dict[str, Endpoint] = {}
+
+    def connect(self, endpoint: Endpoint) -> None:
+        self.endpoints[endpoint.host] = endpoint
+
+    def disconnect(self, endpoint: Endpoint) -> None:
+        del self.endpoints[endpoint.host]
+
+    def is_up(self, host: str) -> bool:
+        return host in self.endpoints
+
+
+@pytest.fixture
+def agents() -> FakeAgents:
+    return FakeAgents()
+
+
+@pytest.fixture
+def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Endpoint]:
+    """What names resolve to, once each; names to be resolved again are not."""
+    found: list[Endpoint] = []
+
+    def take(_: object) -> list[tuple[str, Endpoint]]:
+        taken = [(one.host, one) for one in found]
+        found.clear()
+        return taken
+
+    monkeypatch.setattr("frtop_tui.sources.endpoints.Resolver.resolve", lambda *_: None)
+    monkeypatch.setattr("frtop_tui.sources.endpoints.Resolver.resolved", take)
+    return found
+
+
+def session_of(agents: FakeAgents, *names: str) -> Session:
+    return Session(cast("AgentConnections", agents), names, None)
+
+
+def respond(session: Session, host: str, instance: str, keys: dict[int, int]) -> None:
+    """Lets the agent of a host send its full state: ranks by key."""
+    ranks = tuple(
+        wire.RankUpdate(key, identity=wire.Identity(100 + rank, 1, rank, 0, JOB))
+        for key, rank in keys.items()
+    )
+    update = wire.Update(host, instance, 1, S, S, ranks, full=True)
+    session.handle(Connected(host), S)
+    session.handle(ResponseReceived(host, wire.StateResponse(1, update)), S)
+
+
+def test_a_frame_with_the_keys_of_a_restarted_agent_is_replaced_at_once(
+    agents: FakeAgents, resolved: list[Endpoint]
+) -> None:
+    session = session_of(agents, "n")
+    resolved.append(Endpoint("n", "10.0.0.1", 7677, 7678))
+    session.discover(S)
+    respond(session, "n", "first", {1: 0, 2: 1})
+    frame = session.frame()
+    assert frame is not None
+    assert frame.ranks[0].key == 1
+    assert session.frame() is None  # not yet time for another one
+    respond(session, "n", "second", {1: 1, 2: 0})
+    frame = session.frame()
+    assert frame is not None
+    assert frame.ranks[0].key == 2
+
+
+def test_a_name_that_was_an_alias_is_looked_up_again_when_the_other_is_lost(
+    agents: FakeAgents, resolved: list[Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[str] = []
+    monkeypatch.setattr(
+        "frtop_tui.sources.endpoints.Resolver.resolve", lambda _, name: looked_up.append(name)
+    )
+    session = session_of(agents, "n", "alias")
+    resolved += [Endpoint(name, "10.0.0.1", 7677, 7678) for name in ("n", "alias")]
+    session.discover(S)
+    respond(session, "n", "first", {1: 0})
+    assert list(agents.endpoints) == ["n"]
+    looked_up.clear()
+    session.discover(2 * RESOLVE_AGAIN_NS)
+    assert not looked_up
+    session.handle(ConnectionFailed("n", FrtopError("gone", "wait")), 2 * RESOLVE_AGAIN_NS)
+    session.discover(2 * RESOLVE_AGAIN_NS)
+    assert sorted(looked_up) == ["alias", "n"]
+    resolved.append(Endpoint("alias", "10.0.0.2", 7677, 7678))
+    session.discover(2 * RESOLVE_AGAIN_NS + S)
+    assert sorted(agents.endpoints) == ["alias", "n"]

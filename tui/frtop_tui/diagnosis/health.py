@@ -1,0 +1,42 @@
+"""The health of a job, and since when it has been so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frtop_tui.diagnosis.model import Verdict
+from frtop_tui.job.model import BaseFrame, Health
+
+
+def health_of(before: Health, verdicts: Sequence[Verdict], *, waiting: bool) -> Health:
+    """The job's health by its first verdict, else as it was `before` anybody judged."""
+    if not verdicts and waiting and before in ("healthy", "starting"):
+        return "waiting"
+    if not verdicts:
+        return "ended" if before == "dead" else before
+    first = verdicts[0]
+    if first.kind == "dead":
+        return "dead"
+    if first.kind == "mismatch":
+        return "diverged"
+    if first.kind == "undecided":
+        return "undecided"
+    hung = first.confidence == "confirmed" and first.progress == "none"
+    return "hung" if hung else "held up"
+
+
+def since_of(
+    frame: BaseFrame, health: Health, verdicts: Sequence[Verdict], waiting_ns: int, seen_ns: int
+) -> int:
+    """Since when a job has had `health`, on the operator's clock; 0 where nothing tells.
+
+    `frame` is not judged yet. `seen_ns`: when this health was first seen.
+    """
+    if verdicts and verdicts[0].since_ns:
+        return verdicts[0].since_ns
+    if health == "undecided" or not any(rank.evidence.has_ages for rank in frame.ranks.values()):
+        return 0  # when a file was read says nothing
+    if health == "waiting":
+        return waiting_ns
+    # Of these the ranks themselves tell: they need not be first seen here.
+    return frame.since_ns if health in ("ended", "unheard") else seen_ns

@@ -1,0 +1,53 @@
+"""Reads files that others wrote: regular ones only, and no more than they may hold.
+
+A fifo would block, a device would never end, and a file of any size would be in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from frtop_probe import archive
+from frtop_tui.errors import Unreadable
+
+_HEAD: Final = 64
+
+
+def read_head(path: Path, size: int = _HEAD) -> bytes:
+    """The first `size` bytes of a file; b"" if it is no regular file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with archive.open_file(path) as file:
+        return file.read(size) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+
+
+def read_bounded(path: Path, limit: Callable[[bytes], int], kind: str, next_step: str) -> bytes:
+    """The content of a file.
+
+    Args:
+        path: the file.
+        limit: from the file's first bytes to the most bytes that it may have.
+        kind: what the file should be, for the error: "a dump".
+        next_step: what to do instead, for the error.
+
+    Raises:
+        Unreadable: it cannot be read, is no regular file, or larger than allowed.
+    """
+    try:
+        with archive.open_file(path) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise Unreadable(f"{path} is no regular file", next_step)
+            most = limit(file.peek(_HEAD))
+            data = file.read(min(status.st_size, most) + 1)  # allocates this much at once
+    except OSError as error:
+        raise Unreadable(f"{path} cannot be read: {error.strerror}", next_step) from error
+    if len(data) > most:
+        raise Unreadable(f"{path} is larger than {kind} may be ({most >> 20} MB)", next_step)
+    return data
