@@ -79,7 +79,6 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     |------------------|---------------------------------------|-------------------------------|
     | `has_numbers`    | compare how far ranks are in a group  | nobody is behind, nor healthy |
     | `has_completion` | tell how far devices are              | only `tracked` ops complete   |
-    | `has_signatures` | compare what ranks issued at a number | ops never differ              |
     | `has_ages`       | measure waits up to now; ask again    | waits have no age             |
     | `has_process`    | tell causes and progress from `/proc` | both take stacks              |
     | `has_stacks`     | tell where threads are                | only `/proc` tells that       |
@@ -89,7 +88,6 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
 
     has_numbers: bool = True
     has_completion: bool = False
-    has_signatures: bool = True
     has_ages: bool = True
     has_process: bool = True
     has_stacks: bool = True
@@ -98,7 +96,7 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
 RECORDER: Final = Evidence()
 DUMPS: Final = Evidence(has_completion=True, has_ages=False, has_process=False, has_stacks=False)
 """Flight Recorder dumps: the ops of a process, of which nothing else is known."""
-STACKS: Final = Evidence(has_numbers=False, has_signatures=False, has_ages=False)
+STACKS: Final = Evidence(has_numbers=False, has_ages=False)
 """Stacks that were written to a file, and nothing else."""
 
 
