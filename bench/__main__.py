@@ -17,6 +17,7 @@ from bench import (
     recorder_cost,
     startup,
     thread_states,
+    unprepared,
 )
 
 PARTS: Final = (
@@ -26,6 +27,7 @@ PARTS: Final = (
     startup,
     agent_cost,
     live,
+    unprepared,
     big_job,
     diagnosis,
     dumps,

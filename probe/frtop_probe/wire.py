@@ -23,6 +23,8 @@ from msgspec import Struct
 PROTOCOL: Final = b"frtop1"
 MAX_MESSAGE: Final = 64 * 1024 * 1024
 """Upper bound on a message in bytes; also the limit of the sockets."""
+LEFT_GROUPS: Final = "it has destroyed its process groups"
+"""Note of a rank without a recorder, whose books had groups and have none."""
 
 
 class TensorSpec(Struct, frozen=True, array_like=True):
@@ -66,7 +68,8 @@ class Op(Struct, frozen=True, array_like=True):
     `done_ns` is 0 while the op is pending, and negative when it failed at that time. `thread` is
     the pthread ident, as in py-spy's dumps. `usual_ns` is the smoothed wait of the call site over
     `usual_count` ops. `timeout_ms` 0 means the group's timeout. `started_ns` is when its device
-    was seen to work on it; 0: not seen, or not observed.
+    was seen to work on it; 0: not seen, or not observed. Where it is not `dated`, it was issued
+    at `issued_ns` or before: that is when it was first seen.
     """
 
     sequence: int
@@ -85,6 +88,7 @@ class Op(Struct, frozen=True, array_like=True):
     usual_ns: int = 0
     usual_count: int = 0
     started_ns: int = 0
+    dated: bool = True
 
     @property
     def pending(self) -> bool:
@@ -120,6 +124,8 @@ class Identity(Struct, frozen=True, array_like=True):
     recorder_tid: int = 0
     record: str = ""  # folder for the black box, "" when the job is not recorded
     settings: tuple[tuple[str, str], ...] = ()  # of torch and transports, from the environment
+    prepared: bool = True  # False: it has no recorder, and is seen from outside only
+    books: bool = True  # False: nor can torch's books be read, so nothing tells its numbers
 
 
 class DataLoaderFetch(Struct, frozen=True, array_like=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import resource
@@ -22,6 +23,8 @@ from frtop_probe.agent import announcement
 from frtop_probe.agent.agent_lock import AgentLock
 from frtop_probe.agent.lifecycle import MEMORY
 from frtop_probe.agent.rank_tracker import MAX_RANKS
+from frtop_probe.agent.service import REQUEST_GAP
+from frtop_probe.procfs import processes
 from frtop_probe.ring.folder import agent_lives
 from waiting import wait_for
 
@@ -123,6 +126,47 @@ def test_an_agent_leaves_after_its_linger_time_and_removes_rings(host: Host) -> 
 def test_an_agent_without_ranks_leaves(host: Host) -> None:
     host.agent(FRTOP_AGENT_LINGER="0.6")
     assert host.agents[-1].wait(DEADLINE) == 0
+
+
+def test_an_operators_agent_leaves_after_the_last_request(
+    host: Host,
+) -> None:
+    operator = host.operator(host.agent("--for-operator", FRTOP_AGENT_LINGER="0"))
+    asked = time.monotonic()
+    operator.state()
+    assert host.agents[-1].wait(DEADLINE) == 0
+    assert time.monotonic() - asked >= REQUEST_GAP
+
+
+def test_an_operators_agent_with_a_prepared_rank_stays_as_any_other(host: Host) -> None:
+    host.rank("wait")
+    card = host.agent("--for-operator", FRTOP_AGENT_LINGER="0")
+    with pytest.raises(subprocess.TimeoutExpired):
+        host.agents[-1].wait(REQUEST_GAP + 2)
+    now = announcement.find_agent(host.folder)
+    assert now is not None
+    assert now.instance == card.instance  # it did not leave and come back either
+
+
+def test_processes_are_looked_at_only_while_somebody_asks_and_may_be_left_alone(
+    host: Host,
+) -> None:
+    children = functools.partial(_children, host)
+    operator = host.operator(host.agent(FRTOP_OUTSIDE="1"))
+    time.sleep(1.5)
+    assert children() == []
+    operator.state()
+    wait_for(children, "the child that reads")
+    host.agents[-1].terminate()
+    wait_for(lambda: not agent_lives(host.folder), "it ends")
+    operator = host.operator(host.agent(FRTOP_OUTSIDE="0"))
+    operator.state()
+    time.sleep(1.5)
+    assert children() == []
+
+
+def _children(host: Host) -> list[int]:
+    return list(processes.descendants(host.agents[-1].pid))
 
 
 def test_an_agent_removes_only_its_own_files(host: Host) -> None:

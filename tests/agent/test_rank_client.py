@@ -18,7 +18,7 @@ import pytest
 from agent.ring_builder import RingBuilder
 from frtop_probe import wire
 from frtop_probe.agent import rank_client
-from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.procfs import processes
 from frtop_probe.ring import socket_path
 from frtop_probe.ring.layout import State, StatusCell
@@ -29,7 +29,7 @@ from waiting import wait_for
 AnyResponse = wire.TensorsResponse | wire.DataResponse
 
 
-def tensors(rank: TrackedRank, sequence: int = 0) -> wire.TensorsResponse:
+def tensors(rank: RingRank, sequence: int = 0) -> wire.TensorsResponse:
     """Asks for tensors; checks the time taken, and that no descriptor stays open."""
     open_before = os.listdir("/proc/self/fd")  # noqa: PTH208
     begin = time.monotonic()
@@ -44,7 +44,7 @@ def tensors(rank: TrackedRank, sequence: int = 0) -> wire.TensorsResponse:
     return response
 
 
-def data(rank: TrackedRank, sequence: int, index: int, offset: int, size: int) -> wire.DataResponse:
+def data(rank: RingRank, sequence: int, index: int, offset: int, size: int) -> wire.DataResponse:
     request = wire.DataRequest(6, 1, sequence, index, offset, size)
     response = asyncio.run(rank_client.read_tensor_data(rank, request))
     assert (response.id, response.sequence, response.index, response.offset) == (
@@ -57,9 +57,9 @@ def data(rank: TrackedRank, sequence: int, index: int, offset: int, size: int) -
 
 
 @contextmanager
-def tracked_rank(path: Path) -> Iterator[TrackedRank]:
+def tracked_rank(path: Path) -> Iterator[RingRank]:
     ring = Ring(path)
-    rank = TrackedRank(1, ring, lives=True, pidfd=None)
+    rank = RingRank(1, ring, lives=True, pidfd=None)
     yield rank
     rank.release()
     ring.close()
@@ -115,11 +115,11 @@ def test_a_rank_replies_or_the_reason_is_given(tmp_path: Path) -> None:
         assert tensors(rank).error == "gone"
 
 
-def _beat_age(rank: TrackedRank) -> float:
+def _beat_age(rank: RingRank) -> float:
     return (time.monotonic_ns() - rank.ring.cell(StatusCell.BEAT_NS)) / 1e9
 
 
-def _state(rank: TrackedRank) -> str:
+def _state(rank: RingRank) -> str:
     seen = processes.read_stat(rank.pid)
     return seen.state if seen else ""
 

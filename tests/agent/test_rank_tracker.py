@@ -18,7 +18,7 @@ from frtop_probe import wire
 from frtop_probe.agent import rank_tracker
 from frtop_probe.agent.histories import history
 from frtop_probe.agent.rank_tracker import RankTracker
-from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.procfs import exit_status, processes
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Side, StatusCell
@@ -231,7 +231,7 @@ async def test_deaths_are_found_without_pidfds(
     clock = TickClock(tmp_path)
     assert clock.tick()[0].exit_info is None
     process.kill()
-    start_ticks = clock.tracker.ranks[1].ring.header.start_ticks
+    start_ticks = clock.tracker.ranks[1].start_ticks
     wait_for(lambda: not exit_status.is_alive(process.pid, start_ticks), "it ends")
     counter.write_text(f"oom_kill {5 + oom}\n")
     (update,) = clock.tick()
@@ -249,7 +249,7 @@ async def test_a_truncated_ring_becomes_a_note(tmp_path: Path, sleeper: Sleeper,
     os.truncate(cut.path, size)
     clock.tick()
     (left,) = clock.tracker.ranks.values()
-    assert left.ring.path == intact.path
+    assert left.name == intact.path.name
     assert f"was truncated to {size} bytes" in clock.tracker.notes[0]
 
 
@@ -335,7 +335,7 @@ def test_extreme_times_can_be_encoded(tmp_path: Path) -> None:
     builder.op()
     at = builder._slot(builder.sequence)
     builder.map[at + 8 : at + 24] = (-(2**63)).to_bytes(8, sys.byteorder, signed=True) * 2
-    rank = TrackedRank(1, Ring(builder.path), lives=True, pidfd=None)
+    rank = RingRank(1, Ring(builder.path), lives=True, pidfd=None)
     response = wire.HistoryResponse(1, "h", 1, asyncio.run(history(rank)))
     rank.ring.close()
     assert wire.decode_response(wire.encode(response)) == response

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import threading
 import time
@@ -12,9 +13,13 @@ import pytest
 import zmq
 
 from agent.agent_host import DEADLINE, Host, Operator
+from agent.outside_fakes import outside_rank
 from frtop_probe import keys, wire
 from frtop_probe.agent.admission import Admission
 from frtop_probe.agent.announcement import Announcement
+from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.request_handler import RequestHandler, SlowRequest
+from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.keys import AuthorizedKey, KeyPair, editing
 from waiting import wait_for
 
@@ -274,3 +279,25 @@ def test_the_secret_is_in_no_output(users: Users) -> None:
     error = "".join(agent.communicate(timeout=DEADLINE))
     assert "line 1: not a public key" in error
     assert users.owner.secret.decode() not in error
+
+
+def test_a_rank_without_a_recorder_keeps_no_history_and_cannot_be_asked(tmp_path: Path) -> None:
+    rank = outside_rank()
+    tracker = RankTracker([tmp_path])
+    tracker.ranks[rank.key] = rank
+    handler = RequestHandler.__new__(RequestHandler)
+    handler._host, handler._tracker, handler._taker = "n", tracker, SnapshotTaker()
+    requests: list[SlowRequest] = [
+        wire.HistoryRequest(1, rank.key, 10),
+        wire.TensorsRequest(2, rank.key),
+        wire.DataRequest(3, rank.key, 1, 0, 0, 10),
+    ]
+    for request in requests:
+        response = asyncio.run(handler._respond(request))
+        assert isinstance(response, wire.Error)
+        assert (response.id, response.reason) == (request.id, "outside")
+        assert f"process {rank.pid} has no recorder" in response.text
+    taken = asyncio.run(handler._respond(wire.SnapshotRequest(4, (rank.key,), ops=50)))
+    assert isinstance(taken, wire.SnapshotResponse)
+    ((snapshot,)) = taken.snapshots
+    assert (snapshot.ops, snapshot.status, snapshot.processes[0].pid) == ((), None, rank.pid)

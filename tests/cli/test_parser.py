@@ -37,6 +37,12 @@ def test_connect_takes_one_or_several_hosts(words: list[str], connect: list[str]
         (["demo", "--fault", "gremlin"], "invalid choice: 'gremlin'"),
         (["diagnose", "--wait", "-3"], "more than 0"),
         (["diagnose", "--wait", "soon"], "'soon': seconds"),
+        (["diagnose", "--pid", "me"], "'me' is not the pid of a process"),
+        (["capture", "--pid", "0"], "'0' is not the pid of a process"),
+        (["--pid", "12", "--job", "train.py"], "both name a job"),
+        (["diagnose", "--pid", "12", "--connect", "node0"], "frtop jobs --connect"),
+        (["diagnose", "--pid", "12", "hang.cap"], "files were given"),
+        (["tensors", "--rank", "0", "--pid", "12"], "unrecognized arguments: --pid"),
         (["agent", "--port", "http"], "'http': ports are"),
         (["agent", "--port", "99999"], "1 to 65534"),
     ],
@@ -46,6 +52,12 @@ def test_an_invalid_command_line_gets_a_next_step(words: list[str], says: str) -
         parse(words)
     assert says in str(caught.value)
     assert "next:" in str(caught.value)
+
+
+@pytest.mark.parametrize("command", [[], ["screen"], ["diagnose"], ["capture"]])
+def test_a_job_can_be_named_by_a_pid(command: list[str]) -> None:
+    assert parse([*command, "--pid", "4711"]).pid == 4711
+    assert parse(command).pid is None
 
 
 def test_a_usage_error_has_its_own_exit_status(capsys: pytest.CaptureFixture[str]) -> None:

@@ -401,6 +401,16 @@ def test_what_follows_from_a_death_is_no_verdict_of_its_own() -> None:
     assert (verdict.kind, verdict.culprits) == ("dead", (2,))
 
 
+def test_nobody_is_named_before_a_death_that_explains_it_may_be_told() -> None:
+    scene = Scene(4)
+    scene.does([0, 1, 3], "all_reduce", ago=0.4)
+    breaks(scene, [0, 1], ago=0.3)
+    verdict = only(scene.judge().frame)
+    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    scene.ends(2, signal=6, ago=0.3)
+    assert only(scene.settle()).culprits == (2,)
+
+
 def test_a_rank_that_left_its_group_but_lives_on_is_named() -> None:
     scene = Scene(4)
     scene.does([0, 1, 3], "all_reduce", ago=1.3)

@@ -148,7 +148,7 @@ def test_a_number_that_cannot_be_compared_is_not_in_the_document() -> None:
     scene.waits([0, 1, 3], "all_reduce", for_s=10)
     scene.sleeps(2)
     found = document(scene.settle())
-    assert found["ranks"]["0"]["blocked_on"] == {"kind": "all_reduce", "number": None}
+    assert found["ranks"]["0"]["blocked_on"]["number"] is None
 
 
 def test_without_ranks_the_text_is_a_title_and_the_problem() -> None:
@@ -178,7 +178,52 @@ def test_the_document_has_the_documented_keys() -> None:
     assert found["ranks"]["2"]["state"] == "late"
     assert found["ranks"]["2"]["host"] == "node0"
     assert found["ranks"]["2"]["pid"] == 1002
-    assert found["ranks"]["0"]["blocked_on"] == {"kind": "all_reduce", "number": 8}
+    blocked_on = found["ranks"]["0"]["blocked_on"]
+    assert (blocked_on["kind"], blocked_on["number"], blocked_on["dated"]) == (
+        "all_reduce", 8, True,
+    )  # fmt: skip
+    assert found["job"]["prepared"] is True
+    assert found["ranks"]["0"]["prepared"] is True
+
+
+def test_a_job_without_the_recorder_says_so_and_its_ages_are_least_ones() -> None:
+    frame = unprepared(hung())
+    found = document(frame)
+    assert found["job"]["prepared"] is False
+    assert found["ranks"]["2"]["prepared"] is False
+    assert found["ranks"]["0"]["blocked_on"]["dated"] is False
+    title = text(frame)[0]
+    assert ": HUNG for at least " in title
+    # An op that came while it was watched is as old as it says.
+    watched = unprepared(hung(), dated=True)
+    assert "at least" not in text(watched)[0]
+    assert document(watched)["ranks"]["0"]["blocked_on"]["dated"] is True
+
+
+def test_other_jobs_say_whether_they_are_prepared() -> None:
+    other = Job("node0", 29600, 4, name="y.py", nonce="n3")
+    frame = replace(
+        Scene(4).settle(),
+        other_jobs=(other,),
+        activities=(JobActivity(other, 60.0, ranks=4, unprepared=4, hosts=1),),
+    )
+    assert document(frame)["other_jobs"][0]["prepared"] is False
+    assert document(replace(frame, activities=()))["other_jobs"][0]["prepared"] is None
+
+
+def unprepared(frame: Frame, *, dated: bool = False) -> Frame:
+    """The same, as if no rank had a recorder, and all ops were there at the first look."""
+    ranks = {
+        number: replace(
+            view,
+            identity=structs.replace(view.identity, prepared=False),
+            status=None,
+            blocked_on=view.blocked_on and replace(view.blocked_on, dated=dated),
+        )
+        for number, view in frame.ranks.items()
+    }
+    coverage = replace(frame.coverage, unprepared=tuple(ranks))
+    return replace(frame, ranks=ranks, coverage=coverage)
 
 
 def test_parties_are_lists_of_ranks() -> None:

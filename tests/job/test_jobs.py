@@ -10,7 +10,7 @@ from frtop_tui.job.clock import HostClock
 from frtop_tui.job.job_activity import activity_of, activity_text
 from frtop_tui.job.jobs import SETTLE_NS, JobPicker, JobRanks, by_job
 from frtop_tui.job.model import Problem
-from frtop_tui.job.naming import job_call, job_key, job_names, job_place
+from frtop_tui.job.naming import RankPid, job_call, job_key, job_names, job_place
 from frtop_tui.job.record import RankRecord
 from frtop_tui.job.state import JobState
 
@@ -23,9 +23,17 @@ ENDED = wire.ExitInfo(NOW - 5 * S, 1)
 
 
 def record(
-    job: wire.Job, rank: int = 0, *, host: str = "h", at: int = 0, ended: bool = False
+    job: wire.Job,
+    rank: int = 0,
+    *,
+    host: str = "h",
+    at: int = 0,
+    ended: bool = False,
+    prepared: bool = True,
 ) -> RankRecord:
-    identity = wire.Identity(100 + rank, 1, rank, rank, job, started_ns=NOW + (at - 60) * S)
+    identity = wire.Identity(
+        100 + rank, 1, rank, rank, job, started_ns=NOW + (at - 60) * S, prepared=prepared
+    )
     one = RankRecord(host, HostClock(), rank, identity)
     one.apply(wire.RankUpdate(rank, exit_info=ENDED if ended else None), NOW)
     return one
@@ -310,3 +318,98 @@ def test_tensors_stay_with_their_rank() -> None:
 
 def identity_of(job: wire.Job) -> wire.Identity:
     return wire.Identity(1, 1, 0, 0, job, started_ns=NOW)
+
+
+# jobs that nobody prepared
+
+PLAIN = wire.Job("", 0, 2, nonce="p1", name="plain.py")
+
+
+def test_a_job_without_an_address_is_named_without_one() -> None:
+    assert job_place(PLAIN) == "plain.py"
+    assert job_place(PLAIN, ended=True) == "plain.py (ended)"
+    assert job_place(structs.replace(PLAIN, attempt=1)) == "plain.py (attempt 1)"
+
+
+def test_a_living_job_that_nobody_prepared_comes_before_a_prepared_one_that_has_ended() -> None:
+    plain = record(PLAIN, at=-600, prepared=False)
+    ended = record(OTHER, at=30, ended=True)
+    assert [one.job for one in jobs_of(ended, plain)] == [PLAIN, OTHER]
+    assert shown(JobPicker(), NOW, ended, plain) == PLAIN
+
+
+def test_of_living_jobs_the_newest_is_shown_whether_prepared_or_not() -> None:
+    assert shown(JobPicker(), NOW, record(PLAIN, prepared=False), record(OTHER, at=9)) == OTHER
+    assert shown(JobPicker(), NOW, record(PLAIN, at=9, prepared=False), record(OTHER)) == PLAIN
+
+
+def test_a_job_is_found_by_the_pid_of_a_rank() -> None:
+    jobs = jobs_of(record(FIRST, 0, at=30), record(PLAIN, 1, prepared=False))
+    chosen = JobPicker().pick(jobs, RankPid(101), NOW)
+    assert chosen is not None
+    assert chosen.job == PLAIN
+    assert JobPicker().pick(jobs, RankPid(7), NOW) is None
+
+
+def test_the_pid_of_an_ended_rank_counts_only_where_none_lives() -> None:
+    """A pid is used again, and an elastic job outlives ranks."""
+    jobs = jobs_of(record(FIRST, 0), record(FIRST, 1, ended=True), record(PLAIN, 1, at=-99))
+    chosen = JobPicker().pick(jobs, RankPid(101), NOW)
+    assert chosen is not None
+    assert chosen.job == PLAIN
+    ended = jobs_of(record(FIRST, 1, ended=True))
+    assert JobPicker().pick(ended, RankPid(101), NOW) is not None
+
+
+def test_a_pid_that_is_no_rank_is_a_problem_with_what_there_is() -> None:
+    frame = heard(FIRST).frame(NOW, 0, RankPid(77))
+    assert frame.problem == Problem(
+        "no rank has pid 77: there is train.py (node0:29500)", "--job train.py"
+    )
+    nothing = heard().frame(NOW, 0, RankPid(77)).problem
+    assert nothing is not None
+    assert nothing.text == "no rank has pid 77: no job was found on this host"
+    assert "frtop jobs" in nothing.next
+
+
+def test_an_activity_counts_ranks_hosts_and_recorders() -> None:
+    records = [
+        record(FIRST, 0),
+        record(FIRST, 1, host="g", prepared=False),
+        record(FIRST, 1, host="g", prepared=False, ended=True),  # the process before
+    ]
+    records[1].clock = HostClock()
+    records[2].clock = records[1].clock
+    (job,) = jobs_of(*records)
+    pulse = activity_of(job, NOW)
+    assert (pulse.ranks, pulse.unprepared, pulse.hosts, pulse.ended_s) == (2, 1, 2, None)
+    (over,) = jobs_of(record(FIRST, 0, ended=True))
+    assert activity_of(over, NOW).ended_s == 5
+
+
+def test_what_the_ranks_of_another_job_note_is_said_once() -> None:
+    records = [record(PLAIN, rank, prepared=False) for rank in (0, 1, 2)]
+    for one in records[:2]:
+        one.apply(wire.RankUpdate(one.key, notes=("books not readable: stripped libtorch",)), NOW)
+    (job,) = jobs_of(*records)
+    assert activity_of(job, NOW).notes == ("ranks 0-1: books not readable: stripped libtorch",)
+
+
+def test_many_different_notes_are_cut() -> None:
+    one = record(PLAIN, prepared=False)
+    one.apply(wire.RankUpdate(0, notes=tuple(f"note {n}" for n in range(11))), NOW)
+    (job,) = jobs_of(one)
+    notes = activity_of(job, NOW).notes
+    assert len(notes) == 9
+    assert notes[-1] == "and 3 more notes of its ranks"
+
+
+def test_without_a_job_processes_without_a_rank_are_still_counted() -> None:
+    state = JobState()
+    identity = wire.Identity(1, 1, -1, -1, PLAIN, started_ns=NOW, prepared=False)
+    update = wire.Update("h", "i", 1, NOW, 0, (wire.RankUpdate(1, identity),), full=True)
+    state.apply("h", update, NOW)
+    frame = state.frame(NOW, 0)
+    assert frame.job is None
+    (note,) = frame.coverage.notes
+    assert note.text == "1 process has not said which rank it is"

@@ -219,3 +219,64 @@ async def test_a_hung_file_system_delays_no_dump(
     assert stuck.is_set()
     assert time.monotonic() - begin < 5
     assert dump.threads[0].frames[0].source == ""
+
+
+TORCH = "/opt/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
+
+
+def dump_with_locals(file: str, **variables: str | None) -> bytes:
+    found = [{"name": name, "repr": text} for name, text in variables.items()]
+    frame = {"name": "broadcast", "filename": file, "line": 9, "locals": found}
+    thread = {"thread_id": 1, "active": True, "owns_gil": False, "frames": [frame]}
+    return msgspec.json.encode([thread])
+
+
+def variables_in(data: bytes, groups: dict[int, str] | None = None) -> dict[str, str]:
+    ((thread,)) = stacks.parse_dump(data, groups=groups)
+    return dict(thread.frames[0].variables)
+
+
+@pytest.mark.parametrize("file", [
+    TORCH, "/x/torch/distributed/c10d_logger.py",
+])  # fmt: skip
+def test_locals_of_torchs_own_frames_are_kept(file: str) -> None:
+    assert variables_in(dump_with_locals(file, src="3", group="None")) == {
+        "src": "3", "group": "None",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("file", [
+    "/home/ann/train.py", "/home/ann/distributed_c10d.py", "/x/torch/nn/modules/module.py",
+    "/x/torch/distributed/fsdp/api.py", "/x/torch/distributed/distributed_c10d.py.orig", "",
+])  # fmt: skip
+def test_data_of_the_user_is_not(file: str) -> None:
+    assert variables_in(dump_with_locals(file, password="hunter2")) == {}
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("<ProcessGroup at 0x7f10>", '"tp"'),
+    ("<torch.distributed.ProcessGroup at 0x7f10>", '"tp"'),
+    ("[<ProcessGroup at 0x7f10>, <ProcessGroup at 0x7f20>]", '["tp", "default_pg"]'),
+    ("<ProcessGroup at 0x7f30>", "<ProcessGroup at 0x7f30>"),
+    ("<OtherGroup at 0x7f10>", "<OtherGroup at 0x7f10>"),
+])  # fmt: skip
+def test_groups_are_shown_by_name(text: str, shown: str) -> None:
+    data = dump_with_locals(TORCH, group=text)
+    assert variables_in(data, {0x7F10: "tp", 0x7F20: "default_pg"}) == {"group": shown}
+
+
+def test_locals_are_cut() -> None:
+    many = {f"v{n}": "1" for n in range(100)}
+    assert len(variables_in(dump_with_locals(TORCH, **many))) == stacks.MAX_VARIABLES
+    long = variables_in(dump_with_locals(TORCH, ranks="9" * 5000, unread=None))
+    assert {name: len(text) for name, text in long.items()} == {"ranks": stacks.MAX_NAME}
+
+
+async def test_locals_are_asked_for_only_without_a_recorder(
+    fake_py_spy: FakePySpy, sleeper: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    fake_py_spy(f"echo $* > {tmp_path}/arguments; echo '[]'")
+    await stacks.dump(sleeper.pid, 10)
+    assert "--locals" not in (tmp_path / "arguments").read_text()
+    await stacks.dump(sleeper.pid, 10, groups={})
+    assert "--locals" in (tmp_path / "arguments").read_text()

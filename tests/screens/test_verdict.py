@@ -15,7 +15,7 @@ def test_a_verdict_with_only_a_headline_is_drawn() -> None:
     verdict = replace(scenes.hung().verdicts[0], evidence=(), next="")
     bare = replace(verdict, why=replace(verdict.why, text=""), since_ns=0)
     assert len(verdict_lines(bare, 200)) == 1
-    assert status(bare, scenes.NOW) == "not entered · confirmed · no progress"
+    assert status(bare, scenes.hung()) == "not entered · confirmed · no progress"
 
 
 def test_the_layer_is_shown_once() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -287,3 +288,20 @@ def test_missing_tensors_have_a_reason(scene: Scene, error: str, help_: str, why
     ((_, _, missing),) = scene.written
     (text,) = missing
     assert text.startswith(f"no tensors of ranks 0-1: {why}")
+
+
+def test_ranks_without_a_recorder_are_not_asked_for_what_it_keeps(scene: Scene) -> None:
+    """What is missing is said once for all of them, not once for each process."""
+    prepared, *rest = ranks(["a"], 3, pending=(OP,))
+    outside = [replace(one, identity=replace(one.identity, prepared=False)) for one in rest]
+    frame = frame_of(prepared, *outside)
+    one = scene.begin(frame)
+    scene.run(one, frame)
+    assert one.writing.state == "written"
+    ((_, histories, missing),) = scene.written
+    assert histories == [0]
+    assert list(missing) == [
+        "no history and tensors of ranks 1-2: they have no recorder, and are seen from outside"
+    ]
+    assert scene.kinds.count("HistoryRequest") == scene.kinds.count("TensorsRequest") == 1
+    assert "SnapshotRequest" in scene.kinds

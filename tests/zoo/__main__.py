@@ -1,4 +1,8 @@
-"""Runs all programs of the zoo in all modes, several at a time: `make zoo`."""
+"""Runs all programs of the zoo in all modes, several at a time: `make zoo`.
+
+With `--unprepared` they run without the recorder, and each run is right, less exact, undecided
+or wrong; only a wrong one fails.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
-from zoo import table
+from zoo import table, unprepared_table
 from zoo.ground_truth import Mode
 from zoo.runner import case_of, names
 from zoo.worker import Run
 
 _CLEANUP_S: Final = 40
+_STATES: Final = {"less exact": "less", "undecided": "undec."}
 
 
 def main() -> int:
@@ -31,9 +36,10 @@ def main() -> int:
     if not wanted:
         print(f"no program matches {options.only!r}")
         return 2
-    workers = [_Worker() for _ in range(min(options.jobs, len(wanted)))]
+    prepared = not options.unprepared
+    workers = [_Worker(prepared=prepared) for _ in range(min(options.jobs, len(wanted)))]
     try:
-        runs = _all(workers, wanted, dumps=not options.no_dumps)
+        runs = _all(workers, wanted, dumps=prepared and not options.no_dumps)
     except KeyboardInterrupt:
         print("stopped; cleaning up")
         return 130
@@ -43,13 +49,14 @@ def main() -> int:
         for worker in workers:
             worker.wait()
     if options.table:
-        table.write(runs)
-    print(table.summary(runs))
+        (table.write if prepared else unprepared_table.write)(runs)
+    print((table.summary if prepared else unprepared_table.summary)(runs))
     return 1 if any(run.failure for run in runs) else 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="zoo", description=__doc__)
+    parser.add_argument("--unprepared", action="store_true", help="run without the recorder")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="not_entered/*, say")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--table", action="store_true", help="write it into docs/zoo.md")
@@ -101,14 +108,15 @@ def _all(workers: list[_Worker], wanted: list[tuple[str, Mode]], *, dumps: bool)
 
 def _print_result(run: Run, done: int, total: int) -> None:
     times = f"who {_s(run.who_s)} confirmed {_s(run.confirmed_s)}" if run.who_s else run.health
-    state = "skip" if run.skipped else "FAIL" if run.failure else "ok"
+    state = "skip" if run.skipped else "FAIL" if run.failure else _STATES.get(run.reached, "ok")
     print(
-        f"{done:3}/{total} {state:5} {run.seconds:5.1f} s  {run.name} {run.mode}"
+        f"{done:3}/{total} {state:6} {run.seconds:5.1f} s  {run.name} {run.mode}"
         f"  {run.skipped or times}",
         flush=True,
     )
-    if run.failure:
-        print(f"    {run.failure}\n" + "".join(f"    > {line}\n" for line in run.log.splitlines()))
+    if why := run.failure or run.reason:
+        lines = [*run.details.splitlines(), *run.log.splitlines()]
+        print(f"    {why}\n" + "".join(f"    > {line}\n" for line in lines), flush=True)
 
 
 def _s(value: float | None) -> str:
@@ -118,13 +126,14 @@ def _s(value: float | None) -> str:
 class _Worker:
     """A process with its own zoo. If it ends by itself, the program that it ran has failed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, prepared: bool = True) -> None:
+        self._options = [] if prepared else ["--unprepared"]
         self._request: tuple[str, Mode] = ("", "sync")
         self._begin()
 
     def _begin(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "zoo.worker"], cwd=Path(__file__).parents[1],
+            [sys.executable, "-m", "zoo.worker", *self._options], cwd=Path(__file__).parents[1],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdout is not None

@@ -1,6 +1,7 @@
 """Forks the ranks of programs from one process that has already loaded torch.
 
-Run as `frtop run -- python parent.py FOLDER`. Each line on stdin is a request: `start` a
+Run as `frtop run -- python parent.py FOLDER`, or without `frtop run` for jobs that nobody
+prepared. Each line on stdin is a request: `start` a
 program, `look`, `dump` Flight Recorder, `stop`. Each response is one line on stdout with the
 ranks and their exit statuses. When stdin ends, because the runner is done or was killed, it
 kills its ranks and their children, and removes FOLDER.

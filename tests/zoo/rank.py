@@ -102,9 +102,14 @@ def job_before_init() -> Job:
 
 
 def join(timeout_s: float = TIMEOUT_S) -> Job:
-    """Joins the default group, and starts a thread that dumps Flight Recorder on request."""
+    """Joins the default group, and starts a thread that dumps Flight Recorder on request.
+
+    Where nobody prepared the job and frtop watches it from its start, waits until it is seen.
+    """
     job = job_before_init()
     dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
+    while "ZOO_SEEN" in os.environ and not (job.folder / "seen").exists():
+        time.sleep(STEP_S)
     pipe = int(os.environ["ZOO_DUMP"])
     threading.Thread(target=_dump, args=(job, pipe), daemon=True, name="dump").start()
     return job

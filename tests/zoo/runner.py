@@ -11,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -21,20 +21,23 @@ from typing import Any, Final
 
 import psutil
 
-from frtop_tui.diagnosis.model import Frame, Verdict
-from frtop_tui.prepare import prepare
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.naming import is_called
+from frtop_tui.prepare import ZERO_CODE_START, prepare
+from frtop_tui.sources.agent_start import start_agent
 from frtop_tui.sources.live import LiveSource
 from zoo import cgroup
-from zoo.ground_truth import Case, Mode, Truth, headlines
+from zoo.ground_truth import Case, Mode, Truth
+from zoo.observer import START_S, Observer, Outcome, OutsideObserver
 
 PROGRAMS: Final = Path(__file__).parents[1] / "jobs"
-STABLE_S: Final = 2.0
-"""Time in s for which verdicts must not change."""
-START_S: Final = 60.0
+LATE_S: Final = 3.0
+"""How long a job hangs before frtop comes, where it comes late."""
 DUMPS_S: Final = 3.0
 """Longest wait for dumps: a rank that is stopped, or whose GIL is held, never dumps."""
-_NO_DATA: Final = frozenset({"connecting", "empty", "unheard"})
-"""Health values without data: a control that ends in one of them proves nothing."""
+GONE: Final = "ended before frtop came"
+RECORDER: Final = "recorder"
+"""What a program needs that starts or stops the recorder or its agent."""
 _VARIABLES: Final = ("FRTOP_DIR", "FRTOP_KEY_FILE", "FRTOP_BIND", "FRTOP_AGENT_WITH", "ZOO_CGROUP")
 
 
@@ -68,9 +71,19 @@ def description_of(name: str) -> str:
     )[0]
 
 
-def missing(case: Case) -> str:
+def missing(case: Case, *, prepared: bool = True) -> str:
     """Returns which requirements of the program are missing here; "" for none."""
-    return ", ".join(need for need in case.needs if not _IS_THERE[need]())
+    needs = [need for need in case.needs if not (prepared and need == RECORDER)]
+    return ", ".join(need for need in needs if need == RECORDER or not _IS_THERE[need]())
+
+
+def comes_late(name: str, mode: Mode) -> bool:
+    """Returns whether frtop comes to an unprepared program only after the fault.
+
+    In half of the modes. Whoever comes after a death finds no process, and a control has no
+    fault.
+    """
+    return mode.startswith("late") and not name.startswith("dead/") and not case_of(name).healthy
 
 
 def _is_root() -> bool:
@@ -89,28 +102,14 @@ _IS_THERE: Final[dict[str, Callable[[], bool]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of a run. Times are in s after the fault; None means never.
+class Zoo:
+    """A context manager that leaves no process and no file.
 
-    `failure` is "" if all verdicts were right.
+    Args of the constructor: `prepared` is False for jobs that never heard of frtop.
     """
 
-    failure: str
-    name: str = ""
-    mode: Mode = "sync"
-    who_s: float | None = None
-    confirmed_s: float | None = None
-    verdicts: tuple[Verdict, ...] = ()
-    health: str = ""
-    dumps: Path | None = None  # Flight Recorder dumps of the same job, if requested
-    log: str = ""
-
-
-class Zoo:
-    """A context manager that leaves no process and no file."""
-
-    def __init__(self) -> None:
+    def __init__(self, *, prepared: bool = True) -> None:
+        self._prepared = prepared
         memory = Path("/dev/shm")
         self.folder = Path(tempfile.mkdtemp(prefix="frtop-zoo-", dir=memory))
         self._parent: subprocess.Popen[bytes] | None = None
@@ -146,7 +145,8 @@ class Zoo:
         """Runs one program and checks all verdicts about it."""
         case = case_of(name)
         assert mode in case.modes, f"{name} cannot run {mode}"
-        assert not missing(case), f"{name} needs {missing(case)}"
+        lacks = missing(case, prepared=self._prepared)
+        assert not lacks, f"{name} needs {lacks}"
         with ExitStack() as stack:
             for controller in ("memory", "cpu"):
                 if f"{controller} cgroup" in case.needs:
@@ -161,28 +161,68 @@ class Zoo:
         folder.mkdir()
         os.environ["FRTOP_DIR"] = str(folder / "frtop")
         (folder / "frtop").mkdir(mode=0o700)
-        self._ask(do="start", program=str(PROGRAMS / f"{name}.py"), ranks=case.ranks,
-                  environment=self._environment(case, mode, folder))  # fmt: skip
-        source = LiveSource()
-        watch = _Observer(case, folder, source.frame, self._running)
-        try:
+        request = {
+            "do": "start",
+            "program": str(PROGRAMS / f"{name}.py"),
+            "ranks": case.ranks,
+            "environment": self._environment(case, name, mode, folder),
+        }
+        with ExitStack() as stack:
+            stack.callback(_end_agents, folder / "frtop")
+            stack.callback(self._ask, do="stop")
+            watch = self._watch(stack, case, folder, request, late=comes_late(name, mode))
+            if watch is None:
+                return Outcome("", name, mode, reached="undecided", reason=GONE)
             outcome = watch.control() if case.healthy else watch.fault()
             outcome = replace(outcome, name=name, mode=mode)
             if dumps:
                 outcome = replace(outcome, dumps=self._dumped(folder))
-        finally:
-            source.close()
-            self._ask(do="stop")
-            _end_agents(folder / "frtop")
         log = folder / "log"
         outcome = replace(outcome, log=log.read_text(errors="replace") if log.exists() else "")
         if not dumps:
             shutil.rmtree(folder, ignore_errors=True)
         return outcome
 
-    def _environment(self, case: Case, mode: Mode, folder: Path) -> dict[str, str]:
+    def _watch(
+        self, stack: ExitStack, case: Case, folder: Path, request: dict[str, Any], *, late: bool
+    ) -> Observer | None:
+        """Starts the program, and frtop before or after it; None if it has ended by then."""
+        if self._prepared:
+            self._ask(**request)
+            source = LiveSource()
+            stack.callback(source.close)
+            return Observer(case, folder, source.frame, self._running)
+        if late:
+            self._ask(**request)
+            if not self._hangs(folder):
+                return None
+        assert start_agent() is None
+        job = _address(request["environment"])
+        source = LiveSource(job=job)
+        stack.callback(source.close)
+        watch = OutsideObserver(case, folder, lambda: _of_job(source.frame(), job), self._running)
+        if not late:
+            self._ask(**request)
+        return watch
+
+    def _hangs(self, folder: Path) -> bool:
+        """Waits until the fault is `LATE_S` old; returns whether any rank still runs."""
+        end = time.monotonic() + START_S
+        while not (folder / "fault").exists() and time.monotonic() < end and self._running():
+            time.sleep(0.05)
+        time.sleep(LATE_S)
+        return self._running()
+
+    def _environment(self, case: Case, name: str, mode: Mode, folder: Path) -> dict[str, str]:
+        passed = {
+            variable: os.environ[variable]
+            for variable in _VARIABLES
+            if variable in os.environ and (self._prepared or not variable.startswith("FRTOP_"))
+        }
+        if not self._prepared and not comes_late(name, mode):
+            passed["ZOO_SEEN"] = "1"
         return {
-            **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
+            **passed,
             "WORLD_SIZE": str(case.ranks),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(_free_port()),
@@ -209,7 +249,8 @@ class Zoo:
         return folder / "fr"
 
     def _start_parent(self) -> None:
-        environment = prepare({**os.environ, "OMP_NUM_THREADS": "1"})
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment = prepare(environment) if self._prepared else without_frtop(environment)
         self._parent = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("parent.py")), str(self.folder)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
@@ -232,100 +273,24 @@ class Zoo:
         return found
 
 
-class _Observer:
-    """Checks one program frame by frame."""
+def without_frtop(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns an environment in which a job never hears of frtop."""
+    path = environ.get("PYTHONPATH", "").split(os.pathsep)
+    return {
+        **{name: value for name, value in environ.items() if not name.startswith("FRTOP_")},
+        "PYTHONPATH": os.pathsep.join(part for part in path if part != str(ZERO_CODE_START)),
+    }
 
-    def __init__(
-        self, case: Case, folder: Path, frame: Callable[[], Frame], running: Callable[[], bool]
-    ) -> None:
-        self._case, self._folder = case, folder
-        self._frame, self._running = frame, running
-        self._false_claim = ""
 
-    def fault(self) -> Outcome:
-        """Observes a fault until all verdicts are right and stable, or time is up."""
-        case, began = self._case, time.monotonic()
-        who: float | None = None
-        confirmed: float | None = None
-        frame = self._frame()
-        while True:
-            fault_time = self._fault_time_s()
-            now = time.monotonic()
-            if now - (fault_time or began) > (case.within_s if fault_time else START_S):
-                break
-            if confirmed is not None and now - (fault_time or began) - confirmed > STABLE_S:
-                break
-            if fault_time is None and not self._running():
-                self._false_claim = self._false_claim or "ended before the fault"
-                break
-            frame = self._next(frame)
-            elapsed = time.monotonic() - fault_time if fault_time else 0.0
-            self._check(frame, early=fault_time is None)
-            if case.identified(frame.verdicts):
-                who = elapsed if who is None else who
-                if case.confirmed(frame.verdicts):
-                    confirmed = elapsed if confirmed is None else confirmed
-                else:
-                    confirmed = None
-            else:
-                who = confirmed = None
-        failure = self._false_claim
-        if not case.confirmed(frame.verdicts):
-            failure = "; ".join(filter(None, [failure, case.mistakes(frame.verdicts)]))
-        elif confirmed is None:
-            failure = "; ".join(filter(None, [failure, "too late"]))
-        return Outcome(
-            failure,
-            who_s=who,
-            confirmed_s=confirmed,
-            verdicts=frame.verdicts,
-            health=frame.health,
-        )
+def _address(environment: Mapping[str, str]) -> str:
+    return f"{environment['MASTER_ADDR']}:{environment['MASTER_PORT']}"
 
-    def control(self) -> Outcome:
-        """Observes a healthy control for `lasts_s` after it is first seen, or until it ends."""
-        end = time.monotonic() + START_S
-        frame, seen = self._frame(), False
-        verdicts: tuple[Verdict, ...] = ()
-        while time.monotonic() < end:
-            frame = self._next(frame)
-            if frame.ranks and not seen:
-                seen, end = True, time.monotonic() + self._case.lasts_s
-            verdicts = frame.verdicts or verdicts
-            if not self._false_claim and (wrong := self._case.false_claim(frame)):
-                self._false_claim = wrong
-            if seen and not self._running():
-                end = min(end, time.monotonic() + STABLE_S)
-        failure = self._false_claim
-        if not seen:
-            failure = failure or "never seen"
-        elif frame.health in _NO_DATA:
-            failure = failure or f"no data at the end: {frame.health}"
-        elif self._case.allowed and self._fault_time_s() is None:
-            failure = failure or "its event did not happen"
-        return Outcome(failure, verdicts=verdicts, health=frame.health)
 
-    def _next(self, before: Frame) -> Frame:
-        end = time.monotonic() + 2
-        while time.monotonic() < end:
-            if (frame := self._frame()) is not before:
-                return frame
-            time.sleep(0.02)
-        return self._frame()
-
-    def _check(self, frame: Frame, *, early: bool) -> None:
-        """Records a wrong claim; before the fault, any verdict is wrong."""
-        if self._false_claim:
-            return
-        if wrong := self._case.false_claim(frame):
-            self._false_claim = wrong
-        elif early and frame.verdicts and self._fault_time_s() is None:
-            self._false_claim = f"before the fault: {headlines(frame.verdicts)}"
-
-    def _fault_time_s(self) -> float | None:
-        with suppress(OSError, ValueError):
-            return int((self._folder / "fault").read_text()) / 1e9
-        return None
+def _of_job(frame: Frame, job: str) -> Frame:
+    """Leaves a frame of another job empty: several programs may run on this host."""
+    if frame.job is None or is_called(frame.job, job):
+        return frame
+    return Frame(now_ns=frame.now_ns, wall_ns=frame.wall_ns)
 
 
 def _end_agents(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from zoo.dumps import NO_DUMPS
 from zoo.runner import case_of, description_of
-from zoo.wording import truth_text
+from zoo.wording import NOTHING, truth_text
 from zoo.worker import Run
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "zoo.md"
@@ -26,16 +26,25 @@ def write(runs: Iterable[Run], page: Path = PAGE) -> None:
     Raises:
         ValueError: the page has no markers.
     """
-    before, begin, rest = page.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{page} has no place for the table: {BEGIN} ... {END}")
-    page.write_text("\n".join((before + BEGIN, "", *lines(list(runs)), "", END + after)))
+    write_between(page, BEGIN, END, lines(list(runs)))
+
+
+def write_between(page: Path, begin: str, end: str, text: Iterable[str]) -> None:
+    """Replaces the lines between two markers.
+
+    Raises:
+        ValueError: the page has no markers.
+    """
+    before, has_begin, rest = page.read_text().partition(begin)
+    _, has_end, after = rest.partition(end)
+    if not has_begin or not has_end:
+        raise ValueError(f"{page} has no place for the table: {begin} ... {end}")
+    page.write_text("\n".join((before + begin, "", *text, "", end + after)))
 
 
 def lines(runs: Sequence[Run]) -> list[str]:
     """Returns the table, sorted by family, and its summary."""
-    names = sorted({run.name for run in runs if not run.skipped}, key=_order)
+    names = sorted({run.name for run in runs if not run.skipped}, key=order)
     out = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
     out += [_row(name, [run for run in runs if run.name == name]) for name in names]
     return [*out, "", summary(runs)]
@@ -78,7 +87,7 @@ def _count(runs: Sequence[Run], column: str) -> str:
     )
 
 
-def _order(name: str) -> tuple[bool, str]:
+def order(name: str) -> tuple[bool, str]:
     """Sorts healthy controls last."""
     return name.startswith("healthy/"), name
 
@@ -89,23 +98,33 @@ def _row(name: str, runs: list[Run]) -> str:
     cells = [
         description_of(name).rstrip("."),
         truth_text(case),
-        _each(run.verdict if run.verdict != "nothing" else run.health for run in runs),
-        " / ".join(_seconds(run.who_s) for run in runs),
-        " / ".join(_seconds(run.confirmed_s) for run in runs),
-        _each(run.torchfrtrace for run in runs),
-        _each(run.repaired for run in runs),
-        _each(run.frtop for run in runs),
+        each(said(run) for run in runs),
+        " / ".join(seconds(run.who_s) for run in runs),
+        " / ".join(seconds(run.confirmed_s) for run in runs),
+        each(run.torchfrtrace for run in runs),
+        each(run.repaired for run in runs),
+        each(run.frtop for run in runs),
     ]
     if any(run.failure for run in runs):
         cells[2] = f"**wrong** {cells[2]}"
+    return row(cells)
+
+
+def row(cells: Iterable[str]) -> str:
+    """Returns a row of a table."""
     escaped = [cell.replace("|", "\\|") or "-" for cell in cells]
     return f"| {' | '.join(escaped)} |"
 
 
-def _each(texts: Iterable[str]) -> str:
+def said(run: Run) -> str:
+    """Returns the verdicts of a run, or the health where there were none."""
+    return run.health if run.verdict == NOTHING else run.verdict
+
+
+def each(texts: Iterable[str]) -> str:
     """Joins the texts of the modes, equal ones once."""
     return " / ".join(dict.fromkeys(texts))
 
 
-def _seconds(value: float | None) -> str:
+def seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"

@@ -12,7 +12,7 @@ import pytest
 
 from frtop_tui.diagnosis.model import Frame
 from zoo.ground_truth import Case, Truth
-from zoo.runner import _Observer
+from zoo.observer import Observer
 
 SHORT = Case(lasts_s=0.1)
 EVENTFUL = Case(lasts_s=0.1, allowed=(Truth(("not_entered",), culprits=(1,)),))
@@ -23,7 +23,7 @@ def frame(health: str, ranks: int = 4) -> Frame:
 
 
 def failure_of(case: Case, folder: Path, frames: Callable[[], Frame]) -> str:
-    return _Observer(case, folder, frames, lambda: True).control().failure
+    return Observer(case, folder, frames, lambda: True).control().failure
 
 
 @pytest.mark.parametrize("health", ["healthy", "waiting", "held up", "ended"])

@@ -24,6 +24,11 @@ CHOSEN: tuple[tuple[str, Mode], ...] = (
     ("not_entered/gil_asleep", "sync"),
     ("several/two_groups", "sync"),
 )
+UNPREPARED: tuple[tuple[str, Mode], ...] = (
+    ("dead/segfault", "sync"),
+    ("mismatch/barrier", "late"),
+    ("not_entered/sleeping", "late"),
+)
 REST = tuple(
     (name, mode) for name in names() for mode in case_of(name).modes if (name, mode) not in CHOSEN
 )
@@ -35,10 +40,23 @@ def zoo() -> Iterator[Zoo]:
         yield zoo
 
 
+@pytest.fixture(scope="module")
+def unprepared_zoo() -> Iterator[Zoo]:
+    with Zoo(prepared=False) as zoo:
+        yield zoo
+
+
 @pytest.mark.job
 @pytest.mark.parametrize(("name", "mode"), CHOSEN)
 def test_verdicts_match_the_ground_truth(zoo: Zoo, name: str, mode: Mode) -> None:
     check(zoo, name, mode)
+
+
+@pytest.mark.job
+@pytest.mark.parametrize(("name", "mode"), UNPREPARED)
+def test_verdicts_without_the_recorder(unprepared_zoo: Zoo, name: str, mode: Mode) -> None:
+    outcome = unprepared_zoo.run(name, mode)
+    assert outcome.reached == "right", f"{outcome.reason}\n{outcome.details}"
 
 
 @pytest.mark.zoo

@@ -1,5 +1,7 @@
 """Runs one program for each line on stdin, and writes a `Run` as one line to stdout.
 
+With `--unprepared` the programs run without the recorder.
+
 It is a process of its own because a `Zoo` sets the environment. It ends with its parent.
 """
 
@@ -15,7 +17,8 @@ from dataclasses import asdict, dataclass
 
 from zoo.dumps import tool_results
 from zoo.ground_truth import Mode
-from zoo.runner import Outcome, Zoo, case_of, missing
+from zoo.observer import Outcome
+from zoo.runner import Zoo, case_of, missing
 from zoo.wording import verdict_text
 
 _PR_SET_PDEATHSIG = 1
@@ -38,12 +41,15 @@ class Run:
     repaired: str = ""
     frtop: str = ""
     log: str = ""
+    reached: str = ""  # without the recorder: one of `outcomes.OUTCOMES`
+    reason: str = ""
+    details: str = ""
 
 
-def run(zoo: Zoo, name: str, mode: Mode, *, dumps: bool) -> Run:
+def run(zoo: Zoo, name: str, mode: Mode, *, dumps: bool, prepared: bool = True) -> Run:
     """Runs one program; with `dumps`, also lets the tools read its Flight Recorder dumps."""
     case, began = case_of(name), time.monotonic()
-    if lacks := missing(case):
+    if lacks := missing(case, prepared=prepared):
         return Run(name, mode, skipped=f"needs {lacks}")
     outcome: Outcome = zoo.run(name, mode, dumps=dumps and not case.healthy)
     tools: dict[str, str] = {}
@@ -60,6 +66,9 @@ def run(zoo: Zoo, name: str, mode: Mode, *, dumps: bool) -> Run:
         confirmed_s=outcome.confirmed_s,
         seconds=time.monotonic() - began,
         log=outcome.log[-2000:] if outcome.failure else "",
+        reached=outcome.reached,
+        reason=outcome.reason,
+        details=outcome.details,
         **tools,
     )
 
@@ -67,10 +76,11 @@ def run(zoo: Zoo, name: str, mode: Mode, *, dumps: bool) -> Run:
 def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    with Zoo() as zoo:
+    prepared = "--unprepared" not in sys.argv[1:]
+    with Zoo(prepared=prepared) as zoo:
         for line in sys.stdin:
             request = json.loads(line)
-            done = run(zoo, request["name"], request["mode"], dumps=request["dumps"])
+            done = run(zoo, **request, prepared=prepared)
             print(json.dumps(asdict(done)), flush=True)
 
 

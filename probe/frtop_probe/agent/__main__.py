@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from frtop_probe.agent.options import OptionProblem, Options
+from frtop_probe.agent.options import FOR_OPERATOR, OptionProblem, Options
 from frtop_probe.ring.folder import FolderError, agent_lives, folder
 
 
@@ -18,6 +18,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--linger", type=float, metavar="SECONDS", help="time to stay after the last rank"
     )
     parser.add_argument("--read-only", action="store_true", help="let nobody act on ranks")
+    parser.add_argument(
+        FOR_OPERATOR,
+        action="store_true",
+        help="leave soon after the last screen, if no rank is prepared",
+    )
     given = parser.parse_args(arguments)
     try:
         chosen = Options.from_environment(
@@ -27,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
             linger=given.linger,
             by_hand=sys.stderr.isatty(),
             read_only=given.read_only,
+            for_operator=given.for_operator,
         )
     except OptionProblem as problem:
         sys.stderr.write(f"frtop agent: {problem}\n")

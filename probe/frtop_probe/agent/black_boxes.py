@@ -19,8 +19,8 @@ from typing import Any, Final
 from frtop_probe import archive, daemon_thread, wire
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.recorded_job import Occasion, RecordedJob, awaited_workers
+from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.snapshots import DEADLINE, SnapshotTaker
-from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.ring.recording import BOX_KIND, RecordingLock
 
 AFTER_DEATH: Final = 1.0
@@ -84,7 +84,8 @@ class BlackBoxWriter:
     def tick(self, now_ns: int) -> None:
         """Assigns ranks to jobs; handles deaths and stalls."""
         for rank in self._tracker.ranks.values():
-            self._assign(rank)
+            if isinstance(rank, RingRank):
+                self._assign(rank)
         for job in self._jobs:
             with self._guarded(job):
                 self._update(job, now_ns)
@@ -94,7 +95,7 @@ class BlackBoxWriter:
         self._jobs = [job for job in self._jobs if not job.closed or job in known]
         self._update_lock()
 
-    def handle_death(self, rank: TrackedRank) -> None:
+    def handle_death(self, rank: RingRank) -> None:
         """Called at the moment of a death, before the rank is read again."""
         self._assign(rank)
         job = self._job_of.get(rank.key)
@@ -120,7 +121,7 @@ class BlackBoxWriter:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._lock.remove()
 
-    def _assign(self, rank: TrackedRank) -> None:
+    def _assign(self, rank: RingRank) -> None:
         """Puts a rank into its job, also when the rank has only now named it."""
         identity, record = rank.job, rank.record
         if identity is None or not record:
@@ -160,7 +161,7 @@ class BlackBoxWriter:
             if job.stall.update(progress, now_ns):
                 self._start(self._take_snapshots(job, "stall", DEADLINE))
 
-    def _check_failure(self, job: RecordedJob, rank: TrackedRank) -> None:
+    def _check_failure(self, job: RecordedJob, rank: RingRank) -> None:
         """Starts a box at the first bad end: a death, or an exception that ends the program."""
         job.changed.set()
         failed = rank.ended_by_exception or (not rank.lives and rank.has_failed)

@@ -6,8 +6,8 @@ import asyncio
 from typing import Final
 
 from frtop_probe import wire
+from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.ring_view import RingView
-from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.ring import bulk_read
 from frtop_probe.ring.layout import Event, StatusCell
 from frtop_probe.ring.reader import EventRow
@@ -18,7 +18,7 @@ _AT_ONCE: Final = 512
 """Rows between which the tick and other requests get their turn."""
 
 
-async def history(rank: TrackedRank, limit: int = 0) -> wire.History:
+async def history(rank: RingRank, limit: int = 0) -> wire.History:
     """The newest `limit` ops of a rank (0: all), also of one that has ended."""
     rank.ring.refresh()
     builder = HistoryBuilder(rank.view)

@@ -11,8 +11,13 @@ PORT: Final = "FRTOP_PORT"
 WITH: Final = "FRTOP_AGENT_WITH"
 LINGER: Final = "FRTOP_AGENT_LINGER"
 READ_ONLY: Final = "FRTOP_READ_ONLY"
+OUTSIDE: Final = "FRTOP_OUTSIDE"
+FOR_OPERATOR: Final = "--for-operator"
+"""Of the command line: see `Options.for_operator`."""
 DEFAULT_PORT: Final = 7677
 DEFAULT_LINGER: Final = 300.0
+OPERATOR_LINGER: Final = 60.0
+"""After the last request, of an agent that an operator's program has started."""
 
 
 class OptionProblem(ValueError):
@@ -26,7 +31,9 @@ class Options:
     With `any_port`, the next free pair is taken when `port` is in use. With `with_pid`, the
     agent leaves when that process ends, else `linger` seconds after its last rank. `by_hand`
     says that a person reads its output. With `read_only`, nobody may act on ranks, whatever
-    their key.
+    their key. `for_operator` says that an operator's program has started it: while it has had no
+    prepared rank it leaves `OPERATOR_LINGER` after the last request. Without `outside`, ranks
+    that have no recorder are not searched for.
     """
 
     bind: str = "*"
@@ -36,6 +43,8 @@ class Options:
     linger: float = DEFAULT_LINGER
     by_hand: bool = False
     read_only: bool = False
+    for_operator: bool = False
+    outside: bool = True
 
     @classmethod
     def from_environment(
@@ -47,6 +56,7 @@ class Options:
         linger: float | None = None,
         by_hand: bool = True,
         read_only: bool = False,
+        for_operator: bool = False,
     ) -> Options:
         """Reads the options: arguments first, then the environment, then defaults.
 
@@ -68,6 +78,8 @@ class Options:
             by_hand=by_hand,
             # Only "" and "0" mean no: a typing error must not grant rights.
             read_only=read_only or os.environ.get(READ_ONLY, "") not in ("", "0"),
+            for_operator=for_operator,
+            outside=os.environ.get(OUTSIDE) != "0",
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from frtop_probe import wire
-from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.procfs import processes
 from frtop_probe.ring import socket_path
 from frtop_probe.ring.layout import State, StatusCell
@@ -55,7 +55,7 @@ _replies = msgspec.json.Decoder(_Reply)
 
 
 async def summarize_tensors(
-    host: str, rank: TrackedRank, request: wire.TensorsRequest
+    host: str, rank: RingRank, request: wire.TensorsRequest
 ) -> wire.TensorsResponse:
     """Summarises the tensors of a rank's pending ops; says why when it cannot, within 2 s."""
     ops: tuple[wire.OpTensors, ...] = ()
@@ -70,7 +70,7 @@ async def summarize_tensors(
     return wire.TensorsResponse(request.id, host, rank.key, time.monotonic_ns(), ops, error, text)
 
 
-async def read_tensor_data(rank: TrackedRank, request: wire.DataRequest) -> wire.DataResponse:
+async def read_tensor_data(rank: RingRank, request: wire.DataRequest) -> wire.DataResponse:
     """Reads bytes of one tensor of a pending op."""
     total, found, error, text = 0, b"", "", ""
     size = max(0, min(request.size, MAX_DATA))
@@ -100,7 +100,7 @@ async def read_tensor_data(rank: TrackedRank, request: wire.DataRequest) -> wire
     )
 
 
-async def _query(rank: TrackedRank, request: dict[str, Any]) -> tuple[_Reply, bytes]:
+async def _query(rank: RingRank, request: dict[str, Any]) -> tuple[_Reply, bytes]:
     """Sends one request and reads the reply; raises `_NoReplyError`."""
     _check_can_answer(rank)
     connection = _connect_to(rank)
@@ -122,7 +122,7 @@ async def _query(rank: TrackedRank, request: dict[str, Any]) -> tuple[_Reply, by
     return msgspec.structs.replace(reply, help=_printable(reply.help)), found
 
 
-def _connect_to(rank: TrackedRank) -> socket.socket:
+def _connect_to(rank: RingRank) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.setblocking(False)
@@ -161,10 +161,10 @@ async def _receive(connection: socket.socket, size: int) -> bytes:
     return bytes(found)
 
 
-def _check_can_answer(rank: TrackedRank) -> None:
+def _check_can_answer(rank: RingRank) -> None:
     """Raises `_NoReplyError` when `/proc` shows that the rank cannot reply."""
     seen = processes.read_stat(rank.pid) if rank.lives else None
-    if seen is None or seen.start_ticks != rank.ring.header.start_ticks or seen.state in "ZX":
+    if seen is None or seen.start_ticks != rank.start_ticks or seen.state in "ZX":
         raise _NoReplyError(
             "gone", f"process {rank.pid} has ended, and its tensors are gone: see how it ended"
         )
@@ -179,7 +179,7 @@ def _check_can_answer(rank: TrackedRank) -> None:
         )
 
 
-def _why_no_reply(rank: TrackedRank) -> _NoReplyError:
+def _why_no_reply(rank: RingRank) -> _NoReplyError:
     """Why a rank with a socket did not reply."""
     try:
         _check_can_answer(rank)
@@ -204,7 +204,7 @@ def _why_no_reply(rank: TrackedRank) -> _NoReplyError:
     )
 
 
-def _why_no_socket(rank: TrackedRank) -> _NoReplyError:
+def _why_no_socket(rank: RingRank) -> _NoReplyError:
     """Why there is no socket, or nobody listens on it."""
     silent = _why_no_reply(rank)
     if silent.error in ("gone", "stopped"):
@@ -227,7 +227,7 @@ def _why_no_socket(rank: TrackedRank) -> _NoReplyError:
     return _NoReplyError("missing", text)
 
 
-def _malformed_reply(rank: TrackedRank) -> _NoReplyError:
+def _malformed_reply(rank: RingRank) -> _NoReplyError:
     text = f"the reply of process {rank.pid} cannot be parsed: is its frtop of another version?"
     return _NoReplyError("failed", text)
 

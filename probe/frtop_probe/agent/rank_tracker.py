@@ -7,13 +7,15 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from frtop_probe import wire
+from frtop_probe.agent.outside_rank import OutsideRank
+from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.outside.discovery.facts import Candidate, FoundJob
 from frtop_probe.procfs import exit_status, processes
 from frtop_probe.ring.layout import SUFFIX
 from frtop_probe.ring.pid_namespace import PidNamespace
@@ -22,6 +24,8 @@ from frtop_probe.ring.reader import Ring, RingError
 MAX_RANKS: Final = 512
 MAX_ENDED: Final = 32
 """Ended ranks above this number are removed for new ones: each takes 1.5 MB of shared memory."""
+MAX_NOTES: Final = 64
+MAX_OUTSIDE_NOTES: Final = 16
 _MAX_TRIES: Final = 4
 """Ticks after which an unreadable ring is no longer just unfinished."""
 _SCARCE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
@@ -55,6 +59,7 @@ class RankTracker:
         self._folders = tuple(folders)
         self._files: dict[Path, _File] = {}
         self._notes: dict[str, None] = {}
+        self._outside_notes: tuple[str, ...] = ()
         self._new_notes = False
         self._forgotten: list[int] = []
         self._next_key = 1
@@ -63,11 +68,19 @@ class RankTracker:
         self.ranks: dict[int, TrackedRank] = {}
         self.closed = False
         """True when no more rings are taken: another agent has the folder."""
-        self.on_death: Callable[[TrackedRank], None] | None = None
+        self.had_rings = False
+        """Whether a rank of this host was ever prepared."""
+        self.on_death: Callable[[RingRank], None] | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return tuple(self._notes)
+        return (*self._notes, *self._outside_notes)
+
+    @property
+    def recorded(self) -> frozenset[tuple[int, int]]:
+        """Pid and start ticks of the processes that have a ring."""
+        rings = (rank for rank in self.ranks.values() if isinstance(rank, RingRank))
+        return frozenset((rank.pid, rank.start_ticks) for rank in rings)
 
     @property
     def home(self) -> Path:
@@ -89,7 +102,7 @@ class RankTracker:
             try:
                 update = self._update(rank, now_ns)
             except Exception as error:  # noqa: BLE001 - a damaged ring must not hide the others
-                self.note(f"{rank.ring.path.name} is damaged ({error!r}): rank not shown")
+                self.note(f"{rank.name} is damaged ({error!r}): rank not shown")
                 self._forget(rank)
                 continue
             if update is not None:
@@ -101,8 +114,15 @@ class RankTracker:
 
     def note(self, text: str) -> None:
         """Sends operators a note about the host, once."""
-        if text not in self._notes and len(self._notes) < 64:
+        if text not in self._notes and len(self._notes) < MAX_NOTES:
             self._notes[text] = None
+            self._new_notes = True
+
+    def set_outside_notes(self, texts: Iterable[str]) -> None:
+        """Replaces what the last search for ranks without a recorder had to say."""
+        notes = tuple(texts)[:MAX_OUTSIDE_NOTES]
+        if notes != self._outside_notes:
+            self._outside_notes = notes
             self._new_notes = True
 
     def has_living(self) -> bool:
@@ -114,22 +134,21 @@ class RankTracker:
         """Removes the rings of ended ranks, and closes all others."""
         for rank in list(self.ranks.values()):
             if rank.exit_info is not None:
-                rank.ring.remove()
+                rank.remove_files()
             self._forget(rank)
 
     def _update(self, rank: TrackedRank, now_ns: int) -> wire.RankUpdate | None:
-        rank.ring.check()
-        birth = rank.ring.header
+        rank.check()
         if (
             rank.lives
             and rank.pidfd is None
-            and not exit_status.is_alive(rank.pid, birth.start_ticks)
+            and not exit_status.is_alive(rank.pid, rank.start_ticks)
         ):
             self._handle_death(rank)
         if rank.lives:
             if rank.restarted():
-                self._files.pop(rank.ring.path, None)  # tracked again in the next tick
-                self._forget(rank)
+                self._forget(rank)  # tracked again in the next tick
+                self._files = {p: one for p, one in self._files.items() if one.key != rank.key}
                 return None
             return rank.update(now_ns)
         if rank.died_ns is None:  # had ended before it was found
@@ -147,7 +166,7 @@ class RankTracker:
         rank.lives = False
         rank.died_ns = time.monotonic_ns()
         rank.update_exit()
-        if self.on_death is not None:
+        if self.on_death is not None and isinstance(rank, RingRank):
             self.on_death(rank)
 
     def _unwatch(self, rank: TrackedRank) -> None:
@@ -187,7 +206,7 @@ class RankTracker:
         known.done = True
         if not self._is_ours(ring):
             ring.close()
-        elif self._make_room():
+        elif self._make_room(RingRank):
             known.key = self._add(ring)
         else:
             ring.close()
@@ -211,39 +230,84 @@ class RankTracker:
 
     def _add(self, ring: Ring) -> int:
         pid, start_ticks = ring.header.pid, ring.header.start_ticks
+        outside = self._find_outside(pid, start_ticks)
+        if outside is not None:  # the recorder was started late
+            self._forget(outside)
         pidfd = exit_status.open_pidfd(pid)
-        rank = TrackedRank(self._next_key, ring, exit_status.is_alive(pid, start_ticks), pidfd)
-        self._next_key += 1
+        lives = exit_status.is_alive(pid, start_ticks)
+        rank = RingRank(self._take_key(), ring, lives=lives, pidfd=pidfd)
         self.ranks[rank.key] = rank
-        if not rank.lives:
+        self.had_rings = True
+        if rank.lives:
+            self._watch(rank)
+        else:
             rank.exit = exit_status.read_zombie(pid, start_ticks)
             rank.release()
-            return rank.key
-        if pidfd is not None:
-            asyncio.get_running_loop().add_reader(pidfd, self._handle_death, rank)
-        file = exit_status.oom_counter_file(pid)
+        return rank.key
+
+    def add_outside(self, candidate: Candidate, job: FoundJob) -> OutsideRank | None:
+        """Tracks a rank without a recorder.
+
+        None if it has ended, has a ring by now or is tracked already, or there is no room.
+        """
+        pid, start_ticks = candidate.pid, candidate.start_ticks
+        known = (pid, start_ticks) in self.recorded or self._find_outside(pid, start_ticks)
+        if self.closed or known or not self._make_room(OutsideRank):
+            return None
+        pidfd = exit_status.open_pidfd(pid)
+        rank = OutsideRank(self._take_key(), candidate, job, pidfd)
+        if not exit_status.is_alive(pid, start_ticks):
+            rank.release()
+            return None
+        self.ranks[rank.key] = rank
+        self._watch(rank)
+        return rank
+
+    def forget(self, rank: OutsideRank) -> None:
+        """Stops to track a rank that lives on."""
+        self._forget(rank)
+
+    def _find_outside(self, pid: int, start_ticks: int) -> OutsideRank | None:
+        for rank in self.ranks.values():
+            if isinstance(rank, OutsideRank) and (rank.pid, rank.start_ticks) == (pid, start_ticks):
+                return rank
+        return None
+
+    def _take_key(self) -> int:
+        self._next_key += 1
+        return self._next_key - 1
+
+    def _watch(self, rank: TrackedRank) -> None:
+        """Notices the rank's death at once, and counts OOM kills around it."""
+        if rank.pidfd is not None:
+            asyncio.get_running_loop().add_reader(rank.pidfd, self._handle_death, rank)
+        file = exit_status.oom_counter_file(rank.pid)
         if file is not None:
             rank.oom_file = str(file)
             self._oom.setdefault(rank.oom_file, (count := self._oom_count(rank.oom_file), count))
-        return rank.key
 
-    def _make_room(self) -> bool:
-        """Whether one more rank can be tracked; removes the oldest ended rank if necessary."""
+    def _make_room(self, kind: type[TrackedRank]) -> bool:
+        """Whether one more rank can be tracked; removes the oldest ended one if necessary.
+
+        A rank of one kind does not displace the last ended ones of the other.
+        """
         ended = [rank for rank in self.ranks.values() if rank.exit_info is not None]
-        if len(self.ranks) < MAX_RANKS and len(ended) < MAX_ENDED:
-            return True
-        if ended:
-            ended[0].ring.remove()
-            self._forget(ended[0])
+        alike = [rank for rank in ended if isinstance(rank, kind)]
+        full = len(self.ranks) >= MAX_RANKS
+        if len(alike) >= MAX_ENDED or (full and ended):
+            oldest = (alike or ended)[0]
+            oldest.remove_files()
+            self._forget(oldest)
         return len(self.ranks) < MAX_RANKS
 
     def _forget(self, rank: TrackedRank) -> None:
         self._unwatch(rank)
         rank.release()
-        with suppress(BufferError):
-            rank.ring.close()
+        rank.close()
         self.ranks.pop(rank.key, None)
         self._forgotten.append(rank.key)
+        if not any(other.oom_file == rank.oom_file for other in self.ranks.values()):
+            self._oom.pop(rank.oom_file, None)
 
     def _sample_oom(self) -> None:
         for file, (_, newest) in self._oom.items():

@@ -12,8 +12,8 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_probe.agent.histories import history
+from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.stall_detector import StallDetector
-from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.ring.recording import BOX_SUFFIX
 
 MAX_ROWS: Final = 16 * 8192
@@ -42,7 +42,7 @@ class RecordedJob:
     def __init__(self, host: str, record: str, job: wire.Job) -> None:
         self.record = record
         self.job = job
-        self.ranks: dict[int, TrackedRank] = {}
+        self.ranks: dict[int, RingRank] = {}
         self.before: wire.Update | None = None
         self.failed = False
         self.wanted = False
@@ -62,7 +62,7 @@ class RecordedJob:
         return all(rank.exit_info is not None for rank in self.ranks.values())
 
     @property
-    def living(self) -> list[TrackedRank]:
+    def living(self) -> list[RingRank]:
         return [rank for rank in self.ranks.values() if rank.lives]
 
     def matches(self, record: str, job: wire.Job) -> bool:
@@ -78,7 +78,7 @@ class RecordedJob:
             and (mine.run_id, mine.attempt) == (job.run_id, job.attempt)
         )
 
-    def add_rank(self, rank: TrackedRank, job: wire.Job) -> None:
+    def add_rank(self, rank: RingRank, job: wire.Job) -> None:
         """Adds a rank, and fills in what it knows of the job."""
         if rank.key in self.ranks and job == self.job:
             return
@@ -95,11 +95,11 @@ class RecordedJob:
             mine.name or job.name,
         )
 
-    def remove_rank(self, rank: TrackedRank) -> None:
+    def remove_rank(self, rank: RingRank) -> None:
         """Removes a rank that belongs to another job, or has made a new ring."""
         self.ranks.pop(rank.key, None)
 
-    def note_end(self, rank: TrackedRank) -> bool:
+    def note_end(self, rank: RingRank) -> bool:
         """Records a rank's death or exit info; returns whether there is a new one."""
         if rank.lives:
             return False
@@ -205,7 +205,7 @@ class RecentSnapshots:
         return tuple(cast("wire.SnapshotResponse", msgspec.Raw(one.data)) for one in self._sets)
 
 
-def awaited_workers(ranks: Iterable[TrackedRank]) -> tuple[int, ...]:
+def awaited_workers(ranks: Iterable[RingRank]) -> tuple[int, ...]:
     """Pids of the DataLoader workers for which these ranks wait now."""
     fetches = (rank.view.status().fetch for rank in ranks)
     return tuple(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from frtop_probe import keys, wire
 from frtop_probe.agent.histories import excerpt, history
 from frtop_probe.agent.rank_client import read_tensor_data, summarize_tensors
 from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.sockets import AgentSockets
 
@@ -29,7 +31,9 @@ MAX_PENDING_PER_KEY: Final = 8
 
 ActRequest = wire.TensorsRequest | wire.DataRequest
 """Requests that make a rank work, or show data; all others only read."""
-SlowRequest = wire.SnapshotRequest | wire.HistoryRequest | wire.TensorsRequest | wire.DataRequest
+RankRequest = wire.HistoryRequest | wire.TensorsRequest | wire.DataRequest
+"""Requests that only a rank with a recorder can answer."""
+SlowRequest = wire.SnapshotRequest | RankRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ class RequestHandler:
         self._admission = sockets.admission
         self._state = state
         self._taker = taker
+        self.last_asked = -math.inf
+        """When an operator last asked for anything."""
         self._pending: Counter[Operator] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -91,6 +97,8 @@ class RequestHandler:
 
     async def _handle(self, operator: Operator, request: wire.Request) -> None:
         right = await self._admission.right(operator.key)
+        if right is not None:
+            self.last_asked = time.monotonic()
         if isinstance(request, wire.StateRequest) and request.read_only:
             self._admission.set_read_only(operator.connection, operator.key)
         refusal = self._why_not_act(operator, right)
@@ -170,21 +178,28 @@ class RequestHandler:
         if not ranks:
             text = f"{self._host} no longer has this rank: ask for the state again"
             return wire.Error(request.id, text, "gone")
+        if isinstance(request, wire.SnapshotRequest):
+            snapshots = await self._taker.take_requested(request, ranks)
+            now_ns = time.monotonic_ns()
+            return wire.SnapshotResponse(request.id, self._host, snapshots, now_ns)
+        rank = ranks[0]
+        if isinstance(rank, RingRank):
+            return await self._ask(request, rank)
+        text = f"process {rank.pid} has no recorder: it keeps no history, and cannot be asked"
+        return wire.Error(request.id, text, "outside")
+
+    async def _ask(self, request: RankRequest, rank: RingRank) -> wire.Response:
         match request:
-            case wire.SnapshotRequest():
-                snapshots = await self._taker.take_requested(request, ranks)
-                now_ns = time.monotonic_ns()
-                return wire.SnapshotResponse(request.id, self._host, snapshots, now_ns)
             case wire.HistoryRequest() if request.group:
-                ops = excerpt(ranks[0].view, request.group, request.first, request.last)
+                ops = excerpt(rank.view, request.group, request.first, request.last)
                 return wire.HistoryResponse(request.id, self._host, request.key, ops)
             case wire.HistoryRequest():
-                ops = await history(ranks[0], request.limit)
+                ops = await history(rank, request.limit)
                 return wire.HistoryResponse(request.id, self._host, request.key, ops)
             case wire.TensorsRequest():
-                return await summarize_tensors(self._host, ranks[0], request)
+                return await summarize_tensors(self._host, rank, request)
             case wire.DataRequest():
-                return await read_tensor_data(ranks[0], request)
+                return await read_tensor_data(rank, request)
 
     async def _send(self, operator: Operator, response: wire.Response) -> None:
         with suppress(zmq.ZMQError):  # the operator may have left

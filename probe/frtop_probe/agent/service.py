@@ -16,7 +16,8 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.agent.announcement import Announcement
 from frtop_probe.agent.black_boxes import BlackBoxWriter, ClockReading
-from frtop_probe.agent.options import Options
+from frtop_probe.agent.options import OPERATOR_LINGER, Options
+from frtop_probe.agent.outside_watch import OutsideWatch
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.request_handler import RequestHandler
 from frtop_probe.agent.snapshots import SnapshotTaker
@@ -24,6 +25,8 @@ from frtop_probe.agent.sockets import AgentSockets
 from frtop_probe.ring.recording import RecordingLock
 
 TICK: Final = 0.5
+REQUEST_GAP: Final = 8.0
+"""A screen asks for the time every 5 s: after so many seconds it has left."""
 BOXES_TIMEOUT: Final = 2.0
 """Seconds for which a leaving agent waits for its black boxes at most."""
 
@@ -33,7 +36,7 @@ class LeaveReason(enum.Enum):
 
     SIGNAL = enum.auto()
     COMPANION_ENDED = enum.auto()  # the process named by --with-pid
-    IDLE = enum.auto()  # no ranks for the linger time
+    IDLE = enum.auto()  # no ranks, or no requests, for the linger time
 
 
 class AgentService:
@@ -47,10 +50,11 @@ class AgentService:
         self._sockets = sockets
         self._leaving: asyncio.Future[LeaveReason] = asyncio.get_running_loop().create_future()
         self._number = 0
-        self._idle_since = time.monotonic()
+        self._idle_since = self._started = time.monotonic()
         self._host = socket.gethostname()
         taker = SnapshotTaker()
         self._handler = RequestHandler(self._host, tracker, sockets, self._state, taker)
+        self._outside = OutsideWatch(tracker, lambda: self._last_asked)
         self._version = _version()
         self.card = Announcement(
             pid=os.getpid(),
@@ -78,6 +82,9 @@ class AgentService:
         self._handle_signals()
         companion = self._watch_companion()
         serving = asyncio.create_task(self._handler.serve())
+        tasks = [serving]
+        if self._options.outside:
+            tasks.append(asyncio.create_task(self._outside.run()))
         try:
             while not self._leaving.done():
                 begin = time.monotonic()
@@ -94,8 +101,9 @@ class AgentService:
             if companion is not None:
                 asyncio.get_running_loop().remove_reader(companion)
                 os.close(companion)
-            serving.cancel()
-            await asyncio.gather(serving, self._handler.close(), return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, self._handler.close(), return_exceptions=True)
         return self._leaving.result()
 
     def _tick(self) -> None:
@@ -120,13 +128,21 @@ class AgentService:
         # PUB drops messages instead of blocking, so this completes at once.
         self._sockets.updates.send(wire.to_frame(update))
 
+    @property
+    def _last_asked(self) -> float:
+        """When an operator last asked; one that has started the agent is about to ask."""
+        asked = self._handler.last_asked
+        return max(asked, self._started) if self._options.for_operator else asked
+
     def _leave_when_idle(self) -> None:
-        if self._tracker.busy:
-            self._idle_since = time.monotonic()
-        elif (
-            self._options.with_pid is None
-            and time.monotonic() - self._idle_since >= self._options.linger
-        ):
+        now, linger = time.monotonic(), self._options.linger
+        if self._options.for_operator and not self._tracker.had_rings:
+            self._idle_since = self._last_asked
+            linger = max(REQUEST_GAP, min(linger, OPERATOR_LINGER))
+        elif self._tracker.busy:
+            self._idle_since = now
+            return
+        if self._options.with_pid is None and now - self._idle_since >= linger:
             self._leave(LeaveReason.IDLE)
 
     def _leave(self, reason: LeaveReason) -> None:

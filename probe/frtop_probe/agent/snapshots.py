@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from msgspec import structs
@@ -60,7 +60,8 @@ class SnapshotTaker:
             for pid in _pids_to_dump(rank, snapshot, frozenset(request.pids))
         ][:MAX_PROCESSES]
         # `return_exceptions` makes gather wait for all: no py-spy outlives its snapshot.
-        dumping = (self._dump(pid, end) for _, pid in wanted)
+        groups = {rank.pid: rank.group_names for rank in chosen}
+        dumping = (self._dump(pid, end, groups.get(pid)) for _, pid in wanted)
         dumps = await asyncio.gather(*dumping, return_exceptions=True)
         found: list[list[wire.StackDump]] = [[] for _ in snapshots]
         for (index, _), dump in zip(wanted, dumps, strict=True):
@@ -75,8 +76,7 @@ class SnapshotTaker:
     def _without_stacks(
         self, rank: TrackedRank, ops: int, tables: ConnectionTables
     ) -> wire.Snapshot:
-        rank.ring.refresh()
-        rows, lost = rank.view.ops(ops) if ops else ((), 0)
+        rows, lost = rank.recent_ops(ops)
         found: tuple[wire.Process, ...] = ()
         threads: tuple[wire.Process, ...] = ()
         dead, addresses = tables.find_dead(rank.pid) if rank.lives else ((), ())
@@ -87,7 +87,7 @@ class SnapshotTaker:
         return wire.Snapshot(
             key=rank.key,
             at_ns=time.monotonic_ns(),
-            status=rank.view.status(),
+            status=rank.status(),
             processes=found,
             ops=rows,
             ops_lost=lost,
@@ -96,14 +96,16 @@ class SnapshotTaker:
             addresses=addresses,
         )
 
-    async def _dump(self, pid: int, end: float) -> wire.StackDump:
+    async def _dump(self, pid: int, end: float, groups: Mapping[int, str] | None) -> wire.StackDump:
         try:
             await asyncio.wait_for(self._dumps.acquire(), max(0.0, end - time.monotonic()))
         except (asyncio.TimeoutError, TimeoutError):
             return _too_late(pid)
         try:
             left = end - time.monotonic()
-            return await stacks.dump(pid, left, self._source) if left > 0 else _too_late(pid)
+            if left <= 0:
+                return _too_late(pid)
+            return await stacks.dump(pid, left, self._source, groups)
         finally:
             self._dumps.release()
 

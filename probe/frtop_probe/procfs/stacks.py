@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -25,10 +26,18 @@ MAX_OUTPUT: Final = 16 * 1024 * 1024
 MAX_THREADS: Final = 512
 MAX_FRAMES: Final = 256
 MAX_NAME: Final = 200
+MAX_VARIABLES: Final = 32
+_OF_TORCH: Final = re.compile(r"/torch/distributed/(distributed_c10d|c10d_logger)\.py$")
+_GROUP: Final = re.compile(r"<(?:[\w.]+\.)?ProcessGroup at 0x([0-9a-f]{1,16})>")
 _REFUSED: Final = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
 _GONE: Final = ("no such process", "os error 3)", "process not found")
 _SOURCE_WAIT: Final = 0.2
 _KILL_TIMEOUT: Final = 0.5
+
+
+class _Variable(msgspec.Struct):
+    name: str
+    repr: str | None = None
 
 
 class _Frame(msgspec.Struct):
@@ -36,6 +45,7 @@ class _Frame(msgspec.Struct):
     filename: str = ""
     line: int = 0
     module: str | None = None
+    variables: list[_Variable] | None = msgspec.field(default=None, name="locals")
 
 
 class _Thread(msgspec.Struct):
@@ -56,8 +66,14 @@ def find_py_spy() -> str | None:
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
 
-def parse_dump(data: bytes, pid: int = 0) -> tuple[wire.ThreadStack, ...]:
+def parse_dump(
+    data: bytes, pid: int = 0, groups: Mapping[int, str] | None = None
+) -> tuple[wire.ThreadStack, ...]:
     """Parses the output of `py-spy dump --json`, the main thread first.
+
+    Of the local variables, if there are any, only those in torch.distributed's own frames are
+    kept: they tell roots, peers and groups, and no data of the user's. `groups` are the names of
+    process groups by the address of their Python objects.
 
     Before Python 3.11, threads do not store their native ids, so a non-blocking dump has none
     (and marks all threads active); the main thread's is `pid`. The main thread is moved to the
@@ -83,12 +99,28 @@ def parse_dump(data: bytes, pid: int = 0) -> tuple[wire.ThreadStack, ...]:
                     file=frame.filename,
                     line=frame.line,
                     module=frame.module or "",
+                    variables=_variables(frame, groups or {}),
                 )
                 for frame in thread.frames[:MAX_FRAMES]
             ),
         )
         for thread in found[:MAX_THREADS]
     )
+
+
+def _variables(frame: _Frame, groups: Mapping[int, str]) -> tuple[tuple[str, str], ...]:
+    if not frame.variables or not _OF_TORCH.search(frame.filename):
+        return ()
+    return tuple(
+        (one.name[:MAX_NAME], _GROUP.sub(lambda at: _named(at, groups), one.repr)[:MAX_NAME])
+        for one in frame.variables[:MAX_VARIABLES]
+        if one.repr is not None
+    )
+
+
+def _named(found: re.Match[str], groups: Mapping[int, str]) -> str:
+    name = groups.get(int(found[1], 16))
+    return found[0] if name is None else f'"{name}"'
 
 
 def drop_missing_threads(
@@ -104,8 +136,16 @@ def drop_missing_threads(
     return tuple(t for t in threads if t.tid in tasks or (nameless and not t.tid))
 
 
-async def dump(pid: int, seconds: float, source: SourceLines | None = None) -> wire.StackDump:
-    """Dumps the stacks of one process; the result says why when there are none."""
+async def dump(
+    pid: int,
+    seconds: float,
+    source: SourceLines | None = None,
+    groups: Mapping[int, str] | None = None,
+) -> wire.StackDump:
+    """Dumps the stacks of one process; the result says why when there are none.
+
+    With `groups` (see `parse_dump`) also the local variables of torch's own frames.
+    """
     if processes.read_stat(pid) is None:
         return _gone(pid)
     spy = find_py_spy()
@@ -116,7 +156,7 @@ async def dump(pid: int, seconds: float, source: SourceLines | None = None) -> w
             help="py-spy is not installed beside the agent: `pip install py-spy`",
         )
     try:
-        child = await _start(spy, pid)
+        child = await _start(spy, pid, () if groups is None else ("--locals",))
     except OSError as error:
         return wire.StackDump(pid, error="failed", help=f"{spy} cannot be run: {error.strerror}")
     try:
@@ -130,17 +170,19 @@ async def dump(pid: int, seconds: float, source: SourceLines | None = None) -> w
         )
     finally:
         await _end(child)
-    result = _result(pid, child.returncode, output, errors)
+    result = _result(pid, child.returncode, output, errors, groups)
     if source is not None and result.threads:
         return wire.StackDump(pid, await _with_source(result.threads, source))
     return result
 
 
-def _result(pid: int, status: int | None, output: bytes, errors: bytes) -> wire.StackDump:
+def _result(
+    pid: int, status: int | None, output: bytes, errors: bytes, groups: Mapping[int, str] | None
+) -> wire.StackDump:
     if status != 0:
         return _failure(pid, errors.decode("utf-8", "replace"))
     try:
-        threads = parse_dump(output, pid)
+        threads = parse_dump(output, pid, groups)
     except msgspec.DecodeError as error:
         return wire.StackDump(
             pid, error="failed", help=f"py-spy's output cannot be parsed: {error}"
@@ -148,11 +190,11 @@ def _result(pid: int, status: int | None, output: bytes, errors: bytes) -> wire.
     return wire.StackDump(pid, drop_missing_threads(threads, processes.thread_ids(pid)))
 
 
-async def _start(spy: str, pid: int) -> asyncio.subprocess.Process:
+async def _start(spy: str, pid: int, options: Sequence[str]) -> asyncio.subprocess.Process:
     """Starts py-spy; kills it when the caller is cancelled meanwhile."""
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
-            spy, "dump", "--json", "--nonblocking", "--pid", str(pid),
+            spy, "dump", "--json", "--nonblocking", "--pid", str(pid), *options,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -50,8 +51,13 @@ os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
-def ensure_agent(folder: Path) -> str:
+def ensure_agent(folder: Path, *arguments: str, at_once: bool = False) -> str:
     """Starts an agent for `folder` unless one is alive or was just started.
+
+    Args:
+        folder: its folder.
+        arguments: more for its command line.
+        at_once: whatever became of earlier attempts: a person waits.
 
     If that is impossible, the one rank of the host that tried reports it on stderr.
 
@@ -70,9 +76,9 @@ def ensure_agent(folder: Path) -> str:
         with closing(SpawnLock(files)) as lock:
             if not lock.acquired:
                 return ""
-            if files in _attempts:
+            if files in _attempts and not at_once:
                 return _outcome(lock)
-            return _start(lock) if lock.due else ""
+            return _start(lock, arguments) if lock.due or at_once else ""
     except OSError as error:
         return report_without_lock(f"{error.filename or folder}: {error.strerror}")
 
@@ -87,7 +93,7 @@ def _outcome(lock: SpawnLock) -> str:
     return _start(lock) if lock.untried else ""
 
 
-def _start(lock: SpawnLock) -> str:
+def _start(lock: SpawnLock, arguments: Sequence[str] = ()) -> str:
     lock.count_attempt()
     python = os.environ.get("FRTOP_AGENT_PYTHON")
     if not python:
@@ -96,7 +102,7 @@ def _start(lock: SpawnLock) -> str:
             return lock.report(f"{sys.executable} has no {', '.join(missing)}")
     attempt = SpawnAttempt(lock.files)
     try:
-        _spawn(python or sys.executable, lock.files, own=not python)
+        _spawn(python or sys.executable, lock.files, arguments, own=not python)
     except OSError as error:
         return lock.report(f"{python or sys.executable}: {error.strerror}")
     _attempts[lock.files] = attempt
@@ -123,13 +129,13 @@ def agent_environment(own: bool) -> dict[str, str]:
     return passed
 
 
-def _spawn(python: str, files: AgentFiles, *, own: bool) -> None:
+def _spawn(python: str, files: AgentFiles, arguments: Sequence[str] = (), *, own: bool) -> None:
     null = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
         (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
     ]
-    command = [python, "-m", "frtop_probe.agent"]
+    command = [python, "-m", "frtop_probe.agent", *arguments]
     pid = os.posix_spawnp(
         python,
         [python, "-I", "-S", "-c", _STUB, str(files.log.absolute()), *command],

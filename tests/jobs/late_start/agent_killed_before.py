@@ -9,7 +9,10 @@ from zoo.ground_truth import Case, Truth
 from zoo.rank import join
 from zoo.work import kill_agent
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),))
+CASE = Case(
+    (Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),),
+    needs=("recorder",),
+)
 STEPS = 150
 
 

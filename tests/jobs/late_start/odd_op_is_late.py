@@ -19,6 +19,7 @@ CASE = Case(
             suspected="rank 2's numbers cannot be compared with those of the others",
         ),
     ),
+    needs=("recorder",),
 )
 
 

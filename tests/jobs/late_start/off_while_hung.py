@@ -18,6 +18,7 @@ CASE = Case(
             suspected="frtop cannot see rank 2",
         ),
     ),
+    needs=("recorder",),
 )
 
 

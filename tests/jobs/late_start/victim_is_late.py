@@ -9,7 +9,10 @@ import frtop_probe
 from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, job_before_init, join
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),))
+CASE = Case(
+    (Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),),
+    needs=("recorder",),
+)
 
 
 def main() -> None:

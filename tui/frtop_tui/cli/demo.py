@@ -14,8 +14,9 @@ from frtop_tui.cli.screen import require_terminal
 from frtop_tui.demo.faults import FAULTS
 from frtop_tui.demo.job import FAULT_STEP, DemoJob
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.errors import DemoFailed
+from frtop_tui.errors import DemoFailed, NoAgent
 from frtop_tui.report.text import text
+from frtop_tui.sources.agent_start import start_agent
 from frtop_tui.sources.live import LiveSource
 
 START_S: Final = 120.0
@@ -29,11 +30,14 @@ def run(options: argparse.Namespace) -> int:
         require_terminal("without a terminal: frtop demo --headless")
     signal.signal(signal.SIGTERM, _interrupt)  # the job must be ended then, too
     signal.signal(signal.SIGHUP, _interrupt)
-    with DemoJob(fault) as job:
+    with DemoJob(fault, prepared=not options.unprepared) as job:
         os.environ.update(job.environment())
-        _print(f"starting a small DDP training on 4 ranks; fault: {fault.summary}")
+        how = ", without the recorder" if options.unprepared else ""
+        _print(f"starting a small DDP training on 4 ranks{how}; fault: {fault.summary}")
         job.start()
-        source = LiveSource()
+        if options.unprepared and (problem := start_agent()) is not None:
+            raise NoAgent(problem.text, problem.next)
+        source = LiveSource(job=job.run_id)
         try:
             return _headless(job, source) if options.headless else _screen(job, source)
         finally:
@@ -55,7 +59,7 @@ def _headless(job: DemoJob, source: LiveSource) -> int:
     _wait_for_ranks(job, source)
     frame = _wait_for_verdict(job, source)
     print("\n".join(text(frame)), flush=True)
-    right = job.fault.explained_by(frame.verdicts)
+    right = job.fault.explained_by(frame.verdicts, prepared=job.prepared)
     _print("the verdict is right" if right else f"the verdict is wrong: {job.fault.summary}")
     return 0 if right else 1
 

@@ -16,22 +16,37 @@ from frtop_tui.sources.base import Source
 HEALTHY_S: Final = 3.0
 """A job must look healthy for this long to be reported as healthy: longer than the shortest
 unusual wait."""
+SEARCH_S: Final = 5.0
+"""How long a job that was named may take to appear: an agent searches for jobs that nobody
+prepared only once somebody looks, and then reads each of their ranks."""
 FIRST_ANSWER_S: Final = 3.0
 """How long to wait for the first answer of any host."""
 
 
 def connect(options: argparse.Namespace) -> Source:
-    """The source for `--connect`, `--job` and `--read-only`.
+    """The source for `--connect`, `--job`, `--pid` and `--read-only`.
 
     Its module is imported here: commands on files need no network.
 
+    For this host an agent is started if none runs.
+
     Raises:
+        NoAgent: there is no agent on this host, and none can be started.
         FrtopError: what `LiveSource` raises.
     """
+    from frtop_tui.job.naming import RankPid  # noqa: PLC0415
+    from frtop_tui.sources.agent_start import start_agent  # noqa: PLC0415
+    from frtop_tui.sources.endpoints import LOCAL  # noqa: PLC0415
     from frtop_tui.sources.live import LiveSource  # noqa: PLC0415
 
+    if LOCAL in options.connect:
+        problem = start_agent()
+        if problem is not None:
+            raise NoAgent(problem.text, problem.next)
     explain = getattr(options, "explain", False)
-    return LiveSource(options.connect, options.job, read_only=options.read_only, explain=explain)
+    pid = getattr(options, "pid", None)
+    job = options.job if pid is None else RankPid(pid)
+    return LiveSource(options.connect, job, read_only=options.read_only, explain=explain)
 
 
 def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:
@@ -81,7 +96,13 @@ def require_visible(frame: Frame, waited_s: float) -> None:
     """
     if frame.ranks:
         return
-    if frame.problem and waited_s > 0.5:
+    from frtop_tui.sources.agent_start import is_starting  # noqa: PLC0415 - as in `connect`
+
+    heard = any(host.state == "heard" for host in frame.hosts)
+    if not heard and is_starting():
+        return
+    found_by = SEARCH_S if heard else 0.5
+    if frame.problem and waited_s > found_by:
         raise NoAgent(frame.problem.text, frame.problem.next)
     failed = [host for host in frame.hosts if host.state == "failed"]
     if failed and len(failed) == len(frame.hosts) and waited_s > FIRST_ANSWER_S:

@@ -112,6 +112,18 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
                         )  # fmt: skip
     opened.set_defaults(run=_command("screen", "run_open"))
 
+    jobs = verbs.add_parser(
+        "jobs",
+        help="list all jobs, those without the recorder, too",
+        description="Lists the jobs that the agents of the hosts see, what to type for each, and"
+        " what is in the way of seeing it. Exit status 0 with jobs, 1 without.",
+    )
+    _hosts(jobs)
+    jobs.add_argument("--json", action="store_true", help="print a JSON document")
+    jobs.add_argument("--wait", type=_seconds, default=10.0, metavar="SECONDS",
+                      help="longest time to wait for the hosts (default 10)")  # fmt: skip
+    jobs.set_defaults(run=_command("jobs"), job=None, read_only=True)
+
     capture = verbs.add_parser(
         "capture",
         help="write everything known about a job to one file, for `frtop open`",
@@ -128,7 +140,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     tensors = verbs.add_parser(
         "tensors", help="ask a rank for statistics of the tensors of its pending ops"
     )
-    _connection(tensors)
+    _connection(tensors, pid=False)
     tensors.add_argument("--rank", type=_rank, required=True, metavar="N", help="global rank")
     tensors.add_argument("--op", type=_number, default=0, metavar="OP",
                          help="only this pending op: as in the column `op`, or its number "
@@ -170,6 +182,9 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     )
     demo.add_argument("--fault", choices=FAULTS, default="stall", metavar="NAME",
                       help="what goes wrong (default: stall)")  # fmt: skip
+    demo.add_argument("--unprepared", action="store_true",
+                      help="start the job without the recorder, and show it from outside"
+                      )  # fmt: skip
     demo.add_argument("--headless", action="store_true",
                       help="print progress and the verdict instead of the screen; "
                       "exit status 0 if the verdict is right")  # fmt: skip
@@ -177,7 +192,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     return top, tuple(verbs.choices)
 
 
-def _connection(verb: argparse.ArgumentParser) -> None:
+def _hosts(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--connect",
         nargs="+",
@@ -185,9 +200,17 @@ def _connection(verb: argparse.ArgumentParser) -> None:
         metavar="SPEC",
         help="hosts of the job: 'node[0-7]', node3:7700, several (default: local)",
     )
+
+
+def _connection(verb: argparse.ArgumentParser, *, pid: bool = True) -> None:
+    _hosts(verb)
     verb.add_argument("--job", metavar="NAME",
                       help="name, run id or address:port (default: the newest live job)"
                       )  # fmt: skip
+    if pid:
+        verb.add_argument("--pid", type=_pid, metavar="PID",
+                          help="the job that this process of this host is a rank of"
+                          )  # fmt: skip
     verb.add_argument("--read-only", action="store_true",
                       help="request nothing of the ranks; the agents enforce it")  # fmt: skip
 
@@ -229,6 +252,12 @@ def _key(verbs: argparse._SubParsersAction[_Parser]) -> None:
 def _rank(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a rank: ranks are 0, 1, 2 ...")
+    return int(text)
+
+
+def _pid(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 2**22:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the pid of a process")
     return int(text)
 
 
@@ -274,6 +303,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             f"did you mean `frtop {near[0]}`?" if near else "`frtop --help` lists the commands",
         )
     options = top.parse_args(words)
+    _require_one_job(options)
     misplaced = [spec for spec in getattr(options, "connect", ()) if spec in verbs]
     if misplaced:
         raise UsageError(
@@ -281,3 +311,18 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             f"the command comes first: frtop {misplaced[0]} --connect ...",
         )
     return options
+
+
+def _require_one_job(options: argparse.Namespace) -> None:
+    """Raises `UsageError` where `--pid` cannot be meant."""
+    if getattr(options, "pid", None) is None:
+        return
+    if options.job is not None:
+        raise UsageError("--pid and --job both name a job", "leave out one of them")
+    if getattr(options, "paths", None):
+        raise UsageError("--pid is of a running job, and files were given", "use --job")
+    if options.connect != ["local"]:
+        raise UsageError(
+            "--pid is of a process of this host, and --connect names others",
+            "run frtop on that host, or `frtop jobs --connect ...` and --job",
+        )

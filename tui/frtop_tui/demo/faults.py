@@ -17,18 +17,24 @@ CULPRIT: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault. `kind`, `causes` and `progress` are those of the right verdict."""
+    """A fault. `kind`, `causes` and `progress` are those of the right verdict.
+
+    With `open_outside` nobody can be blamed without a recorder: the verdict is undecided.
+    """
 
     name: str
     summary: str
     kind: str
     causes: tuple[str, ...] = ()
     progress: str = "none"
+    open_outside: bool = False
 
-    def explained_by(self, verdicts: tuple[Verdict, ...]) -> bool:
+    def explained_by(self, verdicts: tuple[Verdict, ...], *, prepared: bool = True) -> bool:
         """Whether the first verdict names the right rank alone, with the right cause."""
         if not self.kind:
             return not verdicts
+        if self.open_outside and not prepared:
+            return [(one.kind, one.culprits) for one in verdicts] == [("undecided", ())]
         return (
             bool(verdicts)
             and verdicts[0].kind == self.kind
@@ -45,7 +51,13 @@ FAULTS: Final = {
     for fault in (
         Fault("stall", "a DataLoader worker of rank 2 hangs in a read", _ABSENT, ("dataloader",)),
         Fault("exit", "rank 2 exits early", "dead", ("exited",)),
-        Fault("exception", "rank 2 raises an exception", "dead", ("exception",)),
+        Fault(
+            "exception",
+            "rank 2 raises an exception",
+            "dead",
+            ("exception",),
+            open_outside=True,
+        ),
         Fault("kill", "rank 2 is killed by signal 9", "dead", ("signal", "oom")),
         Fault("mismatch", "rank 2 calls barrier where the others call all_reduce", "mismatch"),
         Fault("gil", "rank 2 holds the GIL in C", _ABSENT, ("gil",)),

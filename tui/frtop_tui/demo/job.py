@@ -40,8 +40,12 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 class DemoJob:
     """The job as a context manager: on exit no process and no file remains."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: Fault, *, prepared: bool = True) -> None:
         """Creates the folders; `start` starts the job.
+
+        Args:
+            fault: what goes wrong in it.
+            prepared: with the recorder; without it nothing in the job knows of frtop.
 
         Raises:
             Missing: torch is not installed.
@@ -51,11 +55,14 @@ class DemoJob:
                 "the demo trains a real model and needs torch", "pip install 'frtop[demo]'"
             )
         self.fault = fault
+        self.prepared = prepared
         self.folder = Path(tempfile.mkdtemp(prefix="frtop-demo-"))
         memory = Path("/dev/shm")  # noqa: S108 - shared memory, not a temporary file
         usable = memory.is_dir() and os.access(memory, os.W_OK)
         self.rings = Path(tempfile.mkdtemp(prefix="frtop-demo-", dir=memory if usable else None))
         self.log = self.folder / "job.log"
+        self.run_id = self.folder.name
+        """What `--job` calls it: other jobs of this host may be seen, too."""
         self._launcher: subprocess.Popen[bytes] | None = None
         self._pipe = -1
         self._before: set[psutil.Process] = set()
@@ -75,7 +82,7 @@ class DemoJob:
         _adopt_orphans(True)
         data = self.folder / "data"
         data.mkdir()
-        (self.folder / "tmp").mkdir()  # torch and multiprocessing leave files there
+        self._temporary.mkdir()  # torch and multiprocessing leave files there
         _write_shards(data)
         if self.fault.name == "stall":
             self._make_pipe(data / f"shard-{STUCK_SHARD:04d}")
@@ -83,17 +90,27 @@ class DemoJob:
             self._make_pipe(data / "vocabulary")
         with self.log.open("wb") as log:
             self._launcher = subprocess.Popen(
-                [sys.executable, "-m", "torch.distributed.run", "--standalone",
+                [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend", "c10d",
+                 "--rdzv-endpoint", "localhost:0", "--rdzv-id", self.run_id,
                  "--nproc-per-node", str(RANKS), str(SCRIPT), "--data", str(data),
                  "--fault", self.fault.name, "--fault-rank", str(CULPRIT),
                  "--fault-step", str(FAULT_STEP)],
-                env=prepare(
-                    {**os.environ, **self.environment(), "OMP_NUM_THREADS": "1",
-                     "TMPDIR": str(self.folder / "tmp")}
-                ),
+                env=self._job_environment(),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
+
+    def _job_environment(self) -> dict[str, str]:
+        """The job's variables: without the recorder none of frtop's."""
+        temporary = {"OMP_NUM_THREADS": "1", "TMPDIR": str(self._temporary)}
+        if self.prepared:
+            return prepare({**os.environ, **self.environment(), **temporary})
+        ours = {name: value for name, value in os.environ.items() if "FRTOP" not in name}
+        return {**ours, **temporary}
+
+    @property
+    def _temporary(self) -> Path:
+        return self.folder / "tmp"
 
     def _make_pipe(self, path: Path) -> None:
         """Creates a named pipe that nothing writes to: a read of it blocks forever."""
@@ -155,7 +172,9 @@ class DemoJob:
         found = []
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if process.environ().get("FRTOP_DIR") == str(self.rings):
+                variables = process.environ()
+                ours = variables.get("FRTOP_DIR") == str(self.rings)
+                if ours or variables.get("TMPDIR") == str(self._temporary):
                     found.append(process)
         return found
 

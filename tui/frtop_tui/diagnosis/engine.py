@@ -13,6 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from frtop_tui.diagnosis.annotate import Annotator
+from frtop_tui.diagnosis.blocked.ops_by_stack import OpsByStack
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.detectors import unfinished_ops
 from frtop_tui.diagnosis.detectors.context import Context
@@ -35,6 +36,7 @@ from frtop_tui.diagnosis.look_requests import (
     LookRequest,
     early_suspects,
     in_question,
+    ranks_at_rest,
     ranks_needing_stacks,
 )
 from frtop_tui.diagnosis.model import Frame, Verdict, judged_frame, unjudged
@@ -81,6 +83,7 @@ class Engine:
         self._index = RankIndex()
         self._graph = WaitGraph(self._index)
         self._live_ops = LiveOps()
+        self._ops_by_stack = OpsByStack()
         self._death_order = DeathOrder()
         self._annotator = Annotator(self._index)
         self._now_ns = 0
@@ -90,7 +93,7 @@ class Engine:
         self._start(frame)
         if not frame.ranks:
             return Judgement(unjudged(frame))
-        context, hints = self._observe(frame)
+        context, hints = self._observe(self._ops_by_stack.added_to(frame))
         situation = Situation(context, self.memory.false_alarms)
         found = self._confirm(situation, self._detect(context, hints))
         verdicts, notes = self._word(context, found)
@@ -177,8 +180,9 @@ class Engine:
         }
         waits = found.long_waits
         waiting_ns = waits[0].since_ns if waits else found.outside.open_since_ns
-        # Stacks alone never prove a job healthy.
-        before: Health = frame.health if context.has_numbers else "undecided"
+        # Stacks alone never prove a job healthy, nor do numbers that nobody saw move.
+        known = context.has_numbers and context.has_moved
+        before: Health = frame.health if known else "undecided"
         health = health_of(before, verdicts, waiting=bool(waits or waiting_ns))
         memory = self.memory
         if health != memory.health:
@@ -211,7 +215,8 @@ class Engine:
         """Which ranks to look at to know more."""
         requests, frame = self.memory.look_requests, context.frame
         nodes = [*context.overdue, *early_suspects(context)]
-        others = (*ranks_needing_stacks(frame), *found.outside.look_at)
+        at_rest = ranks_at_rest(frame.ranks, frame.now_ns)
+        others = (*ranks_needing_stacks(frame), *found.outside.look_at, *at_rest)
         order = in_question(found.findings, nodes, others)
         looks = requests.wanted(frame.ranks, order, found.findings, frame.now_ns)
         return (*looks, *requests.autopsies(frame.ranks, unread_rings(context), frame.now_ns))

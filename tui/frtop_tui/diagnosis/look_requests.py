@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from frtop_tui.diagnosis.blocked.patience import patience_ns
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence.dataloader_worker import children_in_question
+from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_graph import oldest_first
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
@@ -18,6 +19,7 @@ from frtop_tui.job.model import ObservedFrame, Rank
 AGAIN_NS: Final = 1_000_000_000
 SETTLED_AGAIN_NS: Final = 5_000_000_000
 """A confirmed culprit is looked at less often: it is known already."""
+AT_REST_AGAIN_NS: Final = 30_000_000_000
 MOST: Final = 16
 MOST_EARLY: Final = 4
 MOST_PER_SIDE: Final = 4
@@ -117,6 +119,28 @@ def ranks_needing_stacks(frame: ObservedFrame) -> list[int]:
             late = set(group.late)
             ahead = [rank for rank in group.members if rank not in late]
             found += [*group.late[:MOST_PER_SIDE], *ahead[:MOST_PER_SIDE]]
+    return found
+
+
+def ranks_at_rest(ranks: Mapping[int, Rank], now_ns: int) -> list[int]:
+    """Ranks without a recorder that issue nothing, and of which no op in progress is known.
+
+    Only their stacks show whether they are inside a message or a rendezvous: two are taken, and
+    others now and then.
+    """
+    if not ranks or next(iter(ranks.values())).identity.prepared:
+        return []
+    found: list[int] = []
+    for rank, view in ranks.items():
+        if view.pending or view.identity.prepared:
+            continue
+        active_ns = last_activity_ns(view)
+        if now_ns - view.clock_ns - active_ns < EARLY_NS:
+            continue
+        new, old = view.snapshot, view.prior_snapshot
+        compared = new is not None and old is not None and old.at_ns >= active_ns
+        if not compared or new is None or now_ns - view.clock_ns - new.at_ns > AT_REST_AGAIN_NS:
+            found.append(rank)
     return found
 
 

@@ -9,6 +9,7 @@ from frtop_probe.ring.layout import State
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.model import Coverage, CoverageNote, ObservedRank, RankState
 from frtop_tui.job.naming import folded
+from frtop_tui.job.outside import NEXT_TIME, NOT_PREPARED
 
 
 class RankCounts:
@@ -17,6 +18,7 @@ class RankCounts:
     def __init__(self) -> None:
         self.states: Counter[RankState] = Counter()
         self.unheard: set[int] = set()
+        self._outside: set[int] = set()
         self._off: set[int] = set()
         self._hook_errors: set[int] = set()
         self._ops_lost: dict[int, int] = {}
@@ -48,8 +50,12 @@ class RankCounts:
             text = f"{folded(self.unheard)}: host silent, last known state shown"
             notes.append(CoverageNote(text, "last known"))
         texts = self._recorder_notes()
+        if self._outside:
+            text = f"{NOT_PREPARED}, so there is no history of ops; {NEXT_TIME}"
+            everybody = len(self._outside) == len(ranks)
+            texts.insert(0, text if everybody else f"{folded(self._outside)}: {text}")
         if nameless:
-            texts.append(f"{nameless} process(es) have not said which rank they are")
+            texts.append(nameless_text(nameless))
         if lost_updates:
             texts.append(f"{lost_updates} updates lost, state requested again")
         return Coverage(
@@ -58,6 +64,7 @@ class RankCounts:
             unheard=tuple(sorted(self.unheard | never)),
             lost_updates=lost_updates,
             notes=(*notes, *map(CoverageNote, texts)),
+            unprepared=tuple(sorted(self._outside)),
         )
 
     def _recorder_notes(self) -> list[str]:
@@ -78,7 +85,7 @@ class RankCounts:
     def _remove(self, view: ObservedRank) -> None:
         rank = view.rank
         self.states[view.state] -= 1
-        for ranks in (self.unheard, self._off, self._hook_errors):
+        for ranks in (self.unheard, self._outside, self._off, self._hook_errors):
             ranks.discard(rank)
         self._ops_lost.pop(rank, None)
         self._signatures_lost.pop(rank, None)
@@ -88,6 +95,8 @@ class RankCounts:
         self.states[view.state] += 1
         if view.state == "unheard":
             self.unheard.add(rank)
+        if not view.identity.prepared:
+            self._outside.add(rank)
         if status is None:
             return
         if status.state == State.OFF:
@@ -102,10 +111,22 @@ class RankCounts:
 
 def _counted(view: ObservedRank) -> tuple[object, ...]:
     """The fields of a view that are counted."""
-    status = view.status
+    status, is_prepared = view.status, view.identity.prepared
     if status is None:
-        return (view.state,)
-    return (view.state, status.state, status.hook_errors, status.pending_lost, status.side_lost)
+        return (view.state, is_prepared)
+    return (
+        view.state,
+        is_prepared,
+        status.state,
+        status.hook_errors,
+        status.pending_lost,
+        status.side_lost,
+    )
+
+
+def nameless_text(count: int) -> str:
+    who = "1 process has not said which rank it is"
+    return who if count == 1 else f"{count} processes have not said which rank they are"
 
 
 def unheard_text(coverage: Coverage) -> str:

@@ -5,18 +5,23 @@ Who looks at one job must not take silence about the others for health.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import is_
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_probe import wire
 from frtop_tui.job.jobs import JobRanks
-from frtop_tui.job.model import BaseFrame, JobActivity
-from frtop_tui.job.naming import duration, job_call, job_key, job_place, listed, typed
+from frtop_tui.job.model import BaseFrame, JobActivity, Rank
+from frtop_tui.job.naming import duration, folded, job_call, job_key, job_place, listed, typed
 from frtop_tui.job.record import RankRecord
 
 INTERVAL_NS: Final = 1_000_000_000
 LONG_S: Final = 3.0
 """Shorter waits are normal."""
+MOST_NOTES: Final = 8
+"""Different notes of the ranks of one job."""
 
 
 def activity_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobActivity:
@@ -25,17 +30,37 @@ def activity_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobActiv
     Of the job that is judged only its age: its frame has the rest, and to search all groups
     of thousands of ranks again would be expensive.
     """
+    ended_ns = one.ended_ns()
+    known = JobActivity(
+        one.job,
+        one.age_s(now_ns),
+        ended_s=None if ended_ns is None else max(0.0, (now_ns - ended_ns) / 1e9),
+        ranks=one.ranks,
+        unprepared=one.unprepared,
+        hosts=one.hosts,
+    )
     if judged:
-        return JobActivity(one.job, one.age_s(now_ns))
+        return known
     heard = [r for r in one.records if not r.ended and not r.clock.silent]
     moved = max(map(_moved_ns, heard), default=0)
     waits = [since for record in heard if (since := _waits_ns(record))]
-    return JobActivity(
-        one.job,
-        one.age_s(now_ns),
-        max(0.0, (now_ns - moved) / 1e9) if moved else None,
-        max(0.0, (now_ns - min(waits)) / 1e9) if waits else None,
+    return replace(
+        known,
+        quiet_s=max(0.0, (now_ns - moved) / 1e9) if moved else None,
+        waits_s=max(0.0, (now_ns - min(waits)) / 1e9) if waits else None,
+        notes=rank_notes(record.latest for record in one.records),
     )
+
+
+def rank_notes(ranks: Iterable[Rank]) -> tuple[str, ...]:
+    """`ranks 0-3: books not readable`: what the ranks' notes say, each once."""
+    found: dict[str, set[int]] = {}
+    for view in ranks:
+        for note in view.notes:
+            found.setdefault(note, set()).add(view.rank)
+    notes = [f"{folded(numbers)}: {note}" for note, numbers in found.items()]
+    more = len(notes) - MOST_NOTES
+    return (*notes[:MOST_NOTES], *([f"and {more} more notes of its ranks"] if more > 0 else []))
 
 
 class JobActivities:

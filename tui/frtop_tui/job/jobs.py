@@ -15,6 +15,8 @@ from frtop_tui.job.clock import HostClock
 from frtop_tui.job.model import HostView, Problem
 from frtop_tui.job.naming import (
     JobKey,
+    RankPid,
+    Wanted,
     duration,
     is_called,
     job_call,
@@ -39,12 +41,19 @@ class JobRanks:
     key: JobKey
     records: list[RankRecord]
     job: wire.Job = field(init=False)
+    ranks: int = field(init=False)
+    """How many different ones are known."""
+    unprepared: int = field(init=False)
+    """How many of them have no recorder."""
     _spans: list[tuple[HostClock, int, int]] = field(init=False, repr=False)
     """Per host: its clock, and when the first and the last of its ranks started."""
 
     def __post_init__(self) -> None:
         jobs = [record.identity.job for record in self.records]
         self.job = next((job for job in jobs if job.nonce), jobs[0])
+        identities = [record.identity for record in self.records]
+        self.ranks = len({one.rank for one in identities})
+        self.unprepared = len({one.rank for one in identities if not one.prepared})
         starts: dict[int, tuple[HostClock, list[int]]] = {}
         for record in self.records:
             times = starts.setdefault(id(record.clock), (record.clock, []))[1]
@@ -54,6 +63,10 @@ class JobRanks:
     @property
     def lives(self) -> bool:
         return any(not record.ended for record in self.records)
+
+    @property
+    def hosts(self) -> int:
+        return len(self._spans)
 
     @property
     def started_ns(self) -> int:
@@ -67,14 +80,25 @@ class JobRanks:
 
     def up_s(self, now_ns: int) -> float:
         """Seconds from the start of its first rank until now, or until its last rank ended."""
+        ended_ns = self.ended_ns()
+        return self.age_s(now_ns if ended_ns is None else min(now_ns, ended_ns))
+
+    def ended_ns(self) -> int | None:
+        """When its last rank ended, on our clock; None while one lives."""
         if self.lives:
-            return self.age_s(now_ns)
-        ended = [
+            return None
+        return max(
             exit_info.at_ns + record.clock.offset
             for record in self.records
             if (exit_info := record.latest.exit_info) is not None
-        ]
-        return self.age_s(min(now_ns, max(ended)))
+        )
+
+    def has_pid(self, pid: int) -> bool:
+        """Whether one of its ranks is this process; one that ended only where none lives."""
+        lives = self.lives
+        return any(
+            record.identity.pid == pid for record in self.records if not (lives and record.ended)
+        )
 
 
 def started_ns(record: RankRecord) -> int:
@@ -145,20 +169,18 @@ class JobPicker:
         self._since_ns = 0
         self._before: wire.Job | None = None  # shown until it ended
 
-    def pick(
-        self, jobs: Sequence[JobRanks], wanted: str | JobKey | None, now_ns: int
-    ) -> JobRanks | None:
+    def pick(self, jobs: Sequence[JobRanks], wanted: Wanted, now_ns: int) -> JobRanks | None:
         """The job to show.
 
         Args:
             jobs: as `by_job` orders them.
-            wanted: a name, a job's key, or None for the newest.
+            wanted: which one.
             now_ns: our clock.
         """
         if isinstance(wanted, tuple):
             chosen = next((one for one in jobs if _is(one, wanted)), None)
         else:
-            fitting = [one for one in jobs if wanted is None or is_called(one.job, wanted)]
+            fitting = [one for one in jobs if _fits(one, wanted)]
             chosen = self._current(fitting, now_ns) or next(iter(fitting), None)
         if chosen is None:
             return None
@@ -184,7 +206,7 @@ class JobPicker:
         chosen: JobRanks,
         jobs: Sequence[JobRanks],
         now_ns: int,
-        wanted: str | JobKey | None = None,
+        wanted: Wanted = None,
     ) -> tuple[str, ...]:
         """Notes on other jobs of the wanted name, and on attempts of the same run."""
         return (*_same_name(chosen, jobs, wanted), *self._attempts(chosen, jobs, now_ns))
@@ -210,9 +232,13 @@ class JobPicker:
         return ()
 
 
-def _same_name(
-    chosen: JobRanks, jobs: Sequence[JobRanks], wanted: str | JobKey | None
-) -> tuple[str, ...]:
+def _fits(one: JobRanks, wanted: str | RankPid | None) -> bool:
+    if isinstance(wanted, RankPid):
+        return one.has_pid(wanted.pid)
+    return wanted is None or is_called(one.job, wanted)
+
+
+def _same_name(chosen: JobRanks, jobs: Sequence[JobRanks], wanted: Wanted) -> tuple[str, ...]:
     """Says that a name means several living jobs, and what to type for the others."""
     if not isinstance(wanted, str):
         return ()
@@ -232,12 +258,19 @@ def _is(one: JobRanks, key: JobKey) -> bool:
 
 
 def nothing_to_show(
-    hosts: Sequence[HostView], wanted: str | JobKey | None, jobs: Sequence[JobRanks]
+    hosts: Sequence[HostView], wanted: Wanted, jobs: Sequence[JobRanks]
 ) -> Problem | None:
     """Why no job is shown; None when there is simply none yet."""
+    if isinstance(wanted, RankPid) and not jobs and any(host.heard_ns for host in hosts):
+        return Problem(
+            f"no rank has pid {wanted.pid}: no job was found on this host",
+            "`frtop jobs` lists what is found, and what is in the way",
+        )
     if wanted is not None and jobs:
         there = [job_place(one.job, ended=not one.lives) for one in jobs]
         step = f"--job {typed(job_call(jobs[0].job, [one.job for one in jobs]))}"
+        if isinstance(wanted, RankPid):
+            return Problem(f"no rank has pid {wanted.pid}: there is {listed(there)}", step)
         if isinstance(wanted, str):
             return Problem(f"no job is called {wanted!r}: there is {listed(there)}", step)
         return Problem(f"the chosen job is not known any more: there is {listed(there)}", step)

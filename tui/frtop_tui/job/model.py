@@ -94,6 +94,8 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
 
 
 RECORDER: Final = Evidence()
+OUTSIDE_STACKS: Final = Evidence(has_numbers=False)
+"""A process without a recorder whose books cannot be read. With them it has what a ring has."""
 DUMPS: Final = Evidence(has_completion=True, has_ages=False, has_process=False, has_stacks=False)
 """Flight Recorder dumps: the ops of a process, of which nothing else is known."""
 STACKS: Final = Evidence(has_numbers=False, has_ages=False)
@@ -267,6 +269,7 @@ class Coverage(Struct, frozen=True):
     unheard: tuple[int, ...] = ()
     lost_updates: int = 0
     notes: tuple[CoverageNote, ...] = ()
+    unprepared: tuple[int, ...] = ()  # without a recorder: seen from outside only
 
     @property
     def complete(self) -> bool:
@@ -303,6 +306,11 @@ class JobActivity(Struct, frozen=True):
     age_s: float
     quiet_s: float | None = None  # since anybody last issued an op or began a step
     waits_s: float | None = None  # how long the oldest op that anybody waits in is pending
+    ended_s: float | None = None  # since its last rank ended
+    ranks: int = 0  # different ones that were heard of
+    unprepared: int = 0  # of them without a recorder
+    hosts: int = 0
+    notes: tuple[str, ...] = ()  # of its ranks, except for the shown job
 
 
 class BaseFrame(Struct, frozen=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from shlex import quote
 from typing import Final
 
@@ -18,6 +19,17 @@ from frtop_probe.ring.rank_ranges import fold
 
 JobKey = tuple[str, int, int, str, int, str]
 """A `wire.Job` without its name, which may differ between ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankPid:
+    """What `--pid` asks for: the job whose rank has this pid on this host."""
+
+    pid: int
+
+
+Wanted = str | JobKey | RankPid | None
+"""Which job to show: by a name, by its key, by the pid of one of its ranks; None: the newest."""
 UNPRINTABLE: Final = "\N{REPLACEMENT CHARACTER}"
 _PLAIN: Final = re.compile(r"[\w@%+=:,./-][\w@%+=:,./#-]*", re.ASCII)
 
@@ -65,7 +77,7 @@ def job_title(job: wire.Job) -> str:
 def job_place(job: wire.Job, *, ended: bool = False) -> str:
     """`train.py (node0:29500, attempt 1)`: distinguishes jobs with one name."""
     title = job_title(job)
-    beside = [_address(job)] if _address(job) != title else []
+    beside = [_address(job)] if _address(job) not in ("", title) else []
     beside += [f"attempt {job.attempt}"] if job.attempt else []
     beside += ["ended"] if ended else []
     return f"{title} ({', '.join(beside)})" if beside else title

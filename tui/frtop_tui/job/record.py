@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.ring.layout import State
 from frtop_tui.job.clock import HostClock
-from frtop_tui.job.model import ObservedRank, RankState
+from frtop_tui.job.model import OUTSIDE_STACKS, RECORDER, ObservedRank, RankState
 
 SILENT_AFTER_NS: Final = 1_500_000_000
 """The recorder beats four times a second: six missed beats are no scheduling delay."""
@@ -60,6 +60,7 @@ class RankRecord:
         changes["heard_ns"] = now_ns
         if update.identity is not None:
             changes["identity"], changes["rank"] = update.identity, update.identity.rank
+            changes["evidence"] = RECORDER if update.identity.books else OUTSIDE_STACKS
         if update.status is not None:
             changes["status"] = update.status
         if update.groups:
@@ -77,7 +78,7 @@ class RankRecord:
         if update.exit_info is not None:
             changes["exit_info"] = update.exit_info
         if update.notes:
-            changes["notes"] = update.notes
+            changes["notes"] = tuple(filter(None, update.notes))  # ("",): none any more
         if update.process is not None:
             # Mostly what the view will show: one copy less than if only the view set it.
             self._process = changes["process"] = update.process

@@ -13,11 +13,19 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.job.checksums import ChecksumComparisons
+from frtop_tui.job.coverage import nameless_text
 from frtop_tui.job.host import HostRecord
 from frtop_tui.job.job_activity import JobActivities
 from frtop_tui.job.jobs import JobPicker, JobRanks, by_job, newest_first, nothing_to_show
-from frtop_tui.job.model import HostState, HostView, ObservedFrame, Problem
-from frtop_tui.job.naming import JobKey, job_key, listed
+from frtop_tui.job.model import (
+    Coverage,
+    CoverageNote,
+    HostState,
+    HostView,
+    ObservedFrame,
+    Problem,
+)
+from frtop_tui.job.naming import Wanted, job_key, listed
 from frtop_tui.job.rank_views import RankViews
 from frtop_tui.job.record import RankRecord
 
@@ -143,9 +151,10 @@ class JobState:
         if record is not None:
             self._checksums.add_ops(hint, record, ops)
 
-    def frame(self, now_ns: int, wall_ns: int, job: str | JobKey | None = None) -> ObservedFrame:
-        """The frame of one job: `job` is its key, name, run id, nonce or `address:port`.
+    def frame(self, now_ns: int, wall_ns: int, job: Wanted = None) -> ObservedFrame:
+        """The frame of one job.
 
+        `job` is its key, name, run id, nonce or `address:port`, or the pid of one of its ranks.
         Without `job` it is the newest job that lives, for as long as it lives, else the
         newest that ended.
         """
@@ -165,6 +174,7 @@ class JobState:
                 health="empty" if any(host.heard_ns for host in hosts) else "connecting",
                 other_jobs=others,
                 hosts=hosts,
+                coverage=_coverage_of_nameless(nameless_records),
                 problem=nothing_to_show(hosts, job, jobs),
                 running_jobs=running,
                 read_only=self._read_only,
@@ -280,3 +290,9 @@ def _count_nameless(records: list[RankRecord], job: wire.Job) -> int:
     """Number of processes without a rank that matter: living ones, and those of `job`."""
     mine = job_key(job)[:-1]
     return sum(not r.ended or job_key(r.identity.job)[:-1] == mine for r in records)
+
+
+def _coverage_of_nameless(records: list[RankRecord]) -> Coverage:
+    """What there is beside jobs: living processes that have not said which rank they are."""
+    living = sum(not record.ended for record in records)
+    return Coverage(notes=(CoverageNote(nameless_text(living)),) if living else ())

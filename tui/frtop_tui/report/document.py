@@ -16,10 +16,11 @@ from frtop_tui.job.environment import environment
 from frtop_tui.job.job_activity import activity_in, known_jobs
 from frtop_tui.job.model import GroupKey, HostView, Rank, Recorded
 from frtop_tui.job.naming import job_call
+from frtop_tui.job.outside import prepared
 
 _UNHEARD_RANK: Final[dict[str, Any]] = {
     "state": "unheard",
-    **dict.fromkeys(("since_s", "host", "pid", "step", "blocked_on")),
+    **dict.fromkeys(("since_s", "host", "pid", "prepared", "notes", "step", "blocked_on")),
 }
 
 
@@ -28,7 +29,7 @@ def document(frame: Frame) -> dict[str, Any]:
     descriptions = {group.key: group.description for group in frame.groups}
     coverage, settings = frame.coverage, environment(frame.ranks.values())
     known = {
-        "job": None if frame.job is None else _job(frame.job, known_jobs(frame)),
+        "job": _shown_job(frame),
         "other_jobs": [_other_job(job, frame) for job in frame.other_jobs],
         "recorded": _recorded(frame.recorded),
         "health": frame.health,
@@ -46,7 +47,7 @@ def document(frame: Frame) -> dict[str, Any]:
             "common": dict(settings.common),
             "different": {name: dict(values) for name, values in settings.different.items()},
         },
-        "hosts": [_host(host) for host in frame.hosts],
+        "hosts": [host_fields(host) for host in frame.hosts],
         "ranks": _ranks(frame),
     }
     if frame.trace is not None:
@@ -54,20 +55,34 @@ def document(frame: Frame) -> dict[str, Any]:
     return known
 
 
+def _shown_job(frame: Frame) -> dict[str, Any] | None:
+    if frame.job is None:
+        return None
+    return {**job_fields(frame.job, known_jobs(frame)), "prepared": prepared(frame)}
+
+
 def _other_job(job: wire.Job, frame: Frame) -> dict[str, Any]:
     """A job that is not judged: whether it lives, and for how long nothing has moved in it."""
     activity = activity_in(frame, job)
     ages = {
-        name: _rounded(getattr(activity, name, None)) for name in ("age_s", "quiet_s", "waits_s")
+        name: rounded(getattr(activity, name, None)) for name in ("age_s", "quiet_s", "waits_s")
     }
-    return {**_job(job, known_jobs(frame)), "live": job in frame.running_jobs, **ages}
+    known = not activity.unprepared if activity is not None and activity.ranks else None
+    return {
+        **job_fields(job, known_jobs(frame)),
+        "live": job in frame.running_jobs,
+        "prepared": known,
+        **ages,
+    }
 
 
-def _rounded(seconds: float | None) -> float | None:
+def rounded(seconds: float | None) -> float | None:
+    """To a tenth of a second."""
     return None if seconds is None else round(seconds, 1)
 
 
-def _job(job: wire.Job, among: Sequence[wire.Job]) -> dict[str, Any]:
+def job_fields(job: wire.Job, among: Sequence[wire.Job]) -> dict[str, Any]:
+    """Who a job is; `call` is what to type for it."""
     return {
         "name": job.name,
         "run_id": job.run_id,
@@ -93,7 +108,8 @@ def _recorded(recorded: Recorded | None) -> dict[str, Any] | None:
     }
 
 
-def _host(host: HostView) -> dict[str, Any]:
+def host_fields(host: HostView) -> dict[str, Any]:
+    """How a host is heard."""
     error = host.clock_error_ns
     return {
         "name": host.name,
@@ -130,7 +146,7 @@ def _verdict(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[str, A
         },
         "op": op and {"number": op.number, "kind": op.kind},
         "why": msgspec.to_builtins(verdict.why),
-        "left_s": _rounded(verdict.left_s),
+        "left_s": rounded(verdict.left_s),
         "evidence": list(verdict.evidence),
         "missing": list(verdict.missing),
         "next": verdict.next,
@@ -144,11 +160,15 @@ def _rank(view: Rank, now_ns: int) -> dict[str, Any]:
         "since_s": round(max(0.0, (now_ns - view.state_since_ns) / 1e9), 1),
         "host": view.host,
         "pid": view.identity.pid,
+        "prepared": view.identity.prepared,
+        "notes": list(view.notes),
         "step": view.status.step if view.status is not None else None,
         "blocked_on": blocked
         and {
             "kind": blocked.signature.kind if blocked.signature is not None else "",
             "number": _number(blocked, view.groups.get(blocked.group)),
+            "age_s": rounded(view.age_s(blocked.issued_ns, now_ns)) if blocked.issued_ns else None,
+            "dated": blocked.dated,
         },
     }
 

@@ -11,6 +11,7 @@ from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import other_jobs_text
 from frtop_tui.job.model import Health
 from frtop_tui.job.naming import duration, job_title, printable
+from frtop_tui.job.outside import is_least_since
 from frtop_tui.report.explain import explain_lines
 
 _MOST_HOSTS: Final = 4
@@ -28,7 +29,8 @@ def text(frame: Frame) -> list[str]:
     if frame.problem:
         lines.append(str(frame.problem))
     for verdict in frame.verdicts:
-        lines += ["", *verdict_lines(verdict)]
+        least = is_least_since(frame, verdict.since_ns)
+        lines += ["", *verdict_lines(verdict, least=least)]
     missing = [note.text for note in frame.coverage.notes]
     notes = [*frame.notes, *missing]
     if frame.health == "waiting":
@@ -46,8 +48,11 @@ def text(frame: Frame) -> list[str]:
     return [printable(line) for line in (*lines, *([""] if tail else []), *tail)]
 
 
-def verdict_lines(verdict: Verdict) -> list[str]:
-    """One verdict: its headline, cause and next step, and what shows it."""
+def verdict_lines(verdict: Verdict, *, least: bool = False) -> list[str]:
+    """One verdict: its headline, cause and next step, and what shows it.
+
+    With `least`, it may last for longer than is known, and a timeout come sooner.
+    """
     suspect = "" if verdict.confidence == "confirmed" else " (suspect)"
     lines = [
         f"{verdict.kind.upper().replace('_', ' ')}{suspect}: {verdict.headline}",
@@ -56,7 +61,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.kind not in ("dead", "mismatch"):
         lines.append(f"  progress  {verdict.progress}")
     if verdict.left_s is not None:
-        lines.append(f"  killed by its own timeout in {duration(verdict.left_s)}")
+        most = "at most " if least else ""
+        lines.append(f"  killed by its own timeout in {most}{duration(verdict.left_s)}")
     lines.append(f"  next  {verdict.next}")
     lines += [f"  -     {line}" for line in verdict.evidence]
     lines += [f"  not seen  {line}" for line in verdict.missing]
@@ -82,7 +88,8 @@ def _title(frame: Frame) -> str:
     since = duration(max(0.0, (frame.until_ns - frame.since_ns) / 1e9)) if frame.since_ns else ""
     hosts = len({view.host for view in frame.ranks.values()})
     attempt = f", attempt {frame.job.attempt}" if frame.job.attempt else ""
-    health = frame.health.upper() + (f" for {since}" if since else "")
+    least = "at least " if since and is_least_since(frame, frame.since_ns) else ""
+    health = frame.health.upper() + (f" for {least}{since}" if since else "")
     return (
         f"{job_title(frame.job)}{attempt}: {health};"
         f" {unheard_text(frame.coverage)}, {hosts} host{'s' if hosts != 1 else ''}"

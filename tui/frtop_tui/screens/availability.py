@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.outside import without_recorder
 from frtop_tui.widgets.file_status import file_in_progress
 from frtop_tui.widgets.formats import format_local_time, short_path
 
@@ -15,13 +16,16 @@ def action_name(action: str) -> str:
     return action.partition("(")[0].removeprefix("app.")
 
 
-def why_unavailable(action: str, frame: Frame, host: str = "") -> str:
+def why_unavailable(
+    action: str, frame: Frame, host: str = "", rank: JudgedRank | None = None
+) -> str:
     """Why `action` cannot do anything with this frame; empty when it can.
 
     Args:
         action: of a binding, with or without arguments.
         frame: the frame on the screen.
         host: the host of the rank in question, whose agent may refuse our key.
+        rank: the rank in question, which may have nothing that answers; None: any of them.
     """
     name = action_name(action)
     if frame.recorded is not None:
@@ -29,8 +33,17 @@ def why_unavailable(action: str, frame: Frame, host: str = "") -> str:
     if name == "capture":
         return _when_capturing(frame)
     if name in (*ASKS, "tensors"):
-        return _when_read_only(frame, host)
+        return _when_read_only(frame, host) or _without_recorder(frame, rank)
     return ""
+
+
+def _without_recorder(frame: Frame, rank: JudgedRank | None) -> str:
+    if rank is not None:
+        return without_recorder(rank)
+    unprepared = frame.coverage.unprepared
+    if not unprepared or len(unprepared) < len(frame.ranks):
+        return ""
+    return without_recorder(frame.ranks[unprepared[0]])
 
 
 def _when_recorded(name: str, frame: Frame) -> str:

@@ -77,9 +77,16 @@ class FrameScreen(Screen[None]):
         """The host of the screen's rank; empty for screens about several ranks."""
         return ""
 
+    @property
+    def target(self) -> JudgedRank | None:
+        """The screen's rank; None for screens about several ranks."""
+        return None
+
     def why_unavailable(self, action: str) -> str:
         """Why this action cannot do anything now; empty when it can."""
-        return "" if self.frame is None else why_unavailable(action, self.frame, self.host)
+        if self.frame is None:
+            return ""
+        return why_unavailable(action, self.frame, self.host, self.target)
 
     def check_available(self, action: str) -> bool:
         """Whether an action can do anything now; if not, notifies the user of the reason."""
@@ -157,6 +164,10 @@ class OneRankScreen(FrameScreen):
     @property
     def host(self) -> str:
         return self.known.host if self.known is not None else ""
+
+    @property
+    def target(self) -> JudgedRank | None:
+        return self.known
 
     def action_neighbour(self, by: int) -> None:
         """Goes to the next or previous rank; the last rank is followed by the first."""

@@ -85,7 +85,7 @@ class TensorsScreen(OneRankScreen):
             self._asked_ns = None
         if not self._requested:
             self._requested = True
-            if not why_unavailable("inspect", frame, self.host):
+            if not why_unavailable("inspect", frame, self.host, self.known):
                 self._ask(frame)
 
     def draw(self, frame: Frame) -> None:

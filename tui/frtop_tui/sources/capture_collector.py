@@ -35,6 +35,7 @@ RANKS_PER_SNAPSHOT: Final = 8
 OPS_PER_SNAPSHOT: Final = 32
 MAX_ROWS: Final = 1_000_000
 """Ops in all histories together: we hold them all, at some 300 bytes each."""
+NO_RECORDER: Final = "they have no recorder, and are seen from outside"
 _UNRESPONSIVE: Final = ("silent", "stopped", "dead", "done", "unheard")
 """Ranks that cannot respond; to ask each of them would take seconds."""
 
@@ -147,10 +148,14 @@ class CaptureCollector:
         self._limit = max(1, MAX_ROWS // len(frame.ranks))
         may_act = {host.name: host.may_act and not frame.read_only for host in frame.hosts}
         for name, views in hosts.items():
-            steps = [*_snapshots(views), *_histories(views, self._limit)]
+            without = {view.rank for view in views if not view.identity.prepared}
+            if without:
+                self._missing["history and tensors", NO_RECORDER] |= without
+            recorded = [view for view in views if view.rank not in without]
+            steps = [*_snapshots(views), *_histories(recorded, self._limit)]
             if may_act.get(name, True):
-                steps += self._tensors(views)
-            elif pending := {view.rank for view in views if view.pending}:
+                steps += self._tensors(recorded)
+            elif pending := {view.rank for view in recorded if view.pending}:
                 why = frame.read_only or f"our key may only read on {name}"
                 self._missing["tensors", why] |= pending
             self._steps[name] = deque(steps)

@@ -23,7 +23,7 @@ from frtop_probe import daemon_thread, keys
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import KeyTrouble
 from frtop_tui.job.model import Problem
-from frtop_tui.job.naming import JobKey
+from frtop_tui.job.naming import JobKey, RankPid
 from frtop_tui.sources.agent_connections import AgentConnections
 from frtop_tui.sources.endpoints import LOCAL, expand
 from frtop_tui.sources.local_discovery import LocalDiscovery
@@ -42,7 +42,7 @@ class LiveSource:
     def __init__(
         self,
         specs: Sequence[str] = (LOCAL,),
-        job: str | None = None,
+        job: str | RankPid | None = None,
         *,
         read_only: bool = False,
         explain: bool = False,
@@ -51,7 +51,7 @@ class LiveSource:
 
         Args:
             specs: host lists as operators write them; `local` is this host.
-            job: name or run id of the job to show; None is the newest.
+            job: name or run id of the job to show, or a pid of its ranks; None is the newest.
             read_only: give up the right to ask ranks; the agents enforce it.
             explain: each frame carries a trace of how it was judged.
 
@@ -143,6 +143,7 @@ class LiveSource:
         if self._pair is not None:
             return self._pair
         local = LocalDiscovery(())
+        problem: Problem | None
         while not self._closing.wait(KEY_INTERVAL_S):
             now = time.monotonic_ns()
             try:
@@ -150,7 +151,7 @@ class LiveSource:
             except keys.NoKey as missing:
                 local.search(now)
                 # An agent has its key before it announces itself: its key is elsewhere.
-                problem = local.problem or Problem(missing.text, missing.next)
+                problem = Problem(missing.text, missing.next) if local.found else local.problem
             except keys.KeyProblem as trouble:
                 problem = Problem(trouble.text, trouble.next)
             self._frame = replace(self._frame, now_ns=now, wall_ns=time.time_ns(), problem=problem)

@@ -11,6 +11,7 @@ from frtop_probe.agent import announcement
 from frtop_probe.agent.announcement import Announcement
 from frtop_probe.ring.folder import FolderError, folder
 from frtop_tui.job.model import Problem
+from frtop_tui.sources.agent_start import absence, keep_agent
 from frtop_tui.sources.endpoints import Endpoint
 
 INTERVAL_NS: Final = 500_000_000
@@ -44,17 +45,25 @@ class LocalDiscovery:
         self.problem: Problem | None = None
         """Why no agent was found."""
 
+    @property
+    def found(self) -> bool:
+        """Whether an agent of this host has ever announced itself."""
+        return bool(self._known)
+
     def search(self, now: int) -> DiscoveredAgents:
         """Reads the folder, at most twice a second."""
         if self._searched_at is not None and now - self._searched_at < INTERVAL_NS:
             return DiscoveredAgents()
         self._searched_at = now
         try:
-            running = self._running(folder())
+            where = folder()
+            running = self._running(where)
         except FolderError as error:
             self.problem = Problem.parse(str(error))
             return DiscoveredAgents()
-        self.problem = None if running or self._known else NO_AGENT
+        self.problem = None if running or self._known else absence(where)
+        if not running and self._known:
+            keep_agent(where)
         instances = {agent.instance for agent in running}
         known = {agent.instance for agent in self._known.values()}
         endpoints: list[Endpoint] = []
@@ -81,12 +90,6 @@ class LocalDiscovery:
             if holder is None or holder.instance not in instances:
                 return name
         return f"{plain} {agent.instance}"
-
-
-NO_AGENT: Final = Problem(
-    "no agent of frtop runs on this host: no job was started with `frtop run` here lately",
-    "start the job with `frtop run -- torchrun ...`, or name its hosts: --connect 'node[0-7]'",
-)
 
 
 def _other_network(agent: Announcement) -> Problem:

@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.job.model import Problem
-from frtop_tui.job.naming import JobKey
+from frtop_tui.job.naming import JobKey, Wanted
 from frtop_tui.job.state import JobState
 from frtop_tui.sources.agent_connections import (
     AgentConnections,
@@ -46,7 +46,7 @@ class Session:
         self,
         connections: AgentConnections,
         names: tuple[str, ...],
-        job: str | JobKey | None,
+        job: Wanted,
         local: LocalDiscovery | None = None,
         *,
         read_only: bool = False,

@@ -123,7 +123,9 @@ def group_line(row: GroupSummary, label_width: int, width: int, now_ns: int) -> 
         number, kind = f"{row.p2p} p2p", "send/recv"
     else:
         number = f"{'' if group.exact else '~'}#{furthest}" if furthest > 0 else "no op yet"
-        kind = op_kind(group.last) if group.last is not None and len(row.groups) == 1 else ""
+        last = group.last if len(row.groups) == 1 else None
+        # Seen from outside, of an op that is over only its number is known.
+        kind = op_kind(last) if last is not None and (last.signature or last.sequence) else ""
     head = f"{fit(row.label, label_width)} {len(group.members):>5}  {number:<9} "
     kind_width = max(0, min(28, width - len(head) - 19))
     if row.ops:

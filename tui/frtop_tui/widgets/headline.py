@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Final
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Recorded
 from frtop_tui.job.naming import duration
+from frtop_tui.job.outside import age_text, is_least_since, preparation
 from frtop_tui.widgets.file_status import files_summary
 from frtop_tui.widgets.formats import (
     format_local_time,
@@ -19,11 +21,13 @@ from frtop_tui.widgets.formats import (
     short_path,
 )
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, clip, fit, join, plain, spread
+from frtop_tui.widgets.spans import Line, clip, fit, join, plain, spread, width_of
 from frtop_tui.widgets.states import HEALTH_TONE
 
 NO_TIMEOUT = ("healthy", "starting", "ended", "connecting", "empty")
 """Health of a job that no timeout is about to end."""
+
+_NAME: Final = " frtop  "
 
 
 @lru_cache(maxsize=64)
@@ -41,8 +45,15 @@ def folded_hosts(names: tuple[str, ...]) -> str:
     return str(folded)
 
 
-def job_line(frame: Frame) -> Line:
-    """The job's name, attempt, size, hosts and age."""
+def job_line(frame: Frame, width: int = 0) -> Line:
+    """The job's name, attempt, size, hosts and age; `width` cuts how it is seen."""
+    line = _job_line(frame, preparation(frame.coverage, len(frame.ranks)))
+    if not frame.coverage.unprepared or not width or width_of(line) <= width:
+        return line
+    return _job_line(frame, preparation(frame.coverage, len(frame.ranks)).partition(":")[0])
+
+
+def _job_line(frame: Frame, seen: str) -> Line:
     names = tuple(sorted({rank.host for rank in frame.ranks.values()}))
     world = frame.job.world_size if frame.job else len(frame.ranks)
     return join(
@@ -52,6 +63,7 @@ def job_line(frame: Frame) -> Line:
             plain(other_jobs(frame), "warn"),
             plain(format_rank_count(world) if frame.job else ""),
             plain(folded_hosts(names or tuple(host.name for host in frame.hosts))),
+            plain(seen, "warn"),
             plain(f"up {duration(frame.up_s)}" if frame.up_s else "", "dim"),
         )
     )
@@ -68,12 +80,15 @@ def health_line(frame: Frame) -> Line:
     """The job's health, its age, and the time left until the nearest timeout."""
     word = "NO JOB" if frame.health == "empty" else frame.health.upper()
     if frame.since_ns and frame.health not in ("connecting", "empty"):
-        word += f" {duration(max(0, frame.until_ns - frame.since_ns) / 1e9)}"
+        lasts = max(0, frame.until_ns - frame.since_ns) / 1e9
+        word += f" {age_text(lasts, least=is_least_since(frame, frame.since_ns))}"
     left = [verdict.left_s for verdict in frame.verdicts if verdict.left_s is not None]
     limit = ""
     if left and frame.health not in NO_TIMEOUT:
         nearest = min(left)
-        limit = f"times out in {duration(nearest)}" if nearest > 0 else "its timeout has passed"
+        most = "at most " if is_least_since(frame, frame.since_ns) else ""
+        passed = "its timeout has passed"
+        limit = f"times out in {most}{duration(nearest)}" if nearest > 0 else passed
         if frame.recorded is not None and nearest > 0:
             limit = f"{duration(nearest)} were left"
     if frame.health == "empty" and frame.problem:
@@ -125,7 +140,7 @@ class Headline(LineView, can_focus=False):
         first = (
             (*plain(" "), *self.crumbs)
             if self.crumbs
-            else (*plain(" frtop  ", "key"), *job_line(frame))
+            else (*plain(_NAME, "key"), *job_line(frame, width - len(_NAME)))
         )
         rights = "read-only" if frame.read_only and frame.recorded is None else ""
         files = plain(files_summary(frame), "strong")

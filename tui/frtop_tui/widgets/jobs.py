@@ -66,6 +66,15 @@ def _last_op(row: JobRow) -> Span:
     return (words.removeprefix("last op "), "warn" if words.startswith("waits") else "dim")
 
 
+def _recorder(row: JobRow) -> Span:
+    """`no`, or `2 of 4`: how many of its ranks have one."""
+    if row.pulse is None or not row.pulse.ranks:
+        return ("", "")
+    without, ranks = row.pulse.unprepared, row.pulse.ranks
+    words = f"{ranks - without} of {ranks}" if without < ranks else "no"
+    return (words, "warn") if without else ("yes", "dim")
+
+
 def _quiet_s(row: JobRow) -> float:
     return row.pulse.quiet_s or 0.0 if row.pulse is not None else 0.0
 
@@ -92,6 +101,7 @@ COLUMNS: Final[tuple[Column[JobRow], ...]] = (
         lambda r: r.age_s,
         right=True,
     ),
+    Column("recorder", 8, _recorder, lambda r: _recorder(r)[0], needs=100),
     Column("last op", 12, _last_op, _quiet_s),
     Column("run id", 20, lambda r: (r.job.run_id, "dim"), lambda r: r.job.run_id, needs=110),
     Column("address", 16, lambda r: (r.address, "dim"), lambda r: r.address, wide=24),

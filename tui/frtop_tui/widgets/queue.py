@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.naming import duration
+from frtop_tui.job.groups import Identifier, identifier
+from frtop_tui.job.outside import NEXT_TIME, age_text
 from frtop_tui.widgets.formats import (
     format_age_coarse,
     format_duration,
     format_site,
     format_tensors,
+    group_label,
     op_group,
     op_kind,
     op_number,
@@ -65,8 +68,17 @@ def op_line(
     )
 
 
-def queue_lines(rank: JudgedRank, now_ns: int, width: int) -> list[Line]:
-    """Pending ops, then recent ones, newest first."""
+def queue_lines(
+    rank: JudgedRank, now_ns: int, width: int, ahead: Mapping[Identifier, int] | None = None
+) -> list[Line]:
+    """Pending ops, then recent ones, newest first; without a recorder how far its groups are.
+
+    Args:
+        rank: whose ops.
+        now_ns: operator's clock.
+        width: of the pane.
+        ahead: the furthest number of anybody, by group.
+    """
     rows: list[Line] = []
     pending = sorted(rank.pending, key=lambda op: op.sequence)
     known = {op.sequence for op in pending}
@@ -81,10 +93,13 @@ def queue_lines(rank: JudgedRank, now_ns: int, width: int) -> list[Line]:
         waits = " (> blocked in it)" if rank.blocked_on is not None else ", blocked in none"
         rows.append((("pending  ", "dim"), (f"{len(pending) + rank.pending_more}{waits}", "")))
     for op in pending:
-        took = (duration(rank.age_s(op.issued_ns, now_ns)), "warn")
+        took = (age_text(rank.age_s(op.issued_ns, now_ns), least=not op.dated), "warn")
         rows.append(op_line(rank, op, took, columns, width))
     if rank.pending_more:
         rows.append(plain(f"  and {rank.pending_more} more pending", "dim"))
+    if not rank.identity.prepared:
+        none: list[Line] = [] if pending else [_pending_of_outside(rank)]
+        return [*none, *rows, *_group_lines(rank, now_ns, ahead or {}), _NOT_RECORDED]
     head: Line = () if pending else (("pending  ", "dim"), ("none", "strong"), ("    ", ""))
     if snapshot is None:
         return [*rows, (*head, ("recent   requested, no answer yet", "dim"))]
@@ -95,6 +110,43 @@ def queue_lines(rank: JudgedRank, now_ns: int, width: int) -> list[Line]:
     if snapshot.ops_lost:
         rows.append(plain(f"  {snapshot.ops_lost:,} earlier ops were overwritten", "warn"))
     return rows
+
+
+def _pending_of_outside(rank: JudgedRank) -> Line:
+    """That nothing is pending, or that nobody can tell."""
+    if rank.identity.books:
+        return (("pending  ", "dim"), ("none", "strong"))
+    return (("pending  ", "dim"), ("not known: torch's books are not readable", "warn"))
+
+
+def _group_lines(rank: JudgedRank, now_ns: int, ahead: Mapping[Identifier, int]) -> list[Line]:
+    """Of each group the last number that the rank issued, since when, and the others' number."""
+    rows: list[Line] = []
+    names = {
+        number: group_label(group.description, group.name) for number, group in rank.groups.items()
+    }
+    wide = min(24, max(map(len, names.values()), default=0))
+    for number, group in rank.groups.items():
+        progress = rank.group_progress.get(number)
+        parts = [fit(names[number], wide)]
+        tone = "dim"
+        if progress is None:
+            parts.append("no number readable")
+        else:
+            furthest = ahead.get(identifier(group), 0)
+            least = progress.last is None or not progress.last.dated
+            age = age_text(rank.age_s(progress.issued_ns, now_ns), least=least)
+            words = f"#{progress.number} issued {age} ago" if progress.number else "no op yet"
+            if furthest > progress.number and group.exact:
+                tone = "warn"
+                words += f"; #{furthest} not issued"
+            parts.append(words)
+        label = "groups   " if not rows else "         "
+        rows.append(((label, "dim"), ("  ".join(parts), tone)))
+    return rows
+
+
+_NOT_RECORDED: Final[Line] = (("history  ", "dim"), (f"not recorded; {NEXT_TIME}", "dim"))
 
 
 def _took(op: wire.Op) -> tuple[str, str]:
@@ -114,6 +166,7 @@ class QueuePane(LineView):
         self.entitle("op queue")
         self.rank: JudgedRank | None = None
         self.now_ns = 0
+        self.ahead: dict[Identifier, int] = {}
 
     def show(self, frame: Frame, rank: JudgedRank) -> None:
         same = self.rank is not None and self.rank.rank == rank.rank
@@ -123,6 +176,8 @@ class QueuePane(LineView):
             return
         self.entitle("op queue")
         self.rank, self.now_ns = rank, frame.now_ns
+        if not rank.identity.prepared:
+            self.ahead = {identifier(group.key): group.number for group in frame.groups}
         self.redraw()
 
     def follow(self) -> None:
@@ -131,4 +186,6 @@ class QueuePane(LineView):
         self.entitle("op queue")
 
     def content(self, width: int) -> Sequence[Line]:
-        return () if self.rank is None else queue_lines(self.rank, self.now_ns, width)
+        if self.rank is None:
+            return ()
+        return queue_lines(self.rank, self.now_ns, width, self.ahead)

@@ -11,6 +11,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
+from frtop_tui.job.outside import is_least
 from frtop_tui.widgets.activity import (
     blame_reasons,
     cpu_share,
@@ -53,6 +54,10 @@ class RowContext:
 
     def since_s(self, rank: JudgedRank) -> float:
         return max(0.0, (self.now_ns - rank.state_since_ns) / 1e9)
+
+    def since(self, rank: JudgedRank) -> str:
+        """`4m12s`, or `>=4m12s` where that may have begun before somebody looked."""
+        return ">=" * is_least(rank) + format_age_coarse(self.since_s(rank))
 
     def beat_s(self, rank: JudgedRank) -> float:
         return -1.0 if rank.status is None else rank.age_s(rank.status.beat_ns, self.now_ns)
@@ -112,8 +117,8 @@ def columns(marked: Collection[int], at: RowContext) -> list[Column[JudgedRank]]
         Column("state", 9, _state, at.urgency),
         Column(
             "for",
-            6,
-            lambda r: (format_age_coarse(at.since_s(r)), ""),
+            8,
+            lambda r: (at.since(r), ""),
             lambda r: -at.since_s(r),
             right=True,
         ),

@@ -8,7 +8,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.naming import duration
+from frtop_tui.job.outside import age_text
 from frtop_tui.widgets.checksum_match import ChecksumMatch, find_op, match_checksums
 from frtop_tui.widgets.formats import (
     format_bytes,
@@ -28,6 +28,7 @@ HELP: Final = {
     "none": "it has no pending op, so there are no tensors",
     "missing": "it cannot be asked: its recorder is older, or failed to start, or its socket"
     " file was deleted; see its notes",
+    "outside": "it has no recorder: nothing in it can answer",
     "failed": "it failed to read its tensors; + asks again",
 }
 """Sentences for errors that come without help."""
@@ -42,7 +43,8 @@ def op_head(rank: JudgedRank, sequence: int, now_ns: int, width: int) -> list[Li
     name = op_name(rank, op)
     blocking = rank.blocked_on is not None and rank.blocked_on.sequence == sequence
     if any(one.sequence == sequence for one in (*rank.pending, rank.blocked_on) if one):
-        state = plain(f"pending {duration(rank.age_s(op.issued_ns, now_ns))}", "warn")
+        age = age_text(rank.age_s(op.issued_ns, now_ns), least=not op.dated)
+        state = plain(f"pending {age}", "warn")
     else:
         state = plain("no longer pending", "dim")
     reduce = op.signature.reduce if op.signature is not None else None

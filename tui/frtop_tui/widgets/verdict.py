@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.job_activity import other_jobs_line
-from frtop_tui.job.naming import duration
+from frtop_tui.job.naming import folded
+from frtop_tui.job.outside import age_text, is_least_since
 from frtop_tui.widgets.file_status import file_lines
 from frtop_tui.widgets.formats import (
     format_rank_count,
@@ -38,13 +39,14 @@ def _until(verdict: Verdict, frame: Frame) -> int:
     return frame.now_ns if verdict.kind == "dead" else frame.until_ns
 
 
-def status(verdict: Verdict, now_ns: int) -> str:
+def status(verdict: Verdict, frame: Frame) -> str:
     """`not entered · confirmed · no progress · for 4m12s`."""
     parts = [KINDS[verdict.kind], verdict.confidence]
     if verdict.kind not in ("dead", "mismatch"):
         parts.append(PROGRESS[verdict.progress])
     if verdict.since_ns:
-        parts.append(f"for {duration(max(0, now_ns - verdict.since_ns) / 1e9)}")
+        lasts = max(0, _until(verdict, frame) - verdict.since_ns) / 1e9
+        parts.append(f"for {age_text(lasts, least=is_least_since(frame, verdict.since_ns))}")
     return " · ".join(parts)
 
 
@@ -101,9 +103,7 @@ def panel_lines(frame: Frame, width: int) -> list[Line]:
     several = len(frame.verdicts) > 1
     for index, verdict in enumerate(frame.verdicts):
         if several:
-            head = (
-                f"{index + 1} of {len(frame.verdicts)}  {status(verdict, _until(verdict, frame))}"
-            )
+            head = f"{index + 1} of {len(frame.verdicts)}  {status(verdict, frame)}"
             rows.append(plain(head, "dim"))
         rows += verdict_lines(verdict, width)
     if frame.verdicts:
@@ -143,12 +143,22 @@ def note_lines(frame: Frame, width: int) -> list[Line]:
     missing = (note.text for note in frame.coverage.notes)
     for note in (*recorded, *frame.notes, *missing):
         rows += wrap(note, width, "dim", ("note  ", "dim"))
-    for rank in frame.ranks.values():
-        for note in rank.notes:
-            rows += wrap(note, width, "dim", (f"rank {rank.rank}  ", "dim"))
+    rows += _notes_of_ranks(frame, width)
     jobs = other_jobs_line(frame)
     if jobs:
         rows += wrap(jobs, width, "", ("other jobs  " if frame.job else "jobs  ", "dim"))
+    return rows
+
+
+def _notes_of_ranks(frame: Frame, width: int) -> list[Line]:
+    """What several ranks say is one line: of a thousand ranks often all say it."""
+    found: dict[str, list[int]] = {}
+    for rank in frame.ranks.values():
+        for note in rank.notes:
+            found.setdefault(note, []).append(rank.rank)
+    rows: list[Line] = []
+    for note, ranks in found.items():
+        rows += wrap(note, width, "dim", (f"{folded(ranks)}  ", "dim"))
     return rows
 
 
@@ -164,7 +174,7 @@ class VerdictPanel(LineView):
         self.frame = frame
         verdicts = frame.verdicts
         if len(verdicts) == 1:
-            self.entitle(f"verdict: {status(verdicts[0], _until(verdicts[0], frame))}")
+            self.entitle(f"verdict: {status(verdicts[0], frame)}")
         elif verdicts:
             self.entitle(f"{len(verdicts)} verdicts, root causes first")
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.thresholds import (
+    EARLY_NS,
     MAX_TIMEOUT_S,
     MIN_HISTORY,
     MIN_PATIENCE_NS,
@@ -19,7 +20,13 @@ def has_history(op: wire.Op) -> bool:
 
 
 def patience_ns(op: wire.Op, group: wire.Group | None) -> int:
-    """How long, in ns, a wait for an op may last before it is unusual."""
+    """How long, in ns, a wait for an op may last before it is unusual.
+
+    Nobody knows how long a wait had lasted that the first look from outside showed: that it goes
+    on is enough for a suspicion.
+    """
+    if not op.dated:
+        return EARLY_NS
     if not has_history(op):
         return patience_without_history_ns(op, group)
     return _within_timeout(max(MIN_PATIENCE_NS, USUAL_WAITS * op.usual_ns), op, group)

@@ -64,3 +64,12 @@ class Context:
         """Takes the nodes that `findings` explain out of what is left to explain."""
         for finding in findings:
             self.explained.update(finding.nodes)
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether an op was seen to be issued; from outside, the first look shows none."""
+        ranks = self.ranks.values()
+        if next(iter(ranks)).identity.prepared:
+            return True
+        fronts = (front.last for rank in ranks for front in rank.group_progress.values())
+        return any(last is not None and last.dated for last in fronts)

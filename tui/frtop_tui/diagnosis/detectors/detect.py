@@ -12,6 +12,7 @@ from typing import Final
 from frtop_tui.diagnosis.detectors import deadlock, early_exit, wait_ends, without_numbers
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.deaths import died
+from frtop_tui.diagnosis.detectors.deaths.died import Aborted
 from frtop_tui.diagnosis.detectors.mismatch import live_mismatch
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt
 from frtop_tui.diagnosis.detectors.withheld import Withheld
@@ -44,14 +45,22 @@ def prioritize(
 ) -> tuple[list[Finding], list[Finding]]:
     """The findings to report, and those that follow from one of them most likely.
 
-    Where waits have no age, an op that all have issued may wait for what came before it. It is no
-    finding of its own beside one that names ranks.
+    Beside one that names ranks no finding of their own are: where waits have no age, an op that
+    all have issued, which may wait for what came before it; and ranks without a recorder that
+    ended, nobody knows why.
     """
     named = any(one.culprits or one.parties or isinstance(one.detail, Withheld) for one in findings)
-    if context.has_ages or not named:
+    if not named:
         return [*findings], []
-    loose = [one for one in findings if isinstance(one.detail, InDoubt) and one.cause == "unknown"]
+    loose = [one for one in findings if _follows(context, one)]
     return [one for one in findings if one not in loose], loose
+
+
+def _follows(context: Context, finding: Finding) -> bool:
+    if isinstance(finding.detail, Aborted):
+        return not context.ranks[finding.detail.deaths[0].rank].identity.prepared
+    loose = isinstance(finding.detail, InDoubt) and finding.cause == "unknown"
+    return loose and not context.has_ages
 
 
 def urgency(finding: Finding) -> tuple[bool, bool, bool, int]:

@@ -11,7 +11,11 @@ from frtop_tui.diagnosis.detectors.certainty import members_known
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.progress import ProgressSeen, progress_of
-from frtop_tui.diagnosis.evidence.rank_activity import has_newer_op, main_thread_location
+from frtop_tui.diagnosis.evidence.rank_activity import (
+    has_newer_op,
+    main_thread_location,
+    stacks_due,
+)
 from frtop_tui.diagnosis.evidence.stack_location import locate
 from frtop_tui.diagnosis.finding import Detail, Finding, facts_of
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode
@@ -160,9 +164,15 @@ def _progress(view: Rank, cause: str, now_ns: int) -> ProgressSeen:
 
 
 def _is_entering(view: Rank, now_ns: int) -> bool:
-    """Whether its stack is in a collective for the first time, or its snapshot shows a newer op."""
+    """Whether its stack is in a collective for the first time, or its snapshot shows a newer op.
+
+    Without a recorder that may be so until its first stack is there: the kernel shows a wait in
+    gloo as it shows any other lock.
+    """
     if not view.evidence.has_ages:
         return False
+    if not view.identity.prepared and (view.snapshot is None or stacks_due(view)):
+        return True
     if has_newer_op(view, now_ns):
         return True
     if view.pending or _place_of(view) != "collective":

@@ -56,6 +56,8 @@ def absence_cause(view: Rank) -> AbsenceCause:
     """Why a rank is absent that is alive and not blocked in an op."""
     if is_unseen_dump(view):
         return UNKNOWN
+    if wire.LEFT_GROUPS in view.notes:
+        return AbsenceCause("out_of_loop", "software")
     return _stopped(view) or _gil_held(view) or _loading(view) or _located(view) or UNKNOWN
 
 

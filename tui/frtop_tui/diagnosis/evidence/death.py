@@ -79,7 +79,11 @@ def death_of(view: Rank) -> Death | None:
     if number := ending.signal or by_shell:
         return _by_signal(view.rank, at_ns, number, ending.oom_kills)
     if code is not None:
-        return Death(view.rank, at_ns, "own", "exit_status", f"exit status {code}")
+        # Without a recorder nobody knows the exception: it may be that of a closed connection.
+        raised_unseen = code == 1 and not view.identity.prepared
+        nature: Nature = "unknown" if raised_unseen else "own"
+        out_ns = at_ns if raised_unseen else 0
+        return Death(view.rank, at_ns, nature, "exit_status", f"exit status {code}", out_ns=out_ns)
     return Death(view.rank, at_ns, "unknown", "unknown", "gone, cause unknown", out_ns=at_ns)
 
 

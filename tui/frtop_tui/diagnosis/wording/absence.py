@@ -26,6 +26,7 @@ from frtop_tui.diagnosis.evidence.stack_location import (
 from frtop_tui.diagnosis.model import Why
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import duration, typed
+from frtop_tui.job.outside import age_words, last_issue_is_least
 from frtop_tui.job.stack_frames import short_file, user_frame
 
 _LOCKED_AT_FORK: Final = (
@@ -85,6 +86,8 @@ def absence_of(view: Rank, now_ns: int) -> Absence:
     elif cause.batch is not None:
         text, step = _loading(cause.batch, cause.location, view, now_ns)
         evidence += _worker_evidence(cause.batch)
+    elif cause.cause == "out_of_loop":
+        text, step = wire.LEFT_GROUPS, "compare the number of steps per rank"
     elif cause.location is not None:
         text = _location_text(view, cause.location, now_ns)
         step = _location_step(view, cause.location)
@@ -211,7 +214,8 @@ def _location_text(view: Rank, location: StackLocation, now_ns: int) -> str:
     source = "" if location.sure or leaf is not None else ", by the kernel alone"
     newest, since = last_issued_ns(view), ""
     if newest and view.evidence.has_ages:
-        since = f"; its last op was {duration(view.age_s(newest, now_ns))} ago"
+        ago = age_words(view.age_s(newest, now_ns), least=last_issue_is_least(view))
+        since = f"; its last op was {ago} ago"
     return f"MainThread {_MAIN_THREAD_TEXTS[location.kind]}{detail}{at}{source}{since}"
 
 

@@ -90,9 +90,16 @@ def died(_finding: Finding, detail: Died, frame: BaseFrame, tense: Tense) -> Sen
 def aborted(_finding: Finding, detail: Aborted, frame: BaseFrame, _tense: Tense) -> Sentences:
     """Who was aborted; why is not known yet."""
     first, ranks = detail.deaths[0], sorted(death.rank for death in detail.deaths)
+    head = f"{who(frame.ranks, ranks)} died: {cut(first.text)}; whether of its own doing,"
+    if not frame.ranks[ranks[0]].identity.prepared:
+        return Sentences(
+            f"{head} cannot be seen from outside",
+            Why(first.cause, "unknown", "a rank without a recorder does not tell its exception"),
+            f"read the end of rank {ranks[0]}'s output",
+            _texts(detail.deaths[:4]),
+        )
     return Sentences(
-        f"{who(frame.ranks, ranks)} died: {cut(first.text)}; whether of its own"
-        " doing, the last ops of all who died will tell",
+        f"{head} the last ops of all who died will tell",
         Why(first.cause, "unknown", "gloo aborts the victims of an op that does not fit theirs"),
         "wait a moment: their rings are being read",
         _texts(detail.deaths[:4]),

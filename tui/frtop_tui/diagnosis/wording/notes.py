@@ -41,7 +41,8 @@ def _long_wait_text(node: WaitNode, now_ns: int) -> str:
 
 def dropped_notes(dropped: Sequence[Finding], findings: Sequence[Finding]) -> tuple[str, ...]:
     """Who waits in ops of which no finding is reported, as these follow from `findings`."""
-    ranks = {rank for finding in dropped for rank in finding.victims}
+    waiting = (finding for finding in dropped if not isinstance(finding.detail, Aborted))
+    ranks = {rank for finding in waiting for rank in finding.victims}
     ranks.difference_update(*(absent(finding) for finding in findings))
     text = f"{folded(ranks)} wait in ops that all have issued: behind the same, most likely"
     return (text,) if ranks else ()

@@ -12,6 +12,7 @@ from frtop_tui.diagnosis.evidence.death import Death
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, kind_of, number_of, rank_set
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import duration, folded, group_label, shortened
+from frtop_tui.job.outside import age_words
 from frtop_tui.job.stack_frames import site_line
 
 PAIR_MESSAGES: Final = (
@@ -97,7 +98,7 @@ def wait_evidence(node: WaitNode, now_ns: int) -> str:
     text = f"rank {oldest.rank} waits in {op_text(node)}"
     if oldest.undated:
         return f"{text}{at_line(oldest.op)}; its dump does not tell for how long"
-    text += f" for {duration((now_ns - oldest.since_ns) / 1e9)}"
+    text += f" for {age_words((now_ns - oldest.since_ns) / 1e9, least=not oldest.op.dated)}"
     if oldest.op.usual_count:
         text += f" (usually {usual_text(oldest.op)} there)"
     text += at_line(oldest.op)
@@ -119,7 +120,8 @@ def last_op_evidence(views: Mapping[int, Rank], culprits: Sequence[int]) -> list
     """The last known op of each culprit."""
     lines = []
     for view in filter(None, map(views.get, culprits[:3])):
-        known = [front.last for front in view.group_progress.values() if front.last is not None]
+        fronts = (front.last for front in view.group_progress.values())
+        known = [last for last in fronts if last is not None and (last.signature or last.number)]
         if not known:
             continue
         last = max(known, key=lambda op: op.sequence)

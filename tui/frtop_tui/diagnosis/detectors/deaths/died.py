@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.evidence.progress import ProgressSeen, progress_of
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.model import OpName
-from frtop_tui.diagnosis.thresholds import RINGS_READ_NS
+from frtop_tui.diagnosis.thresholds import RANKS_TELL_NS, RINGS_READ_NS
 
 
 class Died(Detail, frozen=True):
@@ -72,7 +72,8 @@ def detect(context: Context) -> list[Finding]:
     if others == {"done"} and not (nodes or followers or failed):
         return []  # nobody needs them: they were done themselves
     if _may_be_victims(context, first):
-        return [_aborted(first, followed, nodes)]
+        left = context.index.states["done"]  # what waits for them, too, is theirs to explain
+        return [_aborted(first, followed, [one for one in nodes if left.isdisjoint(one.ended)])]
     return [
         _died(context, roots[0], nodes, followed),
         *(_died(context, group, [], frozenset()) for group in roots[1:]),
@@ -130,7 +131,14 @@ def _aborted(
 
 
 def _may_be_victims(context: Context, deaths: Sequence[Death]) -> bool:
-    """Whether all were aborted just now, and their last ops are not read yet."""
+    """Whether all were aborted just now, and their last ops are not read yet.
+
+    Without a recorder nobody will know: gloo aborts the victims of an op that does not fit
+    theirs, and an exception ends a program with status 1, whoever closed its connection.
+    """
+    unseen = not any(context.ranks[death.rank].identity.prepared for death in deaths)
+    if unseen and all(death.nature in ("abort", "unknown") for death in deaths):
+        return True
     fresh = context.now_ns - min(death.at_ns for death in deaths) < RINGS_READ_NS
     aborted = all(death.nature == "abort" for death in deaths)
     return fresh and aborted and bool(unread_rings(context))
@@ -151,7 +159,9 @@ def _without_root(context: Context, followers: Sequence[Death]) -> list[Finding]
         victims |= {rank for node in nodes for rank in node.waiting}
         return [exited(context, gone, victims, nodes, missed=missed[gone[0]])]
     living = [rank for rank in late if context.ranks[rank].exit_info is None]
-    if living and all(death.nature == "network" for death in broken):
+    # Who broke the connections may have died as well, and that be told a moment later.
+    settled = context.now_ns - broken[0].at_ns >= RANKS_TELL_NS
+    if living and settled and all(death.nature == "network" for death in broken):
         return [_left_group(context, living, broken)]
     if missed and any(death.nature == "timeout" for death in broken):
         if any(rank in node.free for node in context.overdue for rank in late):

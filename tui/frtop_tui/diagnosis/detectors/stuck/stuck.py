@@ -23,6 +23,7 @@ Reason = Literal[
     "single dump",  # it has no age
     "unobserved",  # a member that entered it is not heard any more
     "device",  # completion is not known, and no stack is in the op itself
+    "unseen",  # what the members sent is not known: another root or size may be the cause
 ]
 
 
@@ -87,6 +88,9 @@ def _stuck(context: Context, node: WaitNode) -> Finding:
     links, doubt, meeting = None, None, None
     if stopped is None:
         links, doubt = dead_links(views, node), _doubt(views, node)
+        unseen = not views[node.waits[0].rank].identity.prepared and not node.op.pseudo
+        if doubt is None and links is None and unseen:
+            doubt = Doubt("unseen")
     if doubt is not None:
         return Finding(
             kind="undecided",

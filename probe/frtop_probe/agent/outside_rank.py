@@ -1,0 +1,348 @@
+"""A rank without a recorder: what its process shows from outside, and what changed since.
+
+Its numbers and pending ops come out of torch's own books, one look a second. So times are those
+of looks: an op is known to be no older than the look before, or, if the first look showed it, to
+have been issued before (`dated` is False).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_probe import wire
+from frtop_probe.agent.outside_books import (
+    KINDS,
+    P2P,
+    counted,
+    is_exact,
+    label_of,
+    messages_of,
+    number_of,
+    numbered_ops,
+    place_of,
+    reasons_of,
+    wire_group,
+)
+from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.outside.c10d_books import NO_GROUPS, NO_MODULE
+from frtop_probe.outside.discovery.facts import Candidate, FoundJob
+from frtop_probe.outside.memory import REPLACED
+from frtop_probe.outside.model import Backend, Books, GroupBook
+from frtop_probe.outside.worker import Look
+
+MAX_PENDING: Final = 16
+"""Per group; `MAX_PENDING_OF_RANK` in all its groups."""
+MAX_PENDING_OF_RANK: Final = 64
+MIN_PACE_NS: Final = 2_000_000_000
+"""Two looks: shorter pauses between ops cannot be measured."""
+GLOO: Final = "gloo"
+"""Whose books list all collectives in progress: others of it are over."""
+_NS_PER_TICK: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+_NO_GROUPS_YET: Final = frozenset({NO_GROUPS, NO_MODULE})
+"""Reasons for books without groups that say all there is to say."""
+
+_PendingKey = tuple[int, int, str]
+"""Group, number in the books, and kind: what makes an op the same one in the next look."""
+_GroupKey = tuple[str, tuple[int, ...] | None, str]
+"""Name, members and backend: what makes a group the same one in the next look."""
+
+
+@dataclass(slots=True)
+class _Front:
+    """How far a group is, and how long its number stood still at most.
+
+    `since_ns` is the look that showed `number` first; `changes` counts later ones, and `ops` what
+    was issued meanwhile.
+    """
+
+    number: int
+    messages: int
+    since_ns: int
+    changes: int = 0
+    ops: int = 0
+    longest_ns: int = 0
+
+    def advance(self, number: int, messages: int, at_ns: int) -> None:
+        if (number, messages) == (self.number, self.messages):
+            return
+        if self.changes:  # nobody knows for how long the first one had stood
+            self.longest_ns = max(self.longest_ns, at_ns - self.since_ns)
+        self.ops += number + messages - self.number - self.messages
+        self.number, self.messages, self.since_ns = number, messages, at_ns
+        self.changes += 1
+
+
+class OutsideRank(TrackedRank):
+    """A rank that never heard of frtop."""
+
+    def __init__(self, key: int, candidate: Candidate, job: FoundJob, pidfd: int | None) -> None:
+        super().__init__(key, candidate.pid, candidate.start_ticks, lives=True, pidfd=pidfd)
+        self._candidate = candidate
+        self._found = job
+        self._books: Books | None = None
+        self._sent = wire.RankUpdate(key=key)
+        self._ids: dict[_GroupKey, int] = {}
+        self._newest_id = 0
+        self._groups: dict[int, wire.Group] = {}
+        self._fronts: dict[int, _Front] = {}
+        self._pending: dict[_PendingKey, wire.Op] = {}
+        self._progress: dict[int, wire.GroupProgress] = {}
+        self._notes: tuple[str, ...] = ()
+        self._names: dict[int, str] = {}
+        self._sequence = 0
+        self._looks = 0
+        self._seen_ns = 0
+
+    @property
+    def name(self) -> str:
+        return f"process {self.pid}"
+
+    @property
+    def group_names(self) -> Mapping[int, str]:
+        return self._names
+
+    def learn(self, candidate: Candidate, job: FoundJob) -> None:
+        """Takes in what a later search found, which may know what an early one did not.
+
+        A rank that has named its groups keeps its job: a launcher that ended must not move it.
+        """
+        if self._groups and (self._candidate.rank is not None or candidate.rank is None):
+            return
+        if (candidate, job.identity, job.name) != (
+            self._candidate,
+            self._found.identity,
+            self._found.name,
+        ):
+            self._candidate, self._found = candidate, job
+            if self._identity is not None:
+                self._identity = self._identify(self._books)
+
+    def take(self, look: Look, at_ns: int) -> None:
+        """Takes in a look at `at_ns` (monotonic, ns).
+
+        One that could not read the books leaves what the last one showed, and says why.
+        """
+        books = look.books
+        replaced = books is not None and books.start_ticks not in (0, self.start_ticks)
+        if not self.lives or replaced or look.reason == REPLACED:
+            return  # the next tick handles the end
+        self._seen_ns = at_ns
+        self._notes = tuple(dict.fromkeys(reasons_of(look)))
+        if books is not None and books.reason in _NO_GROUPS_YET:
+            self._keep_groups(frozenset())
+            if self._looks:
+                self._notes = (*self._notes, wire.LEFT_GROUPS)
+        if books is None or not books.groups:
+            if not self._groups:
+                self._identity = self._identify(books)
+            return
+        self._books = books
+        self._identity = self._identify(books)
+        self._names = {group.address: label_of(group) for group in books.groups}
+        self._take_groups(books, at_ns)
+        self._looks += 1
+
+    def _take_groups(self, books: Books, at_ns: int) -> None:
+        self._keep_groups(frozenset(group.name for group in books.groups))
+        pending: dict[_PendingKey, wire.Op] = {}
+        read: set[int] = set()
+        for group, backend in counted(books):
+            number = self._id_of(group, backend)
+            if self._groups[number].exact and not is_exact(backend):
+                continue  # what was counted in the last look cannot be told in this one
+            read.add(number)
+            self._advance(number, backend, at_ns)
+            pending.update(self._pending_of(number, backend, at_ns))
+            self._progress[number] = self._progress_of(number, backend, pending)
+        # Of a group that this look could not read, the last one holds.
+        unread = {key: op for key, op in self._pending.items() if op.group not in read}
+        ops = sorted((unread | pending).items(), key=lambda item: item[1].sequence)
+        self._pending = dict(ops)
+
+    def _keep_groups(self, names: frozenset[str]) -> None:
+        """Drops the groups that exist no longer: a program may make new ones all day."""
+        gone = {group for group, known in self._groups.items() if known.name not in names}
+        if not gone:
+            return
+        for known in (self._groups, self._fronts, self._progress):
+            for group in gone & known.keys():
+                del known[group]
+        self._ids = {key: group for key, group in self._ids.items() if group not in gone}
+        self._pending = {key: op for key, op in self._pending.items() if op.group not in gone}
+
+    def _identify(self, books: Books | None) -> wire.Identity:
+        """Who it is: by its launcher, and where that does not say it by its largest group."""
+        candidate, found = self._candidate, self._found
+        rank, world = candidate.rank, candidate.world_size
+        groups = books.groups if books is not None else ()
+        everybody = max(groups, key=lambda group: group.size, default=None)
+        if everybody is not None and everybody.ranks is not None:
+            in_order = 0 <= everybody.rank < len(everybody.ranks)
+            rank = everybody.ranks[everybody.rank] if rank is None and in_order else rank
+            world = everybody.size if world is None else world
+        address, port, run_id = place_of(found.identity)
+        return wire.Identity(
+            pid=self.pid,
+            start_ticks=self.start_ticks,
+            rank=-1 if rank is None else rank,
+            local_rank=-1 if candidate.local_rank is None else candidate.local_rank,
+            job=wire.Job(
+                master_addr=address,
+                master_port=port,
+                world_size=world or 0,
+                run_id=run_id,
+                nonce=hashlib.sha256(found.identity.encode()).hexdigest()[:8],
+                name=found.name,
+            ),
+            started_ns=self.start_ticks * _NS_PER_TICK,
+            prepared=False,
+            books=books is not None and (bool(books.groups) or books.reason in _NO_GROUPS_YET),
+        )
+
+    def _id_of(self, group: GroupBook, backend: Backend) -> int:
+        key = group.name, group.ranks, backend.kind
+        number = self._ids.get(key)
+        if number is None:
+            self._newest_id += 1
+            number = self._ids[key] = self._newest_id
+        known = self._groups.get(number)
+        exact = is_exact(backend) or (known is not None and known.exact)
+        timeout_s = backend.timeout_s or 0.0
+        if known is None or (known.description, known.exact, known.timeout_s) != (
+            group.description,
+            exact,
+            timeout_s,
+        ):
+            self._groups[number] = wire_group(number, group, backend.kind, exact, timeout_s)
+        return number
+
+    def _advance(self, group: int, backend: Backend, at_ns: int) -> None:
+        number = number_of(backend)
+        if number is not None:
+            messages = messages_of(backend)
+            front = self._fronts.get(group)
+            if front is None or number < front.number:  # made anew with the same name
+                front = self._fronts[group] = _Front(number, messages, at_ns)
+            front.advance(number, messages, at_ns)
+
+    def _pending_of(
+        self, group: int, backend: Backend, at_ns: int
+    ) -> Iterator[tuple[_PendingKey, wire.Op]]:
+        numbered = list(numbered_ops(backend))
+        for work, number in numbered[:MAX_PENDING]:
+            kind = KINDS.get(work.op, work.op)
+            key = group, work.number, kind
+            known = self._pending.get(key)
+            if known is not None and number in (None, known.number):
+                yield key, known
+            elif number is not None:
+                yield key, self._op(group, number, kind, at_ns, work.timeout_s)
+            else:
+                name = self._groups[group].name
+                self._notes = (*self._notes, f"group {name}: {kind} in progress, number not known")
+
+    def _progress_of(
+        self, group: int, backend: Backend, pending: Mapping[_PendingKey, wire.Op]
+    ) -> wire.GroupProgress:
+        """How far a group is; its last op is over unless it is in progress, or nobody can tell."""
+        front = self._fronts[group]
+        ops = (op for op in pending.values() if op.group == group and not op.p2p)
+        last = next((op for op in ops if op.number == front.number), None)
+        if last is None:
+            lists_all = backend.kind == GLOO and not backend.reason
+            open_too = any(number == front.number for _, number in numbered_ops(backend))
+            last = wire.Op(
+                sequence=0,
+                group=group,
+                number=front.number,
+                signature=None,
+                site=None,
+                issued_ns=front.since_ns,
+                done_ns=front.since_ns if lists_all and not open_too else 0,
+                tracked=lists_all,
+                dated=front.changes > 0,
+            )
+        return wire.GroupProgress(group, front.number, front.messages, front.since_ns, last)
+
+    def _op(
+        self, group: int, number: int, kind: str, at_ns: int, timeout_s: float | None
+    ) -> wire.Op:
+        self._sequence += 1
+        front = self._fronts.get(group)
+        ops = max(0, front.ops - 1) if front is not None else 0  # the last one is this one
+        return wire.Op(
+            sequence=self._sequence,
+            group=group,
+            number=number,
+            signature=wire.Signature(kind),
+            site=None,
+            issued_ns=at_ns,
+            p2p=kind in P2P,
+            timeout_ms=int(1000 * (timeout_s or 0)),
+            usual_ns=max(MIN_PACE_NS, front.longest_ns) if front is not None and ops else 0,
+            usual_count=ops,
+            dated=self._looks > 0,
+        )
+
+    def update(self, now_ns: int) -> wire.RankUpdate | None:  # noqa: ARG002 - looks have times
+        if self._identity is None:
+            return None  # not looked at yet
+        self._new_process()
+        full, sent = self.full(), self._sent
+        known = {group.id: group for group in sent.groups}
+        progress = {front.group: front for front in sent.group_progress}
+        fresh = wire.RankUpdate(
+            key=self.key,
+            identity=full.identity if full.identity != sent.identity else None,
+            groups=tuple(one for one in full.groups if one != known.get(one.id)),
+            group_progress=tuple(
+                one for one in full.group_progress if one != progress.get(one.group)
+            ),
+            pending=full.pending if full.pending != sent.pending else None,
+            pending_more=full.pending_more,
+            process=full.process if full.process != sent.process else None,
+            # An empty tuple means that nothing has changed.
+            notes=(full.notes or ("",)) if full.notes != sent.notes else (),
+        )
+        self._sent = full
+        nothing = wire.RankUpdate(key=self.key, pending_more=full.pending_more)
+        return None if fresh == nothing else fresh
+
+    def end(self, now_ns: int, oom_kills: int) -> wire.RankUpdate:
+        self.lives = False
+        self.died_ns = self.died_ns or now_ns
+        self._identity = self._identity or self._identify(None)
+        # Nobody told how the program ended: only the exit status does.
+        self.exit_info = self._exit_info(now_ns, oom_kills, clean=False)
+        self._process = None
+        self.release()
+        return self.full()
+
+    def full(self) -> wire.RankUpdate:
+        pending = tuple(self._pending.values())
+        return wire.RankUpdate(
+            key=self.key,
+            identity=self._identity,
+            groups=tuple(self._groups.values()),
+            group_progress=tuple(self._progress.values()),
+            pending=pending[:MAX_PENDING_OF_RANK],
+            pending_more=max(0, len(pending) - MAX_PENDING_OF_RANK),
+            process=self._process,
+            exit_info=self.exit_info,
+            notes=self._notes,
+        )
+
+    def last_sign_ns(self) -> int:
+        return self._seen_ns or time.monotonic_ns()
+
+    def status(self) -> None:
+        return None
+
+    def recent_ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:  # noqa: ARG002
+        return (), 0

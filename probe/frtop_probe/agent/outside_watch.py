@@ -1,0 +1,223 @@
+"""Follows the ranks of jobs that nobody prepared, as long as somebody looks.
+
+All reading happens in child processes (`outside.worker`) that may be left behind. While no
+operator asks for anything, nothing is read, and no such rank is tracked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_probe.agent.outside_pool import MAX_CHILDREN, OutsidePool
+from frtop_probe.agent.outside_rank import OutsideRank
+from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.outside.discovery.facts import Discovery
+from frtop_probe.outside.worker import (
+    CHILD_ENDED,
+    DID_NOT_RETURN,
+    NO_CHILD,
+    SCAN_DID_NOT_RETURN,
+)
+
+LOOK_S: Final = 1.0
+"""Seconds between two looks at a rank's books, where they cost little."""
+MAX_LOOK_S: Final = 5.0
+LOAD: Final = 0.25
+"""Share of a core that looks may take: with many ranks there is more time between them."""
+SCAN_S: Final = 2.0
+"""Seconds between two searches for new ranks."""
+SLOW_S: Final = 0.3
+"""A look that takes longer goes on beside those at the other ranks."""
+ROUND_S: Final = 5.0
+"""For looks at all ranks. Those for which no time was left are first in the next round."""
+RETRY_S: Final = 60.0
+"""Pause after a read that did not return: it leaves a child behind."""
+RESTART_S: Final = 10.0
+"""Pause after a look or a search that ended the child, or for which none could be started."""
+INTEREST_S: Final = 30.0
+"""How long after an operator's last request ranks are still followed. A screen asks for the
+time every 5 s."""
+MAX_RANKS: Final = 64
+"""Followed from outside, per host."""
+
+_PAUSES: Final = {DID_NOT_RETURN: RETRY_S, CHILD_ENDED: RESTART_S, NO_CHILD: RESTART_S}
+
+
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """A rank, and when it was looked at and may be again, by `time.monotonic()`."""
+
+    rank: OutsideRank
+    looked_at: float = 0.0
+    not_before: float = 0.0
+    looks: int = 0
+
+
+class OutsideWatch:
+    """Finds ranks without a recorder, and reads their books.
+
+    Args of the constructor:
+        tracker: takes the ranks.
+        last_asked: when an operator last asked for anything, by `time.monotonic()`.
+        pool: reads.
+    """
+
+    def __init__(
+        self,
+        tracker: RankTracker,
+        last_asked: Callable[[], float],
+        pool: OutsidePool | None = None,
+    ) -> None:
+        self._tracker = tracker
+        self._last_asked = last_asked
+        self._pool = pool if pool is not None else OutsidePool()
+        self._watched: dict[tuple[int, int], _Watched] = {}
+        self._looking: dict[asyncio.Task[None], _Watched] = {}
+        self._scanning: asyncio.Task[None] | None = None
+        self._scan_at = 0.0
+        self._spent_s = 0.0
+        self._active = False
+
+    async def run(self) -> None:
+        """Works until it is cancelled."""
+        try:
+            while True:
+                begin = time.monotonic()
+                pause_s = LOOK_S
+                try:
+                    pause_s = await self._step(begin)
+                except Exception as error:  # noqa: BLE001 - prepared ranks must still be followed
+                    self._note(error)
+                    pause_s = RESTART_S
+                await asyncio.sleep(max(0.1, pause_s - (time.monotonic() - begin)))
+        finally:
+            await self._stop()
+
+    async def _step(self, now: float) -> float:
+        """Looks at all ranks if somebody wants to know; returns the time to the next step."""
+        if now - self._last_asked() < INTEREST_S:
+            self._active = True
+            await self._scan(now)
+            await self._look_at_all(now)
+            return min(MAX_LOOK_S, max(LOOK_S, self._spent_s / LOAD))
+        if self._active:
+            self._active = False
+            await self._rest()
+        return LOOK_S
+
+    async def _scan(self, now: float) -> None:
+        """Searches for ranks if that is due; waits for the result only if none is known."""
+        if self._scanning is None and now >= self._scan_at:
+            self._scanning = asyncio.create_task(self._find())
+        if self._scanning is not None:
+            await asyncio.wait({self._scanning}, timeout=SLOW_S if self._watched else None)
+            if self._scanning.done():
+                done, self._scanning = self._scanning, None
+                self._scan_at = max(self._scan_at, time.monotonic() + SCAN_S)
+                error = done.exception()
+                if isinstance(error, Exception):  # ranks that are known are still looked at
+                    self._note(error)
+                    self._scan_at = time.monotonic() + RESTART_S
+
+    async def _find(self) -> None:
+        found = await self._pool.scan(self._tracker.recorded)
+        if SCAN_DID_NOT_RETURN in found.reasons:
+            self._scan_at = time.monotonic() + RETRY_S
+        notes = [*(one.text for one in found.left_alone if one.ranks), *found.reasons]
+        if self._add(found):
+            notes.append(f"more than {MAX_RANKS} ranks without a recorder: not all are shown")
+        self._tracker.set_outside_notes(notes)
+
+    def _add(self, found: Discovery) -> bool:
+        """Follows the ranks that were found; returns whether there were too many."""
+        self._drop_forgotten()
+        living = sum(watched.rank.lives for watched in self._watched.values())
+        unprepared = [(one, job) for job in found.jobs for one in job.ranks if not one.prepared]
+        for candidate, job in unprepared:
+            identity = candidate.pid, candidate.start_ticks
+            known = self._watched.get(identity)
+            if known is not None:
+                known.rank.learn(candidate, job)
+                continue
+            if living >= MAX_RANKS:
+                return True
+            rank = self._tracker.add_outside(candidate, job)
+            if rank is not None:
+                self._watched[identity] = _Watched(rank)
+                living += 1
+        return False
+
+    def _drop_forgotten(self) -> None:
+        ranks = self._tracker.ranks
+        self._watched = {
+            identity: one for identity, one in self._watched.items() if one.rank.key in ranks
+        }
+
+    async def _look_at_all(self, now: float) -> None:
+        """Looks at one rank after the other; one that does not answer is not waited for."""
+        self._drop_forgotten()
+        self._spent_s = 0.0
+        waiting = set(self._looking.values())
+        due = [
+            one
+            for one in self._watched.values()
+            if one.rank.lives and one not in waiting and one.not_before <= now
+        ]
+        for watched in sorted(due, key=lambda one: one.looked_at):
+            # A search may be under way in one of the children.
+            while len(self._looking) >= MAX_CHILDREN - 1 and time.monotonic() < now + ROUND_S:
+                await asyncio.wait(
+                    self._looking, timeout=SLOW_S, return_when=asyncio.FIRST_COMPLETED
+                )
+            if time.monotonic() >= now + ROUND_S:
+                return
+            task = asyncio.create_task(self._look_at(watched))
+            self._looking[task] = watched
+            task.add_done_callback(self._looking.pop)
+            await asyncio.wait({task}, timeout=SLOW_S)
+        if not self._looking and self._scanning is None:
+            await self._pool.shrink()
+
+    async def _look_at(self, watched: _Watched) -> None:
+        rank = watched.rank
+        watched.looked_at = begin = time.monotonic()
+        try:
+            look = await self._pool.look(rank.pid)
+            now = time.monotonic()
+            watched.not_before = now + _PAUSES.get(look.reason, 0.0)
+            rank.take(look, time.monotonic_ns())
+        except Exception as error:  # noqa: BLE001 - one rank must not hide the others
+            watched.not_before = time.monotonic() + RESTART_S
+            self._note(error)
+            return
+        watched.looks += 1
+        if watched.looks > 1:  # the first one searches for addresses, and is far dearer
+            self._spent_s += now - begin
+
+    def _note(self, error: Exception) -> None:
+        self._tracker.note(f"a look at ranks without a recorder failed: {error!r}")
+
+    async def _rest(self) -> None:
+        """Nobody looks: forgets the ranks, and ends the children."""
+        await self._stop()
+        for watched in self._watched.values():
+            if watched.rank.key in self._tracker.ranks:
+                self._tracker.forget(watched.rank)
+        self._watched.clear()
+        self._tracker.set_outside_notes(())
+        self._scan_at = 0.0
+
+    async def _stop(self) -> None:
+        """Ends the children; what they read is for nobody."""
+        tasks = list(self._looking)
+        if self._scanning is not None:
+            tasks.append(self._scanning)
+            self._scanning = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._pool.close()

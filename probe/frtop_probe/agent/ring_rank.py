@@ -1,0 +1,274 @@
+"""A rank with a recorder: its last known state, and what changed since."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from frtop_probe import wire
+from frtop_probe.agent.block_reader import BlockReader
+from frtop_probe.agent.ring_view import RingView
+from frtop_probe.agent.tracked_rank import FLUSH_TICKS, TrackedRank
+from frtop_probe.procfs.exit_status import ExitStatus
+from frtop_probe.ring.layout import State, StatusCell
+from frtop_probe.ring.reader import GroupRow, Ring
+
+MAX_PENDING: Final = 16
+SETTLED_NS: Final = 500_000_000
+"""Ops pending for less are not sent: a busy rank has other ones in each tick, and nobody could
+read them."""
+_PENDING_TICKS: Final = 4
+_CHEAP_WINDOW: Final = 512
+"""Number of events to search for pending ops in every tick, at some 2 us each."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """The group progress last sent, and the row it was made from."""
+
+    row: GroupRow
+    sent: wire.GroupProgress
+
+
+class RingRank(TrackedRank):
+    """A rank with a recorder: its ring tells what it does."""
+
+    def __init__(self, key: int, ring: Ring, *, lives: bool, pidfd: int | None) -> None:
+        header = ring.header
+        super().__init__(key, header.pid, header.start_ticks, lives=lives, pidfd=pidfd)
+        self.ring = ring
+        self.view = RingView(ring)
+        self._blocks: BlockReader | None = BlockReader(self.view)
+        self._status: wire.RankStatus | None = None
+        self._groups: dict[int, wire.Group] = {}
+        self._group_progress: dict[int, _Progress] = {}
+        self._pending: tuple[wire.Op, ...] = ()
+        self._pending_more = 0
+        self._pending_head = -1
+        self._pending_quiet = False
+        self._pending_ticks = FLUSH_TICKS
+        self._side_used = 0
+        self._exception: wire.UncaughtException | None = None
+        self._notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.ring.path.name
+
+    def check(self) -> None:
+        self.ring.check()
+
+    def status(self) -> wire.RankStatus:
+        return self.view.status()
+
+    def recent_ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
+        self.ring.refresh()
+        return self.view.ops(limit) if limit else ((), 0)
+
+    def close(self) -> None:
+        with suppress(BufferError):
+            self.ring.close()
+
+    def remove_files(self) -> None:
+        self.ring.remove()
+
+    def update(self, now_ns: int) -> wire.RankUpdate | None:
+        """Reads the rank; returns what changed since the last call, None for nothing."""
+        self.ring.refresh()
+        fresh = wire.RankUpdate(
+            key=self.key,
+            identity=self._new_identity(),
+            status=self._new_status(),
+            groups=self._new_groups(),
+            group_progress=self._new_group_progress(),
+            pending=self._new_pending(now_ns),
+            pending_more=self._pending_more,
+            process=self._new_process(),
+            exception=self._new_exception(),
+            notes=self._new_notes(),
+            blocks=self._blocks.fresh(now_ns) if self._blocks is not None else (),
+        )
+        nothing = wire.RankUpdate(key=self.key, pending_more=self._pending_more)
+        return None if fresh == nothing else fresh
+
+    def end(self, now_ns: int, oom_kills: int) -> wire.RankUpdate:
+        """Reads the rank a last time; returns its full state with the exit info."""
+        self.lives = False
+        self.died_ns = self.died_ns or now_ns
+        self.update(now_ns)
+        self.update(now_ns)  # now every group is quiet: their last ops are known, too
+        stopped = self._status is not None and self._status.state == State.STOPPED
+        self.exit_info = self._exit_info(now_ns, oom_kills, clean=stopped)
+        self._process = None
+        self.release()
+        return self.full()
+
+    def full(self) -> wire.RankUpdate:
+        """The full state as of the last update."""
+        return wire.RankUpdate(
+            key=self.key,
+            identity=self._identity,
+            status=self._status,
+            groups=tuple(self._groups.values()),
+            group_progress=tuple(known.sent for known in self._group_progress.values()),
+            pending=self._pending,
+            pending_more=self._pending_more,
+            process=self._process,
+            exception=self._exception,
+            exit_info=self.exit_info,
+            notes=self._notes,
+            blocks=self._blocks.recent() if self._blocks is not None else (),
+        )
+
+    def reread(self, now_ns: int) -> wire.RankUpdate:
+        """The full state as of now; does not affect what `update` returns next."""
+        if self.exit_info is not None:
+            return self.full()
+        copy = RingRank(self.key, self.ring, lives=self.lives, pidfd=None)
+        copy.died_ns, copy.exit, copy.view = self.died_ns, self.exit, self.view
+        copy._blocks = None  # callers read the histories instead
+        if not self.lives:
+            return copy.end(now_ns, 0)
+        copy.update(now_ns)
+        copy.update(now_ns)  # for the last ops of groups: see `end`
+        return copy.full()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a dead rank failed, as far as is known by now."""
+        if self.ended_by_exception:
+            return True
+        known = self.exit or ExitStatus()
+        if known.signal is not None or known.code is not None:
+            return known != ExitStatus(code=0)
+        return self.ring.cell(StatusCell.STATE) != State.STOPPED
+
+    @property
+    def ended_by_exception(self) -> bool:
+        """Whether an exception has ended the program; its process may still run."""
+        self.ring.refresh()
+        exception = self.view.exception()
+        return exception is not None and exception.main
+
+    @property
+    def record(self) -> str:
+        """Folder for the black box; "" when the job is not recorded, or that is unknown yet."""
+        return self._identity.record if self._identity is not None else ""
+
+    @property
+    def progress(self) -> tuple[int, int, tuple[int, ...]]:
+        """A value that changes when an op is issued or completed."""
+        cell = self.ring.cell
+        pending = tuple(op.sequence for op in self._pending)
+        return cell(StatusCell.HEAD), cell(StatusCell.OLDEST), pending
+
+    def last_sign_ns(self) -> int:
+        """When the ring was last written to, by the times it contains."""
+        cell, newest = self.ring.cell, self.ring.event(self.ring.cell(StatusCell.HEAD))
+        signs = (
+            cell(StatusCell.BEAT_NS),
+            cell(StatusCell.EXCEPTION_NS),
+            newest.issued_ns if newest else 0,
+        )
+        return max(signs) or self.ring.header.monotonic_ns
+
+    def _new_identity(self) -> wire.Identity | None:
+        identity = self.view.identity()
+        if identity == self._identity:
+            return None
+        self._identity = identity
+        return identity
+
+    def _new_status(self) -> wire.RankStatus | None:
+        status = self.view.status()
+        if status == self._status:
+            return None
+        self._status = status
+        return status
+
+    def _new_groups(self) -> tuple[wire.Group, ...]:
+        fresh = []
+        for number in self.ring.groups:
+            group = self.view.group(number)
+            if group is not None and group != self._groups.get(number):
+                self._groups[number] = group
+                fresh.append(group)
+        return tuple(fresh)
+
+    def _new_group_progress(self) -> tuple[wire.GroupProgress, ...]:
+        fresh = []
+        for row in self.ring.group_rows():
+            known = self._group_progress.get(row.group)
+            if known is None or known.row != row:
+                fresh_progress = wire.GroupProgress(row.group, row.number, row.p2p, row.issued_ns)
+            elif known.sent.last is None or known.sent.last.pending:
+                last = self.view.last_op(row)  # quiet since the last tick
+                fresh_progress = msgspec.structs.replace(known.sent, last=last)
+                if known.sent.last is not None and known.sent.last.pending == last.pending:
+                    continue
+            else:
+                continue
+            self._group_progress[row.group] = _Progress(row, fresh_progress)
+            fresh.append(fresh_progress)
+        return tuple(fresh)
+
+    def restarted(self) -> bool:
+        """Whether the recorder has started a new ring in this file."""
+        used, self._side_used = self._side_used, self.ring.cell(StatusCell.SIDE_USED)
+        return self._side_used < used
+
+    def _pending_due(self) -> bool:
+        """Whether to read the pending ops in this tick.
+
+        Read at once when the rank has stopped issuing ops, and when all ops sent are done. While
+        the rank moves they change all the time, and are read rarely.
+        """
+        head = self.ring.cell(StatusCell.HEAD)
+        quiet, self._pending_head = head == self._pending_head, head
+        stopped, self._pending_quiet = quiet and not self._pending_quiet, quiet
+        self._pending_ticks += 1
+        cheap = head - self.ring.cell(StatusCell.OLDEST) <= _CHEAP_WINDOW
+        due = (
+            stopped
+            or (quiet and cheap)
+            or self._pending_ticks >= (_PENDING_TICKS if cheap else FLUSH_TICKS)
+            or (bool(self._pending) and not any(map(self._still_pending, self._pending)))
+        )
+        if due:
+            self._pending_ticks = 0
+        return due
+
+    def _still_pending(self, op: wire.Op) -> bool:
+        row = self.ring.event(op.sequence)
+        return row is None or row.pending  # None: so old that the ring keeps it elsewhere
+
+    def _new_pending(self, now_ns: int) -> tuple[wire.Op, ...] | None:
+        if not self._pending_due() and self.lives:
+            return None
+        settled_ns = now_ns - SETTLED_NS if self.lives else now_ns
+        rows = [r for r in self.ring.pending() if r.issued_ns <= settled_ns]
+        more = max(0, len(rows) - MAX_PENDING)
+        rows = rows[:MAX_PENDING]
+        known = [op.sequence for op in self._pending]
+        if [row.sequence for row in rows] == known and more == self._pending_more:
+            return None
+        self._pending = tuple(self.view.op(row) for row in rows)
+        self._pending_more = more
+        return self._pending
+
+    def _new_exception(self) -> wire.UncaughtException | None:
+        exception = self.view.exception()
+        if exception == self._exception:
+            return None
+        self._exception = exception
+        return exception
+
+    def _new_notes(self) -> tuple[str, ...]:
+        notes = self.view.notes()
+        if notes == self._notes:
+            return ()
+        self._notes = notes
+        return notes

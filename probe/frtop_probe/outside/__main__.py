@@ -1,0 +1,117 @@
+"""The child that reads: requests as JSON lines on standard input, one answer each on output.
+
+It may be left behind at any moment, when a read does not return, and ends with its input.
+A request has `pid`, and asks for `books` (a bool), `rings` (entries per ring, or null),
+`environment` (names), `tensors` and `works` (addresses of Python objects). A request with `scan`
+(pid and start ticks of each process that has a recorder) asks for the jobs of this host instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, BinaryIO, Final
+
+from frtop_probe.outside.discovery.claims import NAMES
+from frtop_probe.outside.discovery.scanner import Scanner
+from frtop_probe.outside.memory import GONE, REPLACED, NotReadable
+from frtop_probe.outside.model import TensorInfo, Work
+from frtop_probe.outside.reader import OutsideReader
+from frtop_probe.outside.static_symbols import StaticSymbols
+
+NICENESS: Final = 10
+_MAX_READERS: Final = 512
+"""Processes whose addresses, and one descriptor each, are kept."""
+
+
+class Readers:
+    """The readers of the processes that were asked for, kept between requests."""
+
+    def __init__(self) -> None:
+        """Starts with none."""
+        self._readers: dict[int, OutsideReader] = {}
+        self._symbols = StaticSymbols()
+        self._scanner = Scanner(run_time_environ=self._environment_of)
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answers one request; `reason` says why an answer has nothing."""
+        if "scan" in request:
+            recorded = frozenset((int(pid), int(ticks)) for pid, ticks in request["scan"])
+            return asdict(self._scanner.scan(recorded))
+        pid = int(request["pid"])
+        answer: dict[str, Any] = {"pid": pid, "reason": ""}
+        try:
+            self._fill(answer, request, self._reader(pid))
+        except NotReadable as error:
+            answer["reason"] = error.reason
+            if error.reason in (GONE, REPLACED):
+                self._drop(pid)
+        return answer
+
+    def _fill(self, answer: dict[str, Any], request: dict[str, Any], reader: OutsideReader) -> None:
+        if request.get("books", True):
+            answer["books"] = asdict(reader.read())
+        if names := request.get("environment"):
+            answer["environment"] = reader.environment(names)
+        answer["tensors"] = _each(request.get("tensors", ()), reader.tensor_at)
+        answer["works"] = _each(request.get("works", ()), reader.work_at)
+        if (limit := request.get("rings")) is not None:
+            answer["rings"] = [asdict(ring) for ring in reader.rings(limit)]
+
+    def _environment_of(self, pid: int) -> dict[str, str] | None:
+        try:
+            return self._reader(pid).environment(NAMES)
+        except NotReadable:
+            return None
+
+    def _reader(self, pid: int) -> OutsideReader:
+        reader = self._readers.get(pid)
+        if reader is None:
+            while len(self._readers) >= _MAX_READERS:
+                self._drop(next(iter(self._readers)))
+            reader = self._readers[pid] = OutsideReader(pid, symbols=self._symbols)
+        return reader
+
+    def _drop(self, pid: int) -> None:
+        if (reader := self._readers.pop(pid, None)) is not None:
+            reader.close()
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Says that it is ready, then answers until its input ends."""
+    readers = Readers()
+    _write(answers, {"ready": True})
+    for line in requests:
+        _write(answers, readers.answer(json.loads(line)))
+
+
+def _each(
+    addresses: list[int], look: Callable[[int], TensorInfo | Work]
+) -> dict[str, dict[str, Any]]:
+    """Describes objects by address; those that cannot be validated are left out."""
+    found = {}
+    for address in addresses:
+        with contextlib.suppress(NotReadable):
+            found[str(address)] = asdict(look(address))
+    return found
+
+
+def _write(answers: BinaryIO, answer: dict[str, Any]) -> None:
+    answers.write(json.dumps(answer).encode() + b"\n")
+    answers.flush()
+
+
+def main() -> None:
+    """Serves on standard input and output, with low priority."""
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    with contextlib.suppress(BrokenPipeError, ConnectionError, KeyboardInterrupt):
+        serve(sys.stdin.buffer, sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""What is known of one process, and what discovery makes of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+Role = Literal[
+    "rank", "launcher", "data_worker", "resource_tracker", "fork_server", "compile_worker", "other"
+]
+GROUP_THREADS: Final = re.compile(r"gloo_|pt_(gloo|nccl|rccl|xccl|hccl|ucc|mpi)_")
+"""Start of the names of threads that exist only in a process with a backend of its own.
+
+A forked child does not have them: a fork copies the calling thread only.
+"""
+STORE_THREAD: Final = "pt_tcpstore"
+"""Start of the name of the thread that serves the store. torchrun's agent may have it, too."""
+TORCH_THREADS: Final = "pt_"
+DATA_WORKER: Final = "pt_data_worker"
+ELASTIC_AGENT: Final = "pt_elastic"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """One process as /proc shows it.
+
+    Attributes:
+        start_ticks: start time since boot in clock ticks; with `pid` it names a process.
+        comm: kernel name of the main thread, at most 15 characters.
+        program: file name of the executable; "" where it is not readable.
+        thread_names: kernel names of its threads.
+        argv: the command line, bounded; a process title is its first and only word.
+        environ: the variables of `claims.NAMES` as they were when the program started.
+        run_time_environ: the same variables as they are now, if somebody read the memory.
+        torch: libtorch is mapped; None where nobody looked or it is not readable.
+        inner_pid: its pid in its own pid namespace; `pid` where it is ours.
+        pid_namespace, net_namespace: inodes of the namespaces; 0 where not readable.
+        unread: what could not be read, and why.
+    """
+
+    pid: int
+    start_ticks: int
+    parent: int
+    uid: int
+    comm: str
+    session: int = 0
+    threads: int = 1
+    program: str = ""
+    thread_names: frozenset[str] = frozenset()
+    argv: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    run_time_environ: Mapping[str, str] = field(default_factory=dict)
+    torch: bool | None = None
+    inner_pid: int = 0
+    pid_namespace: int = 0
+    net_namespace: int = 0
+    unread: tuple[str, ...] = ()
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment; what was set at run time wins."""
+        return {**self.environ, **self.run_time_environ}
+
+    @property
+    def is_python(self) -> bool:
+        return self.program.startswith(("python", "pypy")) or (
+            not self.program and self.comm.startswith("python")
+        )
+
+    @property
+    def has_group_threads(self) -> bool:
+        return any(GROUP_THREADS.match(name) for name in self.thread_names)
+
+    @property
+    def has_store_thread(self) -> bool:
+        return any(name.startswith(STORE_THREAD) for name in self.thread_names)
+
+    @property
+    def has_torch(self) -> bool:
+        return self.torch is True or any(
+            name.startswith(TORCH_THREADS) or GROUP_THREADS.match(name)
+            for name in self.thread_names
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A process of a job.
+
+    Attributes:
+        rank, world_size, local_rank: None where neither launcher nor title says it; the books
+            of the process groups do.
+        job: identity of the world, equal for all its ranks on all hosts where that can be told.
+        prepared: frtop's recorder is in it, or waits in it for torch.
+        reasons: what could not be read.
+    """
+
+    pid: int
+    start_ticks: int
+    role: Role
+    rank: int | None
+    world_size: int | None
+    local_rank: int | None
+    job: str
+    prepared: bool
+    parent: int = 0
+    inner_pid: int = 0
+    pid_namespace: int = 0
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJob:
+    """The processes of one world on this host.
+
+    Attributes:
+        identity: as in `Candidate.job`.
+        name: file name of the script, or name of the module, or of the inference engine.
+        launcher: what started it: "torchrun", "mp.spawn", "srun", ...; "" if nothing is known.
+        launcher_pid: pid of that process, if it runs on this host.
+        prepared: all its ranks are.
+        ranks: ordered by rank, then pid.
+        helpers: data workers and other helpers of its ranks.
+    """
+
+    identity: str
+    name: str
+    launcher: str
+    launcher_pid: int | None
+    uid: int
+    prepared: bool
+    ranks: tuple[Candidate, ...]
+    helpers: tuple[Candidate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """Processes of another user, which are counted by their public names and not looked at."""
+
+    uid: int
+    user: str
+    processes: int
+    ranks: int
+
+    @property
+    def text(self) -> str:
+        ranks = f"{self.ranks} rank{'' if self.ranks == 1 else 's'}"
+        return f"{ranks} of user {self.user}: not looked at"
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The result of one scan."""
+
+    jobs: tuple[FoundJob, ...] = ()
+    left_alone: tuple[LeftAlone, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+def discovery_from(data: Mapping[str, Any]) -> Discovery:
+    """Reads what `dataclasses.asdict` and JSON made of a `Discovery`.
+
+    Raises:
+        KeyError: a field is missing.
+        TypeError: a field is missing, or unknown.
+    """
+    return Discovery(
+        jobs=tuple(
+            FoundJob(
+                **{
+                    **job,
+                    "ranks": tuple(map(_candidate_from, job["ranks"])),
+                    "helpers": tuple(map(_candidate_from, job["helpers"])),
+                }
+            )
+            for job in data["jobs"]
+        ),
+        left_alone=tuple(LeftAlone(**one) for one in data["left_alone"]),
+        reasons=tuple(data["reasons"]),
+    )
+
+
+def _candidate_from(data: Mapping[str, Any]) -> Candidate:
+    return Candidate(**{**data, "reasons": tuple(data["reasons"])})

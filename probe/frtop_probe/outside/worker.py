@@ -1,0 +1,345 @@
+"""The parent's side of the child that reads (`__main__`), for asyncio.
+
+A process that is stuck in a driver may hold the lock of its memory, and whoever reads it waits
+with it, out of reach of any timeout. So a child reads. When it does not answer in time it is
+killed and left to the kernel, and the process that it was reading is not asked again for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from frtop_probe.outside.discovery.facts import Discovery, discovery_from
+from frtop_probe.outside.memory import PROC, NotReadable
+from frtop_probe.outside.model import (
+    Books,
+    FlightRing,
+    TensorInfo,
+    Work,
+    books_from,
+    ring_from,
+    tensor_from,
+    work_from,
+)
+from frtop_probe.outside.process import identify
+
+DID_NOT_RETURN: Final = "not readable: a read of its memory did not return"
+SCAN_DID_NOT_RETURN: Final = "no search for jobs: a read of /proc did not return"
+NO_CHILD: Final = "not readable: the program that reads did not start"
+CHILD_ENDED: Final = "not readable: the program that reads ended"
+CLOSED: Final = "not readable: the reader was closed"
+
+DEADLINE_S: Final = 2.0
+"""For a look without rings. A first look takes 0.02 to 0.1 s."""
+QUARANTINE_S: Final = 60.0
+"""A driver call that hangs does not end within seconds, and each try costs a child."""
+_PATIENCE: Final = 5
+"""Deadlines for which a child that is not in an uninterruptible wait, so merely slow, is given."""
+_SAMPLES: Final = 5
+_SAMPLE_S: Final = 0.02
+_RING_FACTOR: Final = 5
+"""How many times as long a look with a ring may take: the first searches a gigabyte of symbols."""
+_START_S: Final = 20.0
+"""For the start of a child, on a machine whose cores are all busy."""
+_LINE: Final = 256 << 20
+"""Bytes of an answer: two full rings of 20,000 entries, as JSON, are 20 MB."""
+_CLOSE_S: Final = 0.5
+_CLOSE_STEP_S: Final = 0.01
+_COMMAND: Final = (sys.executable, "-m", "frtop_probe.outside")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one request brought.
+
+    Attributes:
+        books: None when the process could not be read at all; then `reason` says why.
+        tensors: By the address that was asked for; those not readable are missing. So `works`.
+        environment: Variables that were asked for and are set.
+    """
+
+    pid: int
+    books: Books | None = None
+    rings: tuple[FlightRing, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    tensors: dict[int, TensorInfo] = field(default_factory=dict)
+    works: dict[int, Work] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _Child:
+    process: subprocess.Popen[bytes]
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+class OutsideWorker:
+    """Reads processes through one child, one look at a time."""
+
+    def __init__(
+        self,
+        *,
+        deadline_s: float = DEADLINE_S,
+        quarantine_s: float = QUARANTINE_S,
+        command: Sequence[str] = _COMMAND,
+        proc: Path = PROC,
+    ) -> None:
+        """Starts nothing yet: the child starts with the first look.
+
+        Args:
+            deadline_s: Seconds for a look of a child that is ready; five times that with rings.
+            quarantine_s: Seconds for which a process is not asked again.
+            command: Program that speaks the protocol of `__main__`.
+            proc: Where /proc is.
+        """
+        self._deadline_s = deadline_s
+        self._quarantine_s = quarantine_s
+        self._command = command
+        self._proc = proc
+        self._lock = asyncio.Lock()
+        self._child: _Child | None = None
+        self._left: list[subprocess.Popen[bytes]] = []
+        self._quarantine: dict[tuple[int, int], float] = {}
+        self._closed = False
+
+    async def look(
+        self,
+        pid: int,
+        *,
+        books: bool = True,
+        rings: int | None = None,
+        environment: Collection[str] = (),
+        tensors: Collection[int] = (),
+        works: Collection[int] = (),
+    ) -> Look:
+        """Reads one process; never raises for what is wrong with it.
+
+        Args:
+            pid: Of the process.
+            books: Whether to read c10d's books.
+            rings: Newest entries to read of each Flight Recorder ring; None for no ring.
+            environment: Names of variables.
+            tensors: Addresses of Python objects, as in `<Tensor at 0x...>` of a stack's locals.
+            works: The same for `<Work at 0x...>`.
+        """
+        request = {
+            "pid": pid,
+            "books": books,
+            "rings": rings,
+            "environment": sorted(environment),
+            "tensors": sorted(tensors),
+            "works": sorted(works),
+        }
+        async with self._lock:
+            self._reap()
+            try:
+                answer = await self._ask(pid, request)
+                return _look_from(answer)
+            except NotReadable as error:
+                return Look(pid, reason=error.reason)
+
+    async def scan(self, recorded: Collection[tuple[int, int]] = ()) -> Discovery:
+        """Finds the jobs of this user on this host; never raises for what is in the way.
+
+        Args:
+            recorded: pid and start ticks of the processes that have a recorder.
+        """
+        async with self._lock:
+            self._reap()
+            try:
+                return discovery_from(await self._exchange({"scan": sorted(recorded)}))
+            except TimeoutError:
+                return Discovery(reasons=(SCAN_DID_NOT_RETURN,))
+            except (NotReadable, KeyError, TypeError) as error:
+                return Discovery(reasons=(str(error),))
+
+    async def close(self) -> None:
+        """Ends the child, and waits at most 0.5 s for it and those that were left behind."""
+        self._closed = True
+        async with self._lock:
+            self._abandon()
+            end = time.monotonic() + _CLOSE_S
+            while self._left and time.monotonic() < end:
+                self._reap()
+                await asyncio.sleep(_CLOSE_STEP_S)
+
+    async def _ask(self, pid: int, request: dict[str, Any]) -> dict[str, Any]:
+        identity = identify(pid, self._proc)  # stat never blocks
+        key = identity.pid, identity.start_ticks
+        self._refuse_in_quarantine(key)
+        try:
+            return await self._exchange(request)
+        except TimeoutError as error:
+            self._quarantine[key] = time.monotonic() + self._quarantine_s
+            raise NotReadable(DID_NOT_RETURN) from error
+
+    async def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Sends a request to the child, which is abandoned unless it answers.
+
+        Raises:
+            TimeoutError: it did not answer in time.
+            NotReadable: it could not be started, or ended.
+        """
+        child = await self._running_child()
+        factor = 1 if request.get("rings") is None else _RING_FACTOR
+        try:
+            child.writer.write(json.dumps(request).encode() + b"\n")
+            line = await self._line(child, factor * self._deadline_s)
+        except TimeoutError:
+            self._abandon()
+            raise
+        except OSError as error:
+            self._abandon()
+            raise NotReadable(CHILD_ENDED, str(error)) from error
+        except BaseException:  # cancelled: the answer that is under way is for nobody
+            self._abandon()
+            raise
+        return self._parse(line)
+
+    def _parse(self, line: bytes) -> dict[str, Any]:
+        try:
+            answer = json.loads(line)
+        except ValueError as error:  # it ended, perhaps in the middle of an answer
+            self._abandon()
+            raise NotReadable(CHILD_ENDED) from error
+        if not isinstance(answer, dict):
+            self._abandon()
+            raise NotReadable(CHILD_ENDED, "no answer")
+        return answer
+
+    def _refuse_in_quarantine(self, key: tuple[int, int]) -> None:
+        now = time.monotonic()
+        self._quarantine = {known: end for known, end in self._quarantine.items() if end > now}
+        if key in self._quarantine:
+            raise NotReadable(DID_NOT_RETURN, "asked a short while ago")
+
+    async def _line(self, child: _Child, deadline_s: float) -> bytes:
+        """Waits for an answer; a child that merely lacks CPU time is given more of it.
+
+        Raises:
+            TimeoutError: there was none.
+        """
+        answer = asyncio.ensure_future(child.reader.readline())
+        try:
+            for _ in range(_PATIENCE):
+                done, _ = await asyncio.wait({answer}, timeout=deadline_s)
+                if done:
+                    return answer.result()
+                if await self._waits_in_kernel(child):
+                    break
+        except ValueError as error:  # a longer line than any answer
+            raise ConnectionError(str(error)) from error
+        finally:
+            if not answer.done():
+                answer.cancel()
+        raise TimeoutError
+
+    async def _waits_in_kernel(self, child: _Child) -> bool:
+        """Tells whether the child stays in an uninterruptible wait; one for a disk is short."""
+        for _ in range(_SAMPLES):
+            try:
+                if identify(child.process.pid, self._proc).state != "D":
+                    return False
+            except NotReadable:  # it has ended
+                return True
+            await asyncio.sleep(_SAMPLE_S)
+        return True
+
+    async def _running_child(self) -> _Child:
+        if self._closed:
+            raise NotReadable(CLOSED)
+        if self._child is not None and self._child.process.poll() is not None:
+            self._abandon()
+        if self._child is None:
+            child = await self._start()
+            await self._wait_until_ready(child)
+            self._child = child
+        return self._child
+
+    async def _start(self) -> _Child:
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                process = subprocess.Popen(
+                    self._command,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # an interrupt from the terminal is not for it
+                )
+        except OSError as error:
+            ours.close()
+            raise NotReadable(NO_CHILD, str(error)) from error
+        try:
+            ours.setblocking(False)
+            reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE)
+        except BaseException:  # cancelled
+            ours.close()
+            process.kill()
+            self._left.append(process)
+            raise
+        return _Child(process, reader, writer)
+
+    async def _wait_until_ready(self, child: _Child) -> None:
+        line = b""
+        try:
+            with contextlib.suppress(OSError, asyncio.TimeoutError):
+                line = await asyncio.wait_for(child.reader.readline(), _START_S)
+        finally:  # also when cancelled
+            if not line.endswith(b"\n"):
+                self._leave(child)
+        if not line.endswith(b"\n"):
+            raise NotReadable(NO_CHILD)
+
+    def _abandon(self) -> None:
+        """Kills the child without waiting: one that is stuck in a read dies when it can."""
+        child, self._child = self._child, None
+        if child is not None:
+            self._leave(child)
+
+    def _leave(self, child: _Child) -> None:
+        child.writer.close()
+        child.process.kill()
+        self._left.append(child.process)
+
+    def _reap(self) -> None:
+        self._left = [process for process in self._left if process.poll() is None]
+
+
+def _look_from(answer: dict[str, Any]) -> Look:
+    """Reads an answer.
+
+    Raises:
+        NotReadable: it is not in the form of this version.
+    """
+    try:
+        books = answer.get("books")
+        return Look(
+            pid=answer["pid"],
+            books=None if books is None else books_from(books),
+            rings=tuple(ring_from(ring) for ring in answer.get("rings", ())),
+            environment=answer.get("environment", {}),
+            tensors=_by_address(answer.get("tensors", {}), tensor_from),
+            works=_by_address(answer.get("works", {}), work_from),
+            reason=answer["reason"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotReadable(CHILD_ENDED, repr(error)) from error
+
+
+def _by_address(
+    data: dict[str, dict[str, Any]], read: Callable[[dict[str, Any]], Result]
+) -> dict[int, Result]:
+    return {int(address): read(value) for address, value in data.items()}

@@ -1,0 +1,135 @@
+"""Books, looks and searches as a child would bring them, and a child that reads nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from frtop_probe.agent.outside_rank import OutsideRank
+from frtop_probe.outside.discovery.facts import Candidate, Discovery, FoundJob
+from frtop_probe.outside.model import Backend, Books, GroupBook, Work
+from frtop_probe.outside.worker import CLOSED, Look, OutsideWorker
+from frtop_probe.procfs import processes
+
+SECOND = 1_000_000_000
+TORCHRUN = "10.0.0.1:29500 run abc"
+
+
+def start_ticks(pid: int) -> int:
+    found = processes.read_stat(pid)
+    assert found is not None
+    return found.start_ticks
+
+
+def work(op: str, number: int) -> Work:
+    return Work(op, number, completed=False, timeout_s=1800)
+
+
+def backend(
+    number: int | None,
+    pending: Sequence[Work] = (),
+    collectives: int | None = -1,
+    kind: str = "gloo",
+    reason: str = "",
+) -> Backend:
+    """gloo counts messages, too; without them both counts are equal."""
+    both = number if collectives == -1 else collectives
+    return Backend(
+        kind,
+        number=number,
+        counts_p2p=kind == "gloo",
+        collectives=both if kind == "gloo" else None,
+        timeout_s=1800.0,
+        pending=tuple(pending),
+        reason=reason,
+    )
+
+
+def group(
+    name: str, *backends: Backend, ranks: tuple[int, ...] = (0, 1, 2), rank: int = 1
+) -> GroupBook:
+    address = 0x1000 + 16 * int(name)
+    return GroupBook(address, name, "", ranks, rank, len(ranks), backends=backends)
+
+
+def books(*groups: GroupBook, start_ticks: int = 0, reason: str = "") -> Books:
+    return Books(os.getpid(), start_ticks, groups=groups, reason=reason)
+
+
+def look(one: Backend) -> Look:
+    """A look at a rank with one group."""
+    return Look(os.getpid(), books(group("0", one)))
+
+
+def candidate(pid: int = 0, rank: int | None = 1, **fields: Any) -> Candidate:
+    pid = pid or os.getpid()
+    made = Candidate(pid, start_ticks(pid), "rank", rank, 3, rank, TORCHRUN, prepared=False)
+    return replace(made, **fields)
+
+
+def job(*ranks: Candidate, identity: str = TORCHRUN) -> FoundJob:
+    return FoundJob(identity, "train.py", "torchrun", None, os.getuid(), False, ranks)
+
+
+def outside_rank(job: str = TORCHRUN, **fields: Any) -> OutsideRank:
+    """A rank whose process is ours."""
+    one = candidate(**fields)
+    return OutsideRank(1, one, FoundJob(job, "train.py", "", None, 0, False, (one,)), None)
+
+
+class FakeReads:
+    """What fake workers find, and what they were asked.
+
+    A process in `stuck` does not answer before `release`; `reasons` are answers without books.
+    """
+
+    def __init__(self) -> None:
+        self.discovery = Discovery()
+        self.reasons: dict[int, str] = {}
+        self.stuck: set[int] = set()
+        self.release = asyncio.Event()
+        self.looks: list[int] = []
+        self.scans: list[frozenset[tuple[int, int]]] = []
+        self.workers: list[FakeWorker] = []
+        self.scan_error: Exception | None = None
+        self.number = 1
+
+    def worker(self) -> FakeWorker:
+        self.workers.append(FakeWorker(self))
+        return self.workers[-1]
+
+    @property
+    def open(self) -> int:
+        return sum(not one.closed for one in self.workers)
+
+
+class FakeWorker(OutsideWorker):
+    def __init__(self, reads: FakeReads) -> None:
+        super().__init__()
+        self.reads = reads
+        self.closed = False
+
+    async def look(self, pid: int, **_: Any) -> Look:
+        if self.closed:
+            return Look(pid, reason=CLOSED)
+        self.reads.looks.append(pid)
+        if pid in self.reads.stuck:
+            await self.reads.release.wait()
+        if pid in self.reads.reasons:
+            return Look(pid, reason=self.reads.reasons[pid])
+        found = Books(pid, start_ticks(pid), groups=(group("0", backend(self.reads.number)),))
+        return Look(pid, found)
+
+    async def scan(self, recorded: Collection[tuple[int, int]] = ()) -> Discovery:
+        if self.closed:
+            return Discovery(reasons=(CLOSED,))
+        self.reads.scans.append(frozenset(recorded))
+        if self.reads.scan_error is not None:
+            raise self.reads.scan_error
+        return self.reads.discovery
+
+    async def close(self) -> None:
+        self.closed = True

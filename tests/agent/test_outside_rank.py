@@ -1,0 +1,354 @@
+"""A rank without a recorder: books in, updates out. No process is read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+
+from agent.outside_fakes import (
+    SECOND,
+    backend,
+    books,
+    candidate,
+    group,
+    job,
+    look,
+    outside_rank,
+    start_ticks,
+    work,
+)
+from frtop_probe import wire
+from frtop_probe.agent.outside_books import numbered_ops
+from frtop_probe.agent.outside_rank import MAX_PENDING, MAX_PENDING_OF_RANK, OutsideRank
+from frtop_probe.outside.c10d_books import NO_GROUPS, NO_PENDING
+from frtop_probe.outside.memory import NO_RIGHT, REPLACED
+from frtop_probe.outside.model import Backend, GroupBook
+from frtop_probe.outside.worker import Look
+from frtop_probe.procfs.exit_status import ExitStatus
+from frtop_tui.job.clock import HostClock
+from frtop_tui.job.record import RankRecord
+
+
+@pytest.fixture
+def rank() -> Iterator[OutsideRank]:
+    made = outside_rank()
+    yield made
+    made.release()
+
+
+def shown(rank: OutsideRank) -> wire.RankUpdate:
+    """The full state; also checks that updates bring the same, and that it can be encoded."""
+    full = rank.full()
+    rank.update(0)
+    assert rank.update(0) is None or rank.full().process is not None
+    update = wire.Update("h", "i", 1, 1, 1, (full,))
+    assert wire.decode_update(wire.encode(update)) == update
+    return full
+
+
+def pending(rank: OutsideRank) -> list[tuple[str, int, bool]]:
+    return [(op.signature.kind, op.number, op.dated) for op in rank.full().pending or ()
+            if op.signature is not None]  # fmt: skip
+
+
+def test_nothing_is_sent_before_the_first_look(rank: OutsideRank) -> None:
+    assert rank.update(0) is None
+
+
+def test_an_op_of_the_first_look_is_undated_and_a_later_one_dated(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
+    assert pending(rank) == [("all_reduce", 4, False)]
+    rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), 2 * SECOND)
+    (op,) = shown(rank).pending or ()
+    assert (op.issued_ns, op.dated, op.timeout_ms) == (SECOND, False, 1_800_000)
+    rank.take(look(backend(number=5, pending=[work("barrier", 5)])), 3 * SECOND)
+    assert pending(rank) == [("barrier", 5, True)]
+    (op,) = shown(rank).pending or ()
+    assert op.issued_ns == 3 * SECOND
+    rank.take(look(backend(number=5)), 4 * SECOND)
+    assert shown(rank).pending == ()
+
+
+def test_progress_has_the_time_of_the_look_that_showed_it(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=4)), SECOND)
+    rank.take(look(backend(number=4)), 2 * SECOND)
+    (front,) = shown(rank).group_progress
+    assert (front.number, front.issued_ns) == (4, SECOND)
+    assert front.last is not None
+    assert (front.last.dated, front.last.pending) == (False, False)
+    rank.take(look(backend(number=9, pending=[work("allreduce", 9)])), 3 * SECOND)
+    (front,) = shown(rank).group_progress
+    assert (front.number, front.issued_ns) == (9, 3 * SECOND)
+    assert front.last is not None
+    assert (front.last.dated, front.last.pending) == (True, True)
+
+
+def test_the_pace_is_the_longest_pause_seen_from_its_begin(rank: OutsideRank) -> None:
+    for second, number in ((1, 4), (2, 5), (9, 6), (12, 7)):
+        rank.take(look(backend(number=number)), second * SECOND)
+    rank.take(look(backend(number=8, pending=[work("allreduce", 8)])), 13 * SECOND)
+    (op,) = rank.full().pending or ()
+    assert op.usual_ns == 7 * SECOND  # from 2 to 9; nobody knows how long the first one stood
+    assert op.usual_count == 3
+
+
+def test_without_changes_there_is_no_pace(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
+    (op,) = rank.full().pending or ()
+    assert (op.usual_ns, op.usual_count) == (0, 0)
+
+
+@pytest.mark.parametrize(("kind", "name"), [
+    ("allreduce", "all_reduce"), ("_allgather_base", "all_gather_into_tensor"),
+    ("alltoall_base", "all_to_all_single"), ("barrier", "barrier"), ("broadcast", "broadcast"),
+    ("_reduce_scatter_base", "reduce_scatter_tensor"),
+])  # fmt: skip
+def test_kinds_are_named_as_users_write_them(rank: OutsideRank, kind: str, name: str) -> None:
+    rank.take(look(backend(number=1, pending=[work(kind, 1)])), SECOND)
+    assert pending(rank) == [(name, 1, False)]
+
+
+@pytest.mark.parametrize(("number", "collectives", "works", "expected"), [
+    (10, 6, [("allreduce", 10)], [6]),
+    (10, 10, [("allreduce", 7), ("allreduce", 9)], [7, 9]),
+    # Two messages and a collective were issued since, and all are in progress.
+    (10, 6, [("allreduce", 7), ("send", 8), ("barrier", 9), ("recv", 10)], [5, 8, 6, 10]),
+    (10, 6, [("allreduce", 7), ("recv", 10)], [None, 10]),  # 8 and 9 may have been messages
+    (10, None, [("allreduce", 10)], [10]),
+    (None, None, [("allreduce", 3)], [3]),
+])  # fmt: skip
+def test_collectives_are_numbered_apart_from_messages(
+    number: int | None,
+    collectives: int | None,
+    works: list[tuple[str, int]],
+    expected: list[int | None],
+) -> None:
+    made = [work(op, n) for op, n in works]
+    one = Backend("gloo", number=number, collectives=collectives, pending=tuple(made[::-1]))
+    assert [found for _, found in numbered_ops(one)] == expected
+
+
+def test_completed_ops_are_left_out_but_counted() -> None:
+    done = replace(work("send", 10), completed=True)
+    one = Backend("gloo", number=10, collectives=6, pending=(work("allreduce", 9), done))
+    assert [(found.op, number) for found, number in numbered_ops(one)] == [("allreduce", 6)]
+
+
+def test_an_op_keeps_its_number_when_messages_follow(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=9, collectives=6, pending=[work("allreduce", 9)])), SECOND)
+    rank.take(look(backend(number=12, collectives=6, pending=[work("allreduce", 9)])), 2 * SECOND)
+    assert pending(rank) == [("all_reduce", 6, False)]
+    assert not shown(rank).notes
+    (front,) = rank.full().group_progress
+    assert (front.number, front.p2p) == (6, 6)
+
+
+def test_an_op_that_cannot_be_numbered_is_a_note(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=12, collectives=6, pending=[work("allreduce", 9)])), SECOND)
+    assert pending(rank) == []
+    assert shown(rank).notes == ("group 0: all_reduce in progress, number not known",)
+
+
+def test_of_several_backends_those_count_that_were_used(rank: OutsideRank) -> None:
+    gloo, nccl = backend(number=3), backend(number=0, kind="nccl")
+    rank.take(Look(rank.pid, books(group("0", gloo, nccl))), SECOND)
+    assert [one.backend for one in shown(rank).groups] == ["gloo"]
+    both = replace(nccl, number=7)
+    rank.take(Look(rank.pid, books(group("0", gloo, both))), 2 * SECOND)
+    full = shown(rank)
+    assert [(one.backend, one.id) for one in full.groups] == [("gloo", 1), ("nccl", 2)]
+    assert [front.number for front in full.group_progress] == [3, 7]
+    last = full.group_progress[1].last
+    assert last is not None
+    assert (last.tracked, last.pending) == (False, True)  # nothing tells whether it is over
+
+
+def test_an_op_counts_as_over_only_where_all_in_progress_are_listed(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=4, reason=NO_PENDING)), SECOND)
+    full = shown(rank)
+    (front,) = full.group_progress
+    assert front.last is not None
+    assert (front.last.tracked, front.last.pending) == (False, True)
+    assert full.notes == (f"group 0: {NO_PENDING}",)
+
+
+def test_many_pending_ops_are_cut_and_none_of_them_counts_as_over(rank: OutsideRank) -> None:
+    many = [work("allreduce", n + 1) for n in range(40)]
+    groups = [group(str(n), backend(number=40, pending=many)) for n in range(6)]
+    rank.take(Look(rank.pid, books(*groups)), SECOND)
+    full = shown(rank)
+    assert full.pending is not None
+    assert len(full.pending) == MAX_PENDING_OF_RANK
+    assert full.pending_more == 6 * MAX_PENDING - MAX_PENDING_OF_RANK
+    assert all(front.last is not None and front.last.pending for front in full.group_progress)
+
+
+def test_a_look_that_failed_leaves_the_last_one_and_its_reason(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
+    before = rank.full()
+    rank.take(Look(rank.pid, reason=NO_RIGHT), 2 * SECOND)
+    assert structs.replace(shown(rank), notes=()) == before
+    assert rank.full().notes == (NO_RIGHT,)
+    update = rank.update(0)
+    rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), 3 * SECOND)
+    assert update is None or update.notes in ((), (NO_RIGHT,))
+    assert rank.full().notes == ()
+
+
+def test_a_rank_without_readable_books_is_shown(rank: OutsideRank) -> None:
+    rank.take(Look(rank.pid, reason=NO_RIGHT), SECOND)
+    update = rank.update(0)
+    assert update is not None
+    assert update.identity is not None
+    assert (update.identity.prepared, update.identity.books) == (False, False)
+    assert update.notes == (NO_RIGHT,)
+
+
+def test_destroyed_groups_are_dropped(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
+    rank.take(Look(rank.pid, books(reason=NO_GROUPS)), 2 * SECOND)
+    full = shown(rank)
+    assert (full.groups, full.group_progress, full.pending) == ((), (), ())
+
+
+def test_state_is_bounded_while_groups_come_and_go(rank: OutsideRank) -> None:
+    for n in range(500):
+        made = group(str(n), backend(number=1, pending=[work("allreduce", 1)]))
+        rank.take(Look(rank.pid, books(made)), (n + 1) * SECOND)
+    full = shown(rank)
+    assert [(one.name, one.id) for one in full.groups] == [("499", 500)]  # ids are not reused
+    assert (len(full.group_progress), len(full.pending or ()), len(rank._ids)) == (1, 1, 1)
+
+
+def test_a_group_that_this_look_could_not_read_stays(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
+    before = rank.full()
+    torn = GroupBook(1, "0", reason="members not readable: the group is being created")
+    rank.take(Look(rank.pid, books(torn)), 2 * SECOND)
+    assert structs.replace(rank.full(), notes=()) == structs.replace(before, notes=())
+
+
+def test_a_count_that_is_not_readable_this_time_changes_nothing(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=9, collectives=6)), SECOND)
+    rank.take(look(backend(number=9, collectives=None)), 2 * SECOND)
+    full = shown(rank)
+    assert [front.number for front in full.group_progress] == [6]
+    assert [one.exact for one in full.groups] == [True]
+
+
+def test_a_group_made_anew_counts_from_its_begin(rank: OutsideRank) -> None:
+    for second, number in ((1, 50), (2, 60), (3, 2)):
+        rank.take(look(backend(number=number)), second * SECOND)
+    (front,) = shown(rank).group_progress
+    assert (front.number, front.issued_ns) == (2, 3 * SECOND)
+
+
+def test_torchruns_words_tell_who_it_is(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=1)), SECOND)
+    identity = shown(rank).identity
+    assert identity is not None
+    assert (identity.rank, identity.local_rank, identity.prepared, identity.books) == (
+        1, 1, False, True,
+    )  # fmt: skip
+    made = identity.job
+    assert (made.master_addr, made.master_port, made.run_id) == ("10.0.0.1", 29500, "abc")
+    assert (made.world_size, made.name, bool(made.nonce)) == (3, "train.py", True)
+
+
+def test_the_books_tell_who_it_is_where_the_launcher_does_not() -> None:
+    """As under `mp.spawn`: neither environment nor title has a rank."""
+    rank = outside_rank(rank=None, world_size=None, local_rank=None, job="started by 7")
+    rank.take(Look(rank.pid, books(reason=NO_GROUPS)), SECOND)
+    assert (identity := rank.full().identity) is not None
+    assert (identity.rank, identity.job.world_size) == (-1, 0)
+    world = group("0", backend(number=1), ranks=(0, 1, 2), rank=2)
+    pair = group("1", backend(number=1), ranks=(1, 2), rank=1)
+    rank.take(Look(rank.pid, books(pair, world)), 2 * SECOND)
+    assert (identity := shown(rank).identity) is not None
+    assert (identity.rank, identity.job.world_size) == (2, 3)
+    rank.release()
+
+
+def test_a_later_search_may_know_more(rank: OutsideRank) -> None:
+    nameless = outside_rank(rank=None, world_size=None, local_rank=None, job="session 5")
+    nameless.take(Look(nameless.pid, books(reason=NO_GROUPS)), SECOND)
+    nameless.learn(candidate(), job())
+    assert (identity := nameless.full().identity) is not None
+    assert (identity.rank, identity.job.run_id) == (1, "abc")
+    nameless.release()
+    rank.take(look(backend(number=1)), SECOND)
+    rank.learn(candidate(), replace(job(), identity="session 5"))  # its launcher has ended
+    assert (identity := rank.full().identity) is not None
+    assert identity.job.run_id == "abc"
+
+
+def test_a_look_at_another_process_of_that_number_is_ignored(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=4)), SECOND)
+    before = rank.full()
+    other = books(group("0", backend(number=1)), start_ticks=rank.start_ticks + 5)
+    rank.take(Look(rank.pid, other), 2 * SECOND)
+    rank.take(Look(rank.pid, reason=REPLACED), 3 * SECOND)
+    assert rank.full() == before
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_the_end_tells_the_exit_status(rank: OutsideRank, seen: bool) -> None:
+    if seen:
+        rank.take(look(backend(number=4)), SECOND)
+    rank.exit = ExitStatus(code=1)
+    update = rank.end(5 * SECOND, oom_kills=0)
+    assert update.identity is not None
+    assert update.identity.rank == 1
+    assert update.exit_info is not None
+    assert (update.exit_info.exit_code, update.exit_info.at_ns) == (1, 5 * SECOND)
+    rank.take(look(backend(number=9)), 6 * SECOND)  # a look that was under way
+    assert [front.number for front in rank.full().group_progress] == ([4] if seen else [])
+
+
+def test_only_what_changed_is_sent(rank: OutsideRank) -> None:
+    groups = [group(str(n), backend(number=4)) for n in range(3)]
+    rank.take(Look(rank.pid, books(*groups)), SECOND)
+    first = rank.update(0)
+    assert first is not None
+    assert (len(first.groups), len(first.group_progress)) == (3, 3)
+    groups[1] = group("1", backend(number=5))
+    rank.take(Look(rank.pid, books(*groups)), 2 * SECOND)
+    second = rank.update(0)
+    assert second is not None
+    assert (second.identity, second.groups, second.pending) == (None, (), None)
+    assert [front.number for front in second.group_progress] == [5]
+
+
+def test_names_of_groups_by_address_are_for_stacks(rank: OutsideRank) -> None:
+    named = replace(group("0", backend(number=1)), description="default_pg", address=0xABC)
+    rank.take(Look(rank.pid, books(named)), SECOND)
+    assert rank.group_names == {0xABC: "default_pg"}
+
+
+def test_the_start_of_this_process_is_known() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        assert start_ticks(child.pid) >= start_ticks(os.getpid())
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_reason_that_has_gone_is_cleared(rank: OutsideRank) -> None:
+    rank.take(Look(rank.pid, books(reason=NO_GROUPS)), SECOND)
+    update = rank.update(0)
+    assert update is not None
+    assert update.identity is not None
+    record = RankRecord("node0", HostClock(), 1, update.identity)
+    record.apply(update, 1)
+    assert record.latest.notes == (NO_GROUPS,)
+    rank.take(look(backend(number=4)), 2 * SECOND)
+    update = rank.update(0)
+    assert update is not None
+    record.apply(update, 2)
+    assert not record.latest.notes

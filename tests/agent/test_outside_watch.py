@@ -1,0 +1,314 @@
+"""Ranks without a recorder are followed while somebody asks, and one does not hold up others."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.outside_fakes import FakeReads, candidate, job, start_ticks
+from agent.ring_builder import RingBuilder
+from frtop_probe.agent import outside_watch, rank_tracker
+from frtop_probe.agent.outside_pool import MAX_CHILDREN, OutsidePool
+from frtop_probe.agent.outside_rank import OutsideRank
+from frtop_probe.agent.outside_watch import OutsideWatch
+from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.ring_rank import RingRank
+from frtop_probe.outside.discovery.facts import Discovery, LeftAlone
+from frtop_probe.outside.worker import DID_NOT_RETURN, SCAN_DID_NOT_RETURN
+from frtop_probe.procfs import exit_status
+from waiting import wait_for_async
+
+Sleepers = Callable[[int], list[int]]
+
+
+@pytest.fixture
+def sleepers() -> Iterator[Sleepers]:
+    """Starts processes that stand for ranks; killed ones are reaped at the end."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(count: int) -> list[int]:
+        fresh = [subprocess.Popen(["sleep", "600"]) for _ in range(count)]
+        started.extend(fresh)
+        return [process.pid for process in fresh]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+class Watch:
+    """A watch on fake workers, and the tracker that it feeds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.reads = FakeReads()
+        self.tracker = RankTracker([folder])
+        self.asked: float | None = -math.inf  # None: just now
+        pool = OutsidePool(self.reads.worker)
+        self.watch = OutsideWatch(self.tracker, self._last_asked, pool)
+        self.task = asyncio.create_task(self.watch.run())
+
+    def _last_asked(self) -> float:
+        return time.monotonic() if self.asked is None else self.asked
+
+    def find(self, *pids: int) -> None:
+        found = [candidate(pid, rank=n) for n, pid in enumerate(pids)]
+        self.reads.discovery = Discovery((job(*found),))
+        self.asked = None
+
+    @property
+    def ranks(self) -> list[int]:
+        return [rank.pid for rank in self.tracker.ranks.values() if isinstance(rank, OutsideRank)]
+
+    @property
+    def seen(self) -> set[int]:
+        """Pids of the ranks whose books were read."""
+        return {r.pid for r in self.tracker.ranks.values() if r.full().group_progress}
+
+
+@pytest.fixture
+async def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watch]:
+    monkeypatch.setattr(outside_watch, "LOOK_S", 0.05)
+    monkeypatch.setattr(outside_watch, "SLOW_S", 0.02)
+    monkeypatch.setattr(outside_watch, "SCAN_S", 0.05)
+    one = Watch(tmp_path)
+    yield one
+    one.task.cancel()
+    await asyncio.gather(one.task, return_exceptions=True)
+    assert one.reads.open == 0
+    one.tracker.clear()
+
+
+async def test_ranks_are_found_and_looked_at_again_and_again(
+    watch: Watch, sleepers: Sleepers
+) -> None:
+    pids = sleepers(3)
+    watch.find(*pids)
+    await wait_for_async(lambda: watch.seen == set(pids), "all are seen")
+    await wait_for_async(lambda: watch.reads.looks.count(pids[0]) > 3, "further looks")
+    assert watch.ranks == pids
+    assert len(watch.reads.workers) == 1
+
+
+async def test_nothing_is_read_while_nobody_asks(watch: Watch, sleepers: Sleepers) -> None:
+    watch.find(*sleepers(1))
+    watch.asked = -math.inf
+    await asyncio.sleep(0.4)
+    assert (watch.reads.workers, watch.ranks) == ([], [])
+
+
+async def test_ranks_are_forgotten_when_the_operator_leaves_and_found_again(
+    watch: Watch, sleepers: Sleepers
+) -> None:
+    """A worker that was closed reads no more: the second time needs new ones."""
+    pids = sleepers(2)
+    watch.find(*pids)
+    await wait_for_async(lambda: watch.seen == set(pids), "they are seen")
+    watch.asked = -math.inf
+    await wait_for_async(lambda: not watch.ranks, "they are forgotten")
+    assert not watch.tracker.busy
+    await wait_for_async(lambda: watch.reads.open == 0, "the children end")
+    looks = len(watch.reads.looks)
+    await asyncio.sleep(0.3)
+    assert len(watch.reads.looks) == looks
+    watch.asked = None
+    await wait_for_async(lambda: watch.seen == set(pids), "they are seen again")
+
+
+async def test_stuck_processes_do_not_starve_the_others(watch: Watch, sleepers: Sleepers) -> None:
+    pids = sleepers(10)
+    watch.reads.stuck = set(pids[:2])
+    watch.find(*pids)
+    await wait_for_async(lambda: watch.seen == set(pids[2:]), "the others are seen")
+    again = watch.reads.looks.count(pids[-1])
+    await wait_for_async(lambda: watch.reads.looks.count(pids[-1]) > again + 2, "and again")
+    assert [watch.reads.looks.count(pid) for pid in pids[:2]] == [1, 1]  # they are not piled up
+    assert len(watch.reads.workers) <= MAX_CHILDREN
+    watch.reads.release.set()
+    await wait_for_async(lambda: watch.seen == set(pids), "then these, too")
+    await wait_for_async(lambda: watch.reads.open == 1, "one child is enough again")
+
+
+async def test_a_round_ends_when_all_children_are_stuck(
+    watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside_watch, "ROUND_S", 0.2)
+    pids = sleepers(8)
+    watch.reads.stuck = set(pids)
+    watch.find(*pids)
+    await wait_for_async(lambda: len(watch.reads.looks) >= MAX_CHILDREN - 1, "looks")
+    await asyncio.sleep(0.5)
+    assert len(watch.reads.looks) == MAX_CHILDREN - 1
+    watch.asked = -math.inf  # and it can still be left
+    await wait_for_async(lambda: not watch.ranks, "they are forgotten")
+
+
+async def test_a_read_that_did_not_return_is_not_repeated_soon(
+    watch: Watch, sleepers: Sleepers
+) -> None:
+    pids = sleepers(2)
+    watch.reads.reasons[pids[0]] = DID_NOT_RETURN
+    watch.find(*pids)
+    await wait_for_async(lambda: watch.reads.looks.count(pids[1]) > 5, "looks at the other")
+    assert watch.reads.looks.count(pids[0]) == 1
+    (rank,) = (one for one in watch.tracker.ranks.values() if one.pid == pids[0])
+    assert rank.full().notes == (DID_NOT_RETURN,)
+
+
+async def test_a_search_that_did_not_return_is_not_repeated_soon(watch: Watch) -> None:
+    watch.reads.discovery = Discovery(reasons=(SCAN_DID_NOT_RETURN,))
+    watch.asked = None
+    await wait_for_async(lambda: watch.tracker.notes, "a note")
+    await asyncio.sleep(0.4)
+    assert len(watch.reads.scans) == 1
+
+
+async def test_an_error_is_a_note_and_the_watch_goes_on(
+    watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside_watch, "RESTART_S", 0.2)
+    first, second = sleepers(2)
+    watch.find(first)
+    await wait_for_async(lambda: watch.seen == {first}, "the first one is seen")
+    watch.reads.scan_error = RuntimeError("odd")
+    await wait_for_async(lambda: watch.tracker.notes, "a note")
+    assert "odd" in watch.tracker.notes[0]
+    looks = len(watch.reads.looks)
+    await wait_for_async(lambda: len(watch.reads.looks) > looks, "looks meanwhile")
+    watch.find(first, second)
+    watch.reads.scan_error = None
+    await wait_for_async(lambda: watch.seen == {first, second}, "it goes on")
+
+
+async def test_a_rank_that_cannot_be_taken_in_does_not_hide_the_others(
+    watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids = sleepers(2)
+    intact = OutsideRank.take
+
+    def take(rank: OutsideRank, *arguments: object) -> None:
+        if rank.pid == pids[0]:
+            raise KeyError("odd books")
+        intact(rank, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(OutsideRank, "take", take)
+    watch.find(*pids)
+    await wait_for_async(lambda: watch.seen == {pids[1]}, "the other one is seen")
+    assert any("odd books" in note for note in watch.tracker.notes)
+
+
+async def test_notes_of_searches_replace_each_other(watch: Watch) -> None:
+    """They have numbers in them, and all notes of an agent's life are kept otherwise."""
+    watch.asked = None
+    for count in range(1, 5):
+        watch.reads.discovery = Discovery(left_alone=(LeftAlone(7, "ann", 9, count),))
+        expected = (watch.reads.discovery.left_alone[0].text,)
+        await wait_for_async(functools.partial(_has_notes, watch, expected), "just this note")
+
+
+def _has_notes(watch: Watch, expected: tuple[str, ...]) -> bool:
+    return watch.tracker.notes == expected
+
+
+async def test_a_rank_that_ended_gives_way(
+    watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside_watch, "MAX_RANKS", 2)
+    pids = sleepers(3)
+    watch.find(*pids)
+    await wait_for_async(lambda: watch.seen == set(pids[:2]), "as many as are allowed")
+    assert any("more than 2 ranks" in note for note in watch.tracker.notes)
+    first = next(iter(watch.tracker.ranks.values()))
+    subprocess.run(["kill", "-9", str(first.pid)], check=True)
+    await wait_for_async(lambda: not first.lives, "its end is noticed at once")
+    await wait_for_async(lambda: pids[2] in watch.seen, "the third one takes its place")
+
+
+async def test_ended_ranks_are_bounded(
+    watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that restarts all day must not displace the last ended ranks with a ring."""
+    monkeypatch.setattr(rank_tracker, "MAX_ENDED", 2)
+    tracker = watch.tracker
+    for number in range(2):
+        RingBuilder(tracker.home, start_ticks=number + 1)
+    tracker.tick(time.monotonic_ns())
+    for pid in sleepers(6):
+        rank = tracker.add_outside(candidate(pid), job())
+        assert rank is not None
+        subprocess.run(["kill", "-9", str(pid)], check=True)
+        await wait_for_async(functools.partial(_has_ended, rank), "it ends")
+        tracker.tick(time.monotonic_ns())
+        tracker.tick(time.monotonic_ns() + 3_000_000_000)
+        assert rank.exit_info is not None
+        assert rank.exit_info.signal == 9
+    assert len(watch.ranks) == 2
+    assert sum(isinstance(rank, RingRank) for rank in tracker.ranks.values()) == 2
+    assert len(list(tracker.home.glob("*.ring"))) == 2
+
+
+def _has_ended(rank: OutsideRank) -> bool:
+    return not rank.lives
+
+
+async def test_a_late_recorder_takes_over(watch: Watch, sleepers: Sleepers) -> None:
+    """`frtop_probe.start()` in a running program: it is shown once, as prepared."""
+    pids = sleepers(2)
+    watch.find(*pids)
+    await wait_for_async(lambda: watch.seen == set(pids), "they are seen")
+    tracker = watch.tracker
+    keys = {rank.pid: rank.key for rank in tracker.ranks.values()}
+    RingBuilder(tracker.home, pid=pids[0])
+    result = tracker.tick(time.monotonic_ns())
+    assert keys[pids[0]] in result.forgotten
+    assert watch.ranks == [pids[1]]
+    # A search that was under way still has it as unprepared.
+    assert tracker.add_outside(candidate(pids[0]), job()) is None
+    scans = len(watch.reads.scans)
+    await wait_for_async(lambda: len(watch.reads.scans) > scans + 1, "further searches")
+    assert watch.reads.scans[-1] == {(pids[0], start_ticks(pids[0]))}
+    assert [rank.pid for rank in tracker.ranks.values()] == [pids[1], pids[0]]
+
+
+async def test_a_pid_that_was_reused_is_not_followed(watch: Watch, sleepers: Sleepers) -> None:
+    (pid,) = sleepers(1)
+    old = candidate(pid, start_ticks=start_ticks(pid) - 5)
+    assert watch.tracker.add_outside(old, job()) is None
+    assert watch.tracker.ranks == {}
+
+
+async def test_oom_counters_are_read_only_while_a_rank_needs_them(
+    watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    counter = tmp_path / "memory.events"
+    counter.write_text("oom_kill 0\n")
+    monkeypatch.setattr(exit_status, "oom_counter_file", lambda _: counter)
+    one, two = (watch.tracker.add_outside(candidate(pid), job()) for pid in sleepers(2))
+    assert one is not None
+    assert two is not None
+    watch.tracker.forget(one)
+    assert watch.tracker._oom
+    watch.tracker.forget(two)
+    assert not watch.tracker._oom
+
+
+async def test_ranks_may_be_many(watch: Watch, sleepers: Sleepers) -> None:
+    pids = sleepers(64)
+    watch.find(*pids)
+    await wait_for_async(lambda: watch.seen == set(pids), "64 ranks")
+    watch.reads.number = 2
+    await wait_for_async(
+        lambda: all(
+            front.number == 2
+            for rank in watch.tracker.ranks.values()
+            for front in rank.full().group_progress
+        ),
+        "and again",
+    )

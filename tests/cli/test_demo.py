@@ -1,0 +1,45 @@
+"""The demo's right verdicts, with the recorder and without."""
+
+from __future__ import annotations
+
+import pytest
+
+from frtop_tui.demo.faults import CULPRIT, FAULTS
+from frtop_tui.demo.job import DemoJob
+from frtop_tui.diagnosis.model import Verdict, VerdictKind, Why
+
+
+def verdict(kind: VerdictKind, cause: str, *culprits: int) -> Verdict:
+    return Verdict(kind, "confirmed", "none", culprits, "it", Why(cause, "software", ""), "look")
+
+
+def test_an_exception_cannot_be_told_from_an_abort_from_outside() -> None:
+    fault = FAULTS["exception"]
+    died = (verdict("dead", "exception", CULPRIT),)
+    undecided = (verdict("undecided", "exit_status"),)
+    assert fault.explained_by(died)
+    assert not fault.explained_by(undecided)
+    assert fault.explained_by(undecided, prepared=False)
+    assert not fault.explained_by((verdict("dead", "exit_status", 0),), prepared=False)
+
+
+def test_of_other_faults_the_right_verdict_is_the_same_from_outside() -> None:
+    fault = FAULTS["sleep"]
+    right = (verdict("not_entered", "sleeping", CULPRIT),)
+    assert fault.explained_by(right, prepared=False)
+    assert not fault.explained_by((verdict("undecided", "unknown"),), prepared=False)
+
+
+@pytest.mark.torch
+def test_a_demo_without_the_recorder_has_nothing_of_frtop_in_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FRTOP_RECORD", "/somewhere")
+    plain, prepared = DemoJob(FAULTS["sleep"], prepared=False), DemoJob(FAULTS["sleep"])
+    try:
+        assert not [name for name in plain._job_environment() if "FRTOP" in name]
+        assert prepared._job_environment()["FRTOP_DIR"] == str(prepared.rings)
+    finally:
+        plain.stop()
+        prepared.stop()
+    assert not plain.folder.exists()

@@ -1,0 +1,44 @@
+"""Scenes of ranks without a recorder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from diagnosis.scenes import Actor, Scene, frame
+from frtop_probe import wire
+from frtop_tui.job.model import ObservedRank
+
+C10D = "/opt/lib/torch/distributed/distributed_c10d.py"
+Variables = tuple[tuple[str, str], ...]
+
+
+class Outside(Scene):
+    """The same ranks without a recorder: no beat, and lists of collectives in progress."""
+
+    def __init__(self, world: int) -> None:
+        self.notes: dict[int, tuple[str, ...]] = {}
+        super().__init__(world)
+
+    def update_of(self, actor: Actor) -> wire.RankUpdate:
+        update = super().update_of(actor)
+        assert update.identity is not None
+        identity = replace(update.identity, prepared=False, main_ident=0)
+        notes = self.notes.get(actor.rank, ())
+        return replace(update, identity=identity, status=None, notes=notes)
+
+    def look_of(
+        self, actor: Actor, pids: Sequence[int] = (), *, stacks: bool = True
+    ) -> wire.Snapshot:
+        return replace(super().look_of(actor, pids, stacks=stacks), ops=(), status=None)
+
+    def in_call(self, rank: int, function: str, variables: Variables = (), line: int = 20) -> None:
+        inner = wire.TraceFrame(function, C10D, 2000, variables=variables)
+        self.at(rank, inner, frame(f"train.py:{line}"))
+
+    def computes(self, rank: int) -> None:
+        self.at(rank, frame("train.py:33", source="loss = step(batch)"), active=True)
+
+    def rank(self, rank: int) -> ObservedRank:
+        return self.frame().ranks[rank]

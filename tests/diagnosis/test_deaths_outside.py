@@ -1,0 +1,34 @@
+"""How ranks without a recorder ended: only their exit status tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnosis.outside import Outside
+from diagnosis.scenes import only
+
+
+@pytest.mark.parametrize(("first", "kind", "culprits"), [
+    ({"signal": 9}, "dead", (0,)),
+    ({"signal": 11}, "dead", (0,)),
+    ({"exit_code": 3}, "dead", (0,)),
+    # It may be the victim of an op that does not fit its own, or of a closed connection.
+    ({"signal": 6}, "undecided", ()),
+    ({"exit_code": 1}, "undecided", ()),
+])  # fmt: skip
+def test_who_ended_of_itself(first: dict[str, int], kind: str, culprits: tuple[int, ...]) -> None:
+    scene = Outside(4)
+    scene.ends(0, ago=5, signal=first.get("signal"), exit_code=first.get("exit_code"))
+    for rank in (1, 3):
+        scene.ends(rank, ago=3, exit_code=1)
+    verdict = only(scene.settle(6))
+    assert (verdict.kind, verdict.culprits) == (kind, culprits)
+
+
+def test_who_ended_after_one_that_left_is_no_finding_of_its_own() -> None:
+    scene = Outside(3)
+    scene.ends(1, ago=5, exit_code=0)
+    scene.waits([2], "all_reduce", for_s=8)
+    scene.ends(0, ago=3, exit_code=1)
+    verdict = only(scene.settle(4))
+    assert (verdict.why.cause, verdict.culprits) == ("exited", (1,))

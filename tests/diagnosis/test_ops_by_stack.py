@@ -1,0 +1,159 @@
+"""Ranks without a recorder: what their stacks add to what torch's books list."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from diagnosis.outside import Outside
+from diagnosis.scenes import SECOND, frame, only
+from frtop_probe import wire
+from frtop_tui.diagnosis.blocked.ops_by_stack import OpsByStack, with_op
+
+
+def receives(scene: Outside, rank: int, source: int) -> None:
+    scene.in_call(rank, "recv", (("src", f"{source}"), ("group", '"default_pg"')))
+
+
+def test_a_receive_that_only_a_stack_shows_blocks_its_rank() -> None:
+    scene = Outside(4)
+    receives(scene, 1, 0)
+    scene.sleeps(0)
+    for rank in (2, 3):
+        scene.computes(rank)
+    verdict = only(scene.settle(40))
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (0,), "sleeping")
+    assert "rank 1 waits in recv from rank 0" in verdict.headline
+
+
+def test_receives_in_a_circle_are_a_deadlock() -> None:
+    scene = Outside(2)
+    receives(scene, 0, 1)
+    receives(scene, 1, 0)
+    assert only(scene.settle(8)).kind == "cycle"
+
+
+def test_a_rank_that_moves_between_two_looks_is_inside_of_nothing() -> None:
+    scene = Outside(2)
+    receives(scene, 1, 0)
+    scene.settle(3)
+    scene.in_call(1, "recv", (("src", "0"), ("group", '"default_pg"')), line=21)
+    assert scene.settle(6).verdicts == ()  # culprits known are looked at every 5 s
+    assert not scene.rank(1).pending
+    assert with_op(scene.rank(1)).pending == ()
+
+
+def test_a_message_of_an_unknown_group_or_peer_is_an_unknown_wait() -> None:
+    scene = Outside(4)
+    scene.group("tp", [0, 1], "tp")
+    for rank, variables in enumerate(((("src", "0"),), (("group", '"tp"'),))):
+        scene.in_call(rank, "recv", variables)
+    scene.settle(4)
+    for rank in (0, 1):
+        (op,) = with_op(scene.rank(rank)).pending
+        assert (op.signature, op.p2p) == (None, True)
+
+
+def test_the_collective_whose_call_the_stack_shows_is_the_one_it_waits_in() -> None:
+    scene = Outside(4)
+    for kind in ("all_gather", "broadcast", "all_reduce"):
+        scene.waits([0], kind, for_s=5, sync=False)
+    scene.in_call(0, "broadcast")
+    scene.settle(4)
+    *others, entered = with_op(scene.rank(0)).pending
+    assert entered.signature is not None
+    assert (entered.signature.kind, entered.sync) == ("broadcast", True)
+    assert not any(op.sync for op in others)
+
+
+@pytest.mark.parametrize(("local", "confidence"), [
+    ("False", "confirmed"),
+    ("True", "suspect"),  # only the members make the call, and the stack does not name them
+])  # fmt: skip
+def test_who_has_to_make_a_group_is_read_from_its_call(local: str, confidence: str) -> None:
+    scene = Outside(3)
+    for rank in (0, 2):
+        scene.in_call(rank, "new_group", (("use_local_synchronization", local),))
+    scene.sleeps(1)
+    verdict = only(scene.settle(50))
+    assert (verdict.kind, verdict.culprits) == ("not_entered", (1,))
+    assert verdict.confidence == confidence
+
+
+def test_numbers_that_nobody_saw_move_prove_nothing() -> None:
+    scene = Outside(2)
+    for actor in scene.actors.values():
+        for number, front in actor.group_progress.items():
+            assert front.last is not None
+            first_look = replace(front, last=replace(front.last, dated=False))
+            actor.group_progress[number] = first_look
+    for rank in (0, 1):
+        scene.computes(rank)
+    assert scene.settle(1).health == "undecided"
+    scene.does([0, 1], "all_reduce", ago=0.1)
+    assert scene.settle(1).health == "healthy"
+
+
+def test_an_op_of_the_first_look_needs_no_half_minute() -> None:
+    scene = Outside(3)
+    scene.waits([0, 2], "all_reduce", for_s=0.1, sync=False, usual_count=0)
+    scene.sleeps(1)
+    for rank in (0, 2):
+        scene.in_call(rank, "all_reduce")
+        actor = scene.actors[rank]
+        actor.pending = [replace(op, dated=False) for op in actor.pending]
+    assert only(scene.settle(6)).confidence == "confirmed"
+
+
+def test_a_rank_that_is_the_same_object_stays_the_same_object() -> None:
+    scene, ops = Outside(2), OpsByStack()
+    receives(scene, 1, 0)
+    scene.settle(4)
+    first = ops.added_to(scene.frame())
+    again = ops.added_to(scene.frame())
+    assert first.ranks[1].pending
+    assert all(first.ranks[rank] is again.ranks[rank] for rank in (0, 1))
+    assert first.ranks[1].pending[0].issued_ns <= scene.now_ns + 100_000 * SECOND
+
+
+def test_who_waits_for_something_unknown_is_no_root() -> None:
+    scene = Outside(3)
+    scene.waits([0, 2], "all_reduce", for_s=40, sync=False)
+    scene.at(1, frame("train.py:50", source="work.wait()"))
+    found = scene.settle(8)
+    assert all(1 not in verdict.culprits for verdict in found.verdicts)
+    assert found.health not in ("healthy", "hung")
+
+
+def test_nobody_is_named_before_its_stack_was_taken() -> None:
+    scene = Outside(3)
+    scene.waits([0, 2], "all_reduce", for_s=40, sync=False)
+    scene.actors[1].dump_error = "deadline"
+    assert all(1 not in verdict.culprits for verdict in scene.settle(8).verdicts)
+    scene.actors[1].dump_error = "refused"  # there will be none
+    assert only(scene.settle(4)).culprits == (1,)
+
+
+def test_roots_are_read_from_the_calls() -> None:
+    scene = Outside(3)
+    scene.waits(range(3), "broadcast", for_s=40, sync=False, reduce=None)
+    for rank in range(3):
+        scene.in_call(rank, "broadcast", (("src", "2" if rank == 1 else "0"),))
+    verdict = only(scene.settle(6))
+    assert (verdict.kind, verdict.culprits) == ("mismatch", (1,))
+
+
+def test_what_all_have_entered_is_undecided_as_sizes_are_not_seen() -> None:
+    scene = Outside(3)
+    scene.waits(range(3), "all_reduce", for_s=40, sync=False)
+    for rank in range(3):
+        scene.in_call(rank, "all_reduce")
+    assert only(scene.settle(6)).kind == "undecided"
+
+
+def test_a_rank_whose_groups_are_gone_has_left() -> None:
+    scene = Outside(3)
+    scene.waits([0, 2], "all_reduce", for_s=40, sync=False)
+    scene.sleeps(1)
+    scene.notes[1] = (wire.LEFT_GROUPS,)
+    assert only(scene.settle(6)).why.cause == "out_of_loop"

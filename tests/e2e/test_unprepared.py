@@ -1,0 +1,210 @@
+"""Jobs that nobody prepared: frtop starts an agent, finds them, and names the culprit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from e2e.conftest import JOBS, family, frtop
+from frtop_probe.agent import announcement
+from frtop_probe.procfs import processes
+from waiting import wait_for
+
+RANKS = 3
+
+
+class Job:
+    """A running job; `pids` by rank, once all have trained for a while."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        files = [folder / f"rank{rank}" for rank in range(RANKS)]
+        wait_for(lambda: all(one.exists() and one.read_text() for one in files), "it trains", 90)
+        self.pids = [int(one.read_text()) for one in files]
+
+    def diagnose(self, *, prepared: bool = False) -> dict[str, Any]:
+        """Other jobs of this user may run on this host: this one is chosen by its rank 0."""
+        said = frtop("diagnose", "--json", "--pid", str(self.pids[0]))
+        assert said.stdout, said.stderr
+        document: dict[str, Any] = json.loads(said.stdout)
+        assert {one["pid"] for one in document["ranks"].values()} == set(self.pids)
+        assert document["job"]["prepared"] is prepared, said.stdout
+        return document
+
+
+class Launcher:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, what: str, *, spawn: bool = False) -> Job:
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
+        process = subprocess.Popen(
+            [sys.executable, *([] if spawn else torchrun), str(JOBS / "unprepared.py"),
+             str(self.folder), what, *(["spawn"] if spawn else [])],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            env={name: value for name, value in os.environ.items() if "FRTOP" not in name}
+            | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        self.started.append(process)
+        return Job(self.folder, process)
+
+    def close(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                tree = psutil.Process(process.pid).children(recursive=True)
+                for one in tree:
+                    with suppress(psutil.NoSuchProcess):
+                        one.kill()
+                process.kill()
+                psutil.wait_procs(tree, 10)
+            process.wait()
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    one = Launcher(tmp_path)
+    yield one
+    one.close()
+
+
+@pytest.fixture(autouse=True)
+def home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Makes a folder without agent and key. The agent leaves 8 s after the last request."""
+    monkeypatch.delenv("FRTOP_AGENT_WITH")
+    monkeypatch.delenv("FRTOP_OUTSIDE")
+    monkeypatch.setenv("FRTOP_AGENT_LINGER", "0")
+    return home
+
+
+def verdict_of(document: dict[str, Any]) -> dict[str, Any]:
+    assert document["verdicts"], json.dumps(document, indent=1)
+    verdict: dict[str, Any] = document["verdicts"][0]
+    return verdict
+
+
+def test_a_rank_that_sleeps_is_named_and_the_agent_leaves(home: Path, launcher: Launcher) -> None:
+    job = launcher.start("sleeps")
+    verdict = verdict_of(document := job.diagnose())
+    assert (verdict["kind"], verdict["culprits"], verdict["confidence"]) == (
+        "not_entered", [1], "confirmed",
+    ), document  # fmt: skip
+    assert verdict["op"] == {"number": 31, "kind": "all_reduce"}
+    assert verdict["why"]["cause"] == "sleeping"
+    assert {one["prepared"] for one in document["ranks"].values()} == {False}
+    assert document["coverage"]["heard"] == RANKS
+    # It was told nothing, and nothing of it was changed.
+    assert all(processes.read_stat(pid) is not None for pid in job.pids)
+    again = verdict_of(job.diagnose())  # by the agent that runs now
+    assert again["culprits"] == [1]
+    wait_for(lambda: not family(home), "agent and children leave", 30)
+    assert not list(home.glob("agent-*.json"))
+    assert not list(home.glob("*.ring"))
+
+
+def test_a_stopped_rank_is_named_and_not_continued(launcher: Launcher) -> None:
+    job = launcher.start("stops")
+    os.kill(job.pids[1], signal.SIGSTOP)
+    verdict = verdict_of(document := job.diagnose())
+    assert (verdict["kind"], verdict["culprits"]) == ("not_entered", [1]), document
+    assert verdict["why"]["cause"] == "stopped"
+    stat = processes.read_stat(job.pids[1])
+    assert stat is not None
+    assert stat.state == "T"
+
+
+def test_ranks_of_mp_spawn_are_known_by_their_books(launcher: Launcher) -> None:
+    job = launcher.start("sleeps", spawn=True)
+    verdict = verdict_of(document := job.diagnose())
+    assert (verdict["kind"], verdict["culprits"]) == ("not_entered", [1]), document
+    assert {int(rank): one["pid"] for rank, one in document["ranks"].items()} == dict(
+        enumerate(job.pids)
+    )
+
+
+def test_different_ops_are_a_mismatch(launcher: Launcher) -> None:
+    job = launcher.start("mismatch")
+    verdict = verdict_of(document := job.diagnose())
+    assert (verdict["kind"], verdict["culprits"]) == ("mismatch", [1]), document
+    assert verdict["op"]["number"] == 31
+
+
+def test_a_job_that_trains_is_not_accused(launcher: Launcher, tmp_path: Path) -> None:
+    job = launcher.start("trains")
+    document = job.diagnose()
+    assert not document["verdicts"], document
+    assert document["health"] in ("healthy", "undecided")
+    (tmp_path / "stop").touch()
+    assert job.process.wait(60) == 0
+
+
+def test_a_recorder_that_starts_late_takes_over(
+    home: Path, launcher: Launcher, tmp_path: Path
+) -> None:
+    job = launcher.start("starts late")
+    run_id = job.diagnose()["job"]["run_id"]
+    draft = tmp_path / "draft"
+    draft.write_text(str(home))
+    draft.rename(tmp_path / "home")
+    wait_for(lambda: len(list(home.glob("*.ring"))) == RANKS, "recorders start", 30)
+    document = job.diagnose(prepared=True)
+    assert {one["prepared"] for one in document["ranks"].values()} == {True}
+    assert document["coverage"]["expected"] == RANKS
+    assert document["job"]["run_id"] == run_id
+    assert run_id not in [one["run_id"] for one in document["other_jobs"]]
+    (tmp_path / "stop").touch()
+    assert job.process.wait(60) == 0
+
+
+def test_an_agent_that_is_killed_is_started_again(home: Path, launcher: Launcher) -> None:
+    job = launcher.start("sleeps")
+    job.diagnose()
+    card = announcement.find_agent(home)
+    assert card is not None
+    os.kill(card.pid, signal.SIGKILL)
+    verdict = verdict_of(document := job.diagnose())
+    assert verdict["culprits"] == [1], document
+    wait_for(lambda: not family(home), "agent and children leave", 30)
+
+
+def test_two_commands_at_once_share_one_agent(home: Path, launcher: Launcher) -> None:
+    """The second one comes within the first second of the agent's start."""
+    job = launcher.start("sleeps")
+    command = [sys.executable, "-m", "frtop_tui", "diagnose", "--json", "--pid", str(job.pids[0])]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)
+    ]
+    for one in running:
+        out, errors = one.communicate(timeout=90)
+        assert verdict_of(json.loads(out))["culprits"] == [1], errors
+    assert len(announcement.find_agents(home)) == 1
+
+
+def test_a_capture_has_what_is_known_from_outside(launcher: Launcher, tmp_path: Path) -> None:
+    job = launcher.start("sleeps")
+    path = tmp_path / "job.cap"
+    said = frtop("capture", "--pid", str(job.pids[0]), "--output", str(path))
+    assert path.exists(), said.stdout + said.stderr
+    said = frtop("diagnose", "--json", str(path))
+    assert verdict_of(json.loads(said.stdout))["culprits"] == [1], said.stdout
+
+
+def test_without_permission_to_start_an_agent_there_is_none(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRTOP_AGENT", "0")
+    said = frtop("diagnose")
+    assert said.returncode != 0
+    assert "no agent of frtop runs on this host" in said.stderr
+    assert not family(home)
+    assert list(home.iterdir()) == []

@@ -1,0 +1,81 @@
+"""A rank of a small gloo job that never heard of frtop: rank_program.py WHAT STORE."""
+
+from __future__ import annotations
+
+import ctypes
+import datetime as dt
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.multiprocessing.spawn import spawn
+
+
+def join(rank: int, size: int, store: str) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
+    """Makes the default group, one of ranks 0 and 1, and one of ranks 0 and 2."""
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=size,
+        timeout=dt.timedelta(seconds=300),
+    )
+    left = dist.new_group([0, 1], group_desc="left")
+    right = dist.new_group([0, size - 1], group_desc="a description too long for a short string")
+    for _ in range(5):
+        dist.all_reduce(torch.ones(3))
+    if rank in (0, 1):
+        dist.all_reduce(torch.ones(3), group=left)
+    os.environ["SET_LATER"] = f"of rank {rank}"
+    ready(rank, store)
+    return left, right
+
+
+def ready(rank: int, store: str) -> None:
+    path = Path(f"{store}.{rank}.new")
+    path.write_text(str(os.getpid()))
+    path.rename(f"{store}.{rank}")
+
+
+def hold_gil() -> None:
+    ctypes.PyDLL(None).sleep(600)
+
+
+def run(rank: int, size: int, what: str, store: str) -> None:
+    left, right = join(rank, size, store)
+    tensor = torch.ones(7, 3, 2)
+    last = rank == size - 1
+    if what == "busy":
+        while True:
+            dist.all_reduce(tensor)
+            dist.barrier(group=left) if rank < 2 else None
+            dist.all_reduce(tensor, group=right) if rank in (0, size - 1) else None
+    elif what == "absent":
+        hold_gil() if last else dist.all_reduce(tensor)
+    elif what == "mismatch":
+        dist.barrier() if last else dist.all_reduce(tensor)
+    elif what == "queued" and last:
+        hold_gil()
+    elif what == "queued":
+        works = [dist.all_reduce(tensor.bfloat16(), async_op=True) for _ in range(6)]
+        received = dist.irecv(torch.zeros(3), 1) if rank == 0 else None
+        Path(f"{store}.{rank}.addresses").write_text(f"{id(tensor)} {id(received)} {id(left)}")
+        works[0].wait()
+
+
+def main() -> None:
+    what, store = sys.argv[1:]
+    size = int(os.environ["WORLD_SIZE"])
+    if what == "spawned":
+        spawn(run, (size, "mismatch", store), nprocs=size)  # type: ignore[no-untyped-call]
+    elif what == "without_groups":
+        ready(0, store)
+        hold_gil()
+    else:
+        run(int(os.environ["RANK"]), size, what, store)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""The agent that frtop starts on this host: when, with which key, and what it says on failure."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.ring_builder import RingBuilder
+from frtop_probe import keys
+from frtop_probe.agent import announcement
+from frtop_probe.agent.agent_lock import AgentLock
+from frtop_probe.ring.folder import AgentFiles
+from frtop_tui.cli.live import require_visible
+from frtop_tui.job.model import Problem
+from frtop_tui.sources import agent_start
+from frtop_tui.sources.agent_start import NO_AGENT, absence, keep_agent, start_agent
+from frtop_tui.sources.live import LiveSource
+from sources.conftest import frame_with
+from waiting import DEADLINE_S, wait_for
+
+
+@pytest.fixture(autouse=True)
+def clean(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("FRTOP_AGENT", raising=False)
+    monkeypatch.setattr(agent_start, "_attempts", {})
+    yield
+    for card in announcement.find_agents(folder):
+        os.kill(card.pid, signal.SIGTERM)
+    files = AgentFiles.here(folder)
+    wait_for(lambda: not files.lives, "the agent leaves")
+
+
+def announced(folder: Path) -> announcement.Announcement:
+    return wait_for(lambda: announcement.find_agent(folder), lambda: f"an agent: {absence(folder)}")
+
+
+def test_an_agent_and_a_key_are_made(folder: Path) -> None:
+    assert start_agent() is None
+    assert keys.load(create=False)
+    assert absence(folder) is None  # it is starting
+    card = announced(folder)
+    assert start_agent() is None
+    assert [one.pid for one in announcement.find_agents(folder)] == [card.pid]
+
+
+def test_it_is_turned_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRTOP_AGENT", "0")
+    assert start_agent() is None
+    assert absence(folder) == NO_AGENT
+    assert not keys.path().exists()
+    assert not AgentFiles.here(folder).log.exists()
+
+
+def test_no_key_is_made_beside_a_prepared_rank(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 runs elsewhere, and another home may have a key already."""
+    monkeypatch.setattr(agent_start, "KEY_S", 0.5)
+    RingBuilder(folder, rank=1)
+    assert start_agent() is None
+    assert not keys.path().exists()
+    problem = wait_for(lambda: absence(folder), "what is awaited")
+    assert "waits for this user's key" in problem.text
+    assert str(keys.path()) in problem.next
+    keys.load(create=True)  # somebody copies it
+    announced(folder)
+
+
+def test_beside_rank_0_the_agent_makes_the_key(folder: Path) -> None:
+    RingBuilder(folder, rank=0)
+    assert start_agent() is None
+    source = LiveSource()
+    try:
+        frame_with(source, lambda frame: frame.hosts and frame.hosts[0].state == "heard")
+    finally:
+        source.close()
+
+
+def test_the_agents_own_words_reach_the_user(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    keys.load(create=True).path.chmod(0o644)
+    monkeypatch.setattr(agent_start, "MESSAGE_S", 0.0)
+    assert start_agent() is None
+    problem = wait_for(lambda: absence(folder), "a problem")
+    assert "can be read by others" in problem.text
+    assert f"chmod 600 {tmp_path / 'key'}" in problem.text
+    keys.path().chmod(0o600)
+    assert start_agent() is None  # at once: a person waits
+    announced(folder)
+
+
+def test_an_agent_that_never_comes_up_is_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    silent = tmp_path / "python"
+    silent.write_text("#!/bin/sh\n")
+    silent.chmod(stat.S_IRWXU)
+    monkeypatch.setenv("FRTOP_AGENT_PYTHON", str(silent))
+    assert start_agent() is None
+    assert absence(folder) is None
+    monkeypatch.setattr(agent_start, "START_S", 0.0)
+    assert absence(folder) == agent_start.NOT_STARTED
+
+
+def test_a_python_that_cannot_be_run_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRTOP_AGENT_PYTHON", "/nowhere/python")
+    problem = start_agent()
+    assert problem is not None
+    assert "/nowhere/python" in problem.text
+    assert problem.next == "run `frtop agent` on this host"
+
+
+def test_a_folder_of_others_is_refused(folder: Path) -> None:
+    folder.chmod(0o755)
+    problem = start_agent()
+    folder.chmod(0o700)
+    assert isinstance(problem, Problem)
+    assert "open to other users" in problem.text
+
+
+def test_after_a_kill_the_same_rings_are_served_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its card and lock file lie there, and no rank may have noticed yet."""
+    RingBuilder(folder, rank=0)
+    assert start_agent() is None
+    first = announced(folder)
+    os.kill(first.pid, signal.SIGKILL)
+    wait_for(lambda: announcement.find_agent(folder) is None, "it is gone")
+    monkeypatch.setattr(agent_start, "_attempts", {})
+    assert start_agent() is None
+    source = LiveSource()
+    try:
+        frame = frame_with(source, lambda frame: frame.ranks or frame.problem)
+        assert not frame.problem
+    finally:
+        source.close()
+    assert announced(folder).pid != first.pid
+
+
+def test_an_agent_that_was_about_to_leave_is_replaced(folder: Path) -> None:
+    files = AgentFiles.here(folder)
+    leaving = AgentLock.take(files)
+    assert leaving is not None
+    assert start_agent() is None
+    assert absence(folder) is None
+    leaving.remove_files()
+    leaving.release()
+    announced_pid = wait_for(
+        lambda: absence(folder) or announcement.find_agent(folder), "another agent"
+    )
+    assert isinstance(announced_pid, announcement.Announcement)
+
+
+def test_an_agent_that_leaves_as_the_screen_connects_is_replaced_at_once(folder: Path) -> None:
+    assert start_agent() is None
+    first = announced(folder)
+    agent_start._attempts.clear()
+    os.kill(first.pid, signal.SIGTERM)
+    begin = time.monotonic()
+    assert start_agent() is None  # as in another process, which may find that it still runs
+    source = LiveSource()
+    try:
+        while not (frame := source.frame()).hosts or frame.hosts[0].state != "heard":
+            require_visible(frame, time.monotonic() - begin)
+            assert time.monotonic() - begin < DEADLINE_S
+            time.sleep(0.02)
+    finally:
+        source.close()
+
+
+def test_waiting_for_an_agent_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_start, "MESSAGE_S", 0.0)
+    keys.load(create=True).path.chmod(0o644)
+    assert start_agent() is None
+    assert agent_start.is_starting()
+    wait_for(lambda: absence(folder), "it has failed")
+    assert not agent_start.is_starting()
+    keys.path().chmod(0o600)
+
+
+def test_an_agent_that_dies_while_a_screen_is_open_is_replaced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_agent(folder)
+    assert announcement.find_agent(folder) is None  # this process wanted none
+    assert start_agent() is None
+    first = announced(folder)
+    os.kill(first.pid, signal.SIGKILL)
+    wait_for(lambda: announcement.find_agent(folder) is None, "it is gone")
+    keep_agent(folder)
+    assert not AgentFiles.here(folder).lives  # not again and again
+    monkeypatch.setattr(agent_start, "START_S", 0.0)
+    keep_agent(folder)
+    assert announced(folder).pid != first.pid

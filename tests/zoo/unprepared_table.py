@@ -1,0 +1,89 @@
+"""The table of runs without the recorder, below the other one in `docs/zoo.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from zoo import table
+from zoo.outcomes import OUTCOMES
+from zoo.runner import case_of, comes_late, description_of
+from zoo.wording import truth_text
+from zoo.worker import Run
+
+BEGIN: Final = "<!-- zoo unprepared: written by make zoo -->"
+END: Final = "<!-- zoo unprepared: end -->"
+_HEAD: Final = (
+    "fault", "truth", "with the recorder", "unprepared", "outcome", "who s", "confirmed s",
+    "what was missing",
+)  # fmt: skip
+_LONGEST: Final = 160
+
+
+def write(runs: Iterable[Run], page: Path = table.PAGE) -> None:
+    """Writes the table between its markers.
+
+    Raises:
+        ValueError: the page has no markers.
+    """
+    table.write_between(page, BEGIN, END, lines(list(runs), recorded_verdicts(page)))
+
+
+def recorded_verdicts(page: Path) -> dict[str, str]:
+    """Returns the verdicts of the other table on the page, by description."""
+    _, _, rest = page.read_text().partition(table.BEGIN)
+    rows = rest.partition(table.END)[0].splitlines()
+    cells = [row.strip("| ").split(" | ") for row in rows if row.startswith("| ")]
+    return {row[0]: row[2] for row in cells if len(row) > 2}
+
+
+def lines(runs: Sequence[Run], recorded: dict[str, str]) -> list[str]:
+    """Returns the table, sorted by family, its summary, and the programs that were left out."""
+    names = sorted({run.name for run in runs if not run.skipped}, key=table.order)
+    out = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
+    out += [_row(name, [run for run in runs if run.name == name], recorded) for name in names]
+    out += ["", summary(runs)]
+    if skipped := {run.name: run.skipped for run in runs if run.skipped}:
+        text = "; ".join(f"{name} {why}" for name, why in sorted(skipped.items()))
+        out += ["", f"Left out: {text}."]
+    return out
+
+
+def summary(runs: Sequence[Run]) -> str:
+    """Returns how many runs came out in which way."""
+    ran = [run for run in runs if not run.skipped]
+    counts = ", ".join(f"{sum(_outcome(run) == one for run in ran)} {one}" for one in OUTCOMES)
+    names = len({run.name for run in ran})
+    return f"{names} programs without the recorder, {len(ran)} runs: {counts}."
+
+
+def _row(name: str, runs: list[Run], recorded: dict[str, str]) -> str:
+    modes = case_of(name).modes
+    runs = sorted(runs, key=lambda run: modes.index(run.mode))
+    what = description_of(name).rstrip(".")
+    return table.row((
+        what,
+        truth_text(case_of(name)),
+        recorded.get(what, ""),
+        table.each(said for run in runs if (said := table.said(run))),
+        " / ".join(_marked(run) for run in runs),
+        " / ".join(table.seconds(run.who_s) for run in runs),
+        " / ".join(table.seconds(run.confirmed_s) for run in runs),
+        table.each(_cut(run.reason) for run in runs if run.reason),
+    ))  # fmt: skip
+
+
+def _outcome(run: Run) -> str:
+    """A worker that ended has no outcome: that is wrong, too."""
+    return "wrong" if run.failure else run.reached
+
+
+def _marked(run: Run) -> str:
+    outcome = _outcome(run)
+    text = f"**{outcome}**" if outcome == "wrong" else outcome
+    return f"{text} (came late)" if comes_late(run.name, run.mode) else text
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

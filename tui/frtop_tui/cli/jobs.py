@@ -1,0 +1,77 @@
+"""`frtop jobs`: lists all jobs that the agents of the named hosts see."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from typing import Final
+
+from frtop_tui.cli.live import connect, require_visible, show_progress
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.job_activity import known_jobs
+from frtop_tui.job.job_list import listed_jobs
+from frtop_tui.report.jobs import jobs_document, jobs_lines
+from frtop_tui.sources.base import Source
+
+FOUND: Final = 0
+NONE_FOUND: Final = 1
+SEARCH_S: Final = 5.0
+"""An agent begins to search for jobs that nobody prepared when somebody asks, and takes
+seconds for it: while no job lives, as long is waited."""
+SETTLED_S: Final = 2.5
+"""An agent searches every two seconds: by then what it finds has been sent."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 with jobs, 1 without."""
+    source = connect(options)
+    try:
+        frame = wait_for_jobs(source, options.wait, show_progress)
+    finally:
+        source.close()
+        show_progress("")
+    if options.json:
+        print(json.dumps(jobs_document(frame), indent=1))
+    else:
+        print("\n".join(jobs_lines(frame)))
+    return FOUND if known_jobs(frame) else NONE_FOUND
+
+
+def wait_for_jobs(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:
+    """The first frame with a list of jobs that has not changed for a while.
+
+    Args:
+        source: to take frames from.
+        wait_s: the longest time to wait.
+        report: called with a line of progress.
+
+    Raises:
+        NoAgent: there is no agent on this host.
+        Unreachable: none of the hosts can be reached.
+    """
+    begin = time.monotonic()
+    heard_at: float | None = None
+    known: object = None
+    changed_at = begin
+    while True:
+        frame = source.frame()
+        now = time.monotonic()
+        rows = listed_jobs(frame)
+        if not rows:
+            require_visible(frame, now - begin)
+        if any(host.state == "heard" for host in frame.hosts) and heard_at is None:
+            heard_at = now
+        current = [(row.call, row.lives, row.activity.ranks, row.in_the_way) for row in rows]
+        if current != known:
+            known, changed_at = current, now
+        connecting = any(host.state == "connecting" for host in frame.hosts)
+        least_s = SETTLED_S if any(row.lives for row in rows) else SEARCH_S
+        searched = heard_at is not None and now - heard_at > least_s
+        if searched and not connecting and now - changed_at > SETTLED_S:
+            return frame
+        if now - begin > wait_s:
+            return frame
+        report(f"{len(rows)} jobs so far")
+        time.sleep(0.05)

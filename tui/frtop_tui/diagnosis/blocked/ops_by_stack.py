@@ -1,0 +1,138 @@
+"""Ops that only its stack shows of a rank without a recorder: messages, and calls to meet.
+
+torch's books list collectives in progress. That a rank is inside a `recv`, or inside
+`init_process_group`, shows in its stack, twice. It becomes a pending op, as a recorder would
+have noted it, so that no later stage needs to know the difference.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.evidence.c10d_call import C10dCall
+from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns, main_thread_location
+from frtop_tui.diagnosis.evidence.stack_location import function_name
+from frtop_tui.diagnosis.evidence.stack_state import stack_state
+from frtop_tui.job.model import ObservedFrame, ObservedRank
+from frtop_tui.job.naming import group_label
+
+_NEWEST: Final = 1 << 40
+"""Sequence of an op by its stack: the rank is in it, so it issued it last."""
+_DIGITS: Final = 10
+_MESSAGES: Final = frozenset({"send", "recv"})
+
+
+class OpsByStack:
+    """Adds such ops to frames; a rank that is the same object stays the same object."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[ObservedRank, ObservedRank]] = {}
+
+    def added_to(self, frame: ObservedFrame) -> ObservedFrame:
+        """`frame` with these ops. A job has a recorder in all ranks or in none, as a rule."""
+        if next(iter(frame.ranks.values())).identity.prepared:
+            return frame
+        known: dict[int, tuple[ObservedRank, ObservedRank]] = {}
+        for number, view in frame.ranks.items():
+            before = self._known.get(number)
+            same = before is not None and before[0] is view
+            known[number] = before if before is not None and same else (view, with_op(view))
+        self._known = known
+        return replace(frame, ranks={number: after for number, (_, after) in known.items()})
+
+
+def with_op(view: ObservedRank) -> ObservedRank:
+    """The rank with the op that its main thread is inside of, if only the stack shows it."""
+    readable = view.evidence.has_numbers and not view.identity.prepared
+    if not readable or main_thread_location(view) is None:
+        return view
+    state = stack_state(view)
+    if state is None or state.activity != "inside" or state.progress == "active":
+        return view
+    call = state.call
+    assert call is not None
+    pending = view.pending
+    if call.role == "collective":
+        pending = _entered(pending, call.kind, _root(view, call.kind))
+    elif call.role == "rendezvous":
+        pending = (*pending, _op(view, call, 0))
+    elif call.kind in _MESSAGES and call.peer is not None and (group := _group_id(view, call)):
+        pending = (*pending, _op(view, call, group))
+    elif not pending and view.groups:
+        # It waits for a message, a device, a transport that nobody observes: it is no root.
+        pending = (_unknown(view, call),)
+    return view if pending is view.pending else replace(view, pending=pending)
+
+
+def _entered(pending: tuple[wire.Op, ...], kind: str, root: int | None) -> tuple[wire.Op, ...]:
+    """The newest pending op of that kind is the one that the main thread is inside of."""
+    for at in reversed(range(len(pending))):
+        signature = pending[at].signature
+        if signature is not None and signature.kind == kind:
+            called = replace(signature, root=root)
+            entered = replace(pending[at], sync=True, sequence=_NEWEST, signature=called)
+            return (*pending[:at], *pending[at + 1 :], entered)
+    return pending
+
+
+def _group_id(view: ObservedRank, call: C10dCall) -> int:
+    """The rank's own id of the group; 0 where the stack leaves open which one it is."""
+    named = [
+        number
+        for number, group in view.groups.items()
+        if call.group in ("", group.name, group_label(group.name, group.description))
+    ]
+    return named[0] if len(named) == 1 else 0
+
+
+def _variables(view: ObservedRank, function: str) -> dict[str, str]:
+    """The local variables of torch's own function, as far as the stack has them."""
+    frames = view.main_stack.frames if view.main_stack is not None else ()
+    found = (dict(frame.variables) for frame in frames if function_name(frame) == function)
+    return next(found, {})
+
+
+def _root(view: ObservedRank, kind: str) -> int | None:
+    """The global rank that the call names as its source or target."""
+    variables = _variables(view, kind)
+    named = variables.get("src", variables.get("dst", ""))
+    return int(named) if named.isdecimal() and len(named) < _DIGITS else None
+
+
+def _callers(view: ObservedRank, call: C10dCall) -> str | None:
+    """The ranks that have to make the call, folded; None where the stack does not tell."""
+    local = _variables(view, call.kind).get("use_local_synchronization")
+    if call.role != "rendezvous" or local != "False":
+        return None
+    return fold(range(view.identity.job.world_size)) or None
+
+
+def _unknown(view: ObservedRank, call: C10dCall) -> wire.Op:
+    """An op of which nothing is known but that the rank waits for it: a message to nobody."""
+    newest = max(view.group_progress.values(), key=lambda one: one.issued_ns, default=None)
+    group = newest.group if newest is not None else min(view.groups)
+    return replace(_op(view, call, group), signature=None, p2p=True)
+
+
+def _op(view: ObservedRank, call: C10dCall, group: int) -> wire.Op:
+    """The op, begun when the rank was last seen to do anything, else when it was first seen."""
+    assert view.snapshot is not None
+    first = view.prior_snapshot or view.snapshot
+    last = next((one.last for one in view.group_progress.values() if one.last is not None), None)
+    begun_ns = last_activity_ns(view)
+    return wire.Op(
+        sequence=_NEWEST,
+        group=group,
+        number=0,
+        signature=wire.Signature(call.kind, peer=call.peer, members=_callers(view, call)),
+        site=wire.Site(call.frame.file, call.frame.line, call.frame.function),
+        issued_ns=begun_ns or first.at_ns,
+        sync=True,
+        p2p=call.role == "p2p",
+        pseudo=call.role == "rendezvous",
+        dated=bool(begun_ns) and (last is None or last.dated),
+    )

@@ -1,0 +1,72 @@
+"""What is said of ranks without a recorder, which are seen from outside only."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from frtop_tui.job.model import BaseFrame, Coverage, Rank
+from frtop_tui.job.naming import duration, folded
+
+NOT_PREPARED: Final = "not prepared: seen from outside"
+NEXT_TIME: Final = "`frtop run -- ...` records it next time"
+_SAME_NS: Final = 500_000_000
+"""Ranks are looked at one after the other: first looks that belong together."""
+
+
+def prepared(frame: BaseFrame) -> bool | None:
+    """Whether all ranks of the shown job have a recorder; None without ranks."""
+    return not frame.coverage.unprepared if frame.ranks else None
+
+
+def preparation(coverage: Coverage, ranks: int) -> str:
+    """`not prepared: seen from outside`, with the ranks where it is not all; "" for none."""
+    unprepared = coverage.unprepared
+    if not unprepared:
+        return ""
+    everybody = len(unprepared) >= ranks
+    return NOT_PREPARED if everybody else f"{folded(unprepared)} {NOT_PREPARED}"
+
+
+def without_recorder(rank: Rank) -> str:
+    """Why a rank keeps no history and cannot be asked; "" where it can."""
+    if rank.identity.prepared:
+        return ""
+    return (
+        f"process {rank.identity.pid} (rank {rank.rank}) has no recorder: nothing in it can answer;"
+        " start the job with `frtop run -- ...` next time"
+    )
+
+
+def is_least(rank: Rank) -> bool:
+    """Whether the op that the rank waits in was there at the first look: it may be older."""
+    return rank.blocked_on is not None and not rank.blocked_on.dated
+
+
+def is_least_since(frame: BaseFrame, since_ns: int) -> bool:
+    """Whether what lasts since `since_ns` (operator's clock) may have begun before.
+
+    It may where a rank waits in an op that was already there at the first look.
+    """
+    for number in frame.coverage.unprepared:
+        rank = frame.ranks.get(number)
+        if rank is None or rank.blocked_on is None or rank.blocked_on.dated:
+            continue
+        if rank.blocked_on.issued_ns + rank.clock_ns <= since_ns + _SAME_NS:
+            return True
+    return False
+
+
+def last_issue_is_least(rank: Rank) -> bool:
+    """Whether the last op that the rank issued was there at the first look."""
+    newest = max(rank.group_progress.values(), key=lambda one: one.issued_ns, default=None)
+    return newest is not None and newest.last is not None and not newest.last.dated
+
+
+def age_words(seconds: float, *, least: bool) -> str:
+    """`12s`, or `at least 12s`, for sentences."""
+    return f"at least {duration(seconds)}" if least else duration(seconds)
+
+
+def age_text(seconds: float, *, least: bool) -> str:
+    """`12s`, or `>= 12s` where it is at least that."""
+    return f">= {duration(seconds)}" if least else duration(seconds)

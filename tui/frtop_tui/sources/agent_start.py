@@ -1,0 +1,141 @@
+"""Starts an agent on this host when none runs, so that jobs that nobody prepared are found.
+
+It is the same agent that a prepared rank starts. Without such ranks it leaves a minute after the
+last request.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from frtop_probe import keys
+from frtop_probe.agent import announcement
+from frtop_probe.agent.key_bootstrap import living_ranks
+from frtop_probe.agent.options import FOR_OPERATOR
+from frtop_probe.recorder import agent_launch
+from frtop_probe.recorder.spawn_lock import SpawnAttempt
+from frtop_probe.ring.folder import AgentFiles, FolderError, agent_lives, candidates
+from frtop_tui.job.model import Problem
+
+OFF: Final = "FRTOP_AGENT"
+"""Set to 0, it keeps frtop from starting agents."""
+MESSAGE_S: Final = 2.0
+"""An agent that has written something, and holds no lock by then, has given up."""
+START_S: Final = 10.0
+"""An agent that is not there by then will not come."""
+LEAVING_S: Final = 2.0
+"""An agent that was about to leave when it was found is gone by then."""
+KEY_S: Final = 3.0
+"""An agent that runs for so long without a key waits for one that is made elsewhere."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """An agent that this process has started, or (not `own`) found; `failed`: it will not come."""
+
+    log: SpawnAttempt
+    own: bool
+    begun: float = field(default_factory=time.monotonic)
+    failed: bool = False
+
+    @property
+    def age_s(self) -> float:
+        return time.monotonic() - self.begun
+
+
+_attempts: Final[dict[Path, _Attempt]] = {}
+
+
+def start_agent() -> Problem | None:
+    """Starts this host's agent unless one runs; returns why there will be none.
+
+    The key is made here only where no prepared rank lives: otherwise another host may have made
+    one, and the agent finds it, makes it beside rank 0, or waits for it.
+    """
+    if os.environ.get(OFF) == "0":
+        return None
+    try:
+        folders = candidates()
+        log = SpawnAttempt(AgentFiles.here(folders[0]))
+        if agent_lives(folders[0]) or announcement.find_agents(folders[0]):
+            _attempts[folders[0]] = _Attempt(log, own=False)
+            return None
+        if not living_ranks(folders):
+            with suppress(keys.KeyProblem):  # whoever loads it next says what is wrong
+                keys.load(create=True)
+        why = agent_launch.ensure_agent(folders[0], FOR_OPERATOR, at_once=True)
+    except (FolderError, OSError) as error:
+        return Problem.parse(str(error))
+    if why:
+        return Problem.parse(why)
+    _attempts[folders[0]] = _Attempt(log, own=True)
+    return None
+
+
+def keep_agent(folder: Path) -> None:
+    """Starts the agent anew if this process wanted one and it is gone.
+
+    One that was found may have been about to leave; one that was started is given some time.
+    """
+    attempt = _attempts.get(folder)
+    if attempt is not None and not (attempt.own and attempt.age_s < START_S):
+        start_agent()
+
+
+def is_starting() -> bool:
+    """Whether an agent may still come up here, perhaps in place of one that was about to leave."""
+    return any(
+        not one.failed and one.age_s < (START_S if one.own else LEAVING_S)
+        for one in _attempts.values()
+    )
+
+
+def absence(folder: Path) -> Problem | None:
+    """Why no agent of this host has announced itself; None while one may still do so."""
+    attempt = _attempts.get(folder)
+    if attempt is None:
+        return _not_announced() if agent_lives(folder) else NO_AGENT
+    problem = _problem(folder, attempt)
+    attempt.failed = problem is not None
+    return problem
+
+
+def _problem(folder: Path, attempt: _Attempt) -> Problem | None:
+    if agent_lives(folder):
+        return _not_announced() if attempt.age_s > KEY_S else None
+    if not attempt.own:  # it was about to leave
+        return start_agent()
+    why = attempt.log.last_message() if attempt.age_s > MESSAGE_S else ""
+    if why:
+        return Problem(f"the agent of this host has ended: {why}")
+    return NOT_STARTED if attempt.age_s > START_S else None
+
+
+def _not_announced() -> Problem | None:
+    """Of an agent that runs: it has its key before it announces itself."""
+    try:
+        keys.load(create=False)
+    except keys.NoKey:
+        return Problem(
+            "the agent of this host waits for this user's key, which is made beside rank 0",
+            f"if that is on another host, copy its key file to {keys.path()} here (chmod 600)",
+        )
+    except keys.KeyProblem as trouble:
+        return Problem(trouble.text, trouble.next)
+    return None
+
+
+NO_AGENT: Final = Problem(
+    "no agent of frtop runs on this host: no job was started with `frtop run` here lately",
+    "start the job with `frtop run -- torchrun ...`, or name its hosts: --connect 'node[0-7]'",
+)
+NOT_STARTED: Final = Problem(
+    "no agent of frtop runs on this host, and the one that was started did not come up",
+    "run `frtop agent` in another terminal: it says why; or name other hosts: "
+    "--connect 'node[0-7]'",
+)
