@@ -38,7 +38,9 @@ DUMPS_S: Final = 3.0
 GONE: Final = "ended before frtop came"
 RECORDER: Final = "recorder"
 """What a program needs that starts or stops the recorder or its agent."""
-_VARIABLES: Final = ("FRTOP_DIR", "FRTOP_KEY_FILE", "FRTOP_BIND", "FRTOP_AGENT_WITH", "ZOO_CGROUP")
+_VARIABLES: Final = (
+    "FRTOP_DIR", "FRTOP_KEY_FILE", "FRTOP_BIND", "FRTOP_AGENT_WITH", "FRTOP_OUTSIDE", "ZOO_CGROUP",
+)  # fmt: skip
 
 
 def names() -> list[str]:
@@ -120,6 +122,8 @@ class Zoo:
         os.environ["FRTOP_KEY_FILE"] = str(self.folder / "key")
         os.environ["FRTOP_BIND"] = "127.0.0.1"
         os.environ["FRTOP_AGENT_WITH"] = str(os.getpid())
+        # Other programs of the zoo run on this host.
+        os.environ["FRTOP_OUTSIDE"] = "0" if self._prepared else "1"
         self._start_parent()
         return self
 
