@@ -31,9 +31,10 @@ from frtop_probe.agent.outside_books import (
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.outside.c10d_books import NO_GROUPS, NO_MODULE
 from frtop_probe.outside.discovery.facts import Candidate, FoundJob
-from frtop_probe.outside.memory import REPLACED
+from frtop_probe.outside.memory import NO_RIGHT, REPLACED
 from frtop_probe.outside.model import Backend, Books, GroupBook
 from frtop_probe.outside.worker import Look
+from frtop_probe.procfs import ptrace_refusal
 
 MAX_PENDING: Final = 16
 """Per group; `MAX_PENDING_OF_RANK` in all its groups."""
@@ -133,7 +134,7 @@ class OutsideRank(TrackedRank):
         if not self.lives or replaced or look.reason == REPLACED:
             return  # the next tick handles the end
         self._seen_ns = at_ns
-        self._notes = tuple(dict.fromkeys(reasons_of(look)))
+        self._notes = tuple(map(self._explained, dict.fromkeys(reasons_of(look))))
         if books is not None and books.reason in _NO_GROUPS_YET:
             self._keep_groups(frozenset())
             if self._looks:
@@ -147,6 +148,10 @@ class OutsideRank(TrackedRank):
         self._names = {group.address: label_of(group) for group in books.groups}
         self._take_groups(books, at_ns)
         self._looks += 1
+
+    def _explained(self, reason: str) -> str:
+        """With the setting that is in the way, and what changes it."""
+        return f"{reason}: {ptrace_refusal.explain(self.pid)}" if reason == NO_RIGHT else reason
 
     def _take_groups(self, books: Books, at_ns: int) -> None:
         self._keep_groups(frozenset(group.name for group in books.groups))

@@ -19,6 +19,7 @@ class RankCounts:
         self.states: Counter[RankState] = Counter()
         self.unheard: set[int] = set()
         self._outside: set[int] = set()
+        self._unread: dict[int, str] = {}
         self._off: set[int] = set()
         self._hook_errors: set[int] = set()
         self._ops_lost: dict[int, int] = {}
@@ -54,6 +55,10 @@ class RankCounts:
             text = f"{NOT_PREPARED}, so there is no history of ops; {NEXT_TIME}"
             everybody = len(self._outside) == len(ranks)
             texts.insert(0, text if everybody else f"{folded(self._outside)}: {text}")
+        if self._unread:
+            first = min(self._unread)
+            text = f"books of {folded(self._unread)} not read; rank {first}: {self._unread[first]}"
+            texts.insert(0, text)
         if nameless:
             texts.append(nameless_text(nameless))
         if lost_updates:
@@ -87,6 +92,7 @@ class RankCounts:
         self.states[view.state] -= 1
         for ranks in (self.unheard, self._outside, self._off, self._hook_errors):
             ranks.discard(rank)
+        self._unread.pop(rank, None)
         self._ops_lost.pop(rank, None)
         self._signatures_lost.pop(rank, None)
 
@@ -97,6 +103,8 @@ class RankCounts:
             self.unheard.add(rank)
         if not view.identity.prepared:
             self._outside.add(rank)
+        if not view.identity.books and view.notes:
+            self._unread[rank] = view.notes[0]
         if status is None:
             return
         if status.state == State.OFF:
@@ -111,12 +119,13 @@ class RankCounts:
 
 def _counted(view: ObservedRank) -> tuple[object, ...]:
     """The fields of a view that are counted."""
-    status, is_prepared = view.status, view.identity.prepared
+    status, identity = view.status, view.identity
+    seen_from = (identity.prepared, identity.books, () if identity.books else view.notes)
     if status is None:
-        return (view.state, is_prepared)
+        return (view.state, seen_from)
     return (
         view.state,
-        is_prepared,
+        seen_from,
         status.state,
         status.hook_errors,
         status.pending_lost,
