@@ -17,14 +17,16 @@ Variables = tuple[tuple[str, str], ...]
 class Outside(Scene):
     """The same ranks without a recorder: no beat, and lists of collectives in progress."""
 
-    def __init__(self, world: int) -> None:
+    def __init__(self, world: int, *, begun: int = 7) -> None:
         self.notes: dict[int, tuple[str, ...]] = {}
-        super().__init__(world)
+        self.started_s = 600.0
+        super().__init__(world, begun=begun)
 
     def update_of(self, actor: Actor) -> wire.RankUpdate:
         update = super().update_of(actor)
         assert update.identity is not None
-        identity = replace(update.identity, prepared=False, main_ident=0)
+        started_ns = self._ns(actor, self.started_s)
+        identity = replace(update.identity, prepared=False, main_ident=0, started_ns=started_ns)
         notes = self.notes.get(actor.rank, ())
         return replace(update, identity=identity, status=None, notes=notes)
 

@@ -157,3 +157,16 @@ def test_a_rank_whose_groups_are_gone_has_left() -> None:
     scene.sleeps(1)
     scene.notes[1] = (wire.LEFT_GROUPS,)
     assert only(scene.settle(6)).why.cause == "out_of_loop"
+
+
+@pytest.mark.parametrize(("started_s", "named"), [(20, False), (600, True)])
+def test_start_up_is_given_half_a_minute(started_s: int, named: bool) -> None:
+    scene = Outside(3, begun=0)
+    scene.started_s = started_s
+    for rank in (0, 2):
+        scene.in_call(rank, "init_process_group")
+    scene.sleeps(1)
+    for actor in scene.actors.values():
+        actor.groups.clear()
+    verdicts = scene.settle(7).verdicts
+    assert [verdict.culprits for verdict in verdicts] == ([(1,)] if named else [])

@@ -17,6 +17,7 @@ from frtop_tui.diagnosis.evidence.c10d_call import C10dCall
 from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns, main_thread_location
 from frtop_tui.diagnosis.evidence.stack_location import function_name
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
+from frtop_tui.diagnosis.thresholds import PATIENCE_WITHOUT_HISTORY_NS
 from frtop_tui.job.model import ObservedFrame, ObservedRank
 from frtop_tui.job.naming import group_label
 
@@ -124,6 +125,7 @@ def _op(view: ObservedRank, call: C10dCall, group: int) -> wire.Op:
     first = view.prior_snapshot or view.snapshot
     last = next((one.last for one in view.group_progress.values() if one.last is not None), None)
     begun_ns = last_activity_ns(view)
+    is_young = first.at_ns - view.identity.started_ns < PATIENCE_WITHOUT_HISTORY_NS
     return wire.Op(
         sequence=_NEWEST,
         group=group,
@@ -134,5 +136,6 @@ def _op(view: ObservedRank, call: C10dCall, group: int) -> wire.Op:
         sync=True,
         p2p=call.role == "p2p",
         pseudo=call.role == "rendezvous",
-        dated=bool(begun_ns) and (last is None or last.dated),
+        # A process that has just started may be early in its first call: no haste.
+        dated=(bool(begun_ns) and (last is None or last.dated)) or is_young,
     )
