@@ -30,7 +30,6 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("FRTOP_DIR", str(folder))
     monkeypatch.setenv("FRTOP_KEY_FILE", str(folder / "key"))
     monkeypatch.setenv("FRTOP_BIND", "127.0.0.1")
-    monkeypatch.setenv("FRTOP_OUTSIDE", "0")  # other tests' jobs run on this host
     monkeypatch.setenv("FRTOP_AGENT_WITH", str(os.getpid()))
     yield folder
     for process in family(folder):

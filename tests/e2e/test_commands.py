@@ -74,8 +74,8 @@ def test_a_job_whose_environment_has_no_frtop(home: Path, torchrun: Launch, tmp_
     assert sorted(json.loads(said.stdout)["ranks"]) == ["0", "1"]
 
 
-def test_without_an_agent_the_next_step_is_named(home: Path) -> None:
-    said = frtop("diagnose")
+def test_without_a_job_the_next_step_is_named(home: Path) -> None:
+    said = frtop("diagnose", "--wait", "3")
     assert said.returncode == 1
-    assert "no agent" in said.stderr
+    assert "no distributed PyTorch job of this user was found" in said.stderr
     assert "frtop run -- torchrun" in said.stderr

@@ -15,7 +15,8 @@ from waiting import wait_for
 
 
 @pytest.fixture
-def launcher(home: Path, tmp_path: Path) -> Iterator[Launcher]:
+def launcher(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launcher]:
+    monkeypatch.delenv("FRTOP_OUTSIDE")
     one = Launcher(tmp_path)
     yield one
     one.close()

@@ -36,7 +36,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FRTOP_DIR", str(folder))
     monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "key"))
     monkeypatch.setenv("FRTOP_BIND", "127.0.0.1")
-    monkeypatch.setenv("FRTOP_OUTSIDE", "0")  # other tests' jobs run on this host
     monkeypatch.setenv("FRTOP_AGENT_WITH", str(os.getpid()))
     return folder
 

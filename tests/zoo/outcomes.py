@@ -63,7 +63,9 @@ def why_not_right(case: Case, frame: Frame, reached: OutcomeClass) -> str:
         return ""
     if case.healthy:
         return f"{frame.health} at the end"
-    suspected = [v for v in frame.verdicts if v.confidence == "suspect" and v.kind != "undecided"]
+    if reached == "undecided" and frame.verdicts and not any(map(_names_kind, frame.verdicts)):
+        return "; ".join(dict.fromkeys(verdict.why.text for verdict in frame.verdicts))
+    suspected = [v for v in frame.verdicts if v.confidence == "suspect" and _names_kind(v)]
     if reached == "undecided" and suspected:
         return f"only suspected: {case.mistakes(frame.verdicts)}"
     if not frame.verdicts:
@@ -75,8 +77,12 @@ def _claims(verdict: Verdict) -> bool:
     return bool(verdict.culprits) or _decides(verdict)
 
 
+def _names_kind(verdict: Verdict) -> bool:
+    return verdict.kind != "undecided"
+
+
 def _decides(verdict: Verdict) -> bool:
-    return verdict.confidence == "confirmed" and verdict.kind != "undecided"
+    return verdict.confidence == "confirmed" and _names_kind(verdict)
 
 
 def _agrees(truth: Truth, verdict: Verdict, truths: tuple[Truth, ...]) -> bool:

@@ -190,22 +190,22 @@ class Zoo:
     def _watch(
         self, stack: ExitStack, case: Case, folder: Path, request: dict[str, Any], *, late: bool
     ) -> Observer | None:
-        """Starts the program, and frtop before or after it; None if it has ended by then."""
-        if self._prepared:
-            self._ask(**request)
-            source = LiveSource()
-            stack.callback(source.close)
-            return Observer(case, folder, source.frame, self._running)
-        if late:
-            self._ask(**request)
-            if not self._hangs(folder):
-                return None
-        assert start_agent() is None
+        """Starts the program, and frtop before or after it; None if it has ended by then.
+
+        An agent finds all jobs of this host, so the program's own job is named.
+        """
         job = _address(request["environment"])
+        if self._prepared or late:
+            self._ask(**request)
+        if not self._prepared:
+            if late and not self._hangs(folder):
+                return None
+            assert start_agent() is None
         source = LiveSource(job=job)
         stack.callback(source.close)
-        watch = OutsideObserver(case, folder, lambda: _of_job(source.frame(), job), self._running)
-        if not late:
+        kind = Observer if self._prepared else OutsideObserver
+        watch = kind(case, folder, lambda: _of_job(source.frame(), job), self._running)
+        if not self._prepared and not late:
             self._ask(**request)
         return watch
 

@@ -111,6 +111,7 @@ def test_what_was_missing_is_said() -> None:
     assert why_not_right(CASE, frame("hung", RIGHT), "right") == ""
     assert why_not_right(CASE, frame("waiting"), "undecided") == "no verdict, waiting"
     assert why_not_right(CONTROL, frame("undecided"), "undecided") == "undecided at the end"
+    assert why_not_right(CASE, frame("undecided", NOBODY, NOBODY), "undecided") == NOBODY.why.text
     suspect = frame("held up", replace(RIGHT, confidence="suspect"))
     assert why_not_right(CASE, suspect, "undecided").startswith("only suspected: never confirmed")
     general = frame("hung", replace(RIGHT, why=UNKNOWN))

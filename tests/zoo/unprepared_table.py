@@ -66,12 +66,17 @@ def _row(name: str, runs: list[Run], recorded: dict[str, str]) -> str:
         what,
         truth_text(case_of(name)),
         recorded.get(what, ""),
-        table.each(said for run in runs if (said := table.said(run))),
+        table.each(said for run in runs if (said := _said(run))),
         " / ".join(_marked(run) for run in runs),
         " / ".join(table.seconds(run.who_s) for run in runs),
         " / ".join(table.seconds(run.confirmed_s) for run in runs),
         table.each(_cut(run.reason) for run in runs if run.reason),
     ))  # fmt: skip
+
+
+def _said(run: Run) -> str:
+    """Returns the verdicts, equal ones once: each of several ranks may be undecided."""
+    return " + ".join(dict.fromkeys(table.said(run).split(" + ")))
 
 
 def _outcome(run: Run) -> str:

@@ -3,6 +3,7 @@
 FrtopError              exit status 1
 ├── UsageError          2   the command line is wrong
 ├── NoAgent                 no agent of frtop runs here
+├── NoJob                   no distributed job was found there
 ├── UnknownHost             a host name does not resolve
 ├── Unreachable             no agent answers at an address
 ├── WrongKey                an agent refuses our key, or has a key we do not know
@@ -34,6 +35,10 @@ class UsageError(FrtopError):
 
 class NoAgent(FrtopError):
     """No agent of frtop runs here."""
+
+
+class NoJob(FrtopError):
+    """No distributed job was found there, prepared or not."""
 
 
 class UnknownHost(FrtopError):

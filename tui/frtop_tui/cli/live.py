@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.errors import NoAgent, Unreachable
+from frtop_tui.errors import NoAgent, NoJob, Unreachable
 from frtop_tui.job.model import Problem
+from frtop_tui.job.naming import listed
 from frtop_tui.sources.base import Source
 
 HEALTHY_S: Final = 3.0
@@ -59,6 +60,7 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
 
     Raises:
         NoAgent: there is no agent on this host.
+        NoJob: no job was found within `wait_s`.
         Unreachable: none of the hosts can be reached.
     """
     begin = time.monotonic()
@@ -81,10 +83,22 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
         else:
             healthy_since = None
         if now - begin > wait_s:
+            _require_job(frame)
             return frame
         coverage = frame.coverage
         report(f"{frame.health}, {coverage.heard} of {coverage.expected} ranks heard")
         time.sleep(0.05)
+
+
+def _require_job(frame: Frame) -> None:
+    """Raises NoJob if hosts answered, and no job was found on them."""
+    heard = [host.name for host in frame.hosts if host.state == "heard"]
+    if heard and not (frame.ranks or frame.other_jobs or frame.problem):
+        raise NoJob(
+            f"no distributed PyTorch job of this user was found on {listed(heard, 4)}",
+            "start one with `frtop run -- torchrun ...`, or name the hosts of a running one: "
+            "--connect 'node[0-7]'",
+        )
 
 
 def require_visible(frame: Frame, waited_s: float) -> None:
