@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 TORCH  ?= 2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check zoo bench docs test-torch clean
+.PHONY: help venv demo test test-long check zoo bench docs test-torch clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -23,6 +23,9 @@ demo: venv  ## a real job that hangs, and frtop on it
 
 test: venv  ## all tests, several files at a time
 	$(BIN)/pytest -n logical --dist loadfile --no-loadscope-reorder
+
+test-long: venv  ## the tests that take half a minute each
+	$(BIN)/pytest -n logical --dist loadfile --no-loadscope-reorder -m long
 
 check: venv  ## formatting, lint, types, layering
 	$(BIN)/ruff format --check .

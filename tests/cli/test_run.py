@@ -317,6 +317,17 @@ class Terminal:
         wait_for(is_printed, lambda: f"{text!r} in {self.heard!r}", pause_s=0)
         self.heard = self.heard.partition(text)[2]
 
+    def prompt(self) -> None:
+        """Waits until the shell reads again: what is typed while it takes the terminal is lost."""
+
+        def answers() -> bool:
+            self.type("\n")
+            if select.select([self.descriptor], [], [], 0.3)[0]:
+                self.heard += os.read(self.descriptor, 65536).decode("utf-8", "replace")
+            return self.heard.count("\n$ ") > 1
+
+        wait_for(answers, lambda: f"prompts in {self.heard!r}", pause_s=0.2)
+
     def close(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
@@ -346,8 +357,9 @@ def test_ctrl_z_and_fg_work(terminal: Terminal, tmp_path: Path) -> None:
     terminal.expect("up\r\n")
     terminal.type("\x1a")
     terminal.expect("Stopped")
-    terminal.expect("$ ")
+    terminal.prompt()
     terminal.type("fg\n")
+    terminal.expect("read word")  # the shell says what it resumes
     terminal.type("back\n")
     terminal.expect("got-back\r\n")
     terminal.type("echo status=$?\n")
@@ -360,7 +372,7 @@ def test_a_command_that_stops_itself_gives_the_terminal_back(
     run = f"{' '.join(FRTOP)} --record {tmp_path}/record"
     terminal.type(f"{run} -- sh -c 'kill -STOP $$; echo wo''ken'\n")
     terminal.expect("Stopped")
-    terminal.expect("$ ")
+    terminal.prompt()
     terminal.type("fg\n")
     terminal.expect("woken\r\n")
 

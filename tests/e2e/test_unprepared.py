@@ -112,6 +112,7 @@ def test_a_rank_that_sleeps_is_named_and_the_agent_leaves(home: Path, launcher: 
     assert not list(home.glob("*.ring"))
 
 
+@pytest.mark.long
 def test_a_stopped_rank_is_named_and_not_continued(launcher: Launcher) -> None:
     job = launcher.start("stops")
     os.kill(job.pids[1], signal.SIGSTOP)
@@ -123,6 +124,7 @@ def test_a_stopped_rank_is_named_and_not_continued(launcher: Launcher) -> None:
     assert stat.state == "T"
 
 
+@pytest.mark.long
 def test_ranks_of_mp_spawn_are_known_by_their_books(launcher: Launcher) -> None:
     job = launcher.start("sleeps", spawn=True)
     verdict = verdict_of(document := job.diagnose())
@@ -139,6 +141,7 @@ def test_different_ops_are_a_mismatch(launcher: Launcher) -> None:
     assert verdict["op"]["number"] == 31
 
 
+@pytest.mark.long
 def test_a_job_that_trains_is_not_accused(launcher: Launcher, tmp_path: Path) -> None:
     job = launcher.start("trains")
     document = job.diagnose()
@@ -148,6 +151,7 @@ def test_a_job_that_trains_is_not_accused(launcher: Launcher, tmp_path: Path) ->
     assert job.process.wait(60) == 0
 
 
+@pytest.mark.long
 def test_a_recorder_that_starts_late_takes_over(
     home: Path, launcher: Launcher, tmp_path: Path
 ) -> None:
@@ -166,6 +170,7 @@ def test_a_recorder_that_starts_late_takes_over(
     assert job.process.wait(60) == 0
 
 
+@pytest.mark.long
 def test_an_agent_that_is_killed_is_started_again(home: Path, launcher: Launcher) -> None:
     job = launcher.start("sleeps")
     job.diagnose()
@@ -177,6 +182,7 @@ def test_an_agent_that_is_killed_is_started_again(home: Path, launcher: Launcher
     wait_for(lambda: not family(home), "agent and children leave", 30)
 
 
+@pytest.mark.long
 def test_two_commands_at_once_share_one_agent(home: Path, launcher: Launcher) -> None:
     """The second one comes within the first second of the agent's start."""
     job = launcher.start("sleeps")
@@ -190,6 +196,7 @@ def test_two_commands_at_once_share_one_agent(home: Path, launcher: Launcher) ->
     assert len(announcement.find_agents(home)) == 1
 
 
+@pytest.mark.long
 def test_a_capture_has_what_is_known_from_outside(launcher: Launcher, tmp_path: Path) -> None:
     job = launcher.start("sleeps")
     path = tmp_path / "job.cap"

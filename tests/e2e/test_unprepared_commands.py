@@ -22,6 +22,7 @@ def launcher(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     one.close()
 
 
+@pytest.mark.long
 def test_jobs_capture_and_diagnose_say_that_it_is_seen_from_outside(
     launcher: Launcher, tmp_path: Path
 ) -> None:
