@@ -29,7 +29,7 @@ def test_one_different_reduce_op_in_five_thousand_is_named(
 ) -> None:
     process = torchrun("one_max.py", str(tmp_path), str(ODD), ranks=4)
     wait_for(lambda: source.frame().verdicts, "a verdict", 120)
-    wait_for(lambda: source.frame().verdicts[0].culprits, "a culprit", 60)
+    wait_for(lambda: source.frame().verdicts[0].culprits, "a culprit", 20)
     frame = source.frame()
     (verdict,) = frame.verdicts
     assert (verdict.kind, verdict.confidence) == ("mismatch", "confirmed"), document(frame)
