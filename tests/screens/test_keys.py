@@ -283,6 +283,14 @@ async def test_q_quits() -> None:
     assert app.app.return_code == 0
 
 
+async def test_a_tick_while_the_app_ends_does_nothing() -> None:
+    async with driven(scenes.hung()) as app:
+        pass
+    # Textual closes the screens, then stops the timer: a tick may come in between.
+    assert not app.app.screen_stack
+    app.app.tick()
+
+
 @pytest.mark.parametrize("crashes", [False, True])
 def test_the_source_is_closed_however_the_app_ends(
     crashes: bool, monkeypatch: pytest.MonkeyPatch

@@ -118,6 +118,8 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
 
     def tick(self) -> None:
         """Takes the newest frame, sends requests, then draws: drawing sends none."""
+        if not self.screen_stack:
+            return  # the app ends: Textual closes the screens before it stops the timer
         newest = self.source.frame()
         self._send_requests(newest)
         self._announce_files(newest)
