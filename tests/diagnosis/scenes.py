@@ -73,6 +73,11 @@ class Actor:
         return 1000 + self.rank
 
 
+def _site(text: str) -> wire.Site:
+    file, _, line = text.partition(":")
+    return wire.Site(f"/home/me/{file}", int(line), "train")
+
+
 class Scene:
     """Ranks on hosts, everybody after op #7 of the world's group, a minute ago."""
 
@@ -122,7 +127,7 @@ class Scene:
         group: str = WORLD,
         number: int | None = None,
         ago: float = 1.0,
-        site: str = "train.py:20",
+        site: str | None = "train.py:20",
         usual_s: float = 0.02,
         told: bool = True,
         tracked: bool = True,
@@ -152,7 +157,7 @@ class Scene:
         group: str = WORLD,
         number: int | None = None,
         sync: bool = True,
-        site: str = "train.py:20",
+        site: str | None = "train.py:20",
         usual_s: float = 0.02,
         usual_count: int = 100,
         thread: int = MAIN,
@@ -212,7 +217,7 @@ class Scene:
         *,
         number: int | None,
         ago: float,
-        site: str,
+        site: str | None,
         usual_s: float,
         fields: dict[str, object],
         usual_count: int = 100,
@@ -233,13 +238,12 @@ class Scene:
             done = number if number is not None else done + 1
         actor.ops += 1
         issued = self._ns(actor, ago)
-        file, _, line = site.partition(":")
         op = wire.Op(
             sequence=actor.ops,
             group=local,
             number=sent if p2p else done,
             signature=op_signature(kind, **fields),
-            site=wire.Site(f"/home/me/{file}", int(line), "train"),
+            site=_site(site) if site is not None else None,
             issued_ns=issued,
             done_ns=0 if pending or not tracked else issued + int(usual_s * SECOND),
             thread=thread,

@@ -45,6 +45,21 @@ def test_a_known_site_tells_what_is_usual_there() -> None:
     )
 
 
+def test_without_a_line_nothing_is_said_to_be_usual_there() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=9, usual_s=2, site=None)
+    (note,) = scene.settle(0).notes
+    assert note == (
+        "ranks 0-1,3 wait 9.0s in all_reduce #8 of default_pg;"
+        " that is longer than usual in this group"
+    )
+    scene.sleeps(2)
+    scene.waits([0, 1, 3], "all_reduce", for_s=60, usual_s=2, site=None)
+    (verdict,) = scene.settle(4).verdicts
+    assert verdict.evidence[0].startswith("rank 0 waits in all_reduce #9 of default_pg for ")
+    assert "usually" not in verdict.evidence[0]
+
+
 def test_a_rendezvous_that_lasts_is_a_wait_too() -> None:
     scene = Scene(4, begun=0)
     scene.in_pseudo(range(4), "init_process_group", for_s=20)

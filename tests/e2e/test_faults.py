@@ -29,6 +29,8 @@ POSTURES: dict[str, RankState] = {
     "compute": "late",
 }
 HELD_UP = {"compute"}
+LONG = {"file", "stall", "exception", "exit"}
+"""Run by `make test-long`: others of their kind run always, here or in the zoo."""
 
 
 def watch(source: LiveSource, job: DemoJob, seconds: float) -> Frame:
@@ -50,7 +52,14 @@ def watch(source: LiveSource, job: DemoJob, seconds: float) -> Frame:
     return wait_for(confirmed, failure, seconds, pause_s=0.1)
 
 
-@pytest.mark.parametrize("name", [name for name in FAULTS if name != "none"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name in LONG else ())
+        for name in FAULTS
+        if name != "none"
+    ],
+)
 def test_the_culprit_and_the_cause_are_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with DemoJob(FAULTS[name]) as job:
         for variable, value in job.environment().items():

@@ -34,7 +34,10 @@ def _long_wait_text(node: WaitNode, now_ns: int) -> str:
     age = duration((now_ns - oldest.since_ns) / 1e9)
     usual = "how long that usually takes is not known yet"
     if has_history(oldest.op):
-        usual = f"there it usually takes {usual_text(oldest.op)}"
+        # Without a line it is the longest pause of the group, or a bound on it: nothing usual.
+        usual = "that is longer than usual in this group"
+        if oldest.op.site is not None:
+            usual = f"there it usually takes {usual_text(oldest.op)}"
     ranks = Tense.PRESENT.waits(wait.rank for wait in waits)
     return f"{ranks} {age} in {op_text(node)}{at_line(oldest.op)}; {usual}"
 

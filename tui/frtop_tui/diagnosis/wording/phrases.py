@@ -99,7 +99,7 @@ def wait_evidence(node: WaitNode, now_ns: int) -> str:
     if oldest.undated:
         return f"{text}{at_line(oldest.op)}; its dump does not tell for how long"
     text += f" for {age_words((now_ns - oldest.since_ns) / 1e9, least=not oldest.op.dated)}"
-    if oldest.op.usual_count:
+    if oldest.op.usual_count and oldest.op.site is not None:
         text += f" (usually {usual_text(oldest.op)} there)"
     text += at_line(oldest.op)
     return text if oldest.sure else f"{text}; seen from outside only, not by its stack"
