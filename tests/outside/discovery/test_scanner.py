@@ -123,7 +123,7 @@ def test_nothing_is_read_of_a_process_in_a_driver(proc: FakeProc) -> None:
     assert proc.asked == []
     (reason,) = proc.scanner.scan(now=0).jobs[0].ranks[0].reasons
     assert reason == (
-        "cmdline, environ, maps: not read while a thread is in state D (wchan nvidia_ioctl)"
+        "cmdline, environ, maps: a thread is in state D (wchan nvidia_ioctl), so a read might block"
     )
     proc.rank(10)
     assert proc.scan(60) == [(10, 0)]
@@ -162,7 +162,7 @@ def test_missing_rights_are_named(proc: FakeProc) -> None:
     proc.add(10)
     proc.answers[10] = PermissionError(13, "Permission denied")
     proc.scan()
-    assert "cmdline, environ: no rights (1 process)" in proc.reasons()
+    assert "frtop could not read cmdline, environ of 1 process: no rights" in proc.reasons()
 
 
 def test_a_process_that_ends_during_the_scan_is_not_there(proc: FakeProc) -> None:

@@ -126,7 +126,9 @@ def read_facts(
         net_namespace=_namespace(f"{folder}/ns/net", unread),
     )
     if waits:
-        unread.append(f"cmdline, environ, maps: not read while a thread is in state D ({waits})")
+        unread.append(
+            f"cmdline, environ, maps: a thread is in state D ({waits}), so a read might block"
+        )
     else:
         facts = _with_blocking(facts, blocking, unread)
     return replace(facts, unread=tuple(dict.fromkeys(unread))) if _lives(folder, stat) else None

@@ -302,9 +302,13 @@ class Scanner:
             for reason in entry.facts.unread
         )
         return tuple(
-            f"{reason} ({count} process{'' if count == 1 else 'es'})"
+            _sentence(*reason.partition(": ")[::2], count)
             for reason, count in found.most_common(_MAX_REASONS)
         )
+
+
+def _sentence(files: str, why: str, count: int) -> str:
+    return f"frtop could not read {files} of {count} process{'' if count == 1 else 'es'}: {why}"
 
 
 def _user_name(uid: int) -> str:
