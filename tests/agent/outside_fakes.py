@@ -83,12 +83,14 @@ def outside_rank(job: str = TORCHRUN, **fields: Any) -> OutsideRank:
 class FakeReads:
     """What fake workers find, and what they were asked.
 
-    A process in `stuck` does not answer before `release`; `reasons` are answers without books.
+    A process in `stuck` does not answer before `release`; `reasons` are answers without books,
+    `books_reasons` books without groups.
     """
 
     def __init__(self) -> None:
         self.discovery = Discovery()
         self.reasons: dict[int, str] = {}
+        self.books_reasons: dict[int, str] = {}
         self.stuck: set[int] = set()
         self.release = asyncio.Event()
         self.looks: list[int] = []
@@ -120,6 +122,8 @@ class FakeWorker(OutsideWorker):
             await self.reads.release.wait()
         if pid in self.reads.reasons:
             return Look(pid, reason=self.reads.reasons[pid])
+        if pid in self.reads.books_reasons:
+            return Look(pid, Books(pid, start_ticks(pid), reason=self.reads.books_reasons[pid]))
         found = Books(pid, start_ticks(pid), groups=(group("0", backend(self.reads.number)),))
         return Look(pid, found)
 

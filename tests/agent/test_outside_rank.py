@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -23,7 +24,7 @@ from agent.outside_fakes import (
     work,
 )
 from frtop_probe import wire
-from frtop_probe.agent.outside_books import numbered_ops
+from frtop_probe.agent.outside_books import numbered_ops, place_of
 from frtop_probe.agent.outside_rank import MAX_PENDING, MAX_PENDING_OF_RANK, OutsideRank
 from frtop_probe.outside.c10d_books import NO_GROUPS, NO_PENDING
 from frtop_probe.outside.memory import NO_RIGHT, REPLACED
@@ -271,6 +272,45 @@ def test_the_books_tell_who_it_is_where_the_launcher_does_not() -> None:
     assert (identity := shown(rank).identity) is not None
     assert (identity.rank, identity.job.world_size) == (2, 3)
     rank.release()
+
+
+def test_a_rank_that_only_its_groups_name_keeps_its_number_without_them() -> None:
+    rank = outside_rank(rank=None, world_size=None, local_rank=None, job="started by 7")
+    world = group("0", backend(number=1), ranks=(0, 1, 2), rank=2)
+    rank.take(Look(rank.pid, books(world)), SECOND)
+    before = rank.full().identity
+    rank.take(Look(rank.pid, books(reason=NO_GROUPS)), 2 * SECOND)
+    rank.learn(candidate(rank=None, world_size=None), job(identity="started by 7"))
+    full = shown(rank)
+    assert (full.identity, full.groups) == (before, ())
+    assert full.notes == (wire.LEFT_GROUPS,)  # and not that there are none yet
+    rank.release()
+
+
+def test_the_start_is_told_by_the_clock_of_all_other_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel counts it from the boot, with the time for which the host was suspended."""
+    hours = 8 * 3600 * SECOND
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda _: time.monotonic_ns() + hours)
+    rank = outside_rank()
+    rank.take(look(backend(number=1)), SECOND)
+    assert (identity := rank.full().identity) is not None
+    ticks_ns = rank.start_ticks * SECOND // os.sysconf("SC_CLK_TCK")
+    assert abs(ticks_ns - hours - identity.started_ns) < SECOND
+    rank.release()
+
+
+@pytest.mark.parametrize(
+    ("identity", "place"),
+    [
+        ("run exp:42 10.0.0.1:29500", ("10.0.0.1", 29500, "exp:42")),
+        ("10.0.0.1:29500 run abc", ("10.0.0.1", 29500, "abc")),
+        ("127.0.0.1:29500 net 7", ("127.0.0.1", 29500, "")),
+        ("started by 7 train.py", ("", 0, "")),
+        ("run", ("", 0, "")),
+    ],
+)
+def test_the_words_of_a_world(identity: str, place: tuple[str, int, str]) -> None:
+    assert place_of(identity) == place
 
 
 def test_a_later_search_may_know_more(rank: OutsideRank) -> None:

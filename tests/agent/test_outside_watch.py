@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
+import os
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +23,14 @@ from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.outside_watch import OutsideWatch
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ring_rank import RingRank
-from frtop_probe.outside.discovery.facts import Discovery, LeftAlone
-from frtop_probe.outside.worker import DID_NOT_RETURN, SCAN_DID_NOT_RETURN
+from frtop_probe.outside.cpython import FREE_THREADED
+from frtop_probe.outside.discovery.facts import SCAN_FAILED, Discovery, LeftAlone
+from frtop_probe.outside.worker import (
+    CHILD_ENDED,
+    DID_NOT_RETURN,
+    NO_CHILD,
+    SCAN_DID_NOT_RETURN,
+)
 from frtop_probe.procfs import exit_status
 from waiting import wait_for_async
 
@@ -168,6 +177,71 @@ async def test_a_search_that_did_not_return_is_not_repeated_soon(watch: Watch) -
     await wait_for_async(lambda: watch.tracker.notes, "a note")
     await asyncio.sleep(0.4)
     assert len(watch.reads.scans) == 1
+
+
+@pytest.mark.parametrize("reason", [CHILD_ENDED, NO_CHILD, f"{SCAN_FAILED}: KeyError('odd')"])
+async def test_a_search_that_failed_is_not_repeated_soon(watch: Watch, reason: str) -> None:
+    """Each try may cost a child, and with it the addresses of all ranks."""
+    watch.reads.discovery = Discovery(reasons=(reason,))
+    watch.asked = None
+    await wait_for_async(lambda: watch.tracker.notes == (reason,), "a note")
+    await asyncio.sleep(0.4)
+    assert len(watch.reads.scans) == 1
+
+
+async def test_what_cannot_change_is_not_read_again_soon(watch: Watch, sleepers: Sleepers) -> None:
+    pids = sleepers(2)
+    watch.reads.books_reasons[pids[0]] = FREE_THREADED
+    watch.find(*pids)
+    await wait_for_async(lambda: watch.reads.looks.count(pids[1]) > 5, "looks at the other")
+    assert watch.reads.looks.count(pids[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({}, True),
+        ({"prepared": False}, True),
+        ({"ring_folder": "/elsewhere"}, False),
+        ({"inner_pid": 7}, False),
+    ],
+)
+async def test_a_rank_in_which_the_recorder_is_off_is_seen_from_outside(
+    watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch,
+    fields: dict[str, Any], shown: bool,
+) -> None:  # fmt: skip
+    """Its environment starts the recorder; it has none, and is too old to be about to make one."""
+    monkeypatch.setattr(outside_watch, "NO_RING_S", -1.0)
+    monkeypatch.setenv("FRTOP_DIR", "/here")
+    pid, plain = sleepers(2)
+    made = candidate(pid, prepared=True, inner_pid=pid, ring_folder="/here")
+    one = replace(made, **fields)
+    watch.reads.discovery = Discovery((job(one, candidate(plain, rank=2)),))
+    watch.asked = None
+    await wait_for_async(lambda: plain in watch.seen, "the other one is seen")
+    assert watch.ranks == ([pid, plain] if shown else [plain])
+
+
+async def test_a_young_rank_may_still_make_its_ring(watch: Watch, sleepers: Sleepers) -> None:
+    pid, plain = sleepers(2)
+    one = candidate(pid, prepared=True, inner_pid=pid, ring_folder=os.environ.get("FRTOP_DIR", ""))
+    watch.reads.discovery = Discovery((job(one, candidate(plain, rank=2)),))
+    watch.asked = None
+    await wait_for_async(lambda: plain in watch.seen, "the other one is seen")
+    assert watch.ranks == [plain]
+
+
+async def test_a_rank_behind_the_last_one_that_fits_still_learns(
+    watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside_watch, "MAX_RANKS", 1)
+    first, second = sleepers(2)
+    watch.find(first)
+    await wait_for_async(lambda: watch.seen == {first}, "the first one is seen")
+    learned: list[int] = []
+    monkeypatch.setattr(OutsideRank, "learn", lambda rank, *_: learned.append(rank.pid))
+    watch.find(second, first)
+    await wait_for_async(lambda: learned, "it is told what a later search found")
 
 
 async def test_an_error_is_a_note_and_the_watch_goes_on(

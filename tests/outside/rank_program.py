@@ -6,6 +6,7 @@ import ctypes
 import datetime as dt
 import os
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -52,6 +53,13 @@ def run(rank: int, size: int, what: str, store: str) -> None:
             dist.all_reduce(tensor)
             dist.barrier(group=left) if rank < 2 else None
             dist.all_reduce(tensor, group=right) if rank in (0, size - 1) else None
+    elif what == "moved":
+        # Binds more names in c10d's module than its dict has room for, once the test has looked.
+        while not Path(f"{store}.looked").exists():
+            time.sleep(0.01)
+        vars(dist.distributed_c10d).update({f"name{number}": None for number in range(2000)})
+        Path(f"{store}.bound").touch()
+        time.sleep(600)
     elif what == "absent":
         hold_gil() if last else dist.all_reduce(tensor)
     elif what == "mismatch":

@@ -11,8 +11,10 @@ import pytest
 
 from frtop_probe.outside import c10d_books, torch_layout
 from frtop_probe.outside.memory import GONE, REPLACED, NotReadable
+from frtop_probe.outside.model import GroupBook
 from frtop_probe.outside.process import identify
 from frtop_probe.outside.reader import OutsideReader
+from frtop_probe.outside.torch_layout import BackendClass
 from outside.ranks import (
     default_group,
     job,
@@ -191,6 +193,39 @@ def test_a_running_job_a_hundred_times(tmp_path: Path) -> None:
             ids = [entry.id for entry in ring.entries]
             assert ring.torn or ids == list(range(ids[0], ids[0] + len(ids)))
     assert min(last.values()) > 0
+
+
+def test_counters_read_between_their_increments_are_read_again(
+    absent: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gloo counts a collective first, then all ops; an op in progress would be a number off."""
+    with OutsideReader(absent[0]) as reader:
+        steady = wait_for_books(reader, lambda books: bool(pending_kinds(books)), "an op")
+        assert reader._books is not None
+        intact = reader._books._block
+        torn: list[bool] = []
+
+        def block(address: int, vtable: int, kind: BackendClass, group: GroupBook) -> bytes:
+            raw = intact(address, vtable, kind, group)
+            if torn or kind.collectives is None:
+                return raw
+            torn.append(True)
+            count = int.from_bytes(raw[kind.collectives :][:4], "little") + 1
+            changed = count.to_bytes(4, "little")
+            return raw[: kind.collectives] + changed + raw[kind.collectives + 4 :]
+
+        monkeypatch.setattr(reader._books, "_block", block)
+        assert reader.read().groups == steady.groups
+        assert torn
+
+
+def test_books_are_found_again_after_the_module_grew(tmp_path: Path) -> None:
+    with job("moved", tmp_path, size=2) as (pid, _), OutsideReader(pid) as reader:
+        before = reader.read()
+        assert default_group(before).size == 2
+        (tmp_path / "store.looked").touch()
+        wait_for((tmp_path / "store.bound").exists, "the names are bound")
+        assert reader.read().groups == before.groups
 
 
 def test_torch_without_groups_has_a_reason(tmp_path: Path) -> None:

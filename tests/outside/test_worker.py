@@ -13,6 +13,9 @@ import psutil
 import pytest
 
 from frtop_probe.outside import torch_layout, worker
+from frtop_probe.outside.__main__ import Readers
+from frtop_probe.outside.discovery.facts import SCAN_FAILED, discovery_from
+from frtop_probe.outside.discovery.scanner import Scanner
 from frtop_probe.outside.memory import GONE
 from frtop_probe.outside.worker import OutsideWorker
 from outside.ranks import default_group, job, only_backend, pending_kinds, program
@@ -148,6 +151,33 @@ async def test_after_a_while_a_process_is_asked_again(fake: Fake, tmp_path: Path
     )
     assert (await reader.look(os.getpid())).reason == worker.DID_NOT_RETURN
     assert (await reader.look(os.getpid())).reason == ""
+
+
+async def test_children_that_hang_are_bounded(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "MAX_LEFT", 2)
+    reader = fake("time.sleep(600)", quarantine_s=0.0)
+    monkeypatch.setattr(reader, "_reap", lambda: None)  # as if a kill did not end them
+    reasons = [(await reader.look(os.getpid())).reason for _ in range(3)]
+    assert reasons == [worker.DID_NOT_RETURN, worker.DID_NOT_RETURN, worker.TOO_MANY_LEFT]
+    monkeypatch.undo()
+
+
+def test_a_search_that_fails_keeps_the_addresses_of_the_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def scan(*_: object) -> None:
+        raise KeyError("odd")
+
+    monkeypatch.setattr(Scanner, "scan", scan)
+    readers = Readers()
+    with program(IDLE) as process:
+        readers.answer({"pid": process.pid})
+        known = readers._readers[process.pid]
+        reasons = discovery_from(readers.answer({"scan": []})).reasons
+        assert reasons == (f"{SCAN_FAILED}: KeyError('odd')",)
+        assert readers._reader(process.pid) is known
+    assert readers._environment_of(process.pid) is None
+    assert not readers._readers  # nor is a descriptor of the ended process kept
 
 
 @pytest.mark.parametrize(

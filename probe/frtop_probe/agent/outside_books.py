@@ -117,10 +117,10 @@ def reasons_of(look: Look) -> Iterator[str]:
 def place_of(identity: str) -> tuple[str, int, str]:
     """Address, port and run id in the words of a world's identity, as far as it has them."""
     address, port, run_id = "", 0, ""
-    words = identity.split()
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    words = iter(identity.split())
+    for word in words:
         if word == "run":
-            run_id = after
+            run_id = next(words, "")  # it may look like an address
         elif (found := _PORT.fullmatch(word)) is not None and not port:
             address, port = found[1], int(found[2])
     return address, port, run_id

@@ -86,6 +86,7 @@ class OutsideRank(TrackedRank):
         super().__init__(key, candidate.pid, candidate.start_ticks, lives=True, pidfd=pidfd)
         self._candidate = candidate
         self._found = job
+        self._started_ns = candidate.start_ticks * _NS_PER_TICK - _suspended_ns()
         self._books: Books | None = None
         self._sent = wire.RankUpdate(key=key)
         self._ids: dict[_GroupKey, int] = {}
@@ -137,8 +138,8 @@ class OutsideRank(TrackedRank):
         self._notes = tuple(map(self._explained, dict.fromkeys(reasons_of(look))))
         if books is not None and books.reason in _NO_GROUPS_YET:
             self._keep_groups(frozenset())
-            if self._looks:
-                self._notes = (*self._notes, wire.LEFT_GROUPS)
+            if self._looks:  # it had some
+                self._notes = (wire.LEFT_GROUPS,)
         if books is None or not books.groups:
             if not self._groups:
                 self._identity = self._identify(books)
@@ -182,10 +183,14 @@ class OutsideRank(TrackedRank):
         self._pending = {key: op for key, op in self._pending.items() if op.group not in gone}
 
     def _identify(self, books: Books | None) -> wire.Identity:
-        """Who it is: by its launcher, and where that does not say it by its largest group."""
+        """Who it is: by its launcher, and where that does not say it by its largest group.
+
+        Once it has destroyed its groups, by those that it had.
+        """
         candidate, found = self._candidate, self._found
         rank, world = candidate.rank, candidate.world_size
-        groups = books.groups if books is not None else ()
+        named_by = books if books is not None and books.groups else self._books
+        groups = named_by.groups if named_by is not None else ()
         everybody = max(groups, key=lambda group: group.size, default=None)
         if everybody is not None and everybody.ranks is not None:
             in_order = 0 <= everybody.rank < len(everybody.ranks)
@@ -205,7 +210,7 @@ class OutsideRank(TrackedRank):
                 nonce=hashlib.sha256(found.identity.encode()).hexdigest()[:8],
                 name=found.name,
             ),
-            started_ns=self.start_ticks * _NS_PER_TICK,
+            started_ns=self._started_ns,
             prepared=False,
             books=books is not None and (bool(books.groups) or books.reason in _NO_GROUPS_YET),
         )
@@ -351,3 +356,8 @@ class OutsideRank(TrackedRank):
 
     def recent_ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:  # noqa: ARG002
         return (), 0
+
+
+def _suspended_ns() -> int:
+    """How long the host was suspended: a process's start counts that time, other times do not."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()

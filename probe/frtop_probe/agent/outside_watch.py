@@ -7,20 +7,23 @@ operator asks for anything, nothing is read, and no such rank is tracked.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
 from frtop_probe.agent.outside_pool import MAX_CHILDREN, OutsidePool
 from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.rank_tracker import RankTracker
-from frtop_probe.outside.discovery.facts import Discovery
+from frtop_probe.outside.discovery.facts import SCAN_FAILED, Candidate, Discovery
+from frtop_probe.outside.reader import UNCHANGING
 from frtop_probe.outside.worker import (
     CHILD_ENDED,
     DID_NOT_RETURN,
     NO_CHILD,
     SCAN_DID_NOT_RETURN,
+    TOO_MANY_LEFT,
 )
 
 LOOK_S: Final = 1.0
@@ -44,7 +47,18 @@ time every 5 s."""
 MAX_RANKS: Final = 64
 """Followed from outside, per host."""
 
-_PAUSES: Final = {DID_NOT_RETURN: RETRY_S, CHILD_ENDED: RESTART_S, NO_CHILD: RESTART_S}
+NO_RING_S: Final = 30.0
+"""The recorder makes its ring when torch is imported. A rank that is older and has none has no
+recorder, whatever its environment says."""
+
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_PAUSES: Final = {
+    CHILD_ENDED: RESTART_S,
+    NO_CHILD: RESTART_S,
+    SCAN_FAILED: RESTART_S,
+    **dict.fromkeys((DID_NOT_RETURN, SCAN_DID_NOT_RETURN, TOO_MANY_LEFT, *UNCHANGING), RETRY_S),
+}
+"""After a look or a search that could not read, by its reason."""
 
 
 @dataclass(slots=True, eq=False)
@@ -125,8 +139,7 @@ class OutsideWatch:
 
     async def _find(self) -> None:
         found = await self._pool.scan(self._tracker.recorded)
-        if SCAN_DID_NOT_RETURN in found.reasons:
-            self._scan_at = time.monotonic() + RETRY_S
+        self._scan_at = time.monotonic() + max(map(_pause_s, found.reasons), default=0.0)
         notes = [*(one.text for one in found.left_alone if one.ranks), *found.reasons]
         if self._add(found):
             notes.append(f"more than {MAX_RANKS} ranks without a recorder: not all are shown")
@@ -136,7 +149,14 @@ class OutsideWatch:
         """Follows the ranks that were found; returns whether there were too many."""
         self._drop_forgotten()
         living = sum(watched.rank.lives for watched in self._watched.values())
-        unprepared = [(one, job) for job in found.jobs for one in job.ranks if not one.prepared]
+        recorded, now_s = self._tracker.recorded, time.clock_gettime(time.CLOCK_BOOTTIME)
+        unprepared = [
+            (one, job)
+            for job in found.jobs
+            for one in job.ranks
+            if not one.prepared or _has_no_recorder(one, recorded, now_s)
+        ]
+        too_many = False
         for candidate, job in unprepared:
             identity = candidate.pid, candidate.start_ticks
             known = self._watched.get(identity)
@@ -144,12 +164,13 @@ class OutsideWatch:
                 known.rank.learn(candidate, job)
                 continue
             if living >= MAX_RANKS:
-                return True
+                too_many = True
+                continue
             rank = self._tracker.add_outside(candidate, job)
             if rank is not None:
                 self._watched[identity] = _Watched(rank)
                 living += 1
-        return False
+        return too_many
 
     def _drop_forgotten(self) -> None:
         ranks = self._tracker.ranks
@@ -188,7 +209,8 @@ class OutsideWatch:
         try:
             look = await self._pool.look(rank.pid)
             now = time.monotonic()
-            watched.not_before = now + _PAUSES.get(look.reason, 0.0)
+            reason = look.reason or (look.books.reason if look.books is not None else "")
+            watched.not_before = now + _pause_s(reason)
             rank.take(look, time.monotonic_ns())
         except Exception as error:  # noqa: BLE001 - one rank must not hide the others
             watched.not_before = time.monotonic() + RESTART_S
@@ -221,3 +243,19 @@ class OutsideWatch:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._pool.close()
+
+
+def _pause_s(reason: str) -> float:
+    """Seconds until the next try; a reason may have a detail behind it."""
+    return next((pause_s for known, pause_s in _PAUSES.items() if reason.startswith(known)), 0.0)
+
+
+def _has_no_recorder(rank: Candidate, recorded: Collection[tuple[int, int]], now_s: float) -> bool:
+    """Whether the recorder is off in a rank although its environment starts it.
+
+    Only of a rank whose ring would be where this agent looks. `now_s` counts from the boot.
+    """
+    if (rank.pid, rank.start_ticks) in recorded or rank.inner_pid != rank.pid:
+        return False
+    elsewhere = rank.ring_folder != os.environ.get("FRTOP_DIR", "")
+    return not elsewhere and now_s - rank.start_ticks / _TICKS_PER_S > NO_RING_S

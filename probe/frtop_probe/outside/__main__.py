@@ -17,6 +17,7 @@ from dataclasses import asdict
 from typing import Any, BinaryIO, Final
 
 from frtop_probe.outside.discovery.claims import NAMES
+from frtop_probe.outside.discovery.facts import SCAN_FAILED, Discovery
 from frtop_probe.outside.discovery.scanner import Scanner
 from frtop_probe.outside.memory import GONE, REPLACED, NotReadable
 from frtop_probe.outside.model import TensorInfo, Work
@@ -41,7 +42,10 @@ class Readers:
         """Answers one request; `reason` says why an answer has nothing."""
         if "scan" in request:
             recorded = frozenset((int(pid), int(ticks)) for pid, ticks in request["scan"])
-            return asdict(self._scanner.scan(recorded))
+            try:
+                return asdict(self._scanner.scan(recorded))
+            except Exception as error:  # noqa: BLE001 - the addresses of all ranks would be lost
+                return asdict(Discovery(reasons=(f"{SCAN_FAILED}: {error!r}",)))
         pid = int(request["pid"])
         answer: dict[str, Any] = {"pid": pid, "reason": ""}
         try:
@@ -65,15 +69,18 @@ class Readers:
     def _environment_of(self, pid: int) -> dict[str, str] | None:
         try:
             return self._reader(pid).environment(NAMES)
-        except NotReadable:
+        except NotReadable as error:
+            if error.reason in (GONE, REPLACED):
+                self._drop(pid)
             return None
 
     def _reader(self, pid: int) -> OutsideReader:
-        reader = self._readers.get(pid)
+        reader = self._readers.pop(pid, None)
         if reader is None:
             while len(self._readers) >= _MAX_READERS:
-                self._drop(next(iter(self._readers)))
-            reader = self._readers[pid] = OutsideReader(pid, symbols=self._symbols)
+                self._drop(next(iter(self._readers)))  # the one that was not used for longest
+            reader = OutsideReader(pid, symbols=self._symbols)
+        self._readers[pid] = reader
         return reader
 
     def _drop(self, pid: int) -> None:

@@ -23,6 +23,7 @@ from frtop_probe.outside.work import MAX_NUMBER, NO_WORK, WorkReader, seconds_of
 
 NO_GROUPS: Final = "no process group yet"
 NO_MODULE: Final = "torch.distributed has not been imported"
+MOVED: Final = "torch's tables moved while they were read"
 NO_MEMBERS: Final = "members not readable: the group is being created"
 UNKNOWN_GROUP: Final = "group not readable: an unknown class"
 UNKNOWN_BACKEND: Final = "number not readable: an unknown backend"
@@ -62,6 +63,7 @@ Gloo's `seq_` is followed by `local_id_`, a vector of ranks from 2.15 on, and th
 Without the vector this reads 24 bytes past the object: the next of the heap, which are used for
 nothing that is not validated.
 """
+_STEADY_TRIES: Final = 3
 _STATUS_BYTES: Final = 24 + 3 * cxx.STRING
 _CONDITION: Final = 48  # sizeof(std::condition_variable)
 _MAX_THREADS: Final = 256
@@ -161,7 +163,7 @@ class BooksReader:
             at = table.entries + 8 * (known.place * table.width + table.width - 2)
             key, value = self._memory.words(at, 2)
             if table.keys != self._keys or key != known.key or not value:
-                raise NotReadable(NO_MODULE, "the module's variables moved")
+                raise NotReadable(MOVED)  # the module's dict grew, or a variable has no value
             found.append(value)
         return found
 
@@ -307,16 +309,19 @@ class BooksReader:
         kind = self._layout.backends.get(place.vtable)
         if kind is None:
             raise NotReadable(UNKNOWN_BACKEND)
-        if kind.number is None:
+        if kind.number is None or kind.kind not in _TAIL:
             return Backend(
                 kind.kind, place.devices, checked=place.checked, proven=False, reason=NO_NUMBER
             )
-        raw = self._block(place.address, place.vtable, kind, group)
+        is_gloo = kind.kind == "gloo"
+        for _ in range(_STEADY_TRIES):
+            raw = self._block(place.address, place.vtable, kind, group)
+            pending, reason = self._pending(raw, kind) if is_gloo else ((), "")
+            if not is_gloo or self._is_steady(raw, place, kind, group):
+                break
         (number,) = struct.unpack_from("<Q", raw, kind.number)
         if number > MAX_NUMBER:
             raise NotReadable(NO_NUMBER, f"{number}")
-        is_gloo = kind.kind == "gloo"
-        pending, reason = self._pending(raw, kind) if is_gloo else ((), "")
         checks, check_number = self._checks(place.helper)
         return Backend(
             kind=kind.kind,
@@ -347,6 +352,16 @@ class BooksReader:
         if group is not None and (rank, size) != (group.rank, group.size):
             raise NotReadable(UNKNOWN_BACKEND, "another rank or size")
         return raw
+
+    def _is_steady(
+        self, before: bytes, place: _BackendPlace, kind: BackendClass, group: GroupBook
+    ) -> bool:
+        """Whether gloo's two counters were not read between their increments, one after the other.
+
+        Ops in progress are numbered by the difference of the two.
+        """
+        after = self._block(place.address, place.vtable, kind, group)
+        return _messages(before, kind) == _messages(after, kind)
 
     def _checks(self, helper: int) -> tuple[tuple[Work, ...], int | None]:
         """Reads the ops in progress and the number of DETAIL's helper; (), None without one."""
@@ -442,6 +457,13 @@ def _collectives(raw: bytes, kind: BackendClass) -> int | None:
     if kind.collectives is None or kind.collectives + 4 > len(raw):
         return None
     return int(struct.unpack_from("<I", raw, kind.collectives)[0])
+
+
+def _messages(raw: bytes, kind: BackendClass) -> int | None:
+    collectives = _collectives(raw, kind)
+    assert kind.number is not None
+    (number,) = struct.unpack_from("<Q", raw, kind.number)
+    return None if collectives is None else number - collectives
 
 
 def _p2p_number(raw: bytes, number_at: int) -> int | None:

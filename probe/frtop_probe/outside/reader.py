@@ -11,12 +11,21 @@ from types import TracebackType
 from typing import Final, TypeVar
 
 from frtop_probe.outside.c10d_books import NO_GROUPS, NO_MODULE, BooksReader
-from frtop_probe.outside.cpython import UNEXPECTED, Python, open_python
+from frtop_probe.outside.cpython import (
+    FREE_THREADED,
+    NO_PYTHON,
+    UNEXPECTED,
+    UNKNOWN_PYTHON,
+    Python,
+    open_python,
+)
+from frtop_probe.outside.elf import UNKNOWN_LIBRARY
 from frtop_probe.outside.environment import read_environment
 from frtop_probe.outside.flight_ring import RingReader
 from frtop_probe.outside.memory import GONE, PROC, REPLACED, TOO_LARGE, NotReadable, ProcessMemory
 from frtop_probe.outside.model import Books, Cost, FlightRing, TensorInfo, Work
 from frtop_probe.outside.process import (
+    Mapping,
     ProcessIdentity,
     executable,
     identify,
@@ -24,11 +33,13 @@ from frtop_probe.outside.process import (
     refuse_if_locked,
 )
 from frtop_probe.outside.static_symbols import StaticSymbols
-from frtop_probe.outside.torch_layout import NO_TORCH, TorchLayout, find_torch
+from frtop_probe.outside.torch_layout import NO_TORCH, STRIPPED, TorchLayout, find_torch
 
 _TRIES: Final = 3
 """Books change while they are read: a running job shows this in about one look of a thousand."""
-_FINAL: Final = frozenset((NO_GROUPS, NO_MODULE, NO_TORCH, TOO_LARGE, REPLACED))
+UNCHANGING: Final = frozenset((FREE_THREADED, NO_PYTHON, STRIPPED, UNKNOWN_LIBRARY, UNKNOWN_PYTHON))
+"""Reasons that only another program in the same process changes."""
+_FINAL: Final = UNCHANGING | {NO_GROUPS, NO_MODULE, NO_TORCH, TOO_LARGE, REPLACED}
 """Reasons that another try at once does not change."""
 Result = TypeVar("Result")
 
@@ -189,24 +200,26 @@ class OutsideReader:
             self._memory.close()
             self._memory = ProcessMemory(self.pid, proc=self._proc)
 
-    def _open_python(self) -> Python:
+    def _open_python(self, files: dict[str, Mapping] | None = None) -> Python:
         assert self._memory is not None
         if self._python is None:
-            files = mapped_files(self.pid, self._proc)
+            files = files or mapped_files(self.pid, self._proc)
             self._python = open_python(self._memory, files, executable(self.pid, self._proc))
         return self._python
 
-    def _open_layout(self) -> TorchLayout:
+    def _open_layout(self, files: dict[str, Mapping] | None = None) -> TorchLayout:
         assert self._memory is not None
         if self._layout is None:
-            self._layout = find_torch(self._memory, mapped_files(self.pid, self._proc))
+            files = files or mapped_files(self.pid, self._proc)
+            self._layout = find_torch(self._memory, files)
         return self._layout
 
     def _open_books(self) -> BooksReader:
         assert self._memory is not None
         if self._books is None:
-            layout = self._open_layout()
-            self._books = BooksReader(self._memory, self._open_python(), layout)
+            files = mapped_files(self.pid, self._proc)
+            layout = self._open_layout(files)
+            self._books = BooksReader(self._memory, self._open_python(files), layout)
         return self._books
 
     def _read_rings(self, limit: int | None) -> tuple[FlightRing, ...]:
@@ -239,5 +252,5 @@ def _one_kind_of_error() -> Iterator[None]:
     """Turns what a parser raises on bytes that changed under it into `NotReadable`."""
     try:
         yield
-    except (struct.error, ValueError, IndexError, OverflowError, MemoryError) as error:
+    except (struct.error, ValueError, LookupError, OverflowError, MemoryError) as error:
         raise NotReadable(UNEXPECTED, repr(error)) from error

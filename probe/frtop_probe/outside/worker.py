@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from frtop_probe.outside.discovery.facts import Discovery, discovery_from
+from frtop_probe.outside.discovery.facts import SCAN_FAILED, Discovery, discovery_from
 from frtop_probe.outside.memory import PROC, NotReadable
 from frtop_probe.outside.model import (
     Books,
@@ -37,6 +37,7 @@ DID_NOT_RETURN: Final = "not readable: a read of its memory did not return"
 SCAN_DID_NOT_RETURN: Final = "no search for jobs: a read of /proc did not return"
 NO_CHILD: Final = "not readable: the program that reads did not start"
 CHILD_ENDED: Final = "not readable: the program that reads ended"
+TOO_MANY_LEFT: Final = "not readable: too many earlier reads have not returned"
 CLOSED: Final = "not readable: the reader was closed"
 
 DEADLINE_S: Final = 2.0
@@ -44,11 +45,13 @@ DEADLINE_S: Final = 2.0
 QUARANTINE_S: Final = 60.0
 """A driver call that hangs does not end within seconds, and each try costs a child."""
 _PATIENCE: Final = 5
-"""Deadlines for which a child that is not in an uninterruptible wait, so merely slow, is given."""
+"""A slow child gets this many deadlines; one in an uninterruptible wait gets one."""
 _SAMPLES: Final = 5
 _SAMPLE_S: Final = 0.02
 _RING_FACTOR: Final = 5
 """How many times as long a look with a ring may take: the first searches a gigabyte of symbols."""
+MAX_LEFT: Final = 8
+"""Children that may hang in a read at a time, per worker; some 25 MB each."""
 _START_S: Final = 20.0
 """For the start of a child, on a machine whose cores are all busy."""
 _LINE: Final = 256 << 20
@@ -162,11 +165,13 @@ class OutsideWorker:
                 return discovery_from(await self._exchange({"scan": sorted(recorded)}))
             except TimeoutError:
                 return Discovery(reasons=(SCAN_DID_NOT_RETURN,))
-            except (NotReadable, KeyError, TypeError) as error:
-                return Discovery(reasons=(str(error),))
+            except NotReadable as error:
+                return Discovery(reasons=(error.reason,))
+            except (KeyError, TypeError) as error:
+                return Discovery(reasons=(f"{SCAN_FAILED}: {error!r}",))
 
     async def close(self) -> None:
-        """Ends the child, and waits at most 0.5 s for it and those that were left behind."""
+        """Ends the child once its look is over; then waits at most 0.5 s for all that were left."""
         self._closed = True
         async with self._lock:
             self._abandon()
@@ -263,6 +268,8 @@ class OutsideWorker:
         if self._child is not None and self._child.process.poll() is not None:
             self._abandon()
         if self._child is None:
+            if len(self._left) >= MAX_LEFT:
+                raise NotReadable(TOO_MANY_LEFT)
             child = await self._start()
             await self._wait_until_ready(child)
             self._child = child

@@ -18,7 +18,7 @@ NAMES: Final = frozenset((
     "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID", "SLURM_JOBID", "SLURM_STEP_ID", "SLURM_STEPID",
     "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
     "OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
-    "PMI_LOCAL_RANK", "MPI_LOCALRANKID", "PYTHONPATH", "FRTOP_OFF",
+    "PMI_LOCAL_RANK", "MPI_LOCALRANKID", "PYTHONPATH", "FRTOP_OFF", "FRTOP_DIR",
 ))  # fmt: skip
 """All that is kept of an environment. It holds no secrets."""
 _SLURM_BATCH_STEPS: Final = ("4294967291", "4294967294", "batch", "extern", "interactive")

@@ -21,6 +21,8 @@ TORCH_THREADS: Final = "pt_"
 DATA_WORKER: Final = "pt_data_worker"
 ELASTIC_AGENT: Final = "pt_elastic"
 
+SCAN_FAILED: Final = "no search for jobs: it failed"
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
@@ -93,7 +95,8 @@ class Candidate:
         rank, world_size, local_rank: None where neither launcher nor title says it; the books
             of the process groups do.
         job: identity of the world, equal for all its ranks on all hosts where that can be told.
-        prepared: frtop's recorder is in it, or waits in it for torch.
+        prepared: frtop's recorder is in it, or its environment starts the recorder.
+        ring_folder: FRTOP_DIR of its environment, "" where that is not set.
         reasons: what could not be read.
     """
 
@@ -108,6 +111,7 @@ class Candidate:
     parent: int = 0
     inner_pid: int = 0
     pid_namespace: int = 0
+    ring_folder: str = ""
     reasons: tuple[str, ...] = ()
 
 

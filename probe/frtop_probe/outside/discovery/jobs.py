@@ -192,6 +192,7 @@ def _candidate(standing: Standing, identity: str, recorded: Collection[ProcessNa
         parent=facts.parent,
         inner_pid=facts.inner_pid or facts.pid,
         pid_namespace=facts.pid_namespace,
+        ring_folder=facts.variables.get("FRTOP_DIR", ""),
         reasons=facts.unread,
     )
 
