@@ -25,6 +25,15 @@ from frtop_probe.wire import (
     Process,
     RankStatus,
     RankUpdate,
+    RasCommunicator,
+    RasMissingRank,
+    RasNamedRank,
+    RasProblem,
+    RasRank,
+    RasReport,
+    RasRequest,
+    RasResponse,
+    RasSummaryRow,
     Signature,
     Site,
     Snapshot,
@@ -101,6 +110,7 @@ REQUESTS: Final = {
     "request-history-of-group": HistoryRequest(11, 1, 500, 2, 8769, 8832),
     "request-tensors": TensorsRequest(12, 1, 41207),
     "request-data": DataRequest(13, 1, 41207, 2, 4096, 65536),
+    "request-ras": RasRequest(14, 1, True),
 }
 RESPONSES: Final = {
     "response-state": StateResponse(7, _UPDATE),
@@ -154,4 +164,26 @@ RESPONSES: Final = {
         "deadline", "ask again",
     ),
     "response-data": DataResponse(13, 1, 41207, 2, 4096, 2**26, b"\x00\x80", "gone", "too late"),
+    "response-ras": RasResponse(
+        14, "node4", 1, 10**12, True, "2.28.9", "the library's file", "/lib/libnccl.so.2",
+        "[::1]:28028", ("stacks of 2 ranks",), ("ranks of other hosts",), ((1, 77),),
+        RasReport(
+            "json", "2.28.9", 2.05, 3,
+            (
+                RasCommunicator(
+                    "0xae94423cfbb2ef4a", "0x1:0x2", 3,
+                    (RasRank(0, "10.0.0.1", 77, 5, 6, 7, 3, True, True, True,
+                             (("AllReduce", 8812),)),),
+                    (RasMissingRank(1, "10.0.0.2", 78, 5, 6, True, True),),
+                ),
+            ),
+            (RasSummaryRow(0, 8, 4, "1-2", 32, 28, "RUNNING", "MISMATCH"),),
+            (
+                RasProblem("warnings", "MISMATCH", "27a079b828ff1a75", ("26 ranks have",),
+                           (RasNamedRank(2, "10.0.0.1", 77, "AllReduce", 6649, "INIT"),)),
+            ),
+            ("one communicator is left out",),
+        ),
+        "cut", "ask again",
+    ),
 }  # fmt: skip

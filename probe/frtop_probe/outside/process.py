@@ -81,7 +81,7 @@ def mapped_files(pid: int, proc: Path = PROC) -> dict[str, Mapping]:
     Raises:
         NotReadable: the process is gone, or its maps are not ours to read.
     """
-    return parse_maps(_read_maps(proc / str(pid) / "maps"))
+    return parse_maps(read_maps(pid, proc))
 
 
 def parse_maps(text: str) -> dict[str, Mapping]:
@@ -126,7 +126,13 @@ def _read_small(path: Path) -> bytes:
         os.close(descriptor)
 
 
-def _read_maps(path: Path) -> str:
+def read_maps(pid: int, proc: Path = PROC) -> str:
+    """Reads /proc/PID/maps, bounded. May block: see `memory`.
+
+    Raises:
+        NotReadable: the process is gone, or its maps are not ours to read.
+    """
+    path = proc / str(pid) / "maps"
     parts = []
     size = 0
     try:
