@@ -99,14 +99,16 @@ class RingBuilder:
         self.used += layout.SIDE_ENTRY.size + len(text) + padding
         self.cells[StatusCell.SIDE_USED] = self.used
 
-    def add_group(self, number: int, ranks: str = "0-7", name: str = "0") -> None:
+    def add_group(
+        self, number: int, ranks: str = "0-7", name: str = "0", backend: str = "gloo"
+    ) -> None:
         self.add_entry(
             Side.GROUP,
             number,
             {
                 "name": name,
                 "description": "default_pg",
-                "backend": "gloo",
+                "backend": backend,
                 "ranks": ranks,
                 "exact": True,
                 "timeout_s": 1800.0,
@@ -136,6 +138,17 @@ class RingBuilder:
         at = layout.GROUPS_OFFSET + group * layout.GROUP_ROW.size
         row = (self.sequence, number, 0, self.sequence, issued, signature, site, self.sequence)
         layout.GROUP_ROW.pack_into(self.map, at, *row)
+        return self.sequence
+
+    def pseudo(self, kind: str) -> int:
+        """Begins a call that makes groups; returns its sequence number."""
+        self.sequence += 1
+        self.add_entry(Side.SIGNATURE, 100, {"kind": kind})
+        layout.SLOT.pack_into(
+            self.map, self._slot(self.sequence), self.sequence, time.monotonic_ns(), 0,
+            1, 1, layout.NO_GROUP, 100, 0, 0, Flag.SYNC, 0, Event.PSEUDO, 0, self.sequence,
+        )  # fmt: skip
+        self.cells[StatusCell.HEAD] = self.sequence
         return self.sequence
 
     def complete(self, sequence: int) -> None:

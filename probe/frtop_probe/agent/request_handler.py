@@ -17,6 +17,7 @@ from frtop_probe import keys, wire
 from frtop_probe.agent.histories import excerpt, history
 from frtop_probe.agent.rank_client import read_tensor_data, summarize_tensors
 from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.ras_requests import RasRequests
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.sockets import AgentSockets
@@ -29,11 +30,11 @@ MAX_PENDING_OF_OTHERS: Final = 16
 MAX_PENDING_PER_KEY: Final = 8
 """Of one other user: nor must one of them shut out the rest."""
 
-ActRequest = wire.TensorsRequest | wire.DataRequest
-"""Requests that make a rank work, or show data; all others only read."""
+ActRequest = wire.TensorsRequest | wire.DataRequest | wire.RasRequest
+"""Requests that make a rank work, or show data, or are a risk to it; all others only read."""
 RankRequest = wire.HistoryRequest | wire.TensorsRequest | wire.DataRequest
 """Requests that only a rank with a recorder can answer."""
-SlowRequest = wire.SnapshotRequest | RankRequest
+SlowRequest = wire.SnapshotRequest | RankRequest | wire.RasRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class RequestHandler:
         self._admission = sockets.admission
         self._state = state
         self._taker = taker
+        self._ras = RasRequests(host, tracker, taker)
         self.last_asked = -math.inf
         """When an operator last asked for anything."""
         self._pending: Counter[Operator] = Counter()
@@ -183,6 +185,8 @@ class RequestHandler:
             now_ns = time.monotonic_ns()
             return wire.SnapshotResponse(request.id, self._host, snapshots, now_ns)
         rank = ranks[0]
+        if isinstance(request, wire.RasRequest):
+            return await self._ras.respond(request, rank)
         if isinstance(rank, RingRank):
             return await self._ask(request, rank)
         text = f"process {rank.pid} has no recorder: it keeps no history, and cannot be asked"

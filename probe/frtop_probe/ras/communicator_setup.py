@@ -24,6 +24,7 @@ _MAKERS: Final = frozenset(
         "_split_process_group", "eager_connect_single_device", "_perform_nocolor_split",
     }
 )  # fmt: skip
+_MESSAGES: Final = frozenset({"send", "recv", "isend", "irecv"})
 _OPS_FILE: Final = re.compile(r"/torch/distributed/(distributed_c10d|_functional_collectives)\.py$")
 _DEVICES: Final = ("nccl", "rccl", "xccl")
 
@@ -55,15 +56,24 @@ def maker_in_stacks(threads: Iterable[wire.ThreadStack], first_ops: Iterable[str
     return ""
 
 
+def message_in_stacks(threads: Iterable[wire.ThreadStack]) -> str:
+    """A send or receive in a thread's stack: its first one makes a communicator of two ranks."""
+    frames = (frame for thread in threads for frame in thread.frames)
+    found = (f for f in frames if f.function in _MESSAGES and _OPS_FILE.search(f.file))
+    return next((frame.function for frame in found), "")
+
+
 def groups_in_first_op(
     groups: Iterable[wire.Group], progress: Mapping[int, wire.GroupProgress]
 ) -> tuple[str, ...]:
-    """Names of the groups whose communicator their first op may be making."""
+    """Names of the groups that have issued one op: it makes the communicator."""
     found = []
     for group in groups:
-        if not any(name in group.backend for name in _DEVICES):
-            continue
         front = progress.get(group.id)
-        if front is None or front.number + front.p2p <= 1:
+        if front is not None and front.number + front.p2p == 1 and _is_on_device(group.backend):
             found.append(group.description or group.name)
     return tuple(found)
+
+
+def _is_on_device(backend: str) -> bool:
+    return any(name in backend for name in _DEVICES)

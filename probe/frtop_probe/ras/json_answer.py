@@ -102,7 +102,10 @@ def parse_json(data: bytes) -> wire.RasReport:
     try:
         answer = _answers.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise AnswerError(str(error)[:200], cut=_TRUNCATED in str(error)) from error
+        text = data.strip()
+        begun = text.startswith(b"{")
+        cut = begun and (_TRUNCATED in str(error) or not text.endswith(b"}"))
+        raise AnswerError(str(error)[:200], cut=cut) from error
     notes: list[str] = []
     found: list[wire.RasCommunicator] = []
     listed = 0
