@@ -148,6 +148,7 @@ def _contradiction(one: _Communicator) -> str:
             bool(one.secondary_hash) and _SECONDARY.fullmatch(one.secondary_hash) is None,
             "its second hash is none",
         ),
+        (not 0 < one.size <= MAX_RANKS, f"its size is {one.size}"),
         (
             any(not 0 <= rank < one.size for rank in ranks),
             f"it has a rank outside of its {one.size}",

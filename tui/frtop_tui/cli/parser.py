@@ -150,6 +150,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     tensors.add_argument("--json", action="store_true", help="print a JSON document")
     tensors.set_defaults(run=_command("tensors"))
 
+    _ras(verbs)
     _key(verbs)
 
     run = verbs.add_parser(
@@ -220,6 +221,27 @@ def _files(verb: argparse.ArgumentParser, count: str, help_text: str) -> None:
     verb.add_argument("--ranks-from", metavar="PATTERN",
                       help="how file names contain the rank, where frtop cannot find it: "
                       "'host*_gpu{rank}', 'rank{rank}/trace.json'")  # fmt: skip
+
+
+def _ras(verbs: argparse._SubParsersAction[_Parser]) -> None:
+    ras = verbs.add_parser(
+        "ras",
+        help="ask NCCL's RAS who has launched less: once, after its risk was accepted",
+        description="Asks NCCL's own RAS service which rank has launched fewer ops of which kind,"
+        " and who is missing. Asking it has ended jobs: the risk and NCCL's version are said"
+        " first, and nothing is asked without a yes. One process of one host is asked, once."
+        " Exit status 0 with an answer, 1 without.",
+    )
+    _connection(ras)
+    ras.add_argument("--rank", type=_rank, metavar="N",
+                     help="ask through this rank (default: the first that lives)")  # fmt: skip
+    ras.add_argument("--twice", action="store_true",
+                     help="ask again 11 s later, and say what has not moved: twice the risk"
+                     )  # fmt: skip
+    ras.add_argument("--yes", action="store_true",
+                     help="accept the risk without being asked")  # fmt: skip
+    ras.add_argument("--json", action="store_true", help="print a JSON document")
+    ras.set_defaults(run=_command("ras"))
 
 
 def _key(verbs: argparse._SubParsersAction[_Parser]) -> None:

@@ -131,6 +131,8 @@ class Rank(Struct, frozen=True):
     stacks_taken_ns: int = 0  # host's clock: when the stacks in `snapshot` were taken
     tensors: wire.TensorsResponse | None = None  # the last response of the rank itself
     evidence: Evidence = RECORDER
+    ras_look: wire.RasResponse | None = None  # what is known before NCCL's RAS is asked
+    ras: wire.RasResponse | None = None  # the last answer of NCCL's RAS: nobody's evidence yet
 
     def age_s(self, host_ns: int, now_ns: int) -> float:
         """Seconds between a time of this rank's host and the operator's `now_ns`."""

@@ -88,6 +88,8 @@ class RankRecord:
         old = other.latest
         self._changes.update(
             tensors=old.tensors,
+            ras_look=old.ras_look,
+            ras=old.ras,
             snapshot=old.snapshot,
             prior_snapshot=old.prior_snapshot,
             stacks_taken_ns=old.stacks_taken_ns,
@@ -97,6 +99,10 @@ class RankRecord:
     def apply_tensors(self, response: wire.TensorsResponse) -> None:
         """Takes in what the rank itself responded, or why it did not."""
         self._changes["tensors"] = response
+
+    def apply_ras(self, response: wire.RasResponse, *, look: bool) -> None:
+        """Takes in what NCCL's RAS answered, or with `look` what is known before it is asked."""
+        self._changes["ras_look" if look else "ras"] = response
 
     def apply_snapshot(self, snapshot: wire.Snapshot) -> None:
         """Takes in a snapshot; keeps the last stacks, and an older snapshot to compare."""

@@ -145,6 +145,13 @@ class JobState:
             record.apply_tensors(response)
             self._changed.add(record)
 
+    def apply_ras(self, host: str, response: wire.RasResponse, *, look: bool) -> None:
+        """Takes in what NCCL's RAS answered, or with `look` what is known before it is asked."""
+        record = self._host(host).records.get(response.key)
+        if record is not None:
+            record.apply_ras(response, look=look)
+            self._changed.add(record)
+
     def apply_ops(self, host: str, key: int, hint: int, ops: tuple[wire.Op, ...]) -> None:
         """Takes in ops that a rank was asked for because of a divergence hint."""
         record = self._host(host).records.get(key)

@@ -32,6 +32,12 @@ class Source(Protocol):
     def save(self, rank: int, sequence: int, path: Path) -> None:
         """Writes the tensors of one pending op as safetensors: `Frame.writings`."""
 
+    def ask_ras(self, rank: int, *, look: bool) -> None:
+        """Asks NCCL's RAS through a rank: `JudgedRank.ras`. It has crashed jobs: once, on request.
+
+        With `look` nothing is asked, only looked at what is in the way: `JudgedRank.ras_look`.
+        """
+
     def capture(self, path: Path, *, automatic: bool = False) -> None:
         """Writes everything that can be known now into one file: `Frame.writings`."""
 
@@ -53,6 +59,7 @@ class ScriptedSource:
         self.inspected: list[int] = []
         self.saved: list[tuple[int, int, Path]] = []
         self.captured: list[tuple[Path, bool]] = []
+        self.ras_asked: list[tuple[int, bool]] = []
         self.chosen: list[JobKey | None] = []
         self.closed = False
 
@@ -79,6 +86,9 @@ class ScriptedSource:
 
     def save(self, rank: int, sequence: int, path: Path) -> None:
         self.saved.append((rank, sequence, path))
+
+    def ask_ras(self, rank: int, *, look: bool) -> None:
+        self.ras_asked.append((rank, look))
 
     def capture(self, path: Path, *, automatic: bool = False) -> None:
         self.captured.append((path, automatic))

@@ -43,7 +43,7 @@ class Commands:
         view = frame.ranks.get(rank) if frame is not None else None
         if frame is None or view is None or (view.host, view.key) in self._inspecting:
             return
-        reason, text = _refusal(frame, view)
+        reason, text = why_not_ask(frame, view)
         if reason:
             self._set_error(view, reason, text)
             return
@@ -79,7 +79,7 @@ class Commands:
             now=now,
         )
         view = frame.ranks.get(rank)
-        reason, text = _refusal(frame, view) if view is not None else ("", "")
+        reason, text = why_not_ask(frame, view) if view is not None else ("", "")
         if reason:
             self._download.give_up(Problem.parse(text), now)
 
@@ -129,7 +129,7 @@ class Commands:
 _EMPTY = Frame(0, 0)
 
 
-def _refusal(frame: Frame, view: JudgedRank) -> tuple[str, str]:
+def why_not_ask(frame: Frame, view: JudgedRank) -> tuple[str, str]:
     """Why a rank must not be asked, as a reason of the wire and a sentence; "" if it may."""
     host = next((one for one in frame.hosts if one.name == view.host), None)
     if frame.read_only:

@@ -102,6 +102,9 @@ class LiveSource:
     def save(self, rank: int, sequence: int, path: Path) -> None:
         self._commands.put(partial(Session.save, rank=rank, sequence=sequence, path=path))
 
+    def ask_ras(self, rank: int, *, look: bool) -> None:
+        self._commands.put(partial(Session.ask_ras, rank=rank, look=look))
+
     def capture(self, path: Path, *, automatic: bool = False) -> None:
         self._commands.put(partial(Session.capture, path=path, automatic=automatic))
 

@@ -27,6 +27,7 @@ from frtop_tui.sources.agent_requests import AgentRequests
 from frtop_tui.sources.commands import Commands
 from frtop_tui.sources.endpoints import Endpoint, Resolver
 from frtop_tui.sources.local_discovery import LocalDiscovery
+from frtop_tui.sources.ras_commands import RasCommands
 
 FRAME_NS: Final = 250_000_000
 PAUSE: Final = 3
@@ -60,6 +61,7 @@ class Session:
         self._engine = Engine(explain=explain)
         self.requests = AgentRequests(connections.send, self._state, read_only=read_only)
         self._commands = Commands(self.requests.tracker, self._state)
+        self._ras = RasCommands(self.requests.tracker, self._state)
         self._resolver = Resolver(names)
         self._resolved_at: dict[str, int] = {}
         self._endpoints: dict[str, Endpoint] = {}  # by host
@@ -84,6 +86,9 @@ class Session:
 
     def save(self, rank: int, sequence: int, path: Path) -> None:
         self._commands.save(self._frame, rank, sequence, path, now=time.monotonic_ns())
+
+    def ask_ras(self, rank: int, *, look: bool) -> None:
+        self._ras.ask(self._frame, rank, time.monotonic_ns(), look=look)
 
     def capture(self, path: Path, *, automatic: bool) -> None:
         self._commands.capture(self._frame, path, automatic=automatic, now=time.monotonic_ns())
