@@ -15,6 +15,7 @@ from frtop_tui.screens.jobs import JobsScreen
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
+from frtop_tui.screens.ras import RasScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.tensors import TensorsScreen
 from frtop_tui.widgets.host_table import HostTable
@@ -34,6 +35,7 @@ OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("ranks", (RanksScreen, RankTable)),
     ("one rank", (RankScreen,)),
     ("tensors", (TensorsScreen, Question)),
+    ("RAS", (RasScreen,)),
     ("hosts", (HostsScreen, HostTable)),
     ("jobs", (JobsScreen, JobTable)),
     ("stacks", (StacksScreen, StackTree)),

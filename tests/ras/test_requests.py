@@ -212,8 +212,8 @@ def test_a_stopped_job_is_asked_for_no_longer_than_seconds(job: RasJob) -> None:
     assert "not greeted" in found.help
     assert time.monotonic() - begin < 15
     os.kill(pids[0], signal.SIGKILL)
-    gone = wait_for(lambda: (one := ras(operator, key)).error == "gone" and one, "its end is known")
-    assert "has ended" in gone.help
+    wait_for(lambda: ras(operator, key).error == "gone", "its end is known")
+    assert "has ended" in ras(operator, key).help
 
 
 def test_a_reader_may_not_even_look(users: Users, tmp_path: Path) -> None:  # noqa: F811

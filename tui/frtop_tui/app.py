@@ -29,10 +29,12 @@ from frtop_tui.screens.hosts import HostsScreen
 from frtop_tui.screens.jobs import JobsScreen
 from frtop_tui.screens.keyboard import OrderedKeys
 from frtop_tui.screens.messages import (
+    AskRas,
     ChooseJob,
     InspectRank,
     OpenRank,
     OpenRanks,
+    OpenRas,
     OpenTensors,
     SaveTensors,
     TakeStacks,
@@ -41,6 +43,7 @@ from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.painting import CompactApp
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
+from frtop_tui.screens.ras import RasScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.tensors import TensorsScreen
 from frtop_tui.sources.base import Source
@@ -66,6 +69,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         "screens/ranks.tcss",
         "screens/stacks.tcss",
         "screens/tensors.tcss",
+        "screens/ras.tcss",
         "screens/hosts.tcss",
         "screens/jobs.tcss",
         "screens/help.tcss",
@@ -214,6 +218,12 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
 
     async def on_open_tensors(self, event: OpenTensors) -> None:
         await self.open(TensorsScreen(self.marked, event.rank, event.instead_of))
+
+    async def on_open_ras(self, event: OpenRas) -> None:
+        await self.open(RasScreen(self.marked, event.rank))
+
+    def on_ask_ras(self, event: AskRas) -> None:
+        self.source.ask_ras(event.rank, look=event.look)
 
     async def action_jobs(self) -> None:
         """Opens the list of jobs."""

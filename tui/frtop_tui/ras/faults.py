@@ -1,7 +1,7 @@
 """Faults of NCCL's RAS that its users reported, and which versions have them.
 
 Ranges are those of the reports and release notes, and of NCCL's public sources where these show the
-fault. A version that is not known may have any of them.
+fault; an end that nobody reported is open. A version that is not known may have any of them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ FAULTS: Final = (
     Fault(
         1996,
         "RAS ends processes by itself, also when nobody asks",
-        (2, 27, 7),
+        (2, 24),
         None,
         "2.27.7",
         unasked=True,

@@ -38,7 +38,8 @@ def answer_lines(
     took = f", collected in {report.collection_s:.2f} s" if report.collection_s is not None else ""
     asked = f"asked at rank {rank.rank} ({response.address})"
     version = report.nccl_version or "of an unknown version"
-    lines = [f"RAS of NCCL {version}, {asked}{took}, {report.timeouts} timeouts"]
+    late = f", {report.timeouts} of its own requests timed out" if report.timeouts else ""
+    lines = [f"RAS of NCCL {version}, {asked}{took}{late}"]
     lines += _communicators(frame, response, earlier) if report.form == "json" else _text(report)
     lines += ["", *(f"note  {note}" for note in report.notes)]
     lines += [f"not covered  {text}" for text in NOT_COVERED]

@@ -9,6 +9,8 @@ from frtop_tui.widgets.formats import format_local_time, short_path
 
 ASKS = ("inspect", "save")
 """Actions that make a rank answer."""
+RAS = "ask_ras"
+"""Asks NCCL's RAS, which needs no recorder in the rank."""
 
 
 def action_name(action: str) -> str:
@@ -34,6 +36,8 @@ def why_unavailable(
         return _when_capturing(frame)
     if name in (*ASKS, "tensors"):
         return _when_read_only(frame, host) or _without_recorder(frame, rank)
+    if name == RAS:
+        return _when_read_only(frame, host)
     return ""
 
 
@@ -51,7 +55,7 @@ def _when_recorded(name: str, frame: Frame) -> str:
     kind, when = frame.recorded.kind, format_local_time(frame.recorded.wall_ns)
     single = kind in ("capture", "black box")
     this = f"this is a {kind} of {when}" if single else f"these are {kind} of {when}"
-    if name in ("take", *ASKS):
+    if name in ("take", RAS, *ASKS):
         what = "take stacks of" if name == "take" else "ask"
         return f"There is no live job to {what}: {this}."
     if name == "capture" and kind == "capture" and not frame.recorded.filled:

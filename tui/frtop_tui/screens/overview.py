@@ -12,7 +12,7 @@ from textual.containers import Container
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenStacks, OpenTensors
+from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenRas, OpenStacks, OpenTensors
 from frtop_tui.screens.tensor_target import tensor_target
 from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.widgets.groups import GroupPanel
@@ -63,6 +63,14 @@ class Overview(FrameScreen):
         Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
         Binding(
             "t", "tensors", "tensors", tooltip="statistics of the rank's tensors", id="tensors"
+        ),
+        Binding(
+            "R",
+            "ras",
+            "NCCL's RAS",
+            show=False,
+            tooltip="shows the risk of asking NCCL's RAS; asks nothing yet",
+            id="ras",
         ),
         Binding("slash", "filter", "filter", tooltip="list matching ranks", id="filter"),
     ]
@@ -122,11 +130,20 @@ class Overview(FrameScreen):
     def action_stacks(self) -> None:
         self.post_message(OpenStacks())
 
-    def action_tensors(self) -> None:
-        """Opens the tensors of the rank under the cursor of the focused list, or the grid."""
+    @property
+    def chosen(self) -> int | None:
+        """The rank under the cursor of the focused list, or of the grid."""
         table = self.query_one(RankTable)
         row = table.chosen if table.has_focus else None
-        rank = row.rank if row is not None else self.query_one(RankGrid).chosen
+        return row.rank if row is not None else self.query_one(RankGrid).chosen
+
+    def action_ras(self) -> None:
+        if self.chosen is not None:
+            self.post_message(OpenRas(self.chosen))
+
+    def action_tensors(self) -> None:
+        """Opens the tensors of the chosen rank, or of one that waits for it."""
+        rank = self.chosen
         if rank is not None and self.frame is not None and self.check_available("tensors"):
             self.post_message(OpenTensors(tensor_target(self.frame, rank), rank))
 

@@ -12,7 +12,7 @@ from textual.containers import Container
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.naming import duration
 from frtop_tui.screens.base import OneRankScreen
-from frtop_tui.screens.messages import OpenTensors, TakeStacks
+from frtop_tui.screens.messages import OpenRas, OpenTensors, TakeStacks
 from frtop_tui.widgets.formats import (
     format_age_coarse,
     format_exit,
@@ -85,6 +85,14 @@ class RankScreen(OneRankScreen):
         Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
         Binding("b", "take", "stacks", tooltip="take its stacks now", id="stacks.take"),
         Binding("t", "tensors", "tensors", tooltip="statistics of its tensors", id="tensors"),
+        Binding(
+            "R",
+            "ras",
+            "NCCL's RAS",
+            show=False,
+            tooltip="shows the risk of asking NCCL's RAS; asks nothing yet",
+            id="ras",
+        ),
         Binding("n", "neighbour(1)", "next rank", id="rank.next"),
         Binding("p", "neighbour(-1)", "previous", tooltip="previous rank", id="rank.previous"),
         Binding("F", "follow", "follow", tooltip="scroll the queue to the newest op", id="follow"),
@@ -146,6 +154,9 @@ class RankScreen(OneRankScreen):
     def action_tensors(self) -> None:
         if self.check_available("tensors"):
             self.post_message(OpenTensors(self.rank))
+
+    def action_ras(self) -> None:
+        self.post_message(OpenRas(self.rank))
 
     def action_follow(self) -> None:
         self.query_one(QueuePane).follow()
