@@ -56,7 +56,12 @@ def may_act(operator: Operator, *, read_only: bool = False) -> bool:
     operator.requests_sent += 1
     response = operator.request(wire.StateRequest(operator.requests_sent, read_only))
     assert isinstance(response, wire.StateResponse), response
-    for act in (wire.TensorsRequest(-1, 1), wire.DataRequest(-2, 1, 1, 0, 0, 10)):
+    acts = (
+        wire.TensorsRequest(-1, 1),
+        wire.DataRequest(-2, 1, 1, 0, 0, 10),
+        wire.RasRequest(-3, 1),
+    )
+    for act in acts:
         refused = error_of(operator, act)
         assert (refused is None or refused.reason != "permission") == response.may_act, refused
     return response.may_act

@@ -7,7 +7,7 @@ from msgspec import structs
 from frtop_probe import wire
 from frtop_tui.job.model import HostView
 from frtop_tui.job.state import JobState
-from frtop_tui.sources.ras_commands import ASK_NS, RasCommands
+from frtop_tui.sources.ras_commands import ASK_NS, PAUSE_NS, RasCommands
 from frtop_tui.sources.request_tracker import RequestTracker
 from sources.fakes import FakeConnections, frame_of, rank_view
 
@@ -78,6 +78,17 @@ def test_no_answer_is_a_deadline_and_then_it_may_be_asked_again() -> None:
     assert one.last.error == "deadline"
     assert "whether RAS was asked is not known" in one.last.help
     one.commands.ask(FRAME, 0, 3 + ASK_NS, look=False)
+    assert len(one.connections.sent) == 2
+
+
+def test_ranks_of_two_hosts_are_not_asked_one_after_the_other() -> None:
+    one = Asking()
+    one.commands.ask(FRAME, 0, 1, look=False)
+    (_, request) = one.connections.sent[0]
+    one.tracker.receive("a", wire.RasResponse(request.id, "a", 1, 5, asked=True), 2)
+    one.commands.ask(FRAME, 1, PAUSE_NS // 2, look=False)
+    assert (one.last.error, len(one.connections.sent)) == ("busy", 1)
+    one.commands.ask(FRAME, 1, PAUSE_NS + 1, look=False)
     assert len(one.connections.sent) == 2
 
 

@@ -6,15 +6,17 @@ or elsewhere, a communicator that is being made, another job on the same port.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from msgspec import structs
 
-from frtop_probe import wire
+from frtop_probe import daemon_thread, wire
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ras_checks import PortCheck, SetupCheck, check_port, check_setup
 from frtop_probe.agent.snapshots import SnapshotTaker
@@ -27,6 +29,7 @@ from frtop_probe.ras.settings import ENABLE, RasSettings, parse_settings
 
 PAUSE_S: Final = 10.0
 """Between two requests of one agent: polling RAS has crashed jobs."""
+PORT_S: Final = 5.0
 FIRST_VERSION: Final = (2, 24)
 MAX_NOTED: Final = 8
 _NEXT: Final = "`frtop diagnose` shows what is known without asking it"
@@ -128,7 +131,7 @@ class RasRequests:
             settings = _settings_of(rank, look)
             findings.unchecked = _require_same_network(rank)
             others = self._job_of(rank)
-            findings.port = check_port(settings, rank, others)
+            findings.port = await _port_of(settings, rank, others)
             if findings.port.error:
                 raise _Refusal(findings.port.error, findings.port.text)
             findings.setup = await check_setup(others, self._taker)
@@ -215,6 +218,18 @@ def _settings_of(rank: TrackedRank, look: ProcessLook) -> RasSettings:
     if settings.problem:
         raise _Refusal("closed", f"{settings.problem}; {_NEXT}")
     return settings
+
+
+async def _port_of(
+    settings: RasSettings, rank: TrackedRank, others: list[TrackedRank]
+) -> PortCheck:
+    """Looks for listeners in a thread: it reads the descriptors of all processes of this user."""
+    looking = daemon_thread.run(partial(check_port, settings, rank, others), "frtop ports")
+    try:
+        return await asyncio.wait_for(looking, PORT_S)
+    except (asyncio.TimeoutError, TimeoutError):
+        text = f"who listens on port {settings.port} was not found out within {PORT_S:.0f} s"
+        raise _Refusal("failed", f"{text}; {_NEXT}") from None
 
 
 def _require_same_network(rank: TrackedRank) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ from frtop_tui.sources.base import Source
 
 APPEAR_S: Final = 8.0
 """How long to wait until a rank is heard, in seconds."""
-LOOK_S: Final = 20.0
-ANSWER_S: Final = 50.0
+LOOK_S: Final = 25.0
+ANSWER_S: Final = 55.0
 """How long to wait for an answer, in seconds: somewhat longer than the source does."""
 APART_S: Final = 11.0
 """Between two answers: an agent asks at most every 10 s."""

@@ -13,7 +13,7 @@ Version = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class RasFault:
     """One report: `since` and `fixed` bound the versions; `fixed` None: no fix is known.
 
     `unasked` says that it ended jobs that nobody had asked.
@@ -39,28 +39,28 @@ class Fault:
 
 
 FAULTS: Final = (
-    Fault(
+    RasFault(
         1669,
         "asking while communicators are made ends processes",
         (2, 24),
         (2, 27, 3),
         "2.26.2",
     ),
-    Fault(
+    RasFault(
         1718,
         "asking again and again ends processes, by the same race",
         (2, 24),
         (2, 27, 3),
         "2.26.5",
     ),
-    Fault(
+    RasFault(
         1762,
         "asking corrupts memory when ranks are missing, as in a job that hangs",
         (2, 26, 2),
         (2, 29, 2),
         "2.27.3, 128 GPUs",
     ),
-    Fault(
+    RasFault(
         1996,
         "RAS ends processes by itself, also when nobody asks",
         (2, 24),
@@ -68,7 +68,7 @@ FAULTS: Final = (
         "2.27.7",
         unasked=True,
     ),
-    Fault(
+    RasFault(
         2346,
         "asking while communicators are made ends processes",
         (2, 27, 3),
@@ -85,12 +85,12 @@ def parse_version(text: str) -> Version:
     return tuple(int(part[:6]) for part in parts) if known else ()
 
 
-def faults_of(version: str) -> tuple[Fault, ...]:
+def faults_of(version: str) -> tuple[RasFault, ...]:
     """The faults that a version of NCCL has or may have; all for one that is not known."""
     return tuple(fault for fault in FAULTS if fault.is_in(parse_version(version)))
 
 
-def fault_line(fault: Fault) -> str:
+def fault_line(fault: RasFault) -> str:
     """One fault as a sentence."""
     fixed = "no fix known" if fault.fixed is None else f"fixed in {'.'.join(map(str, fault.fixed))}"
     return f"{fault.name}: {fault.text} (seen on {fault.seen}; {fixed})"

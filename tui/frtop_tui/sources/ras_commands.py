@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Final
 
@@ -12,9 +13,11 @@ from frtop_tui.ras.risk import making_elsewhere
 from frtop_tui.sources.commands import why_not_ask
 from frtop_tui.sources.request_tracker import RequestTracker
 
-LOOK_NS: Final = 15_000_000_000
-"""An agent looks for up to 8 s: at one process, then at the stacks of the job's ranks."""
-ASK_NS: Final = 45_000_000_000
+PAUSE_NS: Final = 10_000_000_000
+"""Between two questions, through whichever host: every process of a job hears of each."""
+LOOK_NS: Final = 20_000_000_000
+"""An agent looks for up to 14 s: at a process, at ports, at the stacks of the ranks."""
+ASK_NS: Final = 50_000_000_000
 """In addition it tries to connect for up to 12 s, and RAS may take 8 s."""
 
 
@@ -26,6 +29,7 @@ class RasCommands:
         self._state = state
         self._under_way: dict[bool, tuple[str, int]] = {}
         """Host and key that are being looked at (True), or asked (False)."""
+        self._asked_ns: int | None = None
 
     def ask(self, frame: Frame | None, rank: int, now: int, *, look: bool) -> None:
         """Looks at a rank, or asks its RAS; its view gets the response, or why there is none."""
@@ -35,17 +39,25 @@ class RasCommands:
         reason, text = why_not_ask(frame, view)
         if not reason and (text := making_elsewhere(frame)):
             reason = "making"
+        if not reason and not look and self._asked_ns is not None:
+            left_ns = self._asked_ns + PAUSE_NS - now
+            if left_ns > 0:
+                text = "RAS was asked a few seconds ago: polling it has crashed jobs"
+                reason, text = "busy", f"{text}; ask again in {math.ceil(left_ns / 1e9)} s"
         if reason:
             self._set_error(view, reason, text, look=look)
             return
         request = wire.RasRequest(0, view.key, ask=not look)
         received = partial(self._received, view, look)
         self._under_way[look] = view.host, view.key
+        if not look:
+            self._asked_ns = now
         if look:
             self._tracker.request(view.host, request, received, now, timeout_ns=LOOK_NS)
         elif not self._tracker.request_now(view.host, request, received, now, timeout_ns=ASK_NS):
             # Never sent again by itself: nobody would know whether RAS was asked twice.
             del self._under_way[look]
+            self._asked_ns = None
             text = f"{view.host} cannot be reached now; ask again when it is heard"
             self._set_error(view, "unheard", text, look=look)
 
