@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from frtop_probe import wire
 from frtop_probe.ras.json_answer import parse_json
 from frtop_probe.ras.text_answer import parse_text
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.export import capture
 from frtop_tui.job.groups import group_views
 from frtop_tui.ras.document import ras_document
 from frtop_tui.ras.faults import FAULTS, faults_of, parse_version
@@ -89,6 +91,7 @@ def test_the_risk_names_who_is_asked_which_version_and_what_was_not_checked() ->
     said = "\n".join(risk_lines(view(0, "a"), look))
     for words in (
         "RISK: asking NCCL's RAS has ended jobs",
+        "job        train.py (node0:29500)",
         "rank 0 (process 100 on a), at [::1]:28028",
         "once, from this host only",
         "NCCL 2.28.9 (the data of its file)",
@@ -225,8 +228,17 @@ def test_text_of_an_older_nccl_is_shown_in_its_own_words(text: str) -> None:
     said = "\n".join(answer_lines(frame(), view(0, "a"), response))
     assert "1 communicators of 8 ranks on 2 nodes: running, incomplete, mismatch" in said
     assert "ranks have launched up to operation 6650" in said
-    assert "it lists only ranks that differ" in said
+    assert "it lists few ranks, by their numbers in the communicator" in said
     json.dumps(ras_document(frame(), view(0, "a"), response))
+
+
+def test_an_answer_is_in_a_capture(tmp_path: Path) -> None:
+    response = answer(communicator(ALL))
+    ranks = frame(view(0, "a", ras=response), view(1, "a"))
+    capture.write(tmp_path / "x.cap", ranks, {}, ())
+    opened = capture.read(tmp_path / "x.cap").ranks[0]
+    assert opened.ras == response
+    assert answer_lines(ranks, opened, response) == answer_lines(ranks, ranks.ranks[0], response)
 
 
 def test_a_refusal_says_whether_ras_was_asked() -> None:

@@ -57,7 +57,7 @@ def parse_text(data: bytes) -> wire.RasReport:
     rows = tuple(_row(row) for line in lines if (row := _ROW.fullmatch(line)))
     problems = tuple(_problems(lines))
     timeouts = (_TIMEOUTS.match(line) for one in problems for line in one.lines)
-    notes = ["text of an older NCCL: it lists only ranks that differ, and few of them"]
+    notes = ["text of an older NCCL: it lists few ranks, by their numbers in the communicator"]
     if len(rows) > MAX_ROWS or len(problems) > MAX_PROBLEMS:
         notes.append("the answer is too large: its end is left out")
     return wire.RasReport(

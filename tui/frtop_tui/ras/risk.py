@@ -7,6 +7,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.ras.communicator_setup import maker_in_ops, maker_in_stacks
 from frtop_tui.job.model import BaseFrame, Rank
+from frtop_tui.job.naming import job_place
 from frtop_tui.ras.faults import fault_line, faults_of
 
 UNPROVEN: Final = (
@@ -25,6 +26,7 @@ def risk_lines(rank: Rank, look: wire.RasResponse, *, twice: bool = False) -> li
     place = look.address or "its RAS port"
     lines = [
         "RISK: asking NCCL's RAS has ended jobs that ran or hung",
+        f"  job        {job_place(rank.identity.job)}",
         f"  who        {whom}, at {place}; RAS then asks all processes of the job",
         f"  how often  {'twice, some seconds apart' if twice else 'once'}, from this host only",
         f"  version    {version} ({source})",

@@ -16,7 +16,7 @@ from frtop_tui.widgets.spans import Line, plain, wrap
 
 ASK: Final = "R asks now, once; esc leaves without asking"
 AGAIN: Final = "R shows the risk of asking again"
-_INDENT: Final = re.compile(r" *(?:\S+ {2,})?")
+_INDENT: Final = re.compile(r" *(?:\S+(?: \S+)? {2,})?")
 
 
 class RasPane(LineView):
