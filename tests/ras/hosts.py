@@ -6,7 +6,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,10 @@ class RasJob:
         return [one.pid for one in self.ranks]
 
     def start_one(
-        self, environment: Mapping[str, str] | None = None, **options: Any
+        self,
+        environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        **options: Any,
     ) -> RankProcess:
         number = len(self.ranks)
         settings = {
@@ -48,7 +51,7 @@ class RasJob:
             "commands": str(self.folder / f"commands{number}"),
         } | options
         process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), json.dumps(settings)],
+            [*prefix, sys.executable, str(PROGRAM), json.dumps(settings)],
             env={
                 **self.host.environment,
                 "RANK": str(number),

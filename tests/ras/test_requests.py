@@ -167,6 +167,19 @@ def test_another_job_on_the_port_is_a_reason_not_to_ask(
     assert job.commands() == other.commands() == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a network namespace: needs root")
+def test_a_rank_in_another_network_is_not_reached_for(job: RasJob) -> None:
+    pid = job.start_one(prefix=("unshare", "--net"), port=0).pid
+    other = job.start_one().pid  # listens on the port, in our network
+    job.answer()
+    operator = operator_of(job.host, 2)
+    found = ras(operator, keys_of(operator)[pid])
+    assert (found.error, found.asked) == ("namespace", False)
+    assert "run `frtop agent` and `frtop ras` inside its container" in found.help
+    assert ras(operator, keys_of(operator)[other], ask=False).error == ""
+    assert job.commands() == []
+
+
 def test_an_answer_of_another_job_is_not_shown(job: RasJob) -> None:
     pids = job.start(1)
     job.answer(as_json(communicator([rank(0, 1), rank(1, 2)])))

@@ -252,4 +252,5 @@ def _is_of(report: wire.RasReport, pids: Iterable[int]) -> bool:
     """Whether a report may be of the job with these own pids: text names too few to tell."""
     named = {rank.pid for one in report.communicators for rank in one.ranks}
     named |= {rank.pid for one in report.communicators for rank in one.missing}
+    named.discard(0)  # not known
     return not named or not named.isdisjoint(pids)
