@@ -9,30 +9,19 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from agent.agent_host import Host
 from ras.answers import as_json, communicator, rank
 from ras.hosts import RasJob
 from waiting import DEADLINE_S, wait_for
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    one = Host(tmp_path, monkeypatch)
-    yield one
-    one.close()
-
-
-@pytest.fixture
-def job(host: Host, tmp_path: Path) -> RasJob:
-    one = RasJob(host, tmp_path)
-    one.start(2)
-    host.agent()
-    return one
+def job(job: RasJob) -> RasJob:
+    job.start(2)
+    job.host.agent()
+    return job
 
 
 def frtop(job: RasJob, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frtop_probe import wire
+from frtop_probe.procfs.connections import socket_inodes
 from frtop_probe.ras import communicator_setup as setup
 from frtop_probe.ras.library import (
     BY_DATA,
@@ -32,7 +33,6 @@ from frtop_probe.ras.listeners import (
     owners,
     parse_listeners,
     same_network,
-    sockets_of,
 )
 from frtop_probe.ras.process_reader import DID_NOT_RETURN, NO_ANSWER, ProcessLook, look_at
 from frtop_probe.ras.settings import RasSettings, parse_settings
@@ -229,7 +229,7 @@ def test_listeners_and_their_processes_are_found(host: str) -> None:
         port = one.getsockname()[1]
         (found,) = listeners_on(port)
         assert found.host == {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        assert found.inode in (sockets_of(os.getpid()) or ())
+        assert found.inode in socket_inodes(os.getpid())
         assert os.getpid() in owners([found.inode])[found.inode]
     assert listeners_on(port) == ()
     assert same_network(os.getpid()) is True

@@ -10,26 +10,12 @@ from pathlib import Path
 import pytest
 
 from agent.agent_host import Host, Operator
-from agent.test_request_handler import Users, users  # noqa: F401 - a fixture
-from frtop_probe import wire
+from frtop_probe import keys, wire
+from frtop_probe.keys import AuthorizedKey, editing
 from ras.answers import TEXT, as_json, communicator, rank
 from ras.hosts import RasJob
 from ras.library_file import write_library
 from waiting import wait_for
-
-pytest_plugins: tuple[str, ...] = ()
-
-
-@pytest.fixture
-def job(host: Host, tmp_path: Path) -> RasJob:
-    return RasJob(host, tmp_path)
-
-
-@pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
-    one = Host(tmp_path, monkeypatch)
-    yield one
-    one.close()
 
 
 def operator_of(host: Host, ranks: int) -> Operator:
@@ -229,12 +215,17 @@ def test_a_stopped_job_is_asked_for_no_longer_than_seconds(job: RasJob) -> None:
     assert "has ended" in ras(operator, key).help
 
 
-def test_a_reader_may_not_even_look(users: Users, tmp_path: Path) -> None:  # noqa: F811
-    users.admit("read")
-    job = RasJob(users.host, tmp_path)
+def test_a_reader_may_not_even_look(
+    job: RasJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = keys.load(create=False)
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "colleague"))
+    colleague = keys.load(create=True)
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(job.host.key_file))
+    editing.admit(owner, AuthorizedKey(colleague.public, "read", "colleague"))
     job.start(1)
-    card = users.host.agent()
-    reader = users.operator(card, users.colleague)
+    reader = Operator(job.host.agent(), colleague)
+    job.host.operators.append(reader)
     known = wait_for(lambda: reader.state().ranks, "the agent tracks the rank")
     for ask in (False, True):
         refused = reader.request(wire.RasRequest(70 + ask, known[0].key, ask))

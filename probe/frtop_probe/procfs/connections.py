@@ -50,7 +50,7 @@ class ConnectionTables:
         """The dead connections of a process, and the addresses its host has connections from."""
         addresses, dead = self._table(pid)
         if dead:
-            own = self._socket_inodes(pid)
+            own = socket_inodes(pid, self._proc)
             dead = tuple(row for row in dead if row.inode in own)
         found = tuple(
             wire.DeadConnection(
@@ -78,15 +78,17 @@ class ConnectionTables:
             self._tables[namespace] = tuple(addresses[:MAX_ADDRESSES]), dead
         return self._tables[namespace]
 
-    def _socket_inodes(self, pid: int) -> frozenset[int]:
-        found = []
-        try:
-            with os.scandir(f"{self._proc}/{pid}/fd") as entries:
-                for entry, _ in zip(entries, range(_MAX_FILES), strict=False):
-                    found += _socket_inode(entry.path)
-        except OSError:
-            pass  # ended, or not readable
-        return frozenset(found)
+
+def socket_inodes(pid: int, proc: object = PROC) -> frozenset[int]:
+    """Inodes of the sockets of a process; none where it has ended, or may not be read."""
+    found = []
+    try:
+        with os.scandir(f"{proc}/{pid}/fd") as entries:
+            for entry, _ in zip(entries, range(_MAX_FILES), strict=False):
+                found += _socket_inode(entry.path)
+    except OSError:
+        pass
+    return frozenset(found)
 
 
 def parse(lines: Iterable[str]) -> tuple[set[str], tuple[TcpConnection, ...]]:
@@ -107,7 +109,7 @@ def parse(lines: Iterable[str]) -> tuple[set[str], tuple[TcpConnection, ...]]:
         local.add(fields[1].partition(":")[0])
         if fields[5].startswith(_RETRANSMITS) and (row := _parse_dead(fields)) is not None:
             dead.append(row)
-    return {host for text in local if (host := _parse_address(text))}, tuple(dead)
+    return {host for text in local if (host := parse_address(text))}, tuple(dead)
 
 
 def _parse_dead(fields: Sequence[str]) -> TcpConnection | None:
@@ -118,13 +120,13 @@ def _parse_dead(fields: Sequence[str]) -> TcpConnection | None:
         inode = int(fields[9])
     except ValueError:
         return None
-    near, far = _parse_address(local), _parse_address(remote)
+    near, far = parse_address(local), parse_address(remote)
     if not near or not far or retransmits < DEAD_RETRANSMITS or not queued:
         return None
     return TcpConnection(near, ports[0], far, ports[1], queued, retransmits, inode)
 
 
-def _parse_address(text: str) -> str:
+def parse_address(text: str) -> str:
     """`0A004D0A` as `10.77.0.10`: 32-bit words in native byte order; "" when malformed."""
     if len(text) not in (8, 32):
         return ""

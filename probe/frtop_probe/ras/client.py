@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from frtop_probe import daemon_thread, wire
-from frtop_probe.ras.json_answer import AnswerError, parse_json
+from frtop_probe.ras.json_answer import AnswerError, parse_json, printable
 from frtop_probe.ras.text_answer import parse_text
 
 CONNECT_S: Final = 1.0
@@ -169,8 +169,7 @@ async def _command(
         raise _Failure("malformed", "this is not NCCL's RAS: its lines are too long") from None
     if not answer.endswith(b"\n"):
         raise _Failure("cut", f"the connection ended after {line!r}")
-    text = answer.decode("utf-8", "replace").strip()
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return printable(answer.decode("utf-8", "replace").strip())
 
 
 async def _read_all(reader: asyncio.StreamReader, seconds: float) -> bytes:

@@ -111,7 +111,7 @@ def parse_json(data: bytes) -> wire.RasReport:
     listed = 0
     for one in answer.communicators:
         if (reason := _contradiction(one)) != "":
-            notes.append(f"communicator {_printable(one.hash)} is left out: {reason}")
+            notes.append(f"communicator {printable(one.hash)} is left out: {reason}")
             continue
         listed += len(one.ranks) + len(one.missing_ranks)
         if len(found) >= MAX_COMMUNICATORS or listed > MAX_RANKS:
@@ -183,7 +183,7 @@ def _communicator(one: _Communicator) -> wire.RasCommunicator:
             rank.status.finalize_called,
             rank.status.destroy_flag,
             rank.status.abort_flag,
-            tuple((_printable(kind), count) for kind, count in rank.collective_counts.items()),
+            tuple((printable(kind), count) for kind, count in rank.collective_counts.items()),
         )
         for rank in sorted(one.ranks, key=lambda rank: rank.rank)
     )
@@ -205,10 +205,11 @@ def _communicator(one: _Communicator) -> wire.RasCommunicator:
 
 
 def _host(text: str) -> str:
-    return "" if text == "unknown" else _printable(text)
+    return "" if text == "unknown" else printable(text)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Text of an answer without anything that controls terminals."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else " " for letter in text)

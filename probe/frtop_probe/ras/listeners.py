@@ -7,18 +7,16 @@ it is known before anybody is asked whether processes of another job listen ther
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.outside.memory import PROC
+from frtop_probe.procfs.connections import parse_address, socket_inodes
+from frtop_probe.procfs.processes import PROC
 
 MAX_TABLE: Final = 8 << 20
-MAX_FILES: Final = 65_536
 MAX_PROCESSES: Final = 65_536
 _LISTENS: Final = "0A"
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - to connect to, not to bind
@@ -31,7 +29,6 @@ class Listener:
     host: str
     port: int
     inode: int
-    uid: int
 
 
 def same_network(pid: int, proc: Path = PROC) -> bool | None:
@@ -64,26 +61,12 @@ def parse_listeners(table: str, port: int) -> list[Listener]:
         try:
             if int(port_text, 16) != port:
                 continue
-            host, uid, inode = _address(text), int(fields[7]), int(fields[9])
+            host, inode = parse_address(text), int(fields[9])
         except ValueError:
             continue
-        found.append(Listener(_ANY.get(host, host), port, inode, uid))
+        if host:
+            found.append(Listener(_ANY.get(host, host), port, inode))
     return found
-
-
-def sockets_of(pid: int, proc: Path = PROC) -> frozenset[int] | None:
-    """Inodes of the sockets of a process; None where its descriptors may not be read."""
-    found = set()
-    try:
-        with os.scandir(proc / str(pid) / "fd") as entries:
-            for entry, _ in zip(entries, range(MAX_FILES), strict=False):
-                with suppress(OSError, ValueError):
-                    link = os.readlink(entry.path)  # noqa: PTH115 - thousands of them
-                    if link.startswith("socket:["):
-                        found.add(int(link[len("socket:[") : -1]))
-    except OSError:
-        return None
-    return frozenset(found)
 
 
 def owners(inodes: Iterable[int], proc: Path = PROC) -> dict[int, frozenset[int]]:
@@ -97,20 +80,6 @@ def owners(inodes: Iterable[int], proc: Path = PROC) -> dict[int, frozenset[int]
             with suppress(OSError):
                 if entry.stat().st_uid != uid:
                     continue
-                for inode in (sockets_of(int(entry.name), proc) or frozenset()) & wanted:
+                for inode in socket_inodes(int(entry.name), proc) & wanted:
                     found.setdefault(inode, set()).add(int(entry.name))
     return {inode: frozenset(pids) for inode, pids in found.items()}
-
-
-def _address(text: str) -> str:
-    """`0100007F` as `127.0.0.1`: 32-bit words in native byte order.
-
-    Raises:
-        ValueError: it is no address.
-    """
-    words = [int(text[at : at + 8], 16) for at in range(0, len(text), 8)]
-    packed = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
-    found = ip_address(packed)
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
-    return str(found)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.ras.json_answer import AnswerError
+from frtop_probe.ras.json_answer import AnswerError, printable
 
 MAX_LINES: Final = 20_000
 MAX_LINE: Final = 1024
@@ -45,7 +45,8 @@ def parse_text(data: bytes) -> wire.RasReport:
     Raises:
         AnswerError: this is no such answer, or not all of it.
     """
-    lines = [_printable(line) for line in data.decode("utf-8", "replace").split("\n")]
+    text = data.decode("utf-8", "replace")
+    lines = [printable(line.rstrip("\r")[:MAX_LINE]) for line in text.split("\n")]
     if len(lines) > MAX_LINES:
         raise AnswerError(f"{len(lines):,} lines")
     version = next((found[1] for line in lines if (found := _VERSION.match(line))), "")
@@ -133,8 +134,3 @@ def _rank(found: re.Match[str], kind: str, launched: int | None, status: str) ->
     host, pid = (process[2], int(process[1])) if process else ("", 0)
     of_kind = kind if launched is not None else ""
     return wire.RasNamedRank(int(found[1]), host, pid, of_kind, launched, status)
-
-
-def _printable(line: str) -> str:
-    line = line.rstrip("\r")[:MAX_LINE]
-    return "".join(letter if letter.isprintable() else " " for letter in line)
