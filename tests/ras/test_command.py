@@ -105,7 +105,7 @@ def test_json_is_a_document_and_the_risk_is_beside_it(job: RasJob) -> None:
     assert found["communicators"][0]["groups"] == ["default_pg"]
     assert found["communicators"][0]["counts"]["AllReduce"] == {"most": 8812, "fewer": {"1": 8811}}
     assert found["report"]["communicators"][0]["ranks"][0]["pid"] == job.ranks[0].pid
-    assert job.statuses() == 1
+    wait_for(lambda: job.statuses() == 1, "it was asked once")
 
 
 def test_twice_says_what_has_not_moved(job: RasJob) -> None:
@@ -125,7 +125,7 @@ def test_twice_says_what_has_not_moved(job: RasJob) -> None:
     assert "twice, some seconds apart" in errors
     assert "not moved: rank 1" in said
     assert "  moved: rank 0" in said
-    assert job.statuses() == 2
+    wait_for(lambda: job.statuses() == 2, "it was asked twice")
 
 
 @pytest.mark.parametrize(
