@@ -32,7 +32,8 @@ class Finding(Struct, frozen=True):
         progress: whether the culprits get anywhere.
         nodes: waits that it explains: they need no finding of their own.
         since_ns: operator's clock; 0 where nothing tells.
-        left_s: seconds until torch's own timeout; None where it is not known.
+        left_s: seconds until torch's own timeout ends the first of `nodes`; None where it is not
+            known.
     """
 
     kind: VerdictKind
@@ -77,14 +78,18 @@ class NodeFacts(TypedDict):
 
 
 def facts_of(nodes: Sequence[WaitNode], now_ns: int) -> NodeFacts:
-    """The facts of a finding that explains the waits at `nodes`, by the first of them."""
+    """The facts of a finding that explains the waits at `nodes`, by the first of them.
+
+    Groups have timeouts of their own: whichever op torch ends first ends the job.
+    """
     first = nodes[0]
+    soonest = min(nodes, key=lambda node: node.deadlines.timeout)
     return NodeFacts(
         group=group_key(first.group),
         op=op_of(first),
         nodes=tuple(nodes),
         since_ns=first.known_since_ns,
-        left_s=first.left_s(now_ns),
+        left_s=soonest.left_s(now_ns),
     )
 
 
