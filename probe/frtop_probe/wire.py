@@ -273,10 +273,17 @@ class BlockSums(Struct, frozen=True, array_like=True):
     rule: int = 1
 
 
+class Transport(Struct, frozen=True, array_like=True):
+    """A transport past c10d that a rank has at hand, and by which sign: nobody observes it."""
+
+    name: str
+    sign: str = ""
+
+
 class RankUpdate(Struct, frozen=True, array_like=True):
     """What changed about one rank; None and empty fields have not changed.
 
-    Except `pending`: None has not changed, empty says that no op is pending.
+    Except `pending` and `transports`: None has not changed, empty says that there are none.
     `key` is the agent's number for the process, stable while the agent runs. In the response to
     `StateRequest`, all fields are set.
     """
@@ -293,6 +300,7 @@ class RankUpdate(Struct, frozen=True, array_like=True):
     exit_info: ExitInfo | None = None
     notes: tuple[str, ...] = ()
     blocks: tuple[BlockSums, ...] = ()  # in the full state: the most recent blocks
+    transports: tuple[Transport, ...] | None = None  # those past c10d, as far as known
 
 
 class Update(Struct, frozen=True, array_like=True):

@@ -28,7 +28,7 @@ from frtop_probe.agent.outside_books import numbered_ops, place_of
 from frtop_probe.agent.outside_rank import MAX_PENDING, MAX_PENDING_OF_RANK, OutsideRank
 from frtop_probe.outside.c10d_books import NO_GROUPS, NO_PENDING
 from frtop_probe.outside.memory import NO_RIGHT, REPLACED
-from frtop_probe.outside.model import Backend, GroupBook
+from frtop_probe.outside.model import Backend, FoundTransport, GroupBook
 from frtop_probe.outside.worker import Look
 from frtop_probe.procfs.exit_status import ExitStatus
 from frtop_tui.job.clock import HostClock
@@ -391,3 +391,19 @@ def test_a_reason_that_has_gone_is_cleared(rank: OutsideRank) -> None:
     assert update is not None
     record.apply(update, 2)
     assert not record.latest.notes
+
+
+def test_transports_are_sent_once_and_again_when_they_change(rank: OutsideRank) -> None:
+    seen = look(backend(7))
+    rank.take(seen, SECOND)
+    assert shown(rank).transports is None  # nobody could tell
+    rank.take(replace(seen, transports=(FoundTransport("DeepEP", "a sign"),)), 2 * SECOND)
+    update = rank.update(2 * SECOND)
+    assert update is not None
+    assert update.transports == (wire.Transport("DeepEP", "a sign"),)
+    rank.take(replace(seen, transports=None), 3 * SECOND)
+    assert shown(rank).transports == (wire.Transport("DeepEP", "a sign"),)
+    rank.take(replace(seen, transports=()), 4 * SECOND)
+    update = rank.update(4 * SECOND)
+    assert update is not None
+    assert update.transports == ()

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from agent.ring_builder import RingBuilder
-from frtop_probe.agent.ring_view import MAX_FOLDED, RingView
+from frtop_probe.agent.ring_view import MAX_FOLDED, MAX_TEXT, MAX_TRANSPORTS, RingView
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Side
 from frtop_probe.ring.rank_ranges import fold, unfold
 from frtop_probe.ring.reader import Ring
-from frtop_probe.wire import Group, Signature
+from frtop_probe.wire import Group, Signature, Transport
 
 
 def group_and_signature(folder: Path, ranks: object) -> tuple[Group, Signature]:
@@ -44,3 +44,20 @@ def test_malformed_members_are_unknown(tmp_path: Path, ranks: object) -> None:
     group, signature = group_and_signature(tmp_path, ranks)
     assert group.ranks == ""
     assert signature.members is None
+
+
+def test_transports_are_unknown_until_the_rank_has_said_so(tmp_path: Path) -> None:
+    builder = RingBuilder(tmp_path)
+    with closing(Ring(builder.path)) as ring:
+        view = RingView(ring)
+        assert view.transports() is None
+        builder.add_entry(Side.TRANSPORTS, 0, [["DeepEP", "module deep_ep is imported"]])
+        ring.refresh()
+        assert view.transports() == (Transport("DeepEP", "module deep_ep is imported"),)
+        builder.add_entry(Side.TRANSPORTS, 0, {"malformed": 1})
+        builder.add_entry(Side.TRANSPORTS, 0, [["x" * 9000, "\ud800"], *[["y", "z"]] * 100])
+        ring.refresh()
+        found = view.transports()
+    assert found is not None
+    assert len(found) == MAX_TRANSPORTS
+    assert (len(found[0].name), found[0].sign) == (MAX_TEXT, "?")

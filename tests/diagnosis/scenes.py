@@ -67,6 +67,8 @@ class Actor:
     pending_more: int = 0
     side_lost: int = 0
     pending_lost: int = 0
+    transports: tuple[wire.Transport, ...] | None = None
+    other_threads: tuple[wire.ThreadStack, ...] = ()
 
     @property
     def pid(self) -> int:
@@ -298,6 +300,12 @@ class Scene:
             wire.Process(pid, state, "pt_data_worker", "", syscall, file, 0, 0, parent=actor.pid)
         )
 
+    def beside(self, ranks: Iterable[int], *names: str) -> None:
+        """With transports past c10d at hand."""
+        for rank in ranks:
+            found = (wire.Transport(name, f"module {name.lower()} is imported") for name in names)
+            self.actors[rank].transports = tuple(found)
+
     def silent(self, rank: int, for_s: float) -> None:
         self.actors[rank].beat = self.now - for_s
 
@@ -370,6 +378,7 @@ class Scene:
             process=self._process(actor),
             exception=actor.exception,
             exit_info=actor.exit_info,
+            transports=actor.transports,
         )
 
     def hear(self) -> None:
@@ -403,7 +412,7 @@ class Scene:
             thread = wire.ThreadStack(
                 MAIN, actor.pid, "MainThread", actor.active, actor.owns_gil, actor.stack
             )
-            dumps.append(wire.StackDump(actor.pid, (thread,)))
+            dumps.append(wire.StackDump(actor.pid, (thread, *actor.other_threads)))
             for pid in pids:
                 frames = actor.child_stacks.get(pid, ())
                 main = wire.ThreadStack(MAIN, pid, "Main", False, False, frames)

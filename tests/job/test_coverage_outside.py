@@ -5,7 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from diagnosis.outside import Outside
+from frtop_probe import wire
+from frtop_tui.job.clock import HostClock
 from frtop_tui.job.coverage import RankCounts
+from frtop_tui.job.record import RankRecord
+from frtop_tui.job.transports import of_rank
 
 
 def test_what_is_in_the_way_of_the_books_is_said_once() -> None:
@@ -24,3 +28,39 @@ def test_what_is_in_the_way_of_the_books_is_said_once() -> None:
         identity = replace(view.identity, books=True)
         counts.put(views[number], replace(view, identity=identity))
     assert not any("books" in note.text for note in counts.coverage(readable, 3, 0, 0).notes)
+
+
+def test_transports_past_c10d_are_listed_as_not_observed() -> None:
+    scene = Outside(3)
+    scene.beside([0, 1, 2], "pynccl", "DeepEP")
+    scene.settle(1)
+    texts = [note.text for note in scene.frame().coverage.notes]
+    assert "beside c10d: pynccl, DeepEP (not observed)" in texts
+    scene.beside([0])
+    scene.beside([2])
+    scene.settle(1)
+    frame = scene.frame()
+    texts = [note.text for note in frame.coverage.notes]
+    assert "rank 1: beside c10d: pynccl, DeepEP (not observed)" in texts
+    assert [rank.evidence.has_transports for rank in frame.ranks.values()] == [
+        True, False, True,
+    ]  # fmt: skip
+    assert of_rank(frame.ranks[1]) == (
+        "beside c10d: pynccl, DeepEP (not observed); pynccl: module pynccl is imported;"
+        " DeepEP: module deepep is imported"
+    )
+    assert of_rank(frame.ranks[0]) == ""
+
+
+def test_what_cannot_be_read_any_more_leaves_what_is_known() -> None:
+    scene = Outside(2)
+    scene.beside([0, 1], "DeepEP")
+    scene.settle(1)
+    for actor in scene.actors.values():
+        actor.transports = None
+    update = scene.update_of(scene.actors[0])
+    record = RankRecord("node0", HostClock(), 1, update.identity or scene.rank(0).identity)
+    record.apply(replace(update, transports=(wire.Transport("DeepEP"),)), 1)
+    record.apply(update, 2)
+    assert record.latest.transports == (wire.Transport("DeepEP"),)
+    assert not record.latest.evidence.has_transports

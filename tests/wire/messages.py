@@ -50,6 +50,7 @@ from frtop_probe.wire import (
     TimeRequest,
     TimeResponse,
     TraceFrame,
+    Transport,
     UncaughtException,
     Update,
 )
@@ -98,6 +99,13 @@ UPDATES: Final = {
     "update-blocks": Update(
         "node4", "99e1cc05", 13, 10**12, 10**18,
         (RankUpdate(1, blocks=(BlockSums(2, 8769, 64, b"\x01\x02\x03\x04", b"\x05" * 4, 1),)),),
+    ),
+    "update-transports": Update(
+        "node4", "99e1cc05", 14, 10**12, 10**18,
+        (
+            RankUpdate(1, transports=(Transport("DeepEP", "module deep_ep is imported"),)),
+            RankUpdate(2, transports=()),
+        ),
     ),
 }  # fmt: skip
 """Messages of later versions have files of their own; existing files never change."""

@@ -31,10 +31,10 @@ class OutsidePool:
         return len(self._workers)
 
     async def look(self, pid: int) -> Look:
-        """Reads the books of one process."""
+        """Reads the books of one process, and which transports past c10d it has at hand."""
         worker = await self._take()
         try:
-            return await worker.look(pid)
+            return await worker.look(pid, transports=True)
         finally:
             self._put(worker)
 

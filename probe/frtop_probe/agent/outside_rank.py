@@ -96,6 +96,7 @@ class OutsideRank(TrackedRank):
         self._pending: dict[_PendingKey, wire.Op] = {}
         self._progress: dict[int, wire.GroupProgress] = {}
         self._notes: tuple[str, ...] = ()
+        self._transports: tuple[wire.Transport, ...] | None = None
         self._names: dict[int, str] = {}
         self._sequence = 0
         self._looks = 0
@@ -135,6 +136,8 @@ class OutsideRank(TrackedRank):
         if not self.lives or replaced or look.reason == REPLACED:
             return  # the next tick handles the end
         self._seen_ns = at_ns
+        if look.transports is not None:
+            self._transports = tuple(wire.Transport(o.name, o.sign) for o in look.transports)
         self._notes = tuple(map(self._explained, dict.fromkeys(reasons_of(look))))
         if books is not None and books.reason in _NO_GROUPS_YET:
             self._keep_groups(frozenset())
@@ -319,6 +322,7 @@ class OutsideRank(TrackedRank):
             process=full.process if full.process != sent.process else None,
             # An empty tuple means that nothing has changed.
             notes=(full.notes or ("",)) if full.notes != sent.notes else (),
+            transports=full.transports if full.transports != sent.transports else None,
         )
         self._sent = full
         nothing = wire.RankUpdate(key=self.key, pending_more=full.pending_more)
@@ -346,6 +350,7 @@ class OutsideRank(TrackedRank):
             process=self._process,
             exit_info=self.exit_info,
             notes=self._notes,
+            transports=self._transports,
         )
 
     def last_sign_ns(self) -> int:

@@ -53,6 +53,7 @@ class RingRank(TrackedRank):
         self._side_used = 0
         self._exception: wire.UncaughtException | None = None
         self._notes: tuple[str, ...] = ()
+        self._transports: tuple[wire.Transport, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -90,6 +91,7 @@ class RingRank(TrackedRank):
             exception=self._new_exception(),
             notes=self._new_notes(),
             blocks=self._blocks.fresh(now_ns) if self._blocks is not None else (),
+            transports=self._new_transports(),
         )
         nothing = wire.RankUpdate(key=self.key, pending_more=self._pending_more)
         return None if fresh == nothing else fresh
@@ -121,6 +123,7 @@ class RingRank(TrackedRank):
             exit_info=self.exit_info,
             notes=self._notes,
             blocks=self._blocks.recent() if self._blocks is not None else (),
+            transports=self._transports,
         )
 
     def reread(self, now_ns: int) -> wire.RankUpdate:
@@ -272,3 +275,10 @@ class RingRank(TrackedRank):
             return ()
         self._notes = notes
         return notes
+
+    def _new_transports(self) -> tuple[wire.Transport, ...] | None:
+        transports = self.view.transports()
+        if transports == self._transports:
+            return None
+        self._transports = transports
+        return transports

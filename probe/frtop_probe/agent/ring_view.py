@@ -21,6 +21,7 @@ MAX_FOLDED: Final = 128 * 1024
 ranks."""
 MAX_NOTES: Final = 64
 MAX_FRAMES: Final = 128
+MAX_TRANSPORTS: Final = 32
 
 Value = TypeVar("Value")
 
@@ -123,6 +124,13 @@ class RingView:
     def notes(self) -> tuple[str, ...]:
         texts = [self.ring.notes[number] for number in sorted(self.ring.notes)]
         return tuple(_text(text) for text in texts[-MAX_NOTES:])
+
+    def transports(self) -> tuple[wire.Transport, ...] | None:
+        """The transports past c10d that the rank has at hand; None if it has not said so yet."""
+        found = self.ring.transports
+        if found is None:
+            return None
+        return tuple(wire.Transport(_text(n), _text(sign)) for n, sign in found[:MAX_TRANSPORTS])
 
     def op(self, row: EventRow) -> wire.Op:
         count, usual = self.ring.typical_wait_ns(row.site)

@@ -2,7 +2,8 @@
 
 It may be left behind at any moment, when a read does not return, and ends with its input.
 A request has `pid`, and asks for `books` (a bool), `rings` (entries per ring, or null),
-`environment` (names), `tensors` and `works` (addresses of Python objects). A request with `scan`
+`environment` (names), `tensors` and `works` (addresses of Python objects), `transports` (a bool:
+those past c10d). A request with `scan`
 (pid and start ticks of each process that has a recorder) asks for the jobs of this host instead.
 """
 
@@ -57,6 +58,9 @@ class Readers:
         return answer
 
     def _fill(self, answer: dict[str, Any], request: dict[str, Any], reader: OutsideReader) -> None:
+        if request.get("transports"):  # of a process whose memory is not ours to read, too
+            found = reader.transports()
+            answer["transports"] = None if found is None else [asdict(one) for one in found]
         if request.get("books", True):
             answer["books"] = asdict(reader.read())
         if names := request.get("environment"):

@@ -146,6 +146,14 @@ class Books:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundTransport:
+    """A transport past c10d that a process has at hand, and the sign that tells so."""
+
+    name: str
+    sign: str
+
+
+@dataclass(frozen=True, slots=True)
 class RingEntry:
     """One entry of the Flight Recorder.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -23,7 +24,14 @@ from frtop_probe.outside.elf import UNKNOWN_LIBRARY
 from frtop_probe.outside.environment import read_environment
 from frtop_probe.outside.flight_ring import RingReader
 from frtop_probe.outside.memory import GONE, PROC, REPLACED, TOO_LARGE, NotReadable, ProcessMemory
-from frtop_probe.outside.model import Books, Cost, FlightRing, TensorInfo, Work
+from frtop_probe.outside.model import (
+    Books,
+    Cost,
+    FlightRing,
+    FoundTransport,
+    TensorInfo,
+    Work,
+)
 from frtop_probe.outside.process import (
     Mapping,
     ProcessIdentity,
@@ -34,6 +42,7 @@ from frtop_probe.outside.process import (
 )
 from frtop_probe.outside.static_symbols import StaticSymbols
 from frtop_probe.outside.torch_layout import NO_TORCH, STRIPPED, TorchLayout, find_torch
+from frtop_probe.outside.transports import TransportSearch
 
 _TRIES: Final = 3
 """Books change while they are read: a running job shows this in about one look of a thousand."""
@@ -73,6 +82,7 @@ class OutsideReader:
         self._layout: TorchLayout | None = None
         self._books: BooksReader | None = None
         self._rings: RingReader | None = None
+        self._transports = TransportSearch()
 
     def __enter__(self) -> OutsideReader:  # noqa: PYI034 - Self came with Python 3.11
         return self
@@ -145,6 +155,29 @@ class OutsideReader:
         self._check_identity()
         return values
 
+    def transports(self) -> tuple[FoundTransport, ...] | None:
+        """Finds the transports past c10d that the process has at hand.
+
+        By what it has mapped, and by Python's modules where its memory may be read. That is
+        searched again when modules came or went, and now and then.
+
+        Returns:
+            None when neither can be read.
+
+        Raises:
+            NotReadable: the process has ended, or another one has its pid.
+        """
+        refuse_if_locked(self._check_identity())
+        python = None
+        with contextlib.suppress(NotReadable), _one_kind_of_error():
+            self._start()  # what is mapped needs less of a right
+            python = self._open_python()
+        try:
+            with _one_kind_of_error():
+                return self._transports.read(python, lambda: mapped_files(self.pid, self._proc))
+        except NotReadable:
+            return None
+
     def tensor_at(self, address: int) -> TensorInfo:
         """Describes the tensor of a Python object, as in `<Tensor at 0x...>` of a stack's locals.
 
@@ -196,6 +229,7 @@ class OutsideReader:
         """Forgets addresses; after an exec also the memory, which is no longer the process's."""
         self._python = self._layout = self._books = None
         self._rings = None
+        self._transports = TransportSearch()
         if exec_done and self._memory is not None:
             self._memory.close()
             self._memory = ProcessMemory(self.pid, proc=self._proc)

@@ -24,6 +24,7 @@ from frtop_probe.outside.memory import PROC, NotReadable
 from frtop_probe.outside.model import (
     Books,
     FlightRing,
+    FoundTransport,
     TensorInfo,
     Work,
     books_from,
@@ -70,6 +71,7 @@ class Look:
         books: None when the process could not be read at all; then `reason` says why.
         tensors: By the address that was asked for; those not readable are missing. So `works`.
         environment: Variables that were asked for and are set.
+        transports: Those past c10d that it has at hand; None when nobody asked, or it is not known.
     """
 
     pid: int
@@ -79,6 +81,7 @@ class Look:
     tensors: dict[int, TensorInfo] = field(default_factory=dict)
     works: dict[int, Work] = field(default_factory=dict)
     reason: str = ""
+    transports: tuple[FoundTransport, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -126,6 +129,7 @@ class OutsideWorker:
         environment: Collection[str] = (),
         tensors: Collection[int] = (),
         works: Collection[int] = (),
+        transports: bool = False,
     ) -> Look:
         """Reads one process; never raises for what is wrong with it.
 
@@ -136,6 +140,7 @@ class OutsideWorker:
             environment: Names of variables.
             tensors: Addresses of Python objects, as in `<Tensor at 0x...>` of a stack's locals.
             works: The same for `<Work at 0x...>`.
+            transports: Whether to search for transports past c10d.
         """
         request = {
             "pid": pid,
@@ -144,6 +149,7 @@ class OutsideWorker:
             "environment": sorted(environment),
             "tensors": sorted(tensors),
             "works": sorted(works),
+            "transports": transports,
         }
         async with self._lock:
             self._reap()
@@ -332,7 +338,7 @@ def _look_from(answer: dict[str, Any]) -> Look:
         NotReadable: it is not in the form of this version.
     """
     try:
-        books = answer.get("books")
+        books, transports = answer.get("books"), answer.get("transports")
         return Look(
             pid=answer["pid"],
             books=None if books is None else books_from(books),
@@ -341,6 +347,9 @@ def _look_from(answer: dict[str, Any]) -> Look:
             tensors=_by_address(answer.get("tensors", {}), tensor_from),
             works=_by_address(answer.get("works", {}), work_from),
             reason=answer["reason"],
+            transports=None
+            if transports is None
+            else tuple(FoundTransport(**one) for one in transports),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise NotReadable(CHILD_ENDED, repr(error)) from error

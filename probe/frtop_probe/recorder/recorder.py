@@ -26,6 +26,7 @@ from frtop_probe.recorder.signatures import SignatureTable
 from frtop_probe.recorder.spawn_lock import failure_message
 from frtop_probe.recorder.tensor_requests import Response, TensorRequests
 from frtop_probe.recorder.thread import RecorderThread
+from frtop_probe.recorder.transports import TransportWatch
 from frtop_probe.recorder.writer import RingWriter
 from frtop_probe.ring import layout, socket_path
 from frtop_probe.ring.folder import FolderError, claim
@@ -65,6 +66,7 @@ class Recorder:
         self._pseudo_numbers: dict[str, itertools.count[int]] = {}
         self._thread: RecorderThread | None = None
         self._next_agent = 0.0
+        self._transports = TransportWatch()
         self._logged: set[str] = set()
         self.write_identity(self.rank_identity)
 
@@ -239,6 +241,8 @@ class Recorder:
         self.pending.reap()
         self.pending.spill_old_ops()
         self._check_agent()
+        if (transports := self._transports.changed()) is not None:
+            self.writer.write_entry(Side.TRANSPORTS, 0, transports)
 
     def _decode(self) -> None:
         """Decodes reduce ops, which is too slow for the hook, into their slots.

@@ -90,6 +90,7 @@ class Side(enum.IntEnum):
     GROUP = 4  # name, description, backend, ranks (folded), exact, timeout_s
     EXCEPTION = 5  # type, text, thread, frames, main: an uncaught exception
     NOTE = 6  # text, from the recorder or from annotate()
+    TRANSPORTS = 7  # [[name, sign], ...] of those past c10d; the last one is valid
 
 
 SIDE_ENTRY: Final = struct.Struct("=IHHI4x")

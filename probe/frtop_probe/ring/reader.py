@@ -150,6 +150,7 @@ class Ring:
         self.groups: dict[int, dict[str, Any]] = {}
         self.exceptions: list[dict[str, Any]] = []
         self.notes: dict[int, str] = {}
+        self.transports: tuple[tuple[str, str], ...] | None = None  # None: never written
         self.refresh()
 
     def close(self) -> None:
@@ -232,6 +233,8 @@ class Ring:
             self.exceptions.append(dict(payload))
         elif kind == Side.NOTE:
             self.notes[number] = str(payload)
+        elif kind == Side.TRANSPORTS:
+            self.transports = tuple((str(name), str(sign)) for name, sign in payload)
 
     def group_rows(self) -> Iterator[GroupRow]:
         """Yields the rows of groups with ops, except rows that are being written."""

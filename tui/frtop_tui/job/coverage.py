@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from frtop_probe import wire
 from frtop_probe.ring.layout import State
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.model import Coverage, CoverageNote, ObservedRank, RankState
 from frtop_tui.job.naming import folded
 from frtop_tui.job.outside import NEXT_TIME, NOT_PREPARED
+from frtop_tui.job.transports import beside_c10d
 
 
 class RankCounts:
@@ -20,6 +22,7 @@ class RankCounts:
         self.unheard: set[int] = set()
         self._outside: set[int] = set()
         self._unread: dict[int, str] = {}
+        self._beside: dict[int, tuple[wire.Transport, ...]] = {}
         self._off: set[int] = set()
         self._hook_errors: set[int] = set()
         self._ops_lost: dict[int, int] = {}
@@ -59,6 +62,11 @@ class RankCounts:
             first = min(self._unread)
             text = f"books of {folded(self._unread)} not read; rank {first}: {self._unread[first]}"
             texts.insert(0, text)
+        if self._beside:
+            names = dict.fromkeys(one.name for those in self._beside.values() for one in those)
+            everybody = len(self._beside) == len(ranks)
+            whose = "" if everybody else f"{folded(self._beside)}: "
+            texts.append(f"{whose}{beside_c10d(names)}")
         if nameless:
             texts.append(nameless_text(nameless))
         if lost_updates:
@@ -93,6 +101,7 @@ class RankCounts:
         for ranks in (self.unheard, self._outside, self._off, self._hook_errors):
             ranks.discard(rank)
         self._unread.pop(rank, None)
+        self._beside.pop(rank, None)
         self._ops_lost.pop(rank, None)
         self._signatures_lost.pop(rank, None)
 
@@ -103,6 +112,8 @@ class RankCounts:
             self.unheard.add(rank)
         if not view.identity.prepared:
             self._outside.add(rank)
+        if view.transports:
+            self._beside[rank] = view.transports
         if not view.identity.books and view.notes:
             self._unread[rank] = view.notes[0]
         if status is None:
@@ -120,7 +131,8 @@ class RankCounts:
 def _counted(view: ObservedRank) -> tuple[object, ...]:
     """The fields of a view that are counted."""
     status, identity = view.status, view.identity
-    seen_from = (identity.prepared, identity.books, () if identity.books else view.notes)
+    notes = () if identity.books else view.notes
+    seen_from = (identity.prepared, identity.books, notes, view.transports)
     if status is None:
         return (view.state, seen_from)
     return (

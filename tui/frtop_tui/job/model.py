@@ -75,13 +75,14 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
 
     A new source sets flags; detectors ask for a flag and never for a source.
 
-    | flag             | a detector may                        | without it                    |
-    |------------------|---------------------------------------|-------------------------------|
-    | `has_numbers`    | compare how far ranks are in a group  | nobody is behind, nor healthy |
-    | `has_completion` | tell how far devices are              | only `tracked` ops complete   |
-    | `has_ages`       | measure waits up to now; ask again    | waits have no age             |
-    | `has_process`    | tell causes and progress from `/proc` | both take stacks              |
-    | `has_stacks`     | tell where threads are                | only `/proc` tells that       |
+    | flag                 | a detector may                        | without it                  |
+    |----------------------|---------------------------------------|-----------------------------|
+    | `has_numbers`        | compare how far ranks are in a group  | nobody lags, nor is healthy |
+    | `has_completion`     | tell how far devices are              | only `tracked` ops complete |
+    | `has_ages`           | measure waits up to now; ask again    | waits have no age           |
+    | `has_process`        | tell causes and progress from `/proc` | both take stacks            |
+    | `has_stacks`         | tell where threads are                | only `/proc` tells that     |
+    | `has_transports` | blame a wait of unknown kind          | it may be for other ranks   |
 
     The defaults are those of the recorder, whose rings the rank's agent reads.
     """
@@ -91,6 +92,7 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     has_ages: bool = True
     has_process: bool = True
     has_stacks: bool = True
+    has_transports: bool = True
 
 
 RECORDER: Final = Evidence()
@@ -133,6 +135,7 @@ class Rank(Struct, frozen=True):
     evidence: Evidence = RECORDER
     ras_look: wire.RasResponse | None = None  # what is known before NCCL's RAS is asked
     ras: wire.RasResponse | None = None  # the last answer of NCCL's RAS: nobody's evidence yet
+    transports: tuple[wire.Transport, ...] = ()  # past c10d: what it issues there is not known
 
     def age_s(self, host_ns: int, now_ns: int) -> float:
         """Seconds between a time of this rank's host and the operator's `now_ns`."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.ring.layout import State
 from frtop_tui.job.clock import HostClock
-from frtop_tui.job.model import OUTSIDE_STACKS, RECORDER, ObservedRank, RankState
+from frtop_tui.job.model import OUTSIDE_STACKS, RECORDER, Evidence, ObservedRank, RankState
 
 SILENT_AFTER_NS: Final = 1_500_000_000
 """The recorder beats four times a second: six missed beats are no scheduling delay."""
@@ -58,9 +58,7 @@ class RankRecord:
         """Merges an update; dicts are replaced, never changed, as views share them."""
         changes = self._changes
         changes["heard_ns"] = now_ns
-        if update.identity is not None:
-            changes["identity"], changes["rank"] = update.identity, update.identity.rank
-            changes["evidence"] = RECORDER if update.identity.books else OUTSIDE_STACKS
+        self._apply_source(update)
         if update.status is not None:
             changes["status"] = update.status
         if update.groups:
@@ -82,6 +80,21 @@ class RankRecord:
         if update.process is not None:
             # Mostly what the view will show: one copy less than if only the view set it.
             self._process = changes["process"] = update.process
+
+    def _apply_source(self, update: wire.RankUpdate) -> None:
+        """Takes in who the rank is, and what can be known of it."""
+        changes = self._changes
+        if update.identity is not None:
+            changes["identity"], changes["rank"] = update.identity, update.identity.rank
+        if update.transports is not None:
+            changes["transports"] = update.transports
+        if update.identity is not None or update.transports is not None:
+            changes["evidence"] = self._evidence()
+
+    def _evidence(self) -> Evidence:
+        seen = RECORDER if self.identity.books else OUTSIDE_STACKS
+        beside = self._changes.get("transports", self._latest.transports)
+        return replace(seen, has_transports=False) if beside else seen
 
     def adopt_responses(self, other: RankRecord) -> None:
         """Takes over what requests brought: a full state has only what updates bring."""

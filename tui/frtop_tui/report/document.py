@@ -20,7 +20,9 @@ from frtop_tui.job.outside import prepared
 
 _UNHEARD_RANK: Final[dict[str, Any]] = {
     "state": "unheard",
-    **dict.fromkeys(("since_s", "host", "pid", "prepared", "notes", "step", "blocked_on")),
+    **dict.fromkeys(
+        ("since_s", "host", "pid", "prepared", "notes", "transports", "step", "blocked_on")
+    ),
 }
 
 
@@ -162,6 +164,7 @@ def _rank(view: Rank, now_ns: int) -> dict[str, Any]:
         "pid": view.identity.pid,
         "prepared": view.identity.prepared,
         "notes": list(view.notes),
+        "transports": [{"name": one.name, "sign": one.sign} for one in view.transports],
         "step": view.status.step if view.status is not None else None,
         "blocked_on": blocked
         and {

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.naming import duration
+from frtop_tui.job.transports import of_rank
 from frtop_tui.widgets.activity import cpu_share
 from frtop_tui.widgets.formats import (
     format_bytes,
@@ -52,6 +53,8 @@ def process_lines(rank: JudgedRank, width: int) -> list[Line]:
             )
         )
     ]
+    if rank.transports:
+        rows.append(plain(f"  {of_rank(rank)}", "dim"))
     children = [p for p in processes if p.pid != rank.identity.pid]
     fetch = None if rank.status is None else rank.status.fetch
     awaited = fetch.worker_pid if fetch is not None and fetch.end_ns < fetch.begin_ns else 0

@@ -1,0 +1,123 @@
+"""Transports that move data past c10d, and the signs by which they are told.
+
+Nobody observes what is issued there. A sign says that a process has such a transport at hand,
+and takes blame away: it never shows who is at fault. So a sign is weak enough when the program
+loads it only to move data that way, and too weak when torch or a framework loads it for
+everybody. `torch.distributed._symmetric_memory` comes with FSDP2, `libnvshmem_host` with CUDA
+builds of torch from 2.8 on, `vllm/_C` and `sgl_kernel` with their engines: none of them is a
+sign, but what a program makes in them, or loads beside them, is.
+
+Checked against the public sources of each project in 2026. `docs/unprepared.md` has the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class TransportSigns:
+    """What tells one transport; any sign is enough.
+
+    Attributes:
+        name: as people call it.
+        modules: Python modules that are imported only to use it.
+        made: variables of Python modules, `module:variable`: a dict with entries shows that it is
+            in use. The module alone shows nothing.
+        files: a pattern for the file names of its shared objects, searched in their paths.
+    """
+
+    name: str
+    modules: tuple[str, ...] = ()
+    made: tuple[str, ...] = ()
+    files: str = ""
+
+
+SIGNS: Final = (
+    TransportSigns(
+        "pynccl",
+        (
+            "vllm.distributed.device_communicators.pynccl",
+            "sglang.srt.distributed.device_communicators.pynccl",
+            "cupy_backends.cuda.libs.nccl",
+        ),
+    ),
+    TransportSigns(
+        "custom all-reduce",
+        (
+            "vllm.distributed.device_communicators.custom_all_reduce",
+            "vllm.distributed.device_communicators.quick_all_reduce",
+            "sglang.srt.distributed.device_communicators.custom_all_reduce",
+            "sglang.srt.distributed.device_communicators.custom_all_reduce_v2",
+            "sglang.srt.distributed.device_communicators.quick_all_reduce",
+            "aiter.dist.custom_all_reduce",
+        ),
+    ),
+    TransportSigns(
+        "FlashInfer",
+        ("flashinfer.comm",),
+        files=r"/(trtllm_comm|trtllm_mnnvl_comm|vllm_comm|mixed_comm)\.so$",
+    ),
+    TransportSigns(
+        "symmetric memory",
+        (
+            "vllm.distributed.device_communicators.symm_mem",
+            "sglang.srt.distributed.device_communicators.torch_symm_mem",
+        ),
+        (
+            "torch.distributed._symmetric_memory:_group_name_to_store",
+            "torch.distributed._symmetric_memory:_group_name_to_workspace_tensor",
+            "torch.distributed._symmetric_memory:_symm_mem_pools",
+        ),
+    ),
+    TransportSigns("DeepEP", ("deep_ep",), files=r"/(deep_ep_cpp|hybrid_ep_cpp)[^/]*\.so$"),
+    TransportSigns("PPLX kernels", ("pplx_kernels",)),
+    TransportSigns(
+        "NVSHMEM", ("nvshmem.core",), files=r"/nvshmem_(bootstrap|transport)_\w+\.so[.\d]*$"
+    ),
+    TransportSigns(
+        "userbuffers", made=("transformer_engine.pytorch.module.base:_ub_communicators",)
+    ),
+    TransportSigns("MSCCL++", ("mscclpp",), files=r"/(lib|_)mscclpp[^/]*\.so[.\d]*$"),
+    TransportSigns("MPI", ("mpi4py.MPI",)),
+)
+"""In the order in which they are listed."""
+
+MODULES: Final = {module: signs.name for signs in SIGNS for module in signs.modules}
+"""Names of transports by the module that is imported for them."""
+VARIABLES: Final = {
+    tuple(variable.split(":")): signs.name for signs in SIGNS for variable in signs.made
+}
+"""Names of transports by module and variable."""
+_FILES: Final = tuple((signs.name, re.compile(signs.files)) for signs in SIGNS if signs.files)
+MAX_SIGN: Final = 200
+_ORDER: Final = {signs.name: place for place, signs in enumerate(SIGNS)}
+
+
+def by_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yields name and sign of each transport of which a process has mapped a shared object."""
+    for path in paths:
+        for name, pattern in _FILES:
+            if pattern.search(path):
+                yield name, f"{path.rpartition('/')[2]} is mapped"[:MAX_SIGN]
+
+
+def module_sign(module: str) -> str:
+    """The sign that a module is imported."""
+    return f"module {module} is imported"
+
+
+def variable_sign(module: str, variable: str) -> str:
+    """The sign that a module has made something to communicate with."""
+    return f"{module}.{variable} has entries"
+
+
+def first_of_each(found: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """One sign for each transport, in the order of the table."""
+    signs: dict[str, str] = {}
+    for name, sign in found:
+        signs.setdefault(name, sign)
+    return tuple(sorted(signs.items(), key=lambda one: _ORDER.get(one[0], len(_ORDER))))

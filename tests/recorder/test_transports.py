@@ -1,0 +1,66 @@
+"""What the recorder says of transports past c10d."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from frtop_probe.recorder import transports
+from frtop_probe.recorder.transports import TransportWatch, loaded
+from recorder.rank_runner import PROBE, ZERO, run
+
+
+def test_nothing_is_imported_and_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise AssertionError(name)
+
+    before = set(sys.modules)
+    monkeypatch.setitem(sys.modules, "torch.distributed._symmetric_memory", Odd("odd"))
+    monkeypatch.setitem(sys.modules, "transformer_engine.pytorch.module.base", None)
+    assert loaded() == ()
+    assert set(sys.modules) - before <= {
+        "torch.distributed._symmetric_memory", "transformer_engine.pytorch.module.base",
+    }  # fmt: skip
+
+
+def test_only_what_changed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    watch = TransportWatch()
+    assert watch.changed() is None
+    monkeypatch.setitem(sys.modules, "deep_ep", types.ModuleType("deep_ep"))
+    assert watch.changed() is None  # not yet again
+    now[0] += transports.AGAIN_S + 0.1
+    assert watch.changed() == (("DeepEP", "module deep_ep is imported"),)
+    now[0] += transports.AGAIN_S + 0.1
+    assert watch.changed() is None
+    monkeypatch.delitem(sys.modules, "deep_ep")
+    now[0] += transports.AGAIN_S + 0.1
+    assert watch.changed() == ()
+
+
+@pytest.mark.torch
+def test_a_rank_says_so_in_its_ring(tmp_path: Path) -> None:
+    program = """
+        import sys, time, types
+        import torch, torch.distributed as dist
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+        sys.modules["deep_ep"] = types.ModuleType("deep_ep")
+        from frtop_probe.recorder.lifecycle import lifecycle
+        watch, end = lifecycle.recorder._transports, time.monotonic() + 30
+        while not watch._known and time.monotonic() < end:
+            time.sleep(0.05)
+    """
+    (rank,) = run(program, tmp_path / "frtop", PYTHONPATH=f"{ZERO}{os.pathsep}{PROBE}")
+    assert rank.code == 0, rank.err
+    ring = rank.ring
+    ring.refresh()
+    assert ring.transports == (("DeepEP", "module deep_ep is imported"),)
+    ring.close()
