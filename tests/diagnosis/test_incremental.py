@@ -63,6 +63,7 @@ class Play:
             "look": self._look, "silent": self._silent, "stop": self._stop, "fetch": self._fetch,
             "die": self._die, "raise": self._raise, "clock": self._clock, "more": self._more,
             "hang": self._hang, "part": self._part, "unnoted": self._unnoted,
+            "beside": self._beside,
         }  # fmt: skip
 
     def change(self, change: Change) -> None:
@@ -166,6 +167,13 @@ class Play:
         if actor.pending:
             del actor.pending[way % len(actor.pending)]
 
+    def _beside(self, actor: Actor, way: int, _seconds: float) -> None:
+        """A transport past c10d, of it or of all, comes or goes; it may be at its device."""
+        ranks = [actor.rank] if way % 3 else [*self.scene.actors]
+        self.scene.beside(ranks, *(["DeepEP"] if way % 5 else []))
+        if way % 2:
+            self.scene.at(actor.rank, frame("decode.py:9", source="loss.item()"), active=True)
+
     def _stack(self, actor: Actor, way: int, _seconds: float) -> None:
         self.scene.at(actor.rank, *STACKS[way % len(STACKS)], active=way % 2 > 0)
         actor.owns_gil = way % 4 == 0
@@ -218,6 +226,7 @@ def news_of(old: wire.RankUpdate | None, new: wire.RankUpdate) -> wire.RankUpdat
         ),
         pending=None if alike else new.pending,
         process=None if old.process == new.process else new.process,
+        transports=None if old.transports == new.transports else new.transports,
     )
 
 
@@ -234,14 +243,15 @@ def remembered(memory: Memory) -> list[object]:
     """All that is in a memory, to be compared."""
     objects = (memory.mismatches, memory.look_requests, memory.checksum_hints)
     values = [memory.job, memory.before_death, memory.health, memory.since_ns]
-    slotted = (memory.false_alarms, memory.confirmations, memory.rest)
+    slotted = (memory.false_alarms, memory.confirmations, memory.rest, memory.standing)
     return [*values, *slotted, *map(vars, objects)]
 
 
 WORDS: Final = (
     "wait", "wait", "wait late", "do", "do", "send", "make a group", "complete", "complete",
     "stack", "look", "silent", "stop", "fetch", "clock", "more", "deafen", "hear all",
-    "hang", "hang", "part", "unnoted", "unnoted", "pass", "pass", "pass", "pass",
+    "hang", "hang", "part", "unnoted", "unnoted", "beside", "beside",
+    "pass", "pass", "pass", "pass",
 )  # fmt: skip
 ENDS: Final = ("die", "raise")
 changes = st.tuples(

@@ -23,6 +23,7 @@ from frtop_tui.diagnosis.detectors.detect import detect, prioritize
 from frtop_tui.diagnosis.detectors.mismatch.checksums import HintOutcome, OpsRequest
 from frtop_tui.diagnosis.detectors.mismatch.live_ops import LiveOps
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import OutsideOps, stalled_outside_ops
+from frtop_tui.diagnosis.detectors.standing_waits import StandingFound, standing_waits
 from frtop_tui.diagnosis.detectors.withheld import Withheld, absent
 from frtop_tui.diagnosis.detectors.without_numbers import states_of
 from frtop_tui.diagnosis.finding import Finding
@@ -46,6 +47,7 @@ from frtop_tui.diagnosis.wording.explain import trace_of
 from frtop_tui.diagnosis.wording.notes import death_notes, dropped_notes, long_wait_texts
 from frtop_tui.diagnosis.wording.outside import rest_note
 from frtop_tui.diagnosis.wording.past import past_findings, word_retrospect
+from frtop_tui.diagnosis.wording.transports import idle_note
 from frtop_tui.diagnosis.wording.verdict import word
 from frtop_tui.diagnosis.wording.without_numbers import stack_notes
 from frtop_tui.job.model import Health, ObservedFrame
@@ -67,6 +69,7 @@ class _Found(NamedTuple):
     findings: Sequence[Finding]
     dropped: Sequence[Finding]
     outside: OutsideOps
+    standing: StandingFound
     long_waits: Sequence[WaitNode]
 
 
@@ -132,10 +135,15 @@ class Engine:
         outside = OutsideOps()
         if context.frame.recorded is None and all(one.kind == "mismatch" for one in findings):
             outside = stalled_outside_ops(context, self.memory.rest)
+        standing = StandingFound()
+        if context.frame.recorded is None:
+            standing = standing_waits(context, self.memory.standing)
+        if not (findings or outside.findings):  # else they follow from these, most likely
+            findings = [*standing.findings]
         waits = [] if findings or outside.findings else self._graph.long_waits(context.now_ns)
         findings = findings or unfinished_ops.detect(context)
         most = MOST_VERDICTS - len(outside.findings)
-        return _Found([*findings[:most], *outside.findings], dropped, outside, waits)
+        return _Found([*findings[:most], *outside.findings], dropped, outside, standing, waits)
 
     def _confirm(self, situation: Situation, found: _Found) -> _Found:
         """Decides which findings are more than suspicions."""
@@ -154,6 +162,8 @@ class Engine:
             notes += stack_notes(states_of(context))
         if found.outside.note is not None:
             notes.append(rest_note(found.outside.note, frame))
+        if found.standing.idle and not found.findings:
+            notes.append(idle_note(found.standing.idle))
         notes += dropped_notes(found.dropped, found.findings)
         before = self.memory.before_death
         if context.deaths.some and before is not None:
@@ -216,7 +226,8 @@ class Engine:
         requests, frame = self.memory.look_requests, context.frame
         nodes = [*context.overdue, *early_suspects(context)]
         at_rest = ranks_at_rest(frame.ranks, frame.now_ns)
-        others = (*ranks_needing_stacks(frame), *found.outside.look_at, *at_rest)
+        rest = (*found.outside.look_at, *found.standing.look_at, *at_rest)
+        others = (*ranks_needing_stacks(frame), *rest)
         order = in_question(found.findings, nodes, others)
         looks = requests.wanted(frame.ranks, order, found.findings, frame.now_ns)
         return (*looks, *requests.autopsies(frame.ranks, unread_rings(context), frame.now_ns))

@@ -150,7 +150,11 @@ def in_question(
     """Ranks worth a look, the most useful first: culprits, absent ranks, waiting ranks."""
     every = chain(
         (rank for finding in findings for rank in finding.culprits[:SUSPECTS_PER_NODE]),
-        (rank for p in nodes for rank in [*p.free, *p.blocked_at][:SUSPECTS_PER_NODE]),
+        (
+            rank
+            for p in nodes
+            for rank in [*p.free, *p.unobserved, *p.blocked_at][:SUSPECTS_PER_NODE]
+        ),
         (wait.rank for node in nodes for wait in node.waits[:WAITERS_PER_NODE]),
         # No member is absent: only a snapshot of each one shows dead links.
         (w.rank for p in nodes if not (p.free or p.blocked_at or p.ended) for w in p.waits),

@@ -136,6 +136,8 @@ def _asynchronous_wait(view: Rank, location: StackLocation | None) -> Wait | Non
     since = max(last_activity_ns(view), op.issued_ns) + view.clock_ns
     group = view.groups.get(op.group)
     if location is not None:
+        if location.kind == "device" and not view.evidence.has_transports:
+            return None  # it may wait for a transport that nobody observes
         asleep = view.main_stack is not None and not view.main_stack.active
         if location.kind in OP_WAITS and (asleep or location.kind != "backward"):
             return Wait(view.rank, op, since, group=group)

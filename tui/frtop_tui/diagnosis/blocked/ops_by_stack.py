@@ -63,8 +63,8 @@ def with_op(view: ObservedRank) -> ObservedRank:
         pending = (*pending, _op(view, call, 0))
     elif call.kind in _MESSAGES and call.peer is not None and (group := _group_id(view, call)):
         pending = (*pending, _op(view, call, group))
-    elif not pending and view.groups:
-        # It waits for a message, a device, a transport that nobody observes: it is no root.
+    elif not pending and view.groups and _is_known(view, call):
+        # It waits for a message or a device: it is no root.
         pending = (_unknown(view, call),)
     return view if pending is view.pending else replace(view, pending=pending)
 
@@ -110,6 +110,11 @@ def _callers(view: ObservedRank, call: C10dCall) -> str | None:
     if call.role != "rendezvous" or local != "False":
         return None
     return fold(range(view.identity.job.world_size)) or None
+
+
+def _is_known(view: ObservedRank, call: C10dCall) -> bool:
+    """Whether c10d shows what it waits for; else it may be a transport that nobody observes."""
+    return call.role != "implicit" or view.evidence.has_transports
 
 
 def _unknown(view: ObservedRank, call: C10dCall) -> wire.Op:

@@ -38,6 +38,7 @@ class RankIndex:
         self.waits: dict[int, Wait] = {}  # which op each blocked rank is blocked in
         self.states: defaultdict[RankState, set[int]] = defaultdict(set)
         self.dead: dict[int, Death] = {}
+        self.beside: set[int] = set()  # ranks that may wait for transports nobody observes
         self.deaths_version = 0  # grows whenever the order of deaths may differ
         # What differs from the update before:
         self.seen: list[int] = []  # ranks that are another object
@@ -92,10 +93,13 @@ class RankIndex:
             self.states[old.state].discard(old.rank)
             self._doubtful.pop(old.rank, None)
             self.dead.pop(old.rank, None)
+            self.beside.discard(old.rank)
         self.replaced.append((old, new))
         wait = None
         if new is not None:
             self.states[new.state].add(new.rank)
+            if not new.evidence.has_transports:
+                self.beside.add(new.rank)
             wait = wait_of(new)
             if wait is not None and is_wait_doubtful(new, wait):
                 self._doubtful[new.rank] = wait

@@ -1,4 +1,7 @@
-"""Waits for members that nobody observes: never heard of, or not heard any more."""
+"""Waits for members that nobody observes.
+
+They were never heard of, are not heard any more, or wait in a transport past c10d.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,12 @@ class Unobserved(Detail, frozen=True):
     links: DeadLinks | None
 
 
+def _is_unseen(context: Context, node: WaitNode) -> bool:
+    """Whether any of them is not seen at all; else all live, beside unobserved transports."""
+    views = context.ranks
+    return any(rank not in views or views[rank].state == "unheard" for rank in node.unobserved)
+
+
 def find(context: Context, node: WaitNode) -> Finding:
     """The finding on a node whose absent members are all unobserved."""
     never = tuple(rank for rank in node.unobserved if rank not in context.ranks)
@@ -33,7 +42,7 @@ def find(context: Context, node: WaitNode) -> Finding:
             detail=Unobserved(node, dead_links(context.ranks, node)),
             key=("unobserved", node.id),
             victims=frozenset(node.waiting),
-            cause="unheard",
+            cause="unheard" if _is_unseen(context, node) else "unobserved",
             progress="unknown",
             **facts_of([node], context.now_ns),
         )

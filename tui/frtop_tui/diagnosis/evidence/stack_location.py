@@ -136,6 +136,9 @@ _LEAVES: Final[tuple[_FramePattern, ...]] = (
 
 QUEUE_GET: Final = re.compile(r"\.get\(")
 """A thread asleep in a futex at such a line waits at a queue in C, which has no frame."""
+_MESSAGE_QUEUE: Final = re.compile(r"/device_communicators/shm_broadcast\.py$")
+_MESSAGE_QUEUE_FRAMES: Final = 6
+"""From the loop of a worker to the innermost frame of its message queue."""
 _SERVERS: Final = re.compile(r"/(asyncio/(base_events|runners|unix_events)|socketserver)\.py$")
 
 _LINES: Final[tuple[tuple[re.Pattern[str], LocationKind], ...]] = (
@@ -148,7 +151,8 @@ _LINES: Final[tuple[tuple[re.Pattern[str], LocationKind], ...]] = (
     (re.compile(r"\.accept\("), "idle"),
     # Events and conditions have Python frames of their own. A `wait` in C++ is a Work's.
     (re.compile(r"\.wait\("), "collective"),
-    (re.compile(r"synchronize\(\)|\.(item|cpu|tolist)\(\)"), "device"),
+    # An event is asked in a loop.
+    (re.compile(r"synchronize\(\)|\.(item|cpu|tolist|query)\(\)"), "device"),
     (re.compile(r"\.(read(line|lines|into)?|write|flush|fsync)\(|\bopen\("), "file_io"),
     (re.compile(r"np\.load|torch\.(load|save)"), "file_io"),
     (re.compile(r"\.(acquire|join|result)\(|\bwith\b.*lock", re.IGNORECASE), "lock"),
@@ -187,7 +191,7 @@ def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) 
     kind = _library_kind(frames) or _line_kind(leaf)
     if _waits_for_file_lock(process) and kind != "dataloader" and kind not in OP_WAITS:
         return StackLocation("file_lock", line, leaf)
-    if _serves(frames) and not stack.active:
+    if (_serves(frames) and not stack.active) or _awaits_engine(frames):
         return StackLocation("idle", line, leaf)
     if kind is not None:
         return StackLocation(_corrected(kind, leaf, process), line, leaf)
@@ -240,6 +244,14 @@ def _serves(frames: tuple[wire.TraceFrame, ...]) -> bool:
         return any(_SERVERS.search(frame.file) for frame in frames[1:3])
     accepts = leaf.file.endswith("/socket.py") and function_name(leaf) == "accept"
     return accepts or bool(_SERVERS.search(leaf.file))
+
+
+def _awaits_engine(frames: tuple[wire.TraceFrame, ...]) -> bool:
+    """Whether a worker of vLLM waits at its message queue for what its engine sends next."""
+    innermost = frames[:_MESSAGE_QUEUE_FRAMES]
+    return any(function_name(frame) == "worker_busy_loop" for frame in innermost) and any(
+        _MESSAGE_QUEUE.search(frame.file) for frame in innermost
+    )
 
 
 def _corrected(

@@ -18,6 +18,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier, pending_numbers
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.blocked.wait_deadlines import NEVER, WaitStage
+from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
 from frtop_tui.diagnosis.graph import traversal
 from frtop_tui.diagnosis.graph.wait_node import (
     NodeId,
@@ -180,7 +181,8 @@ class WaitGraph:
             else:
                 wait, elsewhere = index.waits.get(rank), self._at.get(rank)
                 if wait is None or wait.background or elsewhere is None or elsewhere is node:
-                    free.append(rank)
+                    is_known = unobserved_wait(view) is None
+                    (free if is_known else unobserved).append(rank)
                 elif wait.has_lasted(SETTLED_NS, now_ns):
                     blocked_at[rank] = elsewhere
                 else:

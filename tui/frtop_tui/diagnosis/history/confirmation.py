@@ -27,6 +27,7 @@ from frtop_tui.diagnosis.detectors.mismatch.checksums import ChecksumsDiffer
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
 from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside
+from frtop_tui.diagnosis.detectors.standing_waits import StandingWaits
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
 from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined, Unobserved
@@ -167,6 +168,7 @@ TABLE: Final[tuple[Row, ...]] = (
         (*_CALLERS, ("they may run on hosts that are not heard", _on_unheard_hosts)),
     ),
     Row(Unobserved, "frames"),
+    Row(StandingWaits, "frames"),
     Row(LaggingDevices, "snapshots"),
     Row(Stuck, "frames"),
     Row(InDoubt, "frames"),

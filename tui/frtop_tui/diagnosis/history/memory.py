@@ -9,6 +9,7 @@ from typing import Final
 from frtop_tui.diagnosis.detectors.mismatch.checksums import ChecksumHints
 from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import RestState
+from frtop_tui.diagnosis.detectors.standing_waits import StandingState
 from frtop_tui.diagnosis.graph.wait_node import NodeId
 from frtop_tui.diagnosis.history.before_death import BeforeDeath
 from frtop_tui.diagnosis.history.confirmation import Confirmations
@@ -49,6 +50,7 @@ class Memory:
     look_requests: LookRequests = field(default_factory=LookRequests)
     false_alarms: FalseAlarms = field(default_factory=FalseAlarms)
     rest: RestState = field(default_factory=RestState)
+    standing: StandingState = field(default_factory=StandingState)
     before_death: BeforeDeath | None = None
     health: Health | None = None
     since_ns: int = 0

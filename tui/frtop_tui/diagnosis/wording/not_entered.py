@@ -22,6 +22,7 @@ from frtop_tui.diagnosis.wording.phrases import (
     who,
 )
 from frtop_tui.diagnosis.wording.progress import progress_text
+from frtop_tui.diagnosis.wording.transports import missing_members, standing_evidence
 from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import duration, folded
 
@@ -51,7 +52,9 @@ def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: T
             " after that wait began, and did not come"
         )
     head, waiting = _headline(frame, node, finding.culprits, detail.waiting, tense)
-    missing = (*absence.missing, *_missing(node, members_unknown=detail.members_unknown))
+    evidence += standing_evidence(frame.ranks, node)
+    unknown = _missing(frame, node, members_unknown=detail.members_unknown)
+    missing = (*absence.missing, *unknown)
     return Sentences(head, absence.why, absence.next, tuple(evidence), missing, waiting)
 
 
@@ -104,15 +107,13 @@ def never_joined(
         Why(finding.cause, "unknown", text),
         "check whether these ranks were started: squeue, ps, their output",
         (wait_evidence(node, frame.now_ns), unheard),
-        (f"{named} cannot be seen", *_missing(node, members_unknown=detail.members_unknown)),
+        (f"{named} cannot be seen", *_missing(frame, node, members_unknown=detail.members_unknown)),
         waits,
     )
 
 
-def _missing(node: WaitNode, *, members_unknown: bool) -> list[str]:
-    missing = []
-    if node.unobserved:
-        missing.append(f"{folded(node.unobserved)} cannot be seen: not there either, perhaps")
+def _missing(frame: BaseFrame, node: WaitNode, *, members_unknown: bool) -> list[str]:
+    missing = [*missing_members(frame.ranks, node)]
     if members_unknown:
         missing.append(callers_unknown(node))
     return missing

@@ -24,6 +24,14 @@ from frtop_tui.diagnosis.wording.phrases import (
     wait_evidence,
     who,
 )
+from frtop_tui.diagnosis.wording.transports import (
+    missing_members,
+    next_step,
+    peers_text,
+    place_lines,
+    split,
+    standing_text,
+)
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import folded, listed, typed
 
@@ -69,17 +77,24 @@ def in_doubt(
 ) -> Sentences:
     """Who waits, and why it may not be stuck; or which members nobody observes."""
     node, links = detail.node, detail.links
-    unseen = f"{folded(node.unobserved)} cannot be seen"
+    standing, unseen = split(frame.ranks, node.unobserved)
     if isinstance(detail, InDoubt):
         reason, step = _doubt(detail.doubt, node, frame, tense)
     else:
-        reason, step = f"{unseen}, so it may be any of them, or none", _reach(frame.ranks)
+        reason = f"{folded(unseen)} cannot be seen, so it may be any of them, or none"
+        step = _reach(frame.ranks)
+    heads, why = [reason], reason
+    if standing:
+        heads = [standing_text(frame.ranks, standing, tense), *([reason] if unseen else [])]
+        why = peers_text(standing)
+        step = next_step(frame.ranks[standing[0]])
+    places = place_lines(frame.ranks, standing)
     return Sentences(
-        f"{tense.waits(node.waiting)} in {op_text(node)}; {reason}",
-        Why(finding.cause, "unknown", reason),
+        "; ".join([f"{tense.waits(node.waiting)} in {op_text(node)}", *heads]),
+        Why(finding.cause, "unknown", why),
         step,
-        (wait_evidence(node, frame.now_ns), *(_link_texts(links) if links else ())),
-        (unseen,) if node.unobserved else (),
+        (wait_evidence(node, frame.now_ns), *places, *(_link_texts(links) if links else ())),
+        missing_members(frame.ranks, node),
     )
 
 

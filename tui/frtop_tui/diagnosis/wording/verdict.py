@@ -18,6 +18,7 @@ from frtop_tui.diagnosis.detectors.mismatch.checksums import ChecksumsDiffer
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
 from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside
+from frtop_tui.diagnosis.detectors.standing_waits import StandingWaits
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
 from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined, Unobserved
@@ -38,6 +39,7 @@ from frtop_tui.diagnosis.wording import (
     not_entered,
     outside,
     stuck,
+    transports,
     without_numbers,
 )
 from frtop_tui.diagnosis.wording.phrases import Tense
@@ -57,6 +59,7 @@ WORDS: Final[dict[type[Detail], Callable[[Finding, Any, BaseFrame, Tense], Sente
     Withheld: not_entered.withheld,
     NeverJoined: not_entered.never_joined,
     Unobserved: stuck.in_doubt,
+    StandingWaits: transports.standing_waits,
     InDoubt: stuck.in_doubt,
     LaggingDevices: stuck.lagging_devices,
     Stuck: stuck.stuck,

@@ -1,0 +1,126 @@
+"""Whether a rank may be in a wait that nobody observes: beside a transport past c10d.
+
+What a rank issues in such a transport is not known, nor when its peers come. A wait for a device,
+or a C call of which nothing more is known, may be for them. So such a rank is neither at fault nor
+healthy. Only what cannot be a transport's wait is a cause of its own: a process that is stopped, a
+sleep, a lock, a file, a child.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from msgspec import Struct
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.evidence.c10d_call import call_of
+from frtop_tui.diagnosis.evidence.rank_activity import (
+    current_fetch,
+    gil_holder,
+    main_thread_location,
+)
+from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
+from frtop_tui.job.model import Rank
+
+_OWN_FILES: Final = re.compile(
+    r"/(vllm|sglang/srt)/distributed/(device_communicators/|parallel_state\.py$)"
+    r"|/(deep_ep|pplx_kernels|mscclpp|nvshmem|flashinfer/comm)/"
+    r"|/torch/distributed/_symmetric_memory/|/aiter/dist/"
+    r"|/transformer_engine/pytorch/(module|cpp_extensions)/"
+)
+"""Code of transports: whatever a frame further in waits for belongs to them."""
+_INNERMOST: Final = 4
+"""Frames in which such a file counts: further out it called something else."""
+_DEVICES: Final = "/dev/"
+_SHARED_MEMORY: Final = "/dev/shm/"  # noqa: S108 - read, never made
+_STATES: Final = frozenset({"stopped", "dead", "done", "unheard"})
+_OPEN: Final = frozenset({"device", "backward", "unknown"})
+"""Places, sure by their stack, where a rank may wait for a transport."""
+_OWN_LOOPS: Final = frozenset({"sleeping", "lock", "socket", "computing", "collective"})
+"""Ways in which a transport's own Python code waits for its peers."""
+_BY_KERNEL: Final = frozenset({"lock", "unknown", "sleeping", "socket", "computing", "idle"})
+"""What only the kernel shows of a C call, and what may be inside of a transport."""
+
+
+class UnobservedWait(Struct, frozen=True):
+    """Where a rank waits that may wait for an unobserved transport.
+
+    `thread` is the one that stands there while the main thread waits for it, "" for the main one.
+    """
+
+    location: StackLocation
+    thread: str = ""
+
+
+def unobserved_wait(view: Rank) -> UnobservedWait | None:
+    """The wait; None if there is no such transport, or the rank has a definite cause to be away.
+
+    Of a rank that is blocked in an op of c10d, what blocks it is known: ask that first.
+    """
+    if view.evidence.has_transports or _has_cause(view):
+        return None
+    location = main_thread_location(view) or locate(None, view.process)
+    if not location.sure:
+        at_device = location.kind == "file_io" and not _is_at_path(view.process)
+        return UnobservedWait(location) if location.kind in _BY_KERNEL or at_device else None
+    if location.kind == "lock" and not _is_own(view.main_stack):
+        return _of_another_thread(view)
+    return UnobservedWait(location) if _may_be(view, location) else None
+
+
+def _has_cause(view: Rank) -> bool:
+    """Whether its state, its DataLoader or another thread with the GIL keeps it away."""
+    if view.state in _STATES or current_fetch(view) is not None:
+        return True
+    holder = gil_holder(view)
+    return view.state == "silent" and holder is not None and holder is not view.main_stack
+
+
+def _may_be(view: Rank, location: StackLocation) -> bool:
+    """Whether a place of the main thread, sure by its stack, may be inside of a transport."""
+    if location.kind in _OPEN or (location.kind in _OWN_LOOPS and _is_own(view.main_stack)):
+        return True
+    if location.kind == "computing":
+        return view.state == "silent" or _in_c(view)
+    return location.kind == "collective" and not view.pending and _is_unnamed(view.main_stack)
+
+
+def _is_at_path(process: wire.Process | None) -> bool:
+    """Whether the kernel names a file; a driver waits in state D at a device, or at nothing."""
+    return process is not None and process.file.startswith("/") and not _is_device(process.file)
+
+
+def _is_device(path: str) -> bool:
+    return path.startswith(_DEVICES) and not path.startswith(_SHARED_MEMORY)
+
+
+def _is_own(stack: wire.ThreadStack | None) -> bool:
+    return stack is not None and any(
+        _OWN_FILES.search(frame.file) for frame in stack.frames[:_INNERMOST]
+    )
+
+
+def _in_c(view: Rank) -> bool:
+    """Whether the main thread ran without the GIL in both dumps, so in C code."""
+    stacks = [stack for stack in (view.main_stack, view.prior_stack) if stack is not None]
+    return not any(stack.owns_gil for stack in stacks)
+
+
+def _is_unnamed(stack: wire.ThreadStack | None) -> bool:
+    """Whether only the text of a line says that it waits for an op."""
+    call = call_of(stack) if stack is not None else None
+    return call is None or call.role == "implicit"
+
+
+def _of_another_thread(view: Rank) -> UnobservedWait | None:
+    """A wait of another thread, which the main one may wait for."""
+    for thread in view.threads:
+        mine = thread is view.main_stack or thread.tid == view.identity.recorder_tid
+        if mine or not thread.frames:
+            continue
+        location = locate(thread)
+        spins = location.kind == "computing" and thread.active and not thread.owns_gil
+        if location.kind == "device" or spins or _is_own(thread):
+            return UnobservedWait(location, thread.name or f"thread {thread.tid}")
+    return None

@@ -1,0 +1,142 @@
+"""Words for transports that nobody observes, and for ranks that may wait in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from frtop_tui.diagnosis.detectors.standing_waits import StandingWaits
+from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.model import Sentences, Why
+from frtop_tui.diagnosis.wording.absence import stacks_step
+from frtop_tui.diagnosis.wording.phrases import Tense
+from frtop_tui.job.model import BaseFrame, Rank
+from frtop_tui.job.naming import folded
+from frtop_tui.job.transports import transport_names
+
+_MOST_SHOWN = 4
+
+
+class Unknown(NamedTuple):
+    """Members of which nobody knows whether they have entered an op.
+
+    `standing` live, and are in waits that nobody observes; `unseen` are not seen at all.
+    """
+
+    standing: tuple[int, ...]
+    unseen: tuple[int, ...]
+
+
+def split(views: Mapping[int, Rank], unobserved: Iterable[int]) -> Unknown:
+    """The two kinds of unobserved members."""
+    standing: list[int] = []
+    unseen: list[int] = []
+    for rank in unobserved:
+        view = views.get(rank)
+        seen = view is not None and view.state != "unheard" and unobserved_wait(view) is not None
+        (standing if seen else unseen).append(rank)
+    return Unknown(tuple(standing), tuple(unseen))
+
+
+def beside(views: Mapping[int, Rank], ranks: Iterable[int]) -> str:
+    """`beside DeepEP, NVSHMEM`."""
+    return f"beside {', '.join(transport_names(views[rank] for rank in ranks))}"
+
+
+def standing_text(views: Mapping[int, Rank], ranks: Sequence[int], tense: Tense) -> str:
+    """`rank 3 is in a wait that frtop does not observe, beside DeepEP`."""
+    waits = "a wait" if len(ranks) == 1 else "waits"
+    does = tense.of("does", "did")
+    return (
+        f"{folded(ranks)} {tense.are(ranks)} in {waits} that frtop {does} not observe,"
+        f" {beside(views, ranks)}"
+    )
+
+
+def peers_text(ranks: Sequence[int]) -> str:
+    """Why none of them is named."""
+    if len(ranks) == 1:
+        return (
+            "what it issues there is not seen: its peers may be in the same, and wait for it or not"
+        )
+    return (
+        "what they issue there is not seen: they may wait for each other, or for a rank elsewhere"
+    )
+
+
+def place_lines(views: Mapping[int, Rank], ranks: Sequence[int]) -> tuple[str, ...]:
+    """Where each of them stands, equal places once, and the signs of its transports."""
+    places: dict[str, list[int]] = {}
+    for rank in ranks:
+        wait = unobserved_wait(views[rank])
+        if wait is not None:
+            where, thread = wait.location.line, f", {wait.thread}" if wait.thread else ""
+            text = f"{_KINDS.get(wait.location.kind, _IN_C)}, {where}{thread}" if where else _UNSEEN
+            places.setdefault(text, []).append(rank)
+    shown = [f"{folded(those)}: {text}" for text, those in list(places.items())[:_MOST_SHOWN]]
+    signs = {f"{one.name}: {one.sign}": None for rank in ranks for one in views[rank].transports}
+    return (*shown, *list(signs)[:_MOST_SHOWN])
+
+
+_UNSEEN = "no stack shows where, and the kernel no cause of its own"
+_IN_C = "in a C call of which nothing is known"
+_KINDS = {"device": "waits for its device", "backward": "in the backward pass, in C++"}
+
+
+def missing_members(views: Mapping[int, Rank], node: WaitNode) -> tuple[str, ...]:
+    """What is not seen of the members of which nobody knows whether they have entered."""
+    standing, unseen = split(views, node.unobserved)
+    texts = []
+    if unseen:
+        texts.append(f"{folded(unseen)} cannot be seen: not there either, perhaps")
+    if standing:
+        texts.append(f"what {_issued_by(standing)} {beside(views, standing)}")
+    return tuple(texts)
+
+
+def _issued_by(ranks: Sequence[int]) -> str:
+    return f"{folded(ranks)} {'issues' if len(ranks) == 1 else 'issue'}"
+
+
+def standing_evidence(views: Mapping[int, Rank], node: WaitNode) -> tuple[str, ...]:
+    """Members that are not blamed, because they may wait for others in such a transport."""
+    standing = split(views, node.unobserved).standing
+    return (standing_text(views, standing, Tense.PRESENT),) if standing else ()
+
+
+def next_step(view: Rank) -> str:
+    """What shows more: the native stack, the device, the program's own log."""
+    return (
+        f"{stacks_step(view, native=True)} (it stops the process for up to 2 s); nvidia-smi; the"
+        " engine's own log: does it still answer requests?"
+    )
+
+
+def standing_waits(
+    finding: Finding, detail: StandingWaits, frame: BaseFrame, tense: Tense
+) -> Sentences:
+    """Who stays in such waits, and why it may be a hang or none."""
+    ranks, views = detail.ranks, frame.ranks
+    text = (
+        "what they issue there is not seen: they may wait for each other for ever, or replay a"
+        " graph, which moves no counter of c10d"
+    )
+    others = (f"{detail.others} more ranks were looked at, and are elsewhere",)
+    return Sentences(
+        f"{standing_text(views, ranks, tense)}; every look found them at the same lines",
+        Why(finding.cause, "unknown", text),
+        next_step(views[ranks[0]]),
+        (*place_lines(views, ranks), *(others if detail.others else ())),
+        (f"what {_issued_by(ranks)} beside c10d, and whether it completes",),
+    )
+
+
+def idle_note(idle: Sequence[int]) -> str:
+    """For ranks that stay in such waits while another one waits for work."""
+    waits = "waits" if len(idle) == 1 else "wait"
+    return (
+        f"{folded(idle)} {waits} for work from outside the job, and others for that in transports"
+        " that frtop does not observe"
+    )
