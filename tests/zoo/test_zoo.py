@@ -28,6 +28,7 @@ UNPREPARED: tuple[tuple[str, Mode], ...] = (
     ("dead/segfault", "sync"),
     ("mismatch/barrier", "late"),
     ("not_entered/sleeping", "late"),
+    ("unobserved/wedged_behind_op", "late"),
 )
 REST = tuple(
     (name, mode) for name in names() for mode in case_of(name).modes if (name, mode) not in CHOSEN

@@ -1,0 +1,50 @@
+"""An engine without a request: rank 0 waits for one, the others for rank 0, in their transport."""
+
+import queue
+import socketserver
+import threading
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from zoo.ground_truth import Case
+from zoo.rank import STEP_S, join
+from zoo.transport import Transport
+
+CASE = Case(lasts_s=60)
+REQUESTS = 150
+
+requests: queue.Queue[int] = queue.Queue()
+
+
+def ask() -> None:
+    """Sends some requests, and then none for a long time."""
+    for number in range(REQUESTS):
+        time.sleep(STEP_S)
+        requests.put(number)
+
+
+def main() -> None:
+    job = join()
+    cpu = dist.new_group(backend="gloo", timeout=timedelta(seconds=60))
+    transport = Transport(job)
+    if job.rank == 0:
+        server = socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=ask, daemon=True).start()
+    prompt = torch.zeros(10)
+    while True:
+        if job.rank == 0:
+            prompt[0] = requests.get()
+            transport.send()
+        else:
+            transport.receive(0)
+        job.keep(dist.broadcast(prompt, 0, group=cpu, async_op=job.late))
+        job.wait()
+        transport.replay()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""A decode loop replays graphs past c10d: all counters stand still, and the job is healthy."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.ground_truth import Case, Truth
+from zoo.rank import STEP_S, join
+from zoo.transport import Transport
+
+# The wait at the same line may as well be a hang: frtop may say that it cannot tell.
+CASE = Case(
+    lasts_s=60,
+    allowed=(
+        Truth(("undecided",), causes=("unobserved",), progress=("unknown",), says=("DeepEP",)),
+    ),
+)
+
+
+def sample(token: int) -> int:
+    """Some Python between two replays."""
+    return sum((token * n) % 7 for n in range(2000))
+
+
+def main() -> None:
+    job = join()
+    transport = Transport(job)
+    tokens = torch.zeros(10)
+    for _ in range(50):
+        time.sleep(STEP_S)
+        job.keep(dist.all_reduce(tokens, async_op=job.late))
+        job.wait()
+    job.mark_fault()
+    token = 1
+    while True:
+        if job.rank == 0:
+            time.sleep(0.05)  # its kernel takes longest: the others wait for it
+        transport.replay()
+        token = sample(token)
+
+
+if __name__ == "__main__":
+    main()
