@@ -288,6 +288,48 @@ def test_a_worker_that_waits_for_its_engine_is_idle() -> None:
     assert (found.verdicts, found.health) == ((), "healthy")
 
 
+def replays(*names: str, idle: bool = False) -> Scene:
+    """NCCL was used an hour ago; since then all are at their devices."""
+    scene = Scene(4, backend="nccl", begun=0)
+    scene.does(range(4), "all_reduce", ago=3600, tracked=False)
+    for rank in range(4):
+        takes_item(scene, rank)
+    if idle:
+        select = frame("/usr/lib/python3.11/selectors.py:468", "select")
+        scene.at(0, select, frame("/usr/lib/python3.11/asyncio/base_events.py:1898", "_run_once"))
+        scene.kernel(0, "S", "epoll_wait", "ep_poll")
+    scene.beside(range(4), *names)
+    return scene
+
+
+def test_a_device_wait_long_after_the_last_op_is_not_for_that_op() -> None:
+    scene = replays("pynccl")
+    found = scene.settle(25)
+    assert (found.verdicts, found.health) == ((), "healthy")
+    verdict = only(scene.settle(20))
+    assert (verdict.kind, verdict.why.cause) == ("undecided", "unobserved")
+    assert verdict.headline.startswith("ranks 0-3 are in waits that frtop does not observe")
+
+
+def test_nor_is_it_in_an_engine_without_a_request() -> None:
+    found = replays("pynccl", idle=True).settle(50)
+    assert (found.verdicts, found.health) == ((), "healthy")
+
+
+def test_without_a_transport_the_last_op_of_the_device_counts() -> None:
+    assert only(replays().settle(10)).why.cause == "unknown"
+
+
+def test_a_member_that_has_not_issued_the_op_of_a_device_is_named() -> None:
+    scene = Scene(4, backend="nccl")
+    scene.does([0, 1, 3], "all_reduce", ago=40, tracked=False)
+    for rank in (0, 1, 3):
+        takes_item(scene, rank)
+    scene.sleeps(2)
+    scene.beside(range(4), "pynccl")
+    assert only(scene.settle(10)).culprits == (2,)
+
+
 def test_ranks_without_such_a_transport_are_not_looked_at_for_it() -> None:
     scene = Scene(4)
     for rank in range(4):

@@ -23,7 +23,11 @@ from frtop_tui.diagnosis.detectors.detect import detect, prioritize
 from frtop_tui.diagnosis.detectors.mismatch.checksums import HintOutcome, OpsRequest
 from frtop_tui.diagnosis.detectors.mismatch.live_ops import LiveOps
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import OutsideOps, stalled_outside_ops
-from frtop_tui.diagnosis.detectors.standing_waits import StandingFound, standing_waits
+from frtop_tui.diagnosis.detectors.standing_waits import (
+    StandingFound,
+    is_unobserved,
+    standing_waits,
+)
 from frtop_tui.diagnosis.detectors.withheld import Withheld, absent
 from frtop_tui.diagnosis.detectors.without_numbers import states_of
 from frtop_tui.diagnosis.finding import Finding
@@ -140,7 +144,7 @@ class Engine:
             standing = standing_waits(context, self.memory.standing)
         if not (findings or outside.findings):  # else they follow from these, most likely
             findings = [*standing.findings]
-        waits = [] if findings or outside.findings else self._graph.long_waits(context.now_ns)
+        waits = [] if findings or outside.findings else _long_waits(context)
         findings = findings or unfinished_ops.detect(context)
         most = MOST_VERDICTS - len(outside.findings)
         return _Found([*findings[:most], *outside.findings], dropped, outside, standing, waits)
@@ -231,6 +235,12 @@ class Engine:
         order = in_question(found.findings, nodes, others)
         looks = requests.wanted(frame.ranks, order, found.findings, frame.now_ns)
         return (*looks, *requests.autopsies(frame.ranks, unread_rings(context), frame.now_ns))
+
+
+def _long_waits(context: Context) -> list[WaitNode]:
+    """Waits that last, and are for nothing that nobody observes."""
+    waits = context.graph.long_waits(context.now_ns)
+    return [node for node in waits if not is_unobserved(context, node)]
 
 
 def _quiet_hosts(frame: ObservedFrame) -> dict[str, int]:

@@ -153,7 +153,7 @@ def in_question(
         (
             rank
             for p in nodes
-            for rank in [*p.free, *p.unobserved, *p.blocked_at][:SUSPECTS_PER_NODE]
+            for rank in [*p.free, *p.blocked_at, *p.unobserved][:SUSPECTS_PER_NODE]
         ),
         (wait.rank for node in nodes for wait in node.waits[:WAITERS_PER_NODE]),
         # No member is absent: only a snapshot of each one shows dead links.

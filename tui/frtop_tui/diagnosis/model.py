@@ -21,7 +21,7 @@ class Why(Struct, frozen=True):
 
     cause: str  # dataloader, file_io, gil, stopped, sleeping, lock, computing, compiling,
     # exited, exception, signal, oom, interrupted, idle, other_group, out_of_loop,
-    # never_joined, unknown, ...
+    # never_joined, unobserved, unknown, ...
     layer: Layer
     text: str
 

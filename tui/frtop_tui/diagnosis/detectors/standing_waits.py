@@ -16,9 +16,10 @@ from typing import Final, NamedTuple, TypeVar
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.c10d_call import StackPath, path_of, paths_differ
-from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
+from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns, main_thread_location
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
 from frtop_tui.diagnosis.finding import Detail, Finding
+from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.thresholds import (
     LEAD_NS,
     MOST_ABSENT_EXPLAINED,
@@ -98,9 +99,31 @@ def standing_waits(context: Context, state: StandingState) -> StandingFound:
     return StandingFound((finding,), look_at=due)
 
 
+def is_unobserved(context: Context, node: WaitNode) -> bool:
+    """Whether a wait for devices, in an op that all have issued, may be for transports instead.
+
+    The op may be over for hours: nobody notes that, and a replayed graph issues no other.
+    """
+    index = context.index
+    if not index.beside or node.op.tracked or node.op.p2p:
+        return False
+    context.graph.look_into(node, context.now_ns)
+    return node.entered_by_all and all(
+        rank in index.beside and _is_at_device(context.ranks[rank]) for rank in node.waiting
+    )
+
+
+def _is_at_device(view: Rank) -> bool:
+    place = main_thread_location(view)
+    return place is not None and place.kind == "device"
+
+
 def _asked(context: Context) -> Sequence[Rank]:
     """Ranks beside such transports that c10d shows nothing of for a while."""
-    free = sorted(context.index.beside.difference(context.index.waits))
+    index = context.index
+    # Of an op of a device nobody knows whether it is over: its rank may wait for something else.
+    known = {rank for rank, wait in index.waits.items() if wait.op.tracked}
+    free = sorted(index.beside - known)
     some = (context.ranks[rank] for rank in _spread(free, MOST_ABSENT_EXPLAINED))
     return _spread([view for view in some if _is_quiet(view, context.now_ns)], MOST_LOOKED_AT)
 

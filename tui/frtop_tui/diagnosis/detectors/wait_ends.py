@@ -12,6 +12,7 @@ from frtop_tui.diagnosis.blocked.group_frontier import local_group_id
 from frtop_tui.diagnosis.blocked.patience import patience_ns
 from frtop_tui.diagnosis.detectors import not_entered, unobserved
 from frtop_tui.diagnosis.detectors.context import Context
+from frtop_tui.diagnosis.detectors.standing_waits import is_unobserved
 from frtop_tui.diagnosis.detectors.stuck import stuck
 from frtop_tui.diagnosis.detectors.withheld import withhold
 from frtop_tui.diagnosis.finding import Finding
@@ -46,6 +47,8 @@ def detect(context: Context) -> list[Finding]:
 def _without_absentees(context: Context, node: WaitNode) -> Finding | None:
     """The finding on a node of which no observed member is free to enter it."""
     if node.entered_by_all:
+        if is_unobserved(context, node):
+            return None
         waited_ns = context.now_ns - _last_entry_ns(context.ranks, node)
         # Once the last member has entered, earlier waiting no longer counts.
         is_long = node.undated or waited_ns > patience_ns(node.op, node.group)
