@@ -52,12 +52,13 @@ class HostRecord:
     records: dict[int, RankRecord] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     """By key, on the host's clock: when a record changes without a message."""
-    _as_of: tuple[int, bool, int] = (0, False, 0)
+    _as_of: tuple[int, int, int] = (0, 0, 0)
 
     def changed_by_time(self) -> list[RankRecord]:
         """Records that may have changed without a message since the last call."""
         clock, was = self.clock, self._as_of
-        self._as_of = (clock.offset, clock.silent, clock.last_ns)
+        silent_since_ns = clock.heard_ns if clock.silent else 0
+        self._as_of = (clock.offset, silent_since_ns, clock.last_ns)
         if self._as_of[:2] != was[:2] or clock.last_ns < was[2]:
             return list(self.records.values())
         due = self.timers.due(clock.last_ns)
