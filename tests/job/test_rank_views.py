@@ -189,7 +189,9 @@ def test_ranks_of_another_job_do_not_replace_shown_ones() -> None:
 def test_a_host_that_was_heard_for_a_moment_is_unheard_since_then() -> None:
     """Between two frames: all of its ranks were unheard in both."""
     world = World()
-    arguments = {"rank": 0, "group": 0, "number": 0, "lost": 0, "seconds": 4.0}
+    arguments: dict[str, object] = {
+        "rank": 0, "group": 0, "number": 0, "lost": 0, "seconds": 4.0,
+    }  # fmt: skip
     world.change("progress", arguments)
     world.frame()
     for _ in range(3):
