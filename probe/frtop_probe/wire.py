@@ -212,7 +212,8 @@ class Process(Struct, frozen=True, array_like=True):
 class TraceFrame(Struct, frozen=True, array_like=True):
     """One frame; lists of them begin with the innermost. `source` is the line's text, if read.
 
-    `variables` are names and values as text, if the dump has them.
+    `variables` are names and values as text, if the dump has them. A `native` frame is one of C or
+    C++: `file` is its library, `line` 0.
     """
 
     function: str
@@ -221,6 +222,7 @@ class TraceFrame(Struct, frozen=True, array_like=True):
     module: str = ""
     source: str = ""
     variables: tuple[tuple[str, str], ...] = ()
+    native: bool = False
 
 
 class ThreadStack(Struct, frozen=True, array_like=True):
@@ -404,6 +406,17 @@ class RasRequest(Struct, frozen=True, array_like=True, tag="ras"):
     ask: bool = False
 
 
+class NativeStacksRequest(Struct, frozen=True, array_like=True, tag="native"):
+    """Requests the stacks of a rank's threads with their frames of C and C++.
+
+    An act: the rank's process stands still while they are taken, for up to some seconds. An agent
+    takes those of one rank at a time, and refuses a second request meanwhile ("busy").
+    """
+
+    id: int
+    key: int
+
+
 Request = (
     StateRequest
     | SnapshotRequest
@@ -412,14 +425,16 @@ Request = (
     | TensorsRequest
     | DataRequest
     | RasRequest
+    | NativeStacksRequest
 )
 
 
 class StackDump(Struct, frozen=True, array_like=True):
     """The stacks of one process, or why there are none.
 
-    `error` is one of "", "refused", "gone", "deadline", "missing", "failed"; `help` is the
-    message for the user, with the next step.
+    `error` is one of "", "refused", "gone", "deadline", "missing", "failed", and for native stacks
+    also "stopped" (it was, or a debugger holds it) and "uninterruptible" (a thread in state D);
+    `help` is the message for the user, with the next step.
     """
 
     pid: int
@@ -702,6 +717,22 @@ class RasResponse(Struct, frozen=True, array_like=True, tag="ras"):
     help: str = ""
 
 
+class NativeStacksResponse(Struct, frozen=True, array_like=True, tag="native"):
+    """The native stacks of a rank as of `at_ns`, or why there are none.
+
+    `note` is what else the user must know: that the process was left stopped, for instance.
+    """
+
+    id: int
+    host: str
+    key: int
+    at_ns: int
+    stopped_ns: int = 0  # how long the process stood still, at most
+    dump: StackDump = StackDump(0)
+    tool: str = ""  # "py-spy" or "pystack"; "" when nothing was attached
+    note: str = ""
+
+
 class SnapshotResponse(Struct, frozen=True, array_like=True, tag="look"):
     id: int
     host: str
@@ -728,6 +759,7 @@ Response = (
     | TensorsResponse
     | DataResponse
     | RasResponse
+    | NativeStacksResponse
     | Error
 )
 

@@ -57,9 +57,10 @@ def may_act(operator: Operator, *, read_only: bool = False) -> bool:
     response = operator.request(wire.StateRequest(operator.requests_sent, read_only))
     assert isinstance(response, wire.StateResponse), response
     acts = (
-        wire.TensorsRequest(-1, 1),
-        wire.DataRequest(-2, 1, 1, 0, 0, 10),
-        wire.RasRequest(-3, 1),
+        wire.TensorsRequest(-1, 10**6),
+        wire.DataRequest(-2, 10**6, 1, 0, 0, 10),
+        wire.RasRequest(-3, 10**6),
+        wire.NativeStacksRequest(-4, 10**6),
     )
     for act in acts:
         refused = error_of(operator, act)

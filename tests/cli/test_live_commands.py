@@ -216,7 +216,7 @@ def test_an_op_is_found_by_its_number_too(
 def test_a_missing_rank_is_an_error(
     live: Callable[[Source], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tensors_command, "APPEAR_S", 0.1)
+    monkeypatch.setattr("frtop_tui.cli.live.APPEAR_S", 0.1)
     live(Answering(hung()))
     with pytest.raises(FrtopError, match="rank 77 is not heard; 64 ranks are"):
         tensors_command.run(options(rank=77))

@@ -56,6 +56,23 @@ def test_jobs_capture_and_diagnose_say_that_it_is_seen_from_outside(
     assert said.returncode == 1
     assert f"process {pids[0]} has no recorder" in said.stderr
 
+    said = frtop("stacks", "--native", "--rank", "0", "--pid", str(pids[0]))
+    assert said.returncode == 2
+    assert "there is no terminal to ask on" in said.stderr
+    # On a loaded host the tool may be ended after 5 s: the rank runs on all the same.
+    shown = wait_for(lambda: native_stacks(pids[0]), "native stacks of rank 0", 90)
+    assert "C c10d::Work::wait" in shown
+    said = frtop("stacks", "--pid", str(pids[0]))
+    assert said.returncode == 0, said.stderr
+    assert "C " not in said.stdout
+
+
+def native_stacks(pid: int) -> str:
+    said = frtop("stacks", "--native", "--yes", "--rank", "0", "--pid", str(pid))
+    assert "in which rank 0" in said.stderr
+    assert said.returncode == 0 or "had stood still" in said.stdout, said.stdout + said.stderr
+    return said.stdout if said.returncode == 0 else ""
+
 
 def listed(pids: list[int]) -> dict[str, Any]:
     """The job as `frtop jobs` lists it: other jobs of this user may run on this host."""

@@ -26,6 +26,7 @@ from frtop_tui.export.histories import ops_of
 from frtop_tui.export.loader import open_paths
 from frtop_tui.report.document import document
 from frtop_tui.report.text import text
+from screens.native_scenes import taken, with_native
 from screens.rare_scenes import SCENES as ODD
 from screens.scenes import SCENES, SITE, hung
 
@@ -46,7 +47,12 @@ def plain(frame: Frame) -> Frame:
     return replace(frame, recorded=None, read_only="")
 
 
-@pytest.mark.parametrize("scene", [*SCENES.values(), *ODD.values()])
+def held() -> Frame:
+    """One rank of it was held for its native stacks."""
+    return with_native(taken(90_077))
+
+
+@pytest.mark.parametrize("scene", [*SCENES.values(), *ODD.values(), held])
 def test_a_frame_survives_the_round_trip(scene: Callable[[], Frame], tmp_path: Path) -> None:
     frame = scene()
     path = tmp_path / "x.cap"

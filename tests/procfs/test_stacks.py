@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe import wire
-from frtop_probe.procfs import processes, ptrace_refusal, stacks
+from frtop_probe.procfs import processes, ptrace_refusal, stacks, tool_process
 from frtop_probe.procfs.source_lines import SourceLines
 from waiting import wait_for_async
 
@@ -180,7 +180,7 @@ async def test_malformed_output_fails(
 async def test_endless_output_is_cut_off(
     sleeper: subprocess.Popen[bytes], fake_py_spy: FakePySpy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacks, "MAX_OUTPUT", 1_000_000)
+    monkeypatch.setattr(tool_process, "MAX_OUTPUT", 1_000_000)
     fake_py_spy("exec yes")
     dump = await stacks.dump(sleeper.pid, 10)
     assert dump.error == "failed"

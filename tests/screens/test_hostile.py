@@ -16,9 +16,11 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import UNPRINTABLE, printable
+from frtop_tui.job.native_stacks import cost
+from frtop_tui.report.stacks import rank_lines
 from frtop_tui.report.text import text
 
-from . import answer_scenes, scenes
+from . import answer_scenes, native_scenes, scenes
 from .driving import driven
 
 EVIL = "\x1b]0;own\x07\x9b31m\u202e\udcff[/b][@click=app.quit]"
@@ -42,6 +44,19 @@ def poisoned(value: Any, hint: Any = None) -> Any:
 
 def harmless(shown: str) -> bool:
     return shown.isprintable()
+
+
+async def test_native_stacks_pass_on_no_control_characters() -> None:
+    frame = native_scenes.with_native(native_scenes.taken(90_077, note="stopped"))
+    frame = replace(poisoned(frame), read_only="")
+    async with driven(frame, size=(160, 50)) as app:
+        await app.press("enter", "N")
+        await app.sees("pt_gloo_runloop", UNPRINTABLE)
+        assert all(map(harmless, app.text().split("\n"))), app.text()
+    rank = frame.ranks[37]
+    said = [*rank_lines(rank, frame.now_ns, native=True), printable(cost(rank))]
+    assert any("gloo::ring" in line for line in said)
+    assert all(map(harmless, said)), said
 
 
 @pytest.mark.parametrize("scene", [scenes.hung, answer_scenes.recorded])

@@ -14,7 +14,14 @@ from .driving import driven
 
 def sent(source: ScriptedSource) -> list[object]:
     """Everything the source was asked for, except which ranks are watched."""
-    asked = (source.dumped, source.inspected, source.saved, source.captured, source.chosen)
+    asked = (
+        source.dumped,
+        source.inspected,
+        source.saved,
+        source.captured,
+        source.chosen,
+        source.taken_native,
+    )
     return [request for requests in asked for request in requests]
 
 

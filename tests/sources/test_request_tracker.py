@@ -24,8 +24,9 @@ class Scene:
     def record(self, response: wire.Response, _now: int) -> None:
         self.responses.append(response)
 
-    def request(self, agent: int | None = None) -> int:
-        return self.tracker.request("n", wire.HistoryRequest(0, 7), self.record, S, agent=agent)
+    def request(self, agent: int | None = None, *, once: bool = False) -> int:
+        request = wire.HistoryRequest(0, 7)
+        return self.tracker.request("n", request, self.record, S, agent=agent, once=once)
 
     def request_now(self, now: int = S) -> int:
         return self.tracker.request_now("n", wire.StateRequest(0), self.record, now)
@@ -77,6 +78,25 @@ def test_a_request_is_sent_again_after_a_lost_connection(scene: Scene) -> None:
     scene.tracker.update(3 * S)
     scene.tracker.update(4 * S)
     assert len(scene.connections.sent) == 2
+
+
+@pytest.mark.parametrize("reason", ["busy", "words"])
+def test_a_request_that_is_sent_once_ends_with_the_error(scene: Scene, reason: str) -> None:
+    number = scene.request(once=True)
+    error = wire.Error(number if reason == "busy" else 0, "no", reason)
+    scene.tracker.receive("n", error, 2 * S)
+    scene.tracker.update(3 * S)
+    assert scene.responses == [error]
+    assert len(scene.connections.sent) == 1
+
+
+def test_a_request_that_is_sent_once_ends_with_the_connection(scene: Scene) -> None:
+    scene.request(once=True)
+    scene.tracker.disconnected("n", 2 * S)
+    scene.tracker.identified("n", same=True)
+    scene.tracker.update(3 * S)
+    assert scene.error().reason == "lost"
+    assert len(scene.connections.sent) == 1
 
 
 @pytest.mark.parametrize(("up", "words"), [(True, "no response from n in 8 s"),

@@ -20,6 +20,8 @@ from frtop_probe.wire import (
     HistoryRow,
     Identity,
     Job,
+    NativeStacksRequest,
+    NativeStacksResponse,
     Op,
     OpTensors,
     Process,
@@ -119,6 +121,7 @@ REQUESTS: Final = {
     "request-tensors": TensorsRequest(12, 1, 41207),
     "request-data": DataRequest(13, 1, 41207, 2, 4096, 65536),
     "request-ras": RasRequest(14, 1, True),
+    "request-native-stacks": NativeStacksRequest(14, 1),
 }
 RESPONSES: Final = {
     "response-state": StateResponse(7, _UPDATE),
@@ -170,6 +173,16 @@ RESPONSES: Final = {
             ),
         ),
         "deadline", "ask again",
+    ),
+    "response-native-stacks": NativeStacksResponse(
+        14, "node4", 1, 10**12, 700_000_000,
+        StackDump(
+            90077,
+            (ThreadStack(0, 90080, "pt_gloo_runloop", False, False, (
+                TraceFrame("gloo::ring", "/opt/torch/lib/libtorch_cpu.so", 0, native=True),
+            )),),
+        ),
+        "pystack", "process 90077 is stopped",
     ),
     "response-data": DataResponse(13, 1, 41207, 2, 4096, 2**26, b"\x00\x80", "gone", "too late"),
     "response-ras": RasResponse(

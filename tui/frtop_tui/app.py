@@ -37,6 +37,7 @@ from frtop_tui.screens.messages import (
     OpenRas,
     OpenTensors,
     SaveTensors,
+    TakeNativeStacks,
     TakeStacks,
 )
 from frtop_tui.screens.overview import Overview
@@ -259,6 +260,9 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
 
     def on_take_stacks(self, event: TakeStacks) -> None:
         self.source.dump(event.ranks)
+
+    def on_take_native_stacks(self, event: TakeNativeStacks) -> None:
+        self.source.take_native(event.rank)
 
     def action_pause(self) -> None:
         """Freezes the screen; once more resumes with the newest frame."""

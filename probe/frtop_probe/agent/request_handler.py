@@ -15,6 +15,7 @@ import zmq
 
 from frtop_probe import keys, wire
 from frtop_probe.agent.histories import excerpt, history
+from frtop_probe.agent.native_requests import NativeStacksTaker
 from frtop_probe.agent.rank_client import read_tensor_data, summarize_tensors
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ras_requests import RasRequests
@@ -30,11 +31,12 @@ MAX_PENDING_OF_OTHERS: Final = 16
 MAX_PENDING_PER_KEY: Final = 8
 """Of one other user: nor must one of them shut out the rest."""
 
-ActRequest = wire.TensorsRequest | wire.DataRequest | wire.RasRequest
-"""Requests that make a rank work, or show data, or are a risk to it; all others only read."""
+ActRequest = wire.TensorsRequest | wire.DataRequest | wire.RasRequest | wire.NativeStacksRequest
+"""Requests that make a rank work or stand still, show data, or are a risk to it; all others only
+read."""
 RankRequest = wire.HistoryRequest | wire.TensorsRequest | wire.DataRequest
 """Requests that only a rank with a recorder can answer."""
-SlowRequest = wire.SnapshotRequest | RankRequest | wire.RasRequest
+SlowRequest = wire.SnapshotRequest | RankRequest | wire.RasRequest | wire.NativeStacksRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class RequestHandler:
         self._state = state
         self._taker = taker
         self._ras = RasRequests(host, tracker, taker)
+        self._native = NativeStacksTaker(host)
         self.last_asked = -math.inf
         """When an operator last asked for anything."""
         self._pending: Counter[Operator] = Counter()
@@ -187,6 +190,8 @@ class RequestHandler:
         rank = ranks[0]
         if isinstance(request, wire.RasRequest):
             return await self._ras.respond(request, rank)
+        if isinstance(request, wire.NativeStacksRequest):
+            return await self._native.take(request, rank)
         if isinstance(rank, RingRank):
             return await self._ask(request, rank)
         text = f"process {rank.pid} has no recorder: it keeps no history, and cannot be asked"

@@ -17,6 +17,8 @@ from frtop_probe.procfs.source_lines import SourceLines
 
 DEADLINE: Final = 2.0
 """Seconds for the snapshots of one request."""
+_READ_S: Final = 1.0
+"""What is left of it for reading, after waiting for ranks that native stacks are taken of."""
 DUMPS_AT_ONCE: Final = 4
 MAX_OPS: Final = 8192
 """Ops per response, shared by the ranks requested."""
@@ -44,13 +46,19 @@ class SnapshotTaker:
     async def take(
         self, request: wire.SnapshotRequest, ranks: Iterable[TrackedRank], seconds: float
     ) -> tuple[wire.Snapshot, ...]:
-        """Takes one snapshot per rank, within `seconds`."""
+        """Takes one snapshot per rank, within `seconds`; none of a rank that a tool of ours holds.
+
+        The kernel shows such a rank as stopped, which says nothing of the job.
+        """
         end = time.monotonic() + seconds
-        chosen = tuple(ranks)
-        ops = max(0, min(request.ops, MAX_OPS // max(1, len(chosen))))
-        snapshots, tables = [], ConnectionTables()
-        for rank in chosen:
-            snapshots.append(self._without_stacks(rank, ops, tables))
+        asked = tuple(ranks)
+        ops = max(0, min(request.ops, MAX_OPS // max(1, len(asked))))
+        chosen, snapshots, tables = [], [], ConnectionTables()
+        await _until_released(asked, end - _READ_S)
+        for rank in asked:
+            if not rank.held:
+                chosen.append(rank)
+                snapshots.append(self._without_stacks(rank, ops, tables))
             await asyncio.sleep(0)  # lets the tick and other requests run
         if not request.stacks:
             return tuple(snapshots)
@@ -108,6 +116,12 @@ class SnapshotTaker:
             return await stacks.dump(pid, left, self._source, groups)
         finally:
             self._dumps.release()
+
+
+async def _until_released(ranks: Iterable[TrackedRank], end: float) -> None:
+    """Waits for tools that hold ranks on request."""
+    while any(rank.held for rank in ranks) and time.monotonic() < end:
+        await asyncio.sleep(0.02)
 
 
 def _pids_to_dump(

@@ -32,6 +32,8 @@ class TrackedRank(ABC):
         lives: false from the moment of death on.
         pidfd: None without a living process, and on kernels without pidfds.
         exit_info: set once it has been sent.
+        held: a tool that was asked for holds its process now; what /proc says of it then is
+            about that tool.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class TrackedRank(ABC):
         self.exit: ExitStatus | None = None
         self.oom_file = ""
         self.exit_info: wire.ExitInfo | None = None
+        self.held = False
         self._identity: wire.Identity | None = None
         self._process: wire.Process | None = None
         self._process_ticks = 0
@@ -128,7 +131,7 @@ class TrackedRank(ABC):
         )
 
     def _new_process(self) -> wire.Process | None:
-        process = processes.read_process(self.pid) if self.lives else None
+        process = processes.read_process(self.pid) if self.lives and not self.held else None
         if process is None or process.state in "ZX" or process == self._process:
             return None
         self._process_ticks += 1

@@ -7,22 +7,16 @@ a job that is only slow must not be disturbed.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import shutil
-import sys
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 
 from frtop_probe import wire
-from frtop_probe.procfs import processes, ptrace_refusal
+from frtop_probe.procfs import processes, ptrace_refusal, tool_process
 from frtop_probe.procfs.source_lines import SourceLines
 
-MAX_OUTPUT: Final = 16 * 1024 * 1024
 MAX_THREADS: Final = 512
 MAX_FRAMES: Final = 256
 MAX_NAME: Final = 200
@@ -32,7 +26,6 @@ _GROUP: Final = re.compile(r"<(?:[\w.]+\.)?ProcessGroup at 0x([0-9a-f]{1,16})>")
 _REFUSED: Final = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
 _GONE: Final = ("no such process", "os error 3)", "process not found")
 _SOURCE_WAIT: Final = 0.2
-_KILL_TIMEOUT: Final = 0.5
 
 
 class _Variable(msgspec.Struct):
@@ -62,8 +55,7 @@ _threads = msgspec.json.Decoder(list[_Thread])
 
 def find_py_spy() -> str | None:
     """The path of py-spy: the one beside this Python, else the one on PATH; None if missing."""
-    beside = Path(sys.executable).with_name("py-spy")
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
+    return tool_process.find("py-spy")
 
 
 def parse_dump(
@@ -147,7 +139,7 @@ async def dump(
     With `groups` (see `parse_dump`) also the local variables of torch's own frames.
     """
     if processes.read_stat(pid) is None:
-        return _gone(pid)
+        return gone(pid)
     spy = find_py_spy()
     if spy is None:
         return wire.StackDump(
@@ -156,11 +148,14 @@ async def dump(
             help="py-spy is not installed beside the agent: `pip install py-spy`",
         )
     try:
-        child = await _start(spy, pid, () if groups is None else ("--locals",))
+        child = await tool_process.start(
+            spy, "dump", "--json", "--nonblocking", "--pid", str(pid),
+            *(() if groups is None else ("--locals",)),
+        )  # fmt: skip
     except OSError as error:
         return wire.StackDump(pid, error="failed", help=f"{spy} cannot be run: {error.strerror}")
     try:
-        output, errors = await asyncio.wait_for(_read_outputs(child), seconds)
+        output, errors = await asyncio.wait_for(tool_process.read_outputs(child), seconds)
     except (asyncio.TimeoutError, TimeoutError):
         return wire.StackDump(
             pid,
@@ -169,7 +164,7 @@ async def dump(
             "overloaded, or a file system hangs; try again",
         )
     finally:
-        await _end(child)
+        await tool_process.end(child)
     result = _result(pid, child.returncode, output, errors, groups)
     if source is not None and result.threads:
         return wire.StackDump(pid, await _with_source(result.threads, source))
@@ -180,7 +175,7 @@ def _result(
     pid: int, status: int | None, output: bytes, errors: bytes, groups: Mapping[int, str] | None
 ) -> wire.StackDump:
     if status != 0:
-        return _failure(pid, errors.decode("utf-8", "replace"))
+        return failure(pid, errors.decode("utf-8", "replace"))
     try:
         threads = parse_dump(output, pid, groups)
     except msgspec.DecodeError as error:
@@ -190,71 +185,21 @@ def _result(
     return wire.StackDump(pid, drop_missing_threads(threads, processes.thread_ids(pid)))
 
 
-async def _start(spy: str, pid: int, options: Sequence[str]) -> asyncio.subprocess.Process:
-    """Starts py-spy; kills it when the caller is cancelled meanwhile."""
-    starting = asyncio.ensure_future(
-        asyncio.create_subprocess_exec(
-            spy, "dump", "--json", "--nonblocking", "--pid", str(pid), *options,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-    )  # fmt: skip
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        await _end(await starting)
-        raise
-
-
-async def _end(child: asyncio.subprocess.Process) -> None:
-    """Kills py-spy if it runs, and waits until the event loop has closed its pipes.
-
-    A process that cannot die, because a file system hangs, is abandoned.
-    """
-    if child.returncode is None:
-        with suppress(ProcessLookupError):
-            child.kill()
-    with suppress(asyncio.TimeoutError, TimeoutError):
-        await asyncio.wait_for(child.communicate(), _KILL_TIMEOUT)
-
-
-async def _read_outputs(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
-    """The output and errors of py-spy; kills a program that writes more than expected."""
-
-    async def limited(stream: asyncio.StreamReader | None, most: int) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        while stream is not None and (part := await stream.read(65536)):
-            size += len(part)
-            if size > most:
-                child.kill()
-                break
-            parts.append(part)
-        return b"".join(parts)
-
-    output, errors = await asyncio.gather(
-        limited(child.stdout, MAX_OUTPUT), limited(child.stderr, 65536)
-    )
-    await child.wait()
-    return output, errors
-
-
-def _gone(pid: int) -> wire.StackDump:
+def gone(pid: int) -> wire.StackDump:
     return wire.StackDump(pid, error="gone", help=f"process {pid} has ended and has no stacks")
 
 
-def _failure(pid: int, errors: str) -> wire.StackDump:
-    """Translates py-spy's standard error into a message for the user."""
+def failure(pid: int, errors: str, tool: str = "py-spy") -> wire.StackDump:
+    """Translates a tool's standard error into a message for the user."""
     text = errors.lower()
     found = processes.read_stat(pid)
     if found is None or found.state in "ZX" or any(word in text for word in _GONE):
-        return _gone(pid)
+        return gone(pid)
     if any(word in text for word in _REFUSED):
         return wire.StackDump(pid, error="refused", help=ptrace_refusal.explain(pid))
     line = next((line.strip() for line in errors.splitlines() if line.strip()), "no reason")
     reason = line.removeprefix("Error: ")[:300]
-    return wire.StackDump(pid, error="failed", help=f"py-spy: {reason}")
+    return wire.StackDump(pid, error="failed", help=f"{tool}: {reason}")
 
 
 async def _with_source(

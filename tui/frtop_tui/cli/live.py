@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from frtop_tui.diagnosis.model import Frame
-from frtop_tui.errors import NoAgent, NoJob, Unreachable
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.errors import FrtopError, NoAgent, NoJob, Unreachable
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import listed
 from frtop_tui.sources.base import Source
@@ -20,6 +20,8 @@ unusual wait."""
 SEARCH_S: Final = 5.0
 """How long a job that was named may take to appear: an agent searches for jobs that nobody
 prepared only once somebody looks, and then reads each of their ranks."""
+APPEAR_S: Final = 5.0
+"""How long to wait until a rank that was named is heard, in seconds."""
 FIRST_ANSWER_S: Final = 3.0
 """How long to wait for the first answer of any host."""
 
@@ -87,6 +89,31 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
             return frame
         coverage = frame.coverage
         report(f"{frame.health}, {coverage.heard} of {coverage.expected} ranks heard")
+        time.sleep(0.05)
+
+
+def await_rank(source: Source, rank: int) -> JudgedRank:
+    """A rank, as soon as it is heard.
+
+    Raises:
+        FrtopError: it is not heard, and why.
+    """
+    begin = time.monotonic()
+    while True:
+        frame = source.frame()
+        view = frame.ranks.get(rank)
+        if view is not None:
+            return view
+        waited = time.monotonic() - begin
+        require_visible(frame, waited)
+        if waited > APPEAR_S:
+            there = f"{len(frame.ranks)} ranks are" if frame.ranks else "no rank is"
+            reasons = [str(host.problem) for host in frame.hosts if host.problem]
+            raise FrtopError(
+                f"rank {rank} is not heard; {there}",
+                reasons[0] if reasons else "`frtop diagnose` lists them",
+            )
+        show_progress("connecting")
         time.sleep(0.05)
 
 

@@ -14,14 +14,12 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_tui.cli.files import require_writable, wait_for_file
-from frtop_tui.cli.live import connect, require_visible, show_progress
+from frtop_tui.cli.live import await_rank, connect, show_progress
 from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.naming import printable
 from frtop_tui.sources.base import Source
 
-APPEAR_S: Final = 5.0
-"""How long to wait until the rank is heard, in seconds."""
 ANSWER_S: Final = 10.0
 """How long to wait for the answer, in seconds. The agent answers within two; the rest is for
 the network."""
@@ -55,7 +53,7 @@ def ask(source: Source, rank: int) -> tuple[JudgedRank, wire.TensorsResponse]:
     Raises:
         FrtopError: the rank is unknown, may not be asked, or cannot answer.
     """
-    before = _await_rank(source, rank).tensors
+    before = await_rank(source, rank).tensors
     if refusal := source.frame().read_only:
         raise _error(refusal)
     source.inspect(rank)
@@ -205,26 +203,6 @@ def _json(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
         )
     return json.dumps({"rank": view.rank, "host": view.host, "pid": view.identity.pid,
                        "ops": rows}, indent=1)  # fmt: skip
-
-
-def _await_rank(source: Source, rank: int) -> JudgedRank:
-    begin = time.monotonic()
-    while True:
-        frame = source.frame()
-        view = frame.ranks.get(rank)
-        if view is not None:
-            return view
-        waited = time.monotonic() - begin
-        require_visible(frame, waited)
-        if waited > APPEAR_S:
-            there = f"{len(frame.ranks)} ranks are" if frame.ranks else "no rank is"
-            reasons = [str(host.problem) for host in frame.hosts if host.problem]
-            raise FrtopError(
-                f"rank {rank} is not heard; {there}",
-                reasons[0] if reasons else "`frtop diagnose` lists them",
-            )
-        show_progress("connecting")
-        time.sleep(0.05)
 
 
 def _error(text: str) -> FrtopError:

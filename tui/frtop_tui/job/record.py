@@ -103,6 +103,7 @@ class RankRecord:
             tensors=old.tensors,
             ras_look=old.ras_look,
             ras=old.ras,
+            native=old.native,
             snapshot=old.snapshot,
             prior_snapshot=old.prior_snapshot,
             stacks_taken_ns=old.stacks_taken_ns,
@@ -116,6 +117,10 @@ class RankRecord:
     def apply_ras(self, response: wire.RasResponse, *, look: bool) -> None:
         """Takes in what NCCL's RAS answered, or with `look` what is known before it is asked."""
         self._changes["ras_look" if look else "ras"] = response
+
+    def apply_native(self, response: wire.NativeStacksResponse) -> None:
+        """Takes in native stacks, or why there are none."""
+        self._changes["native"] = response
 
     def apply_snapshot(self, snapshot: wire.Snapshot) -> None:
         """Takes in a snapshot; keeps the last stacks, and an older snapshot to compare."""

@@ -25,6 +25,7 @@ def is_user_code(frame: wire.TraceFrame) -> bool:
     path = frame.file
     return not (
         not path
+        or frame.native
         or path.startswith("<")
         or _PACKAGES.match(path)
         or _INSTALLED.match(path)

@@ -152,6 +152,13 @@ class JobState:
             record.apply_ras(response, look=look)
             self._changed.add(record)
 
+    def apply_native(self, host: str, response: wire.NativeStacksResponse) -> None:
+        """Takes in a rank's native stacks, or why there are none."""
+        record = self._host(host).records.get(response.key)
+        if record is not None:
+            record.apply_native(response)
+            self._changed.add(record)
+
     def apply_ops(self, host: str, key: int, hint: int, ops: tuple[wire.Op, ...]) -> None:
         """Takes in ops that a rank was asked for because of a divergence hint."""
         record = self._host(host).records.get(key)

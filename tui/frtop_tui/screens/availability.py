@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.native_stacks import has_native
 from frtop_tui.job.outside import without_recorder
 from frtop_tui.widgets.file_status import file_in_progress
 from frtop_tui.widgets.formats import format_local_time, short_path
@@ -30,14 +31,26 @@ def why_unavailable(
         rank: the rank in question, which may have nothing that answers; None: any of them.
     """
     name = action_name(action)
+    if name == "native" and frame.recorded is not None and rank is not None and has_native(rank):
+        return ""  # those in the file are shown
     if frame.recorded is not None:
         return _when_recorded(name, frame)
     if name == "capture":
         return _when_capturing(frame)
     if name in (*ASKS, "tensors"):
         return _when_read_only(frame, host) or _without_recorder(frame, rank)
-    if name == RAS:
-        return _when_read_only(frame, host)
+    if name in (RAS, "native"):
+        held_up = _not_running(rank) if name == "native" else ""
+        return _when_read_only(frame, host) or held_up
+    return ""
+
+
+def _not_running(rank: JudgedRank | None) -> str:
+    """Why no tool may be attached to a rank's process; the agent looks at it again."""
+    if rank is not None and rank.exit_info is not None:
+        return "Its process has ended: there are no native stacks to take."
+    if rank is not None and rank.state == "stopped":
+        return "Its process is stopped, and is left so: native stacks are of one that runs."
     return ""
 
 
@@ -55,8 +68,9 @@ def _when_recorded(name: str, frame: Frame) -> str:
     kind, when = frame.recorded.kind, format_local_time(frame.recorded.wall_ns)
     single = kind in ("capture", "black box")
     this = f"this is a {kind} of {when}" if single else f"these are {kind} of {when}"
-    if name in ("take", RAS, *ASKS):
-        what = "take stacks of" if name == "take" else "ask"
+    if name in ("take", "native", RAS, *ASKS):
+        stacks = {"take": "take stacks of", "native": "take native stacks of"}
+        what = stacks.get(name, "ask")
         return f"There is no live job to {what}: {this}."
     if name == "capture" and kind == "capture" and not frame.recorded.filled:
         return f"This is already a {kind}, read from {short_path(frame.recorded.path)}."

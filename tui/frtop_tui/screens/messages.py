@@ -39,6 +39,10 @@ class TakeStacks(Message):
         self.ranks = tuple(ranks)
 
 
+class TakeNativeStacks(OpenRank):
+    """Take the native stacks of a rank now; the user has been told that it stands still."""
+
+
 class OpenTensors(OpenRank):
     """Open the tensors of `rank`; `instead_of` is the rank that the user selected."""
 

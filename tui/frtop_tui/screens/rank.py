@@ -10,9 +10,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.naming import duration
+from frtop_tui.job.naming import duration, printable
+from frtop_tui.job.native_stacks import cost, has_native
 from frtop_tui.screens.base import OneRankScreen
-from frtop_tui.screens.messages import OpenRas, OpenTensors, TakeStacks
+from frtop_tui.screens.messages import OpenRas, OpenTensors, TakeNativeStacks, TakeStacks
+from frtop_tui.screens.native_key import AGAIN_S, NativeKey
 from frtop_tui.widgets.formats import (
     format_age_coarse,
     format_exit,
@@ -84,6 +86,13 @@ class RankScreen(OneRankScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
         Binding("b", "take", "stacks", tooltip="take its stacks now", id="stacks.take"),
+        Binding(
+            "N",
+            "native",
+            "native",
+            tooltip="stacks with frames of C and C++; the rank stands still for them",
+            id="stacks.native",
+        ),
         Binding("t", "tensors", "tensors", tooltip="statistics of its tensors", id="tensors"),
         Binding(
             "R",
@@ -97,6 +106,10 @@ class RankScreen(OneRankScreen):
         Binding("p", "neighbour(-1)", "previous", tooltip="previous rank", id="rank.previous"),
         Binding("F", "follow", "follow", tooltip="scroll the queue to the newest op", id="follow"),
     ]
+
+    def __init__(self, marked: set[int], rank: int) -> None:
+        super().__init__(marked, rank)
+        self._native = NativeKey()
 
     @property
     def crumb(self) -> str:  # type: ignore[override]  # follows the rank
@@ -143,13 +156,36 @@ class RankScreen(OneRankScreen):
         if self.known is None:
             return
         self.query_one(QueuePane).show(frame, self.known)
-        self.query_one(StackPane).show(frame, self.known)
+        pane = self.query_one(StackPane)
+        if self._native.arrived(self.known):
+            pane.switch(native=True)
+        pane.show(frame, self.known)
         self.query_one(ProcessPane).show(frame, self.known)
         self.query_one(OtherRanksPane).show(frame, self.known)
 
     def action_take(self) -> None:
         if self.check_available("take"):
+            self.query_one(StackPane).switch(native=False)
             self.post_message(TakeStacks((self.rank,)))
+            self.draw_all()
+
+    def action_native(self) -> None:
+        """The first press says what it costs, and shows those that are there; the second acts."""
+        frame, rank, pane = self.frame, self.known, self.query_one(StackPane)
+        if frame is None or rank is None or not self.check_available("native"):
+            return
+        if frame.recorded is not None:
+            pane.switch(native=not pane.native)
+        elif self._native.press(rank):
+            self.app.clear_notifications()
+            pane.switch(native=True, waiting=True)
+            self.post_message(TakeNativeStacks(self.rank))
+        elif not self._native.waiting:
+            pane.switch(native=pane.native or has_native(rank))
+            self.app.clear_notifications()
+            text = f"{cost(rank)} Press N again to do it."
+            self.app.notify(printable(text), timeout=AGAIN_S, markup=False)
+        self.draw_all()
 
     def action_tensors(self) -> None:
         if self.check_available("tensors"):
@@ -163,5 +199,7 @@ class RankScreen(OneRankScreen):
         self.draw_all()
 
     def reset(self) -> None:
+        self._native.forget()
+        self.query_one(StackPane).switch(native=False)
         for pane in self.query(LineView):
             pane.scroll_to(y=0, animate=False)

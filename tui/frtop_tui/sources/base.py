@@ -29,6 +29,9 @@ class Source(Protocol):
     def inspect(self, rank: int) -> None:
         """Asks a rank for statistics of its pending ops' tensors: `JudgedRank.tensors`."""
 
+    def take_native(self, rank: int) -> None:
+        """Takes a rank's native stacks, for which it stands still: `JudgedRank.native`."""
+
     def save(self, rank: int, sequence: int, path: Path) -> None:
         """Writes the tensors of one pending op as safetensors: `Frame.writings`."""
 
@@ -57,6 +60,7 @@ class ScriptedSource:
         self.watched: list[tuple[int, ...]] = []
         self.dumped: list[tuple[int, ...]] = []
         self.inspected: list[int] = []
+        self.taken_native: list[int] = []
         self.saved: list[tuple[int, int, Path]] = []
         self.captured: list[tuple[Path, bool]] = []
         self.ras_asked: list[tuple[int, bool]] = []
@@ -83,6 +87,9 @@ class ScriptedSource:
 
     def inspect(self, rank: int) -> None:
         self.inspected.append(rank)
+
+    def take_native(self, rank: int) -> None:
+        self.taken_native.append(rank)
 
     def save(self, rank: int, sequence: int, path: Path) -> None:
         self.saved.append((rank, sequence, path))

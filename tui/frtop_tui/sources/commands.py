@@ -1,4 +1,4 @@
-"""Commands of the operator: inspect tensors, save them, capture. Outcomes are in the frame.
+"""Commands of the operator: tensors, native stacks, captures. Outcomes are in the frame.
 
 Stacks, and looking at ranks again: `agent_requests`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -16,6 +17,9 @@ from frtop_tui.sources.capture_collector import CaptureCollector, same_job
 from frtop_tui.sources.file_worker import FileWorker
 from frtop_tui.sources.request_tracker import RequestTracker
 from frtop_tui.sources.tensor_download import TensorDownload
+
+NATIVE_NS: Final = 20_000_000_000
+"""How long to wait for native stacks: the agent gives its tool 10 s, and the process 5 s."""
 
 
 class Commands:
@@ -30,6 +34,8 @@ class Commands:
         self._shown: wire.Job | None = None
         self._inspecting: set[tuple[str, int]] = set()
         """Ranks that are being asked, by host and key."""
+        self._native: set[tuple[str, int]] = set()
+        """Ranks whose native stacks are being taken, by host and key."""
         self._ask_again: set[int] = set()
         """Ranks whose agent was restarted before they answered."""
 
@@ -62,6 +68,36 @@ class Commands:
     def _set_error(self, view: JudgedRank, error: str, text: str) -> None:
         response = wire.TensorsResponse(0, view.host, view.key, 0, error=error, help=text)
         self._state.apply_tensors(view.host, response)
+
+    def take_native(self, frame: Frame | None, rank: int, now: int) -> None:
+        """Takes a rank's native stacks; its view gets them, or why there are none.
+
+        Sent once: a request that was lost may have stopped the process all the same.
+        """
+        view = frame.ranks.get(rank) if frame is not None else None
+        if frame is None or view is None or (view.host, view.key) in self._native:
+            return
+        reason, text = why_not_ask(frame, view)
+        if not reason and view.exit_info is not None:
+            reason, text = "gone", f"process {view.identity.pid} has ended and has no stacks"
+        if reason:
+            self._set_native_error(view, reason, text)
+            return
+        self._native.add((view.host, view.key))
+        received = partial(self._native_taken, view)
+        request = wire.NativeStacksRequest(0, view.key)
+        self._tracker.request(view.host, request, received, now, timeout_ns=NATIVE_NS, once=True)
+
+    def _native_taken(self, view: JudgedRank, response: wire.Response, _now: int) -> None:
+        """The session has put stacks of the rank into the job's state already."""
+        self._native.discard((view.host, view.key))
+        if isinstance(response, wire.Error):
+            self._set_native_error(view, response.reason or "refused", response.text)
+
+    def _set_native_error(self, view: JudgedRank, error: str, text: str) -> None:
+        dump = wire.StackDump(view.identity.pid, error=error, help=text)
+        response = wire.NativeStacksResponse(0, view.host, view.key, 0, dump=dump)
+        self._state.apply_native(view.host, response)
 
     def save(self, frame: Frame | None, rank: int, sequence: int, path: Path, *, now: int) -> None:
         """Writes the tensors of one pending op to a file."""

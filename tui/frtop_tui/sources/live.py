@@ -99,6 +99,9 @@ class LiveSource:
     def inspect(self, rank: int) -> None:
         self._commands.put(partial(Session.inspect, rank=rank))
 
+    def take_native(self, rank: int) -> None:
+        self._commands.put(partial(Session.take_native, rank=rank))
+
     def save(self, rank: int, sequence: int, path: Path) -> None:
         self._commands.put(partial(Session.save, rank=rank, sequence=sequence, path=path))
 

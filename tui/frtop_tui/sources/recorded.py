@@ -36,6 +36,9 @@ class RecordedSource:
     def inspect(self, rank: int) -> None:
         """Does nothing: the frame has what the rank responded when it was recorded."""
 
+    def take_native(self, rank: int) -> None:
+        """Does nothing: the frame has those that were taken when it was recorded."""
+
     def save(self, rank: int, sequence: int, path: Path) -> None:  # noqa: ARG002
         self._set_writing("tensors", path, problem=Problem.parse(self._frame.read_only))
 

@@ -37,6 +37,7 @@ class _Pending:
     timeout_ns: int
     adaptive: bool
     resend: bool
+    commanded: bool = False  # by the operator, who waits for the response
     retry_ns: int = 0
     sent_ns: int | None = None
     stale: bool = False  # its keys are those of an agent that is gone
@@ -78,6 +79,7 @@ class RequestTracker:
         *,
         timeout_ns: int = TIMEOUT_NS,
         agent: int | None = None,
+        once: bool = False,
     ) -> int:
         """Sends a request as soon as possible, and again when the agent was busy or away.
 
@@ -88,12 +90,13 @@ class RequestTracker:
             now: operator's clock.
             timeout_ns: how long to wait for the response.
             agent: generation whose keys the request names; None: that of now.
+            once: never send it again, as it may have been carried out.
 
         Returns:
             The id of the request, for `drop`.
         """
         number, pending = self._new(host, request, on_response, now, timeout_ns)
-        pending.resend = True
+        pending.resend, pending.commanded = not once, True
         pending.stale = agent is not None and agent != self._agents[host]
         self._pending[number] = pending
         self._transmit(pending, now)
@@ -136,7 +139,7 @@ class RequestTracker:
             sent = (
                 number
                 for number, one in self._pending.items()
-                if one.host == host and one.resend and one.sent_ns is not None
+                if one.host == host and one.commanded and one.sent_ns is not None
             )
             number = max(sent, default=0)
         pending = self._pending.get(number)

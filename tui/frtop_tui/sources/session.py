@@ -84,6 +84,9 @@ class Session:
     def inspect(self, rank: int) -> None:
         self._commands.inspect(self._frame, rank, time.monotonic_ns())
 
+    def take_native(self, rank: int) -> None:
+        self._commands.take_native(self._frame, rank, time.monotonic_ns())
+
     def save(self, rank: int, sequence: int, path: Path) -> None:
         self._commands.save(self._frame, rank, sequence, path, now=time.monotonic_ns())
 
@@ -176,6 +179,8 @@ class Session:
                 self._state.apply_snapshots(host, response)
             case wire.TensorsResponse():
                 self._state.apply_tensors(host, response)
+            case wire.NativeStacksResponse():
+                self._state.apply_native(host, response)
 
     def _apply_state(self, host: str, update: wire.Update, may_act: bool, now: int) -> None:
         known = self._hosts.get(update.instance, host)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
@@ -12,9 +12,8 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.stack_frames import frame_line, is_user_code, user_frame_index
 from frtop_tui.widgets.formats import format_age_coarse
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, Span, fit, join, plain, tail, wrap
-
-YOURS: Final[Span] = ("  ◀ yours", "yours")
+from frtop_tui.widgets.native_lines import YOURS, native_lines, native_title
+from frtop_tui.widgets.spans import Line, fit, join, plain, tail, wrap
 
 
 def thread_line(thread: wire.ThreadStack, main_ident: int, snapshot: wire.Snapshot) -> Line:
@@ -94,7 +93,10 @@ def stack_lines(rank: JudgedRank, width: int, *, folded: bool = False) -> list[L
 
 
 class StackPane(LineView):
-    """The rank's stacks, folded where the user's own frame would be out of sight."""
+    """The rank's stacks, folded where the user's own frame would be out of sight.
+
+    With `native`, those with frames of C and C++, which are taken only when somebody asks.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -112,13 +114,22 @@ class StackPane(LineView):
         self.rank: JudgedRank | None = None
         self.unfolded = False
         self.foldable = False
+        self.native = self.waiting = False
+
+    def switch(self, *, native: bool, waiting: bool = False) -> None:
+        """Shows native stacks, or the others; `waiting`: they are being taken."""
+        if native != self.native:
+            self.scroll_to(y=0, animate=False)
+        self.native, self.waiting = native, waiting
 
     def show(self, frame: Frame, rank: JudgedRank) -> None:
         if self.rank is None or self.rank.rank != rank.rank:
             self.unfolded = False
         self.rank = rank
         snapshot = rank.snapshot
-        if snapshot is None or not snapshot.dumps:
+        if self.native:
+            self.entitle(native_title(rank, frame.now_ns))
+        elif snapshot is None or not snapshot.dumps:
             self.entitle("stack")
         else:
             taken = rank.stacks_taken_ns or snapshot.at_ns
@@ -134,6 +145,9 @@ class StackPane(LineView):
     def content(self, width: int) -> Sequence[Line]:
         if self.rank is None:
             return ()
+        if self.native:
+            self._set_foldable(False)
+            return native_lines(self.rank, width, waiting=self.waiting)
         rows = stack_lines(self.rank, width)
         height = self.scrollable_content_region.height
         mine = next((y for y, row in enumerate(rows) if row[-1] == YOURS), 0)

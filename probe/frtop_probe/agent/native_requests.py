@@ -1,0 +1,55 @@
+"""Takes native stacks for operators, of one rank at a time."""
+
+from __future__ import annotations
+
+import time
+
+from frtop_probe import wire
+from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.procfs import native_stacks, processes, stacks
+
+
+class NativeStacksTaker:
+    """One per agent: while one rank of the host stands still, no other one does."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._rank: TrackedRank | None = None
+        """The rank whose stacks are being taken."""
+
+    async def take(self, request: wire.NativeStacksRequest, rank: TrackedRank) -> wire.Response:
+        """The rank's native stacks, or why there are none; "busy" while others are taken."""
+        if self._rank is not None:
+            text = (
+                f"native stacks of process {self._rank.pid} on {self._host} are being taken, and "
+                "one rank stands still at a time: ask again in a few seconds"
+            )
+            return wire.Error(request.id, text, "busy")
+        if not _is_itself(rank):
+            return self._response(request, native_stacks.NativeStacks(stacks.gone(rank.pid)))
+        self._rank, rank.held = rank, True
+        try:
+            found = await native_stacks.take(rank.pid)
+        finally:
+            self._rank, rank.held = None, False
+        return self._response(request, found)
+
+    def _response(
+        self, request: wire.NativeStacksRequest, found: native_stacks.NativeStacks
+    ) -> wire.NativeStacksResponse:
+        return wire.NativeStacksResponse(
+            id=request.id,
+            host=self._host,
+            key=request.key,
+            at_ns=time.monotonic_ns(),
+            stopped_ns=found.stopped_ns,
+            dump=found.dump,
+            tool=found.tool,
+            note=found.note,
+        )
+
+
+def _is_itself(rank: TrackedRank) -> bool:
+    """Whether the process lives, and its pid has not been given to another one."""
+    seen = processes.read_stat(rank.pid) if rank.lives else None
+    return seen is not None and seen.start_ticks == rank.start_ticks

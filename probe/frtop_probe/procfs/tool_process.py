@@ -1,0 +1,71 @@
+"""Programs that take stacks for the agent: found, started, read within bounds, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+MAX_OUTPUT: Final = 16 * 1024 * 1024
+_MAX_ERRORS: Final = 65536
+_KILL_TIMEOUT: Final = 0.5
+
+
+def find(name: str) -> str | None:
+    """A program's path: the one beside this Python, else the one on PATH; None if missing."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
+
+
+async def start(*command: str) -> asyncio.subprocess.Process:
+    """Starts a program; kills it when the caller is cancelled meanwhile."""
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await end(await starting)
+        raise
+
+
+async def end(child: asyncio.subprocess.Process) -> None:
+    """Kills a program if it runs, and waits until the event loop has closed its pipes.
+
+    A process that cannot die, because a file system hangs, is abandoned.
+    """
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            child.kill()
+    with suppress(asyncio.TimeoutError, TimeoutError):
+        await asyncio.wait_for(child.communicate(), _KILL_TIMEOUT)
+
+
+async def read_outputs(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+    """A program's output and errors; kills one that writes more than expected."""
+
+    async def limited(stream: asyncio.StreamReader | None, most: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while stream is not None and (part := await stream.read(65536)):
+            size += len(part)
+            if size > most:
+                child.kill()
+                break
+            parts.append(part)
+        return b"".join(parts)
+
+    output, errors = await asyncio.gather(
+        limited(child.stdout, MAX_OUTPUT), limited(child.stderr, _MAX_ERRORS)
+    )
+    await child.wait()
+    return output, errors

@@ -1,0 +1,101 @@
+"""Native stacks through a real agent: of ranks with and without a recorder, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from agent.agent_host import Host
+from agent.outside_fakes import outside_rank
+from frtop_probe import wire
+from frtop_probe.agent.native_requests import NativeStacksTaker
+from frtop_probe.agent.snapshots import SnapshotTaker
+from frtop_probe.procfs import native_stacks
+from procfs.debugged import HOLDS, Debugged, debugger
+from waiting import wait_for, wait_for_async
+
+
+def test_a_rank_is_held_for_its_stacks_and_beats_on(host: Host) -> None:
+    rank = host.rank("wait")
+    operator = host.operator(host.agent())
+    known = wait_for(lambda: operator.state().ranks, "the agent tracks the rank")
+    key = known[0].key
+    operator.dealer.send(wire.to_frame(wire.NativeStacksRequest(101, key)))
+    operator.dealer.send(wire.to_frame(wire.NativeStacksRequest(102, key)))
+    second, first = (
+        wire.decode_response(wire.from_frame(operator.dealer.recv())) for _ in range(2)
+    )
+    assert isinstance(second, wire.Error), second
+    assert (second.id, second.reason) == (102, "busy")
+    assert f"process {rank.pid}" in second.text
+    assert isinstance(first, wire.NativeStacksResponse), first
+    assert (first.id, first.key, first.dump.error, first.note) == (101, key, "", "")
+    assert first.tool in ("py-spy", "pystack")
+    assert 0 < first.stopped_ns < native_stacks.MAX_STOP_S * 1e9
+    frames = first.dump.threads[0].frames
+    assert {frame.native for frame in frames} == {True, False}
+    states = {one.process.state for one in operator.state().ranks if one.process}
+    assert states <= {"S", "R"}
+    rank.send_command("op x")
+    assert rank.read_line() == "done"
+
+
+def test_a_rank_that_has_ended_has_none(host: Host) -> None:
+    rank = host.rank("wait")
+    operator = host.operator(host.agent())
+    (known,) = wait_for(lambda: operator.state().ranks, "the agent tracks the rank")
+    rank.kill()
+    operator.exit_info(known.key)
+    response = operator.request(wire.NativeStacksRequest(103, known.key))
+    assert isinstance(response, wire.NativeStacksResponse)
+    assert (response.dump.error, response.tool) == ("gone", "")
+    unknown = operator.request(wire.NativeStacksRequest(104, 999))
+    assert isinstance(unknown, wire.Error)
+    assert unknown.reason == "gone"
+
+
+async def test_a_rank_without_a_recorder_has_native_stacks() -> None:
+    target = Debugged()
+    try:
+        rank = outside_rank(pid=target.pid)
+        response = await NativeStacksTaker("n").take(wire.NativeStacksRequest(1, rank.key), rank)
+        assert isinstance(response, wire.NativeStacksResponse)
+        assert response.dump.threads[0].tid == target.pid
+        assert not rank.held
+        target.finish()
+    finally:
+        target.close()
+
+
+async def test_what_holds_a_rank_is_not_shown_as_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_stacks, "MAX_STOP_S", 0.5)
+    tool = debugger(tmp_path, HOLDS)
+    monkeypatch.setattr(native_stacks, "find_tool", lambda: tool)
+    target = Debugged()
+    try:
+        rank = outside_rank(pid=target.pid)
+        before = rank._new_process()
+        assert before is not None
+        taking = asyncio.ensure_future(
+            NativeStacksTaker("n").take(wire.NativeStacksRequest(1, rank.key), rank)
+        )
+        await wait_for_async(target.tracers, "the tool is attached")
+        assert rank._new_process() is None
+        request = wire.SnapshotRequest(2, (rank.key,), stacks=False)
+        other = outside_rank()
+        (snapshot,) = await SnapshotTaker().take(request, (rank, other), 0.2)
+        assert snapshot.processes[0].pid == other.pid, "the held rank is left out"
+        assert rank.held
+        (snapshot,) = await SnapshotTaker().take(request, (rank,), 5)
+        assert taking.done(), "the snapshot has waited"
+        assert {one.state for one in (*snapshot.processes, *snapshot.threads)} <= {"S", "R"}
+        response = await taking
+        assert isinstance(response, wire.NativeStacksResponse)
+        assert response.dump.error == "deadline"
+        target.finish()
+    finally:
+        target.close()

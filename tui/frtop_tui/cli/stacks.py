@@ -1,0 +1,188 @@
+"""`frtop stacks`: the stacks of ranks as text; with `--native` those of C and C++, too."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec import structs
+
+from frtop_probe import wire
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.cli.live import await_rank, connect, require_visible, show_progress
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.job.naming import printable
+from frtop_tui.job.native_stacks import cost
+from frtop_tui.report.stacks import frame_lines, own_dump, rank_lines, stacks_document
+from frtop_tui.sources.base import Source
+from frtop_tui.widgets.merged_stacks import merge_frame
+
+ALL_HEARD_S: Final = 5.0
+"""How long to wait until all ranks of the job are heard."""
+STACKS_S: Final = 10.0
+"""How long to wait for stacks; an agent takes four at a time, each in some 50 ms."""
+NATIVE_S: Final = 22.0
+"""The same for native stacks of one rank: more than the source waits for its agent."""
+
+
+def run(options: argparse.Namespace) -> int:
+    wanted = sorted(set(options.rank or ()))
+    if options.native:
+        _require_consent_possible(options, wanted)
+    source = connect(options)
+    try:
+        if options.native:
+            return _print_native(source, wanted, options)
+        return _print_stacks(source, wanted, options)
+    finally:
+        source.close()
+        show_progress("")
+
+
+def _require_consent_possible(options: argparse.Namespace, wanted: Sequence[int]) -> None:
+    """Raises `UsageError` where nobody said, or could say, which rank may stand still."""
+    if not wanted:
+        raise UsageError(
+            "--native makes ranks stand still, and none is named", "name them: --native --rank 3"
+        )
+    if not options.yes and not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            "--native makes ranks stand still, and there is no terminal to ask on",
+            "add --yes if that is meant",
+        )
+
+
+def _print_stacks(source: Source, wanted: Sequence[int], options: argparse.Namespace) -> int:
+    before = _await_ranks(source, wanted)
+    source.dump(tuple(before))
+
+    def taken(frame: Frame) -> bool:
+        views = [(old, frame.ranks.get(rank, old)) for rank, old in before.items()]
+        missing = sum(not _has_new_stacks(old, new) for old, new in views)
+        show_progress(f"taking stacks: {len(views) - missing} of {len(views)}")
+        return not missing
+
+    frame = _await(source, taken, STACKS_S)
+    show_progress("")
+    ranks = [frame.ranks.get(rank, old) for rank, old in before.items()]
+    if options.json:
+        print(json.dumps(stacks_document(ranks, frame.now_ns, native=False), indent=1))
+    elif wanted:
+        for rank in ranks:
+            print("\n".join(rank_lines(rank, frame.now_ns, native=False)))
+    else:
+        print("\n".join(merged_lines(frame, sorted(before))))
+    return 0 if any((dump := own_dump(rank)) and dump.threads for rank in ranks) else 1
+
+
+def merged_lines(frame: Frame, ranks: Sequence[int]) -> list[str]:
+    """The main threads of many ranks as a tree, outermost frame first; it indents at branches."""
+    merged = merge_frame(frame, ranks)
+    lines: list[str] = []
+    waiting = [(root, 0) for root in reversed(merged.roots)]
+    while waiting:
+        head, depth = waiting.pop()
+        chain = [head]
+        while len(chain[-1].children) == 1 and not chain[-1].ends_here:
+            chain.append(chain[-1].children[0])
+        indent = "  " * depth
+        lines.append(f"{indent}{_name(head.ranks)}")
+        lines += frame_lines([node.frame for node in chain], indent)
+        waiting += [(child, depth + 1) for child in reversed(chain[-1].children)]
+    lines += [f"{_name(numbers)}: no stack: {why}" for why, numbers in merged.missing]
+    return list(map(printable, lines))
+
+
+def _name(ranks: Sequence[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {fold(ranks)}"
+
+
+def _has_new_stacks(old: JudgedRank, new: JudgedRank) -> bool:
+    """Whether stacks came since, or the reason why there are none."""
+    if new.exit_info is not None or new.stacks_taken_ns != old.stacks_taken_ns:
+        return True
+    dump = own_dump(new)
+    return new.snapshot is not old.snapshot and dump is not None and bool(dump.error)
+
+
+def _print_native(source: Source, wanted: Sequence[int], options: argparse.Namespace) -> int:
+    found = [await_rank(source, rank) for rank in wanted]
+    show_progress("")
+    if refusal := source.frame().read_only:
+        raise FrtopError(f"no rank may be made to stand still: {refusal}", "start it without that")
+    for rank in found:
+        print(printable(cost(rank)), file=sys.stderr)
+    if not options.yes and not _consents():
+        print("nothing was done", file=sys.stderr)
+        return 1
+    done = []
+    failed = False
+    for rank in found:  # one after the other: never two ranks at once
+        view, frame = _take_native(source, rank)
+        failed = failed or view.native is None or bool(view.native.dump.error)
+        done.append(view)
+        if not options.json:
+            print("\n".join(rank_lines(view, frame.now_ns, native=True)), flush=True)
+    if options.json:
+        print(json.dumps(stacks_document(done, source.frame().now_ns, native=True), indent=1))
+    return 1 if failed else 0
+
+
+def _consents() -> bool:
+    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _take_native(source: Source, before: JudgedRank) -> tuple[JudgedRank, Frame]:
+    rank = before.rank
+    source.take_native(rank)
+
+    def taken(frame: Frame) -> bool:
+        view = frame.ranks.get(rank)
+        show_progress(f"taking native stacks of rank {rank}")
+        return view is not None and view.native is not before.native
+
+    frame = _await(source, taken, NATIVE_S)
+    show_progress("")
+    view = frame.ranks.get(rank, before)
+    if view.native is before.native:
+        none = wire.StackDump(view.identity.pid, error="deadline", help="no answer from its agent")
+        missing = wire.NativeStacksResponse(0, view.host, view.key, 0, dump=none)
+        view = structs.replace(view, native=missing)
+    return view, frame
+
+
+def _await_ranks(source: Source, wanted: Sequence[int]) -> dict[int, JudgedRank]:
+    """The named ranks, else all ranks of the job, once they are heard.
+
+    Raises:
+        FrtopError: a rank that was named, or any rank at all, is not heard.
+    """
+    if wanted:
+        return {rank: await_rank(source, rank) for rank in wanted}
+    begin = time.monotonic()
+
+    def all_heard(frame: Frame) -> bool:
+        require_visible(frame, time.monotonic() - begin)
+        show_progress("connecting")
+        return bool(frame.ranks) and frame.coverage.heard >= frame.coverage.expected
+
+    frame = _await(source, all_heard, ALL_HEARD_S)
+    if not frame.ranks:
+        raise FrtopError("no rank is heard", "`frtop jobs` lists the jobs that are seen")
+    return dict(sorted(frame.ranks.items()))
+
+
+def _await(source: Source, condition: Callable[[Frame], bool], seconds: float) -> Frame:
+    """The first frame that fulfils the condition, else the last one."""
+    end = time.monotonic() + seconds
+    while True:
+        frame = source.frame()
+        if condition(frame) or time.monotonic() > end:
+            return frame
+        time.sleep(0.05)

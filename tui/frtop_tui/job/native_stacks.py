@@ -1,0 +1,76 @@
+"""Native stacks: what taking them costs, and which of their frames tell something. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.job.model import Rank
+from frtop_tui.job.naming import duration
+
+USUAL_S: Final = 0.7
+"""Measured on an idle host, with either tool; docs/unprepared.md has the figures."""
+MOST_S: Final = 5
+"""Where the agent ends the tool, so that the process runs on."""
+
+
+_COMMUNICATION: Final = ("c10d::", "gloo::", "nccl", "ncclx::", "rccl")
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeThreads:
+    """Threads with one name and one stack: pools of waiting threads have dozens."""
+
+    first: wire.ThreadStack
+    count: int
+    frames: tuple[wire.TraceFrame, ...]
+    """Without those that only start the interpreter, of which there were `hidden`."""
+    hidden: int
+
+
+def cost(rank: Rank) -> str:
+    """What a person must know before taking them, as a sentence.
+
+    `Takes about 0.7s, at most 5s, in which rank 3 (pid 4711 on node4) stands still.`
+    """
+    before = rank.native
+    took = before.stopped_ns / 1e9 if before is not None and has_native(rank) else 0.0
+    usual = f"{duration(took)}, as the last time" if took else f"about {USUAL_S}s"
+    where = f"pid {rank.identity.pid} on {rank.host}"
+    return f"Takes {usual}, at most {MOST_S}s, in which rank {rank.rank} ({where}) stands still."
+
+
+def has_native(rank: Rank) -> bool:
+    """Whether native stacks of the rank are there to be shown."""
+    return rank.native is not None and bool(rank.native.dump.threads)
+
+
+def held_for(taken: wire.NativeStacksResponse) -> str:
+    """`py-spy held it 0.5s`; "" when no tool was attached."""
+    return f"{taken.tool} held it {duration(taken.stopped_ns / 1e9)}" if taken.tool else ""
+
+
+def group_alike(threads: Sequence[wire.ThreadStack]) -> tuple[AlikeThreads, ...]:
+    """Threads by name and stack: the first thread, those of torch's communication, the rest."""
+    groups: dict[tuple[object, ...], list[wire.ThreadStack]] = {}
+    for thread in threads:
+        frames = tuple((frame.function, frame.file, frame.line) for frame in thread.frames)
+        key = thread.name, thread.active, thread.owns_gil, frames
+        groups.setdefault(key, []).append(thread)
+    first, *rest = groups.values() if groups else [()]
+    ordered = [first, *sorted(rest, key=lambda alike: not _communicates(alike[0]))]
+    return tuple(_alike(alike) for alike in ordered if alike)
+
+
+def _communicates(thread: wire.ThreadStack) -> bool:
+    """Whether it is a thread of c10d's or of a library below: an op may run in it."""
+    return any(f.native and f.function.startswith(_COMMUNICATION) for f in thread.frames)
+
+
+def _alike(threads: Sequence[wire.ThreadStack]) -> AlikeThreads:
+    frames = threads[0].frames
+    outermost = max((i for i, frame in enumerate(frames) if not frame.native), default=-1)
+    shown = frames[: outermost + 1] if outermost >= 0 else frames
+    return AlikeThreads(threads[0], len(threads), shown, len(frames) - len(shown))
