@@ -319,7 +319,7 @@ class Update(Struct, frozen=True, array_like=True):
     wall_ns: int
     ranks: tuple[RankUpdate, ...] = ()
     forgotten: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()  # about the host, as rings that cannot be read
+    notes: tuple[str, ...] = ()  # about the host, as rings that cannot be read; ("",): none left
     version: str = ""
     full: bool = False
 

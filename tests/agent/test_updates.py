@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -13,9 +15,14 @@ from hypothesis import strategies as st
 
 from agent.agent_host import Host
 from agent.ring_builder import RingBuilder
-from frtop_probe import wire
+from frtop_probe import keys, wire
 from frtop_probe.agent import announcement
+from frtop_probe.agent.options import Options
+from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.service import AgentService
+from frtop_probe.agent.sockets import open_sockets
 from frtop_probe.ring.layout import Side, StatusCell
+from frtop_tui.job.state import JobState
 from waiting import wait_for
 
 
@@ -186,6 +193,35 @@ MALFORMED: tuple[object, ...] = (
     "\udcff",
     ["\udcff", 2**80, "\udcff"],
 )
+
+
+async def test_a_note_about_the_host_that_is_over_is_taken_back(host: Host) -> None:
+    """Ranks of another user that have ended are no longer "not looked at"."""
+    options = Options("127.0.0.1", host.port, outside=False)
+    tracker, pair = RankTracker([host.folder]), keys.load(create=False)
+    sockets = open_sockets(options, pair)
+    service = AgentService(options, tracker, sockets, pair.public)
+    serving = asyncio.create_task(service.run())
+    operator, state = host.operator(service.card), JobState()
+
+    async def shown_after_change() -> tuple[str, ...]:
+        for _ in range(3):  # the update that was on its way, the change, one without news
+            state.apply("h", await asyncio.to_thread(operator.update), time.monotonic_ns())
+        (view,) = state.frame(time.monotonic_ns(), time.time_ns()).hosts
+        return view.notes
+
+    try:
+        await asyncio.to_thread(operator.update)  # it is connected
+        state.apply("h", await asyncio.to_thread(operator.state), time.monotonic_ns())
+        tracker.set_outside_notes(("3 ranks of user bob: not looked at",))
+        assert await shown_after_change() == tracker.notes
+        tracker.set_outside_notes(())
+        assert await shown_after_change() == ()
+    finally:
+        serving.cancel()
+        with suppress(asyncio.CancelledError):
+            await serving
+        sockets.close()
 
 
 def test_malformed_rings_do_not_end_the_agent(host: Host) -> None:

@@ -35,11 +35,11 @@ _STATUS_WAIT_NS: Final = 2_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class TickResult:
-    """What changed in a tick. `notes` are all notes about the host, if one of them is new."""
+    """What changed in a tick."""
 
     ranks: tuple[wire.RankUpdate, ...]
     forgotten: tuple[int, ...]
-    notes: tuple[str, ...]
+    notes_changed: bool
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class RankTracker:
         self._files: dict[Path, _File] = {}
         self._notes: dict[str, None] = {}
         self._outside_notes: tuple[str, ...] = ()
-        self._new_notes = False
+        self._notes_changed = False
         self._forgotten: list[int] = []
         self._next_key = 1
         self._oom: dict[str, tuple[int, int]] = {}
@@ -109,21 +109,21 @@ class RankTracker:
                 updates.append(update)
         self._sample_oom()
         forgotten, self._forgotten = tuple(self._forgotten), []
-        notes, self._new_notes = (self.notes if self._new_notes else ()), False
-        return TickResult(tuple(updates), forgotten, notes)
+        notes_changed, self._notes_changed = self._notes_changed, False
+        return TickResult(tuple(updates), forgotten, notes_changed)
 
     def note(self, text: str) -> None:
         """Sends operators a note about the host, once."""
         if text not in self._notes and len(self._notes) < MAX_NOTES:
             self._notes[text] = None
-            self._new_notes = True
+            self._notes_changed = True
 
     def set_outside_notes(self, texts: Iterable[str]) -> None:
         """Replaces what the last search for ranks without a recorder had to say."""
         notes = tuple(texts)[:MAX_OUTSIDE_NOTES]
         if notes != self._outside_notes:
             self._outside_notes = notes
-            self._new_notes = True
+            self._notes_changed = True
 
     def has_living(self) -> bool:
         """Whether a rank lives, also one that appeared after the last tick."""

@@ -112,6 +112,7 @@ class AgentService:
         result = self._tracker.tick(now_ns)
         self._boxes.tick(now_ns)
         self._number += 1
+        notes_changed = self._sockets.admission.take_notes_changed() or result.notes_changed
         update = wire.Update(
             host=self._host,
             instance=self.card.instance,
@@ -120,9 +121,7 @@ class AgentService:
             wall_ns=self._tick_time.wall_ns,
             ranks=result.ranks,
             forgotten=result.forgotten,
-            notes=self._notes()
-            if result.notes or self._sockets.admission.take_notes_changed()
-            else (),
+            notes=(self._notes() or ("",)) if notes_changed else (),
             version=self._version,
         )
         # PUB drops messages instead of blocking, so this completes at once.

@@ -114,7 +114,8 @@ class JobState:
             self._apply_rank(known, rank, now_ns)
         self._forget(known, update.forgotten)
         if update.notes:
-            known.view = replace(known.view, notes=update.notes)
+            # ("",): none any more
+            known.view = replace(known.view, notes=tuple(filter(None, update.notes)))
         return True
 
     def apply_snapshots(self, host: str, response: wire.SnapshotResponse) -> None:
