@@ -20,13 +20,20 @@ class Outside(Scene):
     def __init__(self, world: int, *, begun: int = 7) -> None:
         self.notes: dict[int, tuple[str, ...]] = {}
         self.started_s = 600.0
+        self.readable = True
         super().__init__(world, begun=begun)
 
     def update_of(self, actor: Actor) -> wire.RankUpdate:
         update = super().update_of(actor)
         assert update.identity is not None
         started_ns = self._ns(actor, self.started_s)
-        identity = replace(update.identity, prepared=False, main_ident=0, started_ns=started_ns)
+        identity = replace(
+            update.identity,
+            prepared=False,
+            books=self.readable,
+            main_ident=0,
+            started_ns=started_ns,
+        )
         notes = self.notes.get(actor.rank, ())
         return replace(update, identity=identity, status=None, notes=notes)
 

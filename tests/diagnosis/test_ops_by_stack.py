@@ -9,6 +9,7 @@ from diagnosis.outside import Outside
 from diagnosis.scenes import SECOND, frame, only
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.ops_by_stack import OpsByStack, with_op
+from frtop_tui.report.exit_status import exit_status
 
 
 def receives(scene: Outside, rank: int, source: int) -> None:
@@ -92,6 +93,34 @@ def test_numbers_that_nobody_saw_move_prove_nothing() -> None:
     assert scene.settle(1).health == "undecided"
     scene.does([0, 1], "all_reduce", ago=0.1)
     assert scene.settle(1).health == "healthy"
+
+
+def test_a_job_whose_ranks_are_in_no_group_yet_is_starting() -> None:
+    scene = Outside(2, begun=0)
+    for rank, actor in scene.actors.items():
+        actor.groups.clear()
+        scene.at(rank, frame("train.py:1", source="import torch"), active=True)
+    assert scene.settle(1).health == "starting"
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_job_that_ended_well_after_the_first_look_has_ended(*, readable: bool) -> None:
+    """It is no open question that keeps a command waiting."""
+    scene = Outside(2, begun=0)
+    scene.readable = readable
+    scene.settle(1)
+    for rank in (0, 1):
+        scene.ends(rank, exit_code=0)
+    found = scene.settle(1)
+    assert (found.health, exit_status(found)) == ("ended", 0)
+
+
+def test_where_books_cannot_be_read_nobody_knows_that_a_job_only_starts() -> None:
+    scene = Outside(2, begun=0)
+    scene.readable = False
+    for actor in scene.actors.values():
+        actor.groups.clear()
+    assert scene.settle(1).health == "undecided"
 
 
 def test_an_op_of_the_first_look_needs_no_half_minute() -> None:

@@ -194,10 +194,7 @@ class Engine:
         }
         waits = found.long_waits
         waiting_ns = waits[0].since_ns if waits else found.outside.open_since_ns
-        # Stacks alone never prove a job healthy, nor do numbers that nobody saw move.
-        known = context.has_numbers and context.has_moved
-        before: Health = frame.health if known else "undecided"
-        health = health_of(before, verdicts, waiting=bool(waits or waiting_ns))
+        health = health_of(_before(context), verdicts, waiting=bool(waits or waiting_ns))
         memory = self.memory
         if health != memory.health:
             memory.health, memory.since_ns = health, frame.now_ns
@@ -241,6 +238,19 @@ def _long_waits(context: Context) -> list[WaitNode]:
     """Waits that last, and are for nothing that nobody observes."""
     waits = context.graph.long_waits(context.now_ns)
     return [node for node in waits if not is_unobserved(context, node)]
+
+
+def _before(context: Context) -> Health:
+    """The health before the diagnosis, as far as the evidence shows it.
+
+    Stacks alone never prove a job healthy, nor that it only starts; nor do numbers prove it
+    healthy that nobody saw move. That it has ended, or is unheard, needs neither.
+    """
+    health = context.frame.health
+    unproven = (health == "healthy" and not context.has_moved) or (
+        health in ("healthy", "starting") and not context.has_numbers
+    )
+    return "undecided" if unproven else health
 
 
 def _quiet_hosts(frame: ObservedFrame) -> dict[str, int]:
