@@ -9,6 +9,7 @@ from diagnosis.outside import Outside
 from diagnosis.scenes import SECOND, frame, only
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.ops_by_stack import OpsByStack, with_op
+from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.report.exit_status import exit_status
 
 
@@ -25,6 +26,23 @@ def test_a_receive_that_only_a_stack_shows_blocks_its_rank() -> None:
     verdict = only(scene.settle(40))
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (0,), "sleeping")
     assert "rank 1 waits in recv from rank 0" in verdict.headline
+
+
+def test_a_rank_that_goes_on_to_the_next_source_waits_for_that_one() -> None:
+    """`for source in sources: recv(source)` is one line: its stacks differ by the peer only."""
+    scene = Outside(4)
+    receives(scene, 1, 0)
+    for rank in (0, 2, 3):
+        scene.sleeps(rank)
+    scene.settle(40)
+    before, engine = scene.frame(), Engine()
+    assert only(engine.judge(before).frame).culprits == (0,)
+    receives(scene, 1, 2)
+    scene.settle(40)
+    after = scene.frame()
+    # Of the others nothing new is heard: they are the same objects.
+    after = replace(after, ranks={**before.ranks, 1: after.ranks[1]})
+    assert only(engine.judge(after).frame).culprits == (2,)
 
 
 def test_receives_in_a_circle_are_a_deadlock() -> None:

@@ -29,7 +29,8 @@ def node_id(wait: Wait) -> NodeId:
     if op.pseudo or group is None:
         return call_id(op)
     if op.p2p:
-        return ("p2p", wait.rank, op.sequence)
+        # Of messages that only a stack shows, the newest always has the same sequence.
+        return ("p2p", wait.rank, op.sequence, kind_of(op), wait.peer)
     return (group.name, group.ranks, group.epoch, op.number if group.exact else None)
 
 
