@@ -73,6 +73,18 @@ def test_a_message_of_an_unknown_group_or_peer_is_an_unknown_wait() -> None:
         assert (op.signature, op.p2p) == (None, True)
 
 
+@pytest.mark.parametrize("function", ["recv", "new_group", "wait", "all_reduce"])
+def test_an_op_that_was_added_is_not_added_again(function: str) -> None:
+    """Captures keep it, and are judged again when they are opened."""
+    scene = Outside(2)
+    scene.waits([0], "all_reduce", for_s=5, sync=False)
+    scene.in_call(0, function, (("src", "1"), ("group", '"default_pg"')))
+    scene.settle(4)
+    once = with_op(scene.rank(0))
+    assert with_op(once) is once
+    assert len({op.sequence for op in once.pending}) == len(once.pending)
+
+
 def test_the_collective_whose_call_the_stack_shows_is_the_one_it_waits_in() -> None:
     scene = Outside(4)
     for kind in ("all_gather", "broadcast", "all_reduce"):

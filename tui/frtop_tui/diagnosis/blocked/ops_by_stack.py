@@ -49,7 +49,8 @@ class OpsByStack:
 def with_op(view: ObservedRank) -> ObservedRank:
     """The rank with the op that its main thread is inside of, if only the stack shows it."""
     readable = view.evidence.has_numbers and not view.identity.prepared
-    if not readable or main_thread_location(view) is None:
+    added = any(op.sequence == _NEWEST for op in view.pending)  # as captures keep it
+    if not readable or added or main_thread_location(view) is None:
         return view
     state = stack_state(view)
     if state is None or state.activity != "inside" or state.progress == "active":
