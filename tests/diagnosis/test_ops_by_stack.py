@@ -62,6 +62,22 @@ def test_a_rank_that_moves_between_two_looks_is_inside_of_nothing() -> None:
     assert with_op(scene.rank(1)).pending == ()
 
 
+@pytest.mark.parametrize("seen_to_begin", [True, False])
+def test_a_message_is_as_old_as_the_newest_op_of_any_group(*, seen_to_begin: bool) -> None:
+    scene = Outside(2)
+    scene.group("tp", [0, 1], "tp")
+    scene.does([1], "all_reduce", group="tp", ago=20)
+    for number, front in scene.actors[1].group_progress.items():
+        assert front.last is not None
+        dated = seen_to_begin == (front.group == 2)  # and the other way round, 40 s before that
+        last = replace(front.last, dated=dated)
+        scene.actors[1].group_progress[number] = replace(front, last=last)
+    receives(scene, 1, 0)
+    scene.settle(4)
+    (op,) = with_op(scene.rank(1)).pending
+    assert op.dated == seen_to_begin
+
+
 def test_a_message_of_an_unknown_group_or_peer_is_an_unknown_wait() -> None:
     scene = Outside(4)
     scene.group("tp", [0, 1], "tp")

@@ -20,6 +20,7 @@ from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.diagnosis.thresholds import PATIENCE_WITHOUT_HISTORY_NS
 from frtop_tui.job.model import ObservedFrame, ObservedRank
 from frtop_tui.job.naming import group_label
+from frtop_tui.job.outside import last_issue_is_least
 
 _NEWEST: Final = 1 << 40
 """Sequence of an op by its stack: the rank is in it, so it issued it last."""
@@ -129,7 +130,6 @@ def _op(view: ObservedRank, call: C10dCall, group: int) -> wire.Op:
     """The op, begun when the rank was last seen to do anything, else when it was first seen."""
     assert view.snapshot is not None
     first = view.prior_snapshot or view.snapshot
-    last = next((one.last for one in view.group_progress.values() if one.last is not None), None)
     begun_ns = last_activity_ns(view)
     is_young = first.at_ns - view.identity.started_ns < PATIENCE_WITHOUT_HISTORY_NS
     return wire.Op(
@@ -143,5 +143,5 @@ def _op(view: ObservedRank, call: C10dCall, group: int) -> wire.Op:
         p2p=call.role == "p2p",
         pseudo=call.role == "rendezvous",
         # A process that has just started may be early in its first call: no haste.
-        dated=(bool(begun_ns) and (last is None or last.dated)) or is_young,
+        dated=(bool(begun_ns) and not last_issue_is_least(view)) or is_young,
     )
