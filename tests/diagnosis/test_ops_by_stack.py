@@ -10,6 +10,7 @@ from diagnosis.scenes import SECOND, frame, only
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.ops_by_stack import OpsByStack, with_op
 from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.job.outside import is_least_since
 from frtop_tui.report.exit_status import exit_status
 
 
@@ -167,6 +168,24 @@ def test_where_books_cannot_be_read_nobody_knows_that_a_job_only_starts() -> Non
     for actor in scene.actors.values():
         actor.groups.clear()
     assert scene.settle(1).health == "undecided"
+
+
+@pytest.mark.parametrize(("dated", "since"), [(False, "at least 1m"), (True, "1m")])
+def test_a_job_that_was_at_rest_at_the_first_look_has_rested_at_least_so_long(
+    *, dated: bool, since: str
+) -> None:
+    """Its last op was over by then, nobody knows for how long."""
+    scene = Outside(2)
+    for rank, actor in scene.actors.items():
+        front = actor.group_progress[1]
+        assert front.last is not None
+        actor.group_progress[1] = replace(front, last=replace(front.last, dated=dated))
+        scene.at(rank, frame("train.py:44", source="state = handle.read()"))
+        scene.kernel(rank, "D", "read", "nfs_wait_bit", "/nfs/vocabulary")
+    found = scene.settle(30)
+    verdict = only(found)
+    assert f"none was issued for {since}" in verdict.headline
+    assert is_least_since(found, verdict.since_ns) is not dated
 
 
 def test_an_op_of_the_first_look_needs_no_half_minute() -> None:

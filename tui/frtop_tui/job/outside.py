@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from frtop_probe import wire
 from frtop_tui.job.model import BaseFrame, Coverage, Rank
 from frtop_tui.job.naming import duration, folded
 
@@ -45,21 +46,28 @@ def is_least(rank: Rank) -> bool:
 def is_least_since(frame: BaseFrame, since_ns: int) -> bool:
     """Whether what lasts since `since_ns` (operator's clock) may have begun before.
 
-    It may where a rank waits in an op that was already there at the first look.
+    It may where it lasts since the first look at a rank: the op that the rank waits in, or its
+    last one if it waits in none, was there already.
     """
     for number in frame.coverage.unprepared:
         rank = frame.ranks.get(number)
-        if rank is None or rank.blocked_on is None or rank.blocked_on.dated:
+        op = rank.blocked_on or _last_op(rank) if rank is not None else None
+        if rank is None or op is None or op.dated:
             continue
-        if rank.blocked_on.issued_ns + rank.clock_ns <= since_ns + _SAME_NS:
+        if abs(op.issued_ns + rank.clock_ns - since_ns) <= _SAME_NS:
             return True
     return False
 
 
 def last_issue_is_least(rank: Rank) -> bool:
     """Whether the last op that the rank issued was there at the first look."""
+    last = _last_op(rank)
+    return last is not None and not last.dated
+
+
+def _last_op(rank: Rank) -> wire.Op | None:
     newest = max(rank.group_progress.values(), key=lambda one: one.issued_ns, default=None)
-    return newest is not None and newest.last is not None and not newest.last.dated
+    return newest.last if newest is not None else None
 
 
 def age_words(seconds: float, *, least: bool) -> str:

@@ -13,7 +13,8 @@ from frtop_tui.diagnosis.detectors.withheld import absent
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.wording.phrases import Tense, at_line, op_text, usual_text
-from frtop_tui.job.naming import duration, folded
+from frtop_tui.job.naming import folded
+from frtop_tui.job.outside import age_words
 
 _MOST_LISTED: Final = 3
 
@@ -31,7 +32,7 @@ def _long_wait_text(node: WaitNode, now_ns: int) -> str:
     """`rank 1 waits 25s in barrier #41 of default_pg at train.py:88; how long that ...`."""
     waits = [wait for wait in node.waits if now_ns > deadlines_of(wait).lasting]
     oldest = min(waits, key=lambda wait: wait.since_ns)
-    age = duration((now_ns - oldest.since_ns) / 1e9)
+    age = age_words((now_ns - oldest.since_ns) / 1e9, least=not oldest.op.dated)
     usual = "how long that usually takes is not known yet"
     if has_history(oldest.op):
         # Without a line it is the longest pause of the group, or a bound on it: nothing usual.

@@ -9,6 +9,7 @@ from frtop_tui.diagnosis.wording.absence import absence_of
 from frtop_tui.diagnosis.wording.phrases import Tense, last_op_evidence, who
 from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import duration, folded
+from frtop_tui.job.outside import age_words, is_least_since
 
 
 def held_outside(
@@ -42,5 +43,6 @@ def rest_note(note: RestNote, frame: BaseFrame) -> str:
 
 
 def _idle_text(issued_ns: int, frame: BaseFrame, tense: Tense) -> str:
-    age = duration((frame.now_ns - issued_ns) / 1e9)
+    least = is_least_since(frame, issued_ns)
+    age = age_words((frame.now_ns - issued_ns) / 1e9, least=least)
     return f"nobody {tense.of('is', 'was')} in an op, and none was issued for {age}"
