@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.cli import capture as capture_command
+from frtop_tui.cli import live as live_command
 from frtop_tui.cli import tensors as tensors_command
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.errors import FrtopError, NoAgent, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import default_path, unused_path
 from frtop_tui.job.model import Problem, Writing
@@ -239,3 +241,24 @@ def test_saving_needs_one_op(live: Callable[[Source], None], tmp_path: Path) -> 
     live(Answering(hung(), wire.TensorsResponse(1, "node0", 0, 5, ops)))
     with pytest.raises(UsageError, match=r"--op: op 30000 \(#8812 all_reduce\), op 30001"):
         tensors_command.run(options(save=str(tmp_path / "x")))
+
+
+def test_a_job_that_was_named_is_searched_for_since_a_host_was_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An agent that was just started takes seconds to come up, and only then searches."""
+    monkeypatch.setattr(live_command, "SEARCH_S", 0.5)
+    found = hung()
+    unknown = replace(connecting(), problem=Problem("no rank has pid 4711"))
+    unknown = replace(unknown, hosts=tuple(replace(one, state="heard") for one in found.hosts))
+    source = ScriptedSource([connecting()])
+    begin = time.monotonic()
+
+    def report(_: str) -> None:
+        waited = time.monotonic() - begin
+        source.give(found if waited > 0.9 else unknown if waited > 0.6 else connecting())
+
+    assert live_command.wait_for_report(source, 20.0, report).ranks == found.ranks
+    source.give(unknown)
+    with pytest.raises(NoAgent, match="no rank has pid 4711"):
+        live_command.wait_for_report(source, 20.0, lambda _: None)

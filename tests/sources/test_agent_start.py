@@ -16,7 +16,7 @@ from frtop_probe import keys
 from frtop_probe.agent import announcement
 from frtop_probe.agent.agent_lock import AgentLock
 from frtop_probe.ring.folder import AgentFiles
-from frtop_tui.cli.live import require_visible
+from frtop_tui.cli.live import AppearanceTimer
 from frtop_tui.job.model import Problem
 from frtop_tui.sources import agent_start
 from frtop_tui.sources.agent_start import NO_AGENT, absence, keep_agent, start_agent
@@ -166,12 +166,12 @@ def test_an_agent_that_leaves_as_the_screen_connects_is_replaced_at_once(folder:
     first = announced(folder)
     agent_start._attempts.clear()
     os.kill(first.pid, signal.SIGTERM)
-    begin = time.monotonic()
+    begin, timer = time.monotonic(), AppearanceTimer()
     assert start_agent() is None  # as in another process, which may find that it still runs
     source = LiveSource()
     try:
         while not (frame := source.frame()).hosts or frame.hosts[0].state != "heard":
-            require_visible(frame, time.monotonic() - begin)
+            timer.require_visible(frame)
             assert time.monotonic() - begin < DEADLINE_S
             time.sleep(0.02)
     finally:

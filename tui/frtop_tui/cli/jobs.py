@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from frtop_tui.cli.live import connect, require_visible, show_progress
+from frtop_tui.cli.live import SEARCH_S, AppearanceTimer, connect, show_progress
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.job_list import listed_jobs
@@ -17,9 +17,6 @@ from frtop_tui.sources.base import Source
 
 FOUND: Final = 0
 NONE_FOUND: Final = 1
-SEARCH_S: Final = 5.0
-"""An agent begins to search for jobs that nobody prepared when somebody asks, and takes
-seconds for it: while no job lives, as long is waited."""
 SETTLED_S: Final = 2.5
 """An agent searches every two seconds: by then what it finds has been sent."""
 
@@ -51,27 +48,25 @@ def wait_for_jobs(source: Source, wait_s: float, report: Callable[[str], None]) 
         NoAgent: there is no agent on this host.
         Unreachable: none of the hosts can be reached.
     """
-    begin = time.monotonic()
-    heard_at: float | None = None
+    timer = AppearanceTimer()
     known: object = None
-    changed_at = begin
+    changed_at = time.monotonic()
     while True:
         frame = source.frame()
         now = time.monotonic()
         rows = listed_jobs(frame)
         if not rows:
-            require_visible(frame, now - begin)
-        if any(host.state == "heard" for host in frame.hosts) and heard_at is None:
-            heard_at = now
+            timer.require_visible(frame)
         current = [(row.call, row.lives, row.activity.ranks, row.in_the_way) for row in rows]
         if current != known:
             known, changed_at = current, now
         connecting = any(host.state == "connecting" for host in frame.hosts)
+        # While no job lives, one that nobody prepared may still be searched for.
         least_s = SETTLED_S if any(row.lives for row in rows) else SEARCH_S
-        searched = heard_at is not None and now - heard_at > least_s
+        searched = timer.searched_s(frame) > least_s
         if searched and not connecting and now - changed_at > SETTLED_S:
             return frame
-        if now - begin > wait_s:
+        if timer.waited_s > wait_s:
             return frame
         report(f"{len(rows)} jobs so far")
         time.sleep(0.05)

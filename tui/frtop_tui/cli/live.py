@@ -22,6 +22,8 @@ SEARCH_S: Final = 5.0
 prepared only once somebody looks, and then reads each of their ranks."""
 APPEAR_S: Final = 5.0
 """How long to wait until a rank that was named is heard, in seconds."""
+NOBODY_S: Final = 0.5
+"""A problem that lasts so long while no host is heard is the answer."""
 FIRST_ANSWER_S: Final = 3.0
 """How long to wait for the first answer of any host."""
 
@@ -65,16 +67,16 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
         NoJob: no job was found within `wait_s`.
         Unreachable: none of the hosts can be reached.
     """
-    begin = time.monotonic()
+    timer = AppearanceTimer()
     healthy_since: float | None = None
     while True:
         frame = source.frame()
-        now = time.monotonic()
-        require_visible(frame, now - begin)
+        now, waited_s = time.monotonic(), timer.waited_s
+        timer.require_visible(frame)
         connecting = any(host.state == "connecting" for host in frame.hosts)
         confirmed = all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
         # A confirmed verdict does not wait for a host that may never answer.
-        if frame.verdicts and confirmed and (not connecting or now - begin > FIRST_ANSWER_S):
+        if frame.verdicts and confirmed and (not connecting or waited_s > FIRST_ANSWER_S):
             return frame
         if frame.health == "ended" and not frame.verdicts and not connecting:
             return frame
@@ -84,7 +86,7 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
                 return frame
         else:
             healthy_since = None
-        if now - begin > wait_s:
+        if waited_s > wait_s:
             _require_job(frame)
             return frame
         coverage = frame.coverage
@@ -98,15 +100,14 @@ def await_rank(source: Source, rank: int) -> JudgedRank:
     Raises:
         FrtopError: it is not heard, and why.
     """
-    begin = time.monotonic()
+    timer = AppearanceTimer()
     while True:
         frame = source.frame()
         view = frame.ranks.get(rank)
         if view is not None:
             return view
-        waited = time.monotonic() - begin
-        require_visible(frame, waited)
-        if waited > APPEAR_S:
+        timer.require_visible(frame)
+        if timer.waited_s > APPEAR_S:
             there = f"{len(frame.ranks)} ranks are" if frame.ranks else "no rank is"
             reasons = [str(host.problem) for host in frame.hosts if host.problem]
             raise FrtopError(
@@ -128,27 +129,45 @@ def _require_job(frame: Frame) -> None:
         )
 
 
-def require_visible(frame: Frame, waited_s: float) -> None:
-    """Returns unless nothing was seen in `waited_s` seconds and nothing will be.
+class AppearanceTimer:
+    """How long a command has waited for something to appear, and whether anything will."""
 
-    Raises:
-        NoAgent: there is no agent on this host.
-        Unreachable: none of the hosts can be reached.
-    """
-    if frame.ranks:
-        return
-    from frtop_tui.sources.agent_start import is_starting  # noqa: PLC0415 - as in `connect`
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+        self._heard_at: float | None = None
 
-    heard = any(host.state == "heard" for host in frame.hosts)
-    if not heard and is_starting():
-        return
-    found_by = SEARCH_S if heard else 0.5
-    if frame.problem and waited_s > found_by:
-        raise NoAgent(frame.problem.text, frame.problem.next)
-    failed = [host for host in frame.hosts if host.state == "failed"]
-    if failed and len(failed) == len(frame.hosts) and waited_s > FIRST_ANSWER_S:
-        problem = failed[0].problem or Problem(f"{failed[0].name} cannot be reached")
-        raise Unreachable(problem.text, problem.next)
+    @property
+    def waited_s(self) -> float:
+        return time.monotonic() - self._begun
+
+    def searched_s(self, frame: Frame) -> float:
+        """For how long an agent can have searched: since a host was first heard."""
+        if self._heard_at is None and any(host.state == "heard" for host in frame.hosts):
+            self._heard_at = time.monotonic()
+        return 0.0 if self._heard_at is None else time.monotonic() - self._heard_at
+
+    def require_visible(self, frame: Frame) -> None:
+        """Returns unless nothing was seen so far and nothing will be.
+
+        Raises:
+            NoAgent: there is no agent on this host, or it has not found the job.
+            Unreachable: none of the hosts can be reached.
+        """
+        searched_s = self.searched_s(frame)
+        if frame.ranks:
+            return
+        from frtop_tui.sources.agent_start import is_starting  # noqa: PLC0415 - as in `connect`
+
+        heard = any(host.state == "heard" for host in frame.hosts)
+        if not heard and is_starting():
+            return
+        over = searched_s > SEARCH_S if heard else self.waited_s > NOBODY_S
+        if frame.problem and over:
+            raise NoAgent(frame.problem.text, frame.problem.next)
+        failed = [host for host in frame.hosts if host.state == "failed"]
+        if failed and len(failed) == len(frame.hosts) and self.waited_s > FIRST_ANSWER_S:
+            problem = failed[0].problem or Problem(f"{failed[0].name} cannot be reached")
+            raise Unreachable(problem.text, problem.next)
 
 
 def show_progress(line: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.cli.live import connect, require_visible, show_progress
+from frtop_tui.cli.live import AppearanceTimer, connect, show_progress
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.naming import printable
@@ -134,16 +134,15 @@ def _require_answer(look: wire.RasResponse) -> None:
 
 def _await_rank(source: Source, wanted: int | None) -> JudgedRank:
     """The rank to ask through: the named one, else the first that can answer."""
-    begin = time.monotonic()
+    timer = AppearanceTimer()
     while True:
         frame = source.frame()
-        waited = time.monotonic() - begin
-        settled = waited > 1.0 or (frame.ranks and frame.coverage.complete)
+        settled = timer.waited_s > 1.0 or (frame.ranks and frame.coverage.complete)
         view = _choose(frame, wanted) if settled else None
         if view is not None:
             return view
-        require_visible(frame, waited)
-        if waited > APPEAR_S:
+        timer.require_visible(frame)
+        if timer.waited_s > APPEAR_S:
             subject = "no rank that lives is" if wanted is None else f"rank {wanted} is not"
             raise FrtopError(f"{subject} heard", "`frtop diagnose` lists ranks and hosts")
         show_progress("connecting")

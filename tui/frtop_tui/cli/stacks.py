@@ -13,7 +13,7 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.cli.live import await_rank, connect, require_visible, show_progress
+from frtop_tui.cli.live import AppearanceTimer, await_rank, connect, show_progress
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.naming import printable
@@ -165,10 +165,10 @@ def _await_ranks(source: Source, wanted: Sequence[int]) -> dict[int, JudgedRank]
     """
     if wanted:
         return {rank: await_rank(source, rank) for rank in wanted}
-    begin = time.monotonic()
+    timer = AppearanceTimer()
 
     def all_heard(frame: Frame) -> bool:
-        require_visible(frame, time.monotonic() - begin)
+        timer.require_visible(frame)
         show_progress("connecting")
         return bool(frame.ranks) and frame.coverage.heard >= frame.coverage.expected
 
