@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from diagnosis.outside import Outside
 from diagnosis.scenes import Scene
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.histories import with_trace
@@ -79,6 +80,31 @@ def test_a_finding_says_whom_it_leaves_out_and_by_which_rule() -> None:
     (finding,) = trace.findings
     assert [(one.ranks, one.rule) for one in finding.left_out] == [
         ("4", "absent too, but it makes progress")
+    ]
+
+
+def test_an_op_that_only_a_stack_shows_is_not_said_to_be_issued() -> None:
+    scene = Outside(4)
+    scene.in_call(1, "recv", (("src", "0"), ("group", '"default_pg"')))
+    scene.waits([2], "all_reduce", for_s=5, sync=False)
+    scene.in_call(2, "all_reduce")
+    for rank in (0, 3):
+        scene.sleeps(rank)
+    assert {one.ranks: one.sign for one in explained(scene, 40).blocked} == dict.fromkeys(
+        "12", "its stack is inside the call"
+    )
+
+
+def test_a_rank_without_a_stack_is_not_said_to_be_on_its_way() -> None:
+    scene = Outside(4)
+    scene.waits([0, 1], "all_reduce", for_s=40, sync=False)
+    for rank in (0, 1):
+        scene.in_call(rank, "all_reduce")
+    scene.sleeps(2)
+    scene.actors[3].dump_error = "deadline"
+    (finding,) = explained(scene, 8).findings
+    assert [(one.ranks, one.rule) for one in finding.left_out] == [
+        ("3", "absent too, but no stack shows yet what it does")
     ]
 
 

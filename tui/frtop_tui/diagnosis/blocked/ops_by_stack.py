@@ -50,7 +50,7 @@ class OpsByStack:
 def with_op(view: ObservedRank) -> ObservedRank:
     """The rank with the op that its main thread is inside of, if only the stack shows it."""
     readable = view.evidence.has_numbers and not view.identity.prepared
-    added = any(op.sequence == _NEWEST for op in view.pending)  # as captures keep it
+    added = any(map(is_by_stack, view.pending))  # as captures keep it
     if not readable or added or main_thread_location(view) is None:
         return view
     state = stack_state(view)
@@ -69,6 +69,11 @@ def with_op(view: ObservedRank) -> ObservedRank:
         # It waits for a message or a device: it is no root.
         pending = (_unknown(view, call),)
     return view if pending is view.pending else replace(view, pending=pending)
+
+
+def is_by_stack(op: wire.Op) -> bool:
+    """Whether the stack shows that the rank is inside of this op."""
+    return op.sequence == _NEWEST
 
 
 def _entered(pending: tuple[wire.Op, ...], kind: str, root: int | None) -> tuple[wire.Op, ...]:

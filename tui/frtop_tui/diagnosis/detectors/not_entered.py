@@ -49,6 +49,7 @@ class Absentees(Struct, frozen=True):
         unknown: not blamed, whether they make progress is not known.
         held_back: not blamed, a file lock or a store key holds them.
         entering: not blamed, they are on their way into the op.
+        without_stack: not blamed, their stacks are still to come.
     """
 
     culprits: tuple[SameCause, ...]
@@ -56,6 +57,7 @@ class Absentees(Struct, frozen=True):
     unknown: tuple[int, ...] = ()
     held_back: tuple[int, ...] = ()
     entering: tuple[int, ...] = ()
+    without_stack: tuple[int, ...] = ()
 
 
 class NotEntered(Detail, frozen=True):
@@ -112,16 +114,20 @@ def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Abse
     A rank that is absent for the same cause as one without progress is blamed with it, unless
     it is seen to move. Never blamed: (a) a rank at a locked file while another one moves, which
     may hold the lock; (b) a rank at a store key while another one is elsewhere, which may have
-    to set it; (c) a rank that is on its way into the op. Of very many absent ranks the first
-    `MOST_ABSENT_EXPLAINED` are looked into, those that others may hold back last.
+    to set it; (c) a rank that is on its way into the op, or may be: without a recorder, until its
+    stack is there, as the kernel shows a wait in gloo as it shows any other lock. Of very many
+    absent ranks the first `MOST_ABSENT_EXPLAINED` are looked into, those that others may hold
+    back last.
     """
     free_first = sorted(absent, key=lambda rank: _place_of(views[rank]) in _HOLDING)
     first = sorted(free_first[:MOST_ABSENT_EXPLAINED])
     causes = {rank: absence_cause(views[rank]).cause for rank in first}
     progress = {rank: _progress(views[rank], causes[rank], now_ns) for rank in causes}
     held_back = _held_back(views, progress)
-    entering = {rank for rank in progress if _is_entering(views[rank], now_ns)}
-    progress = {r: how for r, how in progress.items() if r not in entering and r not in held_back}
+    without_stack = {rank for rank in progress if _has_no_stack_yet(views[rank])}
+    entering = {rank for rank in progress if _is_entering(views[rank], now_ns)} - without_stack
+    spared = {*held_back, *entering, *without_stack}
+    progress = {rank: how for rank, how in progress.items() if rank not in spared}
     still = [rank for rank, seen in progress.items() if seen.progress == "none"]
     unseen = [rank for rank, seen in progress.items() if seen.progress == "unknown"]
     stalled = {causes[rank] for rank in still} - {"unknown"}
@@ -134,12 +140,14 @@ def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Abse
         SameCause(tuple(sorted(ranks)), cause, ranks[0], progress[ranks[0]])
         for cause, ranks in by_cause.items()
     )
-    named = {*guilty, *held_back, *entering}
+    named = {*guilty, *spared}
     active = {rank for rank, seen in progress.items() if seen.progress == "active"}
     others = [rank for rank in absent if rank not in named]
     moving = tuple(rank for rank in others if rank in active)
     unknown = tuple(rank for rank in others if rank not in active)
-    return Absentees(culprits, moving, unknown, held_back, tuple(sorted(entering)))
+    return Absentees(
+        culprits, moving, unknown, held_back, tuple(sorted(entering)), tuple(sorted(without_stack))
+    )
 
 
 def _place_of(view: Rank) -> str:
@@ -163,16 +171,16 @@ def _progress(view: Rank, cause: str, now_ns: int) -> ProgressSeen:
     return _NOTHING_TO_SEE.get(cause, seen) if seen.progress == "none" else seen
 
 
-def _is_entering(view: Rank, now_ns: int) -> bool:
-    """Whether its stack is in a collective for the first time, or its snapshot shows a newer op.
+def _has_no_stack_yet(view: Rank) -> bool:
+    """Whether, without a recorder, stacks that show what it does are still to come."""
+    unprepared = view.evidence.has_ages and not view.identity.prepared
+    return unprepared and (view.snapshot is None or stacks_due(view))
 
-    Without a recorder that may be so until its first stack is there: the kernel shows a wait in
-    gloo as it shows any other lock.
-    """
+
+def _is_entering(view: Rank, now_ns: int) -> bool:
+    """Whether its stack is in a collective for the first time, or its snapshot shows a newer op."""
     if not view.evidence.has_ages:
         return False
-    if not view.identity.prepared and (view.snapshot is None or stacks_due(view)):
-        return True
     if has_newer_op(view, now_ns):
         return True
     if view.pending or _place_of(view) != "collective":

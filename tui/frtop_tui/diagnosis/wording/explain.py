@@ -7,6 +7,7 @@ from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.blocked.blocked_op import Wait
+from frtop_tui.diagnosis.blocked.ops_by_stack import is_by_stack
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.finding import Finding
@@ -26,6 +27,7 @@ _MOST_LISTED: Final = 64
 
 _SIGNS: Final[tuple[tuple[Callable[[Wait], bool], str], ...]] = (
     (lambda wait: wait.undated and not wait.op.sync, "its dump lists the op as unfinished"),
+    (lambda wait: is_by_stack(wait.op), "its stack is inside the call"),
     (lambda wait: wait.op.pseudo, "it is inside the call"),
     (lambda wait: wait.indirect, "its main thread waits for a thread that sits in the op"),
     (
@@ -118,6 +120,7 @@ def _left_out(finding: Finding) -> tuple[LeftOut, ...]:
         (absentees.moving, "absent too, but it makes progress"),
         (absentees.held_back, "absent too, but a file lock or a store key holds it back"),
         (absentees.entering, "absent too, but its stack shows it on its way into the op"),
+        (absentees.without_stack, "absent too, but no stack shows yet what it does"),
         (absentees.unknown, "absent too, but whether it makes progress is not known"),
         ([rank for one in others for rank in one.ranks], "absent for another cause"),
     )
