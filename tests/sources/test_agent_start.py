@@ -7,7 +7,9 @@ import signal
 import stat
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from agent.ring_builder import RingBuilder
 from frtop_probe import keys
 from frtop_probe.agent import announcement
 from frtop_probe.agent.agent_lock import AgentLock
+from frtop_probe.recorder import agent_launch
 from frtop_probe.ring.folder import AgentFiles
 from frtop_tui.cli.live import AppearanceTimer
 from frtop_tui.job.model import Problem
@@ -202,3 +205,78 @@ def test_an_agent_that_dies_while_a_screen_is_open_is_replaced(
     monkeypatch.setattr(agent_start, "START_S", 0.0)
     keep_agent(folder)
     assert announced(folder).pid != first.pid
+
+
+def attempts_counted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The times at which an agent is started from now on."""
+    times: list[float] = []
+    start = agent_launch.ensure_agent
+
+    def count(*arguments: Any, **options: Any) -> str:
+        times.append(time.monotonic())
+        return start(*arguments, **options)
+
+    monkeypatch.setattr(agent_launch, "ensure_agent", count)
+    return times
+
+
+def test_an_agent_that_cannot_come_up_is_started_ever_more_rarely(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As long as a screen is open, which may be for days."""
+    assert start_agent() is None
+    os.kill(announced(folder).pid, signal.SIGKILL)
+    wait_for(lambda: announcement.find_agent(folder) is None, "it is gone")
+    silent = tmp_path / "python"
+    silent.write_text("#!/bin/sh\n")
+    silent.chmod(stat.S_IRWXU)
+    monkeypatch.setenv("FRTOP_AGENT_PYTHON", str(silent))
+    monkeypatch.setattr(agent_start, "START_S", 0.05)
+    times = attempts_counted(monkeypatch)
+
+    def fifth() -> bool:
+        keep_agent(folder)
+        return len(times) == 5
+
+    wait_for(fifth, "the fifth attempt")
+    pauses = [after - before for before, after in pairwise(times)]
+    assert all(pause >= 0.05 * 2**n for n, pause in enumerate(pauses, 1))
+
+
+def test_an_agent_that_lived_for_long_is_replaced_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert start_agent() is None
+    times = attempts_counted(monkeypatch)
+    for count in (1, 2):
+        agent = announced(folder)
+        agent_start._attempts[folder].begun -= 3600
+        keep_agent(folder, running=True)
+        os.kill(agent.pid, signal.SIGKILL)
+        wait_for(lambda: announcement.find_agent(folder) is None, "it is gone")
+        keep_agent(folder)
+        keep_agent(folder)
+        assert len(times) == count
+        assert agent_start._attempts[folder].pause_s == agent_start.START_S
+    announced(folder)
+
+
+def test_a_start_that_fails_is_not_repeated_at_every_search(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving = AgentLock.take(AgentFiles.here(folder))
+    assert leaving is not None
+    assert start_agent() is None
+    leaving.remove_files()
+    leaving.release()
+    monkeypatch.setenv("FRTOP_AGENT_PYTHON", "/nowhere/python")
+    times = attempts_counted(monkeypatch)
+    for _ in range(5):
+        problem = absence(folder)
+        assert problem is not None
+        assert "/nowhere/python" in problem.text
+    assert len(times) == 1
+    monkeypatch.delenv("FRTOP_AGENT_PYTHON")
+    monkeypatch.setattr(agent_start, "START_S", 0.0)
+    wait_for(lambda: absence(folder) is None, "after a pause it is")
+    announced(folder)

@@ -28,6 +28,8 @@ MESSAGE_S: Final = 2.0
 """An agent that has written something, and holds no lock by then, has given up."""
 START_S: Final = 10.0
 """An agent that is not there by then will not come."""
+MAX_PAUSE_S: Final = 320.0
+"""Attempts that fail are repeated after a pause that doubles up to this."""
 LEAVING_S: Final = 2.0
 """An agent that was about to leave when it was found is gone by then."""
 KEY_S: Final = 3.0
@@ -36,16 +38,28 @@ KEY_S: Final = 3.0
 
 @dataclass(slots=True)
 class _Attempt:
-    """An agent that this process has started, or (not `own`) found; `failed`: it will not come."""
+    """An agent that this process has started, or (not `own`) found; `failed`: it will not come.
+
+    `problem`: why it could not even be started. `seen`: when it was last there. `failures`: of
+    the attempts directly before.
+    """
 
     log: SpawnAttempt
     own: bool
     begun: float = field(default_factory=time.monotonic)
     failed: bool = False
+    problem: Problem | None = None
+    seen: float = 0.0
+    failures: int = 0
 
     @property
     def age_s(self) -> float:
         return time.monotonic() - self.begun
+
+    @property
+    def pause_s(self) -> float:
+        """The time from this attempt to the next one."""
+        return min(START_S * 2 ** min(self.failures, 9), MAX_PAUSE_S) if self.own else 0.0
 
 
 _attempts: Final[dict[Path, _Attempt]] = {}
@@ -77,14 +91,31 @@ def start_agent() -> Problem | None:
     return None
 
 
-def keep_agent(folder: Path) -> None:
-    """Starts the agent anew if this process wanted one and it is gone.
+def keep_agent(folder: Path, *, running: bool = False) -> None:
+    """Starts the agent anew if this process wanted one and it is not `running` any more.
 
     One that was found may have been about to leave; one that was started is given some time.
     """
     attempt = _attempts.get(folder)
-    if attempt is not None and not (attempt.own and attempt.age_s < START_S):
-        start_agent()
+    if attempt is None:
+        return
+    if running:
+        attempt.seen = time.monotonic()
+    else:
+        _replace(folder, attempt)
+
+
+def _replace(folder: Path, attempt: _Attempt) -> Problem | None:
+    """Starts an agent in place of one that is gone, unless the pause is not over."""
+    pause_s = attempt.pause_s
+    if attempt.own and attempt.age_s < pause_s:
+        return attempt.problem
+    has_lived = not attempt.own or attempt.seen - attempt.begun > pause_s
+    problem = start_agent()
+    if problem is not None:
+        _attempts[folder] = _Attempt(attempt.log, own=True, failed=True, problem=problem)
+    _attempts[folder].failures = 0 if has_lived else attempt.failures + 1
+    return problem
 
 
 def is_starting() -> bool:
@@ -108,8 +139,8 @@ def absence(folder: Path) -> Problem | None:
 def _problem(folder: Path, attempt: _Attempt) -> Problem | None:
     if agent_lives(folder):
         return _not_announced() if attempt.age_s > KEY_S else None
-    if not attempt.own:  # it was about to leave
-        return start_agent()
+    if not attempt.own or attempt.problem is not None:  # it was about to leave
+        return _replace(folder, attempt)
     why = attempt.log.last_message() if attempt.age_s > MESSAGE_S else ""
     if why:
         return Problem(f"the agent of this host has ended: {why}")

@@ -62,8 +62,8 @@ class LocalDiscovery:
             self.problem = Problem.parse(str(error))
             return DiscoveredAgents()
         self.problem = None if running or self._known else absence(where)
-        if not running and self._known:
-            keep_agent(where)
+        if self._known:
+            keep_agent(where, running=bool(running))
         instances = {agent.instance for agent in running}
         known = {agent.instance for agent in self._known.values()}
         endpoints: list[Endpoint] = []
