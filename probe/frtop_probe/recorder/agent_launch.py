@@ -54,12 +54,12 @@ os.execvp(sys.argv[2], sys.argv[2:])
 def ensure_agent(folder: Path, *arguments: str, at_once: bool = False) -> str:
     """Starts an agent for `folder` unless one is alive or was just started.
 
+    If that is impossible, the one rank of the host that tried reports it on stderr.
+
     Args:
         folder: its folder.
         arguments: more for its command line.
-        at_once: whatever became of earlier attempts: a person waits.
-
-    If that is impossible, the one rank of the host that tried reports it on stderr.
+        at_once: ignores the pause after failed attempts, because a person waits.
 
     Returns:
         "" on success, otherwise a message for the user: why no agent could be started.
