@@ -574,7 +574,10 @@ def test_ranks_of_the_world_that_never_appeared_are_unheard() -> None:
     frame = heard(rank()).frame(NOW, 0)
     assert (frame.coverage.expected, frame.coverage.heard) == (2, 1)
     assert frame.coverage.unheard == (1,)
-    assert "rank 1 never heard of" in frame.coverage.notes[0].text
+    assert frame.coverage.notes[0].text == (
+        "rank 1 never heard of: not started yet, another user's, on a host that is not connected,"
+        " or not searched for (FRTOP_OUTSIDE=0)"
+    )
     assert not frame.coverage.complete
 
 

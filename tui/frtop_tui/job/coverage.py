@@ -46,8 +46,8 @@ class RankCounts:
         notes: list[CoverageNote] = []
         if never:
             text = (
-                f"{folded(never)} never heard of: not started yet, started without frtop,"
-                " or on a host that is not connected"
+                f"{folded(never)} never heard of: not started yet, another user's, on a host that"
+                " is not connected, or not searched for (FRTOP_OUTSIDE=0)"
             )
             notes.append(CoverageNote(text, "never heard"))
         if self.unheard:
