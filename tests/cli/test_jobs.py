@@ -105,6 +105,12 @@ def test_without_jobs_it_says_what_was_looked_for_and_the_next_step() -> None:
     assert lines[-1] == "1 process has not said which rank it is"
 
 
+def test_who_has_a_recorder_is_not_said_before_a_rank_is_known() -> None:
+    frame = replace(several(), activities=())
+    (header, *rows) = jobs_lines(frame)[:3]
+    assert all(row[header.index("recorder") :][:8].strip() == "" for row in rows)
+
+
 def test_hosts_that_cannot_be_reached_are_listed() -> None:
     hosts = (
         HOST,

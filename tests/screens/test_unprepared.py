@@ -127,8 +127,16 @@ def test_what_many_ranks_note_is_one_line() -> None:
         for n, view in frame.ranks.items()
     }
     rows = [text_of(row) for row in note_lines(replace(frame, ranks=noted), 100)]
-    assert "ranks 0-62  books not readable: stripped libtorch" in rows
+    assert "note  ranks 0-62: books not readable: stripped libtorch" in rows
     assert len(rows) < 12
+
+
+def test_of_very_many_different_notes_the_first_are_shown() -> None:
+    frame = outside()
+    noted = {n: replace(view, notes=(f"reason {n}",)) for n, view in frame.ranks.items()}
+    rows = [text_of(row) for row in note_lines(replace(frame, ranks=noted), 100)]
+    assert rows[-1] == "note  and 56 more notes of its ranks"
+    assert len(rows) < 20
 
 
 async def test_the_list_of_jobs_says_who_has_a_recorder() -> None:

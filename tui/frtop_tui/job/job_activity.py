@@ -53,7 +53,10 @@ def activity_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobActiv
 
 
 def rank_notes(ranks: Iterable[Rank]) -> tuple[str, ...]:
-    """`ranks 0-3: books not readable`: what the ranks' notes say, each once."""
+    """`ranks 0-3: books not readable`: what the ranks' notes say, each once.
+
+    Of a thousand ranks often all say the same.
+    """
     found: dict[str, set[int]] = {}
     for view in ranks:
         for note in view.notes:

@@ -10,7 +10,7 @@ from frtop_probe import wire
 from frtop_tui.job.job_activity import activity_in, known_jobs, rank_notes
 from frtop_tui.job.model import BaseFrame, JobActivity
 from frtop_tui.job.naming import job_call, job_key
-from frtop_tui.job.outside import NOT_PREPARED
+from frtop_tui.job.outside import NOT_PREPARED, all_prepared
 
 
 class ListedJob(Struct, frozen=True):
@@ -29,7 +29,7 @@ class ListedJob(Struct, frozen=True):
     @property
     def prepared(self) -> bool | None:
         """Whether all of its ranks have a recorder; None while that is not known."""
-        return not self.activity.unprepared if self.activity.ranks else None
+        return all_prepared(self.activity.ranks, self.activity.unprepared)
 
 
 def listed_jobs(frame: BaseFrame) -> list[ListedJob]:

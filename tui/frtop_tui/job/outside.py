@@ -14,9 +14,17 @@ _SAME_NS: Final = 500_000_000
 """Ranks are looked at one after the other: first looks that belong together."""
 
 
-def prepared(frame: BaseFrame) -> bool | None:
-    """Whether all ranks of the shown job have a recorder; None without ranks."""
-    return not frame.coverage.unprepared if frame.ranks else None
+def all_prepared(ranks: int, unprepared: int) -> bool | None:
+    """Whether all of a job's `ranks` have a recorder; None without ranks."""
+    return not unprepared if ranks else None
+
+
+def recorder_text(ranks: int, unprepared: int) -> str:
+    """`yes`, `no`, or `2 of 4`: how many of the ranks have a recorder; "" without ranks."""
+    if not ranks:
+        return ""
+    some = f"{ranks - unprepared} of {ranks}"
+    return "yes" if not unprepared else "no" if unprepared >= ranks else some
 
 
 def preparation(coverage: Coverage, ranks: int) -> str:

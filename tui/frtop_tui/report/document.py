@@ -16,7 +16,7 @@ from frtop_tui.job.environment import environment
 from frtop_tui.job.job_activity import activity_in, known_jobs
 from frtop_tui.job.model import GroupKey, HostView, Rank, Recorded
 from frtop_tui.job.naming import job_call
-from frtop_tui.job.outside import prepared
+from frtop_tui.job.outside import all_prepared
 
 _UNHEARD_RANK: Final[dict[str, Any]] = {
     "state": "unheard",
@@ -60,7 +60,8 @@ def document(frame: Frame) -> dict[str, Any]:
 def _shown_job(frame: Frame) -> dict[str, Any] | None:
     if frame.job is None:
         return None
-    return {**job_fields(frame.job, known_jobs(frame)), "prepared": prepared(frame)}
+    prepared = all_prepared(len(frame.ranks), len(frame.coverage.unprepared))
+    return {**job_fields(frame.job, known_jobs(frame)), "prepared": prepared}
 
 
 def _other_job(job: wire.Job, frame: Frame) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def _other_job(job: wire.Job, frame: Frame) -> dict[str, Any]:
     ages = {
         name: rounded(getattr(activity, name, None)) for name in ("age_s", "quiet_s", "waits_s")
     }
-    known = not activity.unprepared if activity is not None and activity.ranks else None
+    known = all_prepared(activity.ranks, activity.unprepared) if activity is not None else None
     return {
         **job_fields(job, known_jobs(frame)),
         "live": job in frame.running_jobs,

@@ -9,6 +9,7 @@ from frtop_tui.job.job_activity import activity_text
 from frtop_tui.job.job_list import ListedJob, listed_jobs
 from frtop_tui.job.model import BaseFrame, HostView
 from frtop_tui.job.naming import duration, job_title, listed, printable, typed
+from frtop_tui.job.outside import recorder_text
 from frtop_tui.report.document import host_fields, job_fields, rounded
 
 WIDTH: Final = 80
@@ -80,14 +81,13 @@ def _calls(rows: Sequence[ListedJob], room: int) -> list[str]:
 
 def _cells(row: ListedJob) -> tuple[str, ...]:
     attempt = f"#{row.job.attempt}" if row.job.attempt else ""
-    seen, without = row.activity.ranks, row.activity.unprepared
-    some = f"{seen - without} of {seen}"
+    seen = row.activity.ranks
     return (
         f"{job_title(row.job)}{attempt}",
         f"{seen}/{row.expected}",
         str(row.activity.hosts),
         _state(row),
-        "yes" if not without else "no" if without == seen else some,
+        recorder_text(seen, row.activity.unprepared),
         typed(row.call),
     )
 

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.naming import duration, printable
+from frtop_tui.job.naming import duration, group_label, printable
 from frtop_tui.job.native_stacks import cost, has_native
 from frtop_tui.screens.base import OneRankScreen
 from frtop_tui.screens.messages import OpenRas, OpenTensors, TakeNativeStacks, TakeStacks
@@ -18,7 +18,6 @@ from frtop_tui.screens.native_key import AGAIN_S, NativeKey
 from frtop_tui.widgets.formats import (
     format_age_coarse,
     format_exit,
-    group_label,
 )
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.other_ranks import OtherRanksPane
@@ -57,10 +56,10 @@ def relevant_group(frame: Frame, rank: JudgedRank) -> str:
     """The group in which this rank is late or blocked, for the path on the first line."""
     for group in frame.groups:
         if rank.rank in group.late:
-            return group_label(group.description, group.key.name)
+            return group_label(group.key.name, group.description)
     op = rank.blocked_on
     group_of = rank.groups.get(op.group) if op is not None else None
-    return group_label(group_of.description, group_of.name) if group_of is not None else ""
+    return group_label(group_of.name, group_of.description) if group_of is not None else ""
 
 
 class Banner(LineView, can_focus=False):

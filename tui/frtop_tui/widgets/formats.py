@@ -9,7 +9,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import duration
+from frtop_tui.job.naming import duration, group_label
 
 _DTYPES: Final = {
     "bfloat16": "bf16",
@@ -121,15 +121,10 @@ def format_site(where: wire.Site | None) -> str:
     return f"{name}:{where.line}" if where.line else name
 
 
-def group_label(description: str, name: str) -> str:
-    """The group's description where it has one, else its name."""
-    return name if description in ("", "undefined") else description
-
-
 def op_group(rank: JudgedRank, op: wire.Op) -> str:
     """The label of the group that an op of this rank belongs to."""
     group = rank.groups.get(op.group)
-    return "" if group is None else group_label(group.description, group.name)
+    return "" if group is None else group_label(group.name, group.description)
 
 
 def op_name(rank: JudgedRank, op: wire.Op) -> str:
@@ -138,7 +133,7 @@ def op_name(rank: JudgedRank, op: wire.Op) -> str:
 
 
 def group_name(group: GroupView) -> str:
-    return group_label(group.description, group.key.name)
+    return group_label(group.key.name, group.description)
 
 
 def format_exit(exit_info: wire.ExitInfo) -> str:

@@ -13,6 +13,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.job_activity import activity_in, activity_text
 from frtop_tui.job.model import JobActivity
 from frtop_tui.job.naming import duration, job_key, job_title
+from frtop_tui.job.outside import recorder_text
 from frtop_tui.widgets.spans import Span
 from frtop_tui.widgets.table import Column, LineTable
 
@@ -67,12 +68,10 @@ def _last_op(row: JobRow) -> Span:
 
 
 def _recorder(row: JobRow) -> Span:
-    """`no`, or `2 of 4`: how many of its ranks have one."""
-    if row.pulse is None or not row.pulse.ranks:
+    if row.pulse is None:
         return ("", "")
-    without, ranks = row.pulse.unprepared, row.pulse.ranks
-    words = f"{ranks - without} of {ranks}" if without < ranks else "no"
-    return (words, "warn") if without else ("yes", "dim")
+    unprepared = row.pulse.unprepared
+    return (recorder_text(row.pulse.ranks, unprepared), "warn" if unprepared else "dim")
 
 
 def _quiet_s(row: JobRow) -> float:

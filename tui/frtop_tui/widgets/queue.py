@@ -9,13 +9,13 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import Identifier, identifier
+from frtop_tui.job.naming import group_label
 from frtop_tui.job.outside import NEXT_TIME, age_text
 from frtop_tui.widgets.formats import (
     format_age_coarse,
     format_duration,
     format_site,
     format_tensors,
-    group_label,
     op_group,
     op_kind,
     op_number,
@@ -123,7 +123,7 @@ def _group_lines(rank: JudgedRank, now_ns: int, ahead: Mapping[Identifier, int])
     """Of each group the last number that the rank issued, since when, and the others' number."""
     rows: list[Line] = []
     names = {
-        number: group_label(group.description, group.name) for number, group in rank.groups.items()
+        number: group_label(group.name, group.description) for number, group in rank.groups.items()
     }
     wide = min(24, max(map(len, names.values()), default=0))
     for number, group in rank.groups.items():

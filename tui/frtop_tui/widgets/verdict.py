@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from frtop_tui.diagnosis.model import Frame, Verdict
-from frtop_tui.job.job_activity import other_jobs_line
-from frtop_tui.job.naming import folded
+from frtop_tui.job.job_activity import other_jobs_line, rank_notes
 from frtop_tui.job.outside import age_text, is_least_since
 from frtop_tui.widgets.file_status import file_lines
 from frtop_tui.widgets.formats import (
@@ -141,24 +140,11 @@ def note_lines(frame: Frame, width: int) -> list[Line]:
             rows += wrap(note, width, "dim", (label, "dim"))
     recorded = frame.recorded.notes if frame.recorded is not None else ()
     missing = (note.text for note in frame.coverage.notes)
-    for note in (*recorded, *frame.notes, *missing):
+    for note in (*recorded, *frame.notes, *missing, *rank_notes(frame.ranks.values())):
         rows += wrap(note, width, "dim", ("note  ", "dim"))
-    rows += _notes_of_ranks(frame, width)
     jobs = other_jobs_line(frame)
     if jobs:
         rows += wrap(jobs, width, "", ("other jobs  " if frame.job else "jobs  ", "dim"))
-    return rows
-
-
-def _notes_of_ranks(frame: Frame, width: int) -> list[Line]:
-    """What several ranks say is one line: of a thousand ranks often all say it."""
-    found: dict[str, list[int]] = {}
-    for rank in frame.ranks.values():
-        for note in rank.notes:
-            found.setdefault(note, []).append(rank.rank)
-    rows: list[Line] = []
-    for note, ranks in found.items():
-        rows += wrap(note, width, "dim", (f"{folded(ranks)}  ", "dim"))
     return rows
 
 
