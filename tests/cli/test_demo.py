@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import termios
+
 import pytest
 
+from frtop_tui.cli import demo as demo_command
 from frtop_tui.demo.faults import CULPRIT, FAULTS
 from frtop_tui.demo.job import DemoJob
 from frtop_tui.diagnosis.model import Verdict, VerdictKind, Why
@@ -43,3 +48,20 @@ def test_a_demo_without_the_recorder_has_nothing_of_frtop_in_its_environment(
         plain.stop()
         prepared.stop()
     assert not plain.folder.exists()
+
+
+def test_a_long_line_breaks_between_words_in_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = "starting a small DDP training on 4 ranks, without the recorder; fault: " + "rank 2 " * 3
+    reader, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
+    with os.fdopen(terminal, "w") as stderr, monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", stderr)
+        demo_command._print(line)
+        shown = os.read(reader, 4096).decode().splitlines()
+    os.close(reader)
+    assert shown[0].endswith("without the recorder; fault:")
+    assert shown[1] == "      rank 2 rank 2 rank 2"
+    demo_command._print(line)
+    assert capfd.readouterr().err.splitlines() == [f"demo: {line}"]

@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+import textwrap
 import time
 from types import FrameType
 from typing import Final
@@ -105,4 +106,15 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _print(line: str) -> None:
-    print(f"demo: {line}", file=sys.stderr, flush=True)
+    """Prints a line of progress; in a terminal it breaks between words."""
+    text = f"demo: {line}"
+    if sys.stderr.isatty():
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+        text = textwrap.fill(
+            text,
+            columns,
+            subsequent_indent="      ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    print(text, file=sys.stderr, flush=True)
