@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import sys
 import termios
 
@@ -55,7 +57,7 @@ def test_a_long_line_breaks_between_words_in_a_terminal_only(
 ) -> None:
     line = "starting a small DDP training on 4 ranks, without the recorder; fault: " + "rank 2 " * 3
     reader, terminal = os.openpty()
-    termios.tcsetwinsize(terminal, (24, 80))
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     with os.fdopen(terminal, "w") as stderr, monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", stderr)
         demo_command._print(line)
