@@ -181,7 +181,7 @@ def test_ranks_that_are_not_heard_are_named(scene: Scene) -> None:
     scene.run(scene.begin(frame), frame)
     ((_, histories, missing),) = scene.written
     assert histories == [0]
-    assert list(missing) == ["no stacks and history of rank 1: b is not heard"]
+    assert list(missing) == ["no stacks or history of rank 1: b is not heard"]
 
 
 def test_of_very_many_ranks_only_the_newest_ops(
@@ -301,7 +301,7 @@ def test_ranks_without_a_recorder_are_not_asked_for_what_it_keeps(scene: Scene) 
     ((_, histories, missing),) = scene.written
     assert histories == [0]
     assert list(missing) == [
-        "no history and tensors of ranks 1-2: they have no recorder, and are seen from outside"
+        "no history or tensors of ranks 1-2: they have no recorder, and are seen from outside"
     ]
     assert scene.kinds.count("HistoryRequest") == scene.kinds.count("TensorsRequest") == 1
     assert "SnapshotRequest" in scene.kinds

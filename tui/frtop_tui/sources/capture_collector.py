@@ -142,7 +142,7 @@ class CaptureCollector:
         hosts: dict[str, list[JudgedRank]] = defaultdict(list)
         for view in frame.ranks.values():
             if view.state == "unheard":
-                self._missing["stacks and history", f"{view.host} is not heard"].add(view.rank)
+                self._missing["stacks or history", f"{view.host} is not heard"].add(view.rank)
             else:
                 hosts[view.host].append(view)
         self._limit = max(1, MAX_ROWS // len(frame.ranks))
@@ -150,7 +150,7 @@ class CaptureCollector:
         for name, views in hosts.items():
             without = {view.rank for view in views if not view.identity.prepared}
             if without:
-                self._missing["history and tensors", NO_RECORDER] |= without
+                self._missing["history or tensors", NO_RECORDER] |= without
             recorded = [view for view in views if view.rank not in without]
             steps = [*_snapshots(views), *_histories(recorded, self._limit)]
             if may_act.get(name, True):
