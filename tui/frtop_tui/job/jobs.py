@@ -14,6 +14,7 @@ from frtop_probe import wire
 from frtop_tui.job.clock import HostClock
 from frtop_tui.job.model import HostView, Problem
 from frtop_tui.job.naming import (
+    NO_RUN,
     JobKey,
     RankPid,
     Wanted,
@@ -30,8 +31,6 @@ from frtop_tui.job.record import RankRecord
 SETTLE_NS: Final = 3_000_000_000
 """Hosts connect one after the other: within this time a newer job replaces the shown one."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-_NO_RUN: Final = ("", "none")
-"""Run ids without meaning: torchrun's default is the word none."""
 
 
 @dataclass(slots=True)
@@ -155,7 +154,7 @@ def same_run(job: wire.Job, other: wire.Job) -> bool:
     """Whether these are attempts of one run: one program, restarted by its launcher."""
     if job.name != other.name or job_key(job) == job_key(other):
         return False
-    if job.run_id not in _NO_RUN:
+    if job.run_id not in NO_RUN:
         return job.run_id == other.run_id
     # The same address, port and number of ranks.
     return job.attempt != other.attempt and job_key(job)[:3] == job_key(other)[:3]

@@ -30,6 +30,8 @@ class RankPid:
 
 Wanted = str | JobKey | RankPid | None
 """Which job to show: by a name, by its key, by the pid of one of its ranks; None: the newest."""
+NO_RUN: Final = ("", "none")
+"""Run ids without meaning: torchrun's default is the word none."""
 UNPRINTABLE: Final = "\N{REPLACEMENT CHARACTER}"
 _PLAIN: Final = re.compile(r"[\w@%+=:,./-][\w@%+=:,./#-]*", re.ASCII)
 
@@ -47,7 +49,8 @@ def job_key(job: wire.Job) -> JobKey:
 
 def job_names(job: wire.Job) -> tuple[str, ...]:
     """All names of a job on the command line; `train.py#1` is its second attempt."""
-    names = tuple(filter(None, (job.name, job.run_id, _address(job))))
+    run_id = "" if job.run_id in NO_RUN else job.run_id
+    names = tuple(filter(None, (job.name, run_id, _address(job))))
     attempts = (f"{name}#{job.attempt}" for name in names)
     return (*names, *attempts, *filter(None, (job.nonce,)))
 
