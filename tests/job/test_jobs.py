@@ -110,6 +110,8 @@ def test_attempts_have_names_of_their_own() -> None:
     (FIRST, [SECOND], "train.py#0"),
     (structs.replace(FIRST, run_id="r7"), [structs.replace(FIRST, run_id="r8")], "r7"),
     (FIRST, [structs.replace(FIRST, master_port=29501)], "node0:29500"),
+    # `--job none`, torchrun's default, would read as if no job were shown.
+    (FIRST, [structs.replace(FIRST, master_port=29501, run_id="r8")], "node0:29500"),
     (FIRST, [structs.replace(FIRST, nonce="n9")], "n1"),
 ])  # fmt: skip
 def test_what_to_type_for_exactly_this_job(
@@ -258,6 +260,21 @@ def test_the_activity_of_a_job_that_is_not_shown() -> None:
     busy = record(FIRST, 1)
     progress(busy, 6, NOW - S)
     assert activity_text(activity_of(jobs_of(one, busy)[0], NOW)) == "last op 1.0s ago"
+
+
+@pytest.mark.parametrize(
+    ("dated", "text"), [(False, "last op at least 40s ago"), (True, "last op 40s ago")]
+)
+def test_an_op_that_was_there_at_the_first_look_is_at_least_so_old(
+    *, dated: bool, text: str
+) -> None:
+    """A job that hangs for hours must not look as if it had worked until a moment ago."""
+    one, other = record(FIRST, 0, prepared=False), record(FIRST, 1, prepared=False)
+    for each, ago in ((one, 40), (other, 41)):
+        last = wire.Op(9, 1, 7, None, None, NOW - ago * S, dated=dated)
+        moved = wire.GroupProgress(1, 7, 0, NOW - ago * S, last)
+        each.apply(wire.RankUpdate(0, group_progress=(moved,)), NOW)
+    assert activity_text(activity_of(jobs_of(one, other)[0], NOW)) == text
 
 
 def test_silent_hosts_have_no_activity() -> None:

@@ -15,6 +15,7 @@ from frtop_probe import wire
 from frtop_tui.job.jobs import JobRanks
 from frtop_tui.job.model import BaseFrame, JobActivity, Rank
 from frtop_tui.job.naming import duration, folded, job_call, job_key, job_place, listed, typed
+from frtop_tui.job.outside import age_words, last_issue_is_least
 from frtop_tui.job.record import RankRecord
 
 INTERVAL_NS: Final = 1_000_000_000
@@ -42,13 +43,15 @@ def activity_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobActiv
     if judged:
         return known
     heard = [r for r in one.records if not r.ended and not r.clock.silent]
-    moved = max(map(_moved_ns, heard), default=0)
+    newest = max(heard, key=_moved_ns, default=None)
+    moved = _moved_ns(newest) if newest is not None else 0
     waits = [since for record in heard if (since := _waits_ns(record))]
     return replace(
         known,
         quiet_s=max(0.0, (now_ns - moved) / 1e9) if moved else None,
         waits_s=max(0.0, (now_ns - min(waits)) / 1e9) if waits else None,
         notes=rank_notes(record.latest for record in one.records),
+        dated=newest is None or not last_issue_is_least(newest.latest),
     )
 
 
@@ -102,12 +105,12 @@ def _waits_ns(record: RankRecord) -> int:
 
 
 def activity_text(activity: JobActivity | None) -> str:
-    """`waits 4m12s`, `last op 0.3s ago`, "" when nothing is known."""
+    """`waits 4m12s`, `last op at least 40s ago`, "" when nothing is known."""
     if activity is None or activity.quiet_s is None:
         return ""
     if activity.waits_s is not None and min(activity.waits_s, activity.quiet_s) > LONG_S:
         return f"waits {duration(activity.waits_s)}"
-    return f"last op {duration(activity.quiet_s)} ago"
+    return f"last op {age_words(activity.quiet_s, least=not activity.dated)} ago"
 
 
 def activity_in(frame: BaseFrame, job: wire.Job) -> JobActivity | None:

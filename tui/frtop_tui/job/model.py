@@ -317,6 +317,7 @@ class JobActivity(Struct, frozen=True):
     unprepared: int = 0  # of them without a recorder
     hosts: int = 0
     notes: tuple[str, ...] = ()  # of its ranks, except for the shown job
+    dated: bool = True  # False: the last op was there at the first look, so `quiet_s` is a bound
 
 
 class BaseFrame(Struct, frozen=True):

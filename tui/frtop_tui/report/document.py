@@ -76,6 +76,7 @@ def _other_job(job: wire.Job, frame: Frame) -> dict[str, Any]:
         "live": job in frame.running_jobs,
         "prepared": known,
         **ages,
+        "dated": activity is None or activity.dated,
     }
 
 

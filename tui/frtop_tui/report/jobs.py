@@ -47,6 +47,7 @@ def jobs_document(frame: BaseFrame) -> dict[str, Any]:
                 "ended_s": rounded(row.activity.ended_s),
                 "quiet_s": rounded(row.activity.quiet_s),
                 "waits_s": rounded(row.activity.waits_s),
+                "dated": row.activity.dated,
                 "in_the_way": list(row.in_the_way),
             }
             for row in rows

@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.job_activity import activity_in, activity_text
 from frtop_tui.job.model import JobActivity
 from frtop_tui.job.naming import duration, job_key, job_title
-from frtop_tui.job.outside import recorder_text
+from frtop_tui.job.outside import is_least_since, recorder_text
 from frtop_tui.widgets.spans import Span
 from frtop_tui.widgets.table import Column, LineTable
 
@@ -51,7 +51,8 @@ def job_rows(frame: Frame) -> list[JobRow]:
     pulse = activity_in(frame, frame.job)
     idle = [group.idle_s(frame.now_ns) for group in frame.groups if group.number]
     if pulse is not None and pulse.quiet_s is None and idle:
-        pulse = replace(pulse, quiet_s=min(idle))
+        last_ns = frame.now_ns - int(min(idle) * 1e9)
+        pulse = replace(pulse, quiet_s=min(idle), dated=not is_least_since(frame, last_ns))
     return [JobRow(frame.job, live, True, pulse), *rows]
 
 
@@ -64,7 +65,8 @@ def _title(row: JobRow) -> Span:
 
 def _last_op(row: JobRow) -> Span:
     words = activity_text(row.pulse) if row.live else ""
-    return (words.removeprefix("last op "), "warn" if words.startswith("waits") else "dim")
+    short = words.removeprefix("last op ").replace("at least ", ">= ")
+    return (short, "warn" if words.startswith("waits") else "dim")
 
 
 def _recorder(row: JobRow) -> Span:
