@@ -30,6 +30,14 @@ async def test_jobs_are_distinguished_and_the_shown_one_is_marked() -> None:
         ]
 
 
+def test_a_job_without_an_address_has_an_empty_cell() -> None:
+    """It was found from outside, and talks through a file or its parent."""
+    frame = answer_scenes.jobs()
+    alone = replace(frame.other_jobs[0], master_addr="", master_port=0)
+    rows = job_rows(replace(frame, other_jobs=(alone,), running_jobs=()))
+    assert [row.address for row in rows] == ["node0:29500", ""]
+
+
 async def test_enter_chooses_a_job_and_opens_its_overview() -> None:
     frame = answer_scenes.jobs()
     async with driven(frame) as app:

@@ -50,7 +50,7 @@ def job_key(job: wire.Job) -> JobKey:
 def job_names(job: wire.Job) -> tuple[str, ...]:
     """All names of a job on the command line; `train.py#1` is its second attempt."""
     run_id = "" if job.run_id in NO_RUN else job.run_id
-    names = tuple(filter(None, (job.name, run_id, _address(job))))
+    names = tuple(filter(None, (job.name, run_id, job_address(job))))
     attempts = (f"{name}#{job.attempt}" for name in names)
     return (*names, *attempts, *filter(None, (job.nonce,)))
 
@@ -74,19 +74,20 @@ def typed(text: str) -> str:
 
 def job_title(job: wire.Job) -> str:
     """The shortest name of a job."""
-    return job.name or job.run_id or _address(job)
+    return job.name or job.run_id or job_address(job)
 
 
 def job_place(job: wire.Job, *, ended: bool = False) -> str:
     """`train.py (node0:29500, attempt 1)`: distinguishes jobs with one name."""
     title = job_title(job)
-    beside = [_address(job)] if _address(job) not in ("", title) else []
+    beside = [job_address(job)] if job_address(job) not in ("", title) else []
     beside += [f"attempt {job.attempt}"] if job.attempt else []
     beside += ["ended"] if ended else []
     return f"{title} ({', '.join(beside)})" if beside else title
 
 
-def _address(job: wire.Job) -> str:
+def job_address(job: wire.Job) -> str:
+    """`node0:29500`, "" where the job has none, as after a fork."""
     return f"{job.master_addr}:{job.master_port}" if job.master_addr else ""
 
 

@@ -15,7 +15,7 @@ from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.environment import environment
 from frtop_tui.job.job_activity import activity_in, known_jobs
 from frtop_tui.job.model import GroupKey, HostView, Rank, Recorded
-from frtop_tui.job.naming import job_call
+from frtop_tui.job.naming import job_address, job_call
 from frtop_tui.job.outside import all_prepared
 
 _UNHEARD_RANK: Final[dict[str, Any]] = {
@@ -92,7 +92,7 @@ def job_fields(job: wire.Job, among: Sequence[wire.Job]) -> dict[str, Any]:
         "run_id": job.run_id,
         "attempt": job.attempt,
         "world_size": job.world_size,
-        "master": f"{job.master_addr}:{job.master_port}" if job.master_addr else "",
+        "master": job_address(job),
         "nonce": job.nonce,
         "call": job_call(job, among),
     }

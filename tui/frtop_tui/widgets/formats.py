@@ -9,7 +9,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import duration, group_label
+from frtop_tui.job.naming import duration, group_label, job_title
 
 _DTYPES: Final = {
     "bfloat16": "bf16",
@@ -148,7 +148,4 @@ def format_exit(exit_info: wire.ExitInfo) -> str:
 
 
 def job_name(frame: Frame) -> str:
-    job = frame.job
-    if job is None:
-        return "no job yet"
-    return job.name or job.run_id or f"{job.master_addr}:{job.master_port}"
+    return "no job yet" if frame.job is None else job_title(frame.job)
