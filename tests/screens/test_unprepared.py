@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_tui.export import capture
+from frtop_tui.job.model import Recorded
 from frtop_tui.job.outside import NOT_PREPARED, is_least_since, preparation
 from frtop_tui.report.text import text
 from frtop_tui.screens.availability import why_unavailable
@@ -118,6 +119,14 @@ def test_why_a_key_does_nothing(action: str) -> None:
     assert why_unavailable(action, some) == ""
     assert "has no recorder" in why_unavailable(action, some, "node0", some.ranks[0])
     assert why_unavailable(action, some, "node0", some.ranks[1]) == ""
+
+
+def test_a_capture_has_no_tensors_of_ranks_without_a_recorder() -> None:
+    recorded = Recorded("capture", "hang.cap", scenes.WALL)
+    everybody = replace(outside(), recorded=recorded)
+    some = replace(outside(ranks={0}), recorded=recorded)
+    assert "has no recorder" in why_unavailable("tensors", everybody)
+    assert why_unavailable("tensors", some) == ""
 
 
 def test_what_many_ranks_note_is_one_line() -> None:

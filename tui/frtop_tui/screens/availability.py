@@ -34,7 +34,8 @@ def why_unavailable(
     if name == "native" and frame.recorded is not None and rank is not None and has_native(rank):
         return ""  # those in the file are shown
     if frame.recorded is not None:
-        return _when_recorded(name, frame)
+        nothing_there = _without_recorder(frame, rank) if name == "tensors" else ""
+        return _when_recorded(name, frame) or nothing_there
     if name == "capture":
         return _when_capturing(frame)
     if name in (*ASKS, "tensors"):
