@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from diagnosis.outside import Outside
 from diagnosis.scenes import Scene
@@ -93,6 +94,17 @@ def test_an_op_that_only_a_stack_shows_is_not_said_to_be_issued() -> None:
     assert {one.ranks: one.sign for one in explained(scene, 40).blocked} == dict.fromkeys(
         "12", "its stack is inside the call"
     )
+
+
+def test_a_wait_that_was_there_at_the_first_look_has_lasted_at_least_so_long() -> None:
+    scene = Outside(3)
+    scene.waits([0, 1], "all_reduce", for_s=5, sync=False)
+    for rank in (0, 1):
+        scene.in_call(rank, "all_reduce")
+        actor = scene.actors[rank]
+        actor.pending = [replace(op, dated=False) for op in actor.pending]
+    scene.sleeps(2)
+    assert any("default_pg for at least 1" in line for line in explain_lines(explained(scene, 8)))
 
 
 def test_a_rank_without_a_stack_is_not_said_to_be_on_its_way() -> None:

@@ -16,6 +16,7 @@ class BlockedRanks(Struct, frozen=True):
     op: str
     sign: str
     seconds: float | None = None  # the longest wait; None where nothing tells
+    dated: bool = True  # False: it was there at the first look, so `seconds` is a lower bound
 
 
 class Edge(Struct, frozen=True):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from frtop_tui.diagnosis.trace import BlockedRanks, FindingTrace, NodeTrace, Trace
-from frtop_tui.job.naming import duration, shortened
+from frtop_tui.job.naming import shortened
+from frtop_tui.job.outside import age_words
 
 
 def explain_lines(trace: Trace) -> list[str]:
@@ -24,7 +25,7 @@ def explain_lines(trace: Trace) -> list[str]:
 
 
 def _blocked_line(one: BlockedRanks) -> str:
-    age = f" for {duration(one.seconds)}" if one.seconds is not None else ""
+    age = f" for {age_words(one.seconds, least=not one.dated)}" if one.seconds is not None else ""
     return f"     {_ranks(one.ranks)} in {one.op}{age}: {one.sign}"
 
 

@@ -75,10 +75,11 @@ def _blocked(node: WaitNode, now_ns: int) -> list[BlockedRanks]:
         signs.setdefault(sign, []).append(wait)
     lines = []
     for sign, waits in signs.items():
-        dated = [now_ns - wait.since_ns for wait in waits if not wait.undated]
-        seconds = round(max(dated) / 1e9, 1) if dated else None
-        ranks = fold(wait.rank for wait in waits)
-        lines.append(BlockedRanks(ranks, op_text(node), sign, seconds))
+        known = [wait for wait in waits if not wait.undated]
+        oldest = min(known, key=lambda wait: wait.since_ns, default=None)
+        seconds = round((now_ns - oldest.since_ns) / 1e9, 1) if oldest is not None else None
+        ranks, dated = fold(wait.rank for wait in waits), oldest is None or oldest.op.dated
+        lines.append(BlockedRanks(ranks, op_text(node), sign, seconds, dated))
     return lines
 
 
