@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import zmq
+from zmq.utils import z85
 
 from frtop_probe import atomic_file, keys
 from frtop_tui.cli import main
@@ -39,6 +40,18 @@ def test_without_a_key_the_error_names_key_make(file: Path, capsys: Captured) ->
         assert f"there is no key at {file}" in said
         assert "frtop key make" in said
     assert not file.exists()
+
+
+@pytest.mark.parametrize("act", [["admit", "--read"], ["trust"]])
+def test_a_key_in_z85_may_begin_with_a_dash(
+    ours: keys.KeyPair, capsys: Captured, act: list[str]
+) -> None:
+    dashed = z85.encode((63 * 85**4).to_bytes(4, "big") + bytes(range(99, 127))).decode()
+    assert dashed.startswith("-")
+    assert main(["key", act[0], dashed, *act[1:]]) == 0
+    assert main(["key"]) == 0
+    assert keys.format_public(dashed.encode()) in capsys.readouterr().out
+    assert main(["key", "remove", dashed]) == 0
 
 
 def test_make_never_replaces_a_key(file: Path, capsys: Captured) -> None:

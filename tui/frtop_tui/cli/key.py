@@ -41,6 +41,15 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def without_dash(word: str) -> str:
+    """A z85 key that begins with a dash in its other form; any other word is unchanged.
+
+    argparse takes it for an option.
+    """
+    public = keys.parse_public(word) if word.startswith("-") else None
+    return keys.format_public(public) if public is not None else word
+
+
 def _show(pair: KeyPair) -> None:
     """Prints both lists; an invalid list raises only after the other one is printed."""
     print(f"our key  {pair.shown}\n         {pair.path}")

@@ -348,6 +348,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             f"unknown command {words[0]!r}",
             f"did you mean `frtop {near[0]}`?" if near else "`frtop --help` lists the commands",
         )
+    if words[0] == "key":
+        from frtop_tui.cli.key import without_dash  # noqa: PLC0415 - libzmq, for this verb only
+
+        words = [without_dash(word) for word in words]
     options = top.parse_args(words)
     _require_one_job(options)
     misplaced = [spec for spec in getattr(options, "connect", ()) if spec in verbs]
