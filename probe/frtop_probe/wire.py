@@ -159,7 +159,8 @@ class Group(Struct, frozen=True, array_like=True):
     """A process group as one rank knows it; `ranks` is folded (`0-3,8`).
 
     `exact` says that ops were counted from the group's creation, so their numbers can be compared
-    between ranks. `epoch` counts re-creations with the same name and members.
+    between ranks. `epoch` counts re-creations with the same name and members. A group is `gone`
+    when this rank has destroyed it; how far the rank came in it is still known then.
     """
 
     id: int
@@ -170,6 +171,7 @@ class Group(Struct, frozen=True, array_like=True):
     exact: bool = True
     epoch: int = 0
     timeout_s: float = 0.0
+    gone: bool = False
 
 
 class GroupProgress(Struct, frozen=True, array_like=True):

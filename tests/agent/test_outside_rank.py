@@ -25,7 +25,13 @@ from agent.outside_fakes import (
 )
 from frtop_probe import wire
 from frtop_probe.agent.outside_books import numbered_ops, place_of
-from frtop_probe.agent.outside_rank import MAX_PENDING, MAX_PENDING_OF_RANK, OutsideRank
+from frtop_probe.agent.outside_rank import (
+    MAX_GONE,
+    MAX_PENDING,
+    MAX_PENDING_OF_RANK,
+    STALE_NS,
+    OutsideRank,
+)
 from frtop_probe.outside.c10d_books import NO_GROUPS, NO_PENDING
 from frtop_probe.outside.memory import NO_RIGHT, REPLACED
 from frtop_probe.outside.model import Backend, FoundTransport, GroupBook
@@ -209,11 +215,30 @@ def test_a_rank_without_readable_books_is_shown(rank: OutsideRank) -> None:
     assert update.notes[0].startswith(NO_RIGHT)
 
 
-def test_destroyed_groups_are_dropped(rank: OutsideRank) -> None:
+def test_destroyed_groups_are_gone_and_their_last_number_is_known(rank: OutsideRank) -> None:
     rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
+    rank.update(SECOND)
     rank.take(Look(rank.pid, books(reason=NO_GROUPS)), 2 * SECOND)
+    update = rank.update(2 * SECOND)
+    assert update is not None
+    assert [(one.name, one.gone) for one in update.groups] == [("0", True)]
+    assert (update.pending, update.notes) == ((), (wire.LEFT_GROUPS,))
     full = shown(rank)
-    assert (full.groups, full.group_progress, full.pending) == ((), (), ())
+    assert [front.number for front in full.group_progress] == [4]
+    assert full.identity is not None
+    assert (full.identity.rank, full.identity.job.world_size) == (1, 3)
+
+
+def test_a_group_that_is_made_anew_is_not_gone_and_counts_from_its_begin(
+    rank: OutsideRank,
+) -> None:
+    rank.take(look(backend(number=4)), SECOND)
+    rank.take(Look(rank.pid, books(reason=NO_GROUPS)), 2 * SECOND)
+    rank.take(look(backend(number=9)), 3 * SECOND)
+    full = shown(rank)
+    assert [(one.id, one.gone) for one in full.groups] == [(1, False)]
+    (front,) = full.group_progress
+    assert (front.number, front.issued_ns) == (9, 3 * SECOND)
 
 
 def test_state_is_bounded_while_groups_come_and_go(rank: OutsideRank) -> None:
@@ -221,8 +246,35 @@ def test_state_is_bounded_while_groups_come_and_go(rank: OutsideRank) -> None:
         made = group(str(n), backend(number=1, pending=[work("allreduce", 1)]))
         rank.take(Look(rank.pid, books(made)), (n + 1) * SECOND)
     full = shown(rank)
-    assert [(one.name, one.id) for one in full.groups] == [("499", 500)]  # ids are not reused
-    assert (len(full.group_progress), len(full.pending or ()), len(rank._ids)) == (1, 1, 1)
+    living = [(one.name, one.id) for one in full.groups if not one.gone]
+    assert living == [("499", 500)]  # ids are not reused
+    assert len(full.groups) == len(full.group_progress) == len(rank._ids) == MAX_GONE + 1
+    assert len(full.pending or ()) == 1
+
+
+def test_books_that_are_not_readable_for_long_tell_nothing_any_more(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
+    for second in range(2, 40):
+        rank.take(Look(rank.pid, reason=NO_RIGHT), second * SECOND)
+        rank.update(second * SECOND)
+        full = rank.full()
+        assert full.identity is not None
+        readable = second * SECOND - SECOND <= STALE_NS
+        assert (full.identity.books, len(full.pending or ())) == (readable, int(readable)), second
+    rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), 40 * SECOND)
+    rank.update(40 * SECOND)
+    full = shown(rank)
+    assert full.identity is not None
+    assert (full.identity.books, pending(rank)) == (True, [("all_reduce", 4, True)])
+
+
+def test_ops_of_one_group_that_is_not_readable_for_long_are_dropped(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
+    torn = GroupBook(1, "0", reason="members not readable: the group is being created")
+    rank.take(Look(rank.pid, books(torn)), 5 * SECOND)
+    assert len(rank.full().pending or ()) == 1
+    rank.take(Look(rank.pid, books(torn)), 2 * SECOND + STALE_NS)
+    assert rank.full().pending == ()
 
 
 def test_a_group_that_this_look_could_not_read_stays(rank: OutsideRank) -> None:

@@ -21,6 +21,7 @@ class Outside(Scene):
         self.notes: dict[int, tuple[str, ...]] = {}
         self.started_s = 600.0
         self.readable = True
+        self.unreadable: set[int] = set()
         super().__init__(world, begun=begun)
 
     def update_of(self, actor: Actor) -> wire.RankUpdate:
@@ -30,9 +31,9 @@ class Outside(Scene):
         identity = replace(
             update.identity,
             prepared=False,
-            books=self.readable,
             main_ident=0,
             started_ns=started_ns,
+            books=self.readable and actor.rank not in self.unreadable,
         )
         notes = self.notes.get(actor.rank, ())
         return replace(update, identity=identity, status=None, notes=notes)

@@ -253,6 +253,18 @@ def test_a_rank_whose_groups_are_gone_has_left() -> None:
     assert only(scene.settle(6)).why.cause == "out_of_loop"
 
 
+def test_a_rank_whose_books_are_not_readable_is_no_culprit() -> None:
+    """It may have entered: nobody knows its number."""
+    scene = Outside(3)
+    scene.waits([0, 2], "all_reduce", for_s=40, sync=False)
+    scene.computes(1)
+    scene.unreadable.add(1)
+    for rank in (0, 2):
+        scene.in_call(rank, "all_reduce")
+    verdict = only(scene.settle(8))
+    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+
+
 @pytest.mark.parametrize(("started_s", "named"), [(20, False), (600, True)])
 def test_start_up_is_given_half_a_minute(started_s: int, named: bool) -> None:
     scene = Outside(3, begun=0)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from frtop_probe import wire
-from frtop_tui.job.groups import group_views, members_of
+from frtop_tui.job.groups import Groups, group_views, members_of
 from frtop_tui.job.model import ObservedRank
 from frtop_tui.job.naming import duration, folded, group_label, job_place, job_title, shortened
 
@@ -137,3 +138,16 @@ def test_a_job_without_a_name_has_its_run_id_or_address() -> None:
     assert job_title(wire.Job("a", 1, 2, "r", name="train.py")) == "train.py"
     assert job_title(wire.Job("a", 1, 2, "r")) == "r"
     assert job_title(JOB) == "node0:29500"
+
+
+def test_a_group_that_its_ranks_have_destroyed_is_not_shown() -> None:
+    left = structs.replace(group(1, "0", "0-1"), gone=True)
+    groups = Groups()
+    before = [view(0, [group(1, "0", "0-1")], {1: 5}), view(1, [group(1, "0", "0-1")], {1: 6})]
+    for one in before:
+        groups.put(None, one)
+    groups.put(before[0], view(0, [left], {1: 5}))
+    (found,) = groups.views()
+    assert (found.number, found.late) == (6, ())
+    groups.put(before[1], view(1, [left], {1: 6}))
+    assert groups.views() == ()

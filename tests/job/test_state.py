@@ -13,7 +13,7 @@ from frtop_probe import wire
 from frtop_probe.consistency.checksums import packed
 from frtop_tui.job.job_activity import activity_in
 from frtop_tui.job.model import Problem, RankState
-from frtop_tui.job.record import RankRecord
+from frtop_tui.job.record import MAX_GONE, RankRecord
 from frtop_tui.job.state import JobState
 
 SECOND = 1_000_000_000
@@ -639,3 +639,15 @@ def test_the_job_is_as_old_as_its_first_rank() -> None:
 def test_an_ended_job_grows_no_older(other: wire.ExitInfo | None, up_s: float) -> None:
     state = heard(rank(exit_info=wire.ExitInfo(NOW - 9 * SECOND, 0)), rank(2, 1, exit_info=other))
     assert state.frame(NOW + 30 * SECOND, 0).up_s == pytest.approx(up_s)
+
+
+def test_of_groups_that_a_rank_has_destroyed_the_last_ones_are_kept() -> None:
+    state = heard(rank())
+    for number in range(2, 300):
+        made = structs.replace(GROUP, id=number, name=str(number))
+        last = structs.replace(GROUP, id=number - 1, name=str(number - 1), gone=True)
+        delta = wire.RankUpdate(key=1, groups=(last, made))
+        assert state.apply("h", update(4 + number, delta), NOW)
+    frame = state.frame(NOW, 0)
+    assert [one.key.name for one in frame.groups] == ["299"]
+    assert len(frame.ranks[0].groups) == MAX_GONE + 1

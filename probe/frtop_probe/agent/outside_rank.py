@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
+
+from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.agent.outside_books import (
@@ -44,6 +46,12 @@ MIN_PACE_NS: Final = 2_000_000_000
 GLOO: Final = "gloo"
 """Whose books list all collectives in progress: others of it are over."""
 _NS_PER_TICK: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+STALE_NS: Final = 15_000_000_000
+"""For how long the last books that were read stand for those that are not readable now: three
+looks at the slowest. Then ops may be over, and numbers tell nothing any more."""
+MAX_GONE: Final = 32
+"""Destroyed groups whose last numbers are kept."""
 
 _NO_GROUPS_YET: Final = frozenset({NO_GROUPS, NO_MODULE})
 """Reasons for books without groups that say all there is to say."""
@@ -101,6 +109,8 @@ class OutsideRank(TrackedRank):
         self._sequence = 0
         self._looks = 0
         self._seen_ns = 0
+        self._read_ns = 0
+        self._read_at: dict[int, int] = {}
 
     @property
     def name(self) -> str:
@@ -115,7 +125,7 @@ class OutsideRank(TrackedRank):
 
         A rank that has named its groups keeps its job: a launcher that ended must not move it.
         """
-        if self._groups and (self._candidate.rank is not None or candidate.rank is None):
+        if self._lives_in_groups and (self._candidate.rank is not None or candidate.rank is None):
             return
         if (candidate, job.identity, job.name) != (
             self._candidate,
@@ -129,7 +139,8 @@ class OutsideRank(TrackedRank):
     def take(self, look: Look, at_ns: int) -> None:
         """Takes in a look at `at_ns` (monotonic, ns).
 
-        One that could not read the books leaves what the last one showed, and says why.
+        One that could not read the books leaves what the last one showed, and says why; after
+        `STALE_NS` of them nothing is left that only books can tell.
         """
         books = look.books
         replaced = books is not None and books.start_ticks not in (0, self.start_ticks)
@@ -144,14 +155,18 @@ class OutsideRank(TrackedRank):
             if self._looks:  # it had some
                 self._notes = (wire.LEFT_GROUPS,)
         if books is None or not books.groups:
-            if not self._groups:
+            if not self._lives_in_groups:
                 self._identity = self._identify(books)
             return
-        self._books = books
+        self._books, self._read_ns = books, at_ns
         self._identity = self._identify(books)
         self._names = {group.address: label_of(group) for group in books.groups}
         self._take_groups(books, at_ns)
         self._looks += 1
+
+    @property
+    def _lives_in_groups(self) -> bool:
+        return any(not group.gone for group in self._groups.values())
 
     def _explained(self, reason: str) -> str:
         """With the setting that is in the way, and what changes it."""
@@ -169,21 +184,47 @@ class OutsideRank(TrackedRank):
             self._advance(number, backend, at_ns)
             pending.update(self._pending_of(number, backend, at_ns))
             self._progress[number] = self._progress_of(number, backend, pending)
-        # Of a group that this look could not read, the last one holds.
-        unread = {key: op for key, op in self._pending.items() if op.group not in read}
+        self._read_at.update(dict.fromkeys(read, at_ns))
+        # Of a group that this look could not read, the last one holds for a while.
+        unread = {
+            key: op
+            for key, op in self._pending.items()
+            if op.group not in read and at_ns - self._read_at[op.group] <= STALE_NS
+        }
         ops = sorted((unread | pending).items(), key=lambda item: item[1].sequence)
         self._pending = dict(ops)
 
     def _keep_groups(self, names: frozenset[str]) -> None:
-        """Drops the groups that exist no longer: a program may make new ones all day."""
-        gone = {group for group, known in self._groups.items() if known.name not in names}
-        if not gone:
+        """Marks the groups that exist no longer, and forgets those that are gone for longest.
+
+        A program may make new ones all day. Nothing is in progress in a group that is gone.
+        """
+        lost = [
+            group
+            for group, known in self._groups.items()
+            if not known.gone and known.name not in names
+        ]
+        if not lost:
             return
-        for known in (self._groups, self._fronts, self._progress):
-            for group in gone & known.keys():
+        self._pending = {key: op for key, op in self._pending.items() if op.group not in lost}
+        for group in lost:
+            # At the end: the order of dicts tells for how long groups are gone.
+            self._groups[group] = structs.replace(self._groups.pop(group), gone=True)
+        gone = [group for group, known in self._groups.items() if known.gone]
+        self._forget(set(gone[:-MAX_GONE]))
+
+    def _forget(self, groups: Set[int]) -> None:
+        for known in (self._groups, self._fronts, self._progress, self._read_at):
+            for group in groups & known.keys():
                 del known[group]
-        self._ids = {key: group for key, group in self._ids.items() if group not in gone}
-        self._pending = {key: op for key, op in self._pending.items() if op.group not in gone}
+        self._ids = {key: group for key, group in self._ids.items() if group not in groups}
+
+    def _expire(self, now_ns: int) -> None:
+        """Says that books are not readable once they have not been for a while."""
+        old = self._read_ns and now_ns - self._read_ns > STALE_NS
+        if old and self._lives_in_groups and self._identity is not None and self._identity.books:
+            self._identity = structs.replace(self._identity, books=False)
+            self._pending = {}
 
     def _identify(self, books: Books | None) -> wire.Identity:
         """Who it is: by its launcher, and where that does not say it by its largest group.
@@ -225,6 +266,9 @@ class OutsideRank(TrackedRank):
             self._newest_id += 1
             number = self._ids[key] = self._newest_id
         known = self._groups.get(number)
+        if known is not None and known.gone:  # made anew with the same name and members
+            self._fronts.pop(number, None)
+            known = None
         exact = is_exact(backend) or (known is not None and known.exact)
         timeout_s = backend.timeout_s or 0.0
         if known is None or (known.description, known.exact, known.timeout_s) != (
@@ -303,9 +347,10 @@ class OutsideRank(TrackedRank):
             dated=self._looks > 0,
         )
 
-    def update(self, now_ns: int) -> wire.RankUpdate | None:  # noqa: ARG002 - looks have times
+    def update(self, now_ns: int) -> wire.RankUpdate | None:
         if self._identity is None:
             return None  # not looked at yet
+        self._expire(now_ns)
         self._new_process()
         full, sent = self.full(), self._sent
         known = {group.id: group for group in sent.groups}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import chain
 
@@ -50,8 +50,8 @@ class Groups:
         """Replaces `old`, the last view of a rank, by `new`."""
         same = old is not None and new is not None and old.groups is new.groups
         if old is not None and not same:
-            here = set(map(identifier, new.groups.values())) if new is not None else set()
-            for key in set(map(identifier, old.groups.values())) - here:
+            here = set(map(identifier, _shown(new).values())) if new is not None else set()
+            for key in set(map(identifier, _shown(old).values())) - here:
                 self._drop(key, old.rank)
         if new is None or (
             old is not None
@@ -60,7 +60,7 @@ class Groups:
             and old.clock_ns == new.clock_ns
         ):
             return
-        for number, group in new.groups.items():
+        for number, group in _shown(new).items():
             key = identifier(group)
             gathered = self._groups_by_key.get(key)
             if gathered is None:
@@ -86,6 +86,13 @@ class Groups:
         self._changed.add(key)
         if not group.progress:
             del self._groups_by_key[key]
+
+
+def _shown(rank: Rank) -> Mapping[int, wire.Group]:
+    """The groups of a rank without those that it has destroyed."""
+    if not any(group.gone for group in rank.groups.values()):
+        return rank.groups
+    return {number: group for number, group in rank.groups.items() if not group.gone}
 
 
 def _order(key: Identifier) -> tuple[object, ...]:

@@ -17,6 +17,8 @@ SILENT_AFTER_NS: Final = 1_500_000_000
 COMPARABLE_NS: Final = 2_000_000_000
 """Snapshots less than this apart show nothing about progress."""
 MAX_SNAPSHOTS: Final = 12
+MAX_GONE: Final = 64
+"""Groups that a rank has destroyed, and how far it came in them."""
 FRESH_NS: Final = 1_000_000_000
 """Age up to which the process of a snapshot counts more than that of an update."""
 _TOO_CLOSE_NS: Final = 400_000_000
@@ -63,11 +65,12 @@ class RankRecord:
             changes["status"] = update.status
         if update.groups:
             groups = {group.id: group for group in update.groups}
-            changes["groups"] = {**(changes.get("groups") or self._latest.groups), **groups}
+            known = changes.get("groups") or self._latest.groups
+            changes["groups"] = _without_oldest_gone({**known, **groups})
         if update.group_progress:
-            known = changes.get("group_progress") or self._latest.group_progress
+            fronts = changes.get("group_progress") or self._latest.group_progress
             moved = {progress.group: progress for progress in update.group_progress}
-            changes["group_progress"] = {**known, **moved}
+            changes["group_progress"] = {**fronts, **moved}
         if update.pending is not None:
             changes["pending"] = update.pending
             changes["pending_more"] = update.pending_more
@@ -211,6 +214,13 @@ def ended_cleanly(exit_info: wire.ExitInfo, exception: wire.UncaughtException | 
     if exit_info.exit_code == 0:
         return True
     return exit_info.clean and not (exception is not None and exception.main)
+
+
+def _without_oldest_gone(groups: dict[int, wire.Group]) -> dict[int, wire.Group]:
+    """Leaves out destroyed groups but for the last ones: a program may make new ones all day."""
+    gone = [number for number, group in groups.items() if group.gone]
+    old = set(gone[:-MAX_GONE])
+    return {n: group for n, group in groups.items() if n not in old} if old else groups
 
 
 def _with_last_stacks(

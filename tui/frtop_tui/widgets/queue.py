@@ -122,11 +122,10 @@ def _pending_of_outside(rank: JudgedRank) -> Line:
 def _group_lines(rank: JudgedRank, now_ns: int, ahead: Mapping[Identifier, int]) -> list[Line]:
     """Of each group the last number that the rank issued, since when, and the others' number."""
     rows: list[Line] = []
-    names = {
-        number: group_label(group.name, group.description) for number, group in rank.groups.items()
-    }
+    groups = {number: group for number, group in rank.groups.items() if not group.gone}
+    names = {number: group_label(group.name, group.description) for number, group in groups.items()}
     wide = min(24, max(map(len, names.values()), default=0))
-    for number, group in rank.groups.items():
+    for number, group in groups.items():
         progress = rank.group_progress.get(number)
         parts = [fit(names[number], wide)]
         tone = "dim"

@@ -92,7 +92,8 @@ def _group_id(view: ObservedRank, call: C10dCall) -> int:
     named = [
         number
         for number, group in view.groups.items()
-        if call.group in ("", group.name, group_label(group.name, group.description))
+        if not group.gone
+        and call.group in ("", group.name, group_label(group.name, group.description))
     ]
     return named[0] if len(named) == 1 else 0
 

@@ -174,7 +174,7 @@ class WaitGraph:
         index = self._index
         for rank in absent:
             view = index.corrected.get(rank)
-            if view is None or view.state == "unheard":
+            if view is None or view.state == "unheard" or _is_uncounted(view, node):
                 unobserved.append(rank)
             elif view.exit_info is not None:
                 ended.append(rank)
@@ -303,6 +303,13 @@ def oldest_first(nodes: Iterable[WaitNode]) -> list[WaitNode]:
     return sorted(
         nodes, key=lambda n: (-len(n.waits) if n.undated else 0, n.since_ns, n.waits[0].rank)
     )
+
+
+def _is_uncounted(view: Rank, node: WaitNode) -> bool:
+    """Whether nobody knows how far a living rank is, where only numbers tell who is absent."""
+    evidence = view.evidence
+    unknown = evidence.has_ages and not evidence.has_numbers and view.exit_info is None
+    return unknown and node.number is not None
 
 
 def _is_inside(view: Rank | None, node: WaitNode) -> bool:
