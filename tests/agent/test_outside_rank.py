@@ -34,7 +34,7 @@ from frtop_probe.agent.outside_rank import (
 )
 from frtop_probe.outside.c10d_books import NO_GROUPS, NO_PENDING
 from frtop_probe.outside.memory import NO_RIGHT, REPLACED
-from frtop_probe.outside.model import Backend, FoundTransport, GroupBook
+from frtop_probe.outside.model import Backend, FoundTransport, GroupBook, TensorInfo, Work
 from frtop_probe.outside.worker import Look
 from frtop_probe.procfs.exit_status import ExitStatus
 from frtop_tui.job.clock import HostClock
@@ -459,3 +459,44 @@ def test_transports_are_sent_once_and_again_when_they_change(rank: OutsideRank) 
     update = rank.update(4 * SECOND)
     assert update is not None
     assert update.transports == ()
+
+
+def sized(op: str, number: int, *tensors: TensorInfo) -> Work:
+    return replace(work(op, number), outputs=tensors)
+
+
+def outputs(rank: OutsideRank) -> tuple[wire.TensorSpec, ...] | None:
+    (op,) = rank.full().pending or ()
+    assert op.signature is not None
+    return op.signature.outputs
+
+
+FLOATS = TensorInfo((1024,), "float32", "cpu")
+
+
+def test_shapes_are_told_when_two_looks_have_shown_the_same(rank: OutsideRank) -> None:
+    torn = TensorInfo((7,), "int8", "cpu")
+    for second, (tensor, told) in enumerate([(torn, False), (FLOATS, False), (FLOATS, True)]):
+        rank.take(look(backend(4, [sized("allreduce", 4, tensor)])), (second + 1) * SECOND)
+        expected = (wire.TensorSpec("float32", (1024,)),) if told else None
+        assert outputs(rank) == expected
+    rank.take(look(backend(4, [work("allreduce", 4)])), 5 * SECOND)
+    assert outputs(rank)  # what was seen twice stays
+
+
+@pytest.mark.parametrize(("kind", "told"), [
+    ("broadcast", True), ("reduce", True), ("scatter", True), ("allgather", True),
+    ("gather", False), ("alltoall", False), ("allreduce_coalesced", False), ("recv", False),
+])  # fmt: skip
+def test_shapes_are_told_where_all_members_must_have_the_same(
+    rank: OutsideRank, kind: str, told: bool
+) -> None:
+    for second in (1, 2):
+        rank.take(look(backend(4, [sized(kind, 4, FLOATS, FLOATS)])), second * SECOND)
+    assert outputs(rank) == ((wire.TensorSpec("float32", (1024,), 2),) if told else None)
+
+
+def test_shapes_of_a_list_that_was_cut_are_not_told(rank: OutsideRank) -> None:
+    for second in (1, 2):
+        rank.take(look(backend(4, [sized("allgather", 4, *[FLOATS] * 16)])), second * SECOND)
+    assert outputs(rank) is None

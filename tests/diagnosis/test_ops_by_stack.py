@@ -237,6 +237,28 @@ def test_roots_are_read_from_the_calls() -> None:
     assert (verdict.kind, verdict.culprits) == ("mismatch", (1,))
 
 
+def test_sizes_of_ops_in_progress_must_agree() -> None:
+    scene = Outside(4)
+    for ranks, size in (((0, 2, 3), 1024), ((1,), 1025)):
+        specs = (wire.TensorSpec("float32", (size,)),)
+        scene.waits(
+            ranks, "all_reduce", for_s=40, sync=False, reduce=None, inputs=None, outputs=specs
+        )
+    verdict = only(scene.settle(6))
+    assert (verdict.kind, verdict.confidence, verdict.culprits) == ("mismatch", "confirmed", (1,))
+    assert "1025" in verdict.headline + verdict.why.text
+
+
+def test_reshaped_tensors_and_those_that_are_not_known_are_no_mismatch() -> None:
+    scene = Outside(3)
+    for rank, shape in enumerate(((6, 4), (24,), None)):
+        specs = None if shape is None else (wire.TensorSpec("float32", shape),)
+        scene.waits(
+            [rank], "all_reduce", for_s=40, sync=False, reduce=None, inputs=None, outputs=specs
+        )
+    assert all(verdict.kind != "mismatch" for verdict in scene.settle(6).verdicts)
+
+
 def test_what_all_have_entered_is_undecided_as_sizes_are_not_seen() -> None:
     scene = Outside(3)
     scene.waits(range(3), "all_reduce", for_s=40, sync=False)

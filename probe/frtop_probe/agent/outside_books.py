@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Final
 
 from frtop_probe import wire
@@ -25,6 +26,13 @@ KINDS: Final = {
 }
 """Names as users write them, where c10d's `OpType` has another one."""
 P2P: Final = frozenset({"send", "recv", "recvanysource"})
+_SIZED: Final = frozenset({
+    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "scatter",
+})  # fmt: skip
+"""Kinds of gloo whose outputs have to be alike on all members: in-place tensors, and lists with
+one for each member. `gather` has outputs at its root only, and `all_to_all` may differ."""
+_MOST_OUTPUTS: Final = 15
+"""The reader describes no more than one beyond them: longer lists are not whole."""
 _PORT: Final = re.compile(r"(.+):(\d{1,5})")
 
 
@@ -79,6 +87,17 @@ def _number_in(backend: Backend, work: Work, after: int, collectives_after: int)
         return work.number  # of a message nobody compares it
     all_known = backend.number - work.number == after
     return backend.collectives - collectives_after if all_known else None
+
+
+def outputs_of(work: Work, kind: str) -> tuple[wire.TensorSpec, ...] | None:
+    """Output tensors of an op, where all members must have the same; None if not known."""
+    found = work.outputs
+    if kind not in _SIZED or not found or len(found) > _MOST_OUTPUTS:
+        return None
+    return tuple(
+        wire.TensorSpec(one.dtype, one.shape, len(list(same)), one.device)
+        for one, same in groupby(found)
+    )
 
 
 def label_of(group: GroupBook) -> str:

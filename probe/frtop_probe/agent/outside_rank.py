@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +26,7 @@ from frtop_probe.agent.outside_books import (
     messages_of,
     number_of,
     numbered_ops,
+    outputs_of,
     place_of,
     reasons_of,
     wire_group,
@@ -102,6 +103,7 @@ class OutsideRank(TrackedRank):
         self._groups: dict[int, wire.Group] = {}
         self._fronts: dict[int, _Front] = {}
         self._pending: dict[_PendingKey, wire.Op] = {}
+        self._outputs: dict[_PendingKey, tuple[wire.TensorSpec, ...] | None] = {}
         self._progress: dict[int, wire.GroupProgress] = {}
         self._notes: tuple[str, ...] = ()
         self._transports: tuple[wire.Transport, ...] | None = None
@@ -193,6 +195,7 @@ class OutsideRank(TrackedRank):
         }
         ops = sorted((unread | pending).items(), key=lambda item: item[1].sequence)
         self._pending = dict(ops)
+        self._outputs = {key: self._outputs.get(key) for key in self._pending}
 
     def _keep_groups(self, names: frozenset[str]) -> None:
         """Marks the groups that exist no longer, and forgets those that are gone for longest.
@@ -213,9 +216,9 @@ class OutsideRank(TrackedRank):
         gone = [group for group, known in self._groups.items() if known.gone]
         self._forget(set(gone[:-MAX_GONE]))
 
-    def _forget(self, groups: Set[int]) -> None:
+    def _forget(self, groups: Collection[int]) -> None:
         for known in (self._groups, self._fronts, self._progress, self._read_at):
-            for group in groups & known.keys():
+            for group in known.keys() & groups:
                 del known[group]
         self._ids = {key: group for key, group in self._ids.items() if group not in groups}
 
@@ -297,12 +300,26 @@ class OutsideRank(TrackedRank):
             key = group, work.number, kind
             known = self._pending.get(key)
             if known is not None and number in (None, known.number):
-                yield key, known
+                yield key, self._with_outputs(key, known, outputs_of(work, kind))
             elif number is not None:
+                self._outputs[key] = outputs_of(work, kind)
                 yield key, self._op(group, number, kind, at_ns, work.timeout_s)
             else:
                 name = self._groups[group].name
                 self._notes = (*self._notes, f"group {name}: {kind} in progress, number not known")
+
+    def _with_outputs(
+        self, key: _PendingKey, op: wire.Op, outputs: tuple[wire.TensorSpec, ...] | None
+    ) -> wire.Op:
+        """The op with its output tensors, once two looks have shown the same ones.
+
+        Memory that was freed while it was read may hold another tensor, and shapes convict.
+        """
+        before, self._outputs[key] = self._outputs.get(key), outputs
+        signature = op.signature
+        if not outputs or outputs != before or signature is None or signature.outputs:
+            return op
+        return structs.replace(op, signature=structs.replace(signature, outputs=outputs))
 
     def _progress_of(
         self, group: int, backend: Backend, pending: Mapping[_PendingKey, wire.Op]

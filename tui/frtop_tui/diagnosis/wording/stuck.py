@@ -159,7 +159,7 @@ def _doubt(doubt: Doubt, node: WaitNode, frame: BaseFrame, tense: Tense) -> tupl
         does = tense.of("does not finish", "did not finish")
         return f"all have issued it; that it {does}, a single dump does not tell", _AGAIN
     if doubt.reason == "unseen":
-        text = "all have entered it; from outside their sizes, dtypes and roots are not seen"
+        text = "all have entered it; from outside roots and reduce ops are not seen, nor all sizes"
         return text, "compare the calls of all ranks at their lines: `frtop`, then b"
     if doubt.reason == "unobserved":
         text = f"{folded(doubt.ranks)} had entered it, too, and cannot be seen any more"
