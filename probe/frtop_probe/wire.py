@@ -23,6 +23,8 @@ from msgspec import Struct
 PROTOCOL: Final = b"frtop1"
 MAX_MESSAGE: Final = 64 * 1024 * 1024
 """Upper bound on a message in bytes; also the limit of the sockets."""
+UNTIMED: Final = 256
+"""Flag of a row: `took_ns` says that the op is over, and not how long it took."""
 LEFT_GROUPS: Final = "it has destroyed its process groups"
 """Note of a rank without a recorder, whose books had groups and have none."""
 
@@ -69,7 +71,8 @@ class Op(Struct, frozen=True, array_like=True):
     the pthread ident, as in py-spy's dumps. `usual_ns` is the smoothed wait of the call site over
     `usual_count` ops. `timeout_ms` 0 means the group's timeout. `started_ns` is when its device
     was seen to work on it; 0: not seen, or not observed. Where it is not `dated`, it was issued
-    at `issued_ns` or before: that is when it was first seen.
+    at `issued_ns` or before: that is when it was first seen. Where it is not `timed`, `done_ns`
+    says that it is over, and not when it ended.
     """
 
     sequence: int
@@ -89,6 +92,7 @@ class Op(Struct, frozen=True, array_like=True):
     usual_count: int = 0
     started_ns: int = 0
     dated: bool = True
+    timed: bool = True
 
     @property
     def pending(self) -> bool:
@@ -473,13 +477,14 @@ class Snapshot(Struct, frozen=True, array_like=True):
     threads: tuple[Process, ...] = ()  # the rank's own threads; `pid` is the native thread id
     dead_connections: tuple[DeadConnection, ...] = ()
     addresses: tuple[str, ...] = ()
+    ops_note: str = ""  # without a recorder: where `ops` come from, or why there are none
 
 
 class HistoryRow(Struct, frozen=True, array_like=True):
     """An `Op` in a `History`: `signature` and `site` are indices into its tables from 1, 0 is none.
 
     `took_ns` is 0 while pending, and negative when the op failed after that time. `flags` are
-    those of a ring slot (`ring.layout.Flag`).
+    those of a ring slot (`ring.layout.Flag`), and `UNTIMED`.
     """
 
     sequence: int
@@ -502,6 +507,7 @@ class History(Struct, frozen=True, array_like=True):
     sites: tuple[Site, ...] = ()
     rows: tuple[HistoryRow, ...] = ()
     lost: int = 0  # ops in between that cannot be read
+    note: str = ""  # where the ops come from, and what is not known of them; "": a recorder's ring
 
 
 class TensorSummary(Struct, frozen=True, array_like=True):

@@ -17,7 +17,8 @@ from flightrecorder.writer import (
     pickle_like_torch,
     write_dumps,
 )
-from frtop_tui.export.flightrecorder.fields import ProfilingName, profiling_name
+from frtop_probe.consistency.profiling_names import ProfilingName
+from frtop_tui.export.flightrecorder.fields import profiling_name
 from frtop_tui.export.loader import open_paths
 
 

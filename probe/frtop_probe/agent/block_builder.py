@@ -164,7 +164,7 @@ def _largest_size(first: int, most: int) -> int:
     return max(size for size in SIZES if size <= most and (first - 1) % size == 0)
 
 
-def encode_blocks(group: int, blocks: Iterable[Block]) -> list[wire.BlockSums]:
+def encode_blocks(group: int, blocks: Iterable[Block], rule: int = RULE) -> list[wire.BlockSums]:
     """Converts blocks to wire messages: consecutive blocks of one size share a message."""
     rows: list[list[Block]] = []
     for block in blocks:
@@ -180,7 +180,7 @@ def encode_blocks(group: int, blocks: Iterable[Block]) -> list[wire.BlockSums]:
             row[0].size,
             packed(block.sum for block in row),
             packed(block.pairs for block in row) if any(block.pairs for block in row) else b"",
-            RULE,
+            rule,
         )
         for row in rows
     ]

@@ -25,6 +25,8 @@ KINDS: Final = {
     "reduce_scatter_base": "reduce_scatter_tensor",
 }
 """Names as users write them, where c10d's `OpType` has another one."""
+GLOO: Final = "gloo"
+"""Whose books list all collectives in progress: others of it are over."""
 P2P: Final = frozenset({"send", "recv", "recvanysource"})
 _SIZED: Final = frozenset({
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "scatter",

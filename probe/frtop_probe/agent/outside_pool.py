@@ -30,11 +30,15 @@ class OutsidePool:
     def size(self) -> int:
         return len(self._workers)
 
-    async def look(self, pid: int) -> Look:
-        """Reads the books of one process, and which transports past c10d it has at hand."""
+    async def look(
+        self, pid: int, *, rings: int | None = None, environment: Collection[str] = ()
+    ) -> Look:
+        """Reads the books of one process, with its transports past c10d, or with its rings."""
         worker = await self._take()
         try:
-            return await worker.look(pid, transports=True)
+            return await worker.look(
+                pid, rings=rings, environment=environment, transports=rings is None
+            )
         finally:
             self._put(worker)
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from msgspec import structs
 
 from frtop_probe import wire
+from frtop_probe.agent.flight_history import FlightHistory
 from frtop_probe.agent.outside_books import (
+    GLOO,
     KINDS,
     P2P,
     counted,
@@ -44,8 +46,6 @@ MAX_PENDING: Final = 16
 MAX_PENDING_OF_RANK: Final = 64
 MIN_PACE_NS: Final = 2_000_000_000
 """Two looks: shorter pauses between ops cannot be measured."""
-GLOO: Final = "gloo"
-"""Whose books list all collectives in progress: others of it are over."""
 _NS_PER_TICK: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 STALE_NS: Final = 15_000_000_000
@@ -112,6 +112,10 @@ class OutsideRank(TrackedRank):
         self._looks = 0
         self._seen_ns = 0
         self._read_ns = 0
+        self.flight = FlightHistory()
+        self.read_ring: Callable[[int], Awaitable[None]] | None = None
+        """Reads its Flight Recorder, the newest entries, if that can be done soon."""
+        self._blocks: list[wire.BlockSums] = []
         self._read_at: dict[int, int] = {}
 
     @property
@@ -385,7 +389,9 @@ class OutsideRank(TrackedRank):
             # An empty tuple means that nothing has changed.
             notes=(full.notes or ("",)) if full.notes != sent.notes else (),
             transports=full.transports if full.transports != sent.transports else None,
+            blocks=tuple(self._blocks),
         )
+        self._blocks.clear()
         self._sent = full
         nothing = wire.RankUpdate(key=self.key, pending_more=full.pending_more)
         return None if fresh == nothing else fresh
@@ -413,6 +419,7 @@ class OutsideRank(TrackedRank):
             exit_info=self.exit_info,
             notes=self._notes,
             transports=self._transports,
+            blocks=self.flight.recent_sums(),
         )
 
     def last_sign_ns(self) -> int:
@@ -421,8 +428,28 @@ class OutsideRank(TrackedRank):
     def status(self) -> None:
         return None
 
-    def recent_ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:  # noqa: ARG002
-        return (), 0
+    async def read_ops(self, limit: int) -> None:
+        if self.read_ring is not None and self.lives:
+            await self.read_ring(limit)
+
+    @property
+    def ops_note(self) -> str:
+        return self.flight.note
+
+    def recent_ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
+        return self.flight.recent(limit)
+
+    def take_ring(self, look: Look, at_ns: int, wall_offset_ns: int) -> None:
+        """Takes in a look with rings, and books before and after them."""
+        if look.books is None or look.books.start_ticks in (0, self.start_ticks):
+            ids = {(key[0], key[2]): number for key, number in self._ids.items()
+                   if not self._groups[number].gone}  # fmt: skip
+            self._blocks += self.flight.take(look, ids, at_ns, wall_offset_ns)
+
+    @property
+    def issued(self) -> int:
+        """Ops issued in all groups, as the books have it: a ring has something new once it grew."""
+        return sum(front.number + front.messages for front in self._fronts.values())
 
 
 def _suspended_ns() -> int:

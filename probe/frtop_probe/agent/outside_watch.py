@@ -11,8 +11,10 @@ import os
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+from frtop_probe.agent.flight_history import SIZE_NAMES
 from frtop_probe.agent.outside_pool import MAX_CHILDREN, OutsidePool
 from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.rank_tracker import RankTracker
@@ -47,6 +49,17 @@ time every 5 s."""
 MAX_RANKS: Final = 64
 """Followed from outside, per host."""
 
+COMPARE_S: Final = 10.0
+"""Seconds between two reads of a Flight Recorder only to compare ops, while some are issued."""
+COMPARE_LOAD: Final = 0.02
+"""Share of a core that these reads may take, per rank."""
+FRESH_S: Final = 0.8
+"""A ring that was read this short ago is not read again for a snapshot."""
+UNCHANGED_S: Final = 5.0
+"""Nor is, for so long, one of a rank that has issued nothing since."""
+RING_WAIT_S: Final = 0.5
+"""How long a snapshot waits for a ring: its first look takes 0.1 s."""
+
 NO_RING_S: Final = 30.0
 """The recorder makes its ring when torch is imported. A rank that is older and has none has no
 recorder, whatever its environment says."""
@@ -63,12 +76,20 @@ _PAUSES: Final = {
 
 @dataclass(slots=True, eq=False)
 class _Watched:
-    """A rank, and when it was looked at and may be again, by `time.monotonic()`."""
+    """A rank, and when it was looked at and may be again, by `time.monotonic()`.
+
+    `ring_at` and `ring_issued` are of the last read of its Flight Recorder, `compare_at` when the
+    next one is due that nobody asked for.
+    """
 
     rank: OutsideRank
     looked_at: float = 0.0
     not_before: float = 0.0
     looks: int = 0
+    ring_at: float = 0.0
+    ring_issued: int = 0
+    compare_at: float = 0.0
+    reading: asyncio.Task[None] | None = None
 
 
 class OutsideWatch:
@@ -168,7 +189,8 @@ class OutsideWatch:
                 continue
             rank = self._tracker.add_outside(candidate, job)
             if rank is not None:
-                self._watched[identity] = _Watched(rank)
+                watched = self._watched[identity] = _Watched(rank)
+                rank.read_ring = partial(self._read_ring_soon, watched)
                 living += 1
         return too_many
 
@@ -200,8 +222,44 @@ class OutsideWatch:
             self._looking[task] = watched
             task.add_done_callback(self._looking.pop)
             await asyncio.wait({task}, timeout=SLOW_S)
+            await self._compare(watched)
         if not self._looking and self._scanning is None:
             await self._pool.shrink()
+
+    async def _compare(self, watched: _Watched) -> None:
+        """Reads a rank's ring if that is due and it has issued anything since."""
+        now = time.monotonic()
+        fresh = watched.rank.issued != watched.ring_issued
+        if watched.looks > 1 and fresh and now >= watched.compare_at:
+            await self._read_ring_soon(watched)
+
+    async def _read_ring_soon(self, watched: _Watched, limit: int = 0) -> None:  # noqa: ARG002
+        """Reads a rank's ring, unless that was done just now; waits for it a moment only."""
+        now, rank = time.monotonic(), watched.rank
+        if watched.reading is None:
+            unchanged = rank.issued == watched.ring_issued
+            pause_s = UNCHANGED_S if unchanged else FRESH_S
+            if now < max(watched.ring_at + pause_s, watched.not_before) or not watched.looks:
+                return
+            watched.reading = asyncio.create_task(self._read_ring(watched))
+            watched.reading.add_done_callback(lambda _: setattr(watched, "reading", None))
+        await asyncio.wait({watched.reading}, timeout=RING_WAIT_S)
+
+    async def _read_ring(self, watched: _Watched) -> None:
+        rank, begin = watched.rank, time.monotonic()
+        issued = rank.issued
+        limit = rank.flight.wanted(max(0, issued - watched.ring_issued))
+        try:
+            look = await self._pool.look(rank.pid, rings=limit, environment=SIZE_NAMES)
+            now_ns = time.monotonic_ns()
+            rank.take_ring(look, now_ns, time.time_ns() - now_ns)
+            watched.not_before = time.monotonic() + _pause_s(look.reason)
+        except Exception as error:  # noqa: BLE001 - one rank must not hide the others
+            self._note(error)
+        watched.ring_at, watched.ring_issued = time.monotonic(), issued
+        took_s = watched.ring_at - begin
+        self._spent_s += took_s
+        watched.compare_at = watched.ring_at + max(COMPARE_S, took_s / COMPARE_LOAD)
 
     async def _look_at(self, watched: _Watched) -> None:
         rank = watched.rank
@@ -239,6 +297,7 @@ class OutsideWatch:
         if self._scanning is not None:
             tasks.append(self._scanning)
             self._scanning = None
+        tasks += [one.reading for one in self._watched.values() if one.reading is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

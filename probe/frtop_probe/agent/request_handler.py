@@ -16,6 +16,7 @@ import zmq
 from frtop_probe import keys, wire
 from frtop_probe.agent.histories import excerpt, history
 from frtop_probe.agent.native_requests import NativeStacksTaker
+from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.rank_client import read_tensor_data, summarize_tensors
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ras_requests import RasRequests
@@ -194,8 +195,26 @@ class RequestHandler:
             return await self._native.take(request, rank)
         if isinstance(rank, RingRank):
             return await self._ask(request, rank)
-        text = f"process {rank.pid} has no recorder: it keeps no history, and cannot be asked"
+        if isinstance(rank, OutsideRank) and isinstance(request, wire.HistoryRequest):
+            return await self._flight_history(request, rank)
+        text = f"process {rank.pid} has no recorder: nothing in it can answer"
         return wire.Error(request.id, text, "outside")
+
+    async def _flight_history(
+        self, request: wire.HistoryRequest, rank: OutsideRank
+    ) -> wire.Response:
+        """What torch's own recorder has kept, or why there is nothing."""
+        flight = rank.flight
+        if request.group:
+            # Out of the read that the sums were of: the ring may have gone on since.
+            found = flight.excerpt(request.group, request.first, request.last)
+        else:
+            await rank.read_ops(request.limit)
+            found = flight.history(request.limit)
+        if not found.rows and not request.group:
+            why = flight.note or "the Flight Recorder was not read yet"
+            return wire.Error(request.id, why, "outside")
+        return wire.HistoryResponse(request.id, self._host, request.key, found)
 
     async def _ask(self, request: RankRequest, rank: RingRank) -> wire.Response:
         match request:

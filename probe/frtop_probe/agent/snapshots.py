@@ -55,6 +55,8 @@ class SnapshotTaker:
         ops = max(0, min(request.ops, MAX_OPS // max(1, len(asked))))
         chosen, snapshots, tables = [], [], ConnectionTables()
         await _until_released(asked, end - _READ_S)
+        if ops:
+            await asyncio.gather(*(rank.read_ops(ops) for rank in asked if not rank.held))
         for rank in asked:
             if not rank.held:
                 chosen.append(rank)
@@ -102,6 +104,7 @@ class SnapshotTaker:
             threads=threads,
             dead_connections=dead,
             addresses=addresses,
+            ops_note=rank.ops_note,
         )
 
     async def _dump(self, pid: int, end: float, groups: Mapping[int, str] | None) -> wire.StackDump:

@@ -102,6 +102,14 @@ class TrackedRank(ABC):
     def recent_ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
         """The newest `limit` ops, oldest first, and how many in between cannot be read."""
 
+    async def read_ops(self, limit: int) -> None:  # noqa: B027 - as above
+        """Reads what `recent_ops` gives, where that takes time."""
+
+    @property
+    def ops_note(self) -> str:
+        """Where its ops come from, or why there are none; "" for a recorder's ring."""
+        return ""
+
     def close(self) -> None:  # noqa: B027 - as above
         """Closes what it is read from."""
 

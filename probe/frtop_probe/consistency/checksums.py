@@ -18,7 +18,7 @@ from operator import mul
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.consistency.signatures import SPLIT, agreed
+from frtop_probe.consistency.signatures import RULE, SPLIT, agreed
 
 MODULUS: Final = 2**32 - 5
 """A prime, so that values with different weights stay different."""
@@ -43,9 +43,9 @@ def weight(number: int) -> int:
     return WEIGHTS[number % len(WEIGHTS)]
 
 
-def signature_digest(signature: wire.Signature, backend: str) -> int | None:
+def signature_digest(signature: wire.Signature, backend: str, rule: int = RULE) -> int | None:
     """Hashes what must agree in an op, unweighted; None while something is unknown."""
-    text = agreed(signature, backend)
+    text = agreed(signature, backend, rule)
     return None if text is None else digest(text)
 
 

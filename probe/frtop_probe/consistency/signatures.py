@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_probe import wire
 
 RULE: Final = 1
 """Version of `agreed`: hashes are comparable only within one version."""
+RULE_OF_SIZES: Final = 2
+"""The version for sources that know neither reduce ops nor roots: without these."""
 
 SIZELESS: Final = frozenset({"barrier", "monitored_barrier"})
 """Kinds without tensors to compare."""
@@ -48,12 +52,14 @@ def difference(one: wire.Signature, other: wire.Signature, backend: str = "") ->
     return None
 
 
-def agreed(signature: wire.Signature, backend: str = "") -> str | None:
+def agreed(signature: wire.Signature, backend: str = "", rule: int = RULE) -> str | None:
     """Returns all that must be the same on every member; None while any of it is unknown."""
     kind = signature.kind
-    if _reduces(kind) and signature.reduce is None:
-        return None
-    if kind in _ROOTED and signature.root is None:
+    if rule == RULE_OF_SIZES:
+        signature = replace(signature, reduce=None, root=None)
+    elif (_reduces(kind) and signature.reduce is None) or (
+        kind in _ROOTED and signature.root is None
+    ):
         return None
     sides = _tensor_sides(signature)
     if not any(sides) and _has_tensors(kind):

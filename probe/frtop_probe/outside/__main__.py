@@ -5,6 +5,7 @@ A request has `pid`, and asks for `books` (a bool), `rings` (entries per ring, o
 `environment` (names), `tensors` and `works` (addresses of Python objects), `transports` (a bool:
 those past c10d). A request with `scan`
 (pid and start ticks of each process that has a recorder) asks for the jobs of this host instead.
+With both books and rings the answer has `after`, too: the books once more, read after the rings.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class Readers:
         answer["works"] = _each(request.get("works", ()), reader.work_at)
         if (limit := request.get("rings")) is not None:
             answer["rings"] = [asdict(ring) for ring in reader.rings(limit)]
+            if "books" in answer:
+                answer["after"] = asdict(reader.read())
 
     def _environment_of(self, pid: int) -> dict[str, str] | None:
         try:

@@ -161,7 +161,7 @@ class RingEntry:
         number: `collective_seq_id`, counted for collectives only; `p2p_number` the others.
         op_id: Logical op within the group: one for each op of a coalesced group.
         op: Profiling name, such as "gloo:all_reduce".
-        sizes: Shapes of inputs, then of outputs.
+        input_types: Dtypes of the inputs, so many as there are; None when they are not readable.
         created_ns: Wall clock in nanoseconds after 1970; started and completed are when the
             watchdog saw it, 0 if it did not.
         timeout_ms: Of the op.
@@ -184,6 +184,8 @@ class RingEntry:
     timeout_ms: int
     retired: bool
     thread: str
+    input_types: tuple[str, ...] | None = None
+    output_types: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,13 @@ def ring_from(data: dict[str, Any]) -> FlightRing:
     """Reads what `dataclasses.asdict` made of a `FlightRing`; raises as `books_from`."""
     entries = tuple(
         RingEntry(
-            **{**entry, "inputs": _shapes(entry["inputs"]), "outputs": _shapes(entry["outputs"])}
+            **{
+                **entry,
+                "inputs": _shapes(entry["inputs"]),
+                "outputs": _shapes(entry["outputs"]),
+                "input_types": _texts(entry["input_types"]),
+                "output_types": _texts(entry["output_types"]),
+            }
         )
         for entry in data["entries"]
     )
@@ -259,3 +267,7 @@ def _backend_from(data: dict[str, Any]) -> Backend:
 
 def _shapes(data: list[list[int]] | None) -> tuple[tuple[int, ...], ...] | None:
     return None if data is None else tuple(tuple(shape) for shape in data)
+
+
+def _texts(data: list[str] | None) -> tuple[str, ...] | None:
+    return None if data is None else tuple(data)

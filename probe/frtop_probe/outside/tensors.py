@@ -49,6 +49,11 @@ def device_name(number: int) -> str:
     return DEVICES.get(number, f"device {number}")
 
 
+def dtype_name(number: int) -> str:
+    """Returns the name of a c10::ScalarType."""
+    return DTYPES.get(number, f"dtype {number}")
+
+
 def tensor_at(memory: ProcessMemory, address: int) -> TensorInfo:
     """Reads the tensor of a Python object: anchored on the pointer from the tensor back to it.
 
@@ -116,6 +121,6 @@ def _describe(memory: ProcessMemory, words: Sequence[int], place: int) -> Tensor
     name = device_name(device)
     return TensorInfo(
         shape=sizes,
-        dtype=DTYPES.get(dtype, f"dtype {dtype}"),
+        dtype=dtype_name(dtype),
         device=name if device == _CPU or index < 0 else f"{name}:{index}",
     )

@@ -72,6 +72,7 @@ class Look:
         tensors: By the address that was asked for; those not readable are missing. So `works`.
         environment: Variables that were asked for and are set.
         transports: Those past c10d that it has at hand; None when nobody asked, or it is not known.
+        after: The books once more, read after the rings.
     """
 
     pid: int
@@ -82,6 +83,7 @@ class Look:
     works: dict[int, Work] = field(default_factory=dict)
     reason: str = ""
     transports: tuple[FoundTransport, ...] | None = None
+    after: Books | None = None
 
 
 @dataclass(slots=True)
@@ -350,6 +352,7 @@ def _look_from(answer: dict[str, Any]) -> Look:
             transports=None
             if transports is None
             else tuple(FoundTransport(**one) for one in transports),
+            after=None if answer.get("after") is None else books_from(answer["after"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise NotReadable(CHILD_ENDED, repr(error)) from error

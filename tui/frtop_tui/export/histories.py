@@ -38,6 +38,7 @@ def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
                 not row.flags & _UNTRACKED,
                 row.pseudo,
                 row.timeout_ms,
+                timed=not row.flags & wire.UNTIMED,
             )
             for row in history.rows
         ]
@@ -53,7 +54,8 @@ def with_history(view: JudgedRank, history: wire.History | None, now_ns: int) ->
     ops = ops_of(history)
     if usual:  # histories do not hold usual durations
         ops = tuple(_with_usual(op, usual.get(op.sequence)) for op in ops)
-    snapshot = structs.replace(snapshot, ops=ops, ops_lost=history.lost)
+    note = history.note or snapshot.ops_note
+    snapshot = structs.replace(snapshot, ops=ops, ops_lost=history.lost, ops_note=note)
     return replace(view, snapshot=snapshot)
 
 

@@ -55,7 +55,7 @@ class RankCounts:
             notes.append(CoverageNote(text, "last known"))
         texts = self._recorder_notes()
         if self._outside:
-            text = f"{NOT_PREPARED}, so there is no history of ops; {NEXT_TIME}"
+            text = f"{NOT_PREPARED}, so of past ops at most what torch records; {NEXT_TIME}"
             everybody = len(self._outside) == len(ranks)
             texts.insert(0, text if everybody else f"{folded(self._outside)}: {text}")
         if self._unread:

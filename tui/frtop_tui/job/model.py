@@ -83,6 +83,7 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     | `has_process`        | tell causes and progress from `/proc` | both take stacks            |
     | `has_stacks`         | tell where threads are                | only `/proc` tells that     |
     | `has_transports` | blame a wait of unknown kind          | it may be for other ranks   |
+    | `has_one_naming` | compare past ops with pending ones    | each only with its like     |
 
     The defaults are those of the recorder, whose rings the rank's agent reads.
     """
@@ -93,11 +94,15 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     has_process: bool = True
     has_stacks: bool = True
     has_transports: bool = True
+    has_one_naming: bool = True
 
 
 RECORDER: Final = Evidence()
-OUTSIDE_STACKS: Final = Evidence(has_numbers=False)
-"""A process without a recorder whose books cannot be read. With them it has what a ring has."""
+OUTSIDE: Final = Evidence(has_one_naming=False)
+"""A process without a recorder: pending ops are of torch's books, past ones of its own recorder,
+which names some kinds differently, and knows neither reduce ops nor roots."""
+OUTSIDE_STACKS: Final = Evidence(has_numbers=False, has_one_naming=False)
+"""The same, where the books cannot be read."""
 DUMPS: Final = Evidence(has_completion=True, has_ages=False, has_process=False, has_stacks=False)
 """Flight Recorder dumps: the ops of a process, of which nothing else is known."""
 STACKS: Final = Evidence(has_numbers=False, has_ages=False)

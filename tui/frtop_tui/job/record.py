@@ -10,7 +10,14 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.ring.layout import State
 from frtop_tui.job.clock import HostClock
-from frtop_tui.job.model import OUTSIDE_STACKS, RECORDER, Evidence, ObservedRank, RankState
+from frtop_tui.job.model import (
+    OUTSIDE,
+    OUTSIDE_STACKS,
+    RECORDER,
+    Evidence,
+    ObservedRank,
+    RankState,
+)
 
 SILENT_AFTER_NS: Final = 1_500_000_000
 """The recorder beats four times a second: six missed beats are no scheduling delay."""
@@ -95,7 +102,7 @@ class RankRecord:
             changes["evidence"] = self._evidence()
 
     def _evidence(self) -> Evidence:
-        seen = RECORDER if self.identity.books else OUTSIDE_STACKS
+        seen = _evidence(self.identity)
         beside = self._changes.get("transports", self._latest.transports)
         return replace(seen, has_transports=False) if beside else seen
 
@@ -214,6 +221,12 @@ def ended_cleanly(exit_info: wire.ExitInfo, exception: wire.UncaughtException | 
     if exit_info.exit_code == 0:
         return True
     return exit_info.clean and not (exception is not None and exception.main)
+
+
+def _evidence(identity: wire.Identity) -> Evidence:
+    if identity.prepared:
+        return RECORDER
+    return OUTSIDE if identity.books else OUTSIDE_STACKS
 
 
 def _without_oldest_gone(groups: dict[int, wire.Group]) -> dict[int, wire.Group]:

@@ -150,9 +150,11 @@ class CaptureCollector:
         for name, views in hosts.items():
             without = {view.rank for view in views if not view.identity.prepared}
             if without:
-                self._missing["history or tensors", NO_RECORDER] |= without
+                self._missing["tensors", NO_RECORDER] |= without
             recorded = [view for view in views if view.rank not in without]
-            steps = [*_snapshots(views), *_histories(recorded, self._limit)]
+            # Of a process that has ended nobody can read what torch has recorded.
+            asked = [one for one in views if one.identity.prepared or one.exit_info is None]
+            steps = [*_snapshots(views), *_histories(asked, self._limit)]
             if may_act.get(name, True):
                 steps += self._tensors(recorded)
             elif pending := {view.rank for view in recorded if view.pending}:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -21,7 +20,7 @@ from frtop_tui.widgets.formats import (
     op_number,
 )
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, fit, plain
+from frtop_tui.widgets.spans import Line, fit, plain, wrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +86,9 @@ def queue_lines(
         known.add(rank.blocked_on.sequence)
     snapshot = rank.snapshot
     recent = [] if snapshot is None else [op for op in snapshot.ops if op.sequence not in known]
+    if not rank.evidence.has_one_naming:
+        waiting = {(op.group, op.number, op.p2p) for op in pending}
+        recent = [op for op in recent if (op.group, op.number, op.p2p) not in waiting]
     recent.sort(key=lambda op: -op.sequence)
     columns = Widths.of(rank, (*pending, *recent))
     if pending:
@@ -99,7 +101,9 @@ def queue_lines(
         rows.append(plain(f"  and {rank.pending_more} more pending", "dim"))
     if not rank.identity.prepared:
         none: list[Line] = [] if pending else [_pending_of_outside(rank)]
-        return [*none, *rows, *_group_lines(rank, now_ns, ahead or {}), _NOT_RECORDED]
+        fronts = _group_lines(rank, now_ns, ahead or {})
+        history = [op_line(rank, op, _took(op), columns, width) for op in recent]
+        return [*none, *rows, *fronts, *_source_of(rank, width), *history]
     head: Line = () if pending else (("pending  ", "dim"), ("none", "strong"), ("    ", ""))
     if snapshot is None:
         return [*rows, (*head, ("recent   requested, no answer yet", "dim"))]
@@ -145,12 +149,17 @@ def _group_lines(rank: JudgedRank, now_ns: int, ahead: Mapping[Identifier, int])
     return rows
 
 
-_NOT_RECORDED: Final[Line] = (("history  ", "dim"), (f"not recorded; {NEXT_TIME}", "dim"))
+def _source_of(rank: JudgedRank, width: int) -> list[Line]:
+    """Where the past ops come from, or why there are none, and what to do next time."""
+    note = rank.snapshot.ops_note if rank.snapshot is not None else ""
+    return wrap(note or f"not recorded; {NEXT_TIME}", width, "dim", ("history  ", "dim"))
 
 
 def _took(op: wire.Op) -> tuple[str, str]:
     if op.done_ns < 0:
         return ("failed", "bad")
+    if not op.timed:
+        return ("over", "dim")
     if op.done_ns == 0:
         # Pending in the snapshot, not pending now: its end was not seen.
         return ("-", "dim")

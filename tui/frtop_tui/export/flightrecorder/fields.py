@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from frtop_probe.consistency.profiling_names import ProfilingName, parse
 from frtop_tui.job.naming import printable
 
 Entry = Mapping[str, Any]
 
 LARGEST: Final = 2**62
-_PROFILING_NAME: Final = re.compile(
-    r"(?:(?P<backend>[^:\s]*):)?(?P<kind>\S+)"
-    r"(?:\s+(?P<own>\d+)\s*(?P<way>->|<-)\s*(?P<other>\d+|\?))?",
-    re.ASCII,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ProfilingName:
-    """A parsed `profiling_name`, such as `nccl:send 0->1`. `own` and `other` are group ranks."""
-
-    backend: str
-    kind: str
-    own: int | None = None
-    other: int | None = None
 
 
 def as_count(value: object) -> int:
@@ -45,14 +29,7 @@ def as_text(value: object, most: int = 200) -> str:
 
 def profiling_name(entry: Entry) -> ProfilingName:
     """Backend and kind of an entry, and for a send or receive both group ranks."""
-    text = as_text(entry.get("profiling_name"))
-    found = _PROFILING_NAME.fullmatch(text.strip())
-    if found is None:
-        return ProfilingName("", text or "an op")
-    if found["way"] is None:
-        return ProfilingName(found["backend"] or "", found["kind"])
-    other = int(found["other"]) if found["other"] != "?" else None
-    return ProfilingName(found["backend"] or "", found["kind"], int(found["own"]), other)
+    return parse(as_text(entry.get("profiling_name")))
 
 
 def group_name(entry: Entry) -> tuple[str, str]:

@@ -17,18 +17,6 @@ from frtop_tui.job.stack_frames import is_user_code
 
 _DEFAULT: Final = "default_pg"
 _GLOO: Final = "gloo"
-_KINDS: Final = {
-    "_all_gather_base": "all_gather_into_tensor",
-    "_allgather_base": "all_gather_into_tensor",
-    "_reduce_scatter_base": "reduce_scatter_tensor",
-    "alltoall": "all_to_all",
-    "alltoall_base": "all_to_all",
-    "all_to_all_single": "all_to_all",
-    "all_to_allv": "all_to_all",
-    "allreduce": "all_reduce",
-    "all_reduce_barrier": "barrier",
-}
-"""Kinds that some backends name differently."""
 TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
 """No rank can complete these alone: each needs data of all members."""
 _MAX_BACKENDS: Final = 8
@@ -197,7 +185,7 @@ class Ops:
 
     def _make_signature(self, entry: Entry, group: wire.Group) -> wire.Signature:
         name = fields.profiling_name(entry)
-        kind = _KINDS.get(name.kind.lower(), name.kind)
+        kind = name.common_kind
         members, peer = self._members[group.id], None
         if name.other is not None and name.other < len(members):
             peer = members[name.other]

@@ -53,8 +53,9 @@ class Mismatch(Struct, frozen=True):
         return 0 <= number - self.number <= NEAR
 
 
-OpPlace = tuple[str, str, int, int]
-"""Where an op belongs: its group, and its sequence number there."""
+OpPlace = tuple[str, str, int, int, bool]
+"""Where an op belongs: its group, its sequence number there, and whether it is a past op of a
+source that names those in another way than pending ones."""
 
 
 def ops_known(view: Rank) -> dict[OpPlace, wire.Op]:
@@ -69,18 +70,21 @@ def ops_known(view: Rank) -> dict[OpPlace, wire.Op]:
         if op.sequence not in known:
             _note(ops, view, op)
     if view.snapshot is not None:
+        other_naming = not view.evidence.has_one_naming
         for op in view.snapshot.ops:
-            _note(ops, view, op)
+            _note(ops, view, op, other_naming=other_naming)
     return ops
 
 
-def _note(ops: dict[OpPlace, wire.Op], view: Rank, op: wire.Op) -> None:
+def _note(
+    ops: dict[OpPlace, wire.Op], view: Rank, op: wire.Op, *, other_naming: bool = False
+) -> None:
     if op.p2p or op.pseudo or op.signature is None:
         return
     group = view.groups.get(op.group)
     if group is None or not group.exact:
         return
-    place = (*identifier(group), op.number)
+    place = (*identifier(group), op.number, other_naming)
     # A later copy of the same op knows more: its reduce op is decoded later.
     before = ops.get(place)
     if before is None or before.signature is None or before.signature.reduce is None:

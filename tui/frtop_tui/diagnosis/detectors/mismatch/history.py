@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.consistency.checksums import MODULUS, UNKNOWN, signature_digest, splits_digest
-from frtop_probe.consistency.signatures import SPLIT
+from frtop_probe.consistency.signatures import RULE, RULE_OF_SIZES, SPLIT
 from frtop_tui.diagnosis.blocked.group_frontier import local_group_id
 from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch, compare, first_issued_ns
 from frtop_tui.job.groups import Identifier, identifier, members_of
@@ -32,6 +32,7 @@ class _Group:
 
     group: wire.Group
     members: tuple[int, ...]
+    rule: int
     digests: dict[int, int] = field(default_factory=dict)
     odd: set[int] = field(default_factory=set)
     pairs: dict[int, list[int]] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class _Group:
 
 def mismatches(ranks: Mapping[int, Rank]) -> list[Mismatch]:
     """The first op of each group that differs between members."""
-    groups: dict[Identifier, _Group] = {}
+    groups: dict[tuple[Identifier, int], _Group] = {}
     for view in ranks.values():
         _take(groups, view)
     found = []
@@ -47,7 +48,7 @@ def mismatches(ranks: Mapping[int, Rank]) -> list[Mismatch]:
         size = len(known.members)
         unpaired = (n for n, (count, total) in known.pairs.items() if count == size and total)
         for number in sorted({*known.odd, *unpaired})[:MOST_COMPARED]:
-            ops = _ops_at(ranks, known.group, number)
+            ops = _ops_at(ranks, known, number)
             one = compare(known.group, number, ops)
             if one is not None:
                 found.append(replace(one, since_ns=first_issued_ns(ops, ranks)))
@@ -55,8 +56,9 @@ def mismatches(ranks: Mapping[int, Rank]) -> list[Mismatch]:
     return found
 
 
-def _take(groups: dict[Identifier, _Group], view: Rank) -> None:
+def _take(groups: dict[tuple[Identifier, int], _Group], view: Rank) -> None:
     """Takes the ops of one rank: tens of thousands, so that checksums are looked up."""
+    rule = _rule_of(view)
     mine: dict[int, _Group | None] = {}
     digests: dict[tuple[int, int], tuple[int | None, int]] = {}
     for op in view.snapshot.ops if view.snapshot is not None else ():
@@ -66,7 +68,9 @@ def _take(groups: dict[Identifier, _Group], view: Rank) -> None:
         if op.group not in mine:
             group = view.groups.get(op.group)
             mine[op.group] = (
-                groups.setdefault(identifier(group), _Group(group, members_of(group.ranks)))
+                groups.setdefault(
+                    (identifier(group), rule), _Group(group, members_of(group.ranks), rule)
+                )
                 if group is not None and group.exact
                 else None
             )
@@ -78,7 +82,7 @@ def _take(groups: dict[Identifier, _Group], view: Rank) -> None:
             members = known.members
             at = members.index(view.rank) if view.rank in members else -1
             digests[key] = (
-                signature_digest(signature, known.group.backend),
+                signature_digest(signature, known.group.backend, rule),
                 splits_digest(signature, at, len(members)),
             )
         digest, splits = digests[key]
@@ -92,10 +96,15 @@ def _take(groups: dict[Identifier, _Group], view: Rank) -> None:
             total[1] = (total[1] + splits) % MODULUS
 
 
-def _ops_at(ranks: Mapping[int, Rank], group: wire.Group, number: int) -> dict[int, wire.Op]:
+def _rule_of(view: Rank) -> int:
+    """By which rule its past ops are compared, and so with which other ranks'."""
+    return RULE if view.evidence.has_one_naming else RULE_OF_SIZES
+
+
+def _ops_at(ranks: Mapping[int, Rank], known: _Group, number: int) -> dict[int, wire.Op]:
     ops: dict[int, wire.Op] = {}
     for rank, view in ranks.items():
-        mine = local_group_id(view, group)
+        mine = local_group_id(view, known.group) if _rule_of(view) == known.rule else None
         for op in view.snapshot.ops if mine is not None and view.snapshot is not None else ():
             if op.number == number and op.group == mine and not (op.p2p or op.pseudo):
                 ops[rank] = op

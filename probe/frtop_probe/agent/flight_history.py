@@ -1,0 +1,210 @@
+"""What torch's Flight Recorder kept of one rank without a recorder of ours, as last read.
+
+Nothing is read here: `OutsideWatch` reads a ring when somebody asks, and hands the look over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from frtop_probe import wire
+from frtop_probe.agent.block_builder import BlockBuilder, encode_blocks
+from frtop_probe.agent.flight_ops import KnownGroup, ops_of
+from frtop_probe.agent.outside_books import counted
+from frtop_probe.consistency.checksums import signature_digest, weight
+from frtop_probe.consistency.signatures import RULE_OF_SIZES
+from frtop_probe.outside.flight_ring import NO_RING, OFF
+from frtop_probe.outside.model import FlightRing
+from frtop_probe.outside.worker import Look
+from frtop_probe.ring.layout import Flag
+
+SIZE_NAMES: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""Entries of the ring, 0 for none. The first from torch 2.9 on, which reads both; torch before
+2.9 reads the second only. Without either it is off before 2.11, and 2,000 from then on."""
+SWITCH_ON: Final = (
+    f"next time, start with {SIZE_NAMES[0]}=2000 (torch before 2.9: {SIZE_NAMES[1]}=2000)"
+)
+MAX_KEPT: Final = 4096
+"""Ops of one rank. The ring has 2,000 by default."""
+_MARGIN: Final = 64
+NOT_TOLD: Final = "reduce ops, roots, lines and how long ops took are not in it"
+NOT_TOLD_OF_GLOO: Final = f"messages, {NOT_TOLD}"
+
+GroupIds = Mapping[tuple[str, str], int]
+"""The rank's own numbers of its groups, by name and kind of backend."""
+
+
+class FlightHistory:
+    """The ops of the last read, and sums over those that came with it."""
+
+    def __init__(self) -> None:
+        """Has read nothing yet."""
+        self.ops: tuple[wire.Op, ...] = ()
+        self.note = ""
+        self.lost = 0
+        self.read_ns = 0
+        """When the ring was last read, monotonic; 0 for never."""
+        self._builders: dict[int, BlockBuilder] = {}
+
+    def take(
+        self, look: Look, ids: GroupIds, at_ns: int, wall_offset_ns: int
+    ) -> tuple[wire.BlockSums, ...]:
+        """Takes in a look with rings, and returns the sums over what is new in it.
+
+        Args:
+            look: with books before and after the rings.
+            ids: of the groups in it.
+            at_ns: monotonic clock.
+            wall_offset_ns: wall clock minus monotonic clock.
+        """
+        self.read_ns = at_ns
+        rings = [ring for ring in look.rings if ring.entries]
+        if not rings:
+            self.note = _why_none(look)
+            return ()  # what an earlier read has shown is still true
+        known = _known_groups(look, ids)
+        ops: list[wire.Op] = []
+        for ring in rings:
+            ops += ops_of(ring, known.get(ring.kind, {}), wall_offset_ns)
+        self._merge(ops)
+        self.lost = sum(ring.torn for ring in rings)
+        self.note = "; ".join(f"{_described(ring, len(self.ops))}" for ring in rings)
+        backends = {one.id: kind for kind, groups in known.items() for one in groups.values()}
+        return tuple(self._sums(backends))
+
+    def wanted(self, issued: int) -> int:
+        """How many of the newest entries to read to miss none, if that many were issued since."""
+        if not self.read_ns or not self.ops:
+            return MAX_KEPT
+        open_ops = (place for place, op in enumerate(self.ops) if not op.done_ns)
+        unfinished = len(self.ops) - next(open_ops, len(self.ops))
+        return min(MAX_KEPT, unfinished + issued + _MARGIN)
+
+    def _merge(self, ops: Iterable[wire.Op]) -> None:
+        """Adds what was read now; of ops in both it is the newer knowledge."""
+        fresh = {op.sequence: op for op in ops}
+        kept = {op.sequence: op for op in self.ops}
+        if kept and max(fresh) < max(kept):  # the ring was reset
+            kept = {}
+        merged = sorted((kept | fresh).items())
+        self.ops = tuple(op for _, op in merged[-MAX_KEPT:])
+
+    def recent(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
+        """The newest `limit` ops, oldest first, and how many in between could not be read."""
+        return (self.ops[-limit:] if limit else ()), self.lost
+
+    def history(self, limit: int = 0) -> wire.History:
+        """The newest `limit` ops (0: all)."""
+        return history_of(self.ops[-limit:] if limit else self.ops, self.lost, self.note)
+
+    def excerpt(self, group: int, first: int, last: int) -> wire.History:
+        """The collectives of one group numbered `first` to `last`."""
+        ops = [
+            op for op in self.ops if op.group == group and first <= op.number <= last and not op.p2p
+        ]
+        return history_of(ops, 0, self.note)
+
+    def recent_sums(self) -> tuple[wire.BlockSums, ...]:
+        """The sums of late, for whoever asks for the full state."""
+        return tuple(
+            one
+            for group, builder in self._builders.items()
+            for one in encode_blocks(group, builder.recent, RULE_OF_SIZES)
+        )
+
+    def _sums(self, backends: Mapping[int, str]) -> Iterator[wire.BlockSums]:
+        """Sums over the ops that were not in an earlier read, by group.
+
+        Args:
+            backends: kinds of backend by group.
+        """
+        for group in self._builders.keys() - backends.keys():
+            del self._builders[group]
+        digests: dict[int, int | None] = {}
+        newest = {op.group: op.number for op in self.ops if not op.p2p}
+        for op in self.ops:
+            if op.p2p or op.group not in backends:
+                continue
+            builder = self._builders.get(op.group)
+            if builder is None or newest[op.group] < builder.end - 1:  # or made anew
+                builder = self._builders[op.group] = BlockBuilder(op.group, op.number)
+            if op.number < builder.end:
+                continue
+            if op.number > builder.end:
+                builder.skip(op.number - 1)  # overwritten since the last read
+            signature = op.signature
+            if signature is not None and id(signature) not in digests:
+                digests[id(signature)] = signature_digest(
+                    signature, backends[op.group], RULE_OF_SIZES
+                )
+            digest = digests[id(signature)] if signature is not None else None
+            if digest is None:
+                builder.skip(op.number)
+            else:
+                builder.add(op.number, digest * weight(op.number), 0)
+        for group, builder in self._builders.items():
+            yield from encode_blocks(group, builder.cut(), RULE_OF_SIZES)
+
+
+def history_of(ops: Iterable[wire.Op], lost: int, note: str) -> wire.History:
+    """Ops as a history, in which equal signatures are sent once."""
+    numbers: dict[int, int] = {}
+    table: list[wire.Signature] = []
+    rows = []
+    for op in ops:
+        number = 0
+        if op.signature is not None:
+            known = numbers.get(id(op.signature))
+            if known is None:
+                table.append(op.signature)
+                known = numbers[id(op.signature)] = len(table)
+            number = known
+        flags = (Flag.P2P if op.p2p else 0) | (0 if op.tracked else Flag.UNTRACKED)
+        rows.append(
+            wire.HistoryRow(
+                op.sequence,
+                op.group,
+                op.number,
+                number,
+                0,
+                op.issued_ns,
+                max(1, op.done_ns - op.issued_ns) if op.done_ns else 0,
+                0,
+                int(flags) | (0 if op.timed else wire.UNTIMED),
+                timeout_ms=op.timeout_ms,
+            )
+        )
+    return wire.History(tuple(table), (), tuple(rows), lost, note)
+
+
+def _known_groups(look: Look, ids: GroupIds) -> dict[str, dict[str, KnownGroup]]:
+    """By kind of ring, the groups of both books by their names."""
+    if look.books is None or look.after is None:
+        return {}
+    later = {(group.name, group.ranks, one.kind): one for group, one in counted(look.after)}
+    found: dict[str, dict[str, KnownGroup]] = {}
+    for group, backend in counted(look.books):
+        after = later.get((group.name, group.ranks, backend.kind))
+        number = ids.get((group.name, backend.kind))
+        if after is not None and number is not None and group.ranks is not None:
+            one = KnownGroup(number, group.ranks, backend, after)
+            found.setdefault(backend.kind, {})[group.name] = one
+    return found
+
+
+def _described(ring: FlightRing, known: int) -> str:
+    kept = f"the last {min(known, ring.recorded):,} of {ring.recorded:,} ops of {ring.kind}"
+    return f"Flight Recorder: {kept}; {NOT_TOLD_OF_GLOO if ring.kind == 'gloo' else NOT_TOLD}"
+
+
+def _why_none(look: Look) -> str:
+    """Why there is no history, and what to do next time."""
+    reasons = [look.reason] if look.reason else [ring.reason for ring in look.rings if ring.reason]
+    if not reasons:
+        return "Flight Recorder: no op yet"
+    named = [name for name in SIZE_NAMES if name in look.environment]
+    off = OFF in reasons
+    setting = f" ({named[0]}={look.environment[named[0]][:20]})" if off and named else ""
+    step = f"; {SWITCH_ON}" if off or reasons == [NO_RING] else ""
+    return f"not recorded: {'; '.join(dict.fromkeys(reasons))}{setting}{step}"
