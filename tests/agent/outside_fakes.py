@@ -10,11 +10,13 @@ from typing import Any
 
 from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.outside.discovery.facts import Candidate, Discovery, FoundJob
-from frtop_probe.outside.model import Backend, Books, GroupBook, Work
+from frtop_probe.outside.model import Backend, Books, FlightRing, GroupBook, RingEntry, Work
 from frtop_probe.outside.worker import CLOSED, Look, OutsideWorker
 from frtop_probe.procfs import processes
 
 SECOND = 1_000_000_000
+EPOCH_NS = 1_700_000_000 * SECOND
+"""Wall clock when the monotonic clock of the fakes was 0."""
 TORCHRUN = "10.0.0.1:29500 run abc"
 
 
@@ -80,6 +82,19 @@ def outside_rank(job: str = TORCHRUN, **fields: Any) -> OutsideRank:
     return OutsideRank(1, one, FoundJob(job, "train.py", "", None, 0, False, (one,)), None)
 
 
+def entry(number: int, op: str = "gloo:all_reduce", **fields: Any) -> RingEntry:
+    """An entry of gloo's ring: an op of group 0 that is over, a second after the one before."""
+    shapes = ((1024,),)
+    known: dict[str, Any] = {
+        "id": number, "group": "0", "description": "default_pg", "number": number,
+        "p2p_number": 0, "op_id": number, "op": op, "is_p2p": False, "inputs": shapes,
+        "outputs": shapes, "created_ns": EPOCH_NS + number * SECOND, "started_ns": 0,
+        "completed_ns": 0, "timeout_ms": 1_800_000, "retired": True, "thread": "python",
+        "input_types": ("float32",), "output_types": ("float32",),
+    }  # fmt: skip
+    return RingEntry(**{**known, **fields})
+
+
 class FakeReads:
     """What fake workers find, and what they were asked.
 
@@ -94,6 +109,8 @@ class FakeReads:
         self.stuck: set[int] = set()
         self.release = asyncio.Event()
         self.looks: list[int] = []
+        self.rings: list[tuple[int, int]] = []
+        self.stuck_rings: set[int] = set()
         self.scans: list[frozenset[tuple[int, int]]] = []
         self.workers: list[FakeWorker] = []
         self.scan_error: Exception | None = None
@@ -114,9 +131,11 @@ class FakeWorker(OutsideWorker):
         self.reads = reads
         self.closed = False
 
-    async def look(self, pid: int, **_: Any) -> Look:
+    async def look(self, pid: int, *, rings: int | None = None, **fields: Any) -> Look:
         if self.closed:
             return Look(pid, reason=CLOSED)
+        if rings is not None:
+            return await self._look_at_ring(pid, rings, fields["since"].get("gloo", 0))
         self.reads.looks.append(pid)
         if pid in self.reads.stuck:
             await self.reads.release.wait()
@@ -126,6 +145,16 @@ class FakeWorker(OutsideWorker):
             return Look(pid, Books(pid, start_ticks(pid), reason=self.reads.books_reasons[pid]))
         found = Books(pid, start_ticks(pid), groups=(group("0", backend(self.reads.number)),))
         return Look(pid, found)
+
+    async def _look_at_ring(self, pid: int, limit: int, since: int) -> Look:
+        self.reads.rings.append((pid, since))
+        if pid in self.reads.stuck_rings:
+            await self.reads.release.wait()
+        one = group("0", backend(self.reads.number))
+        now = Books(pid, start_ticks(pid), groups=(one,))
+        found = [entry(number) for number in range(max(1, since), self.reads.number + 1)][-limit:]
+        ring = FlightRing("gloo", 2000, self.reads.number + 1, tuple(found))
+        return Look(pid, now, rings=(ring,), after=now)
 
     async def scan(self, recorded: Collection[tuple[int, int]] = ()) -> Discovery:
         if self.closed:

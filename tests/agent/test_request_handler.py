@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 from agent.agent_host import DEADLINE, Host, Operator
-from agent.outside_fakes import outside_rank
+from agent.outside_fakes import EPOCH_NS, SECOND, backend, books, entry, group, outside_rank
 from frtop_probe import keys, wire
 from frtop_probe.agent.admission import Admission
 from frtop_probe.agent.announcement import Announcement
@@ -21,6 +21,8 @@ from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.request_handler import RequestHandler, SlowRequest
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.keys import AuthorizedKey, KeyPair, editing
+from frtop_probe.outside.model import FlightRing
+from frtop_probe.outside.worker import Look
 from waiting import wait_for
 
 
@@ -287,14 +289,13 @@ def test_the_secret_is_in_no_output(users: Users) -> None:
     assert users.owner.secret.decode() not in error
 
 
-def test_a_rank_without_a_recorder_keeps_no_history_and_cannot_be_asked(tmp_path: Path) -> None:
+def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_path: Path) -> None:
     rank = outside_rank()
     tracker = RankTracker([tmp_path])
     tracker.ranks[rank.key] = rank
     handler = RequestHandler.__new__(RequestHandler)
     handler._host, handler._tracker, handler._taker = "n", tracker, SnapshotTaker()
     requests: list[SlowRequest] = [
-        wire.HistoryRequest(1, rank.key, 10),
         wire.TensorsRequest(2, rank.key),
         wire.DataRequest(3, rank.key, 1, 0, 0, 10),
     ]
@@ -303,7 +304,27 @@ def test_a_rank_without_a_recorder_keeps_no_history_and_cannot_be_asked(tmp_path
         assert isinstance(response, wire.Error)
         assert (response.id, response.reason) == (request.id, "outside")
         assert f"process {rank.pid} has no recorder" in response.text
-    taken = asyncio.run(handler._respond(wire.SnapshotRequest(4, (rank.key,), ops=50)))
+    looking = wire.SnapshotRequest(4, (rank.key,), ops=50)
+    taken = asyncio.run(handler._respond(looking))
     assert isinstance(taken, wire.SnapshotResponse)
     ((snapshot,)) = taken.snapshots
     assert (snapshot.ops, snapshot.status, snapshot.processes[0].pid) == ((), None, rank.pid)
+
+    none = asyncio.run(handler._respond(wire.HistoryRequest(5, rank.key, 10)))
+    assert isinstance(none, wire.Error)
+    assert (none.reason, none.text) == ("outside", "the Flight Recorder was not read yet")
+    now = books(group("0", backend(4)))
+    rank.take(Look(rank.pid, now), SECOND)
+    ring = FlightRing("gloo", 2000, 4, tuple(entry(n) for n in range(1, 5)))
+    rank.take_ring(Look(rank.pid, now, rings=(ring,), after=now), SECOND, EPOCH_NS)
+    found = asyncio.run(handler._respond(wire.HistoryRequest(6, rank.key, 3)))
+    assert isinstance(found, wire.HistoryResponse)
+    assert [row.number for row in found.history.rows] == [2, 3, 4]
+    some = asyncio.run(handler._respond(wire.HistoryRequest(7, rank.key, 0, 1, 2, 3)))
+    assert isinstance(some, wire.HistoryResponse)
+    assert [row.number for row in some.history.rows] == [2, 3]
+    taken = asyncio.run(handler._respond(looking))
+    assert isinstance(taken, wire.SnapshotResponse)
+    ((snapshot,)) = taken.snapshots
+    assert len(snapshot.ops) == 4
+    assert snapshot.ops_note.startswith("Flight Recorder: the last 4 of 4 ops of gloo")

@@ -10,7 +10,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.agent.block_builder import BlockBuilder, encode_blocks
-from frtop_probe.agent.flight_ops import KnownGroup, ops_of
+from frtop_probe.agent.flight_ops import KnownGroup, entry_of, ops_of
 from frtop_probe.agent.outside_books import counted
 from frtop_probe.consistency.checksums import signature_digest, weight
 from frtop_probe.consistency.signatures import RULE_OF_SIZES
@@ -27,8 +27,9 @@ SWITCH_ON: Final = (
 )
 MAX_KEPT: Final = 4096
 """Ops of one rank. The ring has 2,000 by default."""
-_MARGIN: Final = 64
-NOT_TOLD: Final = "reduce ops, roots, lines and how long ops took are not in it"
+_MOST_UNNUMBERED: Final = 512
+"""Ops that are read again as their numbers could not be compared. Of some groups they never can."""
+NOT_TOLD: Final = "reduce ops, roots, lines and durations are not in it; ages are since the call"
 NOT_TOLD_OF_GLOO: Final = f"messages, {NOT_TOLD}"
 
 GroupIds = Mapping[tuple[str, str], int]
@@ -46,6 +47,7 @@ class FlightHistory:
         self.read_ns = 0
         """When the ring was last read, monotonic; 0 for never."""
         self._builders: dict[int, BlockBuilder] = {}
+        self._recorded: dict[str, int] = {}
 
     def take(
         self, look: Look, ids: GroupIds, at_ns: int, wall_offset_ns: int
@@ -59,7 +61,7 @@ class FlightHistory:
             wall_offset_ns: wall clock minus monotonic clock.
         """
         self.read_ns = at_ns
-        rings = [ring for ring in look.rings if ring.entries]
+        rings = [ring for ring in look.rings if ring.recorded and not ring.reason]
         if not rings:
             self.note = _why_none(look)
             return ()  # what an earlier read has shown is still true
@@ -69,23 +71,26 @@ class FlightHistory:
             ops += ops_of(ring, known.get(ring.kind, {}), wall_offset_ns)
         self._merge(ops)
         self.lost = sum(ring.torn for ring in rings)
+        self._recorded = {ring.kind: ring.recorded for ring in look.rings}
         self.note = "; ".join(f"{_described(ring, len(self.ops))}" for ring in rings)
         backends = {one.id: kind for kind, groups in known.items() for one in groups.values()}
         return tuple(self._sums(backends))
 
-    def wanted(self, issued: int) -> int:
-        """How many of the newest entries to read to miss none, if that many were issued since."""
-        if not self.read_ns or not self.ops:
-            return MAX_KEPT
-        open_ops = (place for place, op in enumerate(self.ops) if not op.done_ns)
-        unfinished = len(self.ops) - next(open_ops, len(self.ops))
-        return min(MAX_KEPT, unfinished + issued + _MARGIN)
+    def since(self) -> dict[str, int]:
+        """By kind of ring, the id of the first entry that is new, was not over, or not numbered."""
+        since = dict(self._recorded)
+        for back, op in enumerate(reversed(self.ops)):
+            unnumbered = not op.group and not op.p2p and back < _MOST_UNNUMBERED
+            if not op.done_ns or unnumbered:
+                kind, number = entry_of(op)
+                since[kind] = number
+        return since
 
     def _merge(self, ops: Iterable[wire.Op]) -> None:
         """Adds what was read now; of ops in both it is the newer knowledge."""
         fresh = {op.sequence: op for op in ops}
         kept = {op.sequence: op for op in self.ops}
-        if kept and max(fresh) < max(kept):  # the ring was reset
+        if kept and fresh and max(fresh) < max(kept):  # the ring was reset
             kept = {}
         merged = sorted((kept | fresh).items())
         self.ops = tuple(op for _, op in merged[-MAX_KEPT:])

@@ -68,6 +68,12 @@ def ops_of(
     return made
 
 
+def entry_of(op: wire.Op) -> tuple[str, int]:
+    """Kind of ring and id of the entry that an op is of."""
+    number, is_nccl = divmod(op.sequence - OLDEST, 2)
+    return (_NCCL if is_nccl else GLOO), number
+
+
 def _op(
     kind: str,
     entry: RingEntry,

@@ -7,7 +7,7 @@ stuck there at once, so a look that takes long must not hold up those at other r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from frtop_probe.outside.discovery.facts import Discovery
@@ -31,13 +31,22 @@ class OutsidePool:
         return len(self._workers)
 
     async def look(
-        self, pid: int, *, rings: int | None = None, environment: Collection[str] = ()
+        self,
+        pid: int,
+        *,
+        rings: int | None = None,
+        since: Mapping[str, int] | None = None,
+        environment: Collection[str] = (),
     ) -> Look:
         """Reads the books of one process, with its transports past c10d, or with its rings."""
         worker = await self._take()
         try:
             return await worker.look(
-                pid, rings=rings, environment=environment, transports=rings is None
+                pid,
+                rings=rings,
+                since=since,
+                environment=environment,
+                transports=rings is None,
             )
         finally:
             self._put(worker)

@@ -1,11 +1,11 @@
 """The child that reads: requests as JSON lines on standard input, one answer each on output.
 
 It may be left behind at any moment, when a read does not return, and ends with its input.
-A request has `pid`, and asks for `books` (a bool), `rings` (entries per ring, or null),
-`environment` (names), `tensors` and `works` (addresses of Python objects), `transports` (a bool:
-those past c10d). A request with `scan`
-(pid and start ticks of each process that has a recorder) asks for the jobs of this host instead.
-With both books and rings the answer has `after`, too: the books once more, read after the rings.
+A request has `pid`, and asks for `books` (a bool), `rings` (entries per ring, or null; from those
+with the ids in `since` on, by kind of ring), `environment` (names), `tensors` and `works`
+(addresses of Python objects), `transports` (a bool: those past c10d). A request with `scan` (pid
+and start ticks of each process that has a recorder) asks for the jobs of this host instead. With
+both books and rings the answer has `after`, too: the books once more, read after the rings.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Readers:
         answer["tensors"] = _each(request.get("tensors", ()), reader.tensor_at)
         answer["works"] = _each(request.get("works", ()), reader.work_at)
         if (limit := request.get("rings")) is not None:
-            answer["rings"] = [asdict(ring) for ring in reader.rings(limit)]
+            answer["rings"] = [asdict(ring) for ring in reader.rings(limit, request.get("since"))]
             if "books" in answer:
                 answer["after"] = asdict(reader.read())
 

@@ -8,7 +8,7 @@ itself, is where it should be. Source: torch/csrc/distributed/c10d/FlightRecorde
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -42,6 +42,7 @@ _STRIDES: Final = range(384, 1025, 8)
 _MAX_ENTRIES: Final = 1 << 20
 _MAX_WORDS: Final = _MAX_ENTRIES * max(_STRIDES) // 8
 _TRIES: Final = 3
+_FROM_THE_FIRST: Final[Mapping[str, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,18 @@ class RingReader:
         self._statics: dict[str, int] = {}
         self._layouts: dict[str, tuple[int, EntryLayout]] = {}
 
-    def read(self, limit: int | None = None, kinds: Collection[str] = ()) -> tuple[FlightRing, ...]:
+    def read(
+        self,
+        limit: int | None = None,
+        kinds: Collection[str] = (),
+        since: Mapping[str, int] = _FROM_THE_FIRST,
+    ) -> tuple[FlightRing, ...]:
         """Reads the newest entries of each ring; a ring that is not readable says why.
 
         Args:
             limit: Entries per ring at most; None for all.
             kinds: Kinds of ring to read; empty for all that there are libraries for.
+            since: By kind, the id of the first entry that is wanted.
 
         Raises:
             NotReadable: there is no library of torch that may have a ring.
@@ -88,20 +95,21 @@ class RingReader:
         found = [kind for kind, library in _LIBRARY.items() if library in self._libraries]
         if not found:
             raise NotReadable(NO_TORCH)
-        return tuple(self._read_one(kind, limit) for kind in found if not kinds or kind in kinds)
+        wanted = [kind for kind in found if not kinds or kind in kinds]
+        return tuple(self._read_one(kind, limit, since.get(kind, 0)) for kind in wanted)
 
-    def _read_one(self, kind: str, limit: int | None) -> FlightRing:
+    def _read_one(self, kind: str, limit: int | None, since: int) -> FlightRing:
         reason = ""
         for _ in range(_TRIES):
             try:
-                return self._ring(kind, limit)
+                return self._ring(kind, limit, since)
             except NotReadable as error:
                 reason = error.reason
                 if reason not in (MOVED, UNKNOWN_RING):
                     break
         return FlightRing(kind, 0, 0, reason=reason)
 
-    def _ring(self, kind: str, limit: int | None) -> FlightRing:
+    def _ring(self, kind: str, limit: int | None, since: int) -> FlightRing:
         recorder = self._memory.word(self._static(kind))
         if not recorder:
             raise NotReadable(NO_RING)
@@ -115,6 +123,9 @@ class RingReader:
         stride, layout = self._layouts[kind]
         if (header.end - header.begin) % stride:
             raise NotReadable(UNKNOWN_RING, "size")
+        if 0 < since <= header.id:  # a reset starts ids anew
+            fresh = header.id - since
+            limit = fresh if limit is None else min(limit, fresh)
         return self._stable(kind, recorder, stride, layout, limit)
 
     def _static(self, kind: str) -> int:

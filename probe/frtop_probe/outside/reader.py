@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -128,19 +128,22 @@ class OutsideReader:
             cost=self._cost(started),
         )
 
-    def rings(self, limit: int | None = None) -> tuple[FlightRing, ...]:
+    def rings(
+        self, limit: int | None = None, since: Mapping[str, int] | None = None
+    ) -> tuple[FlightRing, ...]:
         """Reads the newest entries of each Flight Recorder ring that this process has.
 
         A ring is read only if a group has such a backend; all are if there is no group any more.
 
         Args:
             limit: Entries per ring at most; None for all.
+            since: By kind of ring, the id of the first entry that is wanted.
 
         Raises:
             NotReadable: as for `read`; there is no torch; or its symbols are not to be found.
         """
         self._start()
-        rings = self._with_retries(lambda: self._read_rings(limit))
+        rings = self._with_retries(lambda: self._read_rings(limit, since or {}))
         self._check_identity()
         return rings
 
@@ -256,12 +259,12 @@ class OutsideReader:
             self._books = BooksReader(self._memory, self._open_python(files), layout)
         return self._books
 
-    def _read_rings(self, limit: int | None) -> tuple[FlightRing, ...]:
+    def _read_rings(self, limit: int | None, since: Mapping[str, int]) -> tuple[FlightRing, ...]:
         assert self._memory is not None
         if self._rings is None:
             layout = self._open_layout()
             self._rings = RingReader(self._memory, layout, self._symbols, self._proc)
-        return self._rings.read(limit, self._ring_kinds())
+        return self._rings.read(limit, self._ring_kinds(), since)
 
     def _ring_kinds(self) -> frozenset[str]:
         """Returns the kinds of backend that the groups have; empty when there are no groups.

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -128,6 +128,7 @@ class OutsideWorker:
         *,
         books: bool = True,
         rings: int | None = None,
+        since: Mapping[str, int] | None = None,
         environment: Collection[str] = (),
         tensors: Collection[int] = (),
         works: Collection[int] = (),
@@ -139,6 +140,7 @@ class OutsideWorker:
             pid: Of the process.
             books: Whether to read c10d's books.
             rings: Newest entries to read of each Flight Recorder ring; None for no ring.
+            since: By kind of ring, the id of the first entry that is wanted.
             environment: Names of variables.
             tensors: Addresses of Python objects, as in `<Tensor at 0x...>` of a stack's locals.
             works: The same for `<Work at 0x...>`.
@@ -148,6 +150,7 @@ class OutsideWorker:
             "pid": pid,
             "books": books,
             "rings": rings,
+            "since": dict(since or {}),
             "environment": sorted(environment),
             "tensors": sorted(tensors),
             "works": sorted(works),

@@ -102,7 +102,7 @@ def queue_lines(
     if not rank.identity.prepared:
         none: list[Line] = [] if pending else [_pending_of_outside(rank)]
         fronts = _group_lines(rank, now_ns, ahead or {})
-        history = [op_line(rank, op, _took(op), columns, width) for op in recent]
+        history = [op_line(rank, op, _ended(rank, op, now_ns), columns, width) for op in recent]
         return [*none, *rows, *fronts, *_source_of(rank, width), *history]
     head: Line = () if pending else (("pending  ", "dim"), ("none", "strong"), ("    ", ""))
     if snapshot is None:
@@ -155,11 +155,16 @@ def _source_of(rank: JudgedRank, width: int) -> list[Line]:
     return wrap(note or f"not recorded; {NEXT_TIME}", width, "dim", ("history  ", "dim"))
 
 
+def _ended(rank: JudgedRank, op: wire.Op, now_ns: int) -> tuple[str, str]:
+    """How long an op took; where nobody knows, when it was issued, if it is over."""
+    if op.timed or not op.done_ns:
+        return _took(op)
+    return (f"{format_age_coarse(rank.age_s(op.issued_ns, now_ns))} ago", "dim")
+
+
 def _took(op: wire.Op) -> tuple[str, str]:
     if op.done_ns < 0:
         return ("failed", "bad")
-    if not op.timed:
-        return ("over", "dim")
     if op.done_ns == 0:
         # Pending in the snapshot, not pending now: its end was not seen.
         return ("-", "dim")
