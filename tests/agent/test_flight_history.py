@@ -11,7 +11,7 @@ import pytest
 
 from agent.outside_fakes import EPOCH_NS, SECOND, backend, books, entry, group
 from frtop_probe import wire
-from frtop_probe.agent.flight_history import MAX_KEPT, SWITCH_ON, FlightHistory
+from frtop_probe.agent.flight_history import MAX_OPS, SWITCH_ON, FlightHistory
 from frtop_probe.agent.flight_ops import KnownGroup, ops_of
 from frtop_probe.consistency.signatures import RULE_OF_SIZES, difference
 from frtop_probe.outside.flight_ring import NO_RING, OFF
@@ -128,8 +128,8 @@ def test_reads_add_up_and_tell_what_is_over_by_now() -> None:
     assert history.since() == {"gloo": 7}
     assert taken(first).since() == {"gloo": 5}  # not over
     assert FlightHistory().since() == {}
-    many = look([entry(n) for n in range(1, MAX_KEPT + 500)], MAX_KEPT + 499)
-    assert len(taken(many).ops) == MAX_KEPT
+    many = look([entry(n) for n in range(1, MAX_OPS + 500)], MAX_OPS + 499)
+    assert len(taken(many).ops) == MAX_OPS
 
 
 def test_what_could_not_be_numbered_is_read_again() -> None:

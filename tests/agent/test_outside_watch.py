@@ -386,3 +386,49 @@ async def test_ranks_may_be_many(watch: Watch, sleepers: Sleepers) -> None:
         ),
         "and again",
     )
+
+
+def ring_reads(watch: Watch, pid: int) -> list[int]:
+    return [since for read, since in watch.reads.rings if read == pid]
+
+
+async def test_a_ring_is_read_to_compare_ops_and_again_only_for_new_ones(
+    watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside_watch, "COMPARE_S", 0.05)
+    monkeypatch.setattr(outside_watch, "FRESH_S", 0.02)
+    pids = sleepers(2)
+    watch.reads.number = 5
+    watch.find(*pids)
+    await wait_for_async(lambda: len(watch.reads.rings) == 2, "both rings are read")
+    looks = len(watch.reads.looks)
+    await wait_for_async(lambda: len(watch.reads.looks) > looks + 8, "further looks")
+    assert [ring_reads(watch, pid) for pid in pids] == [[0], [0]]
+    watch.reads.number = 9
+    await wait_for_async(lambda: len(ring_reads(watch, pids[0])) == 2, "it is read again")
+    assert ring_reads(watch, pids[0]) == [0, 6]
+    rank = next(r for r in watch.tracker.ranks.values() if r.pid == pids[0])
+    await wait_for_async(lambda: len(rank.recent_ops(64)[0]) == 9, "all are known")
+    assert rank.full().blocks
+
+
+async def test_a_snapshot_waits_for_a_ring_for_a_moment_only(
+    watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside_watch, "RING_WAIT_S", 0.1)
+    monkeypatch.setattr(outside_watch, "COMPARE_S", 1e9)
+    (pid,) = sleepers(1)
+    watch.reads.stuck_rings = {pid}
+    watch.find(pid)
+    await wait_for_async(lambda: watch.seen == {pid}, "it is seen")
+    (rank,) = (r for r in watch.tracker.ranks.values() if isinstance(r, OutsideRank))
+    begin = time.monotonic()
+    for _ in range(3):
+        await rank.read_ops(32)
+    assert time.monotonic() - begin < 5
+    assert len(watch.reads.rings) == 1  # one read at a time
+    assert rank.recent_ops(32) == ((), 0)
+    looks = len(watch.reads.looks)
+    await wait_for_async(lambda: len(watch.reads.looks) > looks + 2, "its books are still read")
+    watch.reads.release.set()
+    await wait_for_async(lambda: len(rank.recent_ops(32)[0]) == 1, "the read returns")

@@ -22,6 +22,7 @@ class Outside(Scene):
         self.started_s = 600.0
         self.readable = True
         self.unreadable: set[int] = set()
+        self.recorded: dict[int, list[wire.Op]] = {}
         super().__init__(world, begun=begun)
 
     def update_of(self, actor: Actor) -> wire.RankUpdate:
@@ -41,7 +42,8 @@ class Outside(Scene):
     def look_of(
         self, actor: Actor, pids: Sequence[int] = (), *, stacks: bool = True
     ) -> wire.Snapshot:
-        return replace(super().look_of(actor, pids, stacks=stacks), ops=(), status=None)
+        ops = tuple(self.recorded.get(actor.rank, ()))
+        return replace(super().look_of(actor, pids, stacks=stacks), ops=ops, status=None)
 
     def in_call(self, rank: int, function: str, variables: Variables = (), line: int = 20) -> None:
         inner = wire.TraceFrame(function, C10D, 2000, variables=variables)

@@ -237,6 +237,38 @@ def test_roots_are_read_from_the_calls() -> None:
     assert (verdict.kind, verdict.culprits) == ("mismatch", (1,))
 
 
+def recorded(scene: Outside, rank: int, kind: str, number: int, size: int = 4) -> None:
+    """An op that torch's own recorder has of a rank."""
+    specs = (wire.TensorSpec("float32", (size,)),)
+    group = next(iter(scene.actors[rank].groups))
+    op = wire.Op(number - 1000, group, number, wire.Signature(kind, inputs=specs), None, SECOND)
+    scene.recorded.setdefault(rank, []).append(op)
+
+
+def test_ops_that_torch_has_recorded_must_agree() -> None:
+    scene = Outside(4)
+    for rank in range(4):
+        for number in range(1, 8):
+            recorded(scene, rank, "all_reduce", number, 5 if (rank, number) == (2, 3) else 4)
+    verdict = only(scene.settle(4))
+    assert (verdict.kind, verdict.confidence, verdict.culprits) == ("mismatch", "confirmed", (2,))
+    assert verdict.op is not None
+    assert verdict.op.number == 3
+
+
+def test_past_ops_are_not_compared_with_pending_ones_which_have_other_names() -> None:
+    """torch's books call an op `all_gather_into_tensor` that its recorder calls `all_gather`."""
+    scene = Outside(4)
+    scene.waits([0, 1, 3], "all_gather_into_tensor", for_s=40, sync=False, inputs=None)
+    number = scene.actors[0].pending[-1].number
+    for rank in (0, 1, 3):
+        scene.in_call(rank, "all_gather_into_tensor")
+        recorded(scene, rank, "all_gather", number)
+    scene.sleeps(2)
+    recorded(scene, 2, "all_gather", number)
+    assert all(verdict.kind != "mismatch" for verdict in scene.settle(6).verdicts)
+
+
 def test_sizes_of_ops_in_progress_must_agree() -> None:
     scene = Outside(4)
     for ranks, size in (((0, 2, 3), 1024), ((1,), 1025)):

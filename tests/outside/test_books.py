@@ -109,7 +109,15 @@ def test_the_flight_recorder_ring(absent: list[int]) -> None:
     assert (last.op, last.number, last.p2p_number, last.is_p2p) == ("gloo:all_reduce", 6, 0, False)
     assert (last.inputs, last.outputs) == (((7, 3, 2),), ((7, 3, 2),))
     assert last.timeout_ms == 300_000
+    assert (last.input_types, last.output_types) == (("float32",), ("float32",))
     assert newest.entries == ring.entries[-2:]
+    with OutsideReader(absent[0]) as reader:
+        (later,) = reader.rings(since={"gloo": 3})
+        (nothing,) = reader.rings(since={"gloo": 7})
+        (reset,) = reader.rings(since={"gloo": 700})
+    assert later.entries == ring.entries[3:]
+    assert (nothing.entries, nothing.recorded) == ((), 7)
+    assert reset.entries == ring.entries
 
 
 def test_one_in_a_barrier_others_in_an_all_reduce(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_tui.export import capture
-from frtop_tui.job.model import Recorded
+from frtop_tui.job.model import OUTSIDE, Recorded
 from frtop_tui.job.outside import NOT_PREPARED, is_least_since, preparation
 from frtop_tui.report.text import text
 from frtop_tui.screens.availability import why_unavailable
@@ -27,7 +27,7 @@ async def test_the_first_line_says_that_the_job_is_seen_from_outside() -> None:
         await app.sees(f"llama-70b · 64 ranks · node[0-7] · {NOT_PREPARED}")
         await app.sees("HUNG >= 4m12s · times out in at most 5m48s")
         await app.sees("no progress · for >= 4m12s", "b blocked   >=4m12s")
-        await app.sees("note", "so there is no history of ops; `frtop run -- ...` records it next")
+        await app.sees("note", "so of past ops at most what torch records; `frtop run")
 
 
 async def test_a_narrow_terminal_shortens_it_instead_of_cutting_it() -> None:
@@ -84,6 +84,23 @@ def test_the_queue_of_the_late_rank_says_what_it_has_not_issued() -> None:
 
 def test_instead_of_an_empty_history_it_says_how_to_get_one() -> None:
     assert "history  not recorded; `frtop run -- ...` records it next time" in queue(0)
+
+
+def test_the_history_is_what_torch_has_recorded_with_what_it_does_not_tell() -> None:
+    frame = outside()
+    rank = frame.ranks[0]
+    assert rank.snapshot is not None
+    (pending,) = rank.pending
+    last = replace(pending, sequence=-5, done_ns=0)  # in the ring, too
+    over = replace(pending, sequence=-7, number=8811, done_ns=pending.issued_ns, timed=False)
+    note = "Flight Recorder: the last 2 of 9 ops of gloo; roots are not in it"
+    snapshot = replace(rank.snapshot, ops=(over, last), ops_note=note)
+    outsider = replace(rank, snapshot=snapshot, evidence=OUTSIDE)
+    rows = [text_of(row) for row in queue_lines(outsider, NOW, 120, {})]
+    begin = rows.index(f"history  {note}")
+    (shown,) = rows[begin + 1 :]
+    assert "#8811 dp:0 all_reduce" in shown
+    assert "4m12s ago" in shown
 
 
 def test_books_that_cannot_be_read_are_no_empty_queue() -> None:

@@ -290,7 +290,7 @@ def test_missing_tensors_have_a_reason(scene: Scene, error: str, help_: str, why
     assert text.startswith(f"no tensors of ranks 0-1: {why}")
 
 
-def test_ranks_without_a_recorder_are_not_asked_for_what_it_keeps(scene: Scene) -> None:
+def test_ranks_without_a_recorder_are_asked_for_torchs_history_only(scene: Scene) -> None:
     """What is missing is said once for all of them, not once for each process."""
     prepared, *rest = ranks(["a"], 3, pending=(OP,))
     outside = [replace(one, identity=replace(one.identity, prepared=False)) for one in rest]
@@ -299,9 +299,10 @@ def test_ranks_without_a_recorder_are_not_asked_for_what_it_keeps(scene: Scene) 
     scene.run(one, frame)
     assert one.writing.state == "written"
     ((_, histories, missing),) = scene.written
-    assert histories == [0]
+    assert histories == [0, 1, 2]
     assert list(missing) == [
-        "no history or tensors of ranks 1-2: they have no recorder, and are seen from outside"
+        "no tensors of ranks 1-2: they have no recorder, and are seen from outside"
     ]
-    assert scene.kinds.count("HistoryRequest") == scene.kinds.count("TensorsRequest") == 1
+    assert scene.kinds.count("HistoryRequest") == 3
+    assert scene.kinds.count("TensorsRequest") == 1
     assert "SnapshotRequest" in scene.kinds

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_probe.wire import (
+    UNTIMED,
     BlockSums,
     DataLoaderFetch,
     DataRequest,
@@ -109,6 +112,10 @@ UPDATES: Final = {
             RankUpdate(2, transports=()),
         ),
     ),
+    "update-group-gone": Update(
+        "node4", "99e1cc05", 14, 10**12, 10**18,
+        (RankUpdate(1, groups=(Group(2, "5", "dp:0", "gloo", "0-63", True, 0, 600.0, True),)),),
+    ),
 }  # fmt: skip
 """Messages of later versions have files of their own; existing files never change."""
 REQUESTS: Final = {
@@ -157,6 +164,21 @@ RESPONSES: Final = {
             (_SIGNATURE,), (_SITE,),
             (HistoryRow(41207, 2, 8812, 1, 1, 10**12, -(10**9), 2**47, 5, True, 600_000),), 12,
         ),
+    ),
+    "response-history-flight-recorder": HistoryResponse(
+        11,
+        "node4",
+        1,
+        History(
+            (_SIGNATURE,), (), (HistoryRow(-(2**40), 2, 8812, 1, 0, 10**12, 1, 0, UNTIMED),), 3,
+            "Flight Recorder",
+        ),
+    ),
+    "response-snapshot-flight-recorder": SnapshotResponse(
+        8,
+        "node4",
+        (Snapshot(1, 10**12, ops=(replace(_OP, timed=False),), ops_note="Flight Recorder"),),
+        10**12,
     ),
     "response-tensors": TensorsResponse(
         12, "node4", 1, 10**12,

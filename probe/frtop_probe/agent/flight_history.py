@@ -25,12 +25,12 @@ SIZE_NAMES: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 SWITCH_ON: Final = (
     f"next time, start with {SIZE_NAMES[0]}=2000 (torch before 2.9: {SIZE_NAMES[1]}=2000)"
 )
-MAX_KEPT: Final = 4096
+MAX_OPS: Final = 4096
 """Ops of one rank. The ring has 2,000 by default."""
 _MOST_UNNUMBERED: Final = 512
 """Ops that are read again as their numbers could not be compared. Of some groups they never can."""
-NOT_TOLD: Final = "reduce ops, roots, lines and durations are not in it; ages are since the call"
-NOT_TOLD_OF_GLOO: Final = f"messages, {NOT_TOLD}"
+MISSING: Final = "reduce ops, roots, lines and durations are not in it; ages are since the call"
+MISSING_OF_GLOO: Final = f"messages, {MISSING}"
 
 GroupIds = Mapping[tuple[str, str], int]
 """The rank's own numbers of its groups, by name and kind of backend."""
@@ -89,11 +89,11 @@ class FlightHistory:
     def _merge(self, ops: Iterable[wire.Op]) -> None:
         """Adds what was read now; of ops in both it is the newer knowledge."""
         fresh = {op.sequence: op for op in ops}
-        kept = {op.sequence: op for op in self.ops}
-        if kept and fresh and max(fresh) < max(kept):  # the ring was reset
-            kept = {}
-        merged = sorted((kept | fresh).items())
-        self.ops = tuple(op for _, op in merged[-MAX_KEPT:])
+        known = {op.sequence: op for op in self.ops}
+        if known and fresh and max(fresh) < max(known):  # the ring was reset
+            known = {}
+        merged = sorted((known | fresh).items())
+        self.ops = tuple(op for _, op in merged[-MAX_OPS:])
 
     def recent(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
         """The newest `limit` ops, oldest first, and how many in between could not be read."""
@@ -199,8 +199,8 @@ def _known_groups(look: Look, ids: GroupIds) -> dict[str, dict[str, KnownGroup]]
 
 
 def _described(ring: FlightRing, known: int) -> str:
-    kept = f"the last {min(known, ring.recorded):,} of {ring.recorded:,} ops of {ring.kind}"
-    return f"Flight Recorder: {kept}; {NOT_TOLD_OF_GLOO if ring.kind == 'gloo' else NOT_TOLD}"
+    last = f"the last {min(known, ring.recorded):,} of {ring.recorded:,} ops of {ring.kind}"
+    return f"Flight Recorder: {last}; {MISSING_OF_GLOO if ring.kind == 'gloo' else MISSING}"
 
 
 def _why_none(look: Look) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
@@ -36,6 +37,31 @@ one for each member. `gather` has outputs at its root only, and `all_to_all` may
 _MOST_OUTPUTS: Final = 15
 """The reader describes no more than one beyond them: longer lists are not whole."""
 _PORT: Final = re.compile(r"(.+):(\d{1,5})")
+
+
+@dataclass(slots=True)
+class Front:
+    """How far a group is, and how long its number stood still at most.
+
+    `since_ns` is the look that showed `number` first; `changes` counts later ones, and `ops` what
+    was issued meanwhile.
+    """
+
+    number: int
+    messages: int
+    since_ns: int
+    changes: int = 0
+    ops: int = 0
+    longest_ns: int = 0
+
+    def advance(self, number: int, messages: int, at_ns: int) -> None:
+        if (number, messages) == (self.number, self.messages):
+            return
+        if self.changes:  # nobody knows for how long the first one had stood
+            self.longest_ns = max(self.longest_ns, at_ns - self.since_ns)
+        self.ops += number + messages - self.number - self.messages
+        self.number, self.messages, self.since_ns = number, messages, at_ns
+        self.changes += 1
 
 
 def counted(books: Books) -> Iterator[tuple[GroupBook, Backend]]:

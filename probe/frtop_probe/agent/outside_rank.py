@@ -7,11 +7,8 @@ have been issued before (`dated` is False).
 
 from __future__ import annotations
 
-import hashlib
-import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec import structs
@@ -22,6 +19,7 @@ from frtop_probe.agent.outside_books import (
     GLOO,
     KINDS,
     P2P,
+    Front,
     counted,
     is_exact,
     label_of,
@@ -29,12 +27,11 @@ from frtop_probe.agent.outside_books import (
     number_of,
     numbered_ops,
     outputs_of,
-    place_of,
     reasons_of,
     wire_group,
 )
+from frtop_probe.agent.outside_identity import NO_GROUPS_YET, identity_of, started_ns
 from frtop_probe.agent.tracked_rank import TrackedRank
-from frtop_probe.outside.c10d_books import NO_GROUPS, NO_MODULE
 from frtop_probe.outside.discovery.facts import Candidate, FoundJob
 from frtop_probe.outside.memory import NO_RIGHT, REPLACED
 from frtop_probe.outside.model import Backend, Books, GroupBook
@@ -46,46 +43,16 @@ MAX_PENDING: Final = 16
 MAX_PENDING_OF_RANK: Final = 64
 MIN_PACE_NS: Final = 2_000_000_000
 """Two looks: shorter pauses between ops cannot be measured."""
-_NS_PER_TICK: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-
 STALE_NS: Final = 15_000_000_000
 """For how long the last books that were read stand for those that are not readable now: three
 looks at the slowest. Then ops may be over, and numbers tell nothing any more."""
 MAX_GONE: Final = 32
-"""Destroyed groups whose last numbers are kept."""
-
-_NO_GROUPS_YET: Final = frozenset({NO_GROUPS, NO_MODULE})
-"""Reasons for books without groups that say all there is to say."""
+"""Destroyed groups whose last numbers are known."""
 
 _PendingKey = tuple[int, int, str]
 """Group, number in the books, and kind: what makes an op the same one in the next look."""
 _GroupKey = tuple[str, tuple[int, ...] | None, str]
 """Name, members and backend: what makes a group the same one in the next look."""
-
-
-@dataclass(slots=True)
-class _Front:
-    """How far a group is, and how long its number stood still at most.
-
-    `since_ns` is the look that showed `number` first; `changes` counts later ones, and `ops` what
-    was issued meanwhile.
-    """
-
-    number: int
-    messages: int
-    since_ns: int
-    changes: int = 0
-    ops: int = 0
-    longest_ns: int = 0
-
-    def advance(self, number: int, messages: int, at_ns: int) -> None:
-        if (number, messages) == (self.number, self.messages):
-            return
-        if self.changes:  # nobody knows for how long the first one had stood
-            self.longest_ns = max(self.longest_ns, at_ns - self.since_ns)
-        self.ops += number + messages - self.number - self.messages
-        self.number, self.messages, self.since_ns = number, messages, at_ns
-        self.changes += 1
 
 
 class OutsideRank(TrackedRank):
@@ -95,13 +62,13 @@ class OutsideRank(TrackedRank):
         super().__init__(key, candidate.pid, candidate.start_ticks, lives=True, pidfd=pidfd)
         self._candidate = candidate
         self._found = job
-        self._started_ns = candidate.start_ticks * _NS_PER_TICK - _suspended_ns()
+        self._started_ns = started_ns(candidate.start_ticks)
         self._books: Books | None = None
         self._sent = wire.RankUpdate(key=key)
         self._ids: dict[_GroupKey, int] = {}
         self._newest_id = 0
         self._groups: dict[int, wire.Group] = {}
-        self._fronts: dict[int, _Front] = {}
+        self._fronts: dict[int, Front] = {}
         self._pending: dict[_PendingKey, wire.Op] = {}
         self._outputs: dict[_PendingKey, tuple[wire.TensorSpec, ...] | None] = {}
         self._progress: dict[int, wire.GroupProgress] = {}
@@ -156,7 +123,7 @@ class OutsideRank(TrackedRank):
         if look.transports is not None:
             self._transports = tuple(wire.Transport(o.name, o.sign) for o in look.transports)
         self._notes = tuple(map(self._explained, dict.fromkeys(reasons_of(look))))
-        if books is not None and books.reason in _NO_GROUPS_YET:
+        if books is not None and books.reason in NO_GROUPS_YET:
             self._keep_groups(frozenset())
             if self._looks:  # it had some
                 self._notes = (wire.LEFT_GROUPS,)
@@ -234,36 +201,8 @@ class OutsideRank(TrackedRank):
             self._pending = {}
 
     def _identify(self, books: Books | None) -> wire.Identity:
-        """Who it is: by its launcher, and where that does not say it by its largest group.
-
-        Once it has destroyed its groups, by those that it had.
-        """
-        candidate, found = self._candidate, self._found
-        rank, world = candidate.rank, candidate.world_size
-        named_by = books if books is not None and books.groups else self._books
-        groups = named_by.groups if named_by is not None else ()
-        everybody = max(groups, key=lambda group: group.size, default=None)
-        if everybody is not None and everybody.ranks is not None:
-            in_order = 0 <= everybody.rank < len(everybody.ranks)
-            rank = everybody.ranks[everybody.rank] if rank is None and in_order else rank
-            world = everybody.size if world is None else world
-        address, port, run_id = place_of(found.identity)
-        return wire.Identity(
-            pid=self.pid,
-            start_ticks=self.start_ticks,
-            rank=-1 if rank is None else rank,
-            local_rank=-1 if candidate.local_rank is None else candidate.local_rank,
-            job=wire.Job(
-                master_addr=address,
-                master_port=port,
-                world_size=world or 0,
-                run_id=run_id,
-                nonce=hashlib.sha256(found.identity.encode()).hexdigest()[:8],
-                name=found.name,
-            ),
-            started_ns=self._started_ns,
-            prepared=False,
-            books=books is not None and (bool(books.groups) or books.reason in _NO_GROUPS_YET),
+        return identity_of(
+            self._candidate, self._found, books, earlier=self._books, started_ns=self._started_ns
         )
 
     def _id_of(self, group: GroupBook, backend: Backend) -> int:
@@ -292,7 +231,7 @@ class OutsideRank(TrackedRank):
             messages = messages_of(backend)
             front = self._fronts.get(group)
             if front is None or number < front.number:  # made anew with the same name
-                front = self._fronts[group] = _Front(number, messages, at_ns)
+                front = self._fronts[group] = Front(number, messages, at_ns)
             front.advance(number, messages, at_ns)
 
     def _pending_of(
@@ -450,8 +389,3 @@ class OutsideRank(TrackedRank):
     def issued(self) -> int:
         """Ops issued in all groups, as the books have it: a ring has something new once it grew."""
         return sum(front.number + front.messages for front in self._fronts.values())
-
-
-def _suspended_ns() -> int:
-    """How long the host was suspended: a process's start counts that time, other times do not."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from frtop_probe.agent.flight_history import MAX_KEPT, SIZE_NAMES
+from frtop_probe.agent.flight_history import MAX_OPS, SIZE_NAMES
 from frtop_probe.agent.outside_pool import MAX_CHILDREN, OutsidePool
 from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.rank_tracker import RankTracker
@@ -250,7 +250,7 @@ class OutsideWatch:
         issued, since = rank.issued, rank.flight.since()
         try:
             look = await self._pool.look(
-                rank.pid, rings=MAX_KEPT, since=since, environment=SIZE_NAMES
+                rank.pid, rings=MAX_OPS, since=since, environment=SIZE_NAMES
             )
             now_ns = time.monotonic_ns()
             rank.take_ring(look, now_ns, time.time_ns() - now_ns)
