@@ -18,6 +18,7 @@ import pytest
 from e2e.conftest import JOBS, family, frtop
 from frtop_probe.agent import announcement
 from frtop_probe.procfs import processes
+from frtop_tui.export import capture
 from waiting import wait_for
 
 RANKS = 3
@@ -139,6 +140,29 @@ def test_different_ops_are_a_mismatch(launcher: Launcher) -> None:
     verdict = verdict_of(document := job.diagnose())
     assert (verdict["kind"], verdict["culprits"]) == ("mismatch", [1]), document
     assert verdict["op"]["number"] == 31
+
+
+@pytest.mark.long
+def test_an_op_that_differed_is_found_in_what_torch_has_recorded(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    job = launcher.start("differs")
+    verdict = verdict_of(document := job.diagnose())
+    assert (verdict["kind"], verdict["culprits"], verdict["confidence"]) == (
+        "mismatch", [1], "confirmed",
+    ), document  # fmt: skip
+    assert verdict["op"] == {"number": 21, "kind": "all_reduce"}
+    assert document["health"] == "diverged"
+    # A capture holds it, too.
+    path = tmp_path / "past.cap"
+    said = frtop("capture", "--pid", str(job.pids[0]), "-o", str(path))
+    assert path.exists(), said.stderr
+    ranks = capture.read(path).ranks
+    assert all(view.snapshot is not None and view.snapshot.ops for view in ranks.values())
+    notes = {view.snapshot.ops_note for view in ranks.values() if view.snapshot is not None}
+    assert all(note.startswith("Flight Recorder: ") for note in notes)
+    (tmp_path / "stop").touch()
+    assert job.process.wait(60) == 0
 
 
 @pytest.mark.long

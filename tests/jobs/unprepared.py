@@ -15,12 +15,14 @@ import torch.distributed as dist
 
 STEPS = 30
 ODD = 1
+ODD_STEP = 20
 
 
 def train(rank: int, folder: str, what: str) -> None:
     tensor = torch.ones(4)
-    for _ in range(STEPS):
-        dist.all_reduce(tensor)
+    for step in range(STEPS):
+        odd = what == "differs" and rank == ODD and step == ODD_STEP
+        dist.all_reduce(tensor.int() if odd else tensor)
         time.sleep(0.02)
     Path(folder, f"rank{rank}").write_text(str(os.getpid()))
     if what == "sleeps" and rank == ODD:
@@ -33,7 +35,7 @@ def train(rank: int, folder: str, what: str) -> None:
     if what == "starts late":  # the recorder, once the test has looked from outside
         train_until(Path(folder, "home"))
         start_recorder(Path(folder, "home").read_text())
-    if what in ("trains", "starts late"):
+    if what in ("trains", "differs", "starts late"):
         train_until(Path(folder, "stop"))
     dist.all_reduce(tensor)
     dist.destroy_process_group()

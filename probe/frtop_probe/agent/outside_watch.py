@@ -51,8 +51,9 @@ MAX_RANKS: Final = 64
 
 COMPARE_S: Final = 10.0
 """Seconds between two reads of a Flight Recorder only to compare ops, while some are issued."""
-COMPARE_LOAD: Final = 0.02
-"""Share of a core that these reads may take, per rank."""
+COMPARE_LOAD: Final = 0.05
+"""Share of the time that these reads may take, per rank; on a busy host they are slow."""
+MAX_COMPARE_S: Final = 30.0
 FRESH_S: Final = 0.8
 """A ring that was read this short ago is not read again for a snapshot."""
 UNCHANGED_S: Final = 5.0
@@ -222,16 +223,22 @@ class OutsideWatch:
             self._looking[task] = watched
             task.add_done_callback(self._looking.pop)
             await asyncio.wait({task}, timeout=SLOW_S)
-            await self._compare(watched)
+        await self._read_due_rings(now + ROUND_S)
         if not self._looking and self._scanning is None:
             await self._pool.shrink()
 
-    async def _compare(self, watched: _Watched) -> None:
-        """Reads a rank's ring if that is due and it has issued anything since."""
-        now = time.monotonic()
-        fresh = watched.rank.issued != watched.ring_issued
-        if watched.looks > 1 and fresh and now >= watched.compare_at:
-            await self._read_ring_soon(watched)
+    async def _read_due_rings(self, end: float) -> None:
+        """Reads the rings of ranks that have issued ops since, one soon after the other.
+
+        What is compared must still be in the rings of all members.
+        """
+        for watched in self._watched.values():
+            now, rank = time.monotonic(), watched.rank
+            if now >= end:
+                return
+            fresh = rank.lives and watched.looks > 1 and rank.issued != watched.ring_issued
+            if fresh and now >= watched.compare_at:
+                await self._read_ring_soon(watched)
 
     async def _read_ring_soon(self, watched: _Watched, limit: int = 0) -> None:  # noqa: ARG002
         """Reads a rank's ring, unless that was done just now; waits for it a moment only."""
@@ -257,10 +264,12 @@ class OutsideWatch:
             watched.not_before = time.monotonic() + _pause_s(look.reason)
         except Exception as error:  # noqa: BLE001 - one rank must not hide the others
             self._note(error)
+        is_first = not watched.ring_at  # it searches for symbols, and is far dearer
         watched.ring_at, watched.ring_issued = time.monotonic(), issued
-        took_s = watched.ring_at - begin
+        took_s = 0.0 if is_first else watched.ring_at - begin
         self._spent_s += took_s
-        watched.compare_at = watched.ring_at + max(COMPARE_S, took_s / COMPARE_LOAD)
+        pause_s = max(COMPARE_S, min(took_s / COMPARE_LOAD, MAX_COMPARE_S))
+        watched.compare_at = watched.ring_at + pause_s
 
     async def _look_at(self, watched: _Watched) -> None:
         rank = watched.rank
