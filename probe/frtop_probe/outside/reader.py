@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -129,7 +129,7 @@ class OutsideReader:
         )
 
     def rings(
-        self, limit: int | None = None, since: Mapping[str, int] | None = None
+        self, limit: int | None = None, since: dict[str, int] | None = None
     ) -> tuple[FlightRing, ...]:
         """Reads the newest entries of each Flight Recorder ring that this process has.
 
@@ -259,7 +259,7 @@ class OutsideReader:
             self._books = BooksReader(self._memory, self._open_python(files), layout)
         return self._books
 
-    def _read_rings(self, limit: int | None, since: Mapping[str, int]) -> tuple[FlightRing, ...]:
+    def _read_rings(self, limit: int | None, since: dict[str, int]) -> tuple[FlightRing, ...]:
         assert self._memory is not None
         if self._rings is None:
             layout = self._open_layout()
