@@ -57,7 +57,7 @@ def test_a_line_per_job_and_below_it_what_is_in_the_way() -> None:
         "a program with a very lon..  16/16      2  ended 11m40s ago  12 of 16",
         "    --job 'a program with a very long name.py'",
         "",
-        "no recorder: seen from outside (pending ops and stacks, but no history)",
+        "no recorder: seen from outside (pending ops, stacks, torch's own history)",
         "plain.py waits 4m09s",
         f"node0: {LEFT_ALONE}",
     ]

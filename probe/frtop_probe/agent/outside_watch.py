@@ -58,6 +58,8 @@ FRESH_S: Final = 0.8
 """A ring that was read this short ago is not read again for a snapshot."""
 UNCHANGED_S: Final = 5.0
 """Nor is, for so long, one of a rank that has issued nothing since."""
+RINGS_AT_ONCE: Final = 2
+"""Each child searches for symbols by itself: more would cost more than they save."""
 RING_WAIT_S: Final = 0.5
 """How long a snapshot waits for a ring: its first look takes 0.1 s."""
 
@@ -116,6 +118,7 @@ class OutsideWatch:
         self._scanning: asyncio.Task[None] | None = None
         self._scan_at = 0.0
         self._spent_s = 0.0
+        self._ring_reads = asyncio.Semaphore(RINGS_AT_ONCE)
         self._active = False
 
     async def run(self) -> None:
@@ -256,9 +259,10 @@ class OutsideWatch:
         rank, begin = watched.rank, time.monotonic()
         issued, since = rank.issued, rank.flight.since()
         try:
-            look = await self._pool.look(
-                rank.pid, rings=MAX_OPS, since=since, environment=SIZE_NAMES
-            )
+            async with self._ring_reads:
+                look = await self._pool.look(
+                    rank.pid, rings=MAX_OPS, since=since, environment=SIZE_NAMES
+                )
             now_ns = time.monotonic_ns()
             rank.take_ring(look, now_ns, time.time_ns() - now_ns)
             watched.not_before = time.monotonic() + _pause_s(look.reason)

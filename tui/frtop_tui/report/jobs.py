@@ -113,7 +113,7 @@ def _beside(frame: BaseFrame, rows: Sequence[ListedJob]) -> list[str]:
     """What a table cannot say: what no recorder means, and what hosts are in the way of."""
     lines = []
     if any(row.activity.unprepared for row in rows):
-        lines.append("no recorder: seen from outside (pending ops and stacks, but no history)")
+        lines.append("no recorder: seen from outside (pending ops, stacks, torch's own history)")
     lines += (
         f"{job_title(row.job)} {words}"
         for row in rows
