@@ -148,9 +148,11 @@ def test_a_ring_that_was_reset_begins_anew() -> None:
 
 
 def test_a_history_survives_its_tables() -> None:
-    history = taken(look([entry(n, retired=n < 3) for n in range(1, 4)], 3))
+    lines = [("/srv/train.py", 40, "train"), None, ("/srv/train.py", 40, "train")]
+    entries = [entry(n, retired=n < 3, site=lines[n - 1]) for n in range(1, 4)]
+    history = taken(look(entries, 3))
     sent = history.history()
-    assert len(sent.signatures) == 1
+    assert (len(sent.signatures), len(sent.sites)) == (1, 1)
     assert decoded(sent) == tuple(
         replaced(op, done_ns=op.done_ns and op.issued_ns + 1) for op in history.ops
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from frtop_probe.outside.process import identify
 from frtop_probe.outside.reader import OutsideReader
 from frtop_probe.outside.torch_layout import BackendClass
 from outside.ranks import (
+    PROGRAM,
     default_group,
     job,
     only_backend,
@@ -111,6 +113,14 @@ def test_the_flight_recorder_ring(absent: list[int]) -> None:
     assert last.timeout_ms == 300_000
     assert (last.input_types, last.output_types) == (("float32",), ("float32",))
     assert newest.entries == ring.entries[-2:]
+    if (3, 11) <= sys.version_info < (3, 14):
+        lines = PROGRAM.read_text().splitlines()
+        found = [(file, lines[line - 1].strip(), function) for file, line, function in
+                 (entry.site for entry in ring.entries if entry.site is not None)]  # fmt: skip
+        called = "dist.all_reduce(torch.ones(3))"
+        assert found[0] == (str(PROGRAM), called, "join")
+        assert found[-1][1:] == ("hold_gil() if last else dist.all_reduce(tensor)", "run")
+        assert len(found) == 7
     with OutsideReader(absent[0]) as reader:
         (later,) = reader.rings(since={"gloo": 3})
         (nothing,) = reader.rings(since={"gloo": 7})

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import inspect
 import os
 import struct
+import sys
+import typing
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType, ModuleType
 
 import pytest
 from hypothesis import given
@@ -22,6 +27,7 @@ from frtop_probe.outside import (
     static_symbols,
 )
 from frtop_probe.outside.memory import NotReadable, ProcessMemory
+from frtop_probe.outside.recorded_lines import line_at
 from frtop_probe.outside.tensors import tensor_at, tensor_of_impl
 
 BASE = 0x10000
@@ -308,3 +314,21 @@ def test_the_counter_of_collectives_is_found_in_the_code_that_increments_it(
     code: str, offset: int | None
 ) -> None:
     assert machine_code.counter_offset(bytes.fromhex(code).ljust(48, b"\x90"), 62) == offset
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="code objects have another table")
+@pytest.mark.parametrize("module", [argparse, inspect, typing])
+def test_the_line_of_an_instruction(module: ModuleType) -> None:
+    assert module.__file__ is not None
+    todo = [compile(Path(module.__file__).read_text(), module.__file__, "exec")]
+    while todo:
+        code = todo.pop()
+        todo += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+        for place, (line, *_) in enumerate(code.co_positions()):
+            found = line_at(code.co_linetable, code.co_firstlineno, 2 * place)
+            assert found == (line or None), (code, place)
+
+
+@pytest.mark.parametrize("table", [b"", b"\x00", b"\xf0", b"\xe8\x7f\x7f", b"\xe8" + b"\x7f" * 99])
+def test_a_table_that_is_none_has_no_line(table: bytes) -> None:
+    assert line_at(table, 7, 400) is None

@@ -6,7 +6,7 @@ Nothing is read here: `OutsideWatch` reads a ring when somebody asks, and hands 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from frtop_probe import wire
 from frtop_probe.agent.block_builder import BlockBuilder, encode_blocks
@@ -29,9 +29,10 @@ MAX_OPS: Final = 4096
 """Ops of one rank. The ring has 2,000 by default."""
 _MOST_UNNUMBERED: Final = 512
 """Ops that are read again as their numbers could not be compared. Of some groups they never can."""
-MISSING: Final = "reduce ops, roots, lines and durations are not in it; ages are since the call"
+MISSING: Final = "reduce ops, roots and durations are not in it; ages are since the call"
 MISSING_OF_GLOO: Final = f"messages, {MISSING}"
 
+Value = TypeVar("Value")
 GroupIds = Mapping[tuple[str, str], int]
 """The rank's own numbers of its groups, by name and kind of backend."""
 
@@ -153,26 +154,19 @@ class FlightHistory:
 
 
 def history_of(ops: Iterable[wire.Op], lost: int, note: str) -> wire.History:
-    """Ops as a history, in which equal signatures are sent once."""
-    numbers: dict[int, int] = {}
-    table: list[wire.Signature] = []
+    """Ops as a history, in which equal signatures and lines are sent once."""
+    signatures: dict[wire.Signature, int] = {}
+    sites: dict[wire.Site, int] = {}
     rows = []
     for op in ops:
-        number = 0
-        if op.signature is not None:
-            known = numbers.get(id(op.signature))
-            if known is None:
-                table.append(op.signature)
-                known = numbers[id(op.signature)] = len(table)
-            number = known
         flags = (Flag.P2P if op.p2p else 0) | (0 if op.tracked else Flag.UNTRACKED)
         rows.append(
             wire.HistoryRow(
                 op.sequence,
                 op.group,
                 op.number,
-                number,
-                0,
+                _place_in(signatures, op.signature),
+                _place_in(sites, op.site),
                 op.issued_ns,
                 max(1, op.done_ns - op.issued_ns) if op.done_ns else 0,
                 0,
@@ -180,7 +174,12 @@ def history_of(ops: Iterable[wire.Op], lost: int, note: str) -> wire.History:
                 timeout_ms=op.timeout_ms,
             )
         )
-    return wire.History(tuple(table), (), tuple(rows), lost, note)
+    return wire.History(tuple(signatures), tuple(sites), tuple(rows), lost, note)
+
+
+def _place_in(table: dict[Value, int], value: Value | None) -> int:
+    """The place of a value in a table, from 1, where it is added if need be; 0 for none."""
+    return 0 if value is None else table.setdefault(value, len(table) + 1)
 
 
 def _known_groups(look: Look, ids: GroupIds) -> dict[str, dict[str, KnownGroup]]:

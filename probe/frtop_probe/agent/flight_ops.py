@@ -90,7 +90,7 @@ def _op(
         group=group.id if group is not None else 0,
         number=entry.p2p_number if entry.is_p2p else entry.number,
         signature=signature,
-        site=None,
+        site=wire.Site(*entry.site) if entry.site is not None else None,
         issued_ns=issued_ns,
         done_ns=ended_ns if timed else issued_ns if entry.retired else 0,
         p2p=entry.is_p2p,

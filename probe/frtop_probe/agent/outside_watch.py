@@ -53,7 +53,7 @@ COMPARE_S: Final = 10.0
 """Seconds between two reads of a Flight Recorder only to compare ops, while some are issued."""
 COMPARE_LOAD: Final = 0.05
 """Share of the time that these reads may take, per rank; on a busy host they are slow."""
-MAX_COMPARE_S: Final = 30.0
+MAX_COMPARE_S: Final = 15.0
 FRESH_S: Final = 0.8
 """A ring that was read this short ago is not read again for a snapshot."""
 UNCHANGED_S: Final = 5.0

@@ -17,6 +17,7 @@ from frtop_probe.outside import cxx
 from frtop_probe.outside.elf import Image
 from frtop_probe.outside.memory import NotReadable, ProcessMemory, to_words
 from frtop_probe.outside.model import FlightRing, RingEntry
+from frtop_probe.outside.recorded_lines import RecordedLines
 from frtop_probe.outside.ring_entry import LAYOUTS, MAX_ID, UNKNOWN_RING, EntryLayout, EntryReader
 from frtop_probe.outside.static_symbols import StaticSymbols
 from frtop_probe.outside.torch_layout import NO_TORCH, TorchLayout
@@ -64,15 +65,20 @@ class RingReader:
     """Reads the rings of one process: gloo's, and NCCL's where there is one."""
 
     def __init__(
-        self, memory: ProcessMemory, layout: TorchLayout, symbols: StaticSymbols, proc: Path
+        self,
+        memory: ProcessMemory,
+        layout: TorchLayout,
+        symbols: StaticSymbols,
+        proc: Path,
+        sites: RecordedLines | None = None,
     ) -> None:
-        """Reads nothing yet."""
+        """Reads nothing yet. Without `sites`, entries have no lines."""
         self._memory = memory
         self._libraries = layout.libraries
         self._mutex = layout.mutex
         self._symbols = symbols
         self._proc = proc
-        self._entries = EntryReader(memory)
+        self._entries = EntryReader(memory, sites)
         self._statics: dict[str, int] = {}
         self._layouts: dict[str, tuple[int, EntryLayout]] = {}
 
@@ -95,6 +101,7 @@ class RingReader:
         found = [kind for kind, library in _LIBRARY.items() if library in self._libraries]
         if not found:
             raise NotReadable(NO_TORCH)
+        self._entries.start_look()
         wanted = [kind for kind in found if not kinds or kind in kinds]
         return tuple(self._read_one(kind, limit, since.get(kind, 0)) for kind in wanted)
 

@@ -162,6 +162,7 @@ class RingEntry:
         op_id: Logical op within the group: one for each op of a coalesced group.
         op: Profiling name, such as "gloo:all_reduce".
         input_types: Dtypes of the inputs, so many as there are; None when they are not readable.
+        site: File, line and function that issued it, the innermost outside torch; None if unknown.
         created_ns: Wall clock in nanoseconds after 1970; started and completed are when the
             watchdog saw it, 0 if it did not.
         timeout_ms: Of the op.
@@ -186,6 +187,7 @@ class RingEntry:
     thread: str
     input_types: tuple[str, ...] | None = None
     output_types: tuple[str, ...] | None = None
+    site: tuple[str, int, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +230,7 @@ def ring_from(data: dict[str, Any]) -> FlightRing:
                 "outputs": _shapes(entry["outputs"]),
                 "input_types": _texts(entry["input_types"]),
                 "output_types": _texts(entry["output_types"]),
+                "site": None if entry["site"] is None else tuple(entry["site"]),
             }
         )
         for entry in data["entries"]

@@ -40,6 +40,7 @@ from frtop_probe.outside.process import (
     mapped_files,
     refuse_if_locked,
 )
+from frtop_probe.outside.recorded_lines import RecordedLines
 from frtop_probe.outside.static_symbols import StaticSymbols
 from frtop_probe.outside.torch_layout import NO_TORCH, STRIPPED, TorchLayout, find_torch
 from frtop_probe.outside.transports import TransportSearch
@@ -263,8 +264,18 @@ class OutsideReader:
         assert self._memory is not None
         if self._rings is None:
             layout = self._open_layout()
-            self._rings = RingReader(self._memory, layout, self._symbols, self._proc)
+            sites = self._call_sites(layout)
+            self._rings = RingReader(self._memory, layout, self._symbols, self._proc, sites)
         return self._rings.read(limit, self._ring_kinds(), since)
+
+    def _call_sites(self, layout: TorchLayout) -> RecordedLines | None:
+        assert self._memory is not None
+        try:
+            python = self._open_python()
+        except NotReadable:  # the ring is in C++
+            return None
+        library = next(iter(layout.libraries.values())).mapping.path
+        return RecordedLines(self._memory, python, library.rpartition("/lib/")[0])
 
     def _ring_kinds(self) -> frozenset[str]:
         """Returns the kinds of backend that the groups have; empty when there are no groups.

@@ -12,6 +12,7 @@ from typing import Final
 from frtop_probe.outside import cxx
 from frtop_probe.outside.memory import NotReadable, ProcessMemory, to_words
 from frtop_probe.outside.model import RingEntry
+from frtop_probe.outside.recorded_lines import RecordedLines, Site
 from frtop_probe.outside.tensors import dtype_name
 
 UNKNOWN_RING: Final = "ring not readable: an unknown layout of the Flight Recorder"
@@ -53,6 +54,11 @@ class EntryLayout:
     def op(self) -> int:
         """Returns where profiling_name_ is; traceback_ 16, start_ 8 and end_ 8 follow."""
         return self.numbers + 24
+
+    @property
+    def traceback(self) -> int:
+        """Returns where traceback_ is, a shared_ptr."""
+        return self.op + cxx.STRING
 
     @property
     def times(self) -> int:
@@ -110,9 +116,15 @@ LAYOUTS: Final = (EntryLayout(8), EntryLayout(0))
 class EntryReader:
     """Reads entries of one process."""
 
-    def __init__(self, memory: ProcessMemory) -> None:
-        """Takes the memory that strings and sizes are read from."""
+    def __init__(self, memory: ProcessMemory, sites: RecordedLines | None) -> None:
+        """Takes the memory that strings and sizes are read from, and a reader of lines."""
         self._memory = memory
+        self._sites = sites
+
+    def start_look(self) -> None:
+        """Forgets what may have changed since the last look."""
+        if self._sites is not None:
+            self._sites.start_look()
 
     def read(self, raw: bytes, address: int, layout: EntryLayout) -> RingEntry:
         """Reads one entry.
@@ -152,6 +164,7 @@ class EntryReader:
             thread=self._string(raw, address, layout.thread),
             input_types=self._types(raw, layout.input_types, len(inputs)),
             output_types=self._types(raw, layout.output_types, len(outputs)),
+            site=self._site(raw, layout),
         )
 
     def _string(self, raw: bytes, address: int, at: int) -> str:
@@ -170,6 +183,11 @@ class EntryReader:
         rest = iter(sizes)
         shapes = [tuple(next(rest) for _ in range(count)) for count in (*counts_in, *counts_out)]
         return tuple(shapes[: len(counts_in)]), tuple(shapes[len(counts_in) :])
+
+    def _site(self, raw: bytes, layout: EntryLayout) -> Site | None:
+        if self._sites is None:
+            return None
+        return self._sites.of(to_words(raw[layout.traceback : layout.traceback + 8])[0])
 
     def _types(self, raw: bytes, at: int, count: int) -> tuple[str, ...] | None:
         """Reads a std::vector of c10::ScalarType, one byte each; None unless one per tensor."""
