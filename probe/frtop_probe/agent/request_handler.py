@@ -23,6 +23,7 @@ from frtop_probe.agent.ras_requests import RasRequests
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.sockets import AgentSockets
+from frtop_probe.agent.tracked_rank import TrackedRank
 
 MAX_PENDING: Final = 4
 """Unanswered slow requests per operator; further ones are refused, not queued."""
@@ -195,15 +196,13 @@ class RequestHandler:
             return await self._native.take(request, rank)
         if isinstance(rank, RingRank):
             return await self._ask(request, rank)
-        if isinstance(rank, OutsideRank) and isinstance(request, wire.HistoryRequest):
-            return await self._flight_history(request, rank)
-        text = f"process {rank.pid} has no recorder: nothing in it can answer"
-        return wire.Error(request.id, text, "outside")
+        return await self._ask_outside(request, rank)
 
-    async def _flight_history(
-        self, request: wire.HistoryRequest, rank: OutsideRank
-    ) -> wire.Response:
-        """What torch's own recorder has kept, or why there is nothing."""
+    async def _ask_outside(self, request: RankRequest, rank: TrackedRank) -> wire.Response:
+        """What torch's own recorder has of a rank without ours, or why there is nothing."""
+        if not (isinstance(rank, OutsideRank) and isinstance(request, wire.HistoryRequest)):
+            text = f"process {rank.pid} has no recorder: nothing in it can answer"
+            return wire.Error(request.id, text, "outside")
         flight = rank.flight
         if request.group:
             # Out of the read that the sums were of: the ring may have gone on since.
