@@ -82,8 +82,12 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     | `has_ages`           | measure waits up to now; ask again    | waits have no age           |
     | `has_process`        | tell causes and progress from `/proc` | both take stacks            |
     | `has_stacks`         | tell where threads are                | only `/proc` tells that     |
-    | `has_transports` | blame a wait of unknown kind          | it may be for other ranks   |
-    | `has_one_naming` | compare past ops with pending ones    | each only with its like     |
+    | `has_every_op`       | take what is not pending for over     | stacks show messages, looks |
+    |                      |                                       | show whether a rank moves   |
+    | `has_signatures`     | trust ops that all have entered       | they may differ: undecided  |
+    | `has_exceptions`     | tell a root by its own error          | status 1 is anybody's       |
+    | `has_transports`     | blame a wait of unknown kind          | it may be for other ranks   |
+    | `has_one_naming`     | compare past ops with pending ones    | each only with its like     |
 
     The defaults are those of the recorder, whose rings the rank's agent reads.
     """
@@ -93,19 +97,38 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     has_ages: bool = True
     has_process: bool = True
     has_stacks: bool = True
+    has_every_op: bool = True
+    has_signatures: bool = True
+    has_exceptions: bool = True
     has_transports: bool = True
     has_one_naming: bool = True
 
 
 RECORDER: Final = Evidence()
-OUTSIDE: Final = Evidence(has_one_naming=False)
+OUTSIDE: Final = Evidence(
+    has_every_op=False, has_signatures=False, has_exceptions=False, has_one_naming=False
+)
 """A process without a recorder: pending ops are of torch's books, past ones of its own recorder,
 which names some kinds differently, and knows neither reduce ops nor roots."""
-OUTSIDE_STACKS: Final = Evidence(has_numbers=False, has_one_naming=False)
+OUTSIDE_STACKS: Final = Evidence(
+    has_numbers=False,
+    has_every_op=False,
+    has_signatures=False,
+    has_exceptions=False,
+    has_one_naming=False,
+)
 """The same, where the books cannot be read."""
-DUMPS: Final = Evidence(has_completion=True, has_ages=False, has_process=False, has_stacks=False)
+DUMPS: Final = Evidence(
+    has_completion=True, has_ages=False, has_process=False, has_stacks=False, has_exceptions=False
+)
 """Flight Recorder dumps: the ops of a process, of which nothing else is known."""
-STACKS: Final = Evidence(has_numbers=False, has_ages=False)
+STACKS: Final = Evidence(
+    has_numbers=False,
+    has_ages=False,
+    has_every_op=False,
+    has_signatures=False,
+    has_exceptions=False,
+)
 """Stacks that were written to a file, and nothing else."""
 
 

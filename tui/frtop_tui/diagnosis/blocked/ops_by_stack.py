@@ -1,4 +1,4 @@
-"""Ops that only its stack shows of a rank without a recorder: messages, and calls to meet.
+"""Ops that only a stack shows: messages, and calls to meet.
 
 torch's books list collectives in progress. That a rank is inside a `recv`, or inside
 `init_process_group`, shows in its stack, twice. It becomes a pending op, as a recorder would
@@ -14,7 +14,11 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.evidence.c10d_call import C10dCall
-from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns, main_thread_location
+from frtop_tui.diagnosis.evidence.rank_activity import (
+    every_op_is_told,
+    last_activity_ns,
+    main_thread_location,
+)
 from frtop_tui.diagnosis.evidence.stack_location import function_name
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.diagnosis.thresholds import PATIENCE_WITHOUT_HISTORY_NS
@@ -35,8 +39,8 @@ class OpsByStack:
         self._known: dict[int, tuple[ObservedRank, ObservedRank]] = {}
 
     def added_to(self, frame: ObservedFrame) -> ObservedFrame:
-        """`frame` with these ops. A job has a recorder in all ranks or in none, as a rule."""
-        if next(iter(frame.ranks.values())).identity.prepared:
+        """`frame` with these ops."""
+        if every_op_is_told(frame.ranks):
             return frame
         known: dict[int, tuple[ObservedRank, ObservedRank]] = {}
         for number, view in frame.ranks.items():
@@ -49,7 +53,7 @@ class OpsByStack:
 
 def with_op(view: ObservedRank) -> ObservedRank:
     """The rank with the op that its main thread is inside of, if only the stack shows it."""
-    readable = view.evidence.has_numbers and not view.identity.prepared
+    readable = view.evidence.has_numbers and not view.evidence.has_every_op
     added = any(map(is_by_stack, view.pending))  # as captures keep it
     if not readable or added or main_thread_location(view) is None:
         return view

@@ -58,7 +58,7 @@ def prioritize(
 
 def _follows(context: Context, finding: Finding) -> bool:
     if isinstance(finding.detail, Aborted):
-        return not context.ranks[finding.detail.deaths[0].rank].identity.prepared
+        return not context.ranks[finding.detail.deaths[0].rank].evidence.has_exceptions
     loose = isinstance(finding.detail, InDoubt) and finding.cause == "unknown"
     return loose and not context.has_ages
 

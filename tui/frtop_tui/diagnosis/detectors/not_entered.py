@@ -172,9 +172,9 @@ def _progress(view: Rank, cause: str, now_ns: int) -> ProgressSeen:
 
 
 def _has_no_stack_yet(view: Rank) -> bool:
-    """Whether, without a recorder, stacks that show what it does are still to come."""
-    unprepared = view.evidence.has_ages and not view.identity.prepared
-    return unprepared and (view.snapshot is None or stacks_due(view))
+    """Whether it may be in an op that only a stack shows, and that is still to come."""
+    may_be = view.evidence.has_ages and not view.evidence.has_every_op
+    return may_be and (view.snapshot is None or stacks_due(view))
 
 
 def _is_entering(view: Rank, now_ns: int) -> bool:

@@ -80,7 +80,7 @@ def death_of(view: Rank) -> Death | None:
         return _by_signal(view.rank, at_ns, number, ending.oom_kills)
     if code is not None:
         # Without a recorder nobody knows the exception: it may be that of a closed connection.
-        raised_unseen = code == 1 and not view.identity.prepared
+        raised_unseen = code == 1 and not view.evidence.has_exceptions
         nature: Nature = "unknown" if raised_unseen else "own"
         out_ns = at_ns if raised_unseen else 0
         return Death(view.rank, at_ns, nature, "exit_status", f"exit status {code}", out_ns=out_ns)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
 from frtop_tui.diagnosis.thresholds import UPDATE_DELAY_NS
@@ -30,6 +32,14 @@ def last_activity_ns(view: Rank) -> int:
         if status.fetch is not None:
             newest = max(newest, status.fetch.begin_ns, status.fetch.end_ns)
     return newest
+
+
+def every_op_is_told(ranks: Mapping[int, Rank]) -> bool:
+    """Whether all ops of a job's ranks are told as they are issued.
+
+    Ranks with a recorder and those without one are two jobs. So one is asked, not thousands.
+    """
+    return next((rank.evidence.has_every_op for rank in ranks.values()), True)
 
 
 def has_newer_op(view: Rank, now_ns: int) -> bool:

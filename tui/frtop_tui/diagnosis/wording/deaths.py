@@ -91,7 +91,7 @@ def aborted(_finding: Finding, detail: Aborted, frame: BaseFrame, _tense: Tense)
     """Who was aborted; why is not known yet."""
     first, ranks = detail.deaths[0], sorted(death.rank for death in detail.deaths)
     head = f"{who(frame.ranks, ranks)} died: {cut(first.text)}; whether of its own doing,"
-    if not frame.ranks[ranks[0]].identity.prepared:
+    if not frame.ranks[ranks[0]].evidence.has_exceptions:
         return Sentences(
             f"{head} cannot be seen from outside",
             Why(first.cause, "unknown", "a rank without a recorder does not tell its exception"),

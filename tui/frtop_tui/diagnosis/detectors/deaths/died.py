@@ -136,7 +136,7 @@ def _may_be_victims(context: Context, deaths: Sequence[Death]) -> bool:
     Without a recorder nobody will know: gloo aborts the victims of an op that does not fit
     theirs, and an exception ends a program with status 1, whoever closed its connection.
     """
-    unseen = not any(context.ranks[death.rank].identity.prepared for death in deaths)
+    unseen = not any(context.ranks[death.rank].evidence.has_exceptions for death in deaths)
     if unseen and all(death.nature in ("abort", "unknown") for death in deaths):
         return True
     fresh = context.now_ns - min(death.at_ns for death in deaths) < RINGS_READ_NS
