@@ -46,6 +46,40 @@ def test_a_rank_that_goes_on_to_the_next_source_waits_for_that_one() -> None:
     assert only(engine.judge(after).frame).culprits == (2,)
 
 
+@pytest.mark.parametrize("kind", ["all_reduce", "monitored_barrier"])
+def test_a_collective_that_gloo_does_not_list_blocks_its_rank(kind: str) -> None:
+    """One that DETAIL still checks with all members, and a barrier that the caller waits in."""
+    scene = Outside(4)
+    for rank in (0, 1, 3):
+        scene.in_call(rank, kind, (("group", '"default_pg"'),))
+    if kind == "monitored_barrier":  # which counts at once
+        scene.does([0, 1, 3], "barrier")
+    scene.sleeps(2)
+    verdict = only(scene.settle(40))
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (2,), "sleeping")
+    assert verdict.op is not None
+    assert (verdict.op.kind, verdict.op.number) == (kind, 8)
+    assert f"{kind} #8 of default_pg; ranks 0-1,3 wait" in verdict.headline
+
+
+def test_a_call_that_is_made_of_several_ops_is_no_mismatch_with_them() -> None:
+    scene = Outside(4)
+    scene.waits([0], "all_gather", for_s=40)
+    for rank in (0, 1, 3):
+        scene.in_call(rank, "all_gather_object", (("group", '"default_pg"'),))
+    scene.sleeps(2)
+    found = scene.settle(40)
+    assert not [one for one in found.verdicts if one.kind == "mismatch"]
+    assert {rank for one in found.verdicts for rank in one.culprits} <= {2}
+
+
+def test_a_collective_is_not_in_progress_by_one_stack() -> None:
+    scene = Outside(4)
+    scene.in_call(0, "all_reduce", (("group", '"default_pg"'),))
+    scene.settle(0)
+    assert with_op(scene.rank(0)).pending == ()
+
+
 def test_receives_in_a_circle_are_a_deadlock() -> None:
     scene = Outside(2)
     receives(scene, 0, 1)

@@ -30,6 +30,14 @@ _NEWEST: Final = 1 << 40
 """Sequence of an op by its stack: the rank is in it, so it issued it last."""
 _DIGITS: Final = 10
 _MESSAGES: Final = frozenset({"send", "recv"})
+_GLOO: Final = "gloo"
+_COUNTED: Final = "monitored_barrier"
+_SINGLE_OPS: Final = frozenset({
+    "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single",
+    "barrier", "broadcast", "gather", "monitored_barrier", "reduce", "reduce_scatter",
+    "reduce_scatter_tensor", "scatter",
+})  # fmt: skip
+"""Calls that issue one op of the same name: others cannot be compared with ops in progress."""
 
 
 class OpsByStack:
@@ -65,6 +73,8 @@ def with_op(view: ObservedRank) -> ObservedRank:
     pending = view.pending
     if call.role == "collective":
         pending = _entered(pending, call.kind, _root(view, call.kind))
+        if pending is view.pending and state.progress == "none":
+            return _with_unlisted(view, call)
     elif call.role == "rendezvous":
         pending = (*pending, _op(view, call, 0))
     elif call.kind in _MESSAGES and call.peer is not None and (group := _group_id(view, call)):
@@ -89,6 +99,30 @@ def _entered(pending: tuple[wire.Op, ...], kind: str, root: int | None) -> tuple
             entered = replace(pending[at], sync=True, sequence=_NEWEST, signature=called)
             return (*pending[:at], *pending[at + 1 :], entered)
     return pending
+
+
+def _with_unlisted(view: ObservedRank, call: C10dCall) -> ObservedRank:
+    """The rank with a collective that gloo does not list among those in progress.
+
+    With TORCH_DISTRIBUTED_DEBUG=DETAIL an op is checked with all members before it is issued and
+    counted. A monitored barrier is counted, and waits in the calling thread.
+    """
+    group = _group_id(view, call)
+    front = view.group_progress.get(group)
+    if front is None or view.groups[group].backend != _GLOO:
+        return view
+    if any(op.group == group for op in view.pending):
+        return view  # one of those, of a call that is made of several
+    if call.kind not in _SINGLE_OPS:
+        return replace(view, pending=(*view.pending, _unknown(view, call)))
+    number = front.number + (call.kind != _COUNTED)
+    op = replace(_op(view, call, group), number=number)
+    moved = replace(front, number=number, last=op)
+    return replace(
+        view,
+        pending=(*view.pending, op),
+        group_progress={**view.group_progress, group: moved},
+    )
 
 
 def _group_id(view: ObservedRank, call: C10dCall) -> int:
