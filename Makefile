@@ -24,7 +24,7 @@ demo: venv  ## a real job that hangs, and frtop on it
 test: venv  ## all tests, several files at a time
 	$(BIN)/pytest -n logical --dist loadfile --no-loadscope-reorder
 
-test-long: venv  ## the tests that take half a minute each
+test-long: venv  ## the tests that take long, of kinds of which others run always
 	$(BIN)/pytest -n logical --dist loadfile --no-loadscope-reorder -m long
 
 check: venv  ## formatting, lint, types, layering

@@ -93,7 +93,7 @@ def test_a_rank_replies_or_the_reason_is_given(tmp_path: Path) -> None:
         assert data(rank, sequence + 1, 0, 0, 4).error == "gone"
 
         # The rank sleeps in C and holds the GIL.
-        recorded.start("ctypes.PyDLL(None).usleep(3_200_000)")
+        recorded.start("ctypes.PyDLL(None).usleep(6_000_000)")
         wait_for(lambda: _beat_age(rank) > 1.2, "silence")
         refused = tensors(rank)
         assert (refused.error, refused.ops) == ("silent", ())

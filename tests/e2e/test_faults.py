@@ -29,7 +29,7 @@ POSTURES: dict[str, RankState] = {
     "compute": "late",
 }
 HELD_UP = {"compute"}
-LONG = {"file", "stall", "exception", "exit"}
+LONG = {"exception", "exit", "file", "gil", "kill", "mismatch", "stall"}
 """Run by `make test-long`: others of their kind run always, here or in the zoo."""
 
 

@@ -108,6 +108,7 @@ def test_json_is_a_document_and_the_risk_is_beside_it(job: RasJob) -> None:
     wait_for(lambda: job.statuses() == 1, "it was asked once")
 
 
+@pytest.mark.long
 def test_twice_says_what_has_not_moved(job: RasJob) -> None:
     pids = [one.pid for one in job.ranks]
     process = subprocess.Popen(

@@ -16,13 +16,10 @@ CHOSEN: tuple[tuple[str, Mode], ...] = (
     ("cycle/none_posted_early", "late"),
     ("cycle/opposite_groups", "sync"),
     ("dead/exit_status", "late"),
-    ("dead/last_batch", "sync"),
-    ("healthy/slow_but_moving", "late"),
     ("mismatch/rank_zero", "late"),
     ("nested/tensor_data_pipeline", "sync"),
     ("not_entered/dataloader_worker", "late"),
     ("not_entered/gil_asleep", "sync"),
-    ("several/two_groups", "sync"),
 )
 UNPREPARED: tuple[tuple[str, Mode], ...] = (
     ("dead/segfault", "sync"),

@@ -82,6 +82,7 @@ async def _run(
     sockets = open_sockets(options, pair)
     try:
         service = AgentService(options, tracker, sockets, pair.public)
+        service.handle_signals()  # whoever finds the card may send one at once
         card = replace(
             service.card,
             pid_namespace=here.inode,

@@ -79,7 +79,6 @@ class AgentService:
 
     async def run(self) -> LeaveReason:
         """Works until a signal, the companion's end, or the end of the linger time."""
-        self._handle_signals()
         companion = self._watch_companion()
         serving = asyncio.create_task(self._handler.serve())
         tasks = [serving]
@@ -148,7 +147,8 @@ class AgentService:
         if not self._leaving.done():
             self._leaving.set_result(reason)
 
-    def _handle_signals(self) -> None:
+    def handle_signals(self) -> None:
+        """From now on a signal ends `run`, also one that comes before it."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._leave, LeaveReason.SIGNAL)
