@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from frtop_tui.diagnosis.blocked.patience import patience_ns
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence.dataloader_worker import children_in_question
-from frtop_tui.diagnosis.evidence.rank_activity import every_op_is_told, last_activity_ns
+from frtop_tui.diagnosis.evidence.rank_activity import every_op_is_known, last_activity_ns
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_graph import oldest_first
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
@@ -128,7 +128,7 @@ def ranks_at_rest(ranks: Mapping[int, Rank], now_ns: int) -> list[int]:
     Only their stacks show whether they are inside a message or a rendezvous: two are taken, and
     others now and then.
     """
-    if every_op_is_told(ranks):
+    if every_op_is_known(ranks):
         return []
     found: list[int] = []
     for rank, view in ranks.items():

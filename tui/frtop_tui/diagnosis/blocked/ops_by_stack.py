@@ -15,7 +15,7 @@ from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.evidence.c10d_call import C10dCall
 from frtop_tui.diagnosis.evidence.rank_activity import (
-    every_op_is_told,
+    every_op_is_known,
     last_activity_ns,
     main_thread_location,
 )
@@ -48,7 +48,7 @@ class OpsByStack:
 
     def added_to(self, frame: ObservedFrame) -> ObservedFrame:
         """`frame` with these ops."""
-        if every_op_is_told(frame.ranks):
+        if every_op_is_known(frame.ranks):
             return frame
         known: dict[int, tuple[ObservedRank, ObservedRank]] = {}
         for number, view in frame.ranks.items():

@@ -34,8 +34,8 @@ def last_activity_ns(view: Rank) -> int:
     return newest
 
 
-def every_op_is_told(ranks: Mapping[int, Rank]) -> bool:
-    """Whether all ops of a job's ranks are told as they are issued.
+def every_op_is_known(ranks: Mapping[int, Rank]) -> bool:
+    """Whether all ops of a job's ranks are known as they are issued.
 
     Ranks with a recorder and those without one are two jobs. So one is asked, not thousands.
     """
