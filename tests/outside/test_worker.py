@@ -176,8 +176,10 @@ def test_a_search_that_fails_keeps_the_addresses_of_the_ranks(
         reasons = discovery_from(readers.answer({"scan": []})).reasons
         assert reasons == (f"{SCAN_FAILED}: KeyError('odd')",)
         assert readers._reader(process.pid) is known
-    assert readers._environment_of(process.pid) is None
+    readers.answer({"scan": []})
     assert not readers._readers  # nor is a descriptor of the ended process kept
+    assert readers._environment_of(process.pid) is None
+    assert not readers._readers
 
 
 @pytest.mark.parametrize(

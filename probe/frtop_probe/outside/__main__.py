@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final
 from frtop_probe.outside.discovery.claims import NAMES
 from frtop_probe.outside.discovery.facts import SCAN_FAILED, Discovery
 from frtop_probe.outside.discovery.scanner import Scanner
-from frtop_probe.outside.memory import GONE, REPLACED, NotReadable
+from frtop_probe.outside.memory import GONE, PROC, REPLACED, NotReadable
 from frtop_probe.outside.model import TensorInfo, Work
 from frtop_probe.outside.reader import OutsideReader
 from frtop_probe.outside.static_symbols import StaticSymbols
@@ -44,6 +44,7 @@ class Readers:
         """Answers one request; `reason` says why an answer has nothing."""
         if "scan" in request:
             recorded = frozenset((int(pid), int(ticks)) for pid, ticks in request["scan"])
+            self._drop_ended()
             try:
                 return asdict(self._scanner.scan(recorded))
             except Exception as error:  # noqa: BLE001 - the addresses of all ranks would be lost
@@ -89,6 +90,11 @@ class Readers:
             reader = OutsideReader(pid, symbols=self._symbols)
         self._readers[pid] = reader
         return reader
+
+    def _drop_ended(self) -> None:
+        """A host starts and ends processes all day, and nobody asks for those that ended."""
+        for pid in [pid for pid in self._readers if not os.path.exists(f"{PROC}/{pid}")]:  # noqa: PTH110 - hot
+            self._drop(pid)
 
     def _drop(self, pid: int) -> None:
         if (reader := self._readers.pop(pid, None)) is not None:
