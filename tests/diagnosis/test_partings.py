@@ -111,6 +111,20 @@ def test_nobody_is_blamed_before_all_have_told_or_had_the_time() -> None:
     assert frame.verdicts[0].culprits == (0,)
 
 
+def test_members_whose_sums_are_lost_are_asked_themselves() -> None:
+    """An agent on a full host may be too late for a ring that wraps several times a second."""
+    scene = Scene(4)
+    judgement = hear(scene, {0: 5, 2: 7})
+    told = {0: ops(BLOCK, n12=MAX), 2: ops(BLOCK), 1: ops(BLOCK), 3: ops(BLOCK)}
+    assert answer(scene, judgement.ops_requests, told).verdicts == ()
+    scene.pass_time(2)
+    scene.hear()
+    judgement = scene.engine.judge(scene.frame())
+    assert [one.rank for one in judgement.ops_requests] == [1, 3]
+    frame = answer(scene, judgement.ops_requests, told)
+    assert (frame.verdicts[0].culprits, frame.verdicts[0].parties) == ((0,), ((0,), (1, 2, 3)))
+
+
 def test_a_member_that_tells_nothing_is_not_waited_for_long() -> None:
     scene = Scene(4)
     judgement = hear(scene, {0: 5, 1: 5, 2: 7})

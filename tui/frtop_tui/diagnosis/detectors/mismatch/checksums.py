@@ -22,12 +22,13 @@ from frtop_tui.diagnosis.detectors.mismatch.compare import (
 )
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key
 from frtop_tui.diagnosis.model import OpName
-from frtop_tui.job.groups import Identifier, identifier
+from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.model import DivergenceHint, ObservedFrame, Rank
 
 MOST_SIDES: Final = 4
 MOST_PAIRED: Final = 64
 """Ranks that are asked when splits do not pair: any of them may be wrong."""
+MOST_UNHEARD: Final = 8
 MOST_UNPROVEN: Final = 8
 SETTLED_NS: Final = 2_000_000_000
 """Until then a member may not have told yet, and the minority may still change."""
@@ -76,10 +77,13 @@ class ChecksumHints:
         for hint in frame.divergence_hints:
             samples = self._samples(hint, frame.ranks)
             missing = [rank for rank in samples if rank not in hint.ops]
-            wanted += self._wanted(hint, missing, frame.ranks)
             due = hint.complete or frame.now_ns - hint.since_ns >= SETTLED_NS
+            unheard = _unheard(hint, frame.ranks) if due else []
+            asked = [*missing, *(rank for rank in unheard if rank not in hint.ops)]
+            wanted += self._wanted(hint, asked, frame.ranks)
             if not missing and due and len(samples) > 1:
-                one = self._result(hint, samples, frame.ranks)
+                answered = [rank for rank in unheard if rank in hint.ops]
+                one = self._result(hint, samples, answered, frame.ranks)
                 found += [one] if one is not None else []
         self._forget({hint.id for hint in frame.divergence_hints})
         findings = [_finding(hint, frame) for hint in self._unproven.values()]
@@ -111,12 +115,16 @@ class ChecksumHints:
         return made
 
     def _result(
-        self, hint: DivergenceHint, samples: list[int], views: Mapping[int, Rank]
+        self,
+        hint: DivergenceHint,
+        samples: list[int],
+        answered: list[int],
+        views: Mapping[int, Rank],
     ) -> Mismatch | None:
         known = self._results.get(hint.id)
         if known is not None and known[0] is hint:
             return known[1]
-        one = _first_mismatch(hint, samples, views)
+        one = _first_mismatch(hint, [*samples, *answered], views)
         self._results[hint.id] = hint, one
         key = identifier(hint.group)
         if one is not None:
@@ -135,10 +143,22 @@ class ChecksumHints:
             self._asked = {asked for asked in self._asked if asked[0] in ids}
 
 
+def _unheard(hint: DivergenceHint, views: Mapping[int, Rank]) -> list[int]:
+    """Members whose sums are still missing: they may be lost, and the ops may still be there."""
+    if hint.complete or hint.pairs:
+        return []
+    reported = {rank for side in hint.sides for rank in side}
+    members = members_of(hint.group.ranks)
+    return [rank for rank in members if rank in views and rank not in reported][:MOST_UNHEARD]
+
+
 def _first_mismatch(
     hint: DivergenceHint, samples: list[int], views: Mapping[int, Rank]
 ) -> Mismatch | None:
-    """The first op that differs; each side agrees with its rank that was asked."""
+    """The first op that differs; each side agrees with its rank that was asked.
+
+    A rank that is on no side stands for itself.
+    """
     sides = {rank: side for side in hint.sides for rank in samples if rank in side}
     by_number: dict[int, dict[int, wire.Op]] = {}
     for rank in samples:
@@ -153,7 +173,14 @@ def _first_mismatch(
         parties = one.parties
         if not hint.pairs:
             completed = (
-                Party(tuple(sorted(r for rank in p.ranks for r in sides[rank] if r in views)), p.op)
+                Party(
+                    tuple(
+                        sorted(
+                            r for rank in p.ranks for r in sides.get(rank, (rank,)) if r in views
+                        )
+                    ),
+                    p.op,
+                )
                 for p in one.parties
             )
             parties = tuple(sorted(completed, key=lambda p: (-len(p.ranks), p.ranks)))
