@@ -30,7 +30,7 @@ from waiting import wait_for
 AnyResponse = wire.TensorsResponse | wire.DataResponse
 
 
-def tensors(rank: RingRank, sequence: int = 0) -> wire.TensorsResponse:
+def tensors(rank: RingRank, sequence: int = 0, within_s: float = 2) -> wire.TensorsResponse:
     """Asks for tensors; checks the time taken, and that no descriptor stays open."""
     gc.collect()  # what earlier tests left to the collector is not counted
     open_before = os.listdir("/proc/self/fd")  # noqa: PTH208
@@ -38,7 +38,7 @@ def tensors(rank: RingRank, sequence: int = 0) -> wire.TensorsResponse:
     response = asyncio.run(
         rank_client.summarize_tensors("here", rank, wire.TensorsRequest(5, 1, sequence))
     )
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < within_s
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == len(open_before)  # noqa: PTH208
     assert (response.id, response.host, response.key) == (5, "here", rank.key)
@@ -174,9 +174,7 @@ def test_a_rank_that_does_not_reply_meets_the_deadline(tmp_path: Path) -> None:
             assert tensors(rank).error == "deadline"
         # The first connection is still in the queue, which has no room for another.
         builder.cells[StatusCell.BEAT_NS] = 1
-        begin = time.monotonic()
-        assert tensors(rank).error == "silent"
-        assert time.monotonic() - begin < 0.5
+        assert tensors(rank, within_s=0.5).error == "silent"
 
 
 @contextmanager

@@ -38,7 +38,10 @@ class Job:
         said = frtop("diagnose", "--json", "--pid", str(self.pids[0]))
         assert said.stdout, said.stderr
         document: dict[str, Any] = json.loads(said.stdout)
-        assert {one["pid"] for one in document["ranks"].values()} == set(self.pids)
+        seen = {one["pid"] for one in document["ranks"].values()} - {None}
+        # A verdict may come before the last rank was looked at for the first time.
+        assert self.pids[0] in seen
+        assert seen <= set(self.pids)
         assert document["job"]["prepared"] is prepared, said.stdout
         return document
 
