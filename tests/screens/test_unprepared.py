@@ -97,8 +97,10 @@ def test_the_history_is_what_torch_has_recorded_with_what_it_does_not_tell() -> 
     snapshot = replace(rank.snapshot, ops=(over, last), ops_note=note)
     outsider = replace(rank, snapshot=snapshot, evidence=OUTSIDE)
     rows = [text_of(row) for row in queue_lines(outsider, NOW, 120, {})]
-    begin = rows.index(f"history  {note}")
-    (shown,) = rows[begin + 1 :]
+    source, limits = note.split("; ")
+    begin = rows.index(f"history  {source}")
+    shown, last_row = rows[begin + 1 :]
+    assert last_row.strip() == limits
     assert "#8811 dp:0 all_reduce" in shown
     assert "4m12s ago" in shown
 

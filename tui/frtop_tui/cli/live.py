@@ -170,6 +170,21 @@ class AppearanceTimer:
             raise Unreachable(problem.text, problem.next)
 
 
+def can_ask() -> bool:
+    """Whether there is a terminal to ask a person on; a daemon has closed its input."""
+    return bool(sys.stdin and sys.stdin.isatty() and sys.stderr.isatty())
+
+
+def agrees(question: str) -> bool:
+    """Asks on the terminal; anything but `y` or `yes` means no."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    try:
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return False
+
+
 def show_progress(line: str) -> None:
     """Replaces the line of progress on stderr; does nothing unless that is a terminal."""
     if sys.stderr.isatty():

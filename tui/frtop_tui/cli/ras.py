@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.cli.live import AppearanceTimer, connect, show_progress
+from frtop_tui.cli.live import AppearanceTimer, agrees, can_ask, connect, show_progress
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.naming import printable
@@ -64,18 +64,12 @@ def _run(source: Source, options: argparse.Namespace) -> int:
 
 
 def _agreed() -> bool:
-    """Whether the person says yes; anything but `y` or `yes` means no."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         raise UsageError(
             "RAS is asked only when a person says so, and this is no terminal",
             "read the risk above, then add --yes",
         )
-    print("Ask NCCL's RAS now? [y/N] ", end="", file=sys.stderr, flush=True)
-    try:
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return False
+    return agrees("Ask NCCL's RAS now?")
 
 
 def _ask(source: Source, rank: JudgedRank) -> wire.RasResponse:

@@ -13,7 +13,14 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.cli.live import AppearanceTimer, await_rank, connect, show_progress
+from frtop_tui.cli.live import (
+    AppearanceTimer,
+    agrees,
+    await_rank,
+    can_ask,
+    connect,
+    show_progress,
+)
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.naming import printable
@@ -50,7 +57,7 @@ def _require_consent_possible(options: argparse.Namespace, wanted: Sequence[int]
         raise UsageError(
             "--native makes ranks stand still, and none is named", "name them: --native --rank 3"
         )
-    if not options.yes and not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+    if not options.yes and not can_ask():
         raise UsageError(
             "--native makes ranks stand still, and there is no terminal to ask on",
             "add --yes if that is meant",
@@ -117,7 +124,7 @@ def _print_native(source: Source, wanted: Sequence[int], options: argparse.Names
         raise FrtopError(f"no rank may be made to stand still: {refusal}", "start it without that")
     for rank in found:
         print(printable(cost(rank)), file=sys.stderr)
-    if not options.yes and not _consents():
+    if not options.yes and not agrees("Go on?"):
         print("nothing was done", file=sys.stderr)
         return 1
     done = []
@@ -131,11 +138,6 @@ def _print_native(source: Source, wanted: Sequence[int], options: argparse.Names
     if options.json:
         print(json.dumps(stacks_document(done, source.frame().now_ns, native=True), indent=1))
     return 1 if failed else 0
-
-
-def _consents() -> bool:
-    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _take_native(source: Source, before: JudgedRank) -> tuple[JudgedRank, Frame]:

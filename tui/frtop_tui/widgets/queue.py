@@ -103,7 +103,9 @@ def queue_lines(
         none: list[Line] = [] if pending else [_pending_of_outside(rank)]
         fronts = _group_lines(rank, now_ns, ahead or {})
         history = [op_line(rank, op, _ended(rank, op, now_ns), columns, width) for op in recent]
-        return [*none, *rows, *fronts, *_source_of(rank, width), *history]
+        # The ops come before what is not known of them: a small pane has room for few lines.
+        source, limits = _source_of(rank, width, split=bool(history))
+        return [*none, *rows, *fronts, *source, *history, *limits]
     head: Line = () if pending else (("pending  ", "dim"), ("none", "strong"), ("    ", ""))
     if snapshot is None:
         return [*rows, (*head, ("recent   requested, no answer yet", "dim"))]
@@ -149,10 +151,16 @@ def _group_lines(rank: JudgedRank, now_ns: int, ahead: Mapping[Identifier, int])
     return rows
 
 
-def _source_of(rank: JudgedRank, width: int) -> list[Line]:
-    """Where the past ops come from, or why there are none, and what to do next time."""
+def _source_of(rank: JudgedRank, width: int, *, split: bool) -> tuple[list[Line], list[Line]]:
+    """Where the past ops come from, or why there are none, and what to do next time.
+
+    With `split`, the first clause, and apart from it the others.
+    """
     note = rank.snapshot.ops_note if rank.snapshot is not None else ""
-    return wrap(note or f"not recorded; {NEXT_TIME}", width, "dim", ("history  ", "dim"))
+    note = note or f"not recorded; {NEXT_TIME}"
+    head, _, rest = note.partition("; ") if split else (note, "", "")
+    lines = wrap(head, width, "dim", ("history  ", "dim"))
+    return lines, wrap(rest, width, "dim", ("         ", "dim")) if rest else []
 
 
 def _ended(rank: JudgedRank, op: wire.Op, now_ns: int) -> tuple[str, str]:
