@@ -78,7 +78,9 @@ class ChecksumHints:
             samples = self._samples(hint, frame.ranks)
             missing = [rank for rank in samples if rank not in hint.ops]
             due = hint.complete or frame.now_ns - hint.since_ns >= SETTLED_NS
-            unheard = _unheard(hint, frame.ranks) if due else []
+            known = self._results.get(hint.id)
+            is_news = known is None or known[0] is not hint  # its members may be thousands
+            unheard = _unheard(hint, frame.ranks) if due and is_news else []
             asked = [*missing, *(rank for rank in unheard if rank not in hint.ops)]
             wanted += self._wanted(hint, asked, frame.ranks)
             if not missing and due and len(samples) > 1:
