@@ -17,7 +17,10 @@ sys.path.insert(0, str(HERE.parents[1] / "tests"))
 from frtop_tui.app import FrtopApp, run_app  # noqa: E402
 from frtop_tui.sources.base import ScriptedSource  # noqa: E402
 from frtop_tui.terminal import end  # noqa: E402
-from screens.answer_scenes import SCENES  # noqa: E402
+from screens.answer_scenes import SCENES as PREPARED  # noqa: E402
+from screens.unprepared_scenes import SCENES as UNPREPARED  # noqa: E402
+
+SCENES = {**PREPARED, **UNPREPARED}
 
 PICTURES = {
     "overview": ("hung", (100, 28), ()),
@@ -36,6 +39,7 @@ PICTURES = {
     "healthy": ("healthy", (100, 24), ()),
     "dead": ("dead", (100, 28), ()),
     "dead-rank": ("dead", (120, 32), ("enter",)),
+    "unprepared": ("unprepared", (100, 24), ()),
     "two-roots": ("two_roots", (100, 36), ()),
     "no-agent": ("no_agent", (80, 24), ()),
 }

@@ -38,6 +38,20 @@ def outside(
     )
 
 
+def unprepared() -> Frame:
+    """As `outside`, with the evidence that a job without a recorder has."""
+    frame = outside()
+    verdict = replace(
+        frame.verdicts[0],
+        evidence=(
+            "63 ranks are blocked in all_reduce #8812 for at least 4m12s",
+            "rank 37 last issued #8811 of dp:0, at least 4m12s ago",
+            "3 snapshots in 9 s: same stack, no CPU time, no bytes read",
+        ),
+    )
+    return replace(frame, verdicts=(verdict,))
+
+
 def _outside(view: JudgedRank, *, dated: bool) -> JudgedRank:
     ops = tuple(replace(op, dated=dated, site=None) for op in view.pending)
     snapshot = view.snapshot
@@ -49,3 +63,6 @@ def _outside(view: JudgedRank, *, dated: bool) -> JudgedRank:
         blocked_on=ops[0] if view.blocked_on is not None and ops else None,
         snapshot=None if snapshot is None else replace(snapshot, ops=()),
     )
+
+
+SCENES = {"unprepared": unprepared}
