@@ -26,6 +26,12 @@ def test_a_setting_of_all_ranks_is_common() -> None:
     assert differing(found) == []
 
 
+def test_of_a_rank_without_a_recorder_no_setting_is_known() -> None:
+    identity = wire.Identity(9, 1, 1, 1, JOB, prepared=False)
+    outside = ObservedRank(1, "node0", 1, identity, "moving", 0, 0, 0)
+    assert not environment([rank(0, NCCL_ALGO="Ring"), outside]).different
+
+
 @pytest.mark.parametrize(
     ("views", "sentence"),
     [

@@ -19,6 +19,7 @@ NOW = 1000 * S
 FIRST = wire.Job("node0", 29500, 2, "none", 0, "n1", "train.py")
 SECOND = structs.replace(FIRST, attempt=1)  # an elastic restart keeps its store, and the nonce
 OTHER = wire.Job("node0", 29501, 2, "none", 0, "n2", "other.py")
+OUTSIDE = structs.replace(FIRST, run_id="", nonce="from outside")
 ENDED = wire.ExitInfo(NOW - 5 * S, 1)
 
 
@@ -54,6 +55,32 @@ def shown(picker: JobPicker, now: int, *records: RankRecord) -> wire.Job | None:
 
 
 # which ranks are one job
+
+
+def test_ranks_without_a_recorder_are_the_rest_of_the_prepared_job_there() -> None:
+    (job,) = jobs_of(record(FIRST), record(OUTSIDE, 1, prepared=False))
+    assert (job.ranks, job.unprepared, job.job) == (2, 1, FIRST)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [record(FIRST), record(OUTSIDE, 0, prepared=False)],
+        [record(FIRST, ended=True), record(OUTSIDE, 1, prepared=False)],
+        [record(FIRST), record(structs.replace(OUTSIDE, run_id="nightly"), 1, prepared=False)],
+        [record(FIRST), record(structs.replace(OUTSIDE, world_size=4), 1, prepared=False)],
+        [record(FIRST), record(structs.replace(OUTSIDE, master_port=1), 1, prepared=False)],
+    ],
+    ids=["a rank is in both", "the prepared one has ended", "run", "size", "port"],
+)
+def test_a_job_without_a_recorder_that_differs_stays_its_own(others: list[RankRecord]) -> None:
+    assert len(jobs_of(*others)) == 2
+
+
+def test_ranks_without_a_recorder_that_fit_two_jobs_stay_alone() -> None:
+    # Two jobs at one address on different hosts: nothing tells whose rest it is.
+    second = structs.replace(FIRST, nonce="n9")
+    assert len(jobs_of(record(FIRST), record(second), record(OUTSIDE, 1, prepared=False))) == 3
 
 
 def test_dead_ranks_of_an_earlier_attempt_are_not_in_the_new_one() -> None:

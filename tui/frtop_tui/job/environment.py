@@ -27,12 +27,17 @@ class Environment:
 
 
 def environment(views: Iterable[Rank]) -> Environment:
-    """Compares the settings of all ranks, `torch` and `python` among them."""
+    """Compares the settings of all ranks with a recorder, `torch` and `python` among them.
+
+    Of the others no settings are read.
+    """
     values: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     ranks: list[int] = []
     known: dict[tuple[object, ...], dict[str, str]] = {}  # most ranks are alike
     for view in views:
         who = view.identity
+        if not who.prepared:
+            continue
         ranks.append(view.rank)
         key = (who.torch, who.python, who.settings)
         for name, value in known.setdefault(key, _named(view)).items():

@@ -6,6 +6,7 @@ A job that the operator chose stays even after its end.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -129,6 +130,7 @@ def by_job(records: Iterable[RankRecord]) -> tuple[list[JobRanks], list[RankReco
         ]
         if len(living) == 1:
             found[living[0]] = found[living[0]] + found.pop(key)
+    _join_unprepared(found)
     jobs = [JobRanks(key, records_) for key, records_ in found.items()]
     return newest_first(jobs), nameless
 
@@ -136,6 +138,34 @@ def by_job(records: Iterable[RankRecord]) -> tuple[list[JobRanks], list[RankReco
 def newest_first(jobs: Iterable[JobRanks]) -> list[JobRanks]:
     """Sorts jobs: living before ended ones, newer before older ones."""
     return sorted(jobs, key=lambda one: (one.lives, one.started_ns), reverse=True)
+
+
+def _join_unprepared(found: dict[JobKey, list[RankRecord]]) -> None:
+    """Puts ranks without a recorder to the prepared job that they are the rest of.
+
+    They read another nonce than the recorders agreed on. So the place must be the same, exactly
+    one living job must fit, and no rank may be in both.
+    """
+    places: defaultdict[tuple[str, int, int], list[JobKey]] = defaultdict(list)
+    for key, records in found.items():
+        if key[0] and key[1] and any(record.identity.prepared for record in records):
+            places[key[:3]].append(key)
+    for key in [key for key in found if key[:3] in places and key not in places[key[:3]]]:
+        rest = found[key]
+        fitting = [one for one in places[key[:3]] if _completes(found[one], rest)]
+        if len(fitting) == 1:
+            found[fitting[0]] = found[fitting[0]] + found.pop(key)
+
+
+def _completes(job: Sequence[RankRecord], rest: Sequence[RankRecord]) -> bool:
+    """Whether these records without a recorder may be the ranks that a prepared job lacks."""
+    runs = {records[0].identity.job.run_id for records in (job, rest)}.difference({""})
+    there = {record.identity.rank for record in job if not record.ended}
+    return (
+        len(runs) < 2
+        and there.isdisjoint(record.identity.rank for record in rest)
+        and _may_be_same(job, rest)
+    )
 
 
 def _may_be_same(job: Sequence[RankRecord], early: Sequence[RankRecord]) -> bool:
