@@ -23,10 +23,13 @@ class Outside(Scene):
         self.readable = True
         self.unreadable: set[int] = set()
         self.recorded: dict[int, list[wire.Op]] = {}
+        self.prepared: set[int] = set()  # ranks that have a recorder all the same
         super().__init__(world, begun=begun)
 
     def update_of(self, actor: Actor) -> wire.RankUpdate:
         update = super().update_of(actor)
+        if actor.rank in self.prepared:
+            return update
         assert update.identity is not None
         started_ns = self._ns(actor, self.started_s)
         identity = replace(

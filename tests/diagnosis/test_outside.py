@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from diagnosis.outside import Outside
 from diagnosis.scenes import LOADER, Scene, frame, only
 from frtop_probe import wire
 from frtop_tui.report.exit_status import exit_status
@@ -39,6 +40,16 @@ def reads(scene: Scene, rank: int) -> None:
 def waits_for_key(scene: Scene, rank: int) -> None:
     scene.at(rank, frame("train.py:33", source="store.wait(['ready'])"))
     scene.kernel(rank, "S", "poll", "poll_schedule_timeout")
+
+
+def waits_for_build(scene: Scene, rank: int) -> None:
+    scene.at(rank, frame("/opt/lib/torch/utils/file_baton.py:50", "wait"), frame("train.py:4"))
+    scene.kernel(rank, "S", "clock_nanosleep", "hrtimer_nanosleep")
+
+
+def builds(scene: Scene, rank: int) -> None:
+    scene.at(rank, frame("/usr/lib/python3.11/subprocess.py:1264", "wait"), frame("train.py:4"))
+    scene.kernel(rank, "S", "wait4", "do_wait")
 
 
 def stops(scene: Scene, rank: int) -> None:
@@ -159,6 +170,7 @@ def everybody(play: Play, ranks: int = 4, *, ago: float = 60.0) -> Scene:
     (loads_itself, "dataloader", "/nfs/shard-7"),
     (reads, "file_io", "/nfs/vocabulary"),
     (waits_for_key, "store", "train.py:33"),
+    (waits_for_build, "lock", "C++ extension"),
     (stops, "stopped", "SIGSTOP"),
 ])  # fmt: skip
 def test_all_are_kept_for_good(play: Play, cause: str, text: str) -> None:
@@ -188,6 +200,27 @@ def test_what_may_be_a_rest_is_no_hang(play: Play) -> None:
 def test_everybody_in_a_long_fetch_of_which_nothing_is_known() -> None:
     found = everybody(lambda scene, rank: scene.fetches(rank, for_s=100)).settle(60)
     assert (found.verdicts, found.health) == ((), "healthy")
+
+
+def test_one_that_builds_is_whom_the_others_wait_for() -> None:
+    scene = everybody(waits_for_build)
+    builds(scene, 2)
+    found = scene.settle(LONG)
+    assert (found.verdicts, found.health) == ((), "healthy")
+
+
+@pytest.mark.parametrize("play", [waits_for_build, reads])
+def test_all_are_kept_before_their_first_group(play: Play) -> None:
+    scene = Outside(4, begun=0)
+    for actor in scene.actors.values():
+        actor.groups.clear()
+        play(scene, actor.rank)
+    scene.started_s = 20
+    early = scene.settle(5)
+    assert (early.verdicts, early.health) == ((), "starting")
+    scene.started_s = 90
+    verdict = only(scene.settle(LONG))
+    assert (verdict.kind, verdict.culprits) == ("not_entered", (0, 1, 2, 3))
 
 
 def test_until_all_were_looked_at_it_is_open() -> None:

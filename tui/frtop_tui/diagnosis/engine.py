@@ -226,7 +226,7 @@ class Engine:
         """Which ranks to look at to know more."""
         requests, frame = self.memory.look_requests, context.frame
         nodes = [*context.overdue, *early_suspects(context)]
-        at_rest = ranks_at_rest(frame.ranks, frame.now_ns)
+        at_rest = ranks_at_rest(frame.ranks, context.index.partial, frame.now_ns)
         rest = (*found.outside.look_at, *found.standing.look_at, *at_rest)
         others = (*ranks_needing_stacks(frame), *rest)
         order = in_question(found.findings, nodes, others)

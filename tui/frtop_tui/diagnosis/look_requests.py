@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from frtop_tui.diagnosis.blocked.patience import patience_ns
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence.dataloader_worker import children_in_question
-from frtop_tui.diagnosis.evidence.rank_activity import every_op_is_known, last_activity_ns
+from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_graph import oldest_first
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
@@ -122,17 +122,16 @@ def ranks_needing_stacks(frame: ObservedFrame) -> list[int]:
     return found
 
 
-def ranks_at_rest(ranks: Mapping[int, Rank], now_ns: int) -> list[int]:
-    """Ranks that issue nothing, and whose ops in progress are not all known; of these, none is.
+def ranks_at_rest(ranks: Mapping[int, Rank], partial: Iterable[int], now_ns: int) -> list[int]:
+    """Ranks that issue nothing, of which not every op is known (`partial`), and none is pending.
 
     Only their stacks show whether they are inside a message or a rendezvous: two are taken, and
     others now and then.
     """
-    if every_op_is_known(ranks):
-        return []
     found: list[int] = []
-    for rank, view in ranks.items():
-        if view.pending or view.evidence.has_every_op:
+    for rank in sorted(partial):
+        view = ranks[rank]
+        if view.pending:
             continue
         active_ns = last_activity_ns(view)
         if now_ns - view.clock_ns - active_ns < EARLY_NS:

@@ -39,6 +39,7 @@ class RankIndex:
         self.states: defaultdict[RankState, set[int]] = defaultdict(set)
         self.dead: dict[int, Death] = {}
         self.beside: set[int] = set()  # ranks that may wait for transports nobody observes
+        self.partial: set[int] = set()  # ranks of which not every op is known
         self.deaths_version = 0  # grows whenever the order of deaths may differ
         # What differs from the update before:
         self.seen: list[int] = []  # ranks that are another object
@@ -94,12 +95,15 @@ class RankIndex:
             self._doubtful.pop(old.rank, None)
             self.dead.pop(old.rank, None)
             self.beside.discard(old.rank)
+            self.partial.discard(old.rank)
         self.replaced.append((old, new))
         wait = None
         if new is not None:
             self.states[new.state].add(new.rank)
             if not new.evidence.has_transports:
                 self.beside.add(new.rank)
+            if not new.evidence.has_every_op:
+                self.partial.add(new.rank)
             wait = wait_of(new)
             if wait is not None and is_wait_doubtful(new, wait):
                 self._doubtful[new.rank] = wait

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.detectors.deaths.roots import Deaths
 from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch
-from frtop_tui.diagnosis.evidence.rank_activity import every_op_is_known
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
@@ -69,7 +68,7 @@ class Context:
     @property
     def has_moved(self) -> bool:
         """Whether an op was seen to be issued: where not every op is told, one look shows none."""
-        if every_op_is_known(self.ranks):
+        if not self.index.partial:
             return True
         ranks = self.ranks.values()
         fronts = (front.last for rank in ranks for front in rank.group_progress.values())

@@ -58,7 +58,8 @@ def prioritize(
 
 def _follows(context: Context, finding: Finding) -> bool:
     if isinstance(finding.detail, Aborted):
-        return not context.ranks[finding.detail.deaths[0].rank].evidence.has_exceptions
+        deaths = finding.detail.deaths
+        return not all(context.ranks[one.rank].evidence.has_exceptions for one in deaths)
     loose = isinstance(finding.detail, InDoubt) and finding.cause == "unknown"
     return loose and not context.has_ages
 

@@ -27,7 +27,8 @@ _NOTHING_TO_SEE: Final = {
     "input": ProgressSeen("unknown", "input_open"),
 }
 """A server without work looks the same as one that hangs."""
-_HOLDING: Final = ("key", "file_lock")
+_LOCKED: Final = ("file_lock", "build_lock")
+_HOLDING: Final = ("key", *_LOCKED)
 """Places where a rank may wait for another absent one."""
 
 
@@ -159,7 +160,7 @@ def _place_of(view: Rank) -> str:
 def _held_back(views: Mapping[int, Rank], progress: Mapping[int, ProgressSeen]) -> tuple[int, ...]:
     """Ranks at a locked file while another one moves, or at a store key while one is elsewhere."""
     places = {rank: _place_of(views[rank]) for rank in progress}
-    locked = {rank for rank, place in places.items() if place == "file_lock"}
+    locked = {rank for rank, place in places.items() if place in _LOCKED}
     keyed = {rank for rank, place in places.items() if place == "key"}
     elsewhere = progress.keys() - locked - keyed
     moves = any(progress[rank].progress == "active" for rank in elsewhere)

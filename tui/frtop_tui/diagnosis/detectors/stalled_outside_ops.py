@@ -17,7 +17,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.dataloader_worker import worker_of
-from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
+from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns, main_thread_location
 from frtop_tui.diagnosis.evidence.stack_location import is_polling, locate, system_call
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.thresholds import (
@@ -43,7 +43,6 @@ MEMORY_PER_S: Final = 2 << 20
 MEMORY_LEAST: Final = 16 << 20
 """A long read shows in nothing else; the kernel's own housekeeping makes a process grow less."""
 _OVER: Final[tuple[RankState, ...]] = ("dead", "done")
-_UNKNOWN: Final[tuple[RankState, ...]] = ("unheard", "starting")
 _READS: Final = frozenset({
     "read", "pread64", "readv", "preadv", "preadv2", "open", "openat", "openat2", "getdents64",
     "stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "readlink",
@@ -106,6 +105,7 @@ def stalled_outside_ops(context: Context, rest: RestState) -> OutsideOps:
     """Nothing, if a rank is in an op, or was recently, or is not known."""
     frame, now_ns = context.frame, context.now_ns
     issued_ns = max((group.issued_ns for group in frame.groups), default=0)
+    issued_ns = issued_ns or _started_ns(context)
     living, asked = list[Rank](), list[Rank]()
     if 0 < issued_ns < now_ns - QUIET_NS and _nobody_waits(context):
         living = [view for view in context.ranks.values() if view.state not in _OVER]
@@ -139,10 +139,19 @@ def stalled_outside_ops(context: Context, rest: RestState) -> OutsideOps:
     )
 
 
+def _started_ns(context: Context) -> int:
+    """When the last rank started, on the operator's clock; 0 unless all are without a group."""
+    if len(context.index.states.get("starting", ())) < len(context.ranks):
+        return 0
+    started = (view.identity.started_ns + view.clock_ns for view in context.ranks.values())
+    return max(started, default=0)
+
+
 def _nobody_waits(context: Context) -> bool:
     """Whether the present state of every rank is known, and none waits for another."""
     index, views = context.index, context.ranks.values()
-    if context.deaths.some or any(index.states.get(state) for state in _UNKNOWN):
+    starting = len(index.states.get("starting", ()))
+    if context.deaths.some or index.states.get("unheard") or 0 < starting < len(views):
         return False
     if any(not wait.background for wait in index.waits.values()):
         return False
@@ -162,7 +171,8 @@ def _looked_ns(view: Rank) -> int:
 def _held(view: Rank, cause: str, *, everybody: bool) -> Held | None:
     """What holds a rank for good, None if nothing does.
 
-    A store key counts only if `everybody` was examined: any other rank may have to set it.
+    A store key counts only if `everybody` was examined: any other rank may have to set it. So
+    does a build of an extension: any other rank may be the one that builds it.
     """
     if view.state == "stopped" and view.process is not None:
         return Held(view.heard_ns, view.process)
@@ -174,6 +184,8 @@ def _held(view: Rank, cause: str, *, everybody: bool) -> Held | None:
         return None
     if cause in ("dataloader", "file_io"):
         held = _reads(process)
+    elif cause == "lock":
+        held = everybody and _awaits_build(view)
     else:
         held = cause == "store" and everybody and is_polling(process)
     return Held(_looked_ns(view), process) if held else None
@@ -185,6 +197,11 @@ def _held_ns(rest: RestState, seen: Mapping[int, Held]) -> int:
     if not known or any(_has_moved(rest.first[rank], one) for rank, one in seen.items()):
         rest.first = seen
     return min((one.at_ns - rest.first[rank].at_ns for rank, one in seen.items()), default=0)
+
+
+def _awaits_build(view: Rank) -> bool:
+    location = main_thread_location(view)
+    return location is not None and location.kind == "build_lock"
 
 
 def _reads(process: wire.Process) -> bool:

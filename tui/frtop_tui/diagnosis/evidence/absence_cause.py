@@ -112,6 +112,7 @@ _CAUSES: Final[dict[LocationKind, tuple[str, Layer]]] = {
     "dataloader": ("dataloader", "data"),
     "file_io": ("file_io", "data"),
     "file_lock": ("lock", "software"),
+    "build_lock": ("lock", "software"),
     "socket": ("socket", "network"),
     "child": ("subprocess", "software"),
     "key": ("store", "software"),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
+from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
 from frtop_tui.diagnosis.thresholds import UPDATE_DELAY_NS
 from frtop_tui.job.model import Rank
+
+_EVERY_OP: Final = attrgetter("evidence.has_every_op")
 
 
 def current_fetch(view: Rank) -> wire.DataLoaderFetch | None:
@@ -35,11 +39,8 @@ def last_activity_ns(view: Rank) -> int:
 
 
 def every_op_is_known(ranks: Mapping[int, Rank]) -> bool:
-    """Whether all ops of a job's ranks are known as they are issued.
-
-    Ranks with a recorder and those without one are two jobs. So one is asked, not thousands.
-    """
-    return next((rank.evidence.has_every_op for rank in ranks.values()), True)
+    """Whether all ops of a job's ranks are known as they are issued."""
+    return all(map(_EVERY_OP, ranks.values()))
 
 
 def has_newer_op(view: Rank, now_ns: int) -> bool:

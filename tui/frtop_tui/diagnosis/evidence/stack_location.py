@@ -23,6 +23,7 @@ LocationKind = Literal[
     "dataloader",
     "file_io",
     "file_lock",  # waits for a file that another process has locked
+    "build_lock",  # waits until another process has built a C++ extension
     "sleeping",
     "lock",
     "socket",
@@ -102,6 +103,8 @@ def _frame(
 _FRAMES: Final[tuple[_FramePattern, ...]] = (
     # Retries until it has the lock. Whoever compiles for all ranks of a host uses it.
     _frame(r"/filelock/|torch/utils/_filelock", "file_lock", max_depth=4),
+    # Polls a file that the process which builds an extension removes, unless it was killed.
+    _frame(r"torch/utils/file_baton\.py$", "build_lock", function="^wait$", max_depth=2),
     _frame(r"torch/utils/data", "dataloader", max_depth=12),
     _frame(
         r"torch/distributed/(distributed_c10d|c10d_logger|_functional_collectives|nn/functional)",

@@ -42,6 +42,7 @@ _MAIN_THREAD_TEXTS: Final[dict[LocationKind, str]] = {
     "dataloader": "loads data",
     "file_io": "is in a file operation:",
     "file_lock": "waits for a file that another process has locked:",
+    "build_lock": "waits until another process has built a C++ extension, by its lock file,",
     "sleeping": "sleeps",
     "lock": "waits for a lock or another thread",
     "socket": "waits for a socket",
@@ -237,6 +238,8 @@ def _location_step(view: Rank, location: StackLocation) -> str:
     steps: dict[LocationKind, str] = {
         "file_io": _file_step(view.process) or f"ls -l /proc/{pid}/fd; look at {line}",
         "file_lock": _file_step(view.process) or "lslocks: which process holds the file?",
+        "build_lock": "if nobody builds (pgrep -a ninja), its builder was killed: remove the file"
+        " `lock` of that extension in TORCH_EXTENSIONS_DIR (~/.cache/torch_extensions)",
         "sleeping": f"look at {line}" if line else stacks,
         "computing": _top_step(stacks, pid),
         "backward": _top_step(stacks, pid),

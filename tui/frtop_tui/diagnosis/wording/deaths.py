@@ -91,11 +91,12 @@ def aborted(_finding: Finding, detail: Aborted, frame: BaseFrame, _tense: Tense)
     """Who was aborted; why is not known yet."""
     first, ranks = detail.deaths[0], sorted(death.rank for death in detail.deaths)
     head = f"{who(frame.ranks, ranks)} died: {cut(first.text)}; whether of its own doing,"
-    if not frame.ranks[ranks[0]].evidence.has_exceptions:
+    untold = [rank for rank in ranks if not frame.ranks[rank].evidence.has_exceptions]
+    if untold:
         return Sentences(
             f"{head} cannot be seen from outside",
             Why(first.cause, "unknown", "a rank without a recorder does not tell its exception"),
-            f"read the end of rank {ranks[0]}'s output",
+            f"read the end of rank {untold[0]}'s output",
             _texts(detail.deaths[:4]),
         )
     return Sentences(

@@ -88,7 +88,9 @@ def _stuck(context: Context, node: WaitNode) -> Finding:
     links, doubt, meeting = None, None, None
     if stopped is None:
         links, doubt = dead_links(views, node), _doubt(views, node)
-        unseen = not (views[node.waits[0].rank].evidence.has_signatures or node.op.pseudo)
+        unseen = not node.op.pseudo and any(
+            not views[wait.rank].evidence.has_signatures for wait in node.waits
+        )
         if doubt is None and links is None and unseen:
             doubt = Doubt("unseen")
     if doubt is not None:

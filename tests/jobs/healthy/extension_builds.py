@@ -1,0 +1,33 @@
+"""Rank 1 builds a C++ extension for 70 s; the others wait for its lock file. Nobody is stuck."""
+
+import subprocess
+import time
+
+import torch
+import torch.distributed as dist
+from torch.utils.file_baton import FileBaton
+
+from zoo.ground_truth import Case
+from zoo.rank import STEP_S, join
+
+CASE = Case(modes=("sync",), lasts_s=95.0)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    baton = FileBaton(str(job.folder / "lock"))
+    for step in range(2000):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 1:
+            baton.try_acquire()
+            subprocess.run(["sleep", "70"], check=True)
+            baton.release()
+        elif step == 40:
+            time.sleep(1)
+            baton.wait()
+        dist.all_reduce(gradient)
+
+
+if __name__ == "__main__":
+    main()
