@@ -11,7 +11,7 @@ import pytest
 
 from agent.outside_fakes import EPOCH_NS, SECOND, backend, books, entry, group
 from frtop_probe import wire
-from frtop_probe.agent.flight_history import MAX_OPS, SWITCH_ON, FlightHistory
+from frtop_probe.agent.flight_history import MAX_OPS, FlightHistory
 from frtop_probe.agent.flight_ops import KnownGroup, ops_of
 from frtop_probe.consistency.signatures import RULE_OF_SIZES, difference
 from frtop_probe.outside.flight_ring import NO_RING, OFF

@@ -11,6 +11,7 @@ import os
 import secrets
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +49,14 @@ class Announcement:
     def in_reach(self) -> bool:
         """Whether `address` leads to the agent from this process's network namespace."""
         return self.net_namespace in (0, network_namespace())
+
+
+def own_version() -> str:
+    """The version of this frtop; "" where it runs from a checkout that is not installed."""
+    try:
+        return metadata.version("frtop")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def network_namespace() -> int:

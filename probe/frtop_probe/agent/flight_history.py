@@ -15,16 +15,11 @@ from frtop_probe.agent.outside_books import counted
 from frtop_probe.consistency.checksums import signature_digest, weight
 from frtop_probe.consistency.signatures import RULE_OF_SIZES
 from frtop_probe.outside.flight_ring import NO_RING, OFF
+from frtop_probe.outside.flight_settings import SIZE_NAMES, SWITCH_ON
 from frtop_probe.outside.model import FlightRing
 from frtop_probe.outside.worker import Look
 from frtop_probe.ring.layout import Flag
 
-SIZE_NAMES: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-"""Entries of the ring, 0 for none. The first from torch 2.9 on, which reads both; torch before
-2.9 reads the second only. Without either it is off before 2.11, and 2,000 from then on."""
-SWITCH_ON: Final = (
-    f"next time, start with {SIZE_NAMES[0]}=2000 (torch before 2.9: {SIZE_NAMES[1]}=2000)"
-)
 MAX_OPS: Final = 4096
 """Ops of one rank. The ring has 2,000 by default."""
 _MOST_UNNUMBERED: Final = 512

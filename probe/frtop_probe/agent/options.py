@@ -15,6 +15,8 @@ OUTSIDE: Final = "FRTOP_OUTSIDE"
 FOR_OPERATOR: Final = "--for-operator"
 """Of the command line: see `Options.for_operator`."""
 DEFAULT_PORT: Final = 7677
+PAIRS: Final = 64
+"""Pairs of ports to try when the first one is taken."""
 DEFAULT_LINGER: Final = 300.0
 OPERATOR_LINGER: Final = 60.0
 """After the last request, of an agent that an operator's program has started."""
@@ -45,6 +47,12 @@ class Options:
     read_only: bool = False
     for_operator: bool = False
     outside: bool = True
+
+    @property
+    def pairs(self) -> range:
+        """The first ports of all pairs to try, in order."""
+        last = self.port + (2 * PAIRS if self.any_port else 1)
+        return range(self.port, min(last, 65535), 2)
 
     @classmethod
     def from_environment(

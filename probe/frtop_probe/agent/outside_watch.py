@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from frtop_probe.agent.flight_history import MAX_OPS, SIZE_NAMES
+from frtop_probe.agent.flight_history import MAX_OPS
 from frtop_probe.agent.outside_pool import MAX_CHILDREN, OutsidePool
 from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.outside.discovery.facts import SCAN_FAILED, Candidate, Discovery
+from frtop_probe.outside.flight_settings import SIZE_NAMES
 from frtop_probe.outside.reader import UNCHANGING
 from frtop_probe.outside.worker import (
     CHILD_ENDED,

@@ -10,11 +10,10 @@ import signal
 import socket
 import time
 from contextlib import suppress
-from importlib import metadata
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.agent.announcement import Announcement
+from frtop_probe.agent.announcement import Announcement, own_version
 from frtop_probe.agent.black_boxes import BlackBoxWriter, ClockReading
 from frtop_probe.agent.options import OPERATOR_LINGER, Options
 from frtop_probe.agent.outside_watch import OutsideWatch
@@ -55,7 +54,7 @@ class AgentService:
         taker = SnapshotTaker()
         self._handler = RequestHandler(self._host, tracker, sockets, self._state, taker)
         self._outside = OutsideWatch(tracker, lambda: self._last_asked)
-        self._version = _version()
+        self._version = own_version()
         self.card = Announcement(
             pid=os.getpid(),
             host=self._host,
@@ -189,10 +188,3 @@ class AgentService:
             version=self._version,
             full=True,
         )
-
-
-def _version() -> str:
-    try:
-        return metadata.version("frtop")
-    except metadata.PackageNotFoundError:
-        return ""

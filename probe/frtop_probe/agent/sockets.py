@@ -11,12 +11,10 @@ import zmq.asyncio
 import zmq.auth.asyncio
 
 from frtop_probe.agent.admission import Admission
-from frtop_probe.agent.options import Options
+from frtop_probe.agent.options import PAIRS, Options
 from frtop_probe.keys import KeyPair
 
 DOMAIN: Final = "frtop"
-PAIRS: Final = 64
-"""Pairs of ports to try when the default one is taken."""
 MAX_REQUEST: Final = 64 * 1024
 MAX_UPDATES_QUEUED: Final = 64
 """Per operator: half a minute of updates; an operator that falls further behind asks for the
@@ -78,8 +76,7 @@ def open_sockets(options: Options, pair: KeyPair) -> AgentSockets:
     authenticator.configure_curve_callback(
         domain=DOMAIN, credentials_provider=_CredentialsProvider(admission)
     )
-    last = options.port + (2 * PAIRS if options.any_port else 1)
-    for port in range(options.port, min(last, 65535), 2):
+    for port in options.pairs:
         updates, requests = _make_sockets(context, pair, options.bind)
         try:
             updates.bind(f"tcp://{_bracketed(options.bind)}:{port}")

@@ -24,7 +24,9 @@ _MAX_TABLE: Final = 1 << 30
 _MAX_SECTIONS: Final = 4096
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
-_SHT_SYMTAB: Final = 2
+SYMBOLS: Final = 2
+EXPORTED: Final = 11
+"""Kinds of section: .symtab, which `strip` removes, and .dynsym, which it leaves."""
 _Key = tuple[int, int, int, int, str]
 
 
@@ -68,11 +70,16 @@ class StaticSymbols:
         return self._values[key]
 
 
-def find_symbol(descriptor: int, name: str) -> int | None:
-    """Searches .symtab of an ELF file for a name.
+def find_symbol(descriptor: int, name: str, kind: int = SYMBOLS) -> int | None:
+    """Searches a symbol table of an ELF file for a name.
+
+    Args:
+        descriptor: Of the file.
+        name: As the linker has it.
+        kind: `SYMBOLS` or `EXPORTED`.
 
     Returns:
-        The symbol's value; None when the file has no .symtab or not this name.
+        The symbol's value; None when the file has no such table or not this name.
     """
     header = os.pread(descriptor, 64, 0)
     (table,) = struct.unpack_from("<Q", header, 40)
@@ -81,7 +88,7 @@ def find_symbol(descriptor: int, name: str) -> int | None:
         return None
     raw = os.pread(descriptor, size * count, table)
     sections = [_SECTION.unpack_from(raw, at) for at in range(0, len(raw) - size + 1, size)]
-    symbols = next((section for section in sections if section[1] == _SHT_SYMTAB), None)
+    symbols = next((section for section in sections if section[1] == kind), None)
     if symbols is None or symbols[6] >= len(sections):
         return None
     strings = sections[symbols[6]]

@@ -137,6 +137,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
                          "in the current folder)")  # fmt: skip
     capture.set_defaults(run=_command("capture"))
 
+    _doctor(verbs)
     _tensors(verbs)
     _ras(verbs)
     _stacks(verbs)
@@ -210,6 +211,25 @@ def _files(verb: argparse.ArgumentParser, count: str, help_text: str) -> None:
     verb.add_argument("--ranks-from", metavar="PATTERN",
                       help="how file names contain the rank, where frtop cannot find it: "
                       "'host*_gpu{rank}', 'rank{rank}/trace.json'")  # fmt: skip
+
+
+def _doctor(verbs: argparse._SubParsersAction[_Parser]) -> None:
+    doctor = verbs.add_parser(
+        "doctor",
+        help="what would be seen of a job here, and which change opens what is closed",
+        description="Tries, tier by tier, what can be seen of a job on this host: before a job, or"
+        " beside the ranks that run. Ranks are only read, as by every look; whatever else is tried"
+        " is tried on a process of its own. Exit status 0, or 1 where something is closed that"
+        " costs evidence.",
+    )
+    doctor.add_argument("--pid", type=_pid, metavar="PID",
+                        help="only this process of this host (default: all ranks of this user)"
+                        )  # fmt: skip
+    doctor.add_argument("--python", metavar="PROGRAM",
+                        help="the Python of a job that is yet to start (default: `python` on PATH)"
+                        )  # fmt: skip
+    doctor.add_argument("--json", action="store_true", help="print a JSON document")
+    doctor.set_defaults(run=_command("doctor"))
 
 
 def _tensors(verbs: argparse._SubParsersAction[_Parser]) -> None:
@@ -365,7 +385,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def _require_one_job(options: argparse.Namespace) -> None:
     """Raises `UsageError` where `--pid` cannot be meant."""
-    if getattr(options, "pid", None) is None:
+    if getattr(options, "pid", None) is None or not hasattr(options, "connect"):
         return
     if options.job is not None:
         raise UsageError("--pid and --job both name a job", "leave out one of them")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -166,14 +166,14 @@ def parse_cmdline(data: bytes) -> tuple[str, ...]:
     return tuple(word.decode("utf-8", "replace") for word in words) if words != [b""] else ()
 
 
-def parse_environ(data: bytes) -> dict[str, str]:
-    """Returns the variables of `claims.NAMES`; of a name that occurs twice the first counts."""
+def parse_environ(data: bytes, names: Collection[str] = NAMES) -> dict[str, str]:
+    """Returns the variables of `names`; of a name that occurs twice the first counts."""
     found: dict[str, str] = {}
     for entry in data.split(b"\0"):
         name, equals, value = entry.partition(b"=")
         if equals:
             word = name.decode("utf-8", "replace")
-            if word in NAMES:
+            if word in names:
                 found.setdefault(word, value.decode("utf-8", "replace"))
     return found
 

@@ -1,0 +1,117 @@
+"""Calls what may hang or be ended by the kernel, in a child that may be left to itself.
+
+A read of a process that is stuck in a driver never returns, and a seccomp filter may end whoever
+makes a call. Several calls run at a time; each answers with JSON through a pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+MAX_ANSWER: Final = 4 << 20
+AT_ONCE: Final = 4
+_CHUNK: Final = 65536
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedCall:
+    """What came of a call.
+
+    Attributes:
+        value: what it returned; None if it did not.
+        signal: the signal that ended it; 0 for none.
+        timed_out: it did not return in time. It was killed, and may be left in the kernel.
+    """
+
+    value: Any = None
+    signal: int = 0
+    timed_out: bool = False
+
+
+@dataclass(slots=True)
+class _Running:
+    pid: int
+    descriptor: int
+    end: float
+    answer: bytearray
+
+
+def call(function: Callable[[], Any], seconds: float) -> GuardedCall:
+    """Calls one function, whose result JSON can hold."""
+    return call_all({0: function}, seconds)[0]
+
+
+def call_all(
+    functions: Mapping[Key, Callable[[], Any]], seconds: float
+) -> dict[Key, GuardedCall]:
+    """Calls functions, each with its own deadline; a raised error is a result of None."""
+    waiting = list(functions.items())
+    running: dict[Key, _Running] = {}
+    done: dict[Key, GuardedCall] = {}
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            key, function = waiting.pop(0)
+            running[key] = _start(function, seconds)
+        _read(running.values())
+        for key, one in list(running.items()):
+            ended = _ended(one)
+            if ended is not None:
+                done[key] = ended
+                os.close(one.descriptor)
+                del running[key]
+    return done
+
+
+def _start(function: Callable[[], Any], seconds: float) -> _Running:
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        with suppress(BaseException):
+            os.close(reader)
+            answer = json.dumps(function()).encode()
+            while answer:
+                answer = answer[os.write(writer, answer) :]
+            status = 0
+        os._exit(status)
+    os.close(writer)
+    os.set_blocking(reader, False)
+    return _Running(pid, reader, time.monotonic() + seconds, bytearray())
+
+
+def _read(running: Iterable[_Running]) -> None:
+    by_descriptor = {one.descriptor: one for one in running}
+    ready, _, _ = select.select(list(by_descriptor), [], [], 0.02)
+    for descriptor in ready:
+        one = by_descriptor[descriptor]
+        with suppress(BlockingIOError):
+            while (part := os.read(descriptor, _CHUNK)) and len(one.answer) <= MAX_ANSWER:
+                one.answer += part
+
+
+def _ended(one: _Running) -> GuardedCall | None:
+    """The result of a call that is over, or out of time; else None."""
+    pid, status = os.waitpid(one.pid, os.WNOHANG)
+    if pid:
+        _read((one,))
+        if os.WIFSIGNALED(status):
+            return GuardedCall(signal=os.WTERMSIG(status))
+        try:
+            return GuardedCall(json.loads(one.answer.decode()))
+        except ValueError:
+            return GuardedCall()
+    if time.monotonic() < one.end and len(one.answer) <= MAX_ANSWER:
+        return None
+    os.kill(one.pid, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        os.waitpid(one.pid, os.WNOHANG)
+    return GuardedCall(timed_out=True)

@@ -1,0 +1,164 @@
+"""Tier 2b, the ring of torch's Flight Recorder, and what NCCL dumps of it at a timeout. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from frtop_probe.doctor.facts import HostFacts, RankFacts, SearchFacts
+from frtop_probe.doctor.reading import reinstalled, rights_of
+from frtop_probe.doctor.tier import Change, Obstacle, Tier, merged, set_variable
+from frtop_probe.outside.flight_ring import NO_RING, OFF
+from frtop_probe.outside.flight_settings import DEFAULT_SIZE, default_size, release, size_names
+from frtop_probe.outside.static_symbols import CHANGED, STRIPPED
+
+DUMP: Final = "TORCH_NCCL_DUMP_ON_TIMEOUT"
+BLOCKING: Final = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
+_DUMPS_BY_DEFAULT_SINCE: Final = (2, 11)
+"""Seen in sources of 2025 and later, not in those of 2024; no release in between was compared."""
+_NO: Final = ("0", "n", "no", "f", "false")
+_YES: Final = ("1", "y", "yes", "t", "true")
+
+
+def history(host: HostFacts, search: SearchFacts) -> Tier:
+    """Tier 2b: past ops."""
+    ranks = [rank for rank in search.ranks if not rank.no_return]
+    obstacles = list(rights_of(host, ranks))
+    for rank in ranks:
+        if not rank.memory:
+            obstacles += [replace(one, of=(rank.name,)) for one in _of_rank(rank)]
+    if not ranks:
+        obstacles += _of_next_job(host)
+    basis, known = _basis(host, ranks)
+    return Tier(
+        "history",
+        "torch's history",
+        tells="past ops: kind, dtypes, shapes, when they were issued, whether they are over",
+        lost="what was issued before; ops that differed once and hung nothing",
+        mark="closed" if obstacles else "ok" if known else "not tried",
+        basis=obstacles[0].code if obstacles else basis,
+        obstacles=merged(obstacles),
+    )
+
+
+def dumps(host: HostFacts, search: SearchFacts) -> Tier:
+    """What is written of the ring when an op of NCCL times out: it outlives the rank."""
+    ranks = [rank for rank in search.ranks if not rank.no_return and not rank.settings_unread]
+    concerned = [rank for rank in ranks if _may_have_nccl(rank)]
+    obstacles: list[Obstacle] = []
+    known = True
+    if search.ranks:
+        for rank in concerned:
+            version = rank.torch.version if rank.torch is not None else ""
+            found = [*_of_size(version, rank.settings), *_of_dump(rank.settings)]
+            obstacles += [replace(one, of=(rank.name,)) for one in found]
+            known = known and _dumps(version, rank.settings)
+    else:
+        version = host.job_torch.version if host.job_torch is not None else ""
+        obstacles += [*_of_size(version, host.settings), *_of_dump(host.settings)]
+        known = _dumps(version, host.settings)
+    known = known and bool(concerned or not search.ranks)
+    notes = () if known or obstacles else _unknown_notes(bool(search.ranks), concerned)
+    return Tier(
+        "dumps",
+        "dumps",
+        tells="the last ops of each rank in a file, when an op of NCCL times out: `frtop open`",
+        lost="after a timeout, only the job's output is left",
+        mark="closed" if obstacles else "ok" if known else "not tried",
+        basis=obstacles[0].code if obstacles else _dump_basis(search, concerned, known=known),
+        obstacles=merged(obstacles),
+        notes=notes,
+    )
+
+
+def _of_rank(rank: RankFacts) -> Iterable[Obstacle]:
+    version = rank.torch.version if rank.torch is not None else ""
+    for ring in rank.rings:
+        if ring.capacity:
+            continue
+        if ring.reason in (OFF, NO_RING):
+            yield from _of_size(version, rank.settings)
+        elif ring.reason == STRIPPED:
+            yield Obstacle("stripped", ring.reason, reinstalled(version))
+        elif ring.reason == CHANGED:
+            line = "scancel JOB, and start it again    # torch was installed anew under it"
+            yield Obstacle("torch changed", ring.reason, (Change("type", line),))
+        elif ring.reason:
+            yield Obstacle("not readable", ring.reason)
+
+
+def _of_next_job(host: HostFacts) -> Iterable[Obstacle]:
+    if host.job_torch is None:
+        return
+    yield from _of_size(host.job_torch.version, host.settings)
+    if host.job_torch.locals is False:
+        yield Obstacle("stripped", STRIPPED, reinstalled(host.job_torch.version))
+
+
+def _of_size(version: str, settings: Mapping[str, str]) -> Iterable[Obstacle]:
+    """The size of the ring, where it is none."""
+    size, name = ring_size(version, settings)
+    if size != 0:
+        return
+    why = f"{name}={settings[name][:20]}" if name else f"torch {version} has it off by default"
+    text = f"{OFF}: {why}"
+    yield Obstacle("off", text, set_variable(size_names(version)[0], str(DEFAULT_SIZE)))
+
+
+def ring_size(version: str, settings: Mapping[str, str]) -> tuple[int | None, str]:
+    """Entries of the ring (None if unknown), and the variable that says so ("" for none)."""
+    for name in size_names(version):
+        if name in settings:
+            text = settings[name].strip()
+            return (int(text) if text.isascii() and text.isdecimal() else None), name
+    return default_size(version), ""
+
+
+def _of_dump(settings: Mapping[str, str]) -> Iterable[Obstacle]:
+    if settings.get(DUMP, "").lower() in _NO:
+        text = f"{DUMP}={settings[DUMP]}: NCCL's watchdog dumps nothing"
+        yield Obstacle("no dumps", text, set_variable(DUMP, "1"))
+    for name in BLOCKING:
+        if settings.get(name, "").lower() in _YES:
+            text = f"{name}={settings[name]}: there is no watchdog, which dumps and counts ops as over"
+            yield Obstacle("blocking wait", text, set_variable(name, "0"))
+
+
+def _dumps(version: str, settings: Mapping[str, str]) -> bool:
+    """Whether it surely dumps."""
+    known = release(version)
+    size, _ = ring_size(version, settings)
+    by_default = known is not None and known >= _DUMPS_BY_DEFAULT_SINCE
+    return bool(size) and (by_default or settings.get(DUMP, "").lower() in _YES)
+
+
+def _may_have_nccl(rank: RankFacts) -> bool:
+    return not rank.backends or any("nccl" in kind for kind in rank.backends)
+
+
+def _unknown_notes(has_ranks: bool, concerned: list[RankFacts]) -> tuple[str, ...]:
+    if has_ranks and not concerned:
+        return ()
+    return (f"whether this release dumps by itself is not known: export {DUMP}=1 is surest",)
+
+
+def _dump_basis(search: SearchFacts, concerned: list[RankFacts], *, known: bool) -> str:
+    if search.ranks and not concerned:
+        return "gloo writes none"
+    return "the settings; written for NCCL only" if known else f"{DUMP} is not set"
+
+
+def _basis(host: HostFacts, ranks: list[RankFacts]) -> tuple[str, bool]:
+    """What the mark rests on, and whether that is enough for an ok."""
+    if ranks:
+        sizes = [ring.capacity for rank in ranks for ring in rank.rings if ring.capacity]
+        recorded = sum(ring.recorded for rank in ranks for ring in rank.rings)
+        if sizes:
+            return f"rings of {min(sizes):,} ops; {recorded:,} recorded so far", True
+        return "no op was recorded yet", False
+    if host.job_torch is None:
+        return "no torch was found", False
+    size, _ = ring_size(host.job_torch.version, host.settings)
+    known = bool(size) and host.job_torch.locals is True
+    return (f"a ring of {size:,} ops, by the settings here" if size else "unknown"), known

@@ -1,0 +1,167 @@
+"""Reads what is known of this host and of us, and tries what is harmless to try."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from frtop_probe.doctor import trials
+from frtop_probe.doctor.facts import (
+    SETTINGS,
+    HostFacts,
+    PlaceFacts,
+    ProcFacts,
+    ToolFacts,
+    TorchFiles,
+    Trial,
+)
+from frtop_probe.doctor.process_rights import read_rights, read_text, read_yama
+from frtop_probe.doctor.torch_files import machine_of, read_torch
+from frtop_probe.ring.folder import SHARED_MEMORY, TEMPORARY, FolderError, folder
+
+TOOLS: Final = ("py-spy", "pystack")
+_ST_NOEXEC: Final = 8
+_PYTHON_S: Final = 5.0
+_FIND_TORCH: Final = (
+    "import importlib.util as u; s = u.find_spec('torch');"
+    " print(s.submodule_search_locations[0] if s and s.submodule_search_locations else '')"
+)
+"""Finds torch without importing it."""
+
+
+def read_host(job_python: str = "") -> HostFacts:
+    """Reads and tries everything; takes half a second.
+
+    Args:
+        job_python: the Python of a job that is yet to start; "" for `python` on PATH, else ours.
+    """
+    where, problem = _folder()
+    python = job_python or shutil.which("python") or sys.executable
+    with trials.target() as pid:
+        memory, readv, seize, compare = (
+            (trials.read_memory(pid), trials.vm_readv(pid), trials.ptrace(pid), trials.kcmp(pid))
+            if pid
+            else (Trial(),) * 4
+        )
+        tools = tuple(_tool(name, pid) for name in TOOLS)
+    return HostFacts(
+        name=socket.gethostname(),
+        rights=read_rights("self"),
+        python=platform.python_version(),
+        program=sys.executable,
+        machine=machine_of("/proc/self/exe"),
+        yama=read_yama(),
+        proc=read_proc(),
+        read_memory=memory,
+        vm_readv=readv,
+        ptrace=seize,
+        kcmp=compare,
+        memory_file=trials.memory_file(),
+        shared_memory=read_place(SHARED_MEMORY),
+        temporary=read_place(TEMPORARY),
+        folder=where,
+        folder_problem=problem,
+        tools=tools,
+        settings={name: os.environ[name] for name in SETTINGS if name in os.environ},
+        job_python=python,
+        job_torch=_torch_of(python),
+    )
+
+
+def read_place(path: Path) -> PlaceFacts:
+    """Reads a folder; nothing is written."""
+    try:
+        status, space = path.stat(), os.statvfs(path)
+    except OSError as error:
+        return PlaceFacts(str(path), error=error.strerror or str(error))
+    free = space.f_bavail * space.f_frsize
+    return PlaceFacts(
+        str(path),
+        exists=path.is_dir(),
+        writable=os.access(path, os.W_OK | os.X_OK),
+        size=space.f_blocks * space.f_frsize,
+        free=free if space.f_favail or not space.f_files else 0,
+        noexec=bool(space.f_flag & _ST_NOEXEC),
+        device=status.st_dev,
+    )
+
+
+def read_proc(root: Path = Path("/")) -> ProcFacts:
+    """Reads how /proc is mounted here, and whether it is of our own pid namespace."""
+    options: list[str] = []
+    for line in read_text(root / "proc/self/mountinfo").splitlines():
+        head, _, tail = line.partition(" - ")
+        fields, kind = head.split(), tail.split()
+        if len(fields) > 4 and fields[4] == "/proc" and len(kind) > 2 and kind[0] == "proc":
+            options = kind[2].split(",")
+    values = dict(option.partition("=")[::2] for option in options)
+    hidepid = values.get("hidepid", "")
+    own = None
+    if (root / "proc/self").exists():
+        own = read_text(root / "proc/self/stat").partition(" ")[0] == str(os.getpid())
+    return ProcFacts(
+        mounted=(root / "proc/self/stat").exists(),
+        hidepid="" if hidepid in ("0", "off") else hidepid,
+        subset=values.get("subset", ""),
+        own=own,
+    )
+
+
+def _tool(name: str, pid: int) -> ToolFacts:
+    path = find_tool(name)
+    if not path:
+        return ToolFacts(name)
+    machine = machine_of(path)
+    try:
+        noexec = bool(os.statvfs(path).f_flag & _ST_NOEXEC)
+        executable = bool(Path(path).stat().st_mode & 0o111)
+    except OSError:
+        return ToolFacts(name, path)
+    trial = Trial()
+    if name == "pystack":  # it would stop the process: only whether it starts
+        trial = trials.run_tool(path, "--help")
+    elif pid:
+        trial = trials.run_tool(path, "dump", "--json", "--nonblocking", "--pid", str(pid))
+    return ToolFacts(name, path, machine, noexec, executable, _mount_of(path), trial)
+
+
+def find_tool(name: str) -> str:
+    """The path of a tool beside our Python, else on PATH, also where it may not be run."""
+    folders = [Path(sys.executable).parent, *map(Path, os.get_exec_path())]
+    paths = [folder / name for folder in folders if (folder / name).is_file()]
+    runnable = [path for path in paths if os.access(path, os.X_OK)]
+    return str(next(iter(runnable + paths), ""))
+
+
+def _mount_of(path: str) -> str:
+    """The mount point of the file system on which a file is."""
+    place = Path(path).resolve()
+    while not place.is_mount() and place != place.parent:
+        place = place.parent
+    return str(place)
+
+
+def _folder() -> tuple[str, str]:
+    try:
+        return str(folder()), ""
+    except FolderError as error:
+        return "", str(error)
+
+
+def _torch_of(python: str) -> TorchFiles | None:
+    """The torch that a Python would import; it is found, not imported."""
+    try:
+        done = subprocess.run(
+            [python, "-c", _FIND_TORCH], capture_output=True, timeout=_PYTHON_S, check=False,
+            stdin=subprocess.DEVNULL, cwd="/",
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    package = done.stdout.decode("utf-8", "replace").strip()
+    return read_torch(Path(package)) if package.startswith("/") else None

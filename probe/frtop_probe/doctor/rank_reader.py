@@ -1,0 +1,141 @@
+"""Reads what is known of one rank: nothing beyond what every look of frtop at a rank reads.
+
+`maps`, `environ` and `mem` wait for the rank's memory lock, so the caller calls this in a child
+(`guarded`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from frtop_probe.doctor.facts import SETTINGS, ProcessRights, RankFacts, RingFacts, TorchFiles
+from frtop_probe.doctor.process_rights import read_rights
+from frtop_probe.doctor.torch_files import LIBRARY, read_torch
+from frtop_probe.outside.discovery.proc_reader import MAX_ENVIRON, parse_environ
+from frtop_probe.outside.memory import NO_RIGHT, NotReadable
+from frtop_probe.outside.process import executable, mapped_files
+from frtop_probe.outside.reader import OutsideReader
+
+NO_LONGER: Final = "the process has ended"
+_PYTHON: Final = re.compile(r"python(3\.\d{1,2}t?)")
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - only looked at
+_LIBRARIES: Final = (LIBRARY, "libtorch.so", "libtorch_cuda.so")
+
+
+def read_rank(
+    pid: int, rank: int | None = None, *, prepared: bool = False, own: bool = True
+) -> RankFacts:
+    """Reads one rank; of one of another user only what everybody may read."""
+    rights = read_rights(pid)
+    if not own:
+        return RankFacts(pid, rank, own=False, rights=rights, memory=NO_RIGHT, books=NO_RIGHT)
+    program = executable(pid)
+    files = _files(pid)
+    settings, unread = _settings(pid)
+    found: dict[str, Any] = {"memory": "", "books": ""}
+    with suppress(NotReadable), closing(OutsideReader(pid)) as reader:
+        found = _read_books(reader)
+        if not found["memory"]:
+            with suppress(NotReadable):  # as it is now; the program may have changed it
+                settings, unread = reader.environment(SETTINGS), ""
+    return RankFacts(
+        pid=pid,
+        rank=rank,
+        rights=rights,
+        python=_python(program, files),
+        program=program,
+        program_readable=_is_readable(pid),
+        torch=_torch(pid, files),
+        settings=settings,
+        settings_unread=unread,
+        shared_memory=_device(f"/proc/{pid}/root{_SHARED_MEMORY}"),
+        prepared=prepared,
+        **found,
+    )
+
+
+def rank_from(data: dict[str, Any]) -> RankFacts:
+    """Reads what `dataclasses.asdict` and JSON made of a `RankFacts`."""
+    rights, torch = data["rights"], data["torch"]
+    return RankFacts(
+        **{
+            **data,
+            "rights": None if rights is None else ProcessRights(**rights),
+            "torch": None if torch is None else TorchFiles(**torch),
+            "backends": tuple(data["backends"]),
+            "rings": tuple(RingFacts(**ring) for ring in data["rings"]),
+        }
+    )
+
+
+def _read_books(reader: OutsideReader) -> dict[str, Any]:
+    """Memory, books and rings, each with the reason why it is not readable."""
+    try:
+        books = reader.read()
+    except NotReadable as error:
+        return {"memory": error.reason, "books": error.reason}
+    kinds = {backend.kind for group in books.groups for backend in group.backends}
+    found: dict[str, Any] = {
+        "memory": NO_RIGHT if books.reason == NO_RIGHT else "",
+        "books": books.reason,
+        "groups": len(books.groups),
+        "backends": tuple(sorted(filter(None, kinds))),
+    }
+    if books.reason != NO_RIGHT:
+        with suppress(NotReadable):
+            found["rings"] = tuple(
+                RingFacts(ring.kind, ring.capacity, ring.recorded, ring.reason)
+                for ring in reader.rings(1)
+            )
+    return found
+
+
+def _files(pid: int) -> tuple[str, ...]:
+    try:
+        return tuple(mapped_files(pid))
+    except NotReadable:
+        return ()
+
+
+def _settings(pid: int) -> tuple[dict[str, str], str]:
+    """The settings that the program began with, or why they are not known."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - unbuffered
+            return parse_environ(file.read(MAX_ENVIRON), SETTINGS), ""
+    except OSError as error:
+        return {}, error.strerror or str(error)
+
+
+def _python(program: str, files: tuple[str, ...]) -> str:
+    """The version of Python by the names of its files; "" where they do not say it."""
+    named = (path.rpartition("/")[2] for path in (program, *files))
+    found = (_PYTHON.search(name) for name in named if "python" in name)
+    return next((match[1] for match in found if match), "")
+
+
+def _torch(pid: int, files: tuple[str, ...]) -> TorchFiles | None:
+    for path in files:
+        folder, _, name = path.rpartition("/")
+        if name in _LIBRARIES and folder.endswith("/lib"):
+            return read_torch(Path(folder).parent, f"/proc/{pid}/root", symbols=False)
+    return None
+
+
+def _is_readable(pid: int) -> bool | None:
+    """Whether this user may read the program's file; a program that it may not is not dumpable."""
+    try:
+        return os.access(f"/proc/{pid}/exe", os.R_OK)
+    except OSError:
+        return None
+
+
+def _device(path: str) -> int:
+    try:
+        return os.stat(path).st_dev  # noqa: PTH116 - a path of another process
+    except OSError:
+        return 0
+

@@ -1,0 +1,226 @@
+"""Tiers 0 and 2: what /proc shows of ranks, and torch's books in their memory. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from frtop_probe.doctor.facts import HostFacts, RankFacts, SearchFacts, TorchFiles
+from frtop_probe.doctor.tier import Change, Mark, Obstacle, Tier, merged
+from frtop_probe.doctor.tracing import other_user, why_refused
+from frtop_probe.outside.c10d_books import NO_GROUPS, NO_MODULE
+from frtop_probe.outside.cpython import FREE_THREADED, NO_PYTHON, NOT_STARTED, UNKNOWN_PYTHON
+from frtop_probe.outside.flight_settings import NEWEST_READ, OLDEST_READ, release
+from frtop_probe.outside.memory import GONE, NO_RIGHT
+from frtop_probe.outside.torch_layout import NO_TORCH, STRIPPED
+
+INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
+"""Inode of the pid namespace that the kernel starts with (include/linux/proc_ns.h)."""
+NOTHING_YET: Final = frozenset((NO_GROUPS, NO_MODULE, NO_TORCH, NOT_STARTED, GONE))
+"""Reasons that are in nobody's way: there is nothing to read yet, or any more."""
+NO_RETURN: Final = Obstacle(
+    "no return",
+    "a read of its memory did not return: it may be stuck in a driver. Nothing opens that but the"
+    " end of the driver's call",
+)
+_SHOWN_RANGE: Final = f"{OLDEST_READ[0]}.{OLDEST_READ[1]} to {NEWEST_READ[0]}.{NEWEST_READ[1]}"
+
+
+def processes(host: HostFacts, search: SearchFacts) -> Tier:
+    """Tier 0: which processes are ranks."""
+    obstacles = [*_of_proc(host, search), *_of_users(host, search)]
+    obstacles += [replace(NO_RETURN, of=(one.name,)) for one in search.ranks if one.no_return]
+    count = len(search.ranks) + search.left_out
+    own = sum(rank.own for rank in search.ranks)
+    basis = f"{count} rank{'' if count == 1 else 's'} found" if own else "no rank runs here yet"
+    return Tier(
+        "processes",
+        "processes",
+        tells="ranks, jobs, DataLoader workers, states, CPU time, files",
+        lost="everything: no rank is found",
+        mark="closed" if obstacles else "ok",
+        basis=obstacles[0].code if obstacles else basis,
+        obstacles=merged(obstacles),
+        notes=tuple(_notes(host, search)),
+    )
+
+
+def books(host: HostFacts, search: SearchFacts) -> Tier:
+    """Tier 2: c10d's books."""
+    ranks = [rank for rank in search.ranks if not rank.no_return]
+    obstacles = list(rights_of(host, ranks))
+    if ranks:
+        obstacles += [found for rank in ranks if (found := _of_books(rank)) is not None]
+        basis, mark = _read_basis(ranks), _mark(obstacles, known=any(map(_has_books, ranks)))
+    else:
+        obstacles += _of_torch(host.job_torch, "the job")
+        mark = _mark(obstacles, known=host.read_memory.result == "ok" and bool(host.job_torch))
+        basis = _unread_basis(host)
+    return Tier(
+        "books",
+        "torch's books",
+        tells="process groups, members, sequence numbers, collectives in progress with their sizes",
+        lost="who has not entered which op: nobody can be named by a number",
+        mark=mark,
+        basis=obstacles[0].code if obstacles else basis,
+        obstacles=merged(obstacles),
+        notes=tuple(_torch_notes(host, search)),
+    )
+
+
+def rights_of(host: HostFacts, ranks: Iterable[RankFacts]) -> Iterable[Obstacle]:
+    """Why the memory of ranks is not ours to read; without ranks, that of a process of our own."""
+    read = list(ranks)
+    for rank in read:
+        if rank.memory == NO_RIGHT and rank.rights is not None:
+            program = rank.program if rank.program_readable is False else ""
+            why = other_user(host.rights, rank.rights) if not rank.own else why_refused(
+                host.rights, rank.rights, host.yama, program=program
+            )  # fmt: skip
+            yield replace(why, of=(rank.name,))
+    if not read and not host.read_memory.is_open:
+        yield why_refused(host.rights, host.rights, host.yama)
+    elif not read and host.read_memory.result == "ok" and host.yama == "3":
+        yield why_refused(host.rights, host.rights, host.yama)
+
+
+def _of_proc(host: HostFacts, search: SearchFacts) -> Iterable[Obstacle]:
+    if not host.proc.mounted:
+        yield Obstacle(
+            "no /proc", "/proc is not mounted", (Change("type", "mount -t proc proc /proc"),)
+        )
+    elif host.proc.own is False:
+        yield Obstacle(
+            "other /proc",
+            "/proc is that of another pid namespace: its numbers are not those of processes here",
+            (Change("type", "mount -t proc proc /proc"),),
+        )
+    if host.proc.hidepid in ("4", "ptraceable"):
+        yield Obstacle(
+            "hidepid",
+            f"/proc is mounted with hidepid={host.proc.hidepid}: processes that frtop may not"
+            " trace are hidden",
+            (Change("type", "sudo mount -o remount,hidepid=0 /proc"),),
+        )
+    if search.problem:
+        changes: tuple[Change, ...] = ()
+        if is_contained(host):
+            changes = (
+                Change("type", "frtop doctor    # on the host, outside of the container"),
+                Change("type", "docker exec -it CONTAINER frtop    # in that of the ranks"),
+            )
+        contained = " (frtop is in a pid namespace of its own, a container)"
+        yield Obstacle(
+            "not found", f"{search.problem}{contained if is_contained(host) else ''}", changes
+        )
+
+
+def _of_users(host: HostFacts, search: SearchFacts) -> Iterable[Obstacle]:
+    for rank in search.ranks:
+        if not rank.own and rank.rights is not None:
+            yield replace(other_user(host.rights, rank.rights), of=(rank.name,))
+    if search.ranks:
+        return
+    for one in search.others:
+        yield Obstacle(
+            "user",
+            f"{one.ranks} rank{'' if one.ranks == 1 else 's'} of user {one.user}: not looked at."
+            " frtop reads only processes of its own user",
+            (Change("type", f"sudo -u '#{one.uid}' frtop"),),
+        )
+
+
+def _notes(host: HostFacts, search: SearchFacts) -> Iterable[str]:
+    if search.ranks:
+        for one in search.others:
+            yield f"{one.ranks} more of user {one.user}: not looked at"
+    if search.left_out:
+        yield f"{search.left_out} ranks more are here; the first {len(search.ranks)} were read"
+    if is_contained(host) and not search.problem:
+        yield "frtop is in a pid namespace of its own: ranks outside of this container do not show"
+    if host.proc.hidepid in ("1", "2", "noaccess", "invisible"):
+        yield f"/proc has hidepid={host.proc.hidepid}: ranks of other users do not show"
+    if host.proc.subset:
+        yield "/proc shows processes only: the host's settings (Yama) are not known"
+    for kind, what in (("pid", "pid"), ("mnt", "mount"), ("net", "network"), ("user", "user")):
+        ours = host.rights.namespaces.get(kind)
+        others = [
+            rank.name
+            for rank in search.ranks
+            if rank.rights is not None and rank.rights.namespaces.get(kind, ours) != ours
+        ]
+        if others:
+            yield f"in another {what} namespace than frtop: {', '.join(others[:6])}"
+
+
+def is_contained(host: HostFacts) -> bool:
+    """Whether we are in another pid namespace than the host's first."""
+    return host.rights.namespaces.get("pid", INITIAL_PID_NAMESPACE) != INITIAL_PID_NAMESPACE
+
+
+def _of_books(rank: RankFacts) -> Obstacle | None:
+    reason = rank.books
+    if not reason or rank.memory or reason in NOTHING_YET:
+        return None
+    version = rank.torch.version if rank.torch is not None else ""
+    if reason == STRIPPED:
+        return Obstacle("stripped", reason, reinstalled(version), (rank.name,))
+    if reason in (FREE_THREADED, UNKNOWN_PYTHON):
+        line = "python3.13 -m venv VENV    # CPython 3.10 to 3.13 with the GIL, for the job"
+        return Obstacle("python", reason, (Change("type", line),), (rank.name,))
+    code = "python" if reason == NO_PYTHON else "not readable"
+    return Obstacle(code, reason, (), (rank.name,))
+
+
+def _of_torch(torch: TorchFiles | None, whose: str) -> Iterable[Obstacle]:
+    """Of an installation that no rank runs yet."""
+    if torch is None:
+        return
+    known = release(torch.version)
+    if known is not None and known < OLDEST_READ:
+        line = f"pip install 'torch>={OLDEST_READ[0]}.{OLDEST_READ[1]}'    # in {whose}'s environment"
+        yield Obstacle(
+            "torch", f"torch {torch.version} is older than those that can be read ({_SHOWN_RANGE})",
+            (Change("type", line),),
+        )  # fmt: skip
+    if torch.exports is False:
+        yield Obstacle("stripped", STRIPPED, reinstalled(torch.version))
+
+
+def reinstalled(version: str) -> tuple[Change, ...]:
+    """The change that puts a stripped torch back as it was released."""
+    wanted = f"torch=={version}" if version else "torch"
+    line = f"pip install --force-reinstall --no-deps '{wanted}'    # in the job's environment"
+    return (Change("type", line),)
+
+
+def _has_books(rank: RankFacts) -> bool:
+    return rank.groups > 0
+
+
+def _mark(obstacles: list[Obstacle], *, known: bool) -> Mark:
+    return "closed" if obstacles else "ok" if known else "not tried"
+
+
+def _read_basis(ranks: list[RankFacts]) -> str:
+    groups = sum(rank.groups for rank in ranks)
+    if groups:
+        return f"{groups} groups read in {len(ranks)} rank{'' if len(ranks) == 1 else 's'}"
+    return next((rank.books for rank in ranks if rank.books), "no process group yet")
+
+
+def _unread_basis(host: HostFacts) -> str:
+    if host.job_torch is None:
+        return f"no torch in {host.job_python or 'any Python'}: name it with --python"
+    return f"memory of a process of ours was read; torch {host.job_torch.version or 'of no version'}"
+
+
+def _torch_notes(host: HostFacts, search: SearchFacts) -> Iterable[str]:
+    read = [rank.torch.version for rank in search.ranks if rank.torch is not None]
+    if not search.ranks and host.job_torch is not None:
+        read = [host.job_torch.version]
+    for version in dict.fromkeys(filter(None, read)):
+        known = release(version)
+        if known is not None and known > NEWEST_READ:
+            yield f"torch {version} is newer than those that were tried ({_SHOWN_RANGE})"

@@ -1,0 +1,208 @@
+"""What frtop's own parts need: the key, the agent, its ports; room for rings; the archive. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from frtop_probe.doctor.facts import HostFacts, SearchFacts, ServiceFacts
+from frtop_probe.doctor.tier import Change, Obstacle, Tier, merged, set_variable
+from frtop_probe.ring.layout import FULL, SMALL
+
+RANKS: Final = 8
+"""Of a host, where none runs yet."""
+_MEGABYTE: Final = 1 << 20
+_SHM_POD: Final = (
+    "volumes: [{name: shm, emptyDir: {medium: Memory}}],"
+    " volumeMounts: [{name: shm, mountPath: /dev/shm}]"
+)
+
+
+def recorder(host: HostFacts, search: SearchFacts) -> Tier:
+    """Room for the rings of `frtop run`, where the agent sees them."""
+    ranks = len(search.ranks) + search.left_out or RANKS
+    obstacles = [*_of_folder(host), *_of_room(host, ranks), *_of_containers(host, search)]
+    place = host.shared_memory
+    return Tier(
+        "recorder",
+        "recorder",
+        tells="with `frtop run`: reduce ops, lines, durations, usual waits, exceptions, tensors",
+        lost="rings go to /tmp, a disk, hold 512 ops instead of 8,192, or are not seen",
+        mark="closed" if obstacles else "ok" if place.exists else "not tried",
+        basis=obstacles[0].code
+        if obstacles
+        else f"{place.path} has room for the rings of {place.free // FULL.size:,} ranks",
+        obstacles=merged(obstacles),
+    )
+
+
+def key(service: ServiceFacts) -> Tier:
+    """The user's key, by which agents and screens know each other."""
+    obstacles = []
+    if service.key_problem:
+        step = Change("type", service.key_step)
+        obstacles.append(Obstacle("key", service.key_problem, (step,)))
+    return Tier(
+        "key",
+        "key",
+        tells="screens and agents of this user know each other, on all hosts",
+        lost="no agent serves, here or on other hosts, until there is one key",
+        mark="closed" if obstacles else "ok",
+        basis="no usable key" if obstacles else service.key_path,
+        obstacles=tuple(obstacles),
+    )
+
+
+def agent(service: ServiceFacts) -> Tier:
+    """The agent of this host."""
+    pid = service.agent_pid
+    obstacles = []
+    if pid and service.agent_state in ("T", "t"):
+        text = f"the agent (pid {pid}) is stopped: it answers nobody"
+        obstacles.append(Obstacle("stopped", text, (Change("type", f"kill -CONT {pid}"),)))
+    elif pid and service.agent_version != service.version:
+        text = f"the agent (pid {pid}) is of frtop {service.agent_version}, this is {service.version}"
+        again = f"kill {pid}    # the next frtop, or a prepared rank, starts another"
+        obstacles.append(Obstacle("version", text, (Change("type", again),)))
+    return Tier(
+        "agent",
+        "agent",
+        tells="what all screens see of this host",
+        lost="this host is unheard, or answers as another version does",
+        mark="closed" if obstacles else "ok",
+        basis=obstacles[0].code
+        if obstacles
+        else f"runs, pid {pid}" if pid else "none runs; frtop starts one",
+        obstacles=tuple(obstacles),
+    )  # fmt: skip
+
+
+def ports(service: ServiceFacts) -> Tier:
+    """The agent's two ports, for screens on other hosts."""
+    obstacles = list(_of_ports(service))
+    number = service.agent_port or service.free_port
+    notes = [
+        f"whether a firewall is in between shows only from there: frtop jobs --connect HOST:{number}"
+    ]
+    if service.packet_filters:
+        notes.append(f"a packet filter is loaded: {', '.join(service.packet_filters)}")
+    basis = f"{service.agent_port} and the next, by the agent" if service.agent_port else (
+        f"{service.free_port} and the next are free"
+    )  # fmt: skip
+    return Tier(
+        "ports",
+        "ports",
+        tells="screens on other hosts: --connect HOST",
+        lost="screens on other hosts; on this one nothing",
+        mark="closed" if obstacles else "ok",
+        basis=obstacles[0].code if obstacles else basis,
+        obstacles=tuple(obstacles),
+        notes=tuple(notes) if number else (),
+        is_evidence=False,
+    )
+
+
+def archive(host: HostFacts) -> Tier:
+    """Whether a program may be run that is brought along, where nothing is installed."""
+    obstacles = []
+    if not host.memory_file.is_open and (host.temporary.noexec or not host.temporary.writable):
+        text = (
+            f"a program cannot be run out of memory (memfd: {host.memory_file.detail}), nor from"
+            f" {host.temporary.path} (noexec, or not writable)"
+        )
+        changes = (
+            Change("type", "sudo sysctl vm.memfd_noexec=0"),
+            Change("type", f"sudo mount -o remount,exec {host.temporary.path}"),
+        )
+        obstacles.append(Obstacle("noexec", text, changes))
+    by = "out of memory (memfd)" if host.memory_file.result == "ok" else f"in {host.temporary.path}"
+    return Tier(
+        "archive",
+        "archive",
+        tells="py-spy out of an archive, on hosts where nothing of frtop is installed",
+        lost="Python stacks on such hosts",
+        mark="closed" if obstacles else "ok",
+        basis=obstacles[0].code if obstacles else f"a program ran {by}"
+        if host.memory_file.result == "ok"
+        else f"programs may run {by}",
+        obstacles=tuple(obstacles),
+        is_evidence=False,
+    )
+
+
+def _of_folder(host: HostFacts) -> Iterable[Obstacle]:
+    if host.folder_problem:
+        text, _, step = host.folder_problem.partition("; ")
+        yield Obstacle(
+            "folder", text,
+            (Change("job script", 'export FRTOP_DIR=$HOME/.frtop-$(hostname) && mkdir -p -m 700 "$FRTOP_DIR"'),
+             *((Change("type", words),) if (words := _command_in(step)) else ())),
+        )  # fmt: skip
+
+
+def _command_in(step: str) -> str:
+    """The command that a step of `FolderError` begins with."""
+    words = step.partition(", or ")[0]
+    return words if words.startswith("chmod ") else ""
+
+
+def _of_room(host: HostFacts, ranks: int) -> Iterable[Obstacle]:
+    place, need = host.shared_memory, ranks * FULL.size
+    size = f"{max(64, -(-2 * (place.size - place.free + need) // _MEGABYTE))}m"
+    changes = (
+        Change("docker run", f"--shm-size={size}"),
+        Change("pod spec", _SHM_POD),
+        Change("type", f"sudo mount -o remount,size={size} {place.path}"),
+    )
+    if not place.exists:
+        mount = Change("type", f"sudo mkdir -p {place.path}; sudo mount -t tmpfs shm {place.path}")
+        yield Obstacle("no shm", f"there is no {place.path}", (mount, changes[1]))
+    elif not place.writable:
+        yield Obstacle(
+            "shm", f"{place.path} is not writable for this user",
+            (Change("type", f"sudo chmod 1777 {place.path}"), changes[1]),
+        )  # fmt: skip
+    elif place.free < need:
+        room = "no ring" if place.free < SMALL.size else f"{place.free // _MEGABYTE} MB"
+        text = (
+            f"{place.path} ({-(-place.size // _MEGABYTE)} MB) has room for {room}; the rings of"
+            f" {ranks} ranks need {-(-need // _MEGABYTE)} MB"
+        )
+        yield Obstacle("shm full", text, changes)
+
+
+def _of_containers(host: HostFacts, search: SearchFacts) -> Iterable[Obstacle]:
+    for rank in search.ranks:
+        other = rank.shared_memory and rank.shared_memory != host.shared_memory.device
+        if rank.prepared and other and host.shared_memory.exists:
+            text = f"its {host.shared_memory.path} is its container's own: frtop here sees no ring in it"
+            inside = f"nsenter -t {rank.pid} -m -p -n frtop    # or `docker exec`"
+            yield Obstacle(
+                "private shm", text,
+                (Change("docker run", "--ipc=host"), Change("type", inside)), (rank.name,),
+            )  # fmt: skip
+
+
+def _of_ports(service: ServiceFacts) -> Iterable[Obstacle]:
+    if service.agent_pid:
+        if not service.agent_reach:
+            text = "the agent listens in its container's own network"
+            line = f"--network=host    # else: -p {service.agent_port}-{service.agent_port + 1}"
+            yield Obstacle("network", text, (Change("docker run", line),))
+        return
+    if service.free_port == service.port:
+        return
+    if not service.free_port:
+        text = f"no pair of ports is free from {service.port} on"
+        yield Obstacle("taken", text, set_variable("FRTOP_PORT", "20000"))
+        return
+    text = (
+        f"port {service.port} or {service.port + 1} is taken by another program: an agent takes"
+        f" {service.free_port}, where nobody looks who is not told so"
+    )
+    changes = (
+        *set_variable("FRTOP_PORT", str(service.free_port)),
+        Change("type", f"frtop --connect HOST:{service.free_port}"),
+        Change("type", f"ss -ltnp '( sport = :{service.port} or sport = :{service.port + 1} )'"),
+    )
+    yield Obstacle("taken", text, changes)

@@ -1,0 +1,116 @@
+"""Tiers 1 and 3: stacks by py-spy, and native stacks by py-spy or pystack. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from frtop_probe.doctor.facts import HostFacts, SearchFacts, ToolFacts, Trial
+from frtop_probe.doctor.reading import rights_of
+from frtop_probe.doctor.tier import Change, Obstacle, Tier, merged, without_seccomp
+
+PY_SPY: Final = "py-spy"
+PYSTACK: Final = "pystack"
+_MACHINES: Final = {62: "x86_64", 183: "aarch64", 21: "ppc64", 243: "riscv64", 22: "s390x"}
+_SECCOMP_MODES: Final = (1, 2)
+
+
+def python_stacks(host: HostFacts, search: SearchFacts) -> Tier:
+    """Tier 1: which call a rank is in."""
+    tool = _tool(host, PY_SPY)
+    rights = list(rights_of(host, [rank for rank in search.ranks if not rank.no_return]))
+    obstacles = [*_of_tool(host, tool), *rights]
+    if not rights and host.read_memory.result == "ok":
+        obstacles += _of_call(host, "process_vm_readv", host.vm_readv)
+    if not obstacles and tool.trial.result not in ("ok", "not tried"):
+        obstacles.append(
+            Obstacle("py-spy fails", f"py-spy fails on a process of ours: {tool.trial.detail}")
+        )
+    tried = tool.trial.result == "ok"
+    return Tier(
+        "stacks",
+        "Python stacks",
+        tells="which call a rank is in, its peer, who holds the GIL",
+        lost="why a rank is not there; sends, receives and rendezvous, which are in no list",
+        mark="closed" if obstacles else "ok" if tried else "not tried",
+        basis=obstacles[0].code if obstacles else _basis(host, tried=tried),
+        obstacles=merged(obstacles),
+    )
+
+
+def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
+    """Tier 3: frames of C and C++, which a person asks for."""
+    spy, pystack = _tool(host, PY_SPY), _tool(host, PYSTACK)
+    tool = pystack if _runs(host, pystack) else spy
+    ranks = [rank for rank in search.ranks if not rank.no_return]
+    rights = list(rights_of(host, ranks))
+    obstacles = [*_of_tool(host, tool), *rights]
+    if not rights and host.read_memory.result == "ok":
+        obstacles += _of_call(host, "ptrace", host.ptrace)
+    for rank in ranks:
+        if rank.rights is not None and rank.rights.tracer:
+            line = f"kill {rank.rights.tracer}    # the debugger, or end it where it was started"
+            text = f"a debugger (pid {rank.rights.tracer}) traces it already"
+            obstacles.append(Obstacle("traced", text, (Change("type", line),), (rank.name,)))
+        elif rank.rights is not None and rank.rights.state == "T":
+            change = Change("type", f"kill -CONT {rank.pid}")
+            obstacles.append(Obstacle("stopped", "it is stopped", (change,), (rank.name,)))
+    notes = [] if tool is pystack else ["pystack also shows threads without Python:"
+                                        f" {host.program} -m pip install 'pystack>=1.7'"]  # fmt: skip
+    known = host.ptrace.result == "ok"
+    return Tier(
+        "native",
+        "native stacks",
+        tells="frames of C and C++: the op itself, device, driver, store; only when a person asks",
+        lost="in which function of a library or driver a rank is stuck",
+        mark="closed" if obstacles else "ok" if known else "not tried",
+        basis=obstacles[0].code if obstacles else f"{tool.name}; a process of ours was seized",
+        obstacles=merged(obstacles),
+        notes=tuple(notes),
+    )
+
+
+def _basis(host: HostFacts, *, tried: bool) -> str:
+    if tried:
+        return "py-spy has read a process of ours"
+    return "no process to try it on" if host.vm_readv.result == "not tried" else "not tried"
+
+
+def _tool(host: HostFacts, name: str) -> ToolFacts:
+    return next((tool for tool in host.tools if tool.name == name), ToolFacts(name))
+
+
+def _runs(host: HostFacts, tool: ToolFacts) -> bool:
+    return bool(tool.path) and not list(_of_tool(host, tool)) and tool.trial.is_open
+
+
+def _of_tool(host: HostFacts, tool: ToolFacts) -> Iterable[Obstacle]:
+    install = Change("type", f"{host.program} -m pip install --force-reinstall {tool.name}")
+    if not tool.path:
+        text = f"{tool.name} is neither beside frtop's Python nor on PATH"
+        yield Obstacle(f"no {tool.name}", text, (install,))
+    elif tool.machine and host.machine and tool.machine != host.machine:
+        theirs, ours = (
+            _MACHINES.get(number, f"machine {number}") for number in (tool.machine, host.machine)
+        )
+        text = f"{tool.path} is for {theirs}, this host is {ours}"
+        yield Obstacle("architecture", text, (install,))
+    elif tool.noexec:
+        text = f"{tool.path} is on a file system on which no program may run (noexec)"
+        remount = Change("type", f"sudo mount -o remount,exec {tool.mount}")
+        elsewhere = Change("type", f"cp {tool.path} DIR && export PATH=DIR:$PATH    # DIR elsewhere")
+        yield Obstacle("noexec", text, (remount, elsewhere))
+    elif not tool.executable:
+        text = f"{tool.path} is not executable"
+        yield Obstacle("not executable", text, (Change("type", f"chmod a+x {tool.path}"),))
+
+
+def _of_call(host: HostFacts, name: str, trial: Trial) -> Iterable[Obstacle]:
+    """Of a call that fails though the right to trace is there."""
+    if trial.is_open:
+        return
+    by = "a seccomp profile" if host.rights.seccomp in _SECCOMP_MODES else "a security module"
+    did = "ends" if trial.result == "killed" else "refuses"
+    code = "seccomp" if host.rights.seccomp in _SECCOMP_MODES else "module"
+    text = f"{by} {did} {name} ({trial.detail}), which was tried on a process of ours"
+    yield Obstacle(code, text, without_seccomp())

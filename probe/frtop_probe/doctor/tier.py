@@ -1,0 +1,106 @@
+"""What is said of facts: tiers of evidence, what is in their way, and the changes that open them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Mark = Literal["ok", "closed", "not tried"]
+TypedWhere = Literal["type", "job script", "pod spec", "docker run", "program"]
+POD_ENV: Final = 'env: [{{name: {name}, value: "{value}"}}]'
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line that opens a tier, as it is to be typed or written.
+
+    Attributes:
+        where: "type" for a command, "job script" for a line in the sbatch or start script,
+            "pod spec" for the container's part of it, "docker run" for an option (podman's, too),
+            "program" for a line in the training program.
+    """
+
+    where: TypedWhere
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What is in the way of a tier.
+
+    Attributes:
+        code: one stable word.
+        text: a sentence.
+        changes: any one of them opens the tier.
+        of: names of the ranks it is true of; empty for all, or for the host.
+    """
+
+    code: str
+    text: str
+    changes: tuple[Change, ...] = ()
+    of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One kind of evidence, or what it needs.
+
+    Attributes:
+        code: one stable word; `title` is for people.
+        tells: what is seen with it.
+        lost: what is lost without it.
+        basis: what the mark rests on, in a few words.
+        notes: worth knowing, in nobody's way.
+        is_evidence: without it something of a job is not seen, by nobody.
+    """
+
+    code: str
+    title: str
+    tells: str
+    lost: str
+    mark: Mark
+    basis: str
+    obstacles: tuple[Obstacle, ...] = ()
+    notes: tuple[str, ...] = ()
+    is_evidence: bool = True
+
+
+def set_variable(name: str, value: str) -> tuple[Change, ...]:
+    """The changes that set a variable of a job."""
+    return (
+        Change("job script", f"export {name}={value}"),
+        Change("pod spec", POD_ENV.format(name=name, value=value)),
+    )
+
+
+def add_capability(name: str) -> tuple[Change, ...]:
+    """The changes that give a container a capability."""
+    return (
+        Change("docker run", f"--cap-add={name}"),
+        Change("pod spec", f"securityContext: {{capabilities: {{add: [{name}]}}}}"),
+    )
+
+
+def without_seccomp() -> tuple[Change, ...]:
+    """The changes that let a container make all calls of the kernel."""
+    return (
+        Change("docker run", "--security-opt seccomp=unconfined"),
+        Change("pod spec", "securityContext: {seccompProfile: {type: Unconfined}}"),
+    )
+
+
+def merged(obstacles: Iterable[Obstacle]) -> tuple[Obstacle, ...]:
+    """Puts ranks with the same obstacle together, in the order in which they came."""
+    found: dict[tuple[str, str, tuple[Change, ...]], list[str]] = {}
+    for one in obstacles:
+        found.setdefault((one.code, one.text, one.changes), []).extend(one.of)
+    return tuple(
+        Obstacle(code, text, changes, tuple(dict.fromkeys(of)))
+        for (code, text, changes), of in found.items()
+    )
+
+
+def exit_status(tiers: Iterable[Tier]) -> int:
+    """0, or 1 where a tier is closed that costs evidence."""
+    return int(any(tier.mark == "closed" and tier.is_evidence for tier in tiers))

@@ -1,0 +1,149 @@
+"""Why the kernel refuses to let us read or trace a process, and what changes that. Pure.
+
+The one place of these reasons: agents and screens take them from here, too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from frtop_probe.doctor.facts import ProcessRights
+from frtop_probe.doctor.tier import Change, Obstacle, add_capability, without_seccomp
+
+CAP_SYS_PTRACE: Final = 19
+_YAMA_PATH: Final = "/proc/sys/kernel/yama/ptrace_scope"
+_NAMES: Final = {
+    0: "CHOWN", 1: "DAC_OVERRIDE", 2: "DAC_READ_SEARCH", 6: "SETGID", 7: "SETUID",
+    12: "NET_ADMIN", 14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE",
+    24: "SYS_RESOURCE",
+}  # fmt: skip
+"""The capabilities that containers of training jobs are given; others are shown by number."""
+
+
+def may_trace_all(rights: ProcessRights) -> bool:
+    """Whether a process has CAP_SYS_PTRACE, in its own user namespace."""
+    return bool(rights.effective >> CAP_SYS_PTRACE & 1)
+
+
+def why_refused(
+    ours: ProcessRights, theirs: ProcessRights, yama: str = "", *, program: str = ""
+) -> Obstacle:
+    """Returns the first thing that is in the way, in the order in which the kernel checks.
+
+    Args:
+        ours: of the process that was refused.
+        theirs: of the process that it wanted to read.
+        yama: kernel.yama.ptrace_scope; "" without Yama.
+        program: of the other process, if its file is not readable: that is why it is not dumpable.
+    """
+    pid = theirs.pid
+    other_space = _other_user_namespace(ours, theirs)
+    may = may_trace_all(ours) and not other_space
+    if theirs.uid is not None and theirs.uid != ours.uid and not may:
+        return other_user(ours, theirs)
+    if None not in (theirs.gid, ours.gid) and theirs.gid != ours.gid and not may:
+        return Obstacle(
+            "group",
+            f"process {pid} runs with group {theirs.gid}, frtop with group {ours.gid}",
+            (Change("type", f"sg '#{theirs.gid}' -c 'frtop'"),),
+        )
+    if theirs.uid == ours.uid and theirs.owner not in (None, ours.uid) and not may:
+        return _not_dumpable(pid, program)
+    if other_space:
+        return Obstacle(
+            "user namespace",
+            f"process {pid} is in another user namespace (a rootless container, or frtop is in"
+            " one), in which frtop has no rights",
+            (
+                Change("type", f"nsenter --preserve-credentials -U -m -p -t {pid} frtop"),
+                Change("type", "frtop    # outside of the container, as the user who started it"),
+            ),
+        )
+    more = theirs.permitted & ~ours.permitted
+    if more and not may:
+        return Obstacle(
+            "capabilities",
+            f"process {pid} has capabilities that frtop has not ({_names(more)}), and frtop has"
+            " no CAP_SYS_PTRACE",
+            add_capability("SYS_PTRACE"),
+        )
+    return _module(ours, pid, yama, may=may)
+
+
+def other_user(ours: ProcessRights, theirs: ProcessRights) -> Obstacle:
+    """Of a process of another user, which frtop reads for nobody else."""
+    return Obstacle(
+        "user",
+        f"process {theirs.pid} belongs to uid {theirs.uid}, the agent runs as uid {ours.uid}:"
+        " frtop reads only processes of its own user",
+        (Change("type", f"sudo -u '#{theirs.uid}' frtop"),),
+    )
+
+
+def _not_dumpable(pid: int, program: str) -> Obstacle:
+    text = f"process {pid} cannot be traced (dumpable=0: "
+    if program:
+        return Obstacle(
+            "dumpable",
+            f"{text}its user may not read its program {program})",
+            (Change("type", f"sudo chmod a+r {program}"),),
+        )
+    return Obstacle(
+        "dumpable",
+        f"{text}it changed its user or privileges, or disabled tracing)",
+        (Change("program", "import ctypes; ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE"),),
+    )
+
+
+def _module(ours: ProcessRights, pid: int, yama: str, *, may: bool) -> Obstacle:
+    """Yama, then what is left: seccomp, other security modules."""
+    if yama == "3":
+        return Obstacle(
+            "yama",
+            f"{_YAMA_PATH} is 3: nobody may trace until this host is rebooted with another value",
+            (Change("type", _SET_YAMA_AT_BOOT),),
+        )
+    if yama in ("1", "2") and not may:
+        who = "parents" if yama == "1" else "administrators"
+        return Obstacle(
+            "yama",
+            f"{_YAMA_PATH} is {yama}: only {who} may trace a process",
+            (
+                Change("type", "sudo sysctl kernel.yama.ptrace_scope=0"),
+                *add_capability("SYS_PTRACE"),
+            ),
+        )
+    if not may:
+        return Obstacle(
+            "container",
+            "the container denies tracing (no CAP_SYS_PTRACE)",
+            (*add_capability("SYS_PTRACE"), Change("type", _OUTSIDE)),
+        )
+    return Obstacle(
+        "module",
+        f"the kernel refused to trace process {pid}, although we have CAP_SYS_PTRACE: a seccomp"
+        " profile or a security module (SELinux, AppArmor) of this container or host denies"
+        " process_vm_readv",
+        (*without_seccomp(), Change("docker run", "--security-opt apparmor=unconfined")),
+    )
+
+
+_OUTSIDE: Final = "frtop    # on the host, outside of the container"
+_SET_YAMA_AT_BOOT: Final = (
+    "echo kernel.yama.ptrace_scope=0 | sudo tee /etc/sysctl.d/99-frtop.conf  # then reboot"
+)
+
+
+def _other_user_namespace(ours: ProcessRights, theirs: ProcessRights) -> bool:
+    """Whether theirs is another user namespace, and not one in which we have all rights."""
+    mine, other = ours.namespaces.get("user"), theirs.namespaces.get("user")
+    return None not in (mine, other) and mine != other
+
+
+def _names(mask: int) -> str:
+    bits = [bit for bit in range(64) if mask >> bit & 1]
+    named = [_NAMES[bit] for bit in bits if bit in _NAMES]
+    rest = len(bits) - len(named)
+    shown = ", ".join(named[:3])
+    more = len(named) - 3 + rest if len(named) > 3 else rest
+    return f"{shown} and {more} more" if shown and more else shown or f"{more} of them"

@@ -1,0 +1,43 @@
+"""Which variables set the size of torch's Flight Recorder, and what it is without them.
+
+Sources: FlightRecorder.hpp of the wheels of 2.13 and 2.14 (both names, 2,000), jobs with 2.8
+(the older name, off); ProcessGroupNCCL.cpp for what is dumped when an op times out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+SIZE_NAMES: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""Entries of the ring, 0 for none. The first from torch 2.9 on, which reads both, the first one
+first; torch before 2.9 reads the second only. Without either it is off before 2.11, and 2,000 from
+then on."""
+DEFAULT_SIZE: Final = 2000
+SWITCH_ON: Final = (
+    f"next time, start with {SIZE_NAMES[0]}=2000 (torch before 2.9: {SIZE_NAMES[1]}=2000)"
+)
+OLDEST_READ: Final = (2, 8)
+NEWEST_READ: Final = (2, 15)
+"""Releases of torch that were read from outside."""
+_NEW_NAME_SINCE: Final = (2, 9)
+_ON_SINCE: Final = (2, 11)
+_VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})")
+
+
+def release(version: str) -> tuple[int, int] | None:
+    """`2.13.0+cpu` as (2, 13); None for what is no version."""
+    match = _VERSION.match(version)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def size_names(version: str) -> tuple[str, ...]:
+    """The variables that a release reads, the one that counts first; both where it is unknown."""
+    known = release(version)
+    return SIZE_NAMES[1:] if known is not None and known < _NEW_NAME_SINCE else SIZE_NAMES
+
+
+def default_size(version: str) -> int | None:
+    """Entries of the ring where no variable is set; None for an unknown release."""
+    known = release(version)
+    return None if known is None else DEFAULT_SIZE if known >= _ON_SINCE else 0
