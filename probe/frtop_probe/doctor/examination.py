@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, SearchFacts, ServiceFacts
 from frtop_probe.doctor.history import dumps, history
@@ -11,7 +10,6 @@ from frtop_probe.doctor.reading import books, processes
 from frtop_probe.doctor.service import agent, archive, key, ports, recorder
 from frtop_probe.doctor.stack_tools import native_stacks, python_stacks
 from frtop_probe.doctor.tier import Tier, exit_status
-
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,8 @@ class ProcessRights:
 
     Attributes:
         uid, gid: real ids; None where unknown.
-        owner: uid of /proc/PID: root's instead of the user's when the process is not dumpable.
+        owner: uid of the files in /proc/PID: root's and not the user's when the process is not
+            dumpable.
         effective, permitted, bounding: sets of capabilities, one bit each.
         seccomp: 0 none, 1 strict, 2 filter; None where unknown.
         state: letter of the main thread's state.
@@ -251,6 +252,7 @@ class ServiceFacts:
 
     Attributes:
         key_problem, key_step: what is wrong with the key, and the next step; "" if nothing is.
+        key_missing: there is none yet, and frtop makes one when it is needed here.
         key_path: of the key file.
         agent_pid: of the agent of this host; 0 if none runs.
         agent_state: letter of its state.
@@ -265,6 +267,7 @@ class ServiceFacts:
     key_path: str = ""
     key_problem: str = ""
     key_step: str = ""
+    key_missing: bool = False
     agent_pid: int = 0
     agent_state: str = ""
     agent_version: str = ""

@@ -50,9 +50,7 @@ def call(function: Callable[[], Any], seconds: float) -> GuardedCall:
     return call_all({0: function}, seconds)[0]
 
 
-def call_all(
-    functions: Mapping[Key, Callable[[], Any]], seconds: float
-) -> dict[Key, GuardedCall]:
+def call_all(functions: Mapping[Key, Callable[[], Any]], seconds: float) -> dict[Key, GuardedCall]:
     """Calls functions, each with its own deadline; a raised error is a result of None."""
     waiting = list(functions.items())
     running: dict[Key, _Running] = {}

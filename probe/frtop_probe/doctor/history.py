@@ -121,7 +121,7 @@ def _of_dump(settings: Mapping[str, str]) -> Iterable[Obstacle]:
         yield Obstacle("no dumps", text, set_variable(DUMP, "1"))
     for name in BLOCKING:
         if settings.get(name, "").lower() in _YES:
-            text = f"{name}={settings[name]}: there is no watchdog, which dumps and counts ops as over"
+            text = f"{name}={settings[name]}: no watchdog runs, which dumps and counts ops as over"
             yield Obstacle("blocking wait", text, set_variable(name, "0"))
 
 

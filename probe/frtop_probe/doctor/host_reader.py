@@ -25,8 +25,10 @@ from frtop_probe.doctor.process_rights import read_rights, read_text, read_yama
 from frtop_probe.doctor.torch_files import machine_of, read_torch
 from frtop_probe.ring.folder import SHARED_MEMORY, TEMPORARY, FolderError, folder
 
-TOOLS: Final = ("py-spy", "pystack")
+PY_SPY: Final = "py-spy"
+TOOLS: Final = (PY_SPY, "pystack")
 _ST_NOEXEC: Final = 8
+_MOUNTS: Final = Path("/proc/self/mountinfo")
 _PYTHON_S: Final = 5.0
 _FIND_TORCH: Final = (
     "import importlib.util as u; s = u.find_spec('torch');"
@@ -95,7 +97,7 @@ def read_place(path: Path) -> PlaceFacts:
 def read_proc(root: Path = Path("/")) -> ProcFacts:
     """Reads how /proc is mounted here, and whether it is of our own pid namespace."""
     options: list[str] = []
-    for line in read_text(root / "proc/self/mountinfo").splitlines():
+    for line in read_text(root / str(_MOUNTS)[1:]).splitlines():
         head, _, tail = line.partition(" - ")
         fields, kind = head.split(), tail.split()
         if len(fields) > 4 and fields[4] == "/proc" and len(kind) > 2 and kind[0] == "proc":
@@ -124,9 +126,7 @@ def _tool(name: str, pid: int) -> ToolFacts:
     except OSError:
         return ToolFacts(name, path)
     trial = Trial()
-    if name == "pystack":  # it would stop the process: only whether it starts
-        trial = trials.run_tool(path, "--help")
-    elif pid:
+    if pid and name == PY_SPY:  # pystack would stop the process
         trial = trials.run_tool(path, "dump", "--json", "--nonblocking", "--pid", str(pid))
     return ToolFacts(name, path, machine, noexec, executable, _mount_of(path), trial)
 
@@ -140,11 +140,11 @@ def find_tool(name: str) -> str:
 
 
 def _mount_of(path: str) -> str:
-    """The mount point of the file system on which a file is."""
+    """The mount point under which a file lies, which may be the file itself."""
     place = Path(path).resolve()
-    while not place.is_mount() and place != place.parent:
-        place = place.parent
-    return str(place)
+    points = {line.split()[4] for line in read_text(_MOUNTS).splitlines() if line.count(" ") > 4}
+    parents = (place, *place.parents)
+    return next((str(parent) for parent in parents if str(parent) in points), "/")
 
 
 def _folder() -> tuple[str, str]:

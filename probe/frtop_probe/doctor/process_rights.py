@@ -72,8 +72,9 @@ def _mask(text: str) -> int:
 
 
 def _owner(folder: Path) -> int | None:
+    """Of the files in the folder: the folder itself is the user's in any case."""
     try:
-        return folder.stat().st_uid
+        return (folder / "status").stat().st_uid
     except OSError:
         return None
 

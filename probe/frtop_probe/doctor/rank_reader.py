@@ -138,4 +138,3 @@ def _device(path: str) -> int:
         return os.stat(path).st_dev  # noqa: PTH116 - a path of another process
     except OSError:
         return 0
-

@@ -54,7 +54,7 @@ def books(host: HostFacts, search: SearchFacts) -> Tier:
         obstacles += [found for rank in ranks if (found := _of_books(rank)) is not None]
         basis, mark = _read_basis(ranks), _mark(obstacles, known=any(map(_has_books, ranks)))
     else:
-        obstacles += _of_torch(host.job_torch, "the job")
+        obstacles += _of_torch(host.job_torch)
         mark = _mark(obstacles, known=host.read_memory.result == "ok" and bool(host.job_torch))
         basis = _unread_basis(host)
     return Tier(
@@ -80,8 +80,6 @@ def rights_of(host: HostFacts, ranks: Iterable[RankFacts]) -> Iterable[Obstacle]
             )  # fmt: skip
             yield replace(why, of=(rank.name,))
     if not read and not host.read_memory.is_open:
-        yield why_refused(host.rights, host.rights, host.yama)
-    elif not read and host.read_memory.result == "ok" and host.yama == "3":
         yield why_refused(host.rights, host.rights, host.yama)
 
 
@@ -173,13 +171,14 @@ def _of_books(rank: RankFacts) -> Obstacle | None:
     return Obstacle(code, reason, (), (rank.name,))
 
 
-def _of_torch(torch: TorchFiles | None, whose: str) -> Iterable[Obstacle]:
+def _of_torch(torch: TorchFiles | None) -> Iterable[Obstacle]:
     """Of an installation that no rank runs yet."""
     if torch is None:
         return
     known = release(torch.version)
     if known is not None and known < OLDEST_READ:
-        line = f"pip install 'torch>={OLDEST_READ[0]}.{OLDEST_READ[1]}'    # in {whose}'s environment"
+        oldest = ".".join(map(str, OLDEST_READ))
+        line = f"pip install 'torch>={oldest}'    # in the job's environment"
         yield Obstacle(
             "torch", f"torch {torch.version} is older than those that can be read ({_SHOWN_RANGE})",
             (Change("type", line),),
@@ -213,7 +212,9 @@ def _read_basis(ranks: list[RankFacts]) -> str:
 def _unread_basis(host: HostFacts) -> str:
     if host.job_torch is None:
         return f"no torch in {host.job_python or 'any Python'}: name it with --python"
-    return f"memory of a process of ours was read; torch {host.job_torch.version or 'of no version'}"
+    return (
+        f"memory of a process of ours was read; torch {host.job_torch.version or 'of no version'}"
+    )
 
 
 def _torch_notes(host: HostFacts, search: SearchFacts) -> Iterable[str]:

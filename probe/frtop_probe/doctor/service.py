@@ -11,6 +11,11 @@ from frtop_probe.ring.layout import FULL, SMALL
 
 RANKS: Final = 8
 """Of a host, where none runs yet."""
+MADE_LATER: Final = (
+    "frtop makes a key when it first looks at a job here, and the agent beside rank 0 does; where"
+    " homes are not shared, copy it to the other hosts"
+)
+_OWN_FOLDER: Final = 'export FRTOP_DIR="$(mktemp -d)"    # one for all ranks of a host'
 _MEGABYTE: Final = 1 << 20
 _SHM_POD: Final = (
     "volumes: [{name: shm, emptyDir: {medium: Memory}}],"
@@ -41,15 +46,18 @@ def key(service: ServiceFacts) -> Tier:
     obstacles = []
     if service.key_problem:
         step = Change("type", service.key_step)
-        obstacles.append(Obstacle("key", service.key_problem, (step,)))
+        code = "no key" if service.key_missing else "key"
+        obstacles.append(Obstacle(code, service.key_problem, (step,)))
     return Tier(
         "key",
         "key",
         tells="screens and agents of this user know each other, on all hosts",
         lost="no agent serves, here or on other hosts, until there is one key",
         mark="closed" if obstacles else "ok",
-        basis="no usable key" if obstacles else service.key_path,
+        basis=obstacles[0].code if obstacles else service.key_path,
         obstacles=tuple(obstacles),
+        notes=(MADE_LATER,) if service.key_missing else (),
+        is_evidence=not service.key_missing,
     )
 
 
@@ -61,7 +69,7 @@ def agent(service: ServiceFacts) -> Tier:
         text = f"the agent (pid {pid}) is stopped: it answers nobody"
         obstacles.append(Obstacle("stopped", text, (Change("type", f"kill -CONT {pid}"),)))
     elif pid and service.agent_version != service.version:
-        text = f"the agent (pid {pid}) is of frtop {service.agent_version}, this is {service.version}"
+        text = f"the agent (pid {pid}) is frtop {service.agent_version}, this is {service.version}"
         again = f"kill {pid}    # the next frtop, or a prepared rank, starts another"
         obstacles.append(Obstacle("version", text, (Change("type", again),)))
     return Tier(
@@ -81,9 +89,8 @@ def ports(service: ServiceFacts) -> Tier:
     """The agent's two ports, for screens on other hosts."""
     obstacles = list(_of_ports(service))
     number = service.agent_port or service.free_port
-    notes = [
-        f"whether a firewall is in between shows only from there: frtop jobs --connect HOST:{number}"
-    ]
+    step = f"frtop jobs --connect HOST:{number}"
+    notes = [f"whether a firewall is in between shows only from there: {step}"]
     if service.packet_filters:
         notes.append(f"a packet filter is loaded: {', '.join(service.packet_filters)}")
     basis = f"{service.agent_port} and the next, by the agent" if service.agent_port else (
@@ -122,7 +129,9 @@ def archive(host: HostFacts) -> Tier:
         tells="py-spy out of an archive, on hosts where nothing of frtop is installed",
         lost="Python stacks on such hosts",
         mark="closed" if obstacles else "ok",
-        basis=obstacles[0].code if obstacles else f"a program ran {by}"
+        basis=obstacles[0].code
+        if obstacles
+        else f"a program ran {by}"
         if host.memory_file.result == "ok"
         else f"programs may run {by}",
         obstacles=tuple(obstacles),
@@ -133,11 +142,9 @@ def archive(host: HostFacts) -> Tier:
 def _of_folder(host: HostFacts) -> Iterable[Obstacle]:
     if host.folder_problem:
         text, _, step = host.folder_problem.partition("; ")
-        yield Obstacle(
-            "folder", text,
-            (Change("job script", 'export FRTOP_DIR=$HOME/.frtop-$(hostname) && mkdir -p -m 700 "$FRTOP_DIR"'),
-             *((Change("type", words),) if (words := _command_in(step)) else ())),
-        )  # fmt: skip
+        command = _command_in(step)
+        changes = (Change("type", command),) if command else ()
+        yield Obstacle("folder", text, (*changes, Change("job script", _OWN_FOLDER)))
 
 
 def _command_in(step: str) -> str:
@@ -175,7 +182,9 @@ def _of_containers(host: HostFacts, search: SearchFacts) -> Iterable[Obstacle]:
     for rank in search.ranks:
         other = rank.shared_memory and rank.shared_memory != host.shared_memory.device
         if rank.prepared and other and host.shared_memory.exists:
-            text = f"its {host.shared_memory.path} is its container's own: frtop here sees no ring in it"
+            text = (
+                f"its {host.shared_memory.path} is its container's own: its ring is not seen here"
+            )
             inside = f"nsenter -t {rank.pid} -m -p -n frtop    # or `docker exec`"
             yield Obstacle(
                 "private shm", text,

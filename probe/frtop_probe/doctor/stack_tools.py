@@ -55,8 +55,8 @@ def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
         elif rank.rights is not None and rank.rights.state == "T":
             change = Change("type", f"kill -CONT {rank.pid}")
             obstacles.append(Obstacle("stopped", "it is stopped", (change,), (rank.name,)))
-    notes = [] if tool is pystack else ["pystack also shows threads without Python:"
-                                        f" {host.program} -m pip install 'pystack>=1.7'"]  # fmt: skip
+    install = f"{host.program} -m pip install 'pystack>=1.7'"
+    notes = () if tool is pystack else (f"pystack shows threads without Python, too: {install}",)
     known = host.ptrace.result == "ok"
     return Tier(
         "native",
@@ -66,7 +66,7 @@ def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
         mark="closed" if obstacles else "ok" if known else "not tried",
         basis=obstacles[0].code if obstacles else f"{tool.name}; a process of ours was seized",
         obstacles=merged(obstacles),
-        notes=tuple(notes),
+        notes=notes,
     )
 
 
@@ -97,8 +97,8 @@ def _of_tool(host: HostFacts, tool: ToolFacts) -> Iterable[Obstacle]:
         yield Obstacle("architecture", text, (install,))
     elif tool.noexec:
         text = f"{tool.path} is on a file system on which no program may run (noexec)"
-        remount = Change("type", f"sudo mount -o remount,exec {tool.mount}")
-        elsewhere = Change("type", f"cp {tool.path} DIR && export PATH=DIR:$PATH    # DIR elsewhere")
+        remount = Change("type", f"sudo mount -o remount,bind,exec {tool.mount}")
+        elsewhere = Change("type", f"cp {tool.path} ~/bin/; export PATH=~/bin:$PATH")
         yield Obstacle("noexec", text, (remount, elsewhere))
     elif not tool.executable:
         text = f"{tool.path} is not executable"

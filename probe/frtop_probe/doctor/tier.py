@@ -1,4 +1,4 @@
-"""What is said of facts: tiers of evidence, what is in their way, and the changes that open them."""
+"""What is said of facts: tiers of evidence, what is in their way, what opens them."""
 
 from __future__ import annotations
 

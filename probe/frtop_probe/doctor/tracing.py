@@ -11,6 +11,7 @@ from frtop_probe.doctor.facts import ProcessRights
 from frtop_probe.doctor.tier import Change, Obstacle, add_capability, without_seccomp
 
 CAP_SYS_PTRACE: Final = 19
+_INITIAL_USER_NAMESPACE: Final = 0xEFFFFFFD  # include/linux/proc_ns.h
 _YAMA_PATH: Final = "/proc/sys/kernel/yama/ptrace_scope"
 _NAMES: Final = {
     0: "CHOWN", 1: "DAC_OVERRIDE", 2: "DAC_READ_SEARCH", 6: "SETGID", 7: "SETUID",
@@ -54,10 +55,7 @@ def why_refused(
             "user namespace",
             f"process {pid} is in another user namespace (a rootless container, or frtop is in"
             " one), in which frtop has no rights",
-            (
-                Change("type", f"nsenter --preserve-credentials -U -m -p -t {pid} frtop"),
-                Change("type", "frtop    # outside of the container, as the user who started it"),
-            ),
+            (Change("type", "frtop    # outside of the container, as the user who started it"),),
         )
     more = theirs.permitted & ~ours.permitted
     if more and not may:
@@ -67,16 +65,19 @@ def why_refused(
             " no CAP_SYS_PTRACE",
             add_capability("SYS_PTRACE"),
         )
-    return _module(ours, pid, yama, may=may)
+    return _module(pid, yama, may=may)
 
 
 def other_user(ours: ProcessRights, theirs: ProcessRights) -> Obstacle:
     """Of a process of another user, which frtop reads for nobody else."""
+    change = Change("type", f"sudo -u '#{theirs.uid}' frtop")
+    if _other_user_namespace(ours, theirs):  # its uid has no name here
+        change = Change("type", f"nsenter -t {theirs.pid} -U -m -p -n frtop    # or `podman exec`")
     return Obstacle(
         "user",
         f"process {theirs.pid} belongs to uid {theirs.uid}, the agent runs as uid {ours.uid}:"
         " frtop reads only processes of its own user",
-        (Change("type", f"sudo -u '#{theirs.uid}' frtop"),),
+        (change,),
     )
 
 
@@ -95,7 +96,7 @@ def _not_dumpable(pid: int, program: str) -> Obstacle:
     )
 
 
-def _module(ours: ProcessRights, pid: int, yama: str, *, may: bool) -> Obstacle:
+def _module(pid: int, yama: str, *, may: bool) -> Obstacle:
     """Yama, then what is left: seccomp, other security modules."""
     if yama == "3":
         return Obstacle(
@@ -135,9 +136,14 @@ _SET_YAMA_AT_BOOT: Final = (
 
 
 def _other_user_namespace(ours: ProcessRights, theirs: ProcessRights) -> bool:
-    """Whether theirs is another user namespace, and not one in which we have all rights."""
+    """Whether theirs is another user namespace.
+
+    Of one in which we have all rights, as that of our own rootless container, nothing is refused.
+    """
     mine, other = ours.namespaces.get("user"), theirs.namespaces.get("user")
-    return None not in (mine, other) and mine != other
+    if mine is None or other is not None:
+        return mine != other
+    return mine != _INITIAL_USER_NAMESPACE  # from inside of one, what is outside is not readable
 
 
 def _names(mask: int) -> str:

@@ -147,7 +147,7 @@ def memory_file() -> Trial:
         pid = os.fork()
         if pid == 0:
             try:
-                os.execve(f"/proc/self/fd/{descriptor}", ["true"], {})
+                os.execve(f"/proc/self/fd/{descriptor}", ["true"], {})  # noqa: S606
             except OSError as error:
                 os._exit(min(error.errno or errno.EIO, 255))
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -7,6 +7,7 @@ import json
 
 from frtop_probe.agent.options import OptionProblem
 from frtop_probe.doctor.examination import examine
+from frtop_probe.doctor.facts import SearchFacts
 from frtop_probe.doctor.host_reader import read_host
 from frtop_probe.doctor.search import find_ranks
 from frtop_tui.cli.live import show_progress
@@ -17,11 +18,17 @@ from frtop_tui.sources.service_facts import read_service
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0, or 1 where something is closed that costs evidence."""
+    search = SearchFacts()
+    if options.python is not None and options.pid is not None:
+        raise UsageError(
+            "--python is for a job that is yet to start, and --pid names a process", "leave out one"
+        )
     try:
         show_progress("looking at this host")
         host = read_host(options.python or "")
-        show_progress("looking for ranks")
-        search = find_ranks(options.pid)
+        if options.python is None:
+            show_progress("looking for ranks")
+            search = find_ranks(options.pid)
         service = read_service()
     except OptionProblem as problem:
         raise UsageError(str(problem), "correct or unset that variable") from problem

@@ -226,7 +226,7 @@ def _doctor(verbs: argparse._SubParsersAction[_Parser]) -> None:
                         help="only this process of this host (default: all ranks of this user)"
                         )  # fmt: skip
     doctor.add_argument("--python", metavar="PROGRAM",
-                        help="the Python of a job that is yet to start (default: `python` on PATH)"
+                        help="for a job that is yet to start with this Python, whatever runs here"
                         )  # fmt: skip
     doctor.add_argument("--json", action="store_true", help="print a JSON document")
     doctor.set_defaults(run=_command("doctor"))

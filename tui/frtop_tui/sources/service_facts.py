@@ -23,7 +23,7 @@ def read_service() -> ServiceFacts:
     Raises:
         OptionProblem: FRTOP_PORT or another variable of the agent is invalid.
     """
-    problem, step, path = _key()
+    missing, problem, step, path = _key()
     try:
         card = find_agent(folder())
     except FolderError:
@@ -33,6 +33,7 @@ def read_service() -> ServiceFacts:
         key_path=path,
         key_problem=problem,
         key_step=step,
+        key_missing=missing,
         agent_pid=card.pid if card is not None else 0,
         agent_state=read_rights(card.pid).state if card is not None else "",
         agent_version=card.version if card is not None else "",
@@ -48,14 +49,14 @@ def read_service() -> ServiceFacts:
     )
 
 
-def _key() -> tuple[str, str, str]:
-    """What is wrong with the key, what to type, and where it is."""
+def _key() -> tuple[bool, str, str, str]:
+    """Whether the key is missing, else what is wrong with it; what to type; where it is."""
     try:
-        return "", "", str(keys.load(create=False).path)
+        return False, "", "", str(keys.load(create=False).path)
     except keys.NoKey as missing:
-        return missing.text, "frtop key make", ""
+        return True, missing.text, "frtop key make", ""
     except keys.KeyProblem as problem:
-        return problem.text, problem.next, ""
+        return False, problem.text, problem.next, ""
 
 
 def _free_port(options: Options) -> int:
@@ -74,4 +75,3 @@ def _is_free(bind: str, port: int) -> bool:
             except OSError:
                 return False
     return True
-
