@@ -219,6 +219,7 @@ def test_no_program_out_of_memory_nor_from_a_file(environment: dict[str, str]) -
     assert opened.mark("archive") == "ok"
 
 
+@pytest.mark.long
 @pytest.mark.torch
 def test_flight_recorder_off_and_yama(environment: dict[str, str], tmp_path: Path) -> None:
     """Real ranks with torch: the second is started with the line that the first one got."""
@@ -237,8 +238,13 @@ def test_flight_recorder_off_and_yama(environment: dict[str, str], tmp_path: Pat
             yama_refuses_and_is_set_to_0(environment, tmp_path, pid, "1", "only parents")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("scope", "says"), [("1", "only parents"), ("2", "only administrators")])
+@pytest.mark.parametrize(
+    ("scope", "says"),
+    [
+        ("1", "only parents"),
+        pytest.param("2", "only administrators", marks=pytest.mark.long),
+    ],
+)
 def test_yama(environment: dict[str, str], tmp_path: Path, scope: str, says: str) -> None:
     if not shutil.which("cc"):
         pytest.skip("no C compiler for the stand-in of Yama")

@@ -75,8 +75,8 @@ def other_user(ours: ProcessRights, theirs: ProcessRights) -> Obstacle:
         change = Change("type", f"nsenter -t {theirs.pid} -U -m -p -n frtop    # or `podman exec`")
     return Obstacle(
         "user",
-        f"process {theirs.pid} belongs to uid {theirs.uid}, the agent runs as uid {ours.uid}:"
-        " frtop reads only processes of its own user",
+        f"process {theirs.pid} belongs to uid {theirs.uid}, frtop runs as uid {ours.uid}, and reads"
+        " only processes of its own user",
         (change,),
     )
 

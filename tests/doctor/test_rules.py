@@ -1,0 +1,339 @@
+"""Findings from made-up facts: which obstacle is named, which line opens it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from frtop_probe.doctor.examination import Examination, examine
+from frtop_probe.doctor.facts import (
+    HostFacts,
+    OtherRanks,
+    PlaceFacts,
+    ProcessRights,
+    ProcFacts,
+    RankFacts,
+    RingFacts,
+    SearchFacts,
+    ServiceFacts,
+    ToolFacts,
+    TorchFiles,
+    Trial,
+)
+from frtop_probe.doctor.tier import Tier
+from frtop_probe.doctor.tracing import why_refused
+from frtop_probe.outside.c10d_books import NO_GROUPS
+from frtop_probe.outside.cpython import FREE_THREADED
+from frtop_probe.outside.flight_ring import NO_RING, OFF
+from frtop_probe.outside.memory import NO_RIGHT
+from frtop_probe.outside.static_symbols import CHANGED, STRIPPED
+from frtop_probe.outside.torch_layout import STRIPPED as NO_CLASSES
+from frtop_tui.report.doctor import WIDTH, doctor_document, doctor_lines
+
+OK = Trial("ok")
+SPACES = {"pid": 0xEFFFFFFC, "mnt": 1, "net": 2, "user": 0xEFFFFFFD, "ipc": 4}
+OURS = ProcessRights(10, uid=1000, gid=1000, owner=1000, state="R", namespaces=SPACES, seccomp=0)
+THEIRS = replace(OURS, pid=77, state="S")
+TORCH = TorchFiles("2.13.0", "/t/torch/lib/libtorch_cpu.so", exports=True, locals=True)
+SHM = PlaceFacts("/dev/shm", exists=True, writable=True, size=1 << 30, free=1 << 30, device=5)
+TMP = PlaceFacts("/tmp", exists=True, writable=True, size=1 << 30, free=1 << 30)
+SPY = ToolFacts("py-spy", "/v/bin/py-spy", 62, executable=True, mount="/v", trial=OK)
+HOST = HostFacts(
+    "node0", OURS, python="3.11.7", program="/v/bin/python", machine=62, read_memory=OK,
+    vm_readv=OK, ptrace=OK, kcmp=OK, memory_file=OK, shared_memory=SHM, temporary=TMP,
+    folder="/dev/shm/frtop-1000", tools=(SPY,), job_python="/j/bin/python", job_torch=TORCH,
+    proc=ProcFacts(own=True),
+)  # fmt: skip
+RANK = RankFacts(
+    77, 0, rights=THEIRS, python="3.11", program="/j/bin/python3.11", program_readable=True,
+    torch=TORCH, groups=2, backends=("nccl",), rings=(RingFacts("nccl", 2000, 40),),
+    shared_memory=5,
+)  # fmt: skip
+SERVICE = ServiceFacts(key_path="/k", version="1", port=7677, free_port=7677)
+
+
+def beside(*ranks: RankFacts, host: HostFacts = HOST, **fields: object) -> Examination:
+    return examine(host, replace(SearchFacts(ranks, job="train.py"), **fields), SERVICE)  # type: ignore[arg-type]
+
+
+def before(host: HostFacts = HOST) -> Examination:
+    return examine(host, SearchFacts(), SERVICE)
+
+
+def tier(found: Examination, code: str) -> Tier:
+    return next(one for one in found.tiers if one.code == code)
+
+
+def lines(found: Examination, code: str, where: str = "") -> list[str]:
+    changes = [one for obstacle in tier(found, code).obstacles for one in obstacle.changes]
+    return [change.line for change in changes if where in ("", change.where)]
+
+
+def test_where_all_is_open_the_exit_status_is_0() -> None:
+    for found in (beside(RANK), before()):
+        assert [one.code for one in found.tiers if one.mark != "ok"] == []
+        assert found.exit_status == 0
+        assert doctor_lines(found)[-1] == "nothing is in the way (exit status 0)"
+
+
+def test_what_costs_no_evidence_keeps_the_exit_status_0() -> None:
+    taken = replace(SERVICE, free_port=7679)
+    found = examine(HOST, SearchFacts((RANK,)), taken)
+    assert tier(found, "ports").mark == "closed"
+    assert found.exit_status == 0
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "yama", "code", "line"),
+    [
+        ({}, {"uid": 5}, "1", "user", "sudo -u '#5' frtop"),
+        ({}, {"gid": 5}, "1", "group", "sg '#5' -c 'frtop'"),
+        ({}, {"owner": 0}, "1", "dumpable", "import ctypes; ctypes.CDLL(None).prctl(4, 1)"),
+        ({}, {"permitted": 1 << 21}, "1", "capabilities", "--cap-add=SYS_PTRACE"),
+        ({}, {}, "1", "yama", "sudo sysctl kernel.yama.ptrace_scope=0"),
+        ({}, {}, "2", "yama", "sudo sysctl kernel.yama.ptrace_scope=0"),
+        ({"effective": 1 << 19}, {}, "3", "yama", "echo kernel.yama.ptrace_scope=0 | sudo tee"),
+        ({}, {}, "", "container", "--cap-add=SYS_PTRACE"),
+        ({"effective": 1 << 19}, {}, "1", "module", "--security-opt seccomp=unconfined"),
+        ({"effective": 1 << 19}, {"namespaces": SPACES | {"user": 9}}, "", "user namespace",
+         "frtop    # outside of the container"),
+        ({"namespaces": SPACES | {"user": 9}}, {"namespaces": {}}, "", "user namespace",
+         "frtop    # outside of the container"),
+        ({}, {"uid": 5, "namespaces": SPACES | {"user": 9}}, "", "user",
+         "nsenter -t 77 -U -m -p -n frtop"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_explained_in_the_order_of_the_kernel(
+    ours: dict[str, object], theirs: dict[str, object], yama: str, code: str, line: str
+) -> None:
+    found = why_refused(
+        replace(OURS, **ours),  # type: ignore[arg-type]
+        replace(THEIRS, **theirs),  # type: ignore[arg-type]
+        yama,
+    )
+    assert found.code == code
+    assert found.changes[0].line.startswith(line)
+
+
+def test_a_program_that_its_user_may_not_read_is_why_it_is_not_dumpable() -> None:
+    rank = replace(
+        RANK, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=(), program_readable=False,
+        rights=replace(THEIRS, owner=0),
+    )  # fmt: skip
+    assert lines(beside(rank), "books") == ["sudo chmod a+r /j/bin/python3.11"]
+
+
+def test_a_refused_rank_closes_all_that_is_read_and_names_only_that_rank() -> None:
+    refused = replace(RANK, pid=78, rank=1, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=())
+    found = beside(RANK, refused, host=replace(HOST, yama="1"))
+    for code in ("stacks", "books", "history", "native"):
+        (obstacle,) = tier(found, code).obstacles
+        assert (obstacle.code, obstacle.of) == ("yama", ("rank 1",))
+    assert found.exit_status == 1
+
+
+def test_tiers_with_the_same_obstacle_are_shown_together() -> None:
+    refused = replace(RANK, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=())
+    text = "\n".join(doctor_lines(beside(refused, host=replace(HOST, yama="1"))))
+    assert text.count("sudo sysctl kernel.yama.ptrace_scope=0") == 1
+    assert "Python stacks, torch's books, torch's history, native stacks" in text
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "mark", "line"),
+    [
+        ("2.13.0", {}, "ok", ""),
+        ("2.13.0", {"TORCH_FR_BUFFER_SIZE": "0"}, "closed", "export TORCH_FR_BUFFER_SIZE=2000"),
+        ("2.10.0", {}, "closed", "export TORCH_FR_BUFFER_SIZE=2000"),
+        ("2.10.0", {"TORCH_NCCL_TRACE_BUFFER_SIZE": "500"}, "ok", ""),
+        ("2.10.0", {"TORCH_FR_BUFFER_SIZE": "0", "TORCH_NCCL_TRACE_BUFFER_SIZE": "9"}, "closed",
+         "export TORCH_FR_BUFFER_SIZE=2000"),
+        ("2.8.0", {}, "closed", "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000"),
+        ("2.8.0", {"TORCH_FR_BUFFER_SIZE": "9"}, "closed",
+         "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000"),
+        ("a0+git", {}, "not tried", ""),
+    ],
+)  # fmt: skip
+def test_the_flight_recorder_of_the_next_job(
+    version: str, settings: dict[str, str], mark: str, line: str
+) -> None:
+    torch = replace(TORCH, version=version)
+    found = before(replace(HOST, job_torch=torch, settings=settings))
+    assert tier(found, "history").mark == mark
+    assert lines(found, "history", "job script") == ([line] if line else [])
+
+
+@pytest.mark.parametrize(
+    ("ring", "version", "mark", "line"),
+    [
+        (RingFacts("gloo", reason=OFF), "2.9.1", "closed", "export TORCH_FR_BUFFER_SIZE=2000"),
+        (RingFacts("gloo", reason=NO_RING), "2.9.1", "closed", "export TORCH_FR_BUFFER_SIZE=2000"),
+        (RingFacts("gloo", reason=NO_RING), "2.13.0", "not tried", ""),
+        (RingFacts("gloo", reason=STRIPPED), "2.13.0", "closed",
+         "pip install --force-reinstall --no-deps 'torch==2.13.0'"),
+        (RingFacts("gloo", reason=CHANGED), "2.13.0", "closed", "scancel JOB"),
+    ],
+)  # fmt: skip
+def test_the_flight_recorder_of_a_running_rank(
+    ring: RingFacts, version: str, mark: str, line: str
+) -> None:
+    found = beside(replace(RANK, torch=replace(TORCH, version=version), rings=(ring,)))
+    assert tier(found, "history").mark == mark
+    assert [one for one in lines(found, "history") if one.startswith(line)] or not line
+
+
+@pytest.mark.parametrize(
+    ("settings", "mark", "line"),
+    [
+        ({}, "ok", ""),
+        ({"TORCH_NCCL_DUMP_ON_TIMEOUT": "false"}, "closed", "export TORCH_NCCL_DUMP_ON_TIMEOUT=1"),
+        ({"TORCH_NCCL_BLOCKING_WAIT": "1"}, "closed", "export TORCH_NCCL_BLOCKING_WAIT=0"),
+        ({"TORCH_FR_BUFFER_SIZE": "0"}, "closed", "export TORCH_FR_BUFFER_SIZE=2000"),
+    ],
+)
+def test_dumps_at_a_timeout(settings: dict[str, str], mark: str, line: str) -> None:
+    found = beside(replace(RANK, settings=settings))
+    assert tier(found, "dumps").mark == mark
+    assert lines(found, "dumps", "job script") == ([line] if line else [])
+
+
+def test_whether_an_older_torch_dumps_by_itself_is_not_claimed() -> None:
+    old = replace(TORCH, version="2.9.0")
+    settings = {"TORCH_FR_BUFFER_SIZE": "2000"}
+    found = tier(beside(replace(RANK, torch=old, settings=settings)), "dumps")
+    assert found.mark == "not tried"
+    assert "export TORCH_NCCL_DUMP_ON_TIMEOUT=1" in found.notes[0]
+    settings |= {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
+    assert tier(beside(replace(RANK, torch=old, settings=settings)), "dumps").mark == "ok"
+
+
+def test_gloo_writes_no_dumps() -> None:
+    found = tier(beside(replace(RANK, backends=("gloo",))), "dumps")
+    assert (found.mark, found.basis, found.notes) == ("not tried", "gloo writes none", ())
+
+
+@pytest.mark.parametrize(
+    ("torch", "code"),
+    [
+        (replace(TORCH, version="2.7.1"), "torch"),
+        (replace(TORCH, exports=False), "stripped"),
+    ],
+)
+def test_a_torch_whose_books_cannot_be_read(torch: TorchFiles, code: str) -> None:
+    (obstacle,) = tier(before(replace(HOST, job_torch=torch)), "books").obstacles
+    assert obstacle.code == code
+    assert obstacle.changes[0].line.startswith("pip install ")
+
+
+def test_a_torch_that_is_newer_than_all_that_were_tried_is_said() -> None:
+    found = tier(before(replace(HOST, job_torch=replace(TORCH, version="2.16.0"))), "books")
+    assert found.mark == "ok"
+    assert "torch 2.16.0 is newer" in found.notes[0]
+
+
+@pytest.mark.parametrize(("books", "mark"), [
+    (NO_GROUPS, "not tried"), (NO_CLASSES, "closed"), (FREE_THREADED, "closed"),
+])  # fmt: skip
+def test_books_that_are_not_read(books: str, mark: str) -> None:
+    found = tier(beside(replace(RANK, books=books, groups=0)), "books")
+    assert found.mark == mark
+    if mark == "closed":
+        assert found.obstacles[0].text == books
+        assert found.obstacles[0].changes
+
+
+@pytest.mark.parametrize(
+    ("tool", "code", "line"),
+    [
+        (ToolFacts("py-spy"), "no py-spy", "/v/bin/python -m pip install --force-reinstall py-spy"),
+        (replace(SPY, machine=183), "architecture",
+         "/v/bin/python -m pip install --force-reinstall py-spy"),
+        (replace(SPY, noexec=True), "noexec", "sudo mount -o remount,bind,exec /v"),
+        (replace(SPY, executable=False), "not executable", "chmod a+x /v/bin/py-spy"),
+    ],
+)  # fmt: skip
+def test_a_tool_that_does_not_run(tool: ToolFacts, code: str, line: str) -> None:
+    found = beside(RANK, host=replace(HOST, tools=(tool,)))
+    for name in ("stacks", "native"):
+        assert tier(found, name).obstacles[0].code == code
+        assert lines(found, name)[0] == line
+    assert tier(found, "books").mark == "ok"
+
+
+def test_a_tool_that_fails_for_another_reason_is_quoted() -> None:
+    broken = replace(SPY, trial=Trial("failed", "GLIBC_2.99 not found"))
+    found = tier(beside(RANK, host=replace(HOST, tools=(broken,))), "stacks")
+    assert found.mark == "closed"
+    assert "GLIBC_2.99 not found" in found.obstacles[0].text
+
+
+def test_a_rank_that_is_stopped_or_traced_gives_no_native_stacks() -> None:
+    stopped = replace(RANK, rights=replace(THEIRS, state="T"))
+    assert lines(beside(stopped), "native") == ["kill -CONT 77"]
+    traced = replace(RANK, rights=replace(THEIRS, tracer=55))
+    assert lines(beside(traced), "native")[0].startswith("kill 55 ")
+    assert tier(beside(traced), "stacks").mark == "ok"
+
+
+def test_a_read_that_does_not_return_is_said_and_the_other_ranks_are_judged() -> None:
+    stuck = RankFacts(78, 1, rights=THEIRS, no_return=True)
+    found = beside(RANK, stuck)
+    (obstacle,) = tier(found, "processes").obstacles
+    assert (obstacle.code, obstacle.of) == ("no return", ("rank 1",))
+    assert tier(found, "books").mark == "ok"
+    assert found.exit_status == 1
+
+
+def test_ranks_of_others_are_counted() -> None:
+    others = (OtherRanks("bob", 1001, 4),)
+    found = beside(others=others)
+    assert tier(found, "processes").mark == "closed"
+    assert lines(found, "processes") == ["sudo -u '#1001' frtop"]
+    found = beside(RANK, others=others)
+    assert tier(found, "processes").mark == "ok"
+    assert "4 more of user bob: not looked at" in tier(found, "processes").notes
+
+
+@pytest.mark.parametrize(
+    ("proc", "code"),
+    [
+        (ProcFacts(mounted=False), "no /proc"),
+        (ProcFacts(own=False), "other /proc"),
+        (ProcFacts(own=True, hidepid="ptraceable"), "hidepid"),
+    ],
+)
+def test_a_proc_that_hides_processes(proc: ProcFacts, code: str) -> None:
+    assert tier(before(replace(HOST, proc=proc)), "processes").obstacles[0].code == code
+
+
+@pytest.mark.parametrize(
+    ("place", "code"),
+    [
+        (PlaceFacts("/dev/shm", error="No such file or directory"), "no shm"),
+        (replace(SHM, writable=False), "shm"),
+        (replace(SHM, free=1 << 20), "shm full"),
+    ],
+)
+def test_shared_memory_without_room(place: PlaceFacts, code: str) -> None:
+    found = tier(before(replace(HOST, shared_memory=place)), "recorder")
+    assert found.obstacles[0].code == code
+    assert any("emptyDir" in change.line for change in found.obstacles[0].changes)
+
+
+def test_the_lines_fit_a_terminal_but_for_those_that_are_copied() -> None:
+    refused = replace(RANK, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=())
+    host = replace(HOST, yama="2", shared_memory=replace(SHM, free=0), tools=(ToolFacts("py-spy"),))
+    found = beside(refused, replace(refused, rank=1, pid=78), host=host)
+    shown = doctor_lines(found)
+    copied = {change.line for one in found.tiers for o in one.obstacles for change in o.changes}
+    for line in shown:
+        assert len(line) <= WIDTH or any(line.endswith(change) for change in copied), line
+    assert {change for change in copied if not any(change in line for line in shown)} == set()
+
+
+def test_the_document_has_all_facts() -> None:
+    document = doctor_document(beside(RANK))
+    assert document["exit_status"] == 0
+    assert document["search"]["ranks"][0]["rings"][0]["capacity"] == 2000
+    assert {one["mark"] for one in document["tiers"]} == {"ok"}
