@@ -13,6 +13,7 @@ from frtop_probe.doctor.facts import (
     PlaceFacts,
     ProcessRights,
     ProcFacts,
+    ProgramFlaw,
     RankFacts,
     RingFacts,
     SearchFacts,
@@ -46,7 +47,7 @@ HOST = HostFacts(
     proc=ProcFacts(own=True),
 )  # fmt: skip
 RANK = RankFacts(
-    77, 0, rights=THEIRS, python="3.11", program="/j/bin/python3.11", program_readable=True,
+    77, 0, rights=THEIRS, python="3.11", program="/j/bin/python3.11",
     torch=TORCH, groups=2, backends=("nccl",), rings=(RingFacts("nccl", 2000, 40),),
     shared_memory=5,
 )  # fmt: skip
@@ -116,12 +117,19 @@ def test_a_refusal_is_explained_in_the_order_of_the_kernel(
     assert found.changes[0].line.startswith(line)
 
 
-def test_a_program_that_its_user_may_not_read_is_why_it_is_not_dumpable() -> None:
+@pytest.mark.parametrize(
+    ("flaw", "line"),
+    [
+        ("unreadable", "sudo chmod a+r /j/bin/python3.11"),
+        ("capabilities", "sudo setcap -r /j/bin/python3.11"),
+    ],
+)
+def test_the_file_of_a_program_may_be_why_it_is_not_dumpable(flaw: ProgramFlaw, line: str) -> None:
     rank = replace(
-        RANK, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=(), program_readable=False,
+        RANK, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=(), program_flaw=flaw,
         rights=replace(THEIRS, owner=0),
     )  # fmt: skip
-    assert lines(beside(rank), "books") == ["sudo chmod a+r /j/bin/python3.11"]
+    assert lines(beside(rank), "books") == [line]
 
 
 def test_a_refused_rank_closes_all_that_is_read_and_names_only_that_rank() -> None:

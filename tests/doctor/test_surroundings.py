@@ -11,7 +11,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,8 @@ from doctor.surroundings import (
     rank,
     typed,
 )
+from frtop_probe.doctor.process_rights import read_text
+from waiting import wait_for
 
 __all__ = ["environment"]
 READ = ("stacks", "books", "native")
@@ -124,6 +128,40 @@ def test_a_process_that_changed_its_user_is_not_dumpable(environment: dict[str, 
         opened = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
     assert "closed" not in opened.marks(*READ)
     assert opened.mark("stacks") == "ok"
+
+
+@pytest.mark.long
+def test_a_program_that_its_user_may_not_read(environment: dict[str, str]) -> None:
+    shutil.chown(environment["FRTOP_DIR"], USER, USER)
+    folder = Path(tempfile.mkdtemp())  # one that others may enter
+    try:
+        program = folder / "program"
+        shutil.copy(shutil.which("sleep") or "", program)
+        folder.chmod(0o755)
+        program.chmod(0o711)
+        with sleeping(str(program)) as pid:
+            found = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
+        assert found.mark("books") == "closed"
+        line = found.change("books", "dumpable")
+        assert line == f"sudo chmod a+r {program}"
+        subprocess.run(typed(line).split(), check=True)
+        with sleeping(str(program)) as pid:
+            opened = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
+        assert "closed" not in opened.marks("books", "native")
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def sleeping(program: str) -> Iterator[int]:
+    """Runs a program as the other user, without any capability."""
+    process = subprocess.Popen([program, "60"], user=USER, group=USER, extra_groups=())
+    try:
+        wait_for(lambda: "program" in read_text(Path(f"/proc/{process.pid}/comm")), "it runs")
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_in_another_pid_namespace(environment: dict[str, str], plain: int) -> None:

@@ -17,6 +17,8 @@ SETTINGS: Final = (
 )
 """Variables of torch that decide what is left of its ops. No other variable is read."""
 
+ProgramFlaw = Literal["", "unreadable", "capabilities"]
+"""Its user may not read it, or it has capabilities of its own (`setcap`)."""
 Result = Literal["ok", "refused", "killed", "failed", "missing", "not tried"]
 
 
@@ -108,7 +110,7 @@ class RankFacts:
         shared_memory: device number of its /dev/shm; 0 where unknown.
         prepared: frtop's recorder is in it.
         no_return: a read of it did not return in time.
-        program_readable: this user may read its program's file; None where unknown.
+        program_flaw: of the file of its program, which keeps it from being dumpable.
     """
 
     pid: int
@@ -117,7 +119,7 @@ class RankFacts:
     rights: ProcessRights | None = None
     python: str = ""
     program: str = ""
-    program_readable: bool | None = None
+    program_flaw: ProgramFlaw = ""
     torch: TorchFiles | None = None
     memory: str = ""
     books: str = ""

@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from frtop_probe.doctor.facts import SETTINGS, ProcessRights, RankFacts, RingFacts, TorchFiles
+from frtop_probe.doctor.facts import (
+    SETTINGS,
+    ProcessRights,
+    ProgramFlaw,
+    RankFacts,
+    RingFacts,
+    TorchFiles,
+)
 from frtop_probe.doctor.process_rights import read_rights
 from frtop_probe.doctor.torch_files import LIBRARY, read_torch
-from frtop_probe.outside.discovery.proc_reader import MAX_ENVIRON, parse_environ
+from frtop_probe.outside.discovery.proc_reader import MAX_ENVIRON, parse_environ, read_blocking
 from frtop_probe.outside.memory import NO_RIGHT, NotReadable
 from frtop_probe.outside.process import executable, mapped_files
 from frtop_probe.outside.reader import OutsideReader
 
 NO_LONGER: Final = "the process has ended"
 _PYTHON: Final = re.compile(r"python(3\.\d{1,2}t?)")
+_READABLE: Final = 4
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - only looked at
 _LIBRARIES: Final = (LIBRARY, "libtorch.so", "libtorch_cuda.so")
 
@@ -33,7 +42,7 @@ def read_rank(
     rights = read_rights(pid)
     if not own:
         return RankFacts(pid, rank, own=False, rights=rights, memory=NO_RIGHT, books=NO_RIGHT)
-    program = executable(pid)
+    program = executable(pid) or _named_program(pid)
     files = _files(pid)
     settings, unread = _settings(pid)
     found: dict[str, Any] = {"memory": "", "books": ""}
@@ -48,7 +57,7 @@ def read_rank(
         rights=rights,
         python=_python(program, files),
         program=program,
-        program_readable=_is_readable(pid),
+        program_flaw=_flaw_of(program, rights),
         torch=_torch(pid, files),
         settings=settings,
         settings_unread=unread,
@@ -125,12 +134,26 @@ def _torch(pid: int, files: tuple[str, ...]) -> TorchFiles | None:
     return None
 
 
-def _is_readable(pid: int) -> bool | None:
-    """Whether this user may read the program's file; a program that it may not is not dumpable."""
+def _named_program(pid: int) -> str:
+    """The program by its command line, where the link to it is hidden; "" if that does not say."""
     try:
-        return os.access(f"/proc/{pid}/exe", os.R_OK)
+        words = read_blocking(pid, ("cmdline",)).argv or ("",)
     except OSError:
-        return None
+        return ""
+    return shutil.which(words[0]) or ""
+
+
+def _flaw_of(program: str, rights: ProcessRights) -> ProgramFlaw:
+    """What keeps whoever runs this program from being dumpable, by the rights of its file."""
+    try:
+        status = os.stat(program)  # noqa: PTH116 - a path of another process
+    except OSError:
+        return ""
+    with suppress(OSError):
+        os.getxattr(program, "security.capability")
+        return "capabilities"
+    shift = 6 if status.st_uid == rights.uid else 3 if status.st_gid == rights.gid else 0
+    return "" if rights.uid == 0 or status.st_mode >> shift & _READABLE else "unreadable"
 
 
 def _device(path: str) -> int:

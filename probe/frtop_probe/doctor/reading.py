@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from frtop_probe.doctor.facts import HostFacts, RankFacts, SearchFacts, TorchFiles
+from frtop_probe.doctor.facts import HostFacts, ProcessRights, RankFacts, SearchFacts, TorchFiles
 from frtop_probe.doctor.tier import Change, Mark, Obstacle, Tier, merged
 from frtop_probe.doctor.tracing import other_user, why_refused
 from frtop_probe.outside.c10d_books import NO_GROUPS, NO_MODULE
@@ -74,13 +74,15 @@ def rights_of(host: HostFacts, ranks: Iterable[RankFacts]) -> Iterable[Obstacle]
     read = list(ranks)
     for rank in read:
         if rank.memory == NO_RIGHT and rank.rights is not None:
-            program = rank.program if rank.program_readable is False else ""
-            why = other_user(host.rights, rank.rights) if not rank.own else why_refused(
-                host.rights, rank.rights, host.yama, program=program
-            )  # fmt: skip
-            yield replace(why, of=(rank.name,))
+            yield replace(_why(host, rank, rank.rights), of=(rank.name,))
     if not read and not host.read_memory.is_open:
         yield why_refused(host.rights, host.rights, host.yama)
+
+
+def _why(host: HostFacts, rank: RankFacts, rights: ProcessRights) -> Obstacle:
+    if not rank.own:
+        return other_user(host.rights, rights)
+    return why_refused(host.rights, rights, host.yama, (rank.program, rank.program_flaw))
 
 
 def _of_proc(host: HostFacts, search: SearchFacts) -> Iterable[Obstacle]:
@@ -141,6 +143,9 @@ def _notes(host: HostFacts, search: SearchFacts) -> Iterable[str]:
         yield f"/proc has hidepid={host.proc.hidepid}: ranks of other users do not show"
     if host.proc.subset:
         yield "/proc shows processes only: the host's settings (Yama) are not known"
+    unread = [rank.name for rank in search.ranks if rank.settings_unread and rank.own]
+    if unread:
+        yield f"environment not readable, so settings are not known: {listed(unread)}"
     for kind, what in (("pid", "pid"), ("mnt", "mount"), ("net", "network"), ("user", "user")):
         ours = host.rights.namespaces.get(kind)
         others = [
@@ -149,7 +154,13 @@ def _notes(host: HostFacts, search: SearchFacts) -> Iterable[str]:
             if rank.rights is not None and rank.rights.namespaces.get(kind, ours) != ours
         ]
         if others:
-            yield f"in another {what} namespace than frtop: {', '.join(others[:6])}"
+            yield f"in another {what} namespace than frtop: {listed(others)}"
+
+
+def listed(names: list[str], most: int = 6) -> str:
+    """`rank 0, rank 1 and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def is_contained(host: HostFacts) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from frtop_probe.doctor.facts import ProcessRights
+from frtop_probe.doctor.facts import ProcessRights, ProgramFlaw
 from frtop_probe.doctor.tier import Change, Obstacle, add_capability, without_seccomp
 
 CAP_SYS_PTRACE: Final = 19
@@ -27,7 +27,10 @@ def may_trace_all(rights: ProcessRights) -> bool:
 
 
 def why_refused(
-    ours: ProcessRights, theirs: ProcessRights, yama: str = "", *, program: str = ""
+    ours: ProcessRights,
+    theirs: ProcessRights,
+    yama: str = "",
+    program: tuple[str, ProgramFlaw] = ("", ""),
 ) -> Obstacle:
     """Returns the first thing that is in the way, in the order in which the kernel checks.
 
@@ -35,7 +38,7 @@ def why_refused(
         ours: of the process that was refused.
         theirs: of the process that it wanted to read.
         yama: kernel.yama.ptrace_scope; "" without Yama.
-        program: of the other process, if its file is not readable: that is why it is not dumpable.
+        program: of the other process, and what of its file keeps it from being dumpable.
     """
     pid = theirs.pid
     other_space = _other_user_namespace(ours, theirs)
@@ -49,7 +52,7 @@ def why_refused(
             (Change("type", f"sg '#{theirs.gid}' -c 'frtop'"),),
         )
     if theirs.uid == ours.uid and theirs.owner not in (None, ours.uid) and not may:
-        return _not_dumpable(pid, program)
+        return _not_dumpable(pid, *program)
     if other_space:
         return Obstacle(
             "user namespace",
@@ -81,9 +84,15 @@ def other_user(ours: ProcessRights, theirs: ProcessRights) -> Obstacle:
     )
 
 
-def _not_dumpable(pid: int, program: str) -> Obstacle:
+def _not_dumpable(pid: int, program: str, flaw: ProgramFlaw) -> Obstacle:
     text = f"process {pid} cannot be traced (dumpable=0: "
-    if program:
+    if program and flaw == "capabilities":
+        return Obstacle(
+            "dumpable",
+            f"{text}its program {program} has capabilities of its own)",
+            (Change("type", f"sudo setcap -r {program}"),),
+        )
+    if program and flaw:
         return Obstacle(
             "dumpable",
             f"{text}its user may not read its program {program})",
