@@ -75,7 +75,7 @@ def test_where_all_is_open_the_exit_status_is_0() -> None:
     for found in (beside(RANK), before()):
         assert [one.code for one in found.tiers if one.mark != "ok"] == []
         assert found.exit_status == 0
-        assert doctor_lines(found)[-1] == "nothing is in the way (exit status 0)"
+        assert doctor_lines(found)[-1] == "all that was tried is open (exit status 0)"
 
 
 def test_what_costs_no_evidence_keeps_the_exit_status_0() -> None:

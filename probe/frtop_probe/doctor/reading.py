@@ -136,7 +136,7 @@ def _notes(host: HostFacts, search: SearchFacts) -> Iterable[str]:
         for one in search.others:
             yield f"{one.ranks} more of user {one.user}: not looked at"
     if search.left_out:
-        yield f"{search.left_out} ranks more are here; the first {len(search.ranks)} were read"
+        yield f"{search.left_out} more ranks are here; the first {len(search.ranks)} were read"
     if is_contained(host) and not search.problem:
         yield "frtop is in a pid namespace of its own: ranks outside of this container do not show"
     if host.proc.hidepid in ("1", "2", "noaccess", "invisible"):

@@ -57,7 +57,8 @@ def _read(ranks: list[tuple[Candidate, bool]]) -> tuple[RankFacts, ...]:
         for one, prepared in ranks
     }
     done = call_all(calls, RANK_S)
-    return tuple(_facts(done[one.pid].value, one.pid, one.rank) for one, _ in ranks)
+    facts = (_facts(done[one.pid].value, one.pid, one.rank) for one, _ in ranks)
+    return tuple(one for one in facts if one.rights is not None and one.rights.uid is not None)
 
 
 def _read_one(pid: int, rank: int | None, *, prepared: bool) -> dict[str, Any]:

@@ -206,8 +206,8 @@ def _of_ports(service: ServiceFacts) -> Iterable[Obstacle]:
         yield Obstacle("taken", text, set_variable("FRTOP_PORT", "20000"))
         return
     text = (
-        f"port {service.port} or {service.port + 1} is taken by another program: an agent takes"
-        f" {service.free_port}, where nobody looks who is not told so"
+        f"port {service.port} or {service.port + 1} is taken: an agent takes {service.free_port},"
+        " and screens on other hosts have to name that"
     )
     changes = (
         *set_variable("FRTOP_PORT", str(service.free_port)),

@@ -15,7 +15,6 @@ WIDTH: Final = 80
 _TITLE: Final = 15
 _MARK: Final = 9
 _WHERE: Final = 10
-_NOTHING: Final = "nothing is in the way"
 _HEADS: Final = ("tier", "mark", "by")
 
 
@@ -102,9 +101,12 @@ def _conclusion(found: Examination) -> str:
     closed = [tier.title for tier in found.tiers if tier.mark == "closed" and tier.is_evidence]
     if closed:
         return f"closed, and costs evidence: {', '.join(closed)} (exit status 1)"
-    untried = [tier.title for tier in found.tiers if tier.mark == "not tried"]
-    more = f"; not tried: {', '.join(untried)}" if untried else ""
-    return f"{_NOTHING}{more} (exit status 0)"
+    parts = ["all that was tried is open"]
+    if harmless := [tier.title for tier in found.tiers if tier.mark == "closed"]:
+        parts = [f"closed, but costs no evidence: {', '.join(harmless)}"]
+    if untried := [tier.title for tier in found.tiers if tier.mark == "not tried"]:
+        parts.append(f"not tried: {', '.join(untried)}")
+    return f"{'; '.join(parts)} (exit status 0)"
 
 
 def _wrapped(text: str, first: str, more: str) -> list[str]:
