@@ -15,6 +15,7 @@ from frtop_probe.agent.flight_history import MAX_OPS, FlightHistory
 from frtop_probe.agent.flight_ops import KnownGroup, ops_of
 from frtop_probe.consistency.signatures import RULE_OF_SIZES, difference
 from frtop_probe.outside.flight_ring import NO_RING, OFF
+from frtop_probe.outside.flight_settings import SWITCH_ON
 from frtop_probe.outside.model import Backend, FlightRing, RingEntry
 from frtop_probe.outside.worker import DID_NOT_RETURN, Look
 from frtop_tui.export.histories import ops_of as decoded

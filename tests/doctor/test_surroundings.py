@@ -264,9 +264,9 @@ def test_flight_recorder_off_and_yama(environment: dict[str, str], tmp_path: Pat
     with rank(TORCH_RANK, environment={"TORCH_FR_BUFFER_SIZE": "0"}) as pid:
         found = doctor(environment, "--pid", str(pid))
     assert found.marks("stacks", "books", "history") == ["ok", "ok", "closed"]
-    text = found.obstacle("history", "off")["text"]
+    text = found.obstacle("history", "recorder off")["text"]
     assert text == "the Flight Recorder is off: TORCH_FR_BUFFER_SIZE=0"
-    line = found.change("history", "off", "job script")
+    line = found.change("history", "recorder off", "job script")
     name, _, value = line.removeprefix("export ").partition("=")
     with rank(TORCH_RANK, environment={name: value}, prefix=NO_CAPABILITIES) as pid:
         opened = doctor(environment, "--pid", str(pid))

@@ -8,7 +8,7 @@ from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, RankFacts, SearchFacts
 from frtop_probe.doctor.reading import reinstalled, rights_of
-from frtop_probe.doctor.tier import Change, Obstacle, Tier, merged, set_variable
+from frtop_probe.doctor.tier import Change, Obstacle, Tier, judged, set_variable
 from frtop_probe.outside.flight_ring import NO_RING, OFF
 from frtop_probe.outside.flight_settings import DEFAULT_SIZE, default_size, release, size_names
 from frtop_probe.outside.static_symbols import CHANGED, STRIPPED
@@ -31,14 +31,15 @@ def history(host: HostFacts, search: SearchFacts) -> Tier:
     if not ranks:
         obstacles += _of_next_job(host)
     basis, known = _basis(host, ranks)
-    return Tier(
+    return judged(
         "history",
         "torch's history",
         tells="past ops: kind, dtypes, shapes, when they were issued, whether they are over",
         lost="what was issued before; ops that differed once and hung nothing",
-        mark="closed" if obstacles else "ok" if known else "not tried",
-        basis=obstacles[0].code if obstacles else basis,
-        obstacles=merged(obstacles),
+        obstacles=obstacles,
+        basis=basis,
+        known=known,
+        ranks=len(ranks),
     )
 
 
@@ -60,14 +61,15 @@ def dumps(host: HostFacts, search: SearchFacts) -> Tier:
         known = _dumps(version, host.settings)
     known = known and bool(concerned or not search.ranks)
     notes = () if known or obstacles else _unknown_notes(bool(search.ranks), concerned)
-    return Tier(
+    return judged(
         "dumps",
         "dumps",
         tells="the last ops of each rank in a file, when an op of NCCL times out: `frtop open`",
         lost="after a timeout, only the job's output is left",
-        mark="closed" if obstacles else "ok" if known else "not tried",
-        basis=obstacles[0].code if obstacles else _dump_basis(search, concerned, known=known),
-        obstacles=merged(obstacles),
+        obstacles=obstacles,
+        basis=_dump_basis(search, concerned, known=known),
+        known=known,
+        ranks=len(concerned),
         notes=notes,
     )
 
@@ -103,7 +105,7 @@ def _of_size(version: str, settings: Mapping[str, str]) -> Iterable[Obstacle]:
         return
     why = f"{name}={settings[name][:20]}" if name else f"torch {version} has it off by default"
     text = f"{OFF}: {why}"
-    yield Obstacle("off", text, set_variable(size_names(version)[0], str(DEFAULT_SIZE)))
+    yield Obstacle("recorder off", text, set_variable(size_names(version)[0], str(DEFAULT_SIZE)))
 
 
 def ring_size(version: str, settings: Mapping[str, str]) -> tuple[int | None, str]:
@@ -145,7 +147,8 @@ def _unknown_notes(has_ranks: bool, concerned: list[RankFacts]) -> tuple[str, ..
 
 def _dump_basis(search: SearchFacts, concerned: list[RankFacts], *, known: bool) -> str:
     if search.ranks and not concerned:
-        return "gloo writes none"
+        unread = any(rank.settings_unread for rank in search.ranks)
+        return "settings not readable" if unread else "gloo writes none"
     return "the settings; written for NCCL only" if known else f"{DUMP} is not set"
 
 

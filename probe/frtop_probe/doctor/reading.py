@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, ProcessRights, RankFacts, SearchFacts, TorchFiles
-from frtop_probe.doctor.tier import Change, Mark, Obstacle, Tier, merged
+from frtop_probe.doctor.tier import Change, Obstacle, Tier, counted, judged
 from frtop_probe.doctor.tracing import other_user, why_refused
 from frtop_probe.outside.c10d_books import NO_GROUPS, NO_MODULE
 from frtop_probe.outside.cpython import FREE_THREADED, NO_PYTHON, NOT_STARTED, UNKNOWN_PYTHON
@@ -33,16 +33,16 @@ def processes(host: HostFacts, search: SearchFacts) -> Tier:
     obstacles += [replace(NO_RETURN, of=(one.name,)) for one in search.ranks if one.no_return]
     count = len(search.ranks) + search.left_out
     own = sum(rank.own for rank in search.ranks)
-    basis = f"{count} rank{'' if count == 1 else 's'} found" if own else "no rank runs here yet"
-    return Tier(
+    basis = f"{counted(count, 'rank')} found" if own else "no rank runs here yet"
+    return judged(
         "processes",
         "processes",
         tells="ranks, jobs, DataLoader workers, states, CPU time, files",
         lost="everything: no rank is found",
-        mark="closed" if obstacles else "ok",
-        basis=obstacles[0].code if obstacles else basis,
-        obstacles=merged(obstacles),
-        notes=tuple(_notes(host, search)),
+        obstacles=obstacles,
+        basis=basis,
+        ranks=count,
+        notes=_notes(host, search),
     )
 
 
@@ -52,20 +52,21 @@ def books(host: HostFacts, search: SearchFacts) -> Tier:
     obstacles = list(rights_of(host, ranks))
     if ranks:
         obstacles += [found for rank in ranks if (found := _of_books(rank)) is not None]
-        basis, mark = _read_basis(ranks), _mark(obstacles, known=any(map(_has_books, ranks)))
+        basis, known = _read_basis(ranks), any(rank.groups for rank in ranks)
     else:
         obstacles += _of_torch(host.job_torch)
-        mark = _mark(obstacles, known=host.read_memory.result == "ok" and bool(host.job_torch))
+        known = host.read_memory.result == "ok" and host.job_torch is not None
         basis = _unread_basis(host)
-    return Tier(
+    return judged(
         "books",
         "torch's books",
         tells="process groups, members, sequence numbers, collectives in progress with their sizes",
         lost="who has not entered which op: nobody can be named by a number",
-        mark=mark,
-        basis=obstacles[0].code if obstacles else basis,
-        obstacles=merged(obstacles),
-        notes=tuple(_torch_notes(host, search)),
+        obstacles=obstacles,
+        basis=basis,
+        known=known,
+        ranks=len(ranks),
+        notes=_torch_notes(host, search),
     )
 
 
@@ -125,7 +126,7 @@ def _of_users(host: HostFacts, search: SearchFacts) -> Iterable[Obstacle]:
     for one in search.others:
         yield Obstacle(
             "user",
-            f"{one.ranks} rank{'' if one.ranks == 1 else 's'} of user {one.user}: not looked at."
+            f"{counted(one.ranks, 'rank')} of user {one.user}: not looked at."
             " frtop reads only processes of its own user",
             (Change("type", f"sudo -u '#{one.uid}' frtop"),),
         )
@@ -205,18 +206,10 @@ def reinstalled(version: str) -> tuple[Change, ...]:
     return (Change("type", line),)
 
 
-def _has_books(rank: RankFacts) -> bool:
-    return rank.groups > 0
-
-
-def _mark(obstacles: list[Obstacle], *, known: bool) -> Mark:
-    return "closed" if obstacles else "ok" if known else "not tried"
-
-
 def _read_basis(ranks: list[RankFacts]) -> str:
     groups = sum(rank.groups for rank in ranks)
     if groups:
-        return f"{groups} groups read in {len(ranks)} rank{'' if len(ranks) == 1 else 's'}"
+        return f"{counted(groups, 'group')} read in {counted(len(ranks), 'rank')}"
     return next((rank.books for rank in ranks if rank.books), "no process group yet")
 
 

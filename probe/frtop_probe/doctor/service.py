@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, SearchFacts, ServiceFacts
-from frtop_probe.doctor.tier import Change, Obstacle, Tier, merged, set_variable
+from frtop_probe.doctor.tier import Change, Obstacle, Tier, judged, set_variable
 from frtop_probe.ring.layout import FULL, SMALL
 
 RANKS: Final = 8
@@ -28,16 +28,14 @@ def recorder(host: HostFacts, search: SearchFacts) -> Tier:
     ranks = len(search.ranks) + search.left_out or RANKS
     obstacles = [*_of_folder(host), *_of_room(host, ranks), *_of_containers(host, search)]
     place = host.shared_memory
-    return Tier(
+    return judged(
         "recorder",
         "recorder",
         tells="with `frtop run`: reduce ops, lines, durations, usual waits, exceptions, tensors",
         lost="rings go to /tmp, a disk, hold 512 ops instead of 8,192, or are not seen",
-        mark="closed" if obstacles else "ok" if place.exists else "not tried",
-        basis=obstacles[0].code
-        if obstacles
-        else f"{place.path} has room for the rings of {place.free // FULL.size:,} ranks",
-        obstacles=merged(obstacles),
+        obstacles=obstacles,
+        basis=f"{place.path} has room for the rings of {place.free // FULL.size:,} ranks",
+        ranks=len(search.ranks),
     )
 
 
@@ -46,16 +44,15 @@ def key(service: ServiceFacts) -> Tier:
     obstacles = []
     if service.key_problem:
         step = Change("type", service.key_step)
-        code = "no key" if service.key_missing else "key"
+        code = "no key" if service.key_missing else "key not usable"
         obstacles.append(Obstacle(code, service.key_problem, (step,)))
-    return Tier(
+    return judged(
         "key",
         "key",
         tells="screens and agents of this user know each other, on all hosts",
         lost="no agent serves, here or on other hosts, until there is one key",
-        mark="closed" if obstacles else "ok",
-        basis=obstacles[0].code if obstacles else service.key_path,
-        obstacles=tuple(obstacles),
+        obstacles=obstacles,
+        basis=service.key_path,
         notes=(MADE_LATER,) if service.key_missing else (),
         is_evidence=not service.key_missing,
     )
@@ -72,17 +69,14 @@ def agent(service: ServiceFacts) -> Tier:
         text = f"the agent (pid {pid}) is frtop {service.agent_version}, this is {service.version}"
         again = f"kill {pid}    # the next frtop, or a prepared rank, starts another"
         obstacles.append(Obstacle("version", text, (Change("type", again),)))
-    return Tier(
+    return judged(
         "agent",
         "agent",
         tells="what all screens see of this host",
         lost="this host is unheard, or answers as another version does",
-        mark="closed" if obstacles else "ok",
-        basis=obstacles[0].code
-        if obstacles
-        else f"runs, pid {pid}" if pid else "none runs; frtop starts one",
-        obstacles=tuple(obstacles),
-    )  # fmt: skip
+        obstacles=obstacles,
+        basis=f"runs, pid {pid}" if pid else "none runs; frtop starts one",
+    )
 
 
 def ports(service: ServiceFacts) -> Tier:
@@ -96,15 +90,14 @@ def ports(service: ServiceFacts) -> Tier:
     basis = f"{service.agent_port} and the next, by the agent" if service.agent_port else (
         f"{service.free_port} and the next are free"
     )  # fmt: skip
-    return Tier(
+    return judged(
         "ports",
         "ports",
         tells="screens on other hosts: --connect HOST",
         lost="screens on other hosts; on this one nothing",
-        mark="closed" if obstacles else "ok",
-        basis=obstacles[0].code if obstacles else basis,
-        obstacles=tuple(obstacles),
-        notes=tuple(notes) if number else (),
+        obstacles=obstacles,
+        basis=basis,
+        notes=notes if number else (),
         is_evidence=False,
     )
 
@@ -122,19 +115,16 @@ def archive(host: HostFacts) -> Tier:
             Change("type", f"sudo mount -o remount,exec {host.temporary.path}"),
         )
         obstacles.append(Obstacle("noexec", text, changes))
-    by = "out of memory (memfd)" if host.memory_file.result == "ok" else f"in {host.temporary.path}"
-    return Tier(
+    by = f"programs may run in {host.temporary.path}"
+    if host.memory_file.result == "ok":
+        by = "a program ran out of memory (memfd)"
+    return judged(
         "archive",
         "archive",
         tells="py-spy out of an archive, on hosts where nothing of frtop is installed",
         lost="Python stacks on such hosts",
-        mark="closed" if obstacles else "ok",
-        basis=obstacles[0].code
-        if obstacles
-        else f"a program ran {by}"
-        if host.memory_file.result == "ok"
-        else f"programs may run {by}",
-        obstacles=tuple(obstacles),
+        obstacles=obstacles,
+        basis=by,
         is_evidence=False,
     )
 
@@ -203,7 +193,7 @@ def _of_ports(service: ServiceFacts) -> Iterable[Obstacle]:
         return
     if not service.free_port:
         text = f"no pair of ports is free from {service.port} on"
-        yield Obstacle("taken", text, set_variable("FRTOP_PORT", "20000"))
+        yield Obstacle("ports taken", text, set_variable("FRTOP_PORT", "20000"))
         return
     text = (
         f"port {service.port} or {service.port + 1} is taken: an agent takes {service.free_port},"
@@ -214,4 +204,4 @@ def _of_ports(service: ServiceFacts) -> Iterable[Obstacle]:
         Change("type", f"frtop --connect HOST:{service.free_port}"),
         Change("type", f"ss -ltnp '( sport = :{service.port} or sport = :{service.port + 1} )'"),
     )
-    yield Obstacle("taken", text, changes)
+    yield Obstacle("ports taken", text, changes)

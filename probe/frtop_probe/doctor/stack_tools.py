@@ -7,7 +7,7 @@ from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, SearchFacts, ToolFacts, Trial
 from frtop_probe.doctor.reading import rights_of
-from frtop_probe.doctor.tier import Change, Obstacle, Tier, merged, without_seccomp
+from frtop_probe.doctor.tier import Change, Obstacle, Tier, judged, without_seccomp
 
 PY_SPY: Final = "py-spy"
 PYSTACK: Final = "pystack"
@@ -27,14 +27,15 @@ def python_stacks(host: HostFacts, search: SearchFacts) -> Tier:
             Obstacle("py-spy fails", f"py-spy fails on a process of ours: {tool.trial.detail}")
         )
     tried = tool.trial.result == "ok"
-    return Tier(
+    return judged(
         "stacks",
         "Python stacks",
         tells="which call a rank is in, its peer, who holds the GIL",
         lost="why a rank is not there; sends, receives and rendezvous, which are in no list",
-        mark="closed" if obstacles else "ok" if tried else "not tried",
-        basis=obstacles[0].code if obstacles else _basis(host, tried=tried),
-        obstacles=merged(obstacles),
+        obstacles=obstacles,
+        basis=_basis(host, tried=tried),
+        known=tried,
+        ranks=len(search.ranks),
     )
 
 
@@ -58,14 +59,15 @@ def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
     install = f"{host.program} -m pip install 'pystack>=1.7'"
     notes = () if tool is pystack else (f"pystack shows threads without Python, too: {install}",)
     known = host.ptrace.result == "ok"
-    return Tier(
+    return judged(
         "native",
         "native stacks",
         tells="frames of C and C++: the op itself, device, driver, store; only when a person asks",
         lost="in which function of a library or driver a rank is stuck",
-        mark="closed" if obstacles else "ok" if known else "not tried",
-        basis=obstacles[0].code if obstacles else f"{tool.name}; a process of ours was seized",
-        obstacles=merged(obstacles),
+        obstacles=obstacles,
+        basis=f"{tool.name}; a process of ours was seized" if known else "not tried",
+        known=known,
+        ranks=len(ranks),
         notes=notes,
     )
 

@@ -75,10 +75,11 @@ def set_variable(name: str, value: str) -> tuple[Change, ...]:
 
 
 def add_capability(name: str) -> tuple[Change, ...]:
-    """The changes that give a container a capability."""
+    """The changes that give a container a capability, or frtop in it all of them."""
     return (
         Change("docker run", f"--cap-add={name}"),
         Change("pod spec", f"securityContext: {{capabilities: {{add: [{name}]}}}}"),
+        Change("type", "docker exec --privileged -it CONTAINER frtop    # without a restart"),
     )
 
 
@@ -99,6 +100,49 @@ def merged(obstacles: Iterable[Obstacle]) -> tuple[Obstacle, ...]:
         Obstacle(code, text, changes, tuple(dict.fromkeys(of)))
         for (code, text, changes), of in found.items()
     )
+
+
+def judged(
+    code: str,
+    title: str,
+    *,
+    tells: str,
+    lost: str,
+    obstacles: Iterable[Obstacle],
+    basis: str,
+    known: bool = True,
+    ranks: int = 0,
+    notes: Iterable[str] = (),
+    is_evidence: bool = True,
+) -> Tier:
+    """A tier with its mark.
+
+    Args:
+        code: as of `Tier`.
+        title: the same.
+        tells: the same.
+        lost: the same.
+        obstacles: with any, the tier is closed.
+        basis: what the mark rests on, where nothing is in the way.
+        known: enough was tried for an ok.
+        ranks: how many were asked.
+        notes: as of `Tier`.
+        is_evidence: the same.
+    """
+    found = merged(obstacles)
+    if found:
+        first = found[0]
+        some = 0 < len(first.of) < ranks
+        basis = f"{first.code}: {len(first.of)} of {ranks} ranks" if some else first.code
+    mark: Mark = "closed" if found else "ok" if known else "not tried"
+    return Tier(
+        code, title, tells, lost, mark, basis, found, tuple(dict.fromkeys(notes)), is_evidence
+    )
+
+
+def counted(number: int, what: str) -> str:
+    """`1 rank`, `2 ranks`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def exit_status(tiers: Iterable[Tier]) -> int:
