@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 
+from frtop_probe.doctor.facts_json import document
 from frtop_probe.doctor.host_reader import read_host
 from frtop_probe.doctor.search import find_ranks
 
@@ -13,7 +13,7 @@ from frtop_probe.doctor.search import find_ranks
 def main(words: list[str]) -> int:
     """Reads the facts, of all ranks or of one process."""
     pid = int(words[0]) if words and words[0].isdecimal() else None
-    print(json.dumps({"host": asdict(read_host()), "search": asdict(find_ranks(pid))}))  # noqa: T201
+    print(json.dumps(document(read_host(), find_ranks(pid))))  # noqa: T201
     return 0
 
 

@@ -67,20 +67,6 @@ def read_rank(
     )
 
 
-def rank_from(data: dict[str, Any]) -> RankFacts:
-    """Reads what `dataclasses.asdict` and JSON made of a `RankFacts`."""
-    rights, torch = data["rights"], data["torch"]
-    return RankFacts(
-        **{
-            **data,
-            "rights": None if rights is None else ProcessRights(**rights),
-            "torch": None if torch is None else TorchFiles(**torch),
-            "backends": tuple(data["backends"]),
-            "rings": tuple(RingFacts(**ring) for ring in data["rings"]),
-        }
-    )
-
-
 def _read_books(reader: OutsideReader) -> dict[str, Any]:
     """Memory, books and rings, each with the reason why it is not readable."""
     try:

@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any, Final
 
 from frtop_probe.doctor.facts import OtherRanks, RankFacts, SearchFacts
+from frtop_probe.doctor.facts_json import rank_from
 from frtop_probe.doctor.guarded import call, call_all
 from frtop_probe.doctor.process_rights import read_rights
-from frtop_probe.doctor.rank_reader import rank_from, read_rank
+from frtop_probe.doctor.rank_reader import read_rank
 from frtop_probe.outside.discovery.facts import Candidate, Discovery, discovery_from
 from frtop_probe.outside.discovery.scanner import Scanner
 
