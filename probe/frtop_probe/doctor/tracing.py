@@ -64,8 +64,8 @@ def why_refused(
     if more and not may:
         return Obstacle(
             "capabilities",
-            f"process {pid} has capabilities that frtop has not ({_names(more)}), and frtop has"
-            " no CAP_SYS_PTRACE",
+            f"process {pid} has capabilities that frtop has not ({_names(more)}): only"
+            " CAP_SYS_PTRACE lets frtop trace it",
             add_capability("SYS_PTRACE"),
         )
     return _module(pid, yama, may=may)
