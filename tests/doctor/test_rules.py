@@ -95,7 +95,7 @@ def test_what_costs_no_evidence_keeps_the_exit_status_0() -> None:
         ({}, {}, "1", "yama", "sudo sysctl kernel.yama.ptrace_scope=0"),
         ({}, {}, "2", "yama", "sudo sysctl kernel.yama.ptrace_scope=0"),
         ({"effective": 1 << 19}, {}, "3", "yama", "echo kernel.yama.ptrace_scope=0 | sudo tee"),
-        ({}, {}, "", "container", "--cap-add=SYS_PTRACE"),
+        ({}, {}, "", "no capability", "--cap-add=SYS_PTRACE"),
         ({"effective": 1 << 19}, {}, "1", "module", "--security-opt seccomp=unconfined"),
         ({"effective": 1 << 19}, {"namespaces": SPACES | {"user": 9}}, "", "user namespace",
          "frtop    # outside of the container"),
@@ -139,6 +139,27 @@ def test_a_refused_rank_closes_all_that_is_read_and_names_only_that_rank() -> No
         (obstacle,) = tier(found, code).obstacles
         assert (obstacle.code, obstacle.of) == ("yama", ("rank 1",))
     assert found.exit_status == 1
+
+
+def test_a_setting_of_the_host_is_typed_on_the_host() -> None:
+    inside = replace(OURS, namespaces=SPACES | {"pid": 8})
+    line = why_refused(inside, replace(THEIRS, namespaces=inside.namespaces), "1").changes[0].line
+    assert line.endswith("kernel.yama.ptrace_scope=0    # on the host, outside of the container")
+
+
+def test_ranks_are_folded_and_counted() -> None:
+    refused = [
+        replace(RANK, pid=80 + number, rank=number, memory=NO_RIGHT, books=NO_RIGHT, groups=0)
+        for number in range(4)
+    ]
+    found = beside(replace(RANK, rank=4), *refused, host=replace(HOST, yama="1"))
+    assert tier(found, "books").basis == "yama: 4 of 5 ranks"
+    assert "(ranks 0-3)" in "\n".join(doctor_lines(found))
+
+
+def test_sudo_that_cannot_work_is_said() -> None:
+    host = replace(HOST, rights=replace(OURS, no_new_privileges=True))
+    assert "sudo has no effect here" in tier(before(host), "processes").notes[0]
 
 
 def test_tiers_with_the_same_obstacle_are_shown_together() -> None:

@@ -179,6 +179,17 @@ def test_in_another_pid_namespace(environment: dict[str, str], plain: int) -> No
 
 
 @pytest.mark.long
+def test_a_proc_that_hides_what_may_not_be_traced(environment: dict[str, str]) -> None:
+    container = ("unshare", "--pid", "--fork", "--kill-child", "--")
+    hidden = "mount -t proc -o hidepid=ptraceable proc /proc"
+    found = doctor(environment, *QUICK, prefix=(*container, *in_mounts(hidden)))
+    assert found.mark("processes") == "closed"
+    line = typed(found.change("processes", "hidepid"))
+    opened = doctor(environment, *QUICK, prefix=(*container, *in_mounts(hidden, line)))
+    assert opened.mark("processes") == "ok"
+
+
+@pytest.mark.long
 def test_in_another_user_namespace(environment: dict[str, str], plain: int) -> None:
     found = doctor(
         environment, "--pid", str(plain), prefix=("unshare", "--user", "--map-root-user")

@@ -102,6 +102,7 @@ class RankFacts:
 
     Attributes:
         rank: global rank; None where it is not known.
+        label: how it is named, where ranks of several jobs are here; "" for by its rank.
         own: it is of this user: others are not looked at.
         memory: why its memory is not readable; "" if it is.
         books: why c10d's books are not readable; "" if they are.
@@ -131,10 +132,12 @@ class RankFacts:
     shared_memory: int = 0
     prepared: bool = False
     no_return: bool = False
+    label: str = ""
 
     @property
     def name(self) -> str:
-        return f"pid {self.pid}" if self.rank is None else f"rank {self.rank}"
+        """`rank 3`, or `pid 77` where that is not known or not enough."""
+        return self.label or f"pid {self.pid}" if self.rank is None else f"rank {self.rank}"
 
 
 @dataclass(frozen=True, slots=True)

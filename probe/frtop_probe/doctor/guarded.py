@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 MAX_ANSWER: Final = 4 << 20
-AT_ONCE: Final = 4
+AT_ONCE: Final = 8
 _CHUNK: Final = 65536
 Key = TypeVar("Key")
 

@@ -7,22 +7,26 @@ from dataclasses import replace
 from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, ProcessRights, RankFacts, SearchFacts, TorchFiles
-from frtop_probe.doctor.tier import Change, Obstacle, Tier, counted, judged
-from frtop_probe.doctor.tracing import other_user, why_refused
+from frtop_probe.doctor.tier import Change, Obstacle, Tier, counted, folded, judged
+from frtop_probe.doctor.tracing import is_contained, other_user, why_refused
 from frtop_probe.outside.c10d_books import NO_GROUPS, NO_MODULE
 from frtop_probe.outside.cpython import FREE_THREADED, NO_PYTHON, NOT_STARTED, UNKNOWN_PYTHON
 from frtop_probe.outside.flight_settings import NEWEST_READ, OLDEST_READ, release
 from frtop_probe.outside.memory import GONE, NO_RIGHT
 from frtop_probe.outside.torch_layout import NO_TORCH, STRIPPED
 
-INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
-"""Inode of the pid namespace that the kernel starts with (include/linux/proc_ns.h)."""
 NOTHING_YET: Final = frozenset((NO_GROUPS, NO_MODULE, NO_TORCH, NOT_STARTED, GONE))
 """Reasons that are in nobody's way: there is nothing to read yet, or any more."""
 NO_RETURN: Final = Obstacle(
     "no return",
     "a read of its memory did not return: it may be stuck in a driver. Nothing opens that but the"
     " end of the driver's call",
+)
+NEWEST_PYTHON: Final = (3, 13)
+_NO_CHANGES: Final[tuple[Change, ...]] = ()
+_OTHER_PLACES: Final = (
+    Change("type", "frtop doctor    # on the host, outside of the container"),
+    Change("type", "docker exec -it CONTAINER frtop    # in that of the ranks"),
 )
 _SHOWN_RANGE: Final = f"{OLDEST_READ[0]}.{OLDEST_READ[1]} to {NEWEST_READ[0]}.{NEWEST_READ[1]}"
 
@@ -42,7 +46,7 @@ def processes(host: HostFacts, search: SearchFacts) -> Tier:
         obstacles=obstacles,
         basis=basis,
         ranks=count,
-        notes=_notes(host, search),
+        notes=(*_notes_of_host(host, search), *_notes_of_ranks(host, search)),
     )
 
 
@@ -66,7 +70,7 @@ def books(host: HostFacts, search: SearchFacts) -> Tier:
         basis=basis,
         known=known,
         ranks=len(ranks),
-        notes=_torch_notes(host, search),
+        notes=_version_notes(host, search),
     )
 
 
@@ -105,16 +109,11 @@ def _of_proc(host: HostFacts, search: SearchFacts) -> Iterable[Obstacle]:
             (Change("type", "sudo mount -o remount,hidepid=0 /proc"),),
         )
     if search.problem:
-        changes: tuple[Change, ...] = ()
-        if is_contained(host):
-            changes = (
-                Change("type", "frtop doctor    # on the host, outside of the container"),
-                Change("type", "docker exec -it CONTAINER frtop    # in that of the ranks"),
-            )
-        contained = " (frtop is in a pid namespace of its own, a container)"
-        yield Obstacle(
-            "not found", f"{search.problem}{contained if is_contained(host) else ''}", changes
-        )
+        text, changes = search.problem, _NO_CHANGES
+        if is_contained(host.rights):
+            text += " (frtop is in a pid namespace of its own, a container)"
+            changes = _OTHER_PLACES
+        yield Obstacle("not found", text, changes)
 
 
 def _of_users(host: HostFacts, search: SearchFacts) -> Iterable[Obstacle]:
@@ -132,21 +131,26 @@ def _of_users(host: HostFacts, search: SearchFacts) -> Iterable[Obstacle]:
         )
 
 
-def _notes(host: HostFacts, search: SearchFacts) -> Iterable[str]:
+def _notes_of_host(host: HostFacts, search: SearchFacts) -> Iterable[str]:
+    if is_contained(host.rights) and not search.problem:
+        yield "frtop is in a pid namespace of its own: ranks outside of this container do not show"
+    if host.rights.no_new_privileges:
+        yield "sudo has no effect here: frtop's process may gain no rights (no_new_privs)"
+    if host.proc.hidepid in ("1", "2", "noaccess", "invisible"):
+        yield f"/proc has hidepid={host.proc.hidepid}: ranks of other users do not show"
+    if host.proc.subset:
+        yield "/proc shows processes only: the host's settings (Yama) are not known"
+
+
+def _notes_of_ranks(host: HostFacts, search: SearchFacts) -> Iterable[str]:
     if search.ranks:
         for one in search.others:
             yield f"{one.ranks} more of user {one.user}: not looked at"
     if search.left_out:
         yield f"{search.left_out} more ranks are here; the first {len(search.ranks)} were read"
-    if is_contained(host) and not search.problem:
-        yield "frtop is in a pid namespace of its own: ranks outside of this container do not show"
-    if host.proc.hidepid in ("1", "2", "noaccess", "invisible"):
-        yield f"/proc has hidepid={host.proc.hidepid}: ranks of other users do not show"
-    if host.proc.subset:
-        yield "/proc shows processes only: the host's settings (Yama) are not known"
     unread = [rank.name for rank in search.ranks if rank.settings_unread and rank.own]
     if unread:
-        yield f"environment not readable, so settings are not known: {listed(unread)}"
+        yield f"environment not readable, so settings are not known: {folded(unread)}"
     for kind, what in (("pid", "pid"), ("mnt", "mount"), ("net", "network"), ("user", "user")):
         ours = host.rights.namespaces.get(kind)
         others = [
@@ -155,18 +159,7 @@ def _notes(host: HostFacts, search: SearchFacts) -> Iterable[str]:
             if rank.rights is not None and rank.rights.namespaces.get(kind, ours) != ours
         ]
         if others:
-            yield f"in another {what} namespace than frtop: {listed(others)}"
-
-
-def listed(names: list[str], most: int = 6) -> str:
-    """`rank 0, rank 1 and 3 more`."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
-
-
-def is_contained(host: HostFacts) -> bool:
-    """Whether we are in another pid namespace than the host's first."""
-    return host.rights.namespaces.get("pid", INITIAL_PID_NAMESPACE) != INITIAL_PID_NAMESPACE
+            yield f"in another {what} namespace than frtop: {folded(others)}"
 
 
 def _of_books(rank: RankFacts) -> Obstacle | None:
@@ -221,7 +214,11 @@ def _unread_basis(host: HostFacts) -> str:
     )
 
 
-def _torch_notes(host: HostFacts, search: SearchFacts) -> Iterable[str]:
+def _version_notes(host: HostFacts, search: SearchFacts) -> Iterable[str]:
+    for python in dict.fromkeys(rank.python for rank in search.ranks if rank.python):
+        known = release(python)
+        if known is not None and known > NEWEST_PYTHON:
+            yield f"Python {python} is newer than those that were tried (3.10 to 3.13)"
     read = [rank.torch.version for rank in search.ranks if rank.torch is not None]
     if not search.ranks and host.job_torch is not None:
         read = [host.job_torch.version]

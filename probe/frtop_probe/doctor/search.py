@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final
 
@@ -33,8 +33,11 @@ def find_ranks(pid: int | None = None) -> SearchFacts:
         return _only(pid, found, others)
     ranks = [(rank, job.prepared) for job in found.jobs for rank in job.ranks]
     names = dict.fromkeys(job.name for job in found.jobs if job.name)
+    read = _read(ranks[:MAX_RANKS])
+    if len(found.jobs) > 1:
+        read = tuple(replace(rank, label=f"pid {rank.pid}") for rank in read)
     return SearchFacts(
-        _read(ranks[:MAX_RANKS]), others, ", ".join(names), problem,
+        read, others, ", ".join(names), problem,
         left_out=max(0, len(ranks) - MAX_RANKS),
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from shlex import quote
 from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, SearchFacts, ToolFacts, Trial
@@ -56,7 +57,7 @@ def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
         elif rank.rights is not None and rank.rights.state == "T":
             change = Change("type", f"kill -CONT {rank.pid}")
             obstacles.append(Obstacle("stopped", "it is stopped", (change,), (rank.name,)))
-    install = f"{host.program} -m pip install 'pystack>=1.7'"
+    install = f"{quote(host.program)} -m pip install 'pystack>=1.7'"
     notes = () if tool is pystack else (f"pystack shows threads without Python, too: {install}",)
     known = host.ptrace.result == "ok"
     return judged(
@@ -87,7 +88,7 @@ def _runs(host: HostFacts, tool: ToolFacts) -> bool:
 
 
 def _of_tool(host: HostFacts, tool: ToolFacts) -> Iterable[Obstacle]:
-    install = Change("type", f"{host.program} -m pip install --force-reinstall {tool.name}")
+    install = Change("type", f"{quote(host.program)} -m pip install --force-reinstall {tool.name}")
     if not tool.path:
         text = f"{tool.name} is neither beside frtop's Python nor on PATH"
         yield Obstacle(f"no {tool.name}", text, (install,))
@@ -99,12 +100,12 @@ def _of_tool(host: HostFacts, tool: ToolFacts) -> Iterable[Obstacle]:
         yield Obstacle("architecture", text, (install,))
     elif tool.noexec:
         text = f"{tool.path} is on a file system on which no program may run (noexec)"
-        remount = Change("type", f"sudo mount -o remount,bind,exec {tool.mount}")
-        elsewhere = Change("type", f"cp {tool.path} ~/bin/; export PATH=~/bin:$PATH")
+        remount = Change("type", f"sudo mount -o remount,bind,exec {quote(tool.mount)}")
+        elsewhere = Change("type", f"cp {quote(tool.path)} ~/bin/; export PATH=~/bin:$PATH")
         yield Obstacle("noexec", text, (remount, elsewhere))
     elif not tool.executable:
         text = f"{tool.path} is not executable"
-        yield Obstacle("not executable", text, (Change("type", f"chmod a+x {tool.path}"),))
+        yield Obstacle("not executable", text, (Change("type", f"chmod a+x {quote(tool.path)}"),))
 
 
 def _of_call(host: HostFacts, name: str, trial: Trial) -> Iterable[Obstacle]:

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from frtop_probe.ring.rank_ranges import fold
+
+_MOST_NAMES: Final = 6
 Mark = Literal["ok", "closed", "not tried"]
 TypedWhere = Literal["type", "job script", "pod spec", "docker run", "program"]
 POD_ENV: Final = 'env: [{{name: {name}, value: "{value}"}}]'
@@ -138,6 +141,16 @@ def judged(
     return Tier(
         code, title, tells, lost, mark, basis, found, tuple(dict.fromkeys(notes)), is_evidence
     )
+
+
+def folded(names: Iterable[str]) -> str:
+    """`ranks 0-2,4, pid 77`: names of ranks, numbers folded."""
+    known = list(dict.fromkeys(names))
+    numbers = [int(name[5:]) for name in known if name.startswith("rank ") and name[5:].isdecimal()]
+    rest = [name for name in known if not (name.startswith("rank ") and name[5:].isdecimal())]
+    folded_numbers = [f"rank{'' if len(numbers) == 1 else 's'} {fold(numbers)}"] if numbers else []
+    more = [f"{len(rest) - _MOST_NAMES} more"] if len(rest) > _MOST_NAMES else []
+    return ", ".join([*folded_numbers, *rest[:_MOST_NAMES], *more])
 
 
 def counted(number: int, what: str) -> str:

@@ -5,13 +5,16 @@ The one place of these reasons: agents and screens take them from here, too.
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Final
 
 from frtop_probe.doctor.facts import ProcessRights, ProgramFlaw
 from frtop_probe.doctor.tier import Change, Obstacle, add_capability, without_seccomp
 
 CAP_SYS_PTRACE: Final = 19
-_INITIAL_USER_NAMESPACE: Final = 0xEFFFFFFD  # include/linux/proc_ns.h
+_INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
+_INITIAL_USER_NAMESPACE: Final = 0xEFFFFFFD
+"""Inodes of the namespaces that the kernel starts with (include/linux/proc_ns.h)."""
 _YAMA_PATH: Final = "/proc/sys/kernel/yama/ptrace_scope"
 _NAMES: Final = {
     0: "CHOWN", 1: "DAC_OVERRIDE", 2: "DAC_READ_SEARCH", 6: "SETGID", 7: "SETUID",
@@ -24,6 +27,11 @@ _NAMES: Final = {
 def may_trace_all(rights: ProcessRights) -> bool:
     """Whether a process has CAP_SYS_PTRACE, in its own user namespace."""
     return bool(rights.effective >> CAP_SYS_PTRACE & 1)
+
+
+def is_contained(rights: ProcessRights) -> bool:
+    """Whether a process is in another pid namespace than the host's first."""
+    return rights.namespaces.get("pid", _INITIAL_PID_NAMESPACE) != _INITIAL_PID_NAMESPACE
 
 
 def why_refused(
@@ -68,7 +76,7 @@ def why_refused(
             " CAP_SYS_PTRACE lets frtop trace it",
             add_capability("SYS_PTRACE"),
         )
-    return _module(pid, yama, may=may)
+    return _module(ours, pid, yama, may=may)
 
 
 def other_user(ours: ProcessRights, theirs: ProcessRights) -> Obstacle:
@@ -90,13 +98,13 @@ def _not_dumpable(pid: int, program: str, flaw: ProgramFlaw) -> Obstacle:
         return Obstacle(
             "dumpable",
             f"{text}its program {program} has capabilities of its own)",
-            (Change("type", f"sudo setcap -r {program}"),),
+            (Change("type", f"sudo setcap -r {quote(program)}"),),
         )
     if program and flaw:
         return Obstacle(
             "dumpable",
             f"{text}its user may not read its program {program})",
-            (Change("type", f"sudo chmod a+r {program}"),),
+            (Change("type", f"sudo chmod a+r {quote(program)}"),),
         )
     return Obstacle(
         "dumpable",
@@ -105,13 +113,13 @@ def _not_dumpable(pid: int, program: str, flaw: ProgramFlaw) -> Obstacle:
     )
 
 
-def _module(pid: int, yama: str, *, may: bool) -> Obstacle:
+def _module(ours: ProcessRights, pid: int, yama: str, *, may: bool) -> Obstacle:
     """Yama, then what is left: seccomp, other security modules."""
     if yama == "3":
         return Obstacle(
             "yama",
             f"{_YAMA_PATH} is 3: nobody may trace until this host is rebooted with another value",
-            (Change("type", _SET_YAMA_AT_BOOT),),
+            (Change("type", f"{_SET_YAMA_AT_BOOT}; then reboot{_where(ours)}"),),
         )
     if yama in ("1", "2") and not may:
         who = "parents" if yama == "1" else "administrators"
@@ -119,13 +127,13 @@ def _module(pid: int, yama: str, *, may: bool) -> Obstacle:
             "yama",
             f"{_YAMA_PATH} is {yama}: only {who} may trace a process",
             (
-                Change("type", "sudo sysctl kernel.yama.ptrace_scope=0"),
+                Change("type", f"sudo sysctl kernel.yama.ptrace_scope=0{_where(ours)}"),
                 *add_capability("SYS_PTRACE"),
             ),
         )
     if not may:
         return Obstacle(
-            "container",
+            "no capability",
             "the container denies tracing (no CAP_SYS_PTRACE)",
             (*add_capability("SYS_PTRACE"), Change("type", _OUTSIDE)),
         )
@@ -138,10 +146,13 @@ def _module(pid: int, yama: str, *, may: bool) -> Obstacle:
     )
 
 
+def _where(ours: ProcessRights) -> str:
+    """Where a setting of the host is to be typed."""
+    return "    # on the host, outside of the container" if is_contained(ours) else ""
+
+
 _OUTSIDE: Final = "frtop    # on the host, outside of the container"
-_SET_YAMA_AT_BOOT: Final = (
-    "echo kernel.yama.ptrace_scope=0 | sudo tee /etc/sysctl.d/99-frtop.conf  # then reboot"
-)
+_SET_YAMA_AT_BOOT: Final = "echo kernel.yama.ptrace_scope=0 | sudo tee /etc/sysctl.d/99-frtop.conf"
 
 
 def _other_user_namespace(ours: ProcessRights, theirs: ProcessRights) -> bool:

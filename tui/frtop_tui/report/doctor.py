@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from frtop_probe.doctor.examination import Examination
-from frtop_probe.doctor.tier import Change, Obstacle, Tier
+from frtop_probe.doctor.tier import Change, Obstacle, Tier, folded
 from frtop_tui.job.naming import listed, printable
 
 WIDTH: Final = 80
@@ -85,7 +85,7 @@ def _closed_lines(group: tuple[list[Tier], tuple[Obstacle, ...]]) -> list[str]:
         prefix = "  lost  " if len(tiers) == 1 else f"  lost  {tier.title}: "
         lines += _wrapped(tier.lost, prefix, "        ")
     for obstacle in obstacles:
-        of = f" ({listed(obstacle.of, 6)})" if obstacle.of else ""
+        of = f" ({folded(obstacle.of)})" if obstacle.of else ""
         lines += _wrapped(f"{obstacle.text}{of}", "  why   ", "        ")
         lines += _change_lines(obstacle.changes)
     return lines
