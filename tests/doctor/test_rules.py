@@ -89,7 +89,7 @@ def test_what_costs_no_evidence_keeps_the_exit_status_0() -> None:
     ("ours", "theirs", "yama", "code", "line"),
     [
         ({}, {"uid": 5}, "1", "user", "sudo -u '#5' frtop"),
-        ({}, {"gid": 5}, "1", "group", "sg '#5' -c 'frtop'"),
+        ({}, {"gid": 5}, "1", "group", "sudo -g '#5' frtop"),
         ({}, {"owner": 0}, "1", "dumpable", "import ctypes; ctypes.CDLL(None).prctl(4, 1)"),
         ({}, {"permitted": 1 << 21}, "1", "capabilities", "--cap-add=SYS_PTRACE"),
         ({}, {}, "1", "yama", "sudo sysctl kernel.yama.ptrace_scope=0"),
@@ -235,6 +235,18 @@ def test_whether_an_older_torch_dumps_by_itself_is_not_claimed() -> None:
     assert "export TORCH_NCCL_DUMP_ON_TIMEOUT=1" in found.notes[0]
     settings |= {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
     assert tier(beside(replace(RANK, torch=old, settings=settings)), "dumps").mark == "ok"
+
+
+def test_of_dumps_nothing_is_said_where_no_torch_was_found() -> None:
+    found = tier(before(replace(HOST, job_torch=None)), "dumps")
+    assert (found.mark, found.basis, found.notes) == ("not tried", "no torch was found", ())
+
+
+def test_a_job_that_is_yet_to_start_is_judged_whatever_runs_here() -> None:
+    found = examine(HOST, SearchFacts(searched=False), SERVICE)
+    head = " ".join(" ".join(doctor_lines(found)[:2]).split())
+    assert "no rank runs here" not in head
+    assert "for a job that is yet to start (torch 2.13.0" in head
 
 
 def test_gloo_writes_no_dumps() -> None:

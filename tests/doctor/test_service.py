@@ -69,6 +69,13 @@ def test_a_key_that_others_can_read_is_closed_by_what_is_printed(
     assert key(read_service()).mark == "ok"
 
 
+def test_a_process_and_a_job_that_is_yet_to_start_exclude_each_other(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["doctor", "--pid", "1", "--python", "python3"]) == 2
+    assert "next: leave out one" in capsys.readouterr().err
+
+
 def free_pair() -> int:
     """The first of two neighbouring ports that are free now."""
     for port in range(21000 + os.getpid() % 20000, 65000, 2):

@@ -131,6 +131,22 @@ def test_a_process_that_changed_its_user_is_not_dumpable(environment: dict[str, 
 
 
 @pytest.mark.long
+def test_a_rank_of_another_group(environment: dict[str, str]) -> None:
+    shutil.chown(environment["FRTOP_DIR"], USER, USER)
+    group = USER + 1
+    become = f"os.setgid({group}); os.setuid({USER}); ctypes.CDLL(None).prctl(4, 1)"
+    with rank(LIKE_A_RANK.format(first=become, last="")) as pid:
+        found = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
+        assert found.marks(*READ) == ["closed"] * 3
+        wanted = re.fullmatch(r"sudo -g '#(\d+)' frtop", found.change("books", "group"))
+        assert wanted is not None
+        assert int(wanted[1]) == group
+        prefix = [word.replace(f"regid={USER}", f"regid={wanted[1]}") for word in OTHER_USER]
+        opened = doctor(environment, "--pid", str(pid), prefix=prefix)
+    assert "closed" not in opened.marks(*READ)
+
+
+@pytest.mark.long
 def test_a_program_that_its_user_may_not_read(environment: dict[str, str]) -> None:
     shutil.chown(environment["FRTOP_DIR"], USER, USER)
     folder = Path(tempfile.mkdtemp())  # one that others may enter

@@ -242,13 +242,20 @@ class OtherRanks:
 
 @dataclass(frozen=True, slots=True)
 class SearchFacts:
-    """What a search for ranks brought; `problem` says why there was none."""
+    """What a search for ranks brought; `problem` says why there was none.
+
+    Attributes:
+        job: name of the job, or of several.
+        left_out: ranks that were found and not read.
+        searched: whether anybody looked.
+    """
 
     ranks: tuple[RankFacts, ...] = ()
     others: tuple[OtherRanks, ...] = ()
     job: str = ""
     problem: str = ""
     left_out: int = 0
+    searched: bool = True
 
 
 @dataclass(frozen=True, slots=True)

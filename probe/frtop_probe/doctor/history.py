@@ -17,6 +17,7 @@ DUMP: Final = "TORCH_NCCL_DUMP_ON_TIMEOUT"
 BLOCKING: Final = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
 _DUMPS_BY_DEFAULT_SINCE: Final = (2, 11)
 """Seen in sources of 2025 and later, not in those of 2024; no release in between was compared."""
+_UNKNOWN: Final = f"whether this release dumps by itself is not known: export {DUMP}=1 is surest"
 _NO: Final = ("0", "n", "no", "f", "false")
 _YES: Final = ("1", "y", "yes", "t", "true")
 
@@ -60,14 +61,15 @@ def dumps(host: HostFacts, search: SearchFacts) -> Tier:
         obstacles += [*_of_size(version, host.settings), *_of_dump(host.settings)]
         known = _dumps(version, host.settings)
     known = known and bool(concerned or not search.ranks)
-    notes = () if known or obstacles else _unknown_notes(bool(search.ranks), concerned)
+    asked = bool(concerned) if search.ranks else host.job_torch is not None
+    notes = (_UNKNOWN,) if asked and not known and not obstacles else ()
     return judged(
         "dumps",
         "dumps",
         tells="the last ops of each rank in a file, when an op of NCCL times out: `frtop open`",
         lost="after a timeout, only the job's output is left",
         obstacles=obstacles,
-        basis=_dump_basis(search, concerned, known=known),
+        basis=_dump_basis(search, asked=asked, known=known),
         known=known,
         ranks=len(concerned),
         notes=notes,
@@ -139,14 +141,10 @@ def _may_have_nccl(rank: RankFacts) -> bool:
     return not rank.backends or any("nccl" in kind for kind in rank.backends)
 
 
-def _unknown_notes(has_ranks: bool, concerned: list[RankFacts]) -> tuple[str, ...]:
-    if has_ranks and not concerned:
-        return ()
-    return (f"whether this release dumps by itself is not known: export {DUMP}=1 is surest",)
-
-
-def _dump_basis(search: SearchFacts, concerned: list[RankFacts], *, known: bool) -> str:
-    if search.ranks and not concerned:
+def _dump_basis(search: SearchFacts, *, asked: bool, known: bool) -> str:
+    if not search.ranks and not asked:
+        return "no torch was found"
+    if not asked:
         unread = any(rank.settings_unread for rank in search.ranks)
         return "settings not readable" if unread else "gloo writes none"
     return "the settings; written for NCCL only" if known else f"{DUMP} is not set"

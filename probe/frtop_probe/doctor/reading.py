@@ -37,7 +37,9 @@ def processes(host: HostFacts, search: SearchFacts) -> Tier:
     obstacles += [replace(NO_RETURN, of=(one.name,)) for one in search.ranks if one.no_return]
     count = len(search.ranks) + search.left_out
     own = sum(rank.own for rank in search.ranks)
-    basis = f"{counted(count, 'rank')} found" if own else "no rank runs here yet"
+    basis = "no rank runs here yet" if search.searched else "/proc is readable"
+    if own:
+        basis = f"{counted(count, 'rank')} found"
     return judged(
         "processes",
         "processes",
@@ -208,7 +210,7 @@ def _read_basis(ranks: list[RankFacts]) -> str:
 
 def _unread_basis(host: HostFacts) -> str:
     if host.job_torch is None:
-        return f"no torch in {host.job_python or 'any Python'}: name it with --python"
+        return "no torch was found: name the job's Python with --python"
     return (
         f"memory of a process of ours was read; torch {host.job_torch.version or 'of no version'}"
     )

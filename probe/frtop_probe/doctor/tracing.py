@@ -57,7 +57,7 @@ def why_refused(
         return Obstacle(
             "group",
             f"process {pid} runs with group {theirs.gid}, frtop with group {ours.gid}",
-            (Change("type", f"sg '#{theirs.gid}' -c 'frtop'"),),
+            (Change("type", f"sudo -g '#{theirs.gid}' frtop"),),
         )
     if theirs.uid == ours.uid and theirs.owner not in (None, ours.uid) and not may:
         return _not_dumpable(pid, *program)

@@ -18,7 +18,7 @@ from frtop_tui.sources.service_facts import read_service
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0, or 1 where something is closed that costs evidence."""
-    search = SearchFacts()
+    search = SearchFacts(searched=False)
     if options.python is not None and options.pid is not None:
         raise UsageError(
             "--python is for a job that is yet to start, and --pid names a process", "leave out one"

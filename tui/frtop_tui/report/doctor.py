@@ -51,7 +51,8 @@ def _head(found: Examination) -> str:
     if not search.ranks:
         torch = host.job_torch.version if host.job_torch is not None else ""
         what = f"torch {torch} of {host.job_python}" if torch else "no torch found"
-        return f"{who}; no rank runs here: for a job that is yet to start ({what})"
+        none = "no rank runs here: " if search.searched else ""
+        return f"{who}; {none}for a job that is yet to start ({what})"
     count = len(search.ranks) + search.left_out
     pids = listed([str(rank.pid) for rank in search.ranks], 4)
     versions = {rank.torch.version for rank in search.ranks if rank.torch is not None}
