@@ -33,6 +33,7 @@ from doctor.surroundings import (
     typed,
 )
 from frtop_probe.doctor.process_rights import read_text
+from ras.library_file import elf
 from waiting import wait_for
 
 __all__ = ["environment"]
@@ -347,15 +348,39 @@ def yama_refuses_and_is_set_to_0(
     assert opened.mark("stacks") == "ok"
 
 
+@pytest.mark.torch
+def test_a_library_without_exported_symbols(environment: dict[str, str], tmp_path: Path) -> None:
+    """A stand-in: an ELF file that has none, in the place of libtorch."""
+    package = tmp_path / "torch"
+    (package / "lib").mkdir(parents=True)
+    (package / "version.py").write_text("__version__ = '2.13.0+cpu'\n")
+    library = package / "lib" / "libtorch_cpu.so"
+    library.write_bytes(elf(bytes(4096)))
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho {package}\n")
+    python.chmod(0o755)
+    found = doctor(environment, "--python", str(python))
+    assert found.marks("books", "history") == ["closed", "closed"]
+    line = found.change("books", "stripped")
+    assert line.startswith("pip install --force-reinstall --no-deps 'torch==2.13.0+cpu'")
+    library.unlink()  # what that line does: torch as it was released
+    library.symlink_to(torch_package() / "lib" / "libtorch_cpu.so")
+    opened = doctor(environment, "--python", str(python))
+    assert opened.marks("books", "history") == ["ok", "ok"]
+
+
+def torch_package() -> Path:
+    code = "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+    return Path(subprocess.check_output([sys.executable, "-c", code], text=True).strip())
+
+
 @pytest.mark.long
 @pytest.mark.torch
 def test_a_stripped_library(environment: dict[str, str], tmp_path: Path) -> None:
     """`strip` costs the history, not the books: exported symbols stay."""
     if not shutil.which("strip"):
         pytest.skip("no strip")
-    probe = "import torch; print(torch.__file__)"
-    package = Path(subprocess.check_output([sys.executable, "-c", probe], text=True)).parent
-    library, copy = package / "lib" / "libtorch_cpu.so", tmp_path / "libtorch_cpu.so"
+    library, copy = torch_package() / "lib" / "libtorch_cpu.so", tmp_path / "libtorch_cpu.so"
     subprocess.run(["strip", "-o", str(copy), str(library)], check=True)
     stripped = in_mounts(f"mount --bind {copy} {library}")
     found = doctor(environment, "--python", sys.executable, prefix=stripped)

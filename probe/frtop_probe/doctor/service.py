@@ -18,8 +18,8 @@ MADE_LATER: Final = (
 _OWN_FOLDER: Final = 'export FRTOP_DIR="$(mktemp -d)"    # one for all ranks of a host'
 _MEGABYTE: Final = 1 << 20
 _SHM_POD: Final = (
-    "volumes: [{name: shm, emptyDir: {medium: Memory}}],"
-    " volumeMounts: [{name: shm, mountPath: /dev/shm}]"
+    "spec: {volumes: [{name: shm, emptyDir: {medium: Memory}}],"
+    " containers: [{name: NAME, volumeMounts: [{name: shm, mountPath: /dev/shm}]}]}"
 )
 
 

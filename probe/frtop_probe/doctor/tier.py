@@ -20,8 +20,9 @@ class Change:
 
     Attributes:
         where: "type" for a command, "job script" for a line in the sbatch or start script,
-            "pod spec" for the container's part of it, "docker run" for an option (podman's, too),
-            "program" for a line in the training program.
+            "pod spec" for the container's part of it (or all of it, from `spec:` on),
+            "docker run" for an option (podman's, too), "program" for a line in the training
+            program.
     """
 
     where: TypedWhere
