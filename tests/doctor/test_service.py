@@ -33,7 +33,8 @@ def here(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
     """This process uses a folder and a key file of its own."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.delenv("FRTOP_PORT", raising=False)
+    for name in ("FRTOP_PORT", "FRTOP_AGENT", "FRTOP_OUTSIDE"):
+        monkeypatch.delenv(name, raising=False)
     return Path(environment["FRTOP_DIR"])
 
 
@@ -74,6 +75,17 @@ def test_a_process_and_a_job_that_is_yet_to_start_exclude_each_other(
 ) -> None:
     assert main(["doctor", "--pid", "1", "--python", "python3"]) == 2
     assert "next: leave out one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["FRTOP_AGENT", "FRTOP_OUTSIDE"])
+def test_what_somebody_has_switched_off_is_said(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "0")
+    found = agent(read_service())
+    assert found.mark == "closed"
+    assert only(found).text.startswith(f"{name}=0: ")
+    assert first(found) == f"unset {name}"
+    monkeypatch.delenv(first(found).removeprefix("unset "))
+    assert agent(read_service()).mark == "ok"
 
 
 def free_pair() -> int:

@@ -271,8 +271,8 @@ class ServiceFacts:
         agent_version, version: of the agent, and ours.
         agent_reach: its address is in our network namespace.
         agent_host, agent_port: as its card says.
+        switched_off: names of variables, set to 0, that keep agents from starting or searching.
         port: first port that an agent would try; `free_port` the first that is free, 0 for none.
-        fixed: the port was chosen by FRTOP_PORT.
         packet_filters: names of tables of a packet filter that are loaded; may be unknown.
     """
 
@@ -287,6 +287,7 @@ class ServiceFacts:
     agent_host: str = ""
     agent_port: int = 0
     version: str = ""
+    switched_off: tuple[str, ...] = ()
     port: int = 0
     free_port: int = 0
     packet_filters: tuple[str, ...] = ()

@@ -16,6 +16,12 @@ MADE_LATER: Final = (
     " homes are not shared, copy it to the other hosts"
 )
 _OWN_FOLDER: Final = 'export FRTOP_DIR="$(mktemp -d)"    # one for all ranks of a host'
+NO_AGENT: Final = "FRTOP_AGENT"
+NO_OUTSIDE: Final = "FRTOP_OUTSIDE"
+_SWITCHED_OFF: Final = {
+    NO_AGENT: "frtop starts no agent",
+    NO_OUTSIDE: "agents search for no rank that has no recorder",
+}
 _MEGABYTE: Final = 1 << 20
 _SHM_POD: Final = (
     "spec: {volumes: [{name: shm, emptyDir: {medium: Memory}}],"
@@ -65,10 +71,14 @@ def agent(service: ServiceFacts) -> Tier:
     if pid and service.agent_state in ("T", "t"):
         text = f"the agent (pid {pid}) is stopped: it answers nobody"
         obstacles.append(Obstacle("stopped", text, (Change("type", f"kill -CONT {pid}"),)))
-    elif pid and service.agent_version != service.version:
+    elif pid and _differ(service.agent_version, service.version):
         text = f"the agent (pid {pid}) is frtop {service.agent_version}, this is {service.version}"
         again = f"kill {pid}    # the next frtop, or a prepared rank, starts another"
         obstacles.append(Obstacle("version", text, (Change("type", again),)))
+    for name in service.switched_off:
+        if not (pid and name == NO_AGENT):
+            text = f"{name}=0: {_SWITCHED_OFF[name]}"
+            obstacles.append(Obstacle("switched off", text, (Change("type", f"unset {name}"),)))
     return judged(
         "agent",
         "agent",
@@ -77,6 +87,11 @@ def agent(service: ServiceFacts) -> Tier:
         obstacles=obstacles,
         basis=f"runs, pid {pid}" if pid else "none runs; frtop starts one",
     )
+
+
+def _differ(one: str, other: str) -> bool:
+    """Whether two versions are known, and not the same."""
+    return bool(one and other) and one != other
 
 
 def ports(service: ServiceFacts) -> Tier:
