@@ -27,7 +27,7 @@ from frtop_probe.doctor.tracing import why_refused
 from frtop_probe.outside.c10d_books import NO_GROUPS
 from frtop_probe.outside.cpython import FREE_THREADED
 from frtop_probe.outside.flight_ring import NO_RING, OFF
-from frtop_probe.outside.memory import NO_RIGHT
+from frtop_probe.outside.memory import NO_RIGHT, WAITS_FOR_MEMORY
 from frtop_probe.outside.static_symbols import CHANGED, STRIPPED
 from frtop_probe.outside.torch_layout import STRIPPED as NO_CLASSES
 from frtop_tui.report.doctor import WIDTH, doctor_document, doctor_lines
@@ -324,6 +324,19 @@ def test_a_read_that_does_not_return_is_said_and_the_other_ranks_are_judged() ->
     assert (obstacle.code, obstacle.of) == ("no return", ("rank 1",))
     assert tier(found, "books").mark == "ok"
     assert found.exit_status == 1
+
+
+def test_where_no_read_returns_nothing_else_is_claimed() -> None:
+    found = beside(RankFacts(78, 1, rights=THEIRS, no_return=True))
+    for code in ("books", "history"):
+        one = tier(found, code)
+        assert (one.mark, one.basis) == ("not tried", "no read of a rank has returned")
+
+
+def test_a_rank_that_waits_for_its_own_memory_is_named() -> None:
+    waits = replace(RANK, memory=WAITS_FOR_MEMORY, books=WAITS_FOR_MEMORY, groups=0, rank=1)
+    (obstacle,) = tier(beside(RANK, waits), "books").obstacles
+    assert (obstacle.text, obstacle.of) == (WAITS_FOR_MEMORY, ("rank 1",))
 
 
 def test_ranks_of_others_are_counted() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, RankFacts, SearchFacts
-from frtop_probe.doctor.reading import reinstalled, rights_of
+from frtop_probe.doctor.reading import UNREAD, reinstalled, rights_of
 from frtop_probe.doctor.tier import Change, Obstacle, Tier, judged, set_variable
 from frtop_probe.outside.flight_ring import NO_RING, OFF
 from frtop_probe.outside.flight_settings import DEFAULT_SIZE, default_size, release, size_names
@@ -29,9 +29,9 @@ def history(host: HostFacts, search: SearchFacts) -> Tier:
     for rank in ranks:
         if not rank.memory:
             obstacles += [replace(one, of=(rank.name,)) for one in _of_rank(rank)]
-    if not ranks:
+    if not search.ranks:
         obstacles += _of_next_job(host)
-    basis, known = _basis(host, ranks)
+    basis, known = _basis_beside(ranks) if search.ranks else _basis_before(host)
     return judged(
         "history",
         "torch's history",
@@ -150,16 +150,22 @@ def _dump_basis(search: SearchFacts, *, asked: bool, known: bool) -> str:
     return "the settings; written for NCCL only" if known else f"{DUMP} is not set"
 
 
-def _basis(host: HostFacts, ranks: list[RankFacts]) -> tuple[str, bool]:
+def _basis_beside(ranks: list[RankFacts]) -> tuple[str, bool]:
     """What the mark rests on, and whether that is enough for an ok."""
-    if ranks:
-        sizes = [ring.capacity for rank in ranks for ring in rank.rings if ring.capacity]
-        recorded = sum(ring.recorded for rank in ranks for ring in rank.rings)
-        if sizes:
-            return f"rings of {min(sizes):,} ops; {recorded:,} recorded so far", True
+    if not ranks:
+        return UNREAD, False
+    sizes = [ring.capacity for rank in ranks for ring in rank.rings if ring.capacity]
+    if not sizes:
         return "no op was recorded yet", False
+    recorded = sum(ring.recorded for rank in ranks for ring in rank.rings)
+    return f"rings of {min(sizes):,} ops; {recorded:,} recorded so far", True
+
+
+def _basis_before(host: HostFacts) -> tuple[str, bool]:
+    """The same, of a job that is yet to start."""
     if host.job_torch is None:
         return "no torch was found", False
     size, _ = ring_size(host.job_torch.version, host.settings)
-    known = bool(size) and host.job_torch.locals is True
-    return (f"a ring of {size:,} ops, by the settings here" if size else "unknown"), known
+    if not size:
+        return f"the default of torch {host.job_torch.version or '?'} is not known", False
+    return f"a ring of {size:,} ops, by the settings here", host.job_torch.locals is True

@@ -22,6 +22,7 @@ NO_RETURN: Final = Obstacle(
     "a read of its memory did not return: it may be stuck in a driver. Nothing opens that but the"
     " end of the driver's call",
 )
+UNREAD: Final = "no read of a rank has returned"
 NEWEST_PYTHON: Final = (3, 13)
 _NO_CHANGES: Final[tuple[Change, ...]] = ()
 _OTHER_PLACES: Final = (
@@ -56,7 +57,7 @@ def books(host: HostFacts, search: SearchFacts) -> Tier:
     """Tier 2: c10d's books."""
     ranks = [rank for rank in search.ranks if not rank.no_return]
     obstacles = list(rights_of(host, ranks))
-    if ranks:
+    if search.ranks:
         obstacles += [found for rank in ranks if (found := _of_books(rank)) is not None]
         basis, known = _read_basis(ranks), any(rank.groups for rank in ranks)
     else:
@@ -166,7 +167,7 @@ def _notes_of_ranks(host: HostFacts, search: SearchFacts) -> Iterable[str]:
 
 def _of_books(rank: RankFacts) -> Obstacle | None:
     reason = rank.books
-    if not reason or rank.memory or reason in NOTHING_YET:
+    if not reason or rank.memory == NO_RIGHT or reason in NOTHING_YET:
         return None
     version = rank.torch.version if rank.torch is not None else ""
     if reason == STRIPPED:
@@ -203,6 +204,8 @@ def reinstalled(version: str) -> tuple[Change, ...]:
 
 def _read_basis(ranks: list[RankFacts]) -> str:
     groups = sum(rank.groups for rank in ranks)
+    if not ranks:
+        return UNREAD
     if groups:
         return f"{counted(groups, 'group')} read in {counted(len(ranks), 'rank')}"
     return next((rank.books for rank in ranks if rank.books), "no process group yet")
