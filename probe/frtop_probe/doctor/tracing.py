@@ -15,13 +15,19 @@ CAP_SYS_PTRACE: Final = 19
 _INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
 _INITIAL_USER_NAMESPACE: Final = 0xEFFFFFFD
 """Inodes of the namespaces that the kernel starts with (include/linux/proc_ns.h)."""
+_OUTSIDE: Final = Change("type", "frtop    # on the host, outside of the container")
+_UNCONFINED: Final = (
+    Change("docker run", "--security-opt apparmor=unconfined"),
+    Change("docker run", "--security-opt label=disable    # SELinux"),
+    _OUTSIDE,
+)
 _YAMA_PATH: Final = "/proc/sys/kernel/yama/ptrace_scope"
 _NAMES: Final = {
     0: "CHOWN", 1: "DAC_OVERRIDE", 2: "DAC_READ_SEARCH", 6: "SETGID", 7: "SETUID",
     12: "NET_ADMIN", 14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE",
     24: "SYS_RESOURCE",
 }  # fmt: skip
-"""The capabilities that containers of training jobs are given; others are shown by number."""
+"""The capabilities that containers of training jobs are given; others are counted."""
 
 
 def may_trace_all(rights: ProcessRights) -> bool:
@@ -119,7 +125,7 @@ def _module(ours: ProcessRights, pid: int, yama: str, *, may: bool) -> Obstacle:
         return Obstacle(
             "yama",
             f"{_YAMA_PATH} is 3: nobody may trace until this host is rebooted with another value",
-            (Change("type", f"{_SET_YAMA_AT_BOOT}; then reboot{_where(ours)}"),),
+            (Change("type", _SET_YAMA_AT_BOOT),),
         )
     if yama in ("1", "2") and not may:
         who = "parents" if yama == "1" else "administrators"
@@ -135,14 +141,18 @@ def _module(ours: ProcessRights, pid: int, yama: str, *, may: bool) -> Obstacle:
         return Obstacle(
             "no capability",
             "the container denies tracing (no CAP_SYS_PTRACE)",
-            (*add_capability("SYS_PTRACE"), Change("type", _OUTSIDE)),
+            (*add_capability("SYS_PTRACE"), _OUTSIDE),
         )
+    refused = f"the kernel refused to trace process {pid}, although we have CAP_SYS_PTRACE"
+    modules = "a security module (SELinux, AppArmor)"
+    if ours.seccomp == 0:
+        text = f"{refused}: {modules} of this container or host denies it"
+        return Obstacle("module", text, _UNCONFINED)
     return Obstacle(
         "module",
-        f"the kernel refused to trace process {pid}, although we have CAP_SYS_PTRACE: a seccomp"
-        " profile or a security module (SELinux, AppArmor) of this container or host denies"
+        f"{refused}: a seccomp profile or {modules} of this container or host denies"
         " process_vm_readv",
-        (*without_seccomp(), Change("docker run", "--security-opt apparmor=unconfined")),
+        (*without_seccomp(), *_UNCONFINED),
     )
 
 
@@ -151,8 +161,7 @@ def _where(ours: ProcessRights) -> str:
     return "    # on the host, outside of the container" if is_contained(ours) else ""
 
 
-_OUTSIDE: Final = "frtop    # on the host, outside of the container"
-_SET_YAMA_AT_BOOT: Final = "echo kernel.yama.ptrace_scope=0 | sudo tee /etc/sysctl.d/99-frtop.conf"
+_SET_YAMA_AT_BOOT: Final = "echo kernel.yama.ptrace_scope=0 | sudo tee /etc/sysctl.d/99-frtop.conf    # then reboot the host"
 
 
 def _other_user_namespace(ours: ProcessRights, theirs: ProcessRights) -> bool:
@@ -161,7 +170,9 @@ def _other_user_namespace(ours: ProcessRights, theirs: ProcessRights) -> bool:
     Of one in which we have all rights, as that of our own rootless container, nothing is refused.
     """
     mine, other = ours.namespaces.get("user"), theirs.namespaces.get("user")
-    if mine is None or other is not None:
+    if mine is None:
+        return False
+    if other is not None:
         return mine != other
     return mine != _INITIAL_USER_NAMESPACE  # from inside of one, what is outside is not readable
 
