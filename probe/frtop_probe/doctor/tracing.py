@@ -161,7 +161,9 @@ def _where(ours: ProcessRights) -> str:
     return "    # on the host, outside of the container" if is_contained(ours) else ""
 
 
-_SET_YAMA_AT_BOOT: Final = "echo kernel.yama.ptrace_scope=0 | sudo tee /etc/sysctl.d/99-frtop.conf    # then reboot the host"
+_SET_YAMA_AT_BOOT: Final = (
+    "echo kernel.yama.ptrace_scope=0 | sudo tee /etc/sysctl.d/99-frtop.conf    # then reboot"
+)
 
 
 def _other_user_namespace(ours: ProcessRights, theirs: ProcessRights) -> bool:
