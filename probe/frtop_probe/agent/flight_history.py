@@ -5,12 +5,13 @@ Nothing is read here: `OutsideWatch` reads a ring when somebody asks, and hands 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.agent.block_builder import BlockBuilder, encode_blocks
 from frtop_probe.agent.flight_ops import KnownGroup, entry_of, ops_of
+from frtop_probe.agent.op_table import OpTable
 from frtop_probe.agent.outside_books import counted
 from frtop_probe.consistency.checksums import signature_digest, weight
 from frtop_probe.consistency.signatures import RULE_OF_SIZES
@@ -18,7 +19,6 @@ from frtop_probe.outside.flight_ring import NO_RING, OFF
 from frtop_probe.outside.flight_settings import SIZE_NAMES, SWITCH_ON
 from frtop_probe.outside.model import FlightRing
 from frtop_probe.outside.worker import Look
-from frtop_probe.ring.layout import Flag
 
 MAX_OPS: Final = 4096
 """Ops of one rank. The ring has 2,000 by default."""
@@ -27,7 +27,6 @@ _MOST_UNNUMBERED: Final = 512
 MISSING: Final = "reduce ops, roots and durations are not in it; ages are since the call"
 MISSING_OF_GLOO: Final = f"messages, {MISSING}"
 
-Value = TypeVar("Value")
 GroupIds = Mapping[tuple[str, str], int]
 """The rank's own numbers of its groups, by name and kind of backend."""
 
@@ -37,13 +36,18 @@ class FlightHistory:
 
     def __init__(self) -> None:
         """Has read nothing yet."""
-        self.ops: tuple[wire.Op, ...] = ()
+        self._ops = OpTable(MAX_OPS)
         self.note = ""
         self.lost = 0
         self.read_ns = 0
         """When the ring was last read, monotonic; 0 for never."""
         self._builders: dict[int, BlockBuilder] = {}
         self._recorded: dict[str, int] = {}
+
+    @property
+    def ops(self) -> tuple[wire.Op, ...]:
+        """All of them, oldest first."""
+        return self._ops.ops()
 
     def take(
         self, look: Look, ids: GroupIds, at_ns: int, wall_offset_ns: int
@@ -65,46 +69,36 @@ class FlightHistory:
         ops: list[wire.Op] = []
         for ring in rings:
             ops += ops_of(ring, known.get(ring.kind, {}), wall_offset_ns)
-        self._merge(ops)
+        self._ops.merge(ops)
         self.lost = sum(ring.torn for ring in rings)
         self._recorded = {ring.kind: ring.recorded for ring in look.rings}
-        self.note = "; ".join(f"{_described(ring, len(self.ops))}" for ring in rings)
+        self.note = "; ".join(f"{_described(ring, len(self._ops))}" for ring in rings)
         backends = {one.id: kind for kind, groups in known.items() for one in groups.values()}
         return tuple(self._sums(backends))
 
     def since(self) -> dict[str, int]:
         """By kind of ring, the id of the first entry that is new, was not over, or not numbered."""
         since = dict(self._recorded)
-        for back, op in enumerate(reversed(self.ops)):
+        for back, op in enumerate(self._ops.newest_first()):
             unnumbered = not op.group and not op.p2p and back < _MOST_UNNUMBERED
             if not op.done_ns or unnumbered:
                 kind, number = entry_of(op)
                 since[kind] = number
         return since
 
-    def _merge(self, ops: Iterable[wire.Op]) -> None:
-        """Adds what was read now; of ops in both it is the newer knowledge."""
-        fresh = {op.sequence: op for op in ops}
-        known = {op.sequence: op for op in self.ops}
-        if known and fresh and max(fresh) < max(known):  # the ring was reset
-            known = {}
-        merged = sorted((known | fresh).items())
-        self.ops = tuple(op for _, op in merged[-MAX_OPS:])
-
     def recent(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
         """The newest `limit` ops, oldest first, and how many in between could not be read."""
-        return (self.ops[-limit:] if limit else ()), self.lost
+        return (self._ops.ops(-limit) if limit else ()), self.lost
 
     def history(self, limit: int = 0) -> wire.History:
         """The newest `limit` ops (0: all)."""
-        return history_of(self.ops[-limit:] if limit else self.ops, self.lost, self.note)
+        return self._ops.history(self.lost, self.note, limit=limit)
 
     def excerpt(self, group: int, first: int, last: int) -> wire.History:
         """The collectives of one group numbered `first` to `last`."""
-        ops = [
-            op for op in self.ops if op.group == group and first <= op.number <= last and not op.p2p
-        ]
-        return history_of(ops, 0, self.note)
+        return self._ops.history(
+            0, self.note, only=lambda of, number: of == group and first <= number <= last
+        )
 
     def recent_sums(self) -> tuple[wire.BlockSums, ...]:
         """The sums of late, for whoever asks for the full state."""
@@ -123,58 +117,26 @@ class FlightHistory:
         for group in self._builders.keys() - backends.keys():
             del self._builders[group]
         digests: dict[int, int | None] = {}
-        newest = {op.group: op.number for op in self.ops if not op.p2p}
-        for op in self.ops:
-            if op.p2p or op.group not in backends:
+        newest = {group: number for group, number, _ in self._ops.numbers()}
+        for group, number, signature in self._ops.numbers():
+            if group not in backends:
                 continue
-            builder = self._builders.get(op.group)
-            if builder is None or newest[op.group] < builder.end - 1:  # or made anew
-                builder = self._builders[op.group] = BlockBuilder(op.group, op.number)
-            if op.number < builder.end:
+            builder = self._builders.get(group)
+            if builder is None or newest[group] < builder.end - 1:  # or made anew
+                builder = self._builders[group] = BlockBuilder(group, number)
+            if number < builder.end:
                 continue
-            if op.number > builder.end:
-                builder.skip(op.number - 1)  # overwritten since the last read
-            signature = op.signature
+            if number > builder.end:
+                builder.skip(number - 1)  # overwritten since the last read
             if signature is not None and id(signature) not in digests:
-                digests[id(signature)] = signature_digest(
-                    signature, backends[op.group], RULE_OF_SIZES
-                )
+                digests[id(signature)] = signature_digest(signature, backends[group], RULE_OF_SIZES)
             digest = digests[id(signature)] if signature is not None else None
             if digest is None:
-                builder.skip(op.number)
+                builder.skip(number)
             else:
-                builder.add(op.number, digest * weight(op.number), 0)
+                builder.add(number, digest * weight(number), 0)
         for group, builder in self._builders.items():
             yield from encode_blocks(group, builder.cut(), RULE_OF_SIZES)
-
-
-def history_of(ops: Iterable[wire.Op], lost: int, note: str) -> wire.History:
-    """Ops as a history, in which equal signatures and lines are sent once."""
-    signatures: dict[wire.Signature, int] = {}
-    sites: dict[wire.Site, int] = {}
-    rows = []
-    for op in ops:
-        flags = (Flag.P2P if op.p2p else 0) | (0 if op.tracked else Flag.UNTRACKED)
-        rows.append(
-            wire.HistoryRow(
-                op.sequence,
-                op.group,
-                op.number,
-                _place_in(signatures, op.signature),
-                _place_in(sites, op.site),
-                op.issued_ns,
-                max(1, op.done_ns - op.issued_ns) if op.done_ns else 0,
-                0,
-                int(flags) | (0 if op.timed else wire.UNTIMED),
-                timeout_ms=op.timeout_ms,
-            )
-        )
-    return wire.History(tuple(signatures), tuple(sites), tuple(rows), lost, note)
-
-
-def _place_in(table: dict[Value, int], value: Value | None) -> int:
-    """The place of a value in a table, from 1, where it is added if need be; 0 for none."""
-    return 0 if value is None else table.setdefault(value, len(table) + 1)
 
 
 def _known_groups(look: Look, ids: GroupIds) -> dict[str, dict[str, KnownGroup]]:

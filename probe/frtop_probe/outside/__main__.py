@@ -24,6 +24,7 @@ from frtop_probe.outside.discovery.scanner import Scanner
 from frtop_probe.outside.memory import GONE, PROC, REPLACED, NotReadable
 from frtop_probe.outside.model import TensorInfo, Work
 from frtop_probe.outside.reader import OutsideReader
+from frtop_probe.outside.ring_table import table_of
 from frtop_probe.outside.static_symbols import StaticSymbols
 
 NICENESS: Final = 10
@@ -70,7 +71,7 @@ class Readers:
         answer["tensors"] = _each(request.get("tensors", ()), reader.tensor_at)
         answer["works"] = _each(request.get("works", ()), reader.work_at)
         if (limit := request.get("rings")) is not None:
-            answer["rings"] = [asdict(ring) for ring in reader.rings(limit, request.get("since"))]
+            answer["rings"] = [table_of(ring) for ring in reader.rings(limit, request.get("since"))]
             if "books" in answer:
                 answer["after"] = asdict(reader.read())
 

@@ -220,24 +220,6 @@ def books_from(data: dict[str, Any]) -> Books:
     return Books(**{**data, "groups": groups, "cost": Cost(**data["cost"])})
 
 
-def ring_from(data: dict[str, Any]) -> FlightRing:
-    """Reads what `dataclasses.asdict` made of a `FlightRing`; raises as `books_from`."""
-    entries = tuple(
-        RingEntry(
-            **{
-                **entry,
-                "inputs": _shapes(entry["inputs"]),
-                "outputs": _shapes(entry["outputs"]),
-                "input_types": _texts(entry["input_types"]),
-                "output_types": _texts(entry["output_types"]),
-                "site": None if entry["site"] is None else tuple(entry["site"]),
-            }
-        )
-        for entry in data["entries"]
-    )
-    return FlightRing(**{**data, "entries": entries})
-
-
 def tensor_from(data: dict[str, Any]) -> TensorInfo:
     """Reads what `dataclasses.asdict` made of a `TensorInfo`; raises as `books_from`."""
     return TensorInfo(**{**data, "shape": tuple(data["shape"])})
@@ -266,11 +248,3 @@ def _backend_from(data: dict[str, Any]) -> Backend:
             "fronts": None if data["fronts"] is None else Fronts(**data["fronts"]),
         }
     )
-
-
-def _shapes(data: list[list[int]] | None) -> tuple[tuple[int, ...], ...] | None:
-    return None if data is None else tuple(tuple(shape) for shape in data)
-
-
-def _texts(data: list[str] | None) -> tuple[str, ...] | None:
-    return None if data is None else tuple(data)

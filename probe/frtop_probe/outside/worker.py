@@ -28,11 +28,11 @@ from frtop_probe.outside.model import (
     TensorInfo,
     Work,
     books_from,
-    ring_from,
     tensor_from,
     work_from,
 )
 from frtop_probe.outside.process import identify
+from frtop_probe.outside.ring_table import ring_from
 
 DID_NOT_RETURN: Final = "not readable: a read of its memory did not return"
 SCAN_DID_NOT_RETURN: Final = "no search for jobs: a read of /proc did not return"
@@ -56,7 +56,7 @@ MAX_LEFT: Final = 8
 _START_S: Final = 20.0
 """For the start of a child, on a machine whose cores are all busy."""
 _LINE: Final = 256 << 20
-"""Bytes of an answer: two full rings of 20,000 entries, as JSON, are 20 MB."""
+"""Bytes of an answer: two full rings of 20,000 entries, as JSON, are 4 MB."""
 _CLOSE_S: Final = 0.5
 _CLOSE_STEP_S: Final = 0.01
 _COMMAND: Final = (sys.executable, "-m", "frtop_probe.outside")
@@ -357,7 +357,7 @@ def _look_from(answer: dict[str, Any]) -> Look:
             else tuple(FoundTransport(**one) for one in transports),
             after=None if answer.get("after") is None else books_from(answer["after"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise NotReadable(CHILD_ENDED, repr(error)) from error
 
 
