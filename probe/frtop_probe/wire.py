@@ -356,9 +356,14 @@ class SnapshotRequest(Struct, frozen=True, array_like=True, tag="look"):
 
 
 class TimeRequest(Struct, frozen=True, array_like=True, tag="time"):
-    """Requests the agent's clocks; half of the round trip bounds the error of the comparison."""
+    """Requests the agent's clocks; half of the round trip bounds the error of the comparison.
+
+    `shown` are those of its ranks without a recorder that the operator shows: the others are
+    followed with less detail. None: the operator does not say.
+    """
 
     id: int
+    shown: tuple[int, ...] | None = None
 
 
 class HistoryRequest(Struct, frozen=True, array_like=True, tag="history"):

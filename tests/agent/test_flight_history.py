@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import os
+import tracemalloc
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -11,12 +14,14 @@ import pytest
 
 from agent.outside_fakes import EPOCH_NS, SECOND, backend, books, entry, group
 from frtop_probe import wire
+from frtop_probe.agent import op_table
 from frtop_probe.agent.flight_history import MAX_OPS, FlightHistory
 from frtop_probe.agent.flight_ops import KnownGroup, ops_of
 from frtop_probe.consistency.signatures import RULE_OF_SIZES, difference
 from frtop_probe.outside.flight_ring import NO_RING, OFF
 from frtop_probe.outside.flight_settings import SWITCH_ON
 from frtop_probe.outside.model import Backend, FlightRing, RingEntry
+from frtop_probe.outside.ring_table import ring_from, table_of
 from frtop_probe.outside.worker import DID_NOT_RETURN, Look
 from frtop_tui.export.histories import ops_of as decoded
 from frtop_tui.job.checksums import JobChecksums
@@ -131,6 +136,38 @@ def test_reads_add_up_and_tell_what_is_over_by_now() -> None:
     assert FlightHistory().since() == {}
     many = look([entry(n) for n in range(1, MAX_OPS + 500)], MAX_OPS + 499)
     assert len(taken(many).ops) == MAX_OPS
+
+
+def test_signatures_and_lines_that_no_op_has_any_more_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(op_table, "_DROPPED", 8)
+    table = op_table.OpTable(4)
+    for n in range(40):
+        shapes = ((n,),)
+        one = entry(n, inputs=shapes, outputs=shapes, site=("/srv/train.py", n, "train"))
+        table.merge(ops([one], backend(n)))
+        assert len(table._sites) <= len(table._signatures) + 1 <= 14
+    sizes = [op.signature.inputs[0].shape for op in table.ops() if op.signature]  # type: ignore[index]
+    assert sizes == [(36,), (37,), (38,), (39,)]
+    assert [op.site.line for op in table.ops() if op.site] == [36, 37, 38, 39]
+
+
+def test_many_ops_that_are_alike_take_little_memory() -> None:
+    """A host with 64 ranks has a quarter of a million of them."""
+    site = ("/srv/a/long/path/to/a/program/train.py", 40, "train")
+    found = look([entry(n, site=site) for n in range(1, MAX_OPS)], MAX_OPS - 1)
+    sent = json.loads(json.dumps(table_of(found.rings[0])))
+    assert ring_from(sent) == found.rings[0]
+    assert len(json.dumps(sent)) < 150 * MAX_OPS
+    tracemalloc.start()
+    history = FlightHistory()
+    history.take(found, IDS, SECOND, EPOCH_NS)
+    gc.collect()
+    taken_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(history.ops) == MAX_OPS - 1
+    assert taken_bytes < 90 * MAX_OPS
 
 
 def test_what_could_not_be_numbered_is_read_again() -> None:

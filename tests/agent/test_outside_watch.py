@@ -17,12 +17,13 @@ import pytest
 
 from agent.outside_fakes import FakeReads, candidate, job, start_ticks
 from agent.ring_builder import RingBuilder
-from frtop_probe.agent import outside_watch, rank_tracker
+from frtop_probe.agent import outside_rings, outside_watch, rank_tracker
 from frtop_probe.agent.outside_pool import MAX_CHILDREN, OutsidePool
 from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.outside_watch import OutsideWatch
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ring_rank import RingRank
+from frtop_probe.agent.shown_ranks import KEPT_S, ShownRanks
 from frtop_probe.outside.cpython import FREE_THREADED
 from frtop_probe.outside.discovery.facts import SCAN_FAILED, Discovery, LeftAlone
 from frtop_probe.outside.worker import (
@@ -60,8 +61,9 @@ class Watch:
         self.reads = FakeReads()
         self.tracker = RankTracker([folder])
         self.asked: float | None = -math.inf  # None: just now
-        pool = OutsidePool(self.reads.worker)
-        self.watch = OutsideWatch(self.tracker, self._last_asked, pool)
+        pool, self.shown = OutsidePool(self.reads.worker), ShownRanks()
+        self.shown.note(None, ())  # all ranks
+        self.watch = OutsideWatch(self.tracker, self._last_asked, self.shown, pool)
         self.task = asyncio.create_task(self.watch.run())
 
     def _last_asked(self) -> float:
@@ -395,8 +397,8 @@ def ring_reads(watch: Watch, pid: int) -> list[int]:
 async def test_a_ring_is_read_to_compare_ops_and_again_only_for_new_ones(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside_watch, "COMPARE_S", 0.05)
-    monkeypatch.setattr(outside_watch, "FRESH_S", 0.02)
+    monkeypatch.setattr(outside_rings, "COMPARE_S", 0.05)
+    monkeypatch.setattr(outside_rings, "FRESH_S", 0.02)
     pids = sleepers(2)
     watch.reads.number = 5
     watch.find(*pids)
@@ -412,11 +414,43 @@ async def test_a_ring_is_read_to_compare_ops_and_again_only_for_new_ones(
     assert rank.full().blocks
 
 
+async def test_only_of_ranks_that_are_shown_ops_are_kept(
+    watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host may have dozens of other ranks, with thousands of ops each."""
+    monkeypatch.setattr(outside_rings, "COMPARE_S", 0.05)
+    monkeypatch.setattr(outside_watch, "OTHER_LOOK_S", 1e9)
+    now = [0.0]
+    watch.shown.__init__(lambda: now[0])  # type: ignore[misc]
+    mine, other = sleepers(2)
+    watch.reads.number = 5
+    watch.find(mine, other)
+    await wait_for_async(lambda: watch.seen == {mine, other}, "both are followed")
+    ranks = {r.pid: r for r in watch.tracker.ranks.values() if isinstance(r, OutsideRank)}
+    watch.shown.note([ranks[mine].key, 99], watch.tracker.ranks)
+    await wait_for_async(lambda: ranks[mine].flight.ops, "the ring of the one that is shown")
+    await wait_for_async(lambda: watch.reads.looks.count(mine) > 8, "it is looked at on and on")
+    assert watch.reads.looks.count(other) == outside_watch.FIRST_LOOKS
+    assert ring_reads(watch, other) == []
+    watch.shown.note([ranks[other].key], watch.tracker.ranks)  # another screen
+    await wait_for_async(lambda: ranks[other].flight.ops, "now its ring, too")
+    now[0] = KEPT_S + 1
+    watch.shown.note([ranks[other].key], watch.tracker.ranks)
+    await wait_for_async(lambda: not ranks[mine].flight.ops, "nobody shows it any more")
+    assert ranks[other].flight.ops
+    subprocess.run(["kill", "-9", str(other)], check=True)
+    await wait_for_async(lambda: not ranks[other].lives, "it ends")
+    now[0] += KEPT_S + 1
+    scans = len(watch.reads.scans)
+    await wait_for_async(lambda: len(watch.reads.scans) > scans + 2, "further rounds")
+    assert ranks[other].flight.ops  # they cannot be read again
+
+
 async def test_a_snapshot_waits_for_a_ring_for_a_moment_only(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside_watch, "RING_WAIT_S", 0.1)
-    monkeypatch.setattr(outside_watch, "COMPARE_S", 1e9)
+    monkeypatch.setattr(outside_rings, "RING_WAIT_S", 0.1)
+    monkeypatch.setattr(outside_rings, "COMPARE_S", 1e9)
     (pid,) = sleepers(1)
     watch.reads.stuck_rings = {pid}
     watch.find(pid)

@@ -19,6 +19,7 @@ from frtop_probe.agent.admission import Admission
 from frtop_probe.agent.announcement import Announcement
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.request_handler import RequestHandler, SlowRequest
+from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.keys import AuthorizedKey, KeyPair, editing
 from frtop_probe.outside.model import FlightRing
@@ -295,6 +296,8 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     tracker.ranks[rank.key] = rank
     handler = RequestHandler.__new__(RequestHandler)
     handler._host, handler._tracker, handler._taker = "n", tracker, SnapshotTaker()
+    handler.shown = ShownRanks()
+    assert rank.key not in handler.shown
     requests: list[SlowRequest] = [
         wire.TensorsRequest(2, rank.key),
         wire.DataRequest(3, rank.key, 1, 0, 0, 10),
@@ -304,6 +307,7 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
         assert isinstance(response, wire.Error)
         assert (response.id, response.reason) == (request.id, "outside")
         assert f"process {rank.pid} has no recorder" in response.text
+    assert rank.key in handler.shown  # who is asked for is kept in detail for a while
     looking = wire.SnapshotRequest(4, (rank.key,), ops=50)
     taken = asyncio.run(handler._respond(looking))
     assert isinstance(taken, wire.SnapshotResponse)

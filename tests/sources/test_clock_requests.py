@@ -53,6 +53,23 @@ def test_a_few_at_once_then_every_few_seconds() -> None:
     assert all(isinstance(request, wire.TimeRequest) for _, request in scene.connections.sent)
 
 
+def test_agents_are_told_soon_which_ranks_are_shown() -> None:
+    scene = Scene()
+    scene.update(S)
+    for n in range(FIRST):
+        scene.respond(S + n)
+    scene.clocks.show({"n": (3, 4)}, 2 * S)
+    scene.update(2 * S)
+    scene.respond(2 * S)
+    scene.clocks.show({"n": (3, 4)}, 3 * S)
+    scene.update(3 * S)  # nothing new
+    scene.clocks.show({}, 3 * S + 1)
+    scene.update(3 * S + 1)
+    assert [request.shown for _, request in scene.connections.sent] == [  # type: ignore[union-attr]
+        *[()] * FIRST, (3, 4), (),
+    ]  # fmt: skip
+
+
 def test_no_second_request_while_one_is_under_way() -> None:
     scene = Scene()
     scene.update(S)

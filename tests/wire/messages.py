@@ -123,6 +123,7 @@ REQUESTS: Final = {
     "request-snapshot": SnapshotRequest(8, (1, 2), False, 200, (90112,)),
     "request-state-read-only": StateRequest(7, True),
     "request-time": TimeRequest(10),
+    "request-time-shown": TimeRequest(10, (1, 2, 7)),
     "request-history": HistoryRequest(11, 1, 500),
     "request-history-of-group": HistoryRequest(11, 1, 500, 2, 8769, 8832),
     "request-tensors": TensorsRequest(12, 1, 41207),

@@ -86,7 +86,7 @@ class OpTable:
             limit: number of ops.
             only: takes group and number.
         """
-        places = range(len(self))[-limit:]
+        places: Iterable[int] = range(len(self))[-limit:]
         if only is not None:
             places = [
                 place for place in places

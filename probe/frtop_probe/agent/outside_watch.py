@@ -10,16 +10,14 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from frtop_probe.agent.flight_history import MAX_OPS
 from frtop_probe.agent.outside_pool import MAX_CHILDREN, OutsidePool
-from frtop_probe.agent.outside_rank import OutsideRank
+from frtop_probe.agent.outside_rings import OutsideRings, Watched
 from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.outside.discovery.facts import SCAN_FAILED, Candidate, Discovery
-from frtop_probe.outside.flight_settings import SIZE_NAMES
 from frtop_probe.outside.reader import UNCHANGING
 from frtop_probe.outside.worker import (
     CHILD_ENDED,
@@ -32,6 +30,10 @@ from frtop_probe.outside.worker import (
 LOOK_S: Final = 1.0
 """Seconds between two looks at a rank's books, where they cost little."""
 MAX_LOOK_S: Final = 5.0
+OTHER_LOOK_S: Final = 4.0
+"""The same for a rank of a job that nobody shows; one that is chosen is looked at soon."""
+FIRST_LOOKS: Final = 3
+"""So many tell which ops are in progress, and whether they stay so."""
 LOAD: Final = 0.25
 """Share of a core that looks may take: with many ranks there is more time between them."""
 SCAN_S: Final = 2.0
@@ -50,20 +52,6 @@ time every 5 s."""
 MAX_RANKS: Final = 64
 """Followed from outside, per host."""
 
-COMPARE_S: Final = 10.0
-"""Seconds between two reads of a Flight Recorder only to compare ops, while some are issued."""
-COMPARE_LOAD: Final = 0.05
-"""Share of the time that these reads may take, per rank; on a busy host they are slow."""
-MAX_COMPARE_S: Final = 15.0
-FRESH_S: Final = 0.8
-"""A ring that was read this short ago is not read again for a snapshot."""
-UNCHANGED_S: Final = 5.0
-"""Nor is, for so long, one of a rank that has issued nothing since."""
-RINGS_AT_ONCE: Final = 2
-"""Each child searches for symbols by itself: more would cost more than they save."""
-RING_WAIT_S: Final = 0.5
-"""How long a snapshot waits for a ring: its first look takes 0.1 s."""
-
 NO_RING_S: Final = 30.0
 """The recorder makes its ring when torch is imported. A rank that is older and has none has no
 recorder, whatever its environment says."""
@@ -78,30 +66,13 @@ _PAUSES: Final = {
 """After a look or a search that could not read, by its reason."""
 
 
-@dataclass(slots=True, eq=False)
-class _Watched:
-    """A rank, and when it was looked at and may be again, by `time.monotonic()`.
-
-    `ring_at` and `ring_issued` are of the last read of its Flight Recorder, `compare_at` when the
-    next one is due that nobody asked for.
-    """
-
-    rank: OutsideRank
-    looked_at: float = 0.0
-    not_before: float = 0.0
-    looks: int = 0
-    ring_at: float = 0.0
-    ring_issued: int = 0
-    compare_at: float = 0.0
-    reading: asyncio.Task[None] | None = None
-
-
 class OutsideWatch:
     """Finds ranks without a recorder, and reads their books.
 
     Args of the constructor:
         tracker: takes the ranks.
         last_asked: when an operator last asked for anything, by `time.monotonic()`.
+        shown: ranks that somebody wants to see in detail.
         pool: reads.
     """
 
@@ -109,17 +80,19 @@ class OutsideWatch:
         self,
         tracker: RankTracker,
         last_asked: Callable[[], float],
+        shown: ShownRanks,
         pool: OutsidePool | None = None,
     ) -> None:
         self._tracker = tracker
         self._last_asked = last_asked
         self._pool = pool if pool is not None else OutsidePool()
-        self._watched: dict[tuple[int, int], _Watched] = {}
-        self._looking: dict[asyncio.Task[None], _Watched] = {}
+        self._watched: dict[tuple[int, int], Watched] = {}
+        self._looking: dict[asyncio.Task[None], Watched] = {}
         self._scanning: asyncio.Task[None] | None = None
         self._scan_at = 0.0
         self._spent_s = 0.0
-        self._ring_reads = asyncio.Semaphore(RINGS_AT_ONCE)
+        self._shown = shown
+        self._rings = OutsideRings(self._pool, shown, _pause_s, self._note)
         self._active = False
 
     async def run(self) -> None:
@@ -143,7 +116,8 @@ class OutsideWatch:
             self._active = True
             await self._scan(now)
             await self._look_at_all(now)
-            return min(MAX_LOOK_S, max(LOOK_S, self._spent_s / LOAD))
+            spent_s = self._spent_s + self._rings.spent_s
+            return min(MAX_LOOK_S, max(LOOK_S, spent_s / LOAD))
         if self._active:
             self._active = False
             await self._rest()
@@ -194,8 +168,8 @@ class OutsideWatch:
                 continue
             rank = self._tracker.add_outside(candidate, job)
             if rank is not None:
-                watched = self._watched[identity] = _Watched(rank)
-                rank.read_ring = partial(self._read_ring_soon, watched)
+                watched = self._watched[identity] = Watched(rank)
+                rank.read_ring = partial(self._rings.read_soon, watched)
                 living += 1
         return too_many
 
@@ -208,12 +182,12 @@ class OutsideWatch:
     async def _look_at_all(self, now: float) -> None:
         """Looks at one rank after the other; one that does not answer is not waited for."""
         self._drop_forgotten()
-        self._spent_s = 0.0
+        self._spent_s = self._rings.spent_s = 0.0
         waiting = set(self._looking.values())
         due = [
             one
             for one in self._watched.values()
-            if one.rank.lives and one not in waiting and one.not_before <= now
+            if one.rank.lives and one not in waiting and one.not_before <= now and self._is_due(one)
         ]
         for watched in sorted(due, key=lambda one: one.looked_at):
             # A search may be under way in one of the children.
@@ -227,56 +201,17 @@ class OutsideWatch:
             self._looking[task] = watched
             task.add_done_callback(self._looking.pop)
             await asyncio.wait({task}, timeout=SLOW_S)
-        await self._read_due_rings(now + ROUND_S)
+        self._rings.drop_unwanted(self._watched.values())
+        await self._rings.read_due(self._watched.values(), now + ROUND_S)
         if not self._looking and self._scanning is None:
             await self._pool.shrink()
 
-    async def _read_due_rings(self, end: float) -> None:
-        """Reads the rings of ranks that have issued ops since, one soon after the other.
+    def _is_due(self, watched: Watched) -> bool:
+        """Whether a look is due; after the first ones, not so soon if nobody shows the rank."""
+        wanted = watched.looks < FIRST_LOOKS or watched.rank.key in self._shown
+        return wanted or time.monotonic() >= watched.looked_at + OTHER_LOOK_S
 
-        What is compared must still be in the rings of all members.
-        """
-        for watched in self._watched.values():
-            now, rank = time.monotonic(), watched.rank
-            if now >= end:
-                return
-            fresh = rank.lives and watched.looks > 1 and rank.issued != watched.ring_issued
-            if fresh and now >= watched.compare_at:
-                await self._read_ring_soon(watched)
-
-    async def _read_ring_soon(self, watched: _Watched, limit: int = 0) -> None:  # noqa: ARG002
-        """Reads a rank's ring, unless that was done just now; waits for it a moment only."""
-        now, rank = time.monotonic(), watched.rank
-        if watched.reading is None:
-            unchanged = rank.issued == watched.ring_issued
-            pause_s = UNCHANGED_S if unchanged else FRESH_S
-            if now < max(watched.ring_at + pause_s, watched.not_before) or not watched.looks:
-                return
-            watched.reading = asyncio.create_task(self._read_ring(watched))
-            watched.reading.add_done_callback(lambda _: setattr(watched, "reading", None))
-        await asyncio.wait({watched.reading}, timeout=RING_WAIT_S)
-
-    async def _read_ring(self, watched: _Watched) -> None:
-        rank, begin = watched.rank, time.monotonic()
-        issued, since = rank.issued, rank.flight.since()
-        try:
-            async with self._ring_reads:
-                look = await self._pool.look(
-                    rank.pid, rings=MAX_OPS, since=since, environment=SIZE_NAMES
-                )
-            now_ns = time.monotonic_ns()
-            rank.take_ring(look, now_ns, time.time_ns() - now_ns)
-            watched.not_before = time.monotonic() + _pause_s(look.reason)
-        except Exception as error:  # noqa: BLE001 - one rank must not hide the others
-            self._note(error)
-        is_first = not watched.ring_at  # it searches for symbols, and is far dearer
-        watched.ring_at, watched.ring_issued = time.monotonic(), issued
-        took_s = 0.0 if is_first else watched.ring_at - begin
-        self._spent_s += took_s
-        pause_s = max(COMPARE_S, min(took_s / COMPARE_LOAD, MAX_COMPARE_S))
-        watched.compare_at = watched.ring_at + pause_s
-
-    async def _look_at(self, watched: _Watched) -> None:
+    async def _look_at(self, watched: Watched) -> None:
         rank = watched.rank
         watched.looked_at = begin = time.monotonic()
         try:

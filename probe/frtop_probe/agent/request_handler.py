@@ -21,6 +21,7 @@ from frtop_probe.agent.rank_client import read_tensor_data, summarize_tensors
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ras_requests import RasRequests
 from frtop_probe.agent.ring_rank import RingRank
+from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.sockets import AgentSockets
 from frtop_probe.agent.tracked_rank import TrackedRank
@@ -70,6 +71,7 @@ class RequestHandler:
         self._native = NativeStacksTaker(host)
         self.last_asked = -math.inf
         """When an operator last asked for anything."""
+        self.shown = ShownRanks()
         self._pending: Counter[Operator] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -117,6 +119,7 @@ class RequestHandler:
             await self._send(operator, response)
             return
         if isinstance(request, wire.TimeRequest):
+            self.shown.note(request.shown, self._tracker.ranks)
             now = wire.TimeResponse(request.id, time.monotonic_ns(), time.time_ns())
             await self._send(operator, now)
             return
@@ -181,6 +184,7 @@ class RequestHandler:
     async def _respond(self, request: SlowRequest) -> wire.Response:
         wanted = request.keys if isinstance(request, wire.SnapshotRequest) else (request.key,)
         known = self._tracker.ranks
+        self.shown.note(wanted, known)
         ranks = [known[key] for key in dict.fromkeys(wanted) if key in known]
         if not ranks:
             text = f"{self._host} no longer has this rank: ask for the state again"

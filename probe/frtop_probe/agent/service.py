@@ -53,7 +53,8 @@ class AgentService:
         self._host = socket.gethostname()
         taker = SnapshotTaker()
         self._handler = RequestHandler(self._host, tracker, sockets, self._state, taker)
-        self._outside = OutsideWatch(tracker, lambda: self._last_asked)
+        shown = self._handler.shown
+        self._outside = OutsideWatch(tracker, lambda: self._last_asked, shown)
         self._version = own_version()
         self.card = Announcement(
             pid=os.getpid(),

@@ -129,6 +129,7 @@ class AgentRequests:
         self.tracker.update(now)
         for host in list(self._states_due):
             self.request_state(host, now)
+        self.clocks.show(_seen_from_outside(frame), now)
         self.clocks.update(now)
         if frame is None:
             return
@@ -251,6 +252,15 @@ class _DumpQueue:
             self._keys.extend(late - self._retried)
             self._retried |= late
         self.update(now)
+
+
+def _seen_from_outside(frame: Frame | None) -> dict[str, tuple[int, ...]]:
+    """By host, the keys of the shown ranks that have no recorder: only these cost agents more."""
+    found: dict[str, list[int]] = defaultdict(list)
+    if frame is not None:
+        for view in filter(None, map(frame.ranks.get, frame.coverage.unprepared)):
+            found[view.host].append(view.key)
+    return {host: tuple(keys) for host, keys in found.items()}
 
 
 def _wanted(frame: Frame, ranks: Iterable[int], *, stacks: bool) -> tuple[LookRequest, ...]:

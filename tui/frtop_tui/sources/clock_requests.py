@@ -1,8 +1,11 @@
-"""Asks hosts for their time: a few times at once, then every few seconds."""
+"""Asks hosts for their time: a few times at once, then every few seconds.
+
+The same requests tell the agents which ranks are shown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -16,6 +19,8 @@ INTERVAL_NS: Final = 5_000_000_000
 DOUBTED_INTERVAL_NS: Final = 500_000_000
 """Between two requests to a host whose clock may have jumped."""
 LOST_NS: Final = 15_000_000_000
+
+NOTHING: Final[Mapping[str, tuple[int, ...]]] = {}
 
 OnTime = Callable[[str, int, int, wire.TimeResponse], None]
 """Takes the host, our time before and after, and what the host's clocks said."""
@@ -36,6 +41,7 @@ class ClockRequests:
         self._tracker = tracker
         self._on_time = on_time
         self._clocks: dict[str, _Clock] = {}
+        self._shown: Mapping[str, tuple[int, ...]] = NOTHING
 
     def begin(self, host: str, now: int) -> None:
         """Starts to measure the clock of a host that was just connected."""
@@ -48,10 +54,17 @@ class ClockRequests:
             self._tracker.drop(clock.under_way)
 
     def hasten(self, host: str, now: int) -> None:
-        """Asks soon: the host's clock is doubted."""
+        """Asks soon: the host's clock is doubted, or its agent is to know something."""
         clock = self._clocks.get(host)
         if clock is not None:
             clock.due_ns = min(clock.due_ns, max(now, clock.sent_ns + DOUBTED_INTERVAL_NS))
+
+    def show(self, shown: Mapping[str, tuple[int, ...]], now: int) -> None:
+        """Takes the keys of the ranks that are shown now, by host; tells who is concerned."""
+        before, self._shown = self._shown, shown
+        for host in before.keys() | shown.keys():
+            if before.get(host, ()) != shown.get(host, ()):
+                self.hasten(host, now)
 
     def update(self, now: int) -> None:
         """Asks every host whose turn it is."""
@@ -61,9 +74,8 @@ class ClockRequests:
 
     def _ask(self, host: str, clock: _Clock, now: int) -> None:
         received = partial(self._received, host, clock)
-        number = self._tracker.request_now(
-            host, wire.TimeRequest(0), received, now, timeout_ns=LOST_NS
-        )
+        request = wire.TimeRequest(0, self._shown.get(host, ()))
+        number = self._tracker.request_now(host, request, received, now, timeout_ns=LOST_NS)
         if number:
             clock.under_way, clock.sent_ns, clock.due_ns = number, now, now + INTERVAL_NS
             clock.burst = max(0, clock.burst - 1)
