@@ -38,7 +38,7 @@ class UnpreparedJob:
     def __enter__(self) -> UnpreparedJob:  # noqa: PYI034 - Self needs Python 3.11
         os.environ |= {
             "FRTOP_DIR": str(self.folder), "FRTOP_KEY_FILE": str(self.folder / "key"),
-            "FRTOP_BIND": "127.0.0.1",
+            "FRTOP_BIND": "127.0.0.1", "FRTOP_BOXES": "0",
         }  # fmt: skip
         plain = {name: value for name, value in os.environ.items() if "FRTOP" not in name}
         self._process = subprocess.Popen(

@@ -8,6 +8,8 @@ import pytest
 
 # Agents under test look at no process without a recorder: other tests run some beside them.
 os.environ["FRTOP_OUTSIDE"] = "0"
+# Nor do they leave black boxes in the home of whoever runs the tests.
+os.environ["FRTOP_BOXES"] = "0"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

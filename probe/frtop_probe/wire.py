@@ -782,7 +782,8 @@ class BlackBox(Struct, frozen=True, array_like=True):
 
     `before` is the state as of the last tick before the first bad death, None when there was
     none; `after` is the state as of writing. `snapshots` are the last ones taken, oldest first.
-    `complete` says that every rank had ended and was read.
+    `complete` says that every rank had ended and was read. `since_ns` is when the agent began to
+    follow ranks without a recorder, by its monotonic clock; 0: they have recorders.
     """
 
     host: str
@@ -796,6 +797,7 @@ class BlackBox(Struct, frozen=True, array_like=True):
     histories: tuple[HistoryResponse, ...] = ()
     complete: bool = False
     version: str = ""
+    since_ns: int = 0
 
 
 Message = TypeVar("Message")

@@ -23,7 +23,7 @@ from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.outside_watch import OutsideWatch
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ring_rank import RingRank
-from frtop_probe.agent.shown_ranks import KEPT_S, ShownRanks
+from frtop_probe.agent.shown_ranks import LASTING_S, ShownRanks
 from frtop_probe.outside.cpython import FREE_THREADED
 from frtop_probe.outside.discovery.facts import SCAN_FAILED, Discovery, LeftAlone
 from frtop_probe.outside.worker import (
@@ -434,13 +434,13 @@ async def test_only_of_ranks_that_are_shown_ops_are_kept(
     assert ring_reads(watch, other) == []
     watch.shown.note([ranks[other].key], watch.tracker.ranks)  # another screen
     await wait_for_async(lambda: ranks[other].flight.ops, "now its ring, too")
-    now[0] = KEPT_S + 1
+    now[0] = LASTING_S + 1
     watch.shown.note([ranks[other].key], watch.tracker.ranks)
     await wait_for_async(lambda: not ranks[mine].flight.ops, "nobody shows it any more")
     assert ranks[other].flight.ops
     subprocess.run(["kill", "-9", str(other)], check=True)
     await wait_for_async(lambda: not ranks[other].lives, "it ends")
-    now[0] += KEPT_S + 1
+    now[0] += LASTING_S + 1
     scans = len(watch.reads.scans)
     await wait_for_async(lambda: len(watch.reads.scans) > scans + 2, "further rounds")
     assert ranks[other].flight.ops  # they cannot be read again

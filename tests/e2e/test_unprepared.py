@@ -19,6 +19,7 @@ from e2e.conftest import JOBS, family, frtop
 from frtop_probe.agent import announcement
 from frtop_probe.procfs import processes
 from frtop_tui.export import capture
+from frtop_tui.export.blackbox import load
 from waiting import wait_for
 
 RANKS = 3
@@ -138,11 +139,24 @@ def test_ranks_of_mp_spawn_are_known_by_their_books(launcher: Launcher) -> None:
     )
 
 
-def test_different_ops_are_a_mismatch(launcher: Launcher) -> None:
+def test_different_ops_are_a_mismatch_also_once_the_job_was_killed(
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boxes = tmp_path / "boxes"
+    monkeypatch.setenv("FRTOP_BOXES", str(boxes))
     job = launcher.start("mismatch")
     verdict = verdict_of(document := job.diagnose())
     assert (verdict["kind"], verdict["culprits"]) == ("mismatch", [1]), document
     assert verdict["op"]["number"] == 31
+    for pid in job.pids:  # while somebody watches
+        os.kill(pid, signal.SIGKILL)
+    found = wait_for(
+        lambda: [one for one in boxes.glob("*.box") if load(one).box.complete], "a box"
+    )
+    said = frtop("diagnose", "--json", *map(str, found))
+    verdict = verdict_of(document := json.loads(said.stdout))
+    assert (verdict["kind"], verdict["culprits"]) == ("mismatch", [1]), document
+    assert any("seen from outside from " in text for text in document["recorded"]["notes"])
 
 
 @pytest.mark.long

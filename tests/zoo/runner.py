@@ -39,7 +39,8 @@ GONE: Final = "ended before frtop came"
 RECORDER: Final = "recorder"
 """What a program needs that starts or stops the recorder or its agent."""
 _VARIABLES: Final = (
-    "FRTOP_DIR", "FRTOP_KEY_FILE", "FRTOP_BIND", "FRTOP_AGENT_WITH", "FRTOP_OUTSIDE", "ZOO_CGROUP",
+    "FRTOP_DIR", "FRTOP_KEY_FILE", "FRTOP_BIND", "FRTOP_AGENT_WITH", "FRTOP_OUTSIDE", "FRTOP_BOXES",
+    "ZOO_CGROUP",
 )  # fmt: skip
 
 
@@ -122,6 +123,7 @@ class Zoo:
         os.environ["FRTOP_KEY_FILE"] = str(self.folder / "key")
         os.environ["FRTOP_BIND"] = "127.0.0.1"
         os.environ["FRTOP_AGENT_WITH"] = str(os.getpid())
+        os.environ["FRTOP_BOXES"] = "0"
         # Other programs of the zoo run on this host.
         os.environ["FRTOP_OUTSIDE"] = "0" if self._prepared else "1"
         self._start_parent()

@@ -3,12 +3,14 @@
 The launcher, or the container's end, may kill everything at any moment. So the first box has
 what is at hand; it is rewritten with the stacks of the living ranks, again at further deaths,
 and a last time when all ranks have ended. Of a job that stalls, snapshots are taken in
-advance. Jobs that nobody records are ignored.
+advance. Jobs that nobody records are ignored, and those that nobody prepared while nobody watches
+them. These are not waited for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -16,11 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
+
 from frtop_probe import archive, daemon_thread, wire
+from frtop_probe.agent.box_folder import BOXES, make_room
+from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.recorded_job import Occasion, RecordedJob, awaited_workers
-from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.snapshots import DEADLINE, SnapshotTaker
+from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.ring.recording import BOX_KIND, RecordingLock
 
 AFTER_DEATH: Final = 1.0
@@ -28,6 +34,7 @@ AFTER_DEATH: Final = 1.0
 SLOW: Final = 10.0
 """Seconds without an answer of the record folder after which a note is sent."""
 MAX_SNAPSHOTS_AT_ONCE: Final = 64
+BOX_NOTE: Final = "black box of "
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +86,12 @@ class BlackBoxWriter:
     @property
     def busy(self) -> bool:
         """Whether a recorded rank lives, or a box is not complete."""
-        return any(not job.closed for job in self._jobs)
+        return any(not job.closed and (not job.since_ns or job.wanted) for job in self._jobs)
 
     def tick(self, now_ns: int) -> None:
         """Assigns ranks to jobs; handles deaths and stalls."""
         for rank in self._tracker.ranks.values():
-            if isinstance(rank, RingRank):
-                self._assign(rank)
+            self._assign(rank)
         for job in self._jobs:
             with self._guarded(job):
                 self._update(job, now_ns)
@@ -95,7 +101,7 @@ class BlackBoxWriter:
         self._jobs = [job for job in self._jobs if not job.closed or job in known]
         self._update_lock()
 
-    def handle_death(self, rank: RingRank) -> None:
+    def handle_death(self, rank: TrackedRank) -> None:
         """Called at the moment of a death, before the rank is read again."""
         self._assign(rank)
         job = self._job_of.get(rank.key)
@@ -111,7 +117,8 @@ class BlackBoxWriter:
         """
         now_ns = time.monotonic_ns()
         for job in self._jobs:
-            if not job.closed and not job.wanted and job.stall.is_stalled(now_ns):
+            hangs = not job.since_ns and job.stall.is_stalled(now_ns)
+            if not job.closed and not job.wanted and hangs:
                 self._request_box(job)
         while self.busy and time.monotonic() < end:
             await asyncio.sleep(0.05)
@@ -121,12 +128,15 @@ class BlackBoxWriter:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._lock.remove()
 
-    def _assign(self, rank: RingRank) -> None:
+    def _assign(self, rank: TrackedRank) -> None:
         """Puts a rank into its job, also when the rank has only now named it."""
         identity, record = rank.job, rank.record
-        if identity is None or not record:
-            return
         job = self._job_of.get(rank.key)
+        if identity is None or not record:
+            if job is not None and not job.wanted:  # nobody watches it any more
+                job.remove_rank(rank)
+                del self._job_of[rank.key]
+            return
         if job is not None and (job.closed or job.matches(record, identity)):
             job.add_rank(rank, identity)
             return
@@ -135,7 +145,8 @@ class BlackBoxWriter:
         matching = (job for job in reversed(self._jobs) if job.matches(record, identity))
         found = next(matching, None)
         if found is None:
-            found = RecordedJob(self._host, record, identity)
+            since_ns = rank.first_seen_ns if isinstance(rank, OutsideRank) else 0
+            found = RecordedJob(self._host, record, identity, since_ns)
             self._jobs.append(found)
         found.add_rank(rank, identity)
         self._job_of[rank.key] = found
@@ -146,6 +157,10 @@ class BlackBoxWriter:
             return
         for rank in list(job.ranks.values()):
             if rank.key not in self._tracker.ranks and rank.exit_info is None:
+                if job.since_ns and job.wanted:  # nobody watches any more: the box stays as it is
+                    self._close(job)
+                    job.changed.set()
+                    return
                 job.remove_rank(rank)  # it has made a new ring
             elif job.note_end(rank) or (rank.lives and not job.failed):
                 self._check_failure(job, rank)
@@ -161,7 +176,7 @@ class BlackBoxWriter:
             if job.stall.update(progress, now_ns):
                 self._start(self._take_snapshots(job, "stall", DEADLINE))
 
-    def _check_failure(self, job: RecordedJob, rank: RingRank) -> None:
+    def _check_failure(self, job: RecordedJob, rank: TrackedRank) -> None:
         """Starts a box at the first bad end: a death, or an exception that ends the program."""
         job.changed.set()
         failed = rank.ended_by_exception or (not rank.lives and rank.has_failed)
@@ -185,7 +200,10 @@ class BlackBoxWriter:
         keys = tuple(rank.key for rank in living)
         request = wire.SnapshotRequest(0, keys, pids=awaited_workers(living))
         try:
-            snapshots = await self._taker.take(request, living, seconds)
+            # Rings of torch's recorder end with their processes.
+            snapshots, *_ = await asyncio.gather(
+                self._taker.take(request, living, seconds), *(rank.read_ops(0) for rank in living)
+            )
         except Exception as error:  # noqa: BLE001 - a failed snapshot must not end the agent
             name = job.job.name
             self._tracker.note(f"a snapshot for the black box of {name} failed: {error!r}")
@@ -223,6 +241,8 @@ class BlackBoxWriter:
         histories = await job.histories(most)
         now = ClockReading.now()
         after = self._make_update(job.updates_now(now.monotonic_ns), now)
+        notes = tuple(note for note in after.notes if not note.startswith(BOX_NOTE))
+        after = structs.replace(after, notes=notes)
         return wire.BlackBox(
             host=self._host,
             instance=self._instance,
@@ -235,13 +255,15 @@ class BlackBoxWriter:
             histories=histories,
             complete=complete,
             version=after.version,
+            since_ns=job.since_ns,
         )
 
     async def _write(self, job: RecordedJob, path: Path, box: wire.BlackBox) -> None:
         """Writes a box; a problem becomes a note, since the job must not suffer."""
         # An agent that found only dead ranks may follow one that has written their box.
         unless = "" if job.seen_alive else f"{job.file_stem(self._host)}-*"
-        writing = daemon_thread.run(lambda: _write(path, box, unless), "frtop black box")
+        write = _write_of_unprepared if job.since_ns else _write
+        writing = daemon_thread.run(lambda: write(path, box, unless), "frtop black box")
         try:
             problem = await asyncio.wait_for(asyncio.shield(writing), SLOW)
         except (asyncio.TimeoutError, TimeoutError):
@@ -252,6 +274,8 @@ class BlackBoxWriter:
             problem = await writing
         if problem:
             self._tracker.note(f"no black box of {job.job.name}: {problem}")
+        elif job.since_ns:
+            self._tracker.note(f"{BOX_NOTE}{job.job.name}: frtop open {shlex.quote(str(path))}")
 
     def _path(self, job: RecordedJob) -> Path:
         name = job.file_name(self._host, self._instance)
@@ -279,7 +303,7 @@ class BlackBoxWriter:
     def _update_lock(self) -> None:
         """Holds the recording lock as long as a box may still be written."""
         try:
-            if self.busy:
+            if any(not job.closed and not job.since_ns for job in self._jobs):
                 self._lock.acquire(self._ranks_seen)
             else:
                 self._lock.release()
@@ -290,6 +314,17 @@ class BlackBoxWriter:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _write_of_unprepared(path: Path, box: wire.BlackBox, unless: str) -> str:
+    """Writes a box to the user's own folder, in which old ones give way."""
+    if not path.is_absolute():
+        return f"{BOXES}={path.parent} is no absolute path: set it to one"
+    try:
+        make_room(path.parent, keep=path)
+    except OSError as error:
+        return f"{path.parent}: {error.strerror}; name another folder with {BOXES}"
+    return _write(path, box, unless)
 
 
 def _write(path: Path, box: wire.BlackBox, unless: str) -> str:

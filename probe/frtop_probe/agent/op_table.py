@@ -153,10 +153,10 @@ class OpTable:
 
     def _make_anew(self) -> None:
         """Leaves out what no op has any more."""
-        kept = self.ops()
+        ops = self.ops()
         self._cut(0)
         self._signatures, self._sites = _Values(), _Values()
-        for op in kept:
+        for op in ops:
             self._append(op)
 
 

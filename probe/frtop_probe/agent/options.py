@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
+from frtop_probe.agent.box_folder import box_folder
+
 BIND: Final = "FRTOP_BIND"
 PORT: Final = "FRTOP_PORT"
 WITH: Final = "FRTOP_AGENT_WITH"
@@ -35,7 +37,8 @@ class Options:
     says that a person reads its output. With `read_only`, nobody may act on ranks, whatever
     their key. `for_operator` says that an operator's program has started it: while it has had no
     prepared rank it leaves `OPERATOR_LINGER` after the last request. Without `outside`, ranks
-    that have no recorder are not searched for.
+    that have no recorder are not searched for. `boxes` is the folder for the black boxes of those
+    that somebody watches, "" for none.
     """
 
     bind: str = "*"
@@ -47,6 +50,7 @@ class Options:
     read_only: bool = False
     for_operator: bool = False
     outside: bool = True
+    boxes: str = ""
 
     @property
     def pairs(self) -> range:
@@ -88,6 +92,7 @@ class Options:
             read_only=read_only or os.environ.get(READ_ONLY, "") not in ("", "0"),
             for_operator=for_operator,
             outside=os.environ.get(OUTSIDE) != "0",
+            boxes=box_folder(),
         )
 
 

@@ -37,6 +37,7 @@ from frtop_probe.outside.memory import NO_RIGHT, REPLACED
 from frtop_probe.outside.model import Backend, Books, GroupBook
 from frtop_probe.outside.worker import Look
 from frtop_probe.procfs import ptrace_refusal
+from frtop_probe.procfs.exit_status import ExitStatus
 
 MAX_PENDING: Final = 16
 """Per group; `MAX_PENDING_OF_RANK` in all its groups."""
@@ -82,6 +83,9 @@ class OutsideRank(TrackedRank):
         self.flight = FlightHistory()
         self.read_ring: Callable[[int], Awaitable[None]] | None = None
         """Reads its Flight Recorder, the newest entries, if that can be done soon."""
+        self.first_seen_ns = time.monotonic_ns()
+        self.box_folder = ""
+        """Where its black box goes: somebody watches it."""
         self._blocks: list[wire.BlockSums] = []
         self._read_at: dict[int, int] = {}
 
@@ -341,9 +345,35 @@ class OutsideRank(TrackedRank):
         self._identity = self._identity or self._identify(None)
         # Nobody told how the program ended: only the exit status does.
         self.exit_info = self._exit_info(now_ns, oom_kills, clean=False)
-        self._process = None
+        self._process = self._books = None
+        self._outputs.clear()
+        self._names.clear()
         self.release()
         return self.full()
+
+    @property
+    def record(self) -> str:
+        return self.box_folder
+
+    @property
+    def progress(self) -> tuple[object, ...]:
+        counts = tuple((front.number, front.messages) for front in self._fronts.values())
+        return (*counts, *self._pending)
+
+    @property
+    def has_failed(self) -> bool:
+        """By its exit status; where the kernel does not tell, it failed if ops were in progress."""
+        ended = self.exit or ExitStatus()
+        unknown = ended == ExitStatus()
+        return bool(self._pending) if unknown else ended != ExitStatus(code=0)
+
+    def reread(self, now_ns: int) -> wire.RankUpdate:
+        full = self.full()
+        if self.lives or full.exit_info is not None:
+            return full
+        return structs.replace(
+            full, process=None, exit_info=self._exit_info(now_ns, 0, clean=False)
+        )
 
     def full(self) -> wire.RankUpdate:
         pending = tuple(self._pending.values())

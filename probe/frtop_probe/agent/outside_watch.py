@@ -74,6 +74,7 @@ class OutsideWatch:
         last_asked: when an operator last asked for anything, by `time.monotonic()`.
         shown: ranks that somebody wants to see in detail.
         pool: reads.
+        boxes: folder for the black boxes of ranks that are shown; "" for none.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class OutsideWatch:
         last_asked: Callable[[], float],
         shown: ShownRanks,
         pool: OutsidePool | None = None,
+        boxes: str = "",
     ) -> None:
         self._tracker = tracker
         self._last_asked = last_asked
@@ -92,6 +94,7 @@ class OutsideWatch:
         self._scan_at = 0.0
         self._spent_s = 0.0
         self._shown = shown
+        self._boxes = boxes
         self._rings = OutsideRings(self._pool, shown, _pause_s, self._note)
         self._active = False
 
@@ -201,6 +204,9 @@ class OutsideWatch:
             self._looking[task] = watched
             task.add_done_callback(self._looking.pop)
             await asyncio.wait({task}, timeout=SLOW_S)
+        for watched in self._watched.values():
+            if watched.rank.lives:
+                watched.rank.box_folder = self._boxes if watched.rank.key in self._shown else ""
         self._rings.drop_unwanted(self._watched.values())
         await self._rings.read_due(self._watched.values(), now + ROUND_S)
         if not self._looking and self._scanning is None:

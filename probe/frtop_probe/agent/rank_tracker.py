@@ -70,7 +70,7 @@ class RankTracker:
         """True when no more rings are taken: another agent has the folder."""
         self.had_rings = False
         """Whether a rank of this host was ever prepared."""
-        self.on_death: Callable[[RingRank], None] | None = None
+        self.on_death: Callable[[TrackedRank], None] | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class RankTracker:
         rank.lives = False
         rank.died_ns = time.monotonic_ns()
         rank.update_exit()
-        if self.on_death is not None and isinstance(rank, RingRank):
+        if self.on_death is not None:
             self.on_death(rank)
 
     def _unwatch(self, rank: TrackedRank) -> None:

@@ -12,8 +12,10 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_probe.agent.histories import history
+from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.stall_detector import StallDetector
+from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.ring.recording import BOX_SUFFIX
 
 MAX_ROWS: Final = 16 * 8192
@@ -36,13 +38,14 @@ class RecordedJob:
 
     `failed` is true from the first bad end of a rank on. `wanted` says that a box must be
     written: after a failure, or when the agent leaves while the job stalls. `closed` jobs
-    need nothing more.
+    need nothing more. Of a job that nobody prepared, `since_ns` is when it was seen first; else 0.
     """
 
-    def __init__(self, host: str, record: str, job: wire.Job) -> None:
+    def __init__(self, host: str, record: str, job: wire.Job, since_ns: int = 0) -> None:
         self.record = record
+        self.since_ns = since_ns
         self.job = job
-        self.ranks: dict[int, RingRank] = {}
+        self.ranks: dict[int, TrackedRank] = {}
         self.before: wire.Update | None = None
         self.failed = False
         self.wanted = False
@@ -62,7 +65,7 @@ class RecordedJob:
         return all(rank.exit_info is not None for rank in self.ranks.values())
 
     @property
-    def living(self) -> list[RingRank]:
+    def living(self) -> list[TrackedRank]:
         return [rank for rank in self.ranks.values() if rank.lives]
 
     def matches(self, record: str, job: wire.Job) -> bool:
@@ -78,7 +81,7 @@ class RecordedJob:
             and (mine.run_id, mine.attempt) == (job.run_id, job.attempt)
         )
 
-    def add_rank(self, rank: RingRank, job: wire.Job) -> None:
+    def add_rank(self, rank: TrackedRank, job: wire.Job) -> None:
         """Adds a rank, and fills in what it knows of the job."""
         if rank.key in self.ranks and job == self.job:
             return
@@ -95,11 +98,11 @@ class RecordedJob:
             mine.name or job.name,
         )
 
-    def remove_rank(self, rank: RingRank) -> None:
+    def remove_rank(self, rank: TrackedRank) -> None:
         """Removes a rank that belongs to another job, or has made a new ring."""
         self.ranks.pop(rank.key, None)
 
-    def note_end(self, rank: RingRank) -> bool:
+    def note_end(self, rank: TrackedRank) -> bool:
         """Records a rank's death or exit info; returns whether there is a new one."""
         if rank.lives:
             return False
@@ -141,7 +144,7 @@ class RecordedJob:
                 if rank.lives:
                     stamp = repr(rank.progress)
                 if known is None or known[0] != stamp:
-                    ops = await history(rank, limit)
+                    ops = await _history(rank, limit)
                     data = wire.encode(wire.HistoryResponse(0, self._host, rank.key, ops))
                     known = self._histories[rank.key] = (stamp, data)
             except ValueError:
@@ -205,14 +208,21 @@ class RecentSnapshots:
         return tuple(cast("wire.SnapshotResponse", msgspec.Raw(one.data)) for one in self._sets)
 
 
-def awaited_workers(ranks: Iterable[RingRank]) -> tuple[int, ...]:
+def awaited_workers(ranks: Iterable[TrackedRank]) -> tuple[int, ...]:
     """Pids of the DataLoader workers for which these ranks wait now."""
-    fetches = (rank.view.status().fetch for rank in ranks)
+    known = (rank.status() for rank in ranks)
+    fetches = (status.fetch for status in known if status is not None)
     return tuple(
         fetch.worker_pid
         for fetch in fetches
         if fetch is not None and fetch.begin_ns > fetch.end_ns and fetch.worker_pid
     )
+
+
+async def _history(rank: TrackedRank, limit: int) -> wire.History:
+    if isinstance(rank, RingRank):
+        return await history(rank, limit)
+    return rank.flight.history(limit) if isinstance(rank, OutsideRank) else wire.History()
 
 
 def _compatible(one: str | int, other: str | int) -> bool:

@@ -54,7 +54,7 @@ class AgentService:
         taker = SnapshotTaker()
         self._handler = RequestHandler(self._host, tracker, sockets, self._state, taker)
         shown = self._handler.shown
-        self._outside = OutsideWatch(tracker, lambda: self._last_asked, shown)
+        self._outside = OutsideWatch(tracker, lambda: self._last_asked, shown, boxes=options.boxes)
         self._version = own_version()
         self.card = Announcement(
             pid=os.getpid(),

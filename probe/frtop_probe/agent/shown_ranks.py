@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
-KEPT_S: Final = 30.0
+LASTING_S: Final = 30.0
 """A screen says every 5 s what it shows."""
 
 
@@ -33,10 +33,10 @@ class ShownRanks:
         """
         now = self._clock()
         if keys is None:
-            self._all_until = now + KEPT_S
+            self._all_until = now + LASTING_S
             return
         self._until = {key: end for key, end in self._until.items() if end > now}
-        self._until |= dict.fromkeys(set(keys).intersection(known), now + KEPT_S)
+        self._until |= dict.fromkeys(set(keys).intersection(known), now + LASTING_S)
 
     def __contains__(self, key: int) -> bool:
         now = self._clock()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -109,6 +109,30 @@ class TrackedRank(ABC):
     def ops_note(self) -> str:
         """Where its ops come from, or why there are none; "" for a recorder's ring."""
         return ""
+
+    @property
+    @abstractmethod
+    def record(self) -> str:
+        """Folder for the black box; "" when there is to be none, or that is not known yet."""
+
+    @property
+    @abstractmethod
+    def progress(self) -> Hashable:
+        """A value that changes when an op is issued or completed."""
+
+    @property
+    @abstractmethod
+    def has_failed(self) -> bool:
+        """Whether a dead rank failed, as far as is known by now."""
+
+    @property
+    def ended_by_exception(self) -> bool:
+        """Whether an exception has ended the program; its process may still run."""
+        return False
+
+    @abstractmethod
+    def reread(self, now_ns: int) -> wire.RankUpdate:
+        """The full state as of now; does not affect what `update` returns next."""
 
     def close(self) -> None:  # noqa: B027 - as above
         """Closes what it is read from."""

@@ -74,6 +74,7 @@ class DemoJob:
             "FRTOP_KEY_FILE": str(self.folder / "key"),
             "FRTOP_BIND": "127.0.0.1",
             "FRTOP_AGENT_WITH": str(os.getpid()),
+            "FRTOP_BOXES": "0",  # it ends badly by intent
         }
 
     def start(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +17,10 @@ from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.capture import content_of, damaged
 from frtop_tui.export.histories import with_history
-from frtop_tui.export.replay import replay
+from frtop_tui.export.replay import replay, wall_offset
 from frtop_tui.job.model import Coverage, CoverageNote, Recorded
 from frtop_tui.job.naming import JobKey, folded, job_key, job_names
+from frtop_tui.job.outside import NOT_PREPARED
 
 KIND: Final = "blackbox"
 SUFFIX: Final = ".box"
@@ -44,7 +46,7 @@ def load(path: Path) -> BoxFile:
         box = wire.decode_box(content_of(path, KIND))
     except wire.WireError as error:
         raise damaged(path, str(error)) from error
-    times = [box.wall_ns, box.monotonic_ns, box.after.monotonic_ns]
+    times = [box.wall_ns, box.monotonic_ns, box.since_ns, box.after.monotonic_ns]
     times += [box.before.monotonic_ns] if box.before is not None else []
     if not all(0 <= time < _MAX_TIME_NS for time in times):
         raise damaged(path, "its times are impossible")
@@ -142,10 +144,21 @@ def _notes(boxes: Mapping[str, wire.BlackBox]) -> list[str]:
             f"the clocks of {len(boxes)} hosts are used as they were: times between hosts are"
             " only as accurate as these clocks"
         )
+    notes += _seen_from_outside(boxes)
     partial = [name for name, box in boxes.items() if not box.complete]
     if partial:
         notes.append(f"written before all ranks had ended: {', '.join(partial)}")
     return notes
+
+
+def _seen_from_outside(boxes: Mapping[str, wire.BlackBox]) -> list[str]:
+    """Since when the ranks without a recorder were followed."""
+    outside = {name: box.since_ns + wall_offset(box) for name, box in boxes.items() if box.since_ns}
+    if not outside:
+        return []
+    began = datetime.fromtimestamp(min(outside.values()) / 1e9).astimezone()
+    where = "" if len(outside) == len(boxes) else f" on {', '.join(outside)}"
+    return [f"{NOT_PREPARED} from {began:%H:%M:%S} on{where}; what was before is not known"]
 
 
 def _coverage(coverage: Coverage, frame: Frame) -> Coverage:

@@ -1,0 +1,61 @@
+"""Where black boxes of jobs that nobody prepared go: nobody named a folder for them.
+
+It is the user's, and never one of the job's. What is there is bounded in number and size.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from frtop_probe.ring.recording import BOX_SUFFIX
+
+BOXES: Final = "FRTOP_BOXES"
+"""Environment variable that names another folder; 0 for no such boxes."""
+MAX_BOXES: Final = 32
+MAX_BYTES: Final = 256 << 20
+"""Of all boxes in the folder: the oldest give way. One of eight ranks takes some 300 KB."""
+
+
+def box_folder(environment: Mapping[str, str] = os.environ) -> str:
+    """The folder; "" for none."""
+    named = environment.get(BOXES, "")
+    if named:
+        return "" if named == "0" else named
+    state = environment.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # noqa: PTH117 - it may be empty
+        home = environment.get("HOME", "")
+        if not os.path.isabs(home):  # noqa: PTH117 - as above
+            return ""
+        state = f"{home}/.local/state"
+    return f"{state}/frtop"
+
+
+def make_room(folder: Path, *, keep: Path) -> None:
+    """Makes the folder, and removes the oldest boxes in it that are too many.
+
+    Args:
+        folder: as `box_folder` names it.
+        keep: the box that is about to be written, perhaps anew.
+
+    Raises:
+        OSError: it cannot be made or listed.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(BOX_SUFFIX) and entry.is_file(follow_symlinks=False):
+                with suppress(OSError):  # removed by another agent
+                    status = entry.stat(follow_symlinks=False)
+                    found.append((status.st_mtime_ns, status.st_size, Path(entry.path)))
+    others = sorted((one for one in found if one[2] != keep), reverse=True)
+    size = 0
+    for count, (_, own, path) in enumerate(others, start=1):
+        size += own
+        if count >= MAX_BOXES or size > MAX_BYTES:
+            with suppress(OSError):
+                path.unlink()
