@@ -306,3 +306,14 @@ def test_ranks_without_a_recorder_are_asked_for_torchs_history_only(scene: Scene
     assert scene.kinds.count("HistoryRequest") == 3
     assert scene.kinds.count("TensorsRequest") == 1
     assert "SnapshotRequest" in scene.kinds
+
+
+def test_a_job_that_ended_without_a_recorder_is_captured_as_it_was_seen(scene: Scene) -> None:
+    """Its launcher kills all ranks in the moment in which the first death leads to a capture."""
+    ended = {"state": "dead", "exit_info": wire.ExitInfo(1, signal=9)}
+    views = ranks(["a"], 2, **ended)
+    frame = frame_of(*(replace(v, identity=replace(v.identity, prepared=False)) for v in views))
+    one = scene.begin(frame)
+    scene.run(one, frame)
+    assert (one.writing.state, one.writing.done) == ("written", 2)
+    assert scene.kinds == []

@@ -201,9 +201,8 @@ class BlackBoxWriter:
         request = wire.SnapshotRequest(0, keys, pids=awaited_workers(living))
         try:
             # Rings of torch's recorder end with their processes.
-            snapshots, *_ = await asyncio.gather(
-                self._taker.take(request, living, seconds), *(rank.read_ops(0) for rank in living)
-            )
+            rings = asyncio.gather(*(rank.read_ops(0) for rank in living))
+            snapshots, _ = await asyncio.gather(self._taker.take(request, living, seconds), rings)
         except Exception as error:  # noqa: BLE001 - a failed snapshot must not end the agent
             name = job.job.name
             self._tracker.note(f"a snapshot for the black box of {name} failed: {error!r}")

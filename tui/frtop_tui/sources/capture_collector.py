@@ -160,7 +160,8 @@ class CaptureCollector:
             elif pending := {view.rank for view in recorded if view.pending}:
                 why = frame.read_only or f"our key may only read on {name}"
                 self._missing["tensors", why] |= pending
-            self._steps[name] = deque(steps)
+            if steps:  # ranks that have ended without a recorder are asked for nothing
+                self._steps[name] = deque(steps)
             self._agents[name] = self._tracker.agent(name)
             for step in steps:
                 for rank in step.ranks:
