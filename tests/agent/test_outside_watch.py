@@ -330,6 +330,25 @@ async def test_ended_ranks_are_bounded(
     assert len(list(tracker.home.glob("*.ring"))) == 2
 
 
+async def test_an_ended_rank_that_is_shown_gives_way_last(
+    watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy host others come and go while somebody reads why this one ended."""
+    monkeypatch.setattr(rank_tracker, "MAX_ENDED", 3)
+    tracker = watch.tracker
+    pids = sleepers(6)
+    for pid in pids:
+        rank = tracker.add_outside(candidate(pid), job())
+        assert rank is not None
+        if pid == pids[0]:
+            tracker.shown = {rank.key}
+        subprocess.run(["kill", "-9", str(pid)], check=True)
+        await wait_for_async(functools.partial(_has_ended, rank), "it ends")
+        tracker.tick(time.monotonic_ns())
+        tracker.tick(time.monotonic_ns() + 3_000_000_000)
+    assert watch.ranks == [pids[0], *pids[-2:]]
+
+
 def _has_ended(rank: OutsideRank) -> bool:
     return not rank.lives
 

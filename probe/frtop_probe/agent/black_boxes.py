@@ -274,7 +274,7 @@ class BlackBoxWriter:
         if problem:
             self._tracker.note(f"no black box of {job.job.name}: {problem}")
         elif job.since_ns:
-            self._tracker.note(f"{BOX_NOTE}{job.job.name}: frtop open {shlex.quote(str(path))}")
+            self._tracker.note_box(f"{BOX_NOTE}{job.job.name}: frtop open {shlex.quote(str(path))}")
 
     def _path(self, job: RecordedJob) -> Path:
         name = job.file_name(self._host, self._instance)

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ MAX_ENDED: Final = 32
 """Ended ranks above this number are removed for new ones: each takes 1.5 MB of shared memory."""
 MAX_NOTES: Final = 64
 MAX_OUTSIDE_NOTES: Final = 16
+MAX_BOX_NOTES: Final = 2
 _MAX_TRIES: Final = 4
 """Ticks after which an unreadable ring is no longer just unfinished."""
 _SCARCE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
@@ -60,6 +61,7 @@ class RankTracker:
         self._files: dict[Path, _File] = {}
         self._notes: dict[str, None] = {}
         self._outside_notes: tuple[str, ...] = ()
+        self._box_notes: tuple[str, ...] = ()
         self._notes_changed = False
         self._forgotten: list[int] = []
         self._next_key = 1
@@ -70,11 +72,13 @@ class RankTracker:
         """True when no more rings are taken: another agent has the folder."""
         self.had_rings = False
         """Whether a rank of this host was ever prepared."""
+        self.shown: Container[int] = ()
+        """Keys of the ranks without a recorder that somebody looks at."""
         self.on_death: Callable[[TrackedRank], None] | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*self._notes, *self._outside_notes)
+        return (*self._notes, *self._outside_notes, *self._box_notes)
 
     @property
     def recorded(self) -> frozenset[tuple[int, int]]:
@@ -123,6 +127,12 @@ class RankTracker:
         notes = tuple(texts)[:MAX_OUTSIDE_NOTES]
         if notes != self._outside_notes:
             self._outside_notes = notes
+            self._notes_changed = True
+
+    def note_box(self, text: str) -> None:
+        """Says where a black box lies, for the last ones: a job may end and start all day."""
+        if text not in self._box_notes:
+            self._box_notes = (*self._box_notes, text)[-MAX_BOX_NOTES:]
             self._notes_changed = True
 
     def has_living(self) -> bool:
@@ -289,13 +299,15 @@ class RankTracker:
     def _make_room(self, kind: type[TrackedRank]) -> bool:
         """Whether one more rank can be tracked; removes the oldest ended one if necessary.
 
-        A rank of one kind does not displace the last ended ones of the other.
+        A rank of one kind does not displace the last ended ones of the other, nor one that somebody
+        sees while there are others.
         """
         ended = [rank for rank in self.ranks.values() if rank.exit_info is not None]
         alike = [rank for rank in ended if isinstance(rank, kind)]
         full = len(self.ranks) >= MAX_RANKS
         if len(alike) >= MAX_ENDED or (full and ended):
-            oldest = (alike or ended)[0]
+            among = alike or ended
+            oldest = next((rank for rank in among if rank.key not in self.shown), among[0])
             oldest.remove_files()
             self._forget(oldest)
         return len(self.ranks) < MAX_RANKS

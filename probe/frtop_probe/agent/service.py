@@ -53,7 +53,7 @@ class AgentService:
         self._host = socket.gethostname()
         taker = SnapshotTaker()
         self._handler = RequestHandler(self._host, tracker, sockets, self._state, taker)
-        shown = self._handler.shown
+        shown = tracker.shown = self._handler.shown
         self._outside = OutsideWatch(tracker, lambda: self._last_asked, shown, boxes=options.boxes)
         self._version = own_version()
         self.card = Announcement(
