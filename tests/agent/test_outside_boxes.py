@@ -49,7 +49,7 @@ class Agent:
             ring = FlightRing("gloo", 2000, 4, tuple(entry(n) for n in range(1, 5)))
             found = Look(process.pid, now, rings=(ring,), after=now)
             rank.take_ring(found, time.monotonic_ns(), time.time_ns() - time.monotonic_ns())
-            rank.box_folder = str(boxes)
+            rank.box_folder = lambda: str(boxes)
             self.ranks.append(rank)
         self.tick()
 
@@ -138,7 +138,7 @@ async def test_nobody_waits_for_such_a_box_and_a_job_that_nobody_watches_leaves_
     assert not agent.writer.busy
     assert not lock_file(agent.home).exists()  # `frtop run` waits for that
     for rank in agent.ranks:
-        rank.box_folder = ""
+        rank.box_folder = None
     agent.tick()
     agent.end(0, 1, 2)
     await agent.until(agent.all_ended, "their ends are known")
@@ -153,7 +153,7 @@ async def test_a_job_that_ends_well_leaves_no_box(agent: Agent, tmp_path: Path) 
     rank = agent.tracker.add_outside(candidate(process.pid, rank=0), job(identity="another"))
     assert rank is not None
     rank.take(Look(process.pid, books(group("0", backend(3)))), time.monotonic_ns())
-    rank.box_folder = str(agent.boxes)
+    rank.box_folder = lambda: str(agent.boxes)
     agent.tick()
     done.touch()
     await agent.until(lambda: rank.exit_info is not None, "its end is known")
@@ -176,7 +176,7 @@ async def test_a_folder_that_cannot_be_written_is_said(agent: Agent) -> None:
 async def test_a_relative_folder_is_refused(agent: Agent) -> None:
     agent.boxes = Path("boxes")
     for rank in agent.ranks:
-        rank.box_folder = str(agent.boxes)
+        rank.box_folder = lambda: str(agent.boxes)
     agent.tick()
     agent.end(0, 1, 2)
     await agent.until(lambda: agent.tracker.notes, "a note")

@@ -63,7 +63,7 @@ class Watch:
         self.asked: float | None = -math.inf  # None: just now
         pool, self.shown = OutsidePool(self.reads.worker), ShownRanks()
         self.shown.note(None, ())  # all ranks
-        self.watch = OutsideWatch(self.tracker, self._last_asked, self.shown, pool)
+        self.watch = OutsideWatch(self.tracker, self._last_asked, self.shown, pool, boxes="/boxes")
         self.task = asyncio.create_task(self.watch.run())
 
     def _last_asked(self) -> float:
@@ -451,6 +451,7 @@ async def test_only_of_ranks_that_are_shown_ops_are_kept(
     await wait_for_async(lambda: watch.reads.looks.count(mine) > 8, "it is looked at on and on")
     assert watch.reads.looks.count(other) == outside_watch.FIRST_LOOKS
     assert ring_reads(watch, other) == []
+    assert (ranks[mine].record, ranks[other].record) == ("/boxes", "")
     watch.shown.note([ranks[other].key], watch.tracker.ranks)  # another screen
     await wait_for_async(lambda: ranks[other].flight.ops, "now its ring, too")
     now[0] = LASTING_S + 1

@@ -20,6 +20,9 @@ from frtop_probe.agent import announcement
 from frtop_probe.procfs import processes
 from frtop_tui.export import capture
 from frtop_tui.export.blackbox import load
+from frtop_tui.job.naming import RankPid
+from frtop_tui.sources.agent_start import start_agent
+from frtop_tui.sources.live import LiveSource
 from waiting import wait_for
 
 RANKS = 3
@@ -145,17 +148,22 @@ def test_different_ops_are_a_mismatch_also_once_the_job_was_killed(
     boxes = tmp_path / "boxes"
     monkeypatch.setenv("FRTOP_BOXES", str(boxes))
     job = launcher.start("mismatch")
-    verdict = verdict_of(document := job.diagnose())
-    assert (verdict["kind"], verdict["culprits"]) == ("mismatch", [1]), document
-    assert verdict["op"]["number"] == 31
-    for pid in job.pids:  # while somebody watches
-        os.kill(pid, signal.SIGKILL)
-    found = wait_for(
-        lambda: [one for one in boxes.glob("*.box") if load(one).box.complete], "a box"
-    )
+    assert start_agent() is None
+    source = LiveSource(job=RankPid(job.pids[0]))
+    try:
+        wait_for(
+            lambda: [one.culprits for one in source.frame().verdicts] == [(1,)], "a verdict", 60
+        )
+        (verdict,) = source.frame().verdicts
+        assert (verdict.kind, verdict.op and verdict.op.number) == ("mismatch", 31)
+        for pid in job.pids:  # while somebody watches
+            os.kill(pid, signal.SIGKILL)
+        found = wait_for(lambda: [p for p in boxes.glob("*.box") if load(p).box.complete], "a box")
+    finally:
+        source.close()
     said = frtop("diagnose", "--json", *map(str, found))
-    verdict = verdict_of(document := json.loads(said.stdout))
-    assert (verdict["kind"], verdict["culprits"]) == ("mismatch", [1]), document
+    told = verdict_of(document := json.loads(said.stdout))
+    assert (told["kind"], told["culprits"]) == ("mismatch", [1]), document
     assert any("seen from outside from " in text for text in document["recorded"]["notes"])
 
 

@@ -84,8 +84,8 @@ class OutsideRank(TrackedRank):
         self.read_ring: Callable[[int], Awaitable[None]] | None = None
         """Reads its Flight Recorder, the newest entries, if that can be done soon."""
         self.first_seen_ns = time.monotonic_ns()
-        self.box_folder = ""
-        """Where its black box goes: somebody watches it."""
+        self.box_folder: Callable[[], str] | None = None
+        """Where its black box goes, if somebody watches it now."""
         self._blocks: list[wire.BlockSums] = []
         self._read_at: dict[int, int] = {}
 
@@ -353,7 +353,7 @@ class OutsideRank(TrackedRank):
 
     @property
     def record(self) -> str:
-        return self.box_folder
+        return self.box_folder() if self.box_folder is not None else ""
 
     @property
     def progress(self) -> tuple[object, ...]:

@@ -173,8 +173,12 @@ class OutsideWatch:
             if rank is not None:
                 watched = self._watched[identity] = Watched(rank)
                 rank.read_ring = partial(self._rings.read_soon, watched)
+                rank.box_folder = partial(self._box_folder, rank.key)
                 living += 1
         return too_many
+
+    def _box_folder(self, key: int) -> str:
+        return self._boxes if key in self._shown else ""
 
     def _drop_forgotten(self) -> None:
         ranks = self._tracker.ranks
@@ -204,9 +208,6 @@ class OutsideWatch:
             self._looking[task] = watched
             task.add_done_callback(self._looking.pop)
             await asyncio.wait({task}, timeout=SLOW_S)
-        for watched in self._watched.values():
-            if watched.rank.lives:
-                watched.rank.box_folder = self._boxes if watched.rank.key in self._shown else ""
         self._rings.drop_unwanted(self._watched.values())
         await self._rings.read_due(self._watched.values(), now + ROUND_S)
         if not self._looking and self._scanning is None:

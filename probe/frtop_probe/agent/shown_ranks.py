@@ -38,6 +38,7 @@ class ShownRanks:
         self._until = {key: end for key, end in self._until.items() if end > now}
         self._until |= dict.fromkeys(set(keys).intersection(known), now + LASTING_S)
 
-    def __contains__(self, key: int) -> bool:
+    def __contains__(self, key: object) -> bool:
         now = self._clock()
-        return now < self._all_until or now < self._until.get(key, -math.inf)
+        known = self._until.get(key, -math.inf) if isinstance(key, int) else -math.inf
+        return now < max(self._all_until, known)
