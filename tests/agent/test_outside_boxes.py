@@ -146,6 +146,31 @@ async def test_nobody_waits_for_such_a_box_and_a_job_that_nobody_watches_leaves_
     assert not agent.boxes.exists()
 
 
+async def test_who_looks_at_an_ended_job_later_makes_no_box_of_it(agent: Agent) -> None:
+    for rank in agent.ranks:
+        rank.box_folder = None
+    agent.tick()
+    agent.end(0, 1, 2)
+    await agent.until(agent.all_ended, "their ends are known")
+    for rank in agent.ranks:
+        rank.box_folder = lambda: str(agent.boxes)
+    agent.tick()
+    assert not agent.writer.busy
+    assert not agent.boxes.exists()
+
+
+async def test_who_looks_elsewhere_and_comes_back_finds_one_box(agent: Agent) -> None:
+    agent.end(0, 1, 2)
+    await agent.until(lambda: agent.complete() and not agent.writer.busy, "the box is complete")
+    notes = agent.tracker.notes
+    for shown in (False, True):
+        for rank in agent.ranks:
+            rank.box_folder = (lambda: str(agent.boxes)) if shown else None
+        agent.tick()
+    assert not agent.writer.busy
+    assert (len(agent.found()), agent.tracker.notes) == (1, notes)
+
+
 async def test_a_job_that_ends_well_leaves_no_box(agent: Agent, tmp_path: Path) -> None:
     done = tmp_path / "done"
     process = subprocess.Popen(["sh", "-c", f"until [ -e {done} ]; do sleep 0.02; done"])

@@ -133,10 +133,13 @@ class BlackBoxWriter:
         identity, record = rank.job, rank.record
         job = self._job_of.get(rank.key)
         if identity is None or not record:
-            if job is not None and not job.wanted:  # nobody watches it any more
-                job.remove_rank(rank)
+            if job is not None and job.since_ns and not (job.wanted or job.closed):
+                job.remove_rank(rank)  # nobody watches it any more
                 del self._job_of[rank.key]
             return
+        since_ns = rank.first_seen_ns if isinstance(rank, OutsideRank) else 0
+        if since_ns and job is None and not rank.lives:
+            return  # nobody watched when it ended
         if job is not None and (job.closed or job.matches(record, identity)):
             job.add_rank(rank, identity)
             return
@@ -145,7 +148,6 @@ class BlackBoxWriter:
         matching = (job for job in reversed(self._jobs) if job.matches(record, identity))
         found = next(matching, None)
         if found is None:
-            since_ns = rank.first_seen_ns if isinstance(rank, OutsideRank) else 0
             found = RecordedJob(self._host, record, identity, since_ns)
             self._jobs.append(found)
         found.add_rank(rank, identity)

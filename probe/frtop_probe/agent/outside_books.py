@@ -117,6 +117,26 @@ def _number_in(backend: Backend, work: Work, after: int, collectives_after: int)
     return backend.collectives - collectives_after if all_known else None
 
 
+def last_op_of(group: int, front: Front, backend: Backend) -> wire.Op:
+    """The newest op of a group where it is in no list of those in progress.
+
+    It is over if such a list has all of them; otherwise nobody can tell.
+    """
+    lists_all = backend.kind == GLOO and not backend.reason
+    open_too = any(number == front.number for _, number in numbered_ops(backend))
+    return wire.Op(
+        sequence=0,
+        group=group,
+        number=front.number,
+        signature=None,
+        site=None,
+        issued_ns=front.since_ns,
+        done_ns=front.since_ns if lists_all and not open_too else 0,
+        tracked=lists_all,
+        dated=front.changes > 0,
+    )
+
+
 def outputs_of(work: Work, kind: str) -> tuple[wire.TensorSpec, ...] | None:
     """Output tensors of an op, where all members must have the same; None if not known."""
     found = work.outputs

@@ -16,13 +16,13 @@ from msgspec import structs
 from frtop_probe import wire
 from frtop_probe.agent.flight_history import FlightHistory
 from frtop_probe.agent.outside_books import (
-    GLOO,
     KINDS,
     P2P,
     Front,
     counted,
     is_exact,
     label_of,
+    last_op_of,
     messages_of,
     number_of,
     numbered_ops,
@@ -102,6 +102,8 @@ class OutsideRank(TrackedRank):
 
         A rank that has named its groups keeps its job: a launcher that ended must not move it.
         """
+        if not self.lives:
+            return
         if self._lives_in_groups and (self._candidate.rank is not None or candidate.rank is None):
             return
         if (candidate, job.identity, job.name) != (
@@ -276,19 +278,7 @@ class OutsideRank(TrackedRank):
         ops = (op for op in pending.values() if op.group == group and not op.p2p)
         last = next((op for op in ops if op.number == front.number), None)
         if last is None:
-            lists_all = backend.kind == GLOO and not backend.reason
-            open_too = any(number == front.number for _, number in numbered_ops(backend))
-            last = wire.Op(
-                sequence=0,
-                group=group,
-                number=front.number,
-                signature=None,
-                site=None,
-                issued_ns=front.since_ns,
-                done_ns=front.since_ns if lists_all and not open_too else 0,
-                tracked=lists_all,
-                dated=front.changes > 0,
-            )
+            last = last_op_of(group, front, backend)
         return wire.GroupProgress(group, front.number, front.messages, front.since_ns, last)
 
     def _op(
@@ -366,14 +356,6 @@ class OutsideRank(TrackedRank):
         ended = self.exit or ExitStatus()
         unknown = ended == ExitStatus()
         return bool(self._pending) if unknown else ended != ExitStatus(code=0)
-
-    def reread(self, now_ns: int) -> wire.RankUpdate:
-        full = self.full()
-        if self.lives or full.exit_info is not None:
-            return full
-        return structs.replace(
-            full, process=None, exit_info=self._exit_info(now_ns, 0, clean=False)
-        )
 
     def full(self) -> wire.RankUpdate:
         pending = tuple(self._pending.values())

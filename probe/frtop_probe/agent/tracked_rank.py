@@ -11,6 +11,8 @@ from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from typing import Final
 
+from msgspec import structs
+
 from frtop_probe import wire
 from frtop_probe.procfs import exit_status, processes
 from frtop_probe.procfs.exit_status import ExitStatus
@@ -130,9 +132,14 @@ class TrackedRank(ABC):
         """Whether an exception has ended the program; its process may still run."""
         return False
 
-    @abstractmethod
     def reread(self, now_ns: int) -> wire.RankUpdate:
         """The full state as of now; does not affect what `update` returns next."""
+        full = self.full()
+        if self.lives or full.exit_info is not None:
+            return full
+        return structs.replace(
+            full, process=None, exit_info=self._exit_info(now_ns, 0, clean=False)
+        )
 
     def close(self) -> None:  # noqa: B027 - as above
         """Closes what it is read from."""
