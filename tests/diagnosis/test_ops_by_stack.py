@@ -84,6 +84,22 @@ def test_a_call_that_is_made_of_several_ops_is_no_mismatch_with_them() -> None:
     assert {rank for one in found.verdicts for rank in one.culprits} <= {2}
 
 
+@pytest.mark.parametrize("in_it", [(0, 1, 3), (0,)])
+def test_an_all_to_all_single_is_no_mismatch_with_the_all_to_all_that_gloo_lists(
+    in_it: tuple[int, ...],
+) -> None:
+    """Both are `ALLTOALL` there. On a full host a rank may be in the call and not list it yet."""
+    scene = Outside(4)
+    scene.waits(list(in_it), "all_to_all", for_s=40)
+    for rank in (0, 1, 3):
+        scene.in_call(rank, "all_to_all_single", (("group", '"default_pg"'),))
+    scene.sleeps(2)
+    found = scene.settle(40)
+    assert not [one for one in found.verdicts if one.kind == "mismatch"]
+    assert {rank for one in found.verdicts for rank in one.culprits} == {2}
+    assert [op.sync for op in with_op(scene.rank(0)).pending] == [True]
+
+
 def test_a_collective_is_not_in_progress_by_one_stack() -> None:
     scene = Outside(4)
     scene.in_call(0, "all_reduce", (("group", '"default_pg"'),))

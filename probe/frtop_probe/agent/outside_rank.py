@@ -102,9 +102,8 @@ class OutsideRank(TrackedRank):
 
         A rank that has named its groups keeps its job: a launcher that ended must not move it.
         """
-        if not self.lives:
-            return
-        if self._lives_in_groups and (self._candidate.rank is not None or candidate.rank is None):
+        named = self._candidate.rank is not None or candidate.rank is None
+        if not self.lives or (self._lives_in_groups and named):
             return
         if (candidate, job.identity, job.name) != (
             self._candidate,

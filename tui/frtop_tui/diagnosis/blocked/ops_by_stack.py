@@ -38,6 +38,8 @@ _SINGLE_OPS: Final = frozenset({
     "reduce_scatter_tensor", "scatter",
 })  # fmt: skip
 """Calls that issue one op of the same name: others cannot be compared with ops in progress."""
+_LISTED_AS: Final = {"all_to_all_single": "all_to_all"}
+"""gloo's names of ops, where they are not those of their calls."""
 
 
 class OpsByStack:
@@ -94,7 +96,7 @@ def _entered(pending: tuple[wire.Op, ...], kind: str, root: int | None) -> tuple
     """The newest pending op of that kind is the one that the main thread is inside of."""
     for at in reversed(range(len(pending))):
         signature = pending[at].signature
-        if signature is not None and signature.kind == kind:
+        if signature is not None and signature.kind in (kind, _LISTED_AS.get(kind)):
             called = replace(signature, root=root)
             entered = replace(pending[at], sync=True, sequence=_NEWEST, signature=called)
             return (*pending[:at], *pending[at + 1 :], entered)
@@ -116,7 +118,8 @@ def _with_unlisted(view: ObservedRank, call: C10dCall) -> ObservedRank:
     if call.kind not in _SINGLE_OPS:
         return replace(view, pending=(*view.pending, _unknown(view, call)))
     number = front.number + (call.kind != _COUNTED)
-    op = replace(_op(view, call, group), number=number)
+    signature = wire.Signature(_LISTED_AS.get(call.kind, call.kind), peer=call.peer)
+    op = replace(_op(view, call, group), number=number, signature=signature)
     moved = replace(front, number=number, last=op)
     return replace(
         view,
