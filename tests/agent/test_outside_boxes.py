@@ -117,6 +117,11 @@ async def test_a_watched_job_that_is_killed_leaves_what_was_seen_last(agent: Age
     assert any(text.startswith("not prepared: seen from outside from ")
                for text in frame.recorded.notes)  # fmt: skip
     assert set(frame.ranks) == {0, 1, 2}
+    (path,) = agent.boxes.glob("*.box")
+    again = blackbox.frame_of([blackbox.load(path)] * 2)
+    assert again.recorded is not None
+    assert any("older black boxes of this job lie beside it: 1;" in text
+               for text in again.recorded.notes)  # fmt: skip
 
 
 async def test_the_others_of_a_dead_rank_are_in_the_box_also_when_nobody_watches_on(

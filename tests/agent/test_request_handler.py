@@ -18,7 +18,7 @@ from frtop_probe import keys, wire
 from frtop_probe.agent.admission import Admission
 from frtop_probe.agent.announcement import Announcement
 from frtop_probe.agent.rank_tracker import RankTracker
-from frtop_probe.agent.request_handler import RequestHandler, SlowRequest
+from frtop_probe.agent.request_handler import FIRST_READS, RequestHandler, SlowRequest
 from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.keys import AuthorizedKey, KeyPair, editing
@@ -320,7 +320,15 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     now = books(group("0", backend(4)))
     rank.take(Look(rank.pid, now), SECOND)
     ring = FlightRing("gloo", 2000, 4, tuple(entry(n) for n in range(1, 5)))
-    rank.take_ring(Look(rank.pid, now, rings=(ring,), after=now), SECOND, EPOCH_NS)
+    waited: list[int] = []
+
+    async def read(limit: int) -> None:
+        """A first read takes longer than anybody waits at once."""
+        waited.append(limit)
+        if len(waited) == FIRST_READS:
+            rank.take_ring(Look(rank.pid, now, rings=(ring,), after=now), SECOND, EPOCH_NS)
+
+    rank.read_ring = read
     found = asyncio.run(handler._respond(wire.HistoryRequest(6, rank.key, 3)))
     assert isinstance(found, wire.HistoryResponse)
     assert [row.number for row in found.history.rows] == [2, 3, 4]

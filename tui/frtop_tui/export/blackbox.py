@@ -91,7 +91,7 @@ def frame_of(files: Sequence[BoxFile]) -> Frame:
         for rank, view in frame.ranks.items()
     }
     newest = max(boxes.values(), key=lambda box: box.wall_ns)
-    notes = tuple(_notes(boxes))
+    notes = (*_notes(boxes), *_older(files, boxes))
     recorded = Recorded("black box", str(path), newest.wall_ns, "", newest.version, notes)
     coverage = _coverage(frame.coverage, frame)
     return with_histories(
@@ -159,6 +159,16 @@ def _seen_from_outside(boxes: Mapping[str, wire.BlackBox]) -> list[str]:
     began = datetime.fromtimestamp(min(outside.values()) / 1e9).astimezone()
     where = "" if len(outside) == len(boxes) else f" on {', '.join(outside)}"
     return [f"{NOT_PREPARED} from {began:%H:%M:%S} on{where}; what was before is not known"]
+
+
+def _older(files: Sequence[BoxFile], boxes: Mapping[str, wire.BlackBox]) -> list[str]:
+    """Boxes of the same ranks: a launcher that starts them again does not make another job."""
+    older = len(files) - len(boxes)
+    if not older or not any(box.since_ns for box in boxes.values()):
+        return []
+    return [
+        f"older black boxes of this job lie beside it: {older}; to see one, open it by its name"
+    ]
 
 
 def _coverage(coverage: Coverage, frame: Frame) -> Coverage:
