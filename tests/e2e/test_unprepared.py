@@ -156,7 +156,9 @@ def test_different_ops_are_a_mismatch_also_once_the_job_was_killed(
         )
         (verdict,) = source.frame().verdicts
         assert (verdict.kind, verdict.op and verdict.op.number) == ("mismatch", 31)
-        for pid in job.pids:  # while somebody watches
+        begin_ns = source.frame().now_ns
+        wait_for(lambda: source.frame().now_ns > begin_ns + 1_500_000_000, "somebody watches")
+        for pid in job.pids:
             os.kill(pid, signal.SIGKILL)
         found = wait_for(lambda: [p for p in boxes.glob("*.box") if load(p).box.complete], "a box")
     finally:

@@ -58,8 +58,8 @@ def test_agents_are_told_soon_which_ranks_are_shown() -> None:
     scene.update(S)
     for n in range(FIRST):
         scene.respond(S + n)
-    scene.clocks.show({"n": (3, 4)}, 2 * S)
-    scene.update(2 * S)
+    scene.clocks.show({"n": (3, 4)}, S + FIRST)
+    scene.update(S + FIRST)
     scene.respond(2 * S)
     scene.clocks.show({"n": (3, 4)}, 3 * S)
     scene.update(3 * S)  # nothing new

@@ -54,7 +54,7 @@ class ClockRequests:
             self._tracker.drop(clock.under_way)
 
     def hasten(self, host: str, now: int) -> None:
-        """Asks soon: the host's clock is doubted, or its agent is to know something."""
+        """Asks soon: the host's clock is doubted."""
         clock = self._clocks.get(host)
         if clock is not None:
             clock.due_ns = min(clock.due_ns, max(now, clock.sent_ns + DOUBTED_INTERVAL_NS))
@@ -63,8 +63,9 @@ class ClockRequests:
         """Takes the keys of the ranks that are shown now, by host; tells who is concerned."""
         before, self._shown = self._shown, shown
         for host in before.keys() | shown.keys():
-            if before.get(host, ()) != shown.get(host, ()):
-                self.hasten(host, now)
+            clock = self._clocks.get(host)
+            if clock is not None and before.get(host, ()) != shown.get(host, ()):
+                clock.due_ns = min(clock.due_ns, now)  # at once: the job may be about to end
 
     def update(self, now: int) -> None:
         """Asks every host whose turn it is."""
