@@ -12,11 +12,11 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from frtop_probe import archive, daemon_thread, wire
+from frtop_probe.agent.interfaces import ClockReading, MakeUpdate
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.recorded_job import Occasion, RecordedJob, awaited_workers
 from frtop_probe.agent.ring_rank import RingRank
@@ -28,22 +28,6 @@ AFTER_DEATH: Final = 1.0
 SLOW: Final = 10.0
 """Seconds without an answer of the record folder after which a note is sent."""
 MAX_SNAPSHOTS_AT_ONCE: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class ClockReading:
-    """Both clocks of this host, in ns: monotonic to order events, wall time for people."""
-
-    monotonic_ns: int
-    wall_ns: int
-
-    @classmethod
-    def now(cls) -> ClockReading:
-        return cls(time.monotonic_ns(), time.time_ns())
-
-
-MakeUpdate = Callable[[tuple[wire.RankUpdate, ...], ClockReading | None], wire.Update]
-"""Makes a full update of these ranks, as of a given time or of the last tick."""
 
 
 class BlackBoxWriter:

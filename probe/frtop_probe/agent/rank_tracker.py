@@ -55,7 +55,14 @@ class _File:
 class RankTracker:
     """All ranks whose rings are in `folders`, by key."""
 
-    def __init__(self, folders: Iterable[Path]) -> None:
+    def __init__(self, folders: Iterable[Path], *, guest: bool = False) -> None:
+        """Reads nothing yet.
+
+        Args:
+            folders: Those of rings, the agent's own first.
+            guest: Another agent has the folders: no file in them is removed.
+        """
+        self._guest = guest
         self._folders = tuple(folders)
         self._files: dict[Path, _File] = {}
         self._notes: dict[str, None] = {}
@@ -133,7 +140,7 @@ class RankTracker:
     def clear(self) -> None:
         """Removes the rings of ended ranks, and closes all others."""
         for rank in list(self.ranks.values()):
-            if rank.exit_info is not None:
+            if rank.exit_info is not None and not self._guest:
                 rank.remove_files()
             self._forget(rank)
 
@@ -296,7 +303,8 @@ class RankTracker:
         full = len(self.ranks) >= MAX_RANKS
         if len(alike) >= MAX_ENDED or (full and ended):
             oldest = (alike or ended)[0]
-            oldest.remove_files()
+            if not self._guest:
+                oldest.remove_files()
             self._forget(oldest)
         return len(self.ranks) < MAX_RANKS
 

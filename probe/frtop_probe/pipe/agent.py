@@ -1,4 +1,124 @@
-from frtop_probe import wire
-def main(archive, rest=b""):
-    import sys
-    print("frtop-hello {}", archive, rest, wire.__file__)
+"""The agent at the end of a pipe: runs in the archive, from stage 0 on, until the pipe ends.
+
+It takes no lock, writes no card, no box and no file, and removes none. Rings of prepared ranks
+are read as by any agent; an agent that runs there already is not disturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pwd
+import math
+import os
+import pkgutil
+import platform
+import sys
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+from frtop_probe import daemon_thread
+from frtop_probe.agent.options import READ_ONLY, Options
+from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.resources import limit_resources
+from frtop_probe.agent.service import AgentService, LeaveReason
+from frtop_probe.pipe import program_file
+from frtop_probe.pipe.lines import described
+from frtop_probe.pipe.transport import PipeRights, PipeTransport
+from frtop_probe.procfs import tool_process
+from frtop_probe.ring.folder import existing
+
+END_S: Final = 5.0
+"""An agent that leaves is gone after so long, whatever one of its threads waits for."""
+
+
+def main(archive: int, rest: bytes = b"") -> int:  # noqa: ARG001 - open as long as this runs
+    """Serves the operator on standard input and output; returns the exit status.
+
+    Args:
+        archive: The descriptor from which this was imported.
+        rest: What was read behind the archive.
+    """
+    limit_resources()
+    try:
+        problem = asyncio.run(_run(rest))
+    except OSError as error:
+        problem = f"standard input and output cannot be used: {error}"
+    if problem:
+        _refuse(problem, "compare `frtop --version`, or report this with the command you used")
+    return 1 if problem else 0
+
+
+async def _run(rest: bytes) -> str:
+    rights = PipeRights(read_only=os.environ.get(READ_ONLY, "") not in ("", "0"))
+    ended = asyncio.Event()
+    transport = PipeTransport(
+        rights, ended.set, task=os.environ.get("SLURM_PROCID", ""), rest=rest
+    )
+    tracker = RankTracker(existing(), guest=True)
+    version = (pkgutil.get_data(__package__, "VERSION") or b"").decode()
+    # The pipe's end is the only one: this agent never waits for ranks, nor leaves them.
+    service = AgentService(Options(linger=math.inf), tracker, transport, version)
+    service.handle_signals()
+    transport.say(b"frtop-hello", _hello(service))
+    transport.start()
+
+    async def leave_at_end() -> None:
+        await ended.wait()
+        service.leave(LeaveReason.OPERATOR_LEFT)
+
+    tasks = [asyncio.create_task(leave_at_end()), asyncio.create_task(transport.watch())]
+    try:
+        await service.run()
+    finally:
+        daemon_thread.start(_end_at_last, "frtop end")
+        for task in tasks:
+            task.cancel()
+        tracker.clear()
+        transport.close()
+    return transport.problem
+
+
+def _hello(service: AgentService) -> dict[str, Any]:
+    """Who answers here, and which tiers are closed."""
+    has_py_spy = tool_process.find("py-spy") is not None
+    problems = []
+    if not has_py_spy and (reason := program_file.why_none_runs()):
+        problems.append(
+            {
+                "text": f"no stacks: there is no py-spy there, and {reason}",
+                "next": "`pip install py-spy` there, or allow it (`sysctl vm.memfd_noexec=0`)",
+            }
+        )
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "host": service.host,
+        "instance": service.instance,
+        "version": service.version,
+        "pid": os.getpid(),
+        "uid": os.getuid(),
+        "user": _user(),
+        "task": os.environ.get("SLURM_PROCID", ""),
+        "has_py_spy": has_py_spy,
+        "problems": problems,
+    }
+
+
+def _user() -> str:
+    """The user's name; a container may have none for its number."""
+    with suppress(KeyError, OSError, ImportError):
+        return pwd.getpwuid(os.getuid()).pw_name
+    return str(os.getuid())
+
+
+def _refuse(text: str, advice: str) -> None:
+    with suppress(OSError):
+        os.set_blocking(1, False)
+        os.write(1, described(b"frtop-error", {"text": text, "next": advice}))
+
+
+def _end_at_last() -> None:
+    time.sleep(END_S)
+    sys.stderr.flush()
+    os._exit(1)

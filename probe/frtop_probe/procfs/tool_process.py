@@ -1,4 +1,8 @@
-"""Programs that take stacks for the agent: found, started, read within bounds, ended."""
+"""Programs that take stacks for the agent: found, started, read within bounds, ended.
+
+Where nothing can be installed, an operator sends one: then it is a file without a name, and its
+path is that of our descriptor of it.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,40 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from frtop_probe import child_process
+
 MAX_OUTPUT: Final = 16 * 1024 * 1024
 _MAX_ERRORS: Final = 65536
 _KILL_TIMEOUT: Final = 0.5
 
 
+_sent: dict[str, str] = {}
+"""Paths of programs that were sent; "" while one is on its way."""
+
+
 def find(name: str) -> str | None:
-    """A program's path: the one beside this Python, else the one on PATH; None if missing."""
+    """A program's path: the one beside this Python, else the one on PATH, or that was sent."""
     beside = Path(sys.executable).with_name(name)
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
+    if os.access(beside, os.X_OK):
+        return str(beside)
+    return shutil.which(name) or _sent.get(name) or None
+
+
+def why_missing(name: str) -> str:
+    """Why `find` has nothing, and what to do."""
+    if name in _sent:
+        return f"{name} is still on its way to this host: try again in some seconds"
+    return f"{name} is not installed beside the agent: `pip install {name}`"
+
+
+def expect(name: str) -> None:
+    """Notes that a program is on its way."""
+    _sent.setdefault(name, "")
+
+
+def provide(name: str, descriptor: int) -> None:
+    """From now on `find` knows a program that was sent; the descriptor stays open."""
+    _sent[name] = f"{child_process.DESCRIPTORS}{descriptor}"
 
 
 async def start(*command: str) -> asyncio.subprocess.Process:
@@ -29,6 +58,7 @@ async def start(*command: str) -> asyncio.subprocess.Process:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            pass_fds=child_process.descriptors_in(command),
         )
     )
     try:
