@@ -1,6 +1,6 @@
 """What an agent's service is put together from: how it is reached, who may do what, black boxes.
 
-Two transports have this form: ZeroMQ (`sockets`), and a pipe (`frtop_probe.pipe`), whose agent has
+Two channels have this form: ZeroMQ (`sockets`), and a pipe (`frtop_probe.pipe`), whose agent has
 no keys, no files and no black boxes.
 """
 
@@ -52,7 +52,7 @@ class Rights(Protocol):
         """What the jobs' owner types to give this key more rights."""
 
 
-class Transport(Protocol):
+class OperatorChannel(Protocol):
     """Updates to all operators, requests from and responses to each. Frames as in `wire`."""
 
     @property

@@ -28,6 +28,7 @@ from frtop_probe.ring.recording import RecordingLock
 
 __all__ = ["Options", "serve"]
 
+
 def serve(options: Options) -> int:
     """Runs the agent of this user's folder until it should leave; returns the exit status.
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from frtop_probe import wire
 from frtop_probe.agent.histories import excerpt, history
-from frtop_probe.agent.interfaces import Operator, Transport
+from frtop_probe.agent.interfaces import Operator, OperatorChannel
 from frtop_probe.agent.native_requests import NativeStacksTaker
 from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.rank_client import read_tensor_data, summarize_tensors
@@ -44,14 +44,14 @@ class RequestHandler:
         self,
         host: str,
         tracker: RankTracker,
-        transport: Transport,
+        channel: OperatorChannel,
         state: Callable[[], wire.Update],
         taker: SnapshotTaker,
     ) -> None:
         self._host = host
         self._tracker = tracker
-        self._transport = transport
-        self._admission = transport.admission
+        self._channel = channel
+        self._admission = channel.admission
         self._state = state
         self._taker = taker
         self._ras = RasRequests(host, tracker, taker)
@@ -64,7 +64,7 @@ class RequestHandler:
     async def serve(self) -> None:
         """Receives requests until it is cancelled."""
         while True:
-            operator, frame = await self._transport.receive()
+            operator, frame = await self._channel.receive()
             await asyncio.sleep(0)  # a flood of requests must not stop the ticks
             try:
                 request = wire.decode_request(wire.from_frame(frame))
@@ -206,7 +206,7 @@ class RequestHandler:
                 return await read_tensor_data(rank, request)
 
     async def _send(self, operator: Operator, response: wire.Response) -> None:
-        await self._transport.send(operator, wire.to_frame(response))
+        await self._channel.send(operator, wire.to_frame(response))
 
 
 _MALFORMED: Final = (

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.agent.interfaces import Boxes, ClockReading, MakeUpdate, Transport
+from frtop_probe.agent.interfaces import Boxes, ClockReading, MakeUpdate, OperatorChannel
 from frtop_probe.agent.options import OPERATOR_LINGER, Options
 from frtop_probe.agent.outside_watch import OutsideWatch
 from frtop_probe.agent.rank_tracker import RankTracker
@@ -42,13 +42,13 @@ MakeBoxes = Callable[[SnapshotTaker, MakeUpdate, str, str], Boxes]
 
 
 class AgentService:
-    """Connects rank tracker, transport and black boxes, in one event loop."""
+    """Connects rank tracker, channel and black boxes, in one event loop."""
 
     def __init__(
         self,
         options: Options,
         tracker: RankTracker,
-        transport: Transport,
+        channel: OperatorChannel,
         version: str,
         make_boxes: MakeBoxes | None = None,
     ) -> None:
@@ -57,13 +57,13 @@ class AgentService:
         Args:
             options: Of the agent; those of sockets are not read here.
             tracker: Of the ranks of this host.
-            transport: By which operators reach it.
+            channel: By which operators reach it.
             version: Of frtop, "" if not known.
             make_boxes: None for no black boxes.
         """
         self._options = options
         self._tracker = tracker
-        self._transport = transport
+        self._channel = channel
         self._leaving: asyncio.Future[LeaveReason] = asyncio.get_running_loop().create_future()
         self._number = 0
         self._idle_since = self._started = time.monotonic()
@@ -71,12 +71,10 @@ class AgentService:
         self.instance = secrets.token_hex(8)
         self.version = version
         taker = SnapshotTaker()
-        self._handler = RequestHandler(self.host, tracker, transport, self._state, taker)
+        self._handler = RequestHandler(self.host, tracker, channel, self._state, taker)
         self._outside = OutsideWatch(tracker, lambda: self._last_asked)
         self._tick_time = ClockReading.now()
-        self._boxes = make_boxes and make_boxes(
-            taker, self._make_update, self.host, self.instance
-        )
+        self._boxes = make_boxes and make_boxes(taker, self._make_update, self.host, self.instance)
 
     async def run(self) -> LeaveReason:
         """Works until a signal, the companion's end, or the end of the linger time."""
@@ -114,7 +112,7 @@ class AgentService:
         if self._boxes is not None:
             self._boxes.tick(now_ns)
         self._number += 1
-        notes_changed = self._transport.admission.take_notes_changed() or result.notes_changed
+        notes_changed = self._channel.admission.take_notes_changed() or result.notes_changed
         update = wire.Update(
             host=self.host,
             instance=self.instance,
@@ -126,12 +124,12 @@ class AgentService:
             notes=(self._notes() or ("",)) if notes_changed else (),
             version=self.version,
         )
-        self._transport.publish(wire.to_frame(update))
+        self._channel.publish(wire.to_frame(update))
 
     @property
     def _last_asked(self) -> float:
         """When an operator last asked; one that has started the agent is about to ask."""
-        asked = max(self._handler.last_asked, self._transport.last_heard)
+        asked = max(self._handler.last_asked, self._channel.last_heard)
         return max(asked, self._started) if self._options.for_operator else asked
 
     def _leave_when_idle(self) -> None:
@@ -169,7 +167,7 @@ class AgentService:
         return descriptor
 
     def _notes(self) -> tuple[str, ...]:
-        return (*self._tracker.notes, *self._transport.admission.notes)
+        return (*self._tracker.notes, *self._channel.admission.notes)
 
     def _state(self) -> wire.Update:
         """The full update of this host, as of the last tick."""

@@ -7,11 +7,11 @@ are read as by any agent; an agent that runs there already is not disturbed.
 from __future__ import annotations
 
 import asyncio
-import pwd
 import math
 import os
 import pkgutil
 import platform
+import pwd
 import sys
 import time
 from contextlib import suppress
@@ -23,8 +23,8 @@ from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.resources import limit_resources
 from frtop_probe.agent.service import AgentService, LeaveReason
 from frtop_probe.pipe import program_file
+from frtop_probe.pipe.channel import PipeChannel, PipeRights
 from frtop_probe.pipe.lines import described
-from frtop_probe.pipe.transport import PipeRights, PipeTransport
 from frtop_probe.procfs import tool_process
 from frtop_probe.ring.folder import existing
 
@@ -52,22 +52,20 @@ def main(archive: int, rest: bytes = b"") -> int:  # noqa: ARG001 - open as long
 async def _run(rest: bytes) -> str:
     rights = PipeRights(read_only=os.environ.get(READ_ONLY, "") not in ("", "0"))
     ended = asyncio.Event()
-    transport = PipeTransport(
-        rights, ended.set, task=os.environ.get("SLURM_PROCID", ""), rest=rest
-    )
+    channel = PipeChannel(rights, ended.set, task=os.environ.get("SLURM_PROCID", ""), rest=rest)
     tracker = RankTracker(existing(), guest=True)
     version = (pkgutil.get_data(__package__, "VERSION") or b"").decode()
     # The pipe's end is the only one: this agent never waits for ranks, nor leaves them.
-    service = AgentService(Options(linger=math.inf), tracker, transport, version)
+    service = AgentService(Options(linger=math.inf), tracker, channel, version)
     service.handle_signals()
-    transport.say(b"frtop-hello", _hello(service))
-    transport.start()
+    channel.say(b"frtop-hello", _hello(service))
+    channel.start()
 
     async def leave_at_end() -> None:
         await ended.wait()
         service.leave(LeaveReason.OPERATOR_LEFT)
 
-    tasks = [asyncio.create_task(leave_at_end()), asyncio.create_task(transport.watch())]
+    tasks = [asyncio.create_task(leave_at_end()), asyncio.create_task(channel.watch())]
     try:
         await service.run()
     finally:
@@ -75,8 +73,8 @@ async def _run(rest: bytes) -> str:
         for task in tasks:
             task.cancel()
         tracker.clear()
-        transport.close()
-    return transport.problem
+        channel.close()
+    return channel.problem
 
 
 def _hello(service: AgentService) -> dict[str, Any]:

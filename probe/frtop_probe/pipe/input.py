@@ -34,7 +34,7 @@ class ToolExpected:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class SentTool:
     """A program, complete and unpacked."""
 
     name: str
@@ -46,7 +46,7 @@ class Bye:
     """The operator leaves."""
 
 
-Word = RequestLine | Ping | ToolExpected | Tool | Bye
+Word = RequestLine | Ping | ToolExpected | SentTool | Bye
 
 
 class LineSplitter:
@@ -102,14 +102,18 @@ class LineReader:
             case b"tool":
                 self._tool = _Block.announced(rest)
                 return ToolExpected(self._tool.name)
+            case _:
+                return self._read_block(own)
+
+    def _read_block(self, line: bytes) -> SentTool | None:
         if self._tool is None:
-            shown = own[:40].decode("ascii", "backslashreplace")
+            shown = line[:40].decode("ascii", "backslashreplace")
             raise LineError(f"this line is none of the pipe's: {shown}")
-        program = self._tool.add(own)
+        program = self._tool.add(line)
         if program is None:
             return None
         done, self._tool = self._tool, None
-        return Tool(done.name, program)
+        return SentTool(done.name, program)
 
 
 class _Block:

@@ -1,6 +1,5 @@
 # What the shell starts: receives the archive, and runs the agent in it. It is given to `python -c`
-# between single quotes: so it has none. Any Python 3 parses it. Nothing is imported from the disk
-# but the standard library (-I -S).
+# between single quotes: so it has none. It imports nothing but the standard library (-I -S).
 import base64
 import binascii
 import hashlib
@@ -9,34 +8,35 @@ import os
 import signal
 import socket
 import sys
+from typing import NoReturn
 
 MAX_ARCHIVE = 16 << 20
 MAX_LINE = 1 << 16
 TASK = os.environ.get("SLURM_PROCID", "")
-PATIENCE_S = 120  # for the archive; an operator that was killed may not close the pipe
+PATIENCE_S = 120
+AGAIN = "try again; if it stays so, something on the way changes the input"
 
 rest = b""
 
 
-def say(word, **fields):
-    os.write(1, ("frtop-%s %s\n" % (word, json.dumps(fields))).encode())
+def say(word: str, **fields: str) -> None:
+    os.write(1, f"frtop-{word} {json.dumps(fields)}\n".encode())
 
 
-def refuse(text, advice):
+def refuse(text: str, advice: str) -> NoReturn:
     say("error", text=text, next=advice)
     sys.exit(1)
 
 
-def line():
-    """The next line for this task."""
-    global rest
+def line() -> bytes:
+    global rest  # noqa: PLW0603 - what was read behind a line
     while True:
         while b"\n" not in rest:
+            if len(rest) > MAX_LINE:
+                refuse("a line of the archive is too long", AGAIN)
             piece = os.read(0, MAX_LINE)
             if not piece:
                 sys.exit(0)  # the operator has left
-            if len(rest) > MAX_LINE:
-                refuse("a line of the archive is too long", "compare `frtop --version` with others")
             rest += piece
         found, _, rest = rest.partition(b"\n")
         found = found.strip()
@@ -47,71 +47,69 @@ def line():
         return found
 
 
-def receive():
-    """The archive, checked."""
+def receive() -> bytes:
     words = line().split()
     while words[:1] != [b"archive"]:
         if words[:1] == [b"bye"]:
             sys.exit(0)
-        words = line().split()  # a ping, or an empty line
-    try:
-        size, digest = int(words[1]), words[2].decode()
-    except (IndexError, ValueError):
-        size, digest = -1, ""
+        if words and words[0] != b"ping":
+            refuse("the archive was announced in a way that is not understood", AGAIN)
+        words = line().split()
+    size = int(words[1]) if len(words) == 3 and words[1].isdigit() else 0
     if not 0 < size <= MAX_ARCHIVE:
-        refuse("the announcement of the archive is malformed", "please report this")
-    parts, left = [], size
-    while left > 0:
+        refuse("the archive was announced in a way that is not understood", AGAIN)
+    data = b""
+    while len(data) < size:
+        found = line()
+        if found.startswith(b"ping "):
+            continue
         try:
-            parts.append(base64.b64decode(line(), validate=True))
+            data += base64.b64decode(found, validate=True)
         except binascii.Error:
-            refuse("the archive did not arrive as it was sent", "try again")
-        left -= len(parts[-1])
-    data = b"".join(parts)
-    if left or hashlib.sha256(data).hexdigest() != digest:
-        refuse("the archive did not arrive as it was sent", "try again")
+            refuse("the archive did not arrive as it was sent", AGAIN)
+    if len(data) != size or hashlib.sha256(data).hexdigest().encode() != words[2]:
+        refuse("the archive did not arrive as it was sent", AGAIN)
     return data
 
 
-def store(data):
-    """A descriptor with the archive, of a file that has no name."""
+def store(data: bytes) -> int:
     try:
         descriptor = os.memfd_create("frtop")
     except (AttributeError, OSError):
-        import tempfile
+        import tempfile  # noqa: PLC0415 - seldom needed, and slow
 
         try:
             with tempfile.TemporaryFile() as file:
                 descriptor = os.dup(file.fileno())
         except OSError as error:
             refuse(
-                "there is no room for a file without a name: %s" % error,
-                "allow memfd_create, or make a folder that TMPDIR names writable there",
+                f"there is no room for a file without a name: {error}",
+                "allow memfd_create there, or set TMPDIR to a folder that can be written",
             )
     while data:
         data = data[os.write(descriptor, data) :]
     return descriptor
 
 
-def start():
-    signal.alarm(PATIENCE_S)
-    version = "%d.%d.%d" % sys.version_info[:3]
+def start() -> NoReturn:
+    signal.alarm(PATIENCE_S)  # an operator that was killed does not always close the pipe
     say(
         "boot",
-        python=version,
+        python=".".join(map(str, sys.version_info[:3])),
         machine=os.uname().machine,
         host=socket.gethostname(),
         task=TASK,
     )
     descriptor = store(receive())
-    place = "/proc/self/fd/%d" % descriptor
-    if not os.path.exists(place):
+    place = f"/proc/self/fd/{descriptor}"
+    if not os.path.exists(place):  # noqa: PTH110 - pathlib is slow to import
         refuse("there is no /proc there", "mount it: without it no process can be seen")
     sys.path.insert(0, place)
-    from frtop_probe.pipe.agent import main
+    from frtop_probe.pipe.agent import main  # noqa: PLC0415 - it is in the archive
 
     signal.alarm(0)
     sys.exit(main(descriptor, rest))
 
 
-start()
+if __name__ == "__main__":
+    start()

@@ -1,4 +1,4 @@
-"""What the operator writes first to the shell: the script that finds a Python, with stage 0 in it."""
+"""What the operator writes first to the shell: finds a Python, and has stage 0 in it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The archive has this package under the name `msgspec`; so its modules import each other by their
 place. Same values, same bytes, same classes of errors as the real one (tests/pipe compares them);
-pure Python, and slower. What is not used there is not here: encoding of JSON, `Raw`, `omit_defaults`.
+pure Python, and slower. What is not used is not here: encoding of JSON, `Raw`, `omit_defaults`.
 """
 
 from . import json, msgpack, structs

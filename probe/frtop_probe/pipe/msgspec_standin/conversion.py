@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, Final, Union
 
 from .structs import Struct, fields
 
@@ -47,31 +47,14 @@ def convert(value: Any, kind: Any) -> Any:
 @cache
 def converter(kind: Any) -> Converter:
     """The function that checks and makes values of a type."""
-    if kind is Any:
-        return lambda value: value
-    if kind is None or kind is NoneType:
-        return _exactly(NoneType, "null")
-    if kind is float:
-        return _to_float
-    if kind in _EXACT:
-        return _exactly(kind, kind.__name__)
     if isinstance(kind, type) and issubclass(kind, Struct):
         return _to_array_struct(kind) if kind.__struct_array__ else _to_map_struct(kind)
-    origin, parts = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Annotated:
-        return _bounded(converter(parts[0]), parts[1])
-    if origin in (Union, UnionType):
-        return _to_union(parts)
-    if origin is list:
-        return _to_list(converter(parts[0]))
-    if origin is tuple:
-        return _to_tuple(parts)
-    if origin is dict:
-        return _to_dict(converter(parts[0]), converter(parts[1]))
-    raise TypeError(f"the stand-in for msgspec does not know {kind}")
-
-
-_EXACT = (str, int, bool, bytes)
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    origin = typing.get_origin(kind)
+    if origin not in _OF_PARTS:
+        raise TypeError(f"the stand-in for msgspec does not know {kind}")
+    return _OF_PARTS[origin](typing.get_args(kind))
 
 
 def _wrong(expected: str, value: Any) -> ValidationError:
@@ -98,7 +81,9 @@ def _to_float(value: Any) -> float:
     return value
 
 
-def _bounded(inner: Converter, bounds: Meta) -> Converter:
+def _to_bounded(parts: tuple[Any, ...]) -> Converter:
+    inner, bounds = converter(parts[0]), parts[1]
+
     def check(value: Any) -> Any:
         found = inner(value)
         if bounds.ge is not None and found < bounds.ge:
@@ -113,11 +98,8 @@ def _bounded(inner: Converter, bounds: Meta) -> Converter:
 
 
 def _to_union(parts: tuple[Any, ...]) -> Converter:
-    tagged = {
-        part.__struct_tag__: converter(part)
-        for part in parts
-        if isinstance(part, type) and issubclass(part, Struct) and part.__struct_tag__
-    }
+    tags = {getattr(part, "__struct_tag__", None): part for part in parts}
+    tagged = {tag: converter(part) for tag, part in tags.items() if tag is not None}
     if len(tagged) == len(parts):
         return lambda value: _by_tag(tagged, value)
     inner = tuple(converter(part) for part in parts)
@@ -128,14 +110,14 @@ def _to_union(parts: tuple[Any, ...]) -> Converter:
             try:
                 return one(value)
             except ValidationError as error:
-                # That of a value's inside says more than that it is not None.
-                problem = problem if type(value) is type(None) else (problem or error)
-        raise problem or _wrong(str(parts), value)
+                problem = problem or error
+        assert problem is not None, "a union has parts"
+        raise problem
 
     return check
 
 
-def _by_tag(tagged: dict[str | None, Converter], value: Any) -> Any:
+def _by_tag(tagged: dict[str, Converter], value: Any) -> Any:
     if type(value) not in (list, tuple) or not value:
         raise _wrong("array", value)
     chosen = tagged.get(value[0]) if type(value[0]) is str else None
@@ -144,7 +126,9 @@ def _by_tag(tagged: dict[str | None, Converter], value: Any) -> Any:
     return chosen(value)
 
 
-def _to_list(inner: Converter) -> Converter:
+def _to_list(parts: tuple[Any, ...]) -> Converter:
+    inner = converter(parts[0])
+
     def make(value: Any) -> list[Any]:
         if type(value) not in (list, tuple):
             raise _wrong("array", value)
@@ -155,7 +139,7 @@ def _to_list(inner: Converter) -> Converter:
 
 def _to_tuple(parts: tuple[Any, ...]) -> Converter:
     if len(parts) == 2 and parts[1] is Ellipsis:
-        inner = _to_list(converter(parts[0]))
+        inner = _to_list(parts)
         return lambda value: tuple(inner(value))
     each = tuple(converter(part) for part in parts)
 
@@ -169,7 +153,9 @@ def _to_tuple(parts: tuple[Any, ...]) -> Converter:
     return make
 
 
-def _to_dict(key: Converter, inner: Converter) -> Converter:
+def _to_dict(parts: tuple[Any, ...]) -> Converter:
+    key, inner = map(converter, parts)
+
     def make(value: Any) -> dict[Any, Any]:
         if type(value) is not dict:
             raise _wrong("object", value)
@@ -220,3 +206,20 @@ def _to_map_struct(kind: type[Struct]) -> Converter:
         return kind(**found)
 
     return make
+
+
+_PLAIN: Final[dict[Any, Converter]] = {
+    Any: lambda value: value,
+    None: _exactly(NoneType, "null"),
+    NoneType: _exactly(NoneType, "null"),
+    float: _to_float,
+    **{kind: _exactly(kind, kind.__name__) for kind in (str, int, bool, bytes)},
+}
+_OF_PARTS: Final[dict[Any, Callable[[tuple[Any, ...]], Converter]]] = {
+    Annotated: _to_bounded,
+    Union: _to_union,
+    UnionType: _to_union,
+    list: _to_list,
+    tuple: _to_tuple,
+    dict: _to_dict,
+}

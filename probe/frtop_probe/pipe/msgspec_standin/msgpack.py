@@ -68,7 +68,8 @@ class Decoder(Generic[Value]):
 def _plain(value: Any) -> Any:
     """What msgpack does not know by itself."""
     if isinstance(value, Struct):
-        return _dismantle(type(value))(value)
+        kind: Any = type(value)
+        return _dismantle(kind)(value)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, (set, frozenset)):
@@ -77,7 +78,7 @@ def _plain(value: Any) -> Any:
 
 
 @cache
-def _dismantle(kind: type[Struct]) -> Callable[[Any], Any]:
+def _dismantle(kind: Any) -> Callable[[Any], Any]:
     known = fields(kind)
     names = [one.name for one in known]
     if not kind.__struct_array__:

@@ -17,7 +17,7 @@ from frtop_probe.pipe.input import (
     LineSplitter,
     Ping,
     RequestLine,
-    Tool,
+    SentTool,
     ToolExpected,
 )
 from frtop_probe.pipe.lines import LineError, described, encoded
@@ -48,7 +48,7 @@ class PipeRights:
     def take_notes_changed(self) -> bool:
         return False
 
-    def is_owner(self, key: bytes) -> bool:  # noqa: ARG002 - as of a transport with keys
+    def is_owner(self, key: bytes) -> bool:  # noqa: ARG002 - as of a channel with keys
         return True
 
     async def right(self, key: bytes) -> Literal["read", "act"] | None:  # noqa: ARG002
@@ -64,7 +64,7 @@ class PipeRights:
         return "frtop"
 
 
-class PipeTransport:
+class PipeChannel:
     """Reads and writes lines in the running event loop.
 
     `on_end` is called, perhaps more than once, when the operator has left, with what was wrong,
@@ -174,7 +174,7 @@ class PipeTransport:
                 self._output.write(b"frtop-pong " + text + b"\n")
             case ToolExpected(name):
                 tool_process.expect(name)
-            case Tool(name, program):
+            case SentTool(name, program):
                 with suppress(OSError):  # then there are no stacks, and their place says so
                     tool_process.provide(name, program_file.make(name, program))
             case Bye():
