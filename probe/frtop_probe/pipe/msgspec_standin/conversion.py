@@ -70,6 +70,17 @@ def _exactly(kind: type, name: str) -> Converter:
     return check
 
 
+def _to_text(value: Any) -> str:
+    if type(value) is not str:
+        raise _wrong("str", value)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise ValidationError("a text has half of a surrogate pair, or is no UTF-8") from error
+    return value
+
+
 def _to_float(value: Any) -> float:
     if type(value) is int:
         try:
@@ -213,7 +224,8 @@ _PLAIN: Final[dict[Any, Converter]] = {
     None: _exactly(NoneType, "null"),
     NoneType: _exactly(NoneType, "null"),
     float: _to_float,
-    **{kind: _exactly(kind, kind.__name__) for kind in (str, int, bool, bytes)},
+    str: _to_text,
+    **{kind: _exactly(kind, kind.__name__) for kind in (int, bool, bytes)},
 }
 _OF_PARTS: Final[dict[Any, Callable[[tuple[Any, ...]], Converter]]] = {
     Annotated: _to_bounded,

@@ -24,10 +24,9 @@ class _JsonDecoder(Generic[Value]):
             DecodeError: they are malformed, or of another type (ValidationError).
         """
         try:
-            text = data.decode()
+            # What is no UTF-8 matters only in texts that are wanted: they are checked below.
+            text = data.decode(errors="surrogateescape")
             plain = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-            if "\\ud" in text or "\\uD" in text:
-                json.dumps(plain, ensure_ascii=False).encode()  # raises for half a pair
         except json.JSONDecodeError as error:
             if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated"):
                 raise DecodeError("Input data was truncated") from error

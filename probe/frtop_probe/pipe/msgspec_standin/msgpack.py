@@ -59,7 +59,7 @@ class Decoder(Generic[Value]):
             plain = fallback.unpackb(data, raw=False, strict_map_key=False)
         except UnicodeDecodeError:
             raise
-        except ValueError as error:  # with all errors of msgpack
+        except (ValueError, TypeError) as error:  # all errors of msgpack; a list as a key
             raise DecodeError(str(error) or type(error).__name__) from error
         found: Value = self._convert(plain)
         return found
@@ -74,6 +74,8 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, (set, frozenset)):
         return list(value)
+    if isinstance(value, int):
+        raise OverflowError("an integer is out of msgpack's range")
     raise TypeError(f"values of type {type(value).__name__} cannot be encoded")
 
 
