@@ -7,15 +7,14 @@ check='import sys
 if sys.version_info < (3, 10):
     print("frtop-old %d.%d.%d" % sys.version_info[:3])
 else:
-    try:
-        import asyncio, base64, hashlib, json, select, socket, struct, subprocess, zlib
-        print("frtop-ok")
-    except ImportError as error:
-        print("frtop-lacks %s" % error.name)'
+    from importlib.util import find_spec
+    wanted = "asyncio hashlib json resource select socket subprocess zipimport zlib".split()
+    lacking = [name for name in wanted if find_spec(name) is None]
+    print("frtop-lacks %s" % " ".join(lacking) if lacking else "frtop-ok")'
 export LC_ALL=C
 cd / 2>/dev/null
 seen='' bad='' inside='' limit=''
-timeout 5 true </dev/null >/dev/null 2>&1 && limit='timeout 5'
+timeout 10 true </dev/null >/dev/null 2>&1 && limit='timeout 10'
 
 plain() {  # what is put into JSON: without quotes and backslashes
     (set -f; IFS='"\'; set -- $1; IFS=' '; printf '%s' "$*")
@@ -48,11 +47,9 @@ try() {  # try NAME-OR-PATH; does not return from one that serves
 }
 
 if [ -n "$FRTOP_PYTHON" ]; then
-    case $FRTOP_PYTHON in
-        */*|python*) try "$FRTOP_PYTHON" ;;
-    esac
-    refuse "${FRTOP_PYTHON} does not serve${bad:-; it is no Python here}" \
-        "name a Python 3.10 or later of that host with --python PATH"
+    try "$FRTOP_PYTHON"
+    [ -n "$bad" ] || bad="; there is no program $FRTOP_PYTHON"
+    refuse "${bad#; }" "name a Python 3.10 or later of that host with --python PATH"
 fi
 
 for name in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python; do

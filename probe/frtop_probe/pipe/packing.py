@@ -106,6 +106,8 @@ def _at_top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
         if isinstance(node, (ast.If, ast.Try, ast.With)):
             if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):
                 yield from _at_top(node.body)
+            for handler in getattr(node, "handlers", []):
+                yield from _at_top(handler.body)
             yield from _at_top(getattr(node, "orelse", []))
         else:
             yield node
