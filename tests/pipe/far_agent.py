@@ -19,6 +19,8 @@ from frtop_probe.pipe.start_script import start_script
 from waiting import DEADLINE_S, wait_for
 
 SHELL = ("sh",)
+LONGEST = 1000
+"""Bytes of a line: srun cuts those of 1,024."""
 
 
 class FarAgent:
@@ -37,7 +39,7 @@ class FarAgent:
             bufsize=0,
         )
         self.seen: list[tuple[str, Any]] = []
-        self._rest = b""
+        self._rest = self._pieces = b""
         self._requests = 0
         self.send(start_script(python))
 
@@ -108,19 +110,23 @@ class FarAgent:
                 raise EOFError(f"it ended; before: {self.seen[-3:]}, errors: {self._errors()}")
             self._rest += piece
         *found, self._rest = self._rest.split(b"\n")
-        return [_meaning(line) for line in found]
+        assert max(map(len, found)) < LONGEST
+        return [one for line in found if (one := self._meaning(line)) is not None]
+
+    def _meaning(self, line: bytes) -> tuple[str, Any] | None:
+        word, _, rest = line.partition(b" ")
+        if word == lines.MORE:
+            self._pieces += rest
+            return None
+        if not word.startswith(lines.PREFIX):
+            return "noise", line
+        rest, self._pieces = self._pieces + rest, b""
+        name = word.removeprefix(lines.PREFIX).decode()
+        if name in ("up", "res"):
+            data = wire.from_frame(base64.b64decode(rest))
+            return name, wire.decode_update(data) if name == "up" else wire.decode_response(data)
+        return name, rest.decode() if name == "pong" else json.loads(rest)
 
     def _errors(self) -> str:
         assert self.process.stderr is not None
         return self.process.stderr.read().decode()[-2000:]
-
-
-def _meaning(line: bytes) -> tuple[str, Any]:
-    word, _, rest = line.partition(b" ")
-    if not word.startswith(lines.PREFIX):
-        return "noise", line
-    name = word.removeprefix(lines.PREFIX).decode()
-    if name in ("up", "res"):
-        data = wire.from_frame(base64.b64decode(rest))
-        return name, wire.decode_update(data) if name == "up" else wire.decode_response(data)
-    return name, rest.decode() if name == "pong" else json.loads(rest)

@@ -12,13 +12,13 @@ import os
 import pkgutil
 import platform
 import pwd
-import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from frtop_probe import daemon_thread
-from frtop_probe.agent.options import READ_ONLY, Options
+from frtop_probe.agent.options import OUTSIDE, READ_ONLY, Options
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.resources import limit_resources
 from frtop_probe.agent.service import AgentService, LeaveReason
@@ -41,22 +41,23 @@ def main(archive: int, rest: bytes = b"") -> int:  # noqa: ARG001 - open as long
     """
     limit_resources()
     try:
-        problem = asyncio.run(_run(rest))
+        return asyncio.run(_run(rest))
     except OSError as error:
-        problem = f"standard input and output cannot be used: {error}"
-    if problem:
-        _refuse(problem, "compare `frtop --version`, or report this with the command you used")
-    return 1 if problem else 0
+        text = f"standard input and output cannot be used: {error}"
+        with suppress(OSError):
+            os.write(1, described(b"frtop-error", {"text": text, "next": "use a pipe"}))
+        return 1
 
 
-async def _run(rest: bytes) -> str:
+async def _run(rest: bytes) -> int:
     rights = PipeRights(read_only=os.environ.get(READ_ONLY, "") not in ("", "0"))
     ended = asyncio.Event()
     channel = PipeChannel(rights, ended.set, task=os.environ.get("SLURM_PROCID", ""), rest=rest)
     tracker = RankTracker(existing(), guest=True)
     version = (pkgutil.get_data(__package__, "VERSION") or b"").decode()
     # The pipe's end is the only one: this agent never waits for ranks, nor leaves them.
-    service = AgentService(Options(linger=math.inf), tracker, channel, version)
+    options = Options(linger=math.inf, outside=os.environ.get(OUTSIDE) != "0")
+    service = AgentService(options, tracker, channel, version)
     service.handle_signals()
     channel.say(b"frtop-hello", _hello(service))
     channel.start()
@@ -73,8 +74,8 @@ async def _run(rest: bytes) -> str:
         for task in tasks:
             task.cancel()
         tracker.clear()
-        channel.close()
-    return channel.problem
+        await channel.close()
+    return 1 if channel.problem else 0
 
 
 def _hello(service: AgentService) -> dict[str, Any]:
@@ -96,11 +97,20 @@ def _hello(service: AgentService) -> dict[str, Any]:
         "version": service.version,
         "pid": os.getpid(),
         "uid": os.getuid(),
+        "place": _place(),
         "user": _user(),
         "task": os.environ.get("SLURM_PROCID", ""),
         "has_py_spy": has_py_spy,
         "problems": problems,
     }
+
+
+def _place() -> str:
+    """Which host and which of its namespaces of pids this is, "" where that is not known."""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}:{Path('/proc/self/ns/pid').stat().st_ino}"
+    return ""
 
 
 def _user() -> str:
@@ -110,13 +120,6 @@ def _user() -> str:
     return str(os.getuid())
 
 
-def _refuse(text: str, advice: str) -> None:
-    with suppress(OSError):
-        os.set_blocking(1, False)
-        os.write(1, described(b"frtop-error", {"text": text, "next": advice}))
-
-
 def _end_at_last() -> None:
     time.sleep(END_S)
-    sys.stderr.flush()
     os._exit(1)

@@ -28,6 +28,9 @@ SILENCE_S: Final = 30.0
 """Without a line for so long, the operator has gone: it pings every 5 s."""
 MAX_WAITING: Final = 64
 """Requests that are not looked at yet; while there are more, nothing is read."""
+LAST_WORDS_S: Final = 1.0
+"""For what is not sent yet when the agent leaves."""
+_ADVICE: Final = "report this with the command that leads there: something changes its input"
 _PIECE: Final = 256 * 1024
 _OPERATOR: Final = Operator(b"", b"")
 
@@ -126,9 +129,12 @@ class PipeChannel:
             await asyncio.sleep(rest)
         self._on_end()
 
-    def close(self) -> None:
-        """Neither reads nor writes any more."""
+    async def close(self) -> None:
+        """Says what was wrong, if anything; then neither reads nor writes any more."""
         self._pause()
+        if self.problem:
+            self.say(b"frtop-error", {"text": self.problem, "next": _ADVICE})
+        await self._output.finish(LAST_WORDS_S)
         self._output.close()
 
     def _resume(self) -> None:

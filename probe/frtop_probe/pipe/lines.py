@@ -23,6 +23,10 @@ MAX_OUTPUT_LINE: Final = wire.MAX_MESSAGE // 3 * 4 + 64
 """Bytes of a line to the operator: one message in base64."""
 MAX_TOOL: Final = 64 << 20
 """Bytes of a program that is sent, packed or not."""
+MORE: Final = PREFIX + b"more"
+"""The word before all pieces of a text but the last."""
+PIECE: Final = 880
+"""Letters of a text in one line to the operator: srun cuts lines at 1,024 bytes."""
 _BLOCK_LINE: Final = 3000
 """Bytes in a line of a block: 4,000 letters, which fit even into a terminal's line."""
 
@@ -32,13 +36,20 @@ class LineError(Exception):
 
 
 def encoded(word: bytes, data: bytes) -> bytes:
-    """A line with data."""
-    return word + b" " + binascii.b2a_base64(data, newline=False) + b"\n"
+    """A line with data; to the operator several, where it is long."""
+    return _in_pieces(word, binascii.b2a_base64(data, newline=False))
 
 
 def described(word: bytes, fields: Mapping[str, Any]) -> bytes:
-    """A line with JSON; ASCII only, so that no shell or terminal in between changes it."""
-    return word + b" " + json.dumps(fields).encode() + b"\n"
+    """The same with JSON; ASCII only, so that no shell or terminal in between changes it."""
+    return _in_pieces(word, json.dumps(fields).encode())
+
+
+def _in_pieces(word: bytes, text: bytes) -> bytes:
+    size = PIECE if word.startswith(PREFIX) else max(1, len(text))
+    last = (max(1, len(text)) - 1) // size * size
+    pieces = [b"%b %b\n" % (MORE, text[at : at + size]) for at in range(0, last, size)]
+    return b"".join([*pieces, b"%b %b\n" % (word, text[last:])])
 
 
 def decoded(text: bytes, limit: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -11,6 +12,7 @@ from typing import Final
 MAX_QUEUED: Final = 4 << 20
 """Bytes above which updates are dropped, and responses wait: an operator that does not read."""
 _PIECE: Final = 256 * 1024
+_PAUSE_S: Final = 0.02
 
 
 class LineOutput:
@@ -44,6 +46,12 @@ class LineOutput:
     async def drained(self) -> None:
         """Waits until the operator is no longer far behind, or has gone."""
         await self._drained.wait()
+
+    async def finish(self, seconds: float) -> None:
+        """Waits until all is sent, but not for an operator that does not read."""
+        end = time.monotonic() + seconds
+        while self._queue and time.monotonic() < end:
+            await asyncio.sleep(_PAUSE_S)
 
     def close(self) -> None:
         """Drops what is not sent yet."""
