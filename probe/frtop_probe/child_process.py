@@ -11,8 +11,6 @@ import zipimport
 from functools import cache
 from typing import Final
 
-import frtop_probe
-
 DESCRIPTORS: Final = "/proc/self/fd/"
 """Where the kernel shows the open files of whoever looks, also those without a name."""
 _RUN: Final = (
@@ -45,6 +43,5 @@ def descriptors_in(command: tuple[str, ...]) -> tuple[int, ...]:
 @cache
 def _archive() -> str | None:
     """The path of the archive that this package was imported from, if it was."""
-    spec = frtop_probe.__spec__
-    loader = spec.loader if spec is not None else None
+    loader = __spec__.loader if __spec__ is not None else None
     return loader.archive if isinstance(loader, zipimport.zipimporter) else None

@@ -46,7 +46,7 @@ def far(tmp_path: Path) -> Iterator[Start]:
     for one in started:
         children = children_of(one.pid)
         one.close()
-        wait_for(lambda of=children: not any(map(processes.read_stat, of)), "no child is left")
+        await_ended(children)
     assert list(home.iterdir()) == []
 
 
@@ -54,6 +54,10 @@ def children_of(pid: int) -> list[int]:
     with suppress(FileNotFoundError):
         return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
+
+
+def await_ended(pids: Sequence[int]) -> None:
+    wait_for(lambda: not any(map(processes.read_stat, pids)), "none is left")
 
 
 def find_ranks(agent: FarAgent, pids: Sequence[int]) -> dict[int, wire.RankUpdate]:
@@ -127,7 +131,7 @@ def test_the_operators_end_is_killed(far: Start) -> None:
     pid = children_of(agent.pid)[0]
     readers = wait_for(lambda: children_of(pid), "the child that reads")
     os.kill(agent.pid, signal.SIGKILL)
-    wait_for(lambda: not any(map(processes.read_stat, (pid, *readers))), "nothing is left")
+    await_ended([pid, *readers])
 
 
 def test_a_hangup_ends_it(far: Start) -> None:

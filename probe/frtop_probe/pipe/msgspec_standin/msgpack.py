@@ -8,7 +8,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
-from msgpack import fallback  # type: ignore[import-untyped]  # the archive has no other form
+from msgpack import fallback  # the archive has no other form
 
 from .conversion import DecodeError, converter
 from .structs import Struct, fields
