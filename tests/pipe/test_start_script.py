@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from frtop_probe.pipe import start_script
 from pipe.far_agent import FarAgent
+from waiting import wait_for
 
 SHELLS = [
     [found, *command[1:]]
@@ -115,3 +117,29 @@ def test_stage_zero_fits_between_quotes() -> None:
     assert script.count("stage='") == 1
     assert "frtop_probe.pipe.agent" in script
     assert not any(line.lstrip().startswith("#") for line in script.splitlines())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+def test_the_python_of_a_container_is_pointed_at(shell: list[str]) -> None:
+    """It runs as the same user, who has no other; its path is nowhere on this host."""
+    as_nobody = ["setpriv", "--reuid=65534", "--clear-groups"]
+    inside = subprocess.Popen(
+        ["unshare", "-m", "sh", "-c",
+         ("mount -t tmpfs none /mnt && cp $(command -v sleep) /mnt/python3.11 && "
+         f"exec {' '.join(as_nobody)} /mnt/python3.11 60")],
+    )  # fmt: skip
+    try:
+        exe = Path(f"/proc/{inside.pid}/exe")
+        wait_for(lambda: str(exe.readlink()) == "/mnt/python3.11", "the program runs")
+        script = re.sub(
+            rb"for name in python3 [^;]*;", b"for name in none;", start_script.start_script()
+        )
+        done = subprocess.run(
+            [*as_nobody, *shell], input=script, capture_output=True, cwd="/", check=False
+        )
+    finally:
+        inside.kill()
+        inside.wait()
+    said = f"process {inside.pid} runs /mnt/python3.11 in a container or with another root"
+    assert said.encode() in done.stdout, done
+    assert b"go in there (docker exec, kubectl exec) and use its own" in done.stdout
