@@ -1,5 +1,8 @@
+"""frtop at the end of a pipe: reads jobs of this user, and writes no file."""
+
 # What the shell starts: receives the archive, and runs the agent in it. It is given to `python -c`
-# between single quotes: so it has none. It imports nothing but the standard library (-I -S).
+# between single quotes: so it has none. It imports nothing but the standard library (-I -S). The
+# line above is what `ps` shows.
 import base64
 import binascii
 import hashlib

@@ -52,9 +52,14 @@ def provide(name: str, descriptor: int) -> None:
 
 async def start(*command: str) -> asyncio.subprocess.Process:
     """Starts a program; kills it when the caller is cancelled meanwhile."""
+    program, *arguments = command
+    # One that was sent has no path of its own, but `ps` shows its name.
+    shown = next((name for name, path in _sent.items() if path == program), program)
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
-            *command,
+            shown,
+            *arguments,
+            executable=program,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
