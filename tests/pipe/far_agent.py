@@ -39,7 +39,7 @@ class FarAgent:
             bufsize=0,
         )
         self.seen: list[tuple[str, Any]] = []
-        self._rest = self._pieces = b""
+        self._rest = self._pieces = self._errors = b""
         self._requests = 0
         self.send(start_script(python))
 
@@ -107,7 +107,7 @@ class FarAgent:
                 raise TimeoutError(f"nothing more was said; before: {self.seen[-3:]}")
             piece = os.read(self.process.stdout.fileno(), 1 << 16)
             if not piece:
-                raise EOFError(f"it ended; before: {self.seen[-3:]}, errors: {self._errors()}")
+                raise EOFError(f"it ended; before: {self.seen[-3:]}, errors: {self.errors()}")
             self._rest += piece
         *found, self._rest = self._rest.split(b"\n")
         assert max(map(len, found)) < LONGEST
@@ -127,6 +127,8 @@ class FarAgent:
             return name, wire.decode_update(data) if name == "up" else wire.decode_response(data)
         return name, rest.decode() if name == "pong" else json.loads(rest)
 
-    def _errors(self) -> str:
+    def errors(self) -> str:
+        """What was written to standard error, once it has ended."""
         assert self.process.stderr is not None
-        return self.process.stderr.read().decode()[-2000:]
+        self._errors += self.process.stderr.read()
+        return self._errors.decode()[-2000:]

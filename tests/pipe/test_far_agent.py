@@ -198,16 +198,15 @@ def test_a_pipe_that_is_neither_read_nor_written(far: Start) -> None:
     assert time.monotonic() - begin > 25
 
 
-BARE = (
-    "mount -t tmpfs -o ro,noexec none /tmp && mount -t tmpfs -o ro,noexec none /dev/shm && "
-    "mount -t tmpfs -o ro,noexec none /var/tmp && exec sh"
-)
+FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")
-def test_where_nothing_can_be_written(far: Start, ranks: list[int]) -> None:
-    """Read-only folders, from which nothing runs: all of it is in memory."""
-    agent = far(("unshare", "-m", "sh", "-c", BARE))
+@pytest.mark.parametrize("options", ["noexec", pytest.param("ro,noexec", marks=pytest.mark.long)])
+def test_all_of_it_is_in_memory(far: Start, ranks: list[int], options: str) -> None:
+    """In a namespace of its own: folders from which nothing runs, and their content at the end."""
+    mounts = "".join(f"mount -t tmpfs -o {options} none {folder} && " for folder in FOLDERS)
+    agent = far(("unshare", "-m", "sh", "-c", f"{mounts} sh; find {' '.join(FOLDERS)} >&2"))
     hello = agent.start()
     assert hello["problems"] == []
     if not hello["has_py_spy"]:
@@ -215,6 +214,7 @@ def test_where_nothing_can_be_written(far: Start, ranks: list[int]) -> None:
     see(agent, ranks)
     agent.send(b"bye\n")
     assert agent.await_end() == 0
+    assert agent.errors().split() == list(FOLDERS)
 
 
 @pytest.mark.long

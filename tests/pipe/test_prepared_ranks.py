@@ -63,4 +63,6 @@ def test_an_agent_that_runs_there_is_not_disturbed(host: Host, far: FarAgent) ->
     far.send(b"bye\n")
     assert far.await_end() == 0
     assert names(host.folder) == before
-    assert operator.state().ranks[0].identity.pid == rank.pid
+    (still,) = operator.state().ranks
+    assert still.identity is not None
+    assert still.identity.pid == rank.pid

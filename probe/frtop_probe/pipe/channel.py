@@ -70,8 +70,8 @@ class PipeRights:
 class PipeChannel:
     """Reads and writes lines in the running event loop.
 
-    `on_end` is called, perhaps more than once, when the operator has left, with what was wrong,
-    or "".
+    `on_end` is called, perhaps more than once, when the operator has left, or has sent what nobody
+    understands: then `problem` says what.
     """
 
     def __init__(
