@@ -29,7 +29,13 @@ class FarAgent:
     Its environment has nothing of ours, and no site-packages.
     """
 
-    def __init__(self, shell: Sequence[str] = SHELL, python: str = "", **environment: str) -> None:
+    def __init__(
+        self,
+        shell: Sequence[str] = SHELL,
+        python: str = "",
+        script: bytes | None = None,
+        **environment: str,
+    ) -> None:
         self.process = subprocess.Popen(
             shell,
             stdin=subprocess.PIPE,
@@ -41,7 +47,7 @@ class FarAgent:
         self.seen: list[tuple[str, Any]] = []
         self._rest = self._pieces = self._errors = b""
         self._requests = 0
-        self.send(start_script(python))
+        self.send(script or start_script(python))
 
     @property
     def pid(self) -> int:

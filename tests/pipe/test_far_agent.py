@@ -15,6 +15,7 @@ import pytest
 
 from frtop_probe import wire
 from frtop_probe.pipe import lines
+from frtop_probe.pipe.start_script import start_script
 from frtop_probe.procfs import processes
 from outside.ranks import job
 from pipe.far_agent import SHELL, FarAgent
@@ -37,9 +38,9 @@ def far(tmp_path: Path) -> Iterator[Start]:
     home.mkdir()
     started: list[FarAgent] = []
 
-    def start(shell: Sequence[str] = SHELL, **more: str) -> FarAgent:
+    def start(shell: Sequence[str] = SHELL, script: bytes | None = None, **more: str) -> FarAgent:
         folders = {"HOME": str(home), "TMPDIR": str(home), "FRTOP_DIR": str(home / "rings")}
-        started.append(FarAgent(shell, **{**folders, **more}))
+        started.append(FarAgent(shell, script=script, **{**folders, **more}))
         return started[-1]
 
     yield start
@@ -113,6 +114,23 @@ def test_ranks_and_stacks_of_a_job_that_nobody_prepared(far: Start, ranks: list[
     assert native.dump.threads, native
     agent.send(b"bye\n")
     assert agent.await_end() == 0
+
+
+def test_a_kernel_without_files_in_memory(far: Start) -> None:
+    """The archive lies in a file that has no name then; the fixture sees that none is left."""
+    script = start_script().replace(b"os.memfd_create", b"os.not_there")
+    agent = far(script=script)
+    assert agent.start()["problems"] == []  # programs still can be in memory here
+    assert wait_for(lambda: children_of(agent.pid), "the child that reads, from that file")
+    agent.send(b"bye\n")
+    assert agent.await_end() == 0
+    nowhere = script.replace(b"tempfile.TemporaryFile()", b'tempfile.TemporaryFile(dir="/proc")')
+    refused = far(script=nowhere)
+    with pytest.raises(EOFError):
+        refused.start()
+    ((_, said),) = [one for one in refused.seen if one[0] == "error"]
+    assert "no room for a file without a name" in said["text"]
+    assert "TMPDIR" in said["next"]
 
 
 GO_BETWEEN = """
