@@ -25,7 +25,6 @@ from frtop_probe.agent.service import AgentService, LeaveReason
 from frtop_probe.pipe import program_file
 from frtop_probe.pipe.channel import PipeChannel, PipeRights
 from frtop_probe.pipe.lines import described
-from frtop_probe.procfs import tool_process
 from frtop_probe.ring.folder import existing
 
 END_S: Final = 5.0
@@ -80,12 +79,12 @@ async def _run(rest: bytes) -> int:
 
 def _hello(service: AgentService) -> dict[str, Any]:
     """Who answers here, and which tiers are closed."""
-    has_py_spy = tool_process.find("py-spy") is not None
+    has_py_spy = program_file.has_py_spy()
     problems = []
     if not has_py_spy and (reason := program_file.why_none_runs()):
         problems.append(
             {
-                "text": f"no stacks: there is no py-spy there, and {reason}",
+                "text": f"no stacks: there is no py-spy that serves, and {reason}",
                 "next": "`pip install py-spy` there, or allow it (`sysctl vm.memfd_noexec=0`)",
             }
         )

@@ -26,11 +26,11 @@ _sent: dict[str, str] = {}
 
 
 def find(name: str) -> str | None:
-    """A program's path: the one beside this Python, else the one on PATH, or that was sent."""
+    """A program's path: the one that was sent, else beside this Python, else on PATH."""
+    if path := _sent.get(name):  # none that serves was there
+        return path
     beside = Path(sys.executable).with_name(name)
-    if os.access(beside, os.X_OK):
-        return str(beside)
-    return shutil.which(name) or _sent.get(name) or None
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
 
 
 def why_missing(name: str) -> str:
