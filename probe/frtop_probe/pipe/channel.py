@@ -90,7 +90,7 @@ class PipeChannel:
         self._input, output = descriptors
         self._requests: asyncio.Queue[bytes] = asyncio.Queue()
         self._splitter, self._reader = LineSplitter(rest), LineReader(task)
-        self._reading = False
+        self.reading = False
         for descriptor in descriptors:
             os.set_blocking(descriptor, False)
         self._output = LineOutput(output, on_end)
@@ -138,14 +138,14 @@ class PipeChannel:
         self._output.close()
 
     def _resume(self) -> None:
-        if not self._reading:
+        if not self.reading:
             asyncio.get_running_loop().add_reader(self._input, self._read)
-            self._reading = True
+            self.reading = True
 
     def _pause(self) -> None:
-        if self._reading:
+        if self.reading:
             asyncio.get_running_loop().remove_reader(self._input)
-            self._reading = False
+            self.reading = False
 
     def _read(self) -> None:
         try:
