@@ -6,12 +6,11 @@ import asyncio
 import os
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 
 from frtop_probe.agent import announcement
 from frtop_probe.agent.agent_lock import AgentLock
-from frtop_probe.agent.announcement import Announcement
+from frtop_probe.agent.announcement import Announcement, own_version
 from frtop_probe.agent.black_boxes import BlackBoxWriter
 from frtop_probe.agent.folder_lease import FolderLease
 from frtop_probe.agent.key_bootstrap import bootstrap_key
@@ -102,7 +101,7 @@ def make_service(options: Options, tracker: RankTracker, sockets: AgentSockets) 
         options,
         tracker,
         sockets,
-        _version(),
+        own_version(),
         lambda taker, make_update, host, instance: BlackBoxWriter(
             tracker,
             taker,
@@ -151,10 +150,3 @@ def _occupied(files: AgentFiles) -> str:
         f"an agent (pid {card.pid}) serves {files.folder} already, on ports {card.pub} and "
         f"{card.ask}: nothing to do\n"
     )
-
-
-def _version() -> str:
-    try:
-        return metadata.version("frtop")
-    except metadata.PackageNotFoundError:
-        return ""

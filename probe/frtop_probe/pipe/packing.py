@@ -12,9 +12,10 @@ import io
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Final
+
+from frtop_probe.agent.announcement import own_version
 
 PACKAGE: Final = "frtop_probe"
 ROOTS: Final = (
@@ -41,11 +42,7 @@ def archive() -> bytes:
     package, msgpack = _folder(PACKAGE), _folder("msgpack")
     files = collect(package)
     files |= {f"msgpack/{name}": (msgpack / name).read_bytes() for name in _MSGPACK}
-    try:
-        version = metadata.version("frtop")
-    except metadata.PackageNotFoundError:
-        version = ""
-    return pack({**files, VERSION_FILE: version.encode()})
+    return pack({**files, VERSION_FILE: own_version().encode()})
 
 
 def collect(package: Path, roots: Iterable[str] = ROOTS) -> dict[str, bytes]:
