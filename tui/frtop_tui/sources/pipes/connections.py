@@ -127,13 +127,17 @@ class PipeConnections:
             elif end == "errors" and not pipe.process.read_errors():
                 self._selector.unregister(key.fileobj)
         for pipe in list(self._pipes):
-            pipe.work(now)
-            if pipe.wants_agent(now):
-                yield from self._give_agent(pipe, now)
-            if pipe in self._pipes:
-                yield from self._check(pipe, now)
+            if pipe in self._pipes:  # whoever takes an event may have given up another
+                yield from self._work(pipe, now)
         self._send_tools(now)
         self._leaving.work(now)
+
+    def _work(self, pipe: Pipe, now: float) -> Iterator[ConnectionEvent]:
+        pipe.work(now)
+        if pipe.wants_agent(now):
+            yield from self._give_agent(pipe, now)
+        if pipe in self._pipes:
+            yield from self._check(pipe, now)
 
     def _start_due(self, now: float) -> Iterator[ConnectionEvent]:
         """Starts commands whose time has come, as many as may start at once."""

@@ -145,6 +145,8 @@ class PipeProcess:
 
     def close_input(self) -> None:
         """Ends its input, after what can be written now: whoever reads it leaves then."""
+        self._unsent.clear()  # the number of the file may soon be another's
+        self._unsent_bytes = 0
         with suppress(OSError):
             self._input.close()
 
