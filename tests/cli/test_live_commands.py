@@ -19,7 +19,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, NoAgent, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import default_path, unused_path
-from frtop_tui.job.model import Problem, Writing
+from frtop_tui.job.model import HostView, Problem, Writing
 from frtop_tui.sources.base import ScriptedSource, Source
 from screens.scenes import WALL, connecting, hung, no_agent
 
@@ -262,3 +262,27 @@ def test_a_job_that_was_named_is_searched_for_since_a_host_was_heard(
     source.give(unknown)
     with pytest.raises(NoAgent, match="no rank has pid 4711"):
         live_command.wait_for_report(source, 20.0, lambda _: None)
+
+
+def test_time_in_which_hosts_are_only_being_reached_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("frtop_tui.cli.live.time.monotonic", lambda: clock[0])
+    timer = live_command.AppearanceTimer()
+    refused = HostView("a", "failed", Problem("a refused us", "ask"))
+    reaching = HostView("b", "connecting", progress="starting ssh")
+    frame = Frame(0, 0, health="connecting", hosts=(refused, reaching), problem=refused.problem)
+    clock[0] = 20.0
+    timer.require_visible(frame)
+    assert timer.waited_s == 0
+    clock[0] = 60.0
+    with pytest.raises(NoAgent, match="a refused us"):
+        timer.require_visible(frame)
+
+
+def test_progress_names_a_host_that_is_being_reached() -> None:
+    hosts = (HostView("a", "heard"), HostView("b", "connecting", progress="starting\x1b ssh"))
+    frame = Frame(0, 0, health="healthy", hosts=hosts)
+    assert live_command.describe_progress(frame).startswith("1 of 2 hosts heard; b: starting")
+    assert live_command.describe_progress(frame).isprintable()

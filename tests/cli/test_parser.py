@@ -28,12 +28,29 @@ def test_connect_takes_one_or_several_hosts(words: list[str], connect: list[str]
 
 
 @pytest.mark.parametrize(
+    ("words", "connect"),
+    [
+        (["--ssh", "node[0-7]"], []),
+        (["diagnose", "--ssh", "slurm:7", "--connect", "node9"], ["node9"]),
+        (["jobs", "--via", "docker exec -i box sh"], []),
+    ],
+)
+def test_this_host_is_not_meant_where_others_are_reached_by_a_shell(
+    words: list[str], connect: list[str]
+) -> None:
+    assert parse(words).connect == connect
+
+
+@pytest.mark.parametrize(
     ("words", "says"),
     [
         (["dignose"], "did you mean `frtop diagnose`"),
         (["xyzzy"], "`frtop --help` lists the commands"),
         (["--conect", "node0"], "unrecognized arguments: --conect"),
         (["--connect", "node0", "diagnose"], "frtop diagnose --connect"),
+        (["--ssh", "node0", "diagnose"], "frtop diagnose --ssh"),
+        (["diagnose", "--python", "/usr/bin/python3"], "--python is for hosts of --ssh"),
+        (["diagnose", "--pid", "12", "--ssh", "node0"], "frtop jobs --ssh"),
         (["demo", "--fault", "gremlin"], "invalid choice: 'gremlin'"),
         (["diagnose", "--wait", "-3"], "more than 0"),
         (["diagnose", "--wait", "soon"], "'soon': seconds"),

@@ -56,16 +56,24 @@ class Said:
 class Cluster:
     """A gloo job: rank N runs on nodeN, and every host has its own agent.
 
-    With `managed`, every host has a second cable that only frtop uses.
+    With `managed`, every host has a second cable that only frtop uses. With `bare`, nobody
+    prepared the job, and each host sees its own processes only, has no agent, and runs sshd.
     """
 
-    def __init__(self, folder: Path, size: int = len(NODES), *, managed: bool = False) -> None:
+    def __init__(
+        self, folder: Path, size: int = len(NODES), *, managed: bool = False, bare: bool = False
+    ) -> None:
         self.folder = folder
         self.key_file = folder / "key"
         self.nodes = NODES[:size]
         self._managed = managed
+        self._bare = bare
         self.network = Network(
-            folder, (*self.nodes, OPERATOR), (*AHEAD_S[:size], 0), cables=2 if managed else 1
+            folder,
+            (*self.nodes, OPERATOR),
+            (*AHEAD_S[:size], 0),
+            cables=2 if managed else 1,
+            own_pids=self.nodes if bare else (),
         )
         self._job: subprocess.Popen[str] | None = None
         self._watchers: list[Watcher] = []
@@ -76,7 +84,7 @@ class Cluster:
         self._shard = os.open(folder / "shard", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def start(self) -> None:
-        """Starts the job as a user does; waits until every host has an agent."""
+        """Starts the job as a user does; waits until every host has an agent, or trains."""
         ranks = []
         for rank, node in enumerate(self.nodes):
             host = self.network.hosts[node]
@@ -92,16 +100,20 @@ class Cluster:
         plan = self.folder / "plan.json"
         command = [str(_PROGRAM), str(self.folder), str(CULPRIT)]
         plan.write_text(json.dumps({"command": command, "ranks": ranks}))
+        start = () if self._bare else (sys.executable, "-m", "frtop_tui", "run", "--")
         job = self._job = subprocess.Popen(
-            [sys.executable, "-m", "frtop_tui", "run", "--", sys.executable,
-             str(_HERE / "ranks.py"), str(plan)],
+            [*start, sys.executable, str(_HERE / "ranks.py"), str(plan)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.environment(),
         )  # fmt: skip
-        self.wait_for(
-            lambda: job.poll() is not None or all(map(self.agent, self.nodes)),
-            "an agent on every host",
-            60,
-        )
+        if self._bare:
+            with self.between_steps():
+                pass
+        else:
+            self.wait_for(
+                lambda: job.poll() is not None or all(map(self.agent, self.nodes)),
+                "an agent on every host",
+                60,
+            )
         assert job.poll() is None, "the job ended before it began"
         self._started = time.monotonic()
 
@@ -140,7 +152,7 @@ class Cluster:
         self.wait_for(lambda: not self._paused(), "all go on", 20)
         pause.touch()
         try:
-            self.wait_for(lambda: self._paused() == len(self.nodes), "all pause", 20)
+            self.wait_for(lambda: self._paused() == len(self.nodes), "all pause", 60)
             yield
         finally:
             pause.unlink()
@@ -269,6 +281,10 @@ class Watcher:
         self._process.stdin.flush()
         seen: dict[str, Any] = json.loads(self._process.stdout.readline())
         return seen
+
+    def kill(self) -> None:
+        """Kills the operator, who can do nothing about it."""
+        self._process.kill()
 
     def close(self) -> None:
         self._process.communicate(timeout=20)

@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,7 +51,8 @@ def obstacle() -> str:
 class Host:
     """`pid` holds its namespaces; `net` is that of its network.
 
-    `ahead_s` is how far its monotonic clock is ahead of ours.
+    `ahead_s` is how far its monotonic clock is ahead of ours. With `own_pids` it sees its own
+    processes only.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Host:
     holder: subprocess.Popen[str] = field(repr=False)
     pid: int
     net: int
+    own_pids: bool = False
 
     @property
     def managed(self) -> str:
@@ -72,14 +74,19 @@ class Host:
         assert holder.stdout is not None
         said = holder.stdout.readline().strip()
         assert said.isdecimal(), f"no host {name} could be made"
+        own_pids = said == "1"
+        if own_pids:  # as it sees itself; it is the only child of `unshare`
+            said = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().strip()
         net = Path(f"/proc/{said}/ns/net").stat().st_ino
-        return cls(name, address, ahead_s, holder, int(said), net)
+        return cls(name, address, ahead_s, holder, int(said), net, own_pids)
 
     def inside(self, *command: str) -> list[str]:
         """The command line that runs `command` on this host."""
         clock = ("--time",) if self.ahead_s else ()
+        pids = ("--pid",) if self.own_pids else ()
         return [
-            "nsenter", "--target", str(self.pid), "--net", "--uts", "--mount", *clock, *command,
+            "nsenter", "--target", str(self.pid), "--net", "--uts", "--mount", *pids, *clock,
+            *command,
         ]  # fmt: skip
 
     def run(self, *command: str, given: str = "") -> str:
@@ -98,7 +105,7 @@ class Host:
         """All processes on this host, except the holder."""
         found = []
         for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal() and int(entry.name) != self.pid:
+            if entry.name.isdecimal() and int(entry.name) not in (self.pid, self.holder.pid):
                 with suppress(OSError):
                     if (entry / "ns" / "net").stat().st_ino == self.net:
                         found.append(int(entry.name))
@@ -109,7 +116,13 @@ class Network:
     """The hosts by name, and the switch between them."""
 
     def __init__(
-        self, folder: Path, names: tuple[str, ...], ahead_s: tuple[int, ...], cables: int = 1
+        self,
+        folder: Path,
+        names: tuple[str, ...],
+        ahead_s: tuple[int, ...],
+        cables: int = 1,
+        *,
+        own_pids: Collection[str] = (),
     ) -> None:
         """Starts the hosts and joins them.
 
@@ -118,6 +131,7 @@ class Network:
             names: of the hosts; they get addresses in this order.
             ahead_s: how far each one's monotonic clock is ahead of ours.
             cables: with two, `eth1` is a management network; NAME-m is a host's name there.
+            own_pids: names of hosts that see their own processes only.
         """
         self.hosts: dict[str, Host] = {}
         self._switch: Host | None = None
@@ -134,7 +148,7 @@ class Network:
         try:
             clocks = (0, *(ahead_s if CLOCKS else (0,) * len(names)))
             for name, ahead in zip(("switch", *names), clocks, strict=True):
-                holders.append(_hold(name, known, ahead))
+                holders.append(_hold(name, known, ahead, own_pids=name in own_pids))
             for name, ahead, holder in zip(names, clocks[1:], holders[1:], strict=True):
                 self.hosts[name] = Host.held(name, addresses[name], ahead, holder)
             self._switch = Host.held("switch", "", 0, holders[0])
@@ -215,10 +229,11 @@ def _port(name: str, cable: int) -> str:
     return f"{name}-m" if cable else name
 
 
-def _hold(name: str, known: Path, ahead_s: int) -> subprocess.Popen[str]:
+def _hold(name: str, known: Path, ahead_s: int, *, own_pids: bool) -> subprocess.Popen[str]:
+    pids = ("--pid", "--fork", "--kill-child", "--mount-proc") if own_pids else ()
     clock = ("--time", "--monotonic", str(ahead_s), "--boottime", str(ahead_s)) if ahead_s else ()
     return subprocess.Popen(
-        ["unshare", "--net", "--uts", "--mount", *clock, "sh", "-ec", _SETTLE, "host", name,
+        ["unshare", "--net", "--uts", "--mount", *pids, *clock, "sh", "-ec", _SETTLE, "host", name,
          str(known)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip

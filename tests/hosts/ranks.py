@@ -21,6 +21,7 @@ from typing import Final
 import torch.distributed
 
 _NEW_MOUNT, _NEW_TIME, _NEW_UTS, _NEW_NET = 0x20000, 0x80, 0x4000000, 0x40000000
+_NEW_PID: Final = 0x20000000
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -62,8 +63,13 @@ def _become(start: Start) -> None:
     clock = "time" if Path("/proc/self/ns/time").exists() else ""
     if clock and not Path(f"/proc/{start.holder}/ns/time").samefile("/proc/self/ns/time"):
         here |= _NEW_TIME
-    if libc.setns(os.pidfd_open(start.holder), here):
+    own_pids = not Path(f"/proc/{start.holder}/ns/pid").samefile("/proc/self/ns/pid")
+    if libc.setns(os.pidfd_open(start.holder), here | (_NEW_PID if own_pids else 0)):
         raise OSError(ctypes.get_errno(), "setns")
+    if own_pids and (child := os.fork()):  # only children are in the other namespace
+        os.waitpid(child, 0)
+        os._exit(0)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.environ.update(start.environment)
     log = os.open(start.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)

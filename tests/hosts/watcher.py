@@ -9,10 +9,12 @@ from typing import Any
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.report.document import document
 from frtop_tui.sources.live import LiveSource
+from frtop_tui.sources.pipes.places import places
 
 
 def main(specs: list[str]) -> None:
-    source = LiveSource(specs)
+    by_shell = specs[:1] == ["--ssh"]
+    source = LiveSource([], places=places(specs[1:])) if by_shell else LiveSource(specs)
     try:
         for _ in sys.stdin:
             print(json.dumps(_content(source.frame())), flush=True)

@@ -15,8 +15,8 @@ from frtop_probe import keys, wire
 from frtop_probe.agent import announcement
 from frtop_tui.errors import Unreachable, WrongKey
 from frtop_tui.sources import agent_connections, handshake
-from frtop_tui.sources.agent_connections import (
-    AgentConnections,
+from frtop_tui.sources.agent_connections import AgentConnections
+from frtop_tui.sources.connection_events import (
     Connected,
     ConnectionEvent,
     ConnectionFailed,

@@ -14,7 +14,9 @@ from frtop_tui.diagnosis.engine import Engine, Judgement
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import KeyTrouble
 from frtop_tui.sources.live import LiveSource
+from frtop_tui.sources.pipes.places import places
 from sources.conftest import Start, frame_with
+from waiting import wait_for
 
 
 @pytest.fixture
@@ -131,3 +133,18 @@ def test_one_agent_by_two_names_is_one_host(folder: Path, start_agent: Start) ->
         )
     finally:
         source.close()
+
+
+def test_hosts_behind_a_shell_need_neither_key_nor_agent(folder: Path) -> None:
+    key = Path(os.environ["FRTOP_KEY_FILE"])
+    command = f"env -i PATH={os.environ['PATH']} FRTOP_OUTSIDE=0 sh"
+    source = LiveSource([], places=places(["here"], command))
+    try:
+        wait_for(lambda: [host.state for host in source.frame().hosts] == ["heard"], "a frame")
+        (host,) = source.frame().hosts
+        assert host.may_act
+        assert host.address == "via env"
+    finally:
+        source.close()
+    assert not key.exists()
+    assert not list(folder.iterdir())

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import cast
 
 import pytest
 
 from frtop_probe import wire
 from frtop_tui.errors import FrtopError
-from frtop_tui.sources.agent_connections import (
-    AgentConnections,
+from frtop_tui.sources.connection_events import (
+    AnyEndpoint,
     Connected,
     ConnectionFailed,
+    Connections,
+    Progressed,
     ResponseReceived,
+    SamePlace,
 )
-from frtop_tui.sources.endpoints import Endpoint
+from frtop_tui.sources.endpoints import Endpoint, PipeEndpoint
+from frtop_tui.sources.pipes.place_search import FoundPlaces, PlaceSearch
 from frtop_tui.sources.session import RESOLVE_AGAIN_NS, Session
 from sources.fakes import JOB, FakeConnections, S
 
@@ -24,12 +29,12 @@ class FakeAgents(FakeConnections):
 
     def __init__(self) -> None:
         super().__init__()
-        self.endpoints: dict[str, Endpoint] = {}
+        self.endpoints: dict[str, AnyEndpoint] = {}
 
-    def connect(self, endpoint: Endpoint) -> None:
+    def connect(self, endpoint: AnyEndpoint) -> None:
         self.endpoints[endpoint.host] = endpoint
 
-    def disconnect(self, endpoint: Endpoint) -> None:
+    def disconnect(self, endpoint: AnyEndpoint) -> None:
         del self.endpoints[endpoint.host]
 
     def is_up(self, host: str) -> bool:
@@ -57,7 +62,7 @@ def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Endpoint]:
 
 
 def session_of(agents: FakeAgents, *names: str) -> Session:
-    return Session(cast("AgentConnections", agents), names, None)
+    return Session(cast("Connections", agents), names, None)
 
 
 def respond(session: Session, host: str, instance: str, keys: dict[int, int]) -> None:
@@ -109,3 +114,70 @@ def test_a_name_that_was_an_alias_is_looked_up_again_when_the_other_is_lost(
     resolved.append(Endpoint("alias", "10.0.0.2", 7677, 7678))
     session.discover(2 * RESOLVE_AGAIN_NS + S)
     assert sorted(agents.endpoints) == ["alias", "n"]
+
+
+class FakePlaces:
+    """Places that lead to these hosts, found at the first search."""
+
+    def __init__(self, *hosts: str) -> None:
+        self.found = FoundPlaces(
+            tuple(PipeEndpoint(host, (("sh",),), f"ssh {host}") for host in hosts),
+            over=("slurm:7",),
+        )
+
+    def search(self, now: int, connected: Collection[str]) -> FoundPlaces:
+        found, self.found = self.found, FoundPlaces()
+        return found
+
+
+def session_with(agents: FakeAgents, places: FakePlaces) -> Session:
+    return Session(cast("Connections", agents), (), None, places=cast("PlaceSearch", places))
+
+
+def hosts_of(session: Session) -> dict[str, tuple[str, str]]:
+    session._next_frame = 0
+    frame = session.frame()
+    assert frame is not None
+    return {host.name: (host.state, host.progress) for host in frame.hosts}
+
+
+def test_a_host_behind_a_shell_says_how_far_it_is(agents: FakeAgents) -> None:
+    places = FakePlaces("n")
+    session = session_with(agents, places)
+    slurm = FoundPlaces(under_way=(("slurm:7", "asking squeue"),))
+    places.found, later = slurm, places.found
+    session.discover(S)
+    assert hosts_of(session) == {"slurm:7": ("connecting", "asking squeue")}
+    places.found = later
+    session.discover(S)
+    assert hosts_of(session) == {"n": ("connecting", "waiting to start")}
+    session.handle(Progressed("n", "starting ssh"), S)
+    assert hosts_of(session) == {"n": ("connecting", "starting ssh")}
+    respond(session, "n", "first", {1: 0})
+    assert hosts_of(session)["n"][1] == ""
+    session.handle(Connected("n", ("no stacks there; allow them",)), S)
+    session._next_frame = 0
+    frame = session.frame()
+    assert frame is not None
+    assert frame.hosts[0].notes == ("no stacks there; allow them",)
+
+
+def test_a_second_way_to_a_host_is_taken_when_the_first_is_lost(agents: FakeAgents) -> None:
+    session = session_with(agents, FakePlaces("n", "alias"))
+    session.discover(S)
+    respond(session, "n", "first", {1: 0})
+    session.handle(SamePlace("alias", "n"), S)
+    session.discover(S)
+    assert list(agents.endpoints) == ["n"]
+    assert list(hosts_of(session)) == ["n"]
+    session.handle(ConnectionFailed("n", FrtopError("gone", "wait")), S)
+    session.discover(S)
+    assert sorted(agents.endpoints) == ["alias", "n"]
+
+
+def test_a_place_that_leads_nowhere_says_why(agents: FakeAgents) -> None:
+    places = FakePlaces()
+    places.found = FoundPlaces(failed=(("k8s:app=t", FrtopError("no pod", "look")),))
+    session = session_with(agents, places)
+    session.discover(S)
+    assert hosts_of(session) == {"k8s:app=t": ("failed", "")}

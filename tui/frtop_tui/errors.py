@@ -6,6 +6,7 @@ FrtopError              exit status 1
 ├── NoJob                   no distributed job was found there
 ├── UnknownHost             a host name does not resolve
 ├── Unreachable             no agent answers at an address
+├── RemoteTrouble           a host was reached, and no agent can run or go on there
 ├── WrongKey                an agent refuses our key, or has a key we do not know
 ├── KeyTrouble              our own key file cannot be used
 ├── Unreadable              a file is damaged, or of a kind that frtop does not open
@@ -47,6 +48,10 @@ class UnknownHost(FrtopError):
 
 class Unreachable(FrtopError):
     """No agent answers at that address."""
+
+
+class RemoteTrouble(FrtopError):
+    """A host was reached through a shell, and no agent can run or go on there."""
 
 
 class WrongKey(FrtopError):

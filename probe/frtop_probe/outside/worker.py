@@ -12,13 +12,13 @@ import contextlib
 import json
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from frtop_probe import child_process
 from frtop_probe.outside.discovery.facts import SCAN_FAILED, Discovery, discovery_from
 from frtop_probe.outside.memory import PROC, NotReadable
 from frtop_probe.outside.model import (
@@ -59,7 +59,7 @@ _LINE: Final = 256 << 20
 """Bytes of an answer: two full rings of 20,000 entries, as JSON, are 4 MB."""
 _CLOSE_S: Final = 0.5
 _CLOSE_STEP_S: Final = 0.01
-_COMMAND: Final = (sys.executable, "-m", "frtop_probe.outside")
+_MODULE: Final = "frtop_probe.outside"
 Result = TypeVar("Result")
 
 
@@ -101,7 +101,7 @@ class OutsideWorker:
         *,
         deadline_s: float = DEADLINE_S,
         quarantine_s: float = QUARANTINE_S,
-        command: Sequence[str] = _COMMAND,
+        command: Sequence[str] | None = None,
         proc: Path = PROC,
     ) -> None:
         """Starts nothing yet: the child starts with the first look.
@@ -109,12 +109,12 @@ class OutsideWorker:
         Args:
             deadline_s: Seconds for a look of a child that is ready; five times that with rings.
             quarantine_s: Seconds for which a process is not asked again.
-            command: Program that speaks the protocol of `__main__`.
+            command: Program that speaks the protocol of `__main__`; by default that itself.
             proc: Where /proc is.
         """
         self._deadline_s = deadline_s
         self._quarantine_s = quarantine_s
-        self._command = command
+        self._command = command or child_process.python_command(_MODULE)
         self._proc = proc
         self._lock = asyncio.Lock()
         self._child: _Child | None = None
@@ -295,6 +295,7 @@ class OutsideWorker:
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
                     stderr=subprocess.DEVNULL,
+                    pass_fds=child_process.inherited(),
                     start_new_session=True,  # an interrupt from the terminal is not for it
                 )
         except OSError as error:

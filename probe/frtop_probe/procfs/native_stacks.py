@@ -83,7 +83,7 @@ async def take(pid: int, tool: Tool | None = None) -> NativeStacks:
         return NativeStacks(refusal)
     tool = tool or find_tool()
     if tool is None:
-        text = "neither py-spy nor pystack is installed beside the agent: `pip install py-spy`"
+        text = tool_process.why_missing("py-spy")
         return NativeStacks(wire.StackDump(pid, error="missing", help=text))
     running = {task.tid for task in tracing.read_tasks(pid) if task.state == "R"}
     try:

@@ -145,7 +145,7 @@ async def dump(
         return wire.StackDump(
             pid,
             error="missing",
-            help="py-spy is not installed beside the agent: `pip install py-spy`",
+            help=tool_process.why_missing("py-spy"),
         )
     try:
         child = await tool_process.start(

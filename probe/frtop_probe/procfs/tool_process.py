@@ -1,4 +1,8 @@
-"""Programs that take stacks for the agent: found, started, read within bounds, ended."""
+"""Programs that take stacks for the agent: found, started, read within bounds, ended.
+
+Where nothing can be installed, an operator sends one: then it is a file without a name, and its
+path is that of our descriptor of it.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +14,56 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from frtop_probe import child_process
+
 MAX_OUTPUT: Final = 16 * 1024 * 1024
 _MAX_ERRORS: Final = 65536
 _KILL_TIMEOUT: Final = 0.5
 
 
+_sent: dict[str, str] = {}
+"""Paths of programs that were sent; "" while one is on its way."""
+
+
 def find(name: str) -> str | None:
-    """A program's path: the one beside this Python, else the one on PATH; None if missing."""
+    """A program's path: the one that was sent, else beside this Python, else on PATH."""
+    if path := _sent.get(name):  # none that serves was there
+        return path
     beside = Path(sys.executable).with_name(name)
     return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
 
 
+def why_missing(name: str) -> str:
+    """Why `find` has nothing, and what to do."""
+    if name in _sent:
+        return f"{name} is still on its way to this host: try again in some seconds"
+    return f"{name} is not installed beside the agent: `pip install {name}`"
+
+
+def expect(name: str) -> None:
+    """Notes that a program is on its way."""
+    _sent.setdefault(name, "")
+
+
+def provide(name: str, descriptor: int) -> None:
+    """From now on `find` knows a program that was sent; the descriptor stays open."""
+    _sent[name] = f"{child_process.DESCRIPTORS}{descriptor}"
+
+
 async def start(*command: str) -> asyncio.subprocess.Process:
     """Starts a program; kills it when the caller is cancelled meanwhile."""
+    program, *arguments = command
+    # One that was sent has no path of its own, but `ps` shows its name.
+    shown = next((name for name, path in _sent.items() if path == program), program)
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
-            *command,
+            shown,
+            *arguments,
+            executable=program,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            pass_fds=child_process.descriptors_in(command),
         )
     )
     try:

@@ -6,19 +6,20 @@ One child per look: a person asks, seldom. One that does not answer is killed an
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
+from frtop_probe import child_process
+
 DEADLINE_S: Final = 5.0
 """A look takes 0.1 s; the rest is for a host whose cores are all busy."""
 MAX_ANSWER: Final = 64 * 1024
 DID_NOT_RETURN: Final = "a read of its memory maps did not return"
 NO_ANSWER: Final = "the program that reads it ended without an answer"
-_COMMAND: Final = (sys.executable, "-m", "frtop_probe.ras")
+_MODULE: Final = "frtop_probe.ras"
 
 
 class ProcessLook(msgspec.Struct, frozen=True):
@@ -38,16 +39,17 @@ _looks = msgspec.json.Decoder(ProcessLook)
 
 
 async def look_at(
-    pid: int, *, seconds: float = DEADLINE_S, command: Sequence[str] = _COMMAND
+    pid: int, *, seconds: float = DEADLINE_S, command: Sequence[str] | None = None
 ) -> ProcessLook:
     """Looks at one process; `reason` says why it could not be read."""
     try:
         child = await asyncio.create_subprocess_exec(
-            *command,
+            *(command or child_process.python_command(_MODULE)),
             str(pid),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
+            pass_fds=child_process.inherited(),
             start_new_session=True,  # an interrupt from the terminal is not for it
         )
     except OSError as error:

@@ -32,7 +32,7 @@ def _recorded(options: argparse.Namespace) -> Frame:
     if options.connect != ["local"]:
         raise UsageError(
             "diagnose takes either files or hosts",
-            "leave out --connect to read files, or the files to diagnose a live job",
+            "leave out --connect and --ssh to read files, or the files to diagnose a live job",
         )
     paths = [Path(path) for path in options.paths]
     return open_paths(paths, options.job, pattern_of(options.ranks_from), explain=options.explain)

@@ -11,7 +11,7 @@ from typing import Final
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, Unreachable
 from frtop_tui.job.model import Problem
-from frtop_tui.job.naming import listed
+from frtop_tui.job.naming import listed, printable
 from frtop_tui.sources.base import Source
 
 HEALTHY_S: Final = 3.0
@@ -22,6 +22,8 @@ SEARCH_S: Final = 5.0
 prepared only once somebody looks, and then reads each of their ranks."""
 APPEAR_S: Final = 5.0
 """How long to wait until a rank that was named is heard, in seconds."""
+REACH_S: Final = 45.0
+"""How long hosts may take to be reached through a shell: a log-in, a look for a Python."""
 NOBODY_S: Final = 0.5
 """A problem that lasts so long while no host is heard is the answer."""
 FIRST_ANSWER_S: Final = 3.0
@@ -29,7 +31,7 @@ FIRST_ANSWER_S: Final = 3.0
 
 
 def connect(options: argparse.Namespace) -> Source:
-    """The source for `--connect`, `--job`, `--pid` and `--read-only`.
+    """The source for `--connect`, `--ssh`, `--via`, `--job`, `--pid` and `--read-only`.
 
     Its module is imported here: commands on files need no network.
 
@@ -43,7 +45,9 @@ def connect(options: argparse.Namespace) -> Source:
     from frtop_tui.sources.agent_start import start_agent  # noqa: PLC0415
     from frtop_tui.sources.endpoints import LOCAL  # noqa: PLC0415
     from frtop_tui.sources.live import LiveSource  # noqa: PLC0415
+    from frtop_tui.sources.pipes.places import places  # noqa: PLC0415
 
+    reached = places(options.ssh, options.via)
     if LOCAL in options.connect:
         problem = start_agent()
         if problem is not None:
@@ -51,7 +55,14 @@ def connect(options: argparse.Namespace) -> Source:
     explain = getattr(options, "explain", False)
     pid = getattr(options, "pid", None)
     job = options.job if pid is None else RankPid(pid)
-    return LiveSource(options.connect, job, read_only=options.read_only, explain=explain)
+    return LiveSource(
+        options.connect,
+        job,
+        places=reached,
+        python=options.python,
+        read_only=options.read_only,
+        explain=explain,
+    )
 
 
 def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:
@@ -71,8 +82,8 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
     healthy_since: float | None = None
     while True:
         frame = source.frame()
-        now, waited_s = time.monotonic(), timer.waited_s
         timer.require_visible(frame)
+        now, waited_s = time.monotonic(), timer.waited_s
         connecting = any(host.state == "connecting" for host in frame.hosts)
         confirmed = all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
         # A confirmed verdict does not wait for a host that may never answer.
@@ -89,9 +100,20 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
         if waited_s > wait_s:
             _require_job(frame)
             return frame
-        coverage = frame.coverage
-        report(f"{frame.health}, {coverage.heard} of {coverage.expected} ranks heard")
+        report(describe_progress(frame))
         time.sleep(0.05)
+
+
+def describe_progress(frame: Frame) -> str:
+    """The health and how much was heard; while hosts are being reached, how far they are."""
+    coverage = frame.coverage
+    ranks = f"{frame.health}, {coverage.heard} of {coverage.expected} ranks heard"
+    waiting = [host for host in frame.hosts if host.state == "connecting" and host.progress]
+    if not waiting:
+        return ranks
+    heard = sum(host.state == "heard" for host in frame.hosts)
+    step, name = waiting[0].progress, waiting[0].name
+    return f"{heard} of {len(frame.hosts)} hosts heard; {name}: {printable(step)}; {ranks}"
 
 
 def await_rank(source: Source, rank: int) -> JudgedRank:
@@ -125,15 +147,18 @@ def _require_job(frame: Frame) -> None:
         raise NoJob(
             f"no distributed PyTorch job of this user was found on {listed(heard, 4)}",
             "start one with `frtop run -- torchrun ...`, or name the hosts of a running one: "
-            "--connect 'node[0-7]'",
+            "--connect 'node[0-7]', --ssh 'node[0-7]'",
         )
 
 
 class AppearanceTimer:
-    """How long a command has waited for something to appear, and whether anything will."""
+    """How long a command has waited for something to appear, and whether anything will.
+
+    Time in which hosts are only being reached through a shell does not count.
+    """
 
     def __init__(self) -> None:
-        self._begun = time.monotonic()
+        self._created = self._begun = time.monotonic()
         self._heard_at: float | None = None
 
     @property
@@ -160,6 +185,10 @@ class AppearanceTimer:
 
         heard = any(host.state == "heard" for host in frame.hosts)
         if not heard and is_starting():
+            return
+        reaching = any(host.state == "connecting" and host.progress for host in frame.hosts)
+        if not heard and reaching and time.monotonic() - self._created < REACH_S:
+            self._begun = time.monotonic()
             return
         over = searched_s > SEARCH_S if heard else self.waited_s > NOBODY_S
         if frame.problem and over:

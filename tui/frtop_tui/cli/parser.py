@@ -8,6 +8,13 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
+from frtop_tui.cli.host_options import (
+    add_connection,
+    add_hosts,
+    pid_of,
+    require_one_job,
+    settle_hosts,
+)
 from frtop_tui.demo.faults import FAULTS
 from frtop_tui.errors import UsageError
 
@@ -66,7 +73,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     verbs = top.add_subparsers(metavar="COMMAND", parser_class=_Parser)
 
     screen = verbs.add_parser(SCREEN, help="the live screen (the default command)")
-    _connection(screen)
+    add_connection(screen)
     screen.set_defaults(run=_command("screen"))
 
     diagnose = verbs.add_parser(
@@ -75,7 +82,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
         epilog=STATUSES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _connection(diagnose)
+    add_connection(diagnose)
     _files(
         diagnose,
         "*",
@@ -118,7 +125,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
         description="Lists the jobs that the agents of the hosts see, what to type for each, and"
         " what is in the way of seeing it. Exit status 0 with jobs, 1 without.",
     )
-    _hosts(jobs)
+    add_hosts(jobs)
     jobs.add_argument("--json", action="store_true", help="print a JSON document")
     jobs.add_argument("--wait", type=_seconds, default=10.0, metavar="SECONDS",
                       help="longest time to wait for the hosts (default 10)")  # fmt: skip
@@ -131,7 +138,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
         "The exit status is 0 when the file is written, whatever the state of the job; "
         "`frtop diagnose FILE` reports that.",
     )
-    _connection(capture)
+    add_connection(capture)
     capture.add_argument("-o", "--output", metavar="FILE",
                          help="file to write or replace (default: a new frtop-JOB-TIME.cap "
                          "in the current folder)")  # fmt: skip
@@ -183,29 +190,6 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     return top, tuple(verbs.choices)
 
 
-def _hosts(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--connect",
-        nargs="+",
-        default=["local"],
-        metavar="SPEC",
-        help="hosts of the job: 'node[0-7]', node3:7700, several (default: local)",
-    )
-
-
-def _connection(verb: argparse.ArgumentParser, *, pid: bool = True) -> None:
-    _hosts(verb)
-    verb.add_argument("--job", metavar="NAME",
-                      help="name, run id or address:port (default: the newest live job)"
-                      )  # fmt: skip
-    if pid:
-        verb.add_argument("--pid", type=_pid, metavar="PID",
-                          help="the job that this process of this host is a rank of"
-                          )  # fmt: skip
-    verb.add_argument("--read-only", action="store_true",
-                      help="request nothing of the ranks; the agents enforce it")  # fmt: skip
-
-
 def _files(verb: argparse.ArgumentParser, count: str, help_text: str) -> None:
     verb.add_argument("paths", nargs=count, metavar="PATH", help=help_text)
     verb.add_argument("--ranks-from", metavar="PATTERN",
@@ -222,7 +206,7 @@ def _doctor(verbs: argparse._SubParsersAction[_Parser]) -> None:
         " is tried on a process of its own. Exit status 0, or 1 where something is closed that"
         " costs evidence.",
     )
-    doctor.add_argument("--pid", type=_pid, metavar="PID",
+    doctor.add_argument("--pid", type=pid_of, metavar="PID",
                         help="only this process of this host (default: all ranks of this user)"
                         )  # fmt: skip
     doctor.add_argument("--python", metavar="PROGRAM",
@@ -236,7 +220,7 @@ def _tensors(verbs: argparse._SubParsersAction[_Parser]) -> None:
     tensors = verbs.add_parser(
         "tensors", help="ask a rank for statistics of the tensors of its pending ops"
     )
-    _connection(tensors, pid=False)
+    add_connection(tensors, pid=False)
     tensors.add_argument("--rank", type=_rank, required=True, metavar="N", help="global rank")
     tensors.add_argument("--op", type=_number, default=0, metavar="OP",
                          help="only this pending op: as in the column `op`, or its number "
@@ -256,7 +240,7 @@ def _ras(verbs: argparse._SubParsersAction[_Parser]) -> None:
         " first, and nothing is asked without a yes. One process of one host is asked, once."
         " Exit status 0 with an answer, 1 without.",
     )
-    _connection(ras)
+    add_connection(ras)
     ras.add_argument("--rank", type=_rank, metavar="N",
                      help="ask through this rank (default: the first that lives)")  # fmt: skip
     ras.add_argument("--twice", action="store_true",
@@ -276,7 +260,7 @@ def _stacks(verbs: argparse._SubParsersAction[_Parser]) -> None:
         "of the ranks that are named. Nothing stands still for that. With --native a rank does, "
         "for about 0.7 s, at most 5 s; ranks are taken one after the other.",
     )
-    _connection(stacks)
+    add_connection(stacks)
     stacks.add_argument("--rank", type=_rank, nargs="+", metavar="N",
                         help="global ranks (default: all, merged)")  # fmt: skip
     stacks.add_argument("--native", action="store_true",
@@ -318,12 +302,6 @@ def _key(verbs: argparse._SubParsersAction[_Parser]) -> None:
 def _rank(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a rank: ranks are 0, 1, 2 ...")
-    return int(text)
-
-
-def _pid(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 2**22:
-        raise argparse.ArgumentTypeError(f"{text!r} is not the pid of a process")
     return int(text)
 
 
@@ -373,26 +351,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
         words = [without_dash(word) for word in words]
     options = top.parse_args(words)
-    _require_one_job(options)
-    misplaced = [spec for spec in getattr(options, "connect", ()) if spec in verbs]
-    if misplaced:
-        raise UsageError(
-            f"{misplaced[0]!r} is listed among the hosts",
-            f"the command comes first: frtop {misplaced[0]} --connect ...",
-        )
+    if hasattr(options, "connect"):
+        settle_hosts(options, verbs)
+    require_one_job(options)
     return options
-
-
-def _require_one_job(options: argparse.Namespace) -> None:
-    """Raises `UsageError` where `--pid` cannot be meant."""
-    if getattr(options, "pid", None) is None or not hasattr(options, "connect"):
-        return
-    if options.job is not None:
-        raise UsageError("--pid and --job both name a job", "leave out one of them")
-    if getattr(options, "paths", None):
-        raise UsageError("--pid is of a running job, and files were given", "use --job")
-    if options.connect != ["local"]:
-        raise UsageError(
-            "--pid is of a process of this host, and --connect names others",
-            "run frtop on that host, or `frtop jobs --connect ...` and --job",
-        )

@@ -49,6 +49,7 @@ class HostRecord:
     number: int = 0  # of the last update
     complete: bool = False  # a full state was applied and no update is missing since
     missing: int = 0  # updates lost since the last full state
+    limits: tuple[str, ...] = ()  # what its agent said at first: what it cannot do there
     records: dict[int, RankRecord] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     """By key, on the host's clock: when a record changes without a message."""
@@ -81,7 +82,7 @@ class HostRecord:
             self.view,
             state=state,
             heard_ns=clock.heard_ns,
-            notes=(*self.view.notes, *self.losses.notes(now_ns)),
+            notes=(*self.limits, *self.view.notes, *self.losses.notes(now_ns)),
             clock_ns=clock.wall_offset(now_ns, wall_ns) if error is not None else 0,
             clock_error_ns=error,
         )

@@ -254,6 +254,7 @@ class HostView(Struct, frozen=True):
     clock_error_ns: int | None = None  # that may be wrong by so much; None: not measured
     may_act: bool = True  # false: our key may only read there
     address: str = ""  # where its agent is, "" when not known yet
+    progress: str = ""  # how far a connection has come that takes its time
 
 
 class Writing(Struct, frozen=True):

@@ -56,7 +56,16 @@ class JobState:
         host = self._host(name)
         if state == "failed" and problem is not None and host.view.state == "heard":
             host.losses.add(now_ns, problem)
-        host.view = replace(host.view, state=state, problem=problem)
+        host.view = replace(host.view, state=state, problem=problem, progress="")
+
+    def set_progress(self, name: str, text: str) -> None:
+        """Sets how far the connection to a host has come; adds the host if it is new."""
+        host = self._host(name)
+        host.view = replace(host.view, progress=text)
+
+    def set_limits(self, name: str, limits: tuple[str, ...]) -> None:
+        """Sets what the agent of a host cannot do there, in sentences."""
+        self._host(name).limits = limits
 
     def set_address(self, name: str, address: str) -> None:
         """Sets the address of the host's agent."""
@@ -95,7 +104,7 @@ class JobState:
         known.clock.anchor_ns = update.wall_ns - update.monotonic_ns
         known.clock.silent = False
         if known.view.state != "heard":
-            known.view = replace(known.view, state="heard", problem=None)
+            known.view = replace(known.view, state="heard", problem=None, progress="")
         if update.full:
             self._replace(known, update, now_ns)
             return True

@@ -26,7 +26,14 @@ from zmq.utils.monitor import recv_monitor_message
 
 from frtop_probe import wire
 from frtop_probe.keys import KeyPair
-from frtop_tui.errors import FrtopError
+from frtop_tui.sources.connection_events import (
+    AnyEndpoint,
+    Connected,
+    ConnectionEvent,
+    ConnectionFailed,
+    ResponseReceived,
+    UpdateReceived,
+)
 from frtop_tui.sources.endpoints import Endpoint
 from frtop_tui.sources.handshake import (
     AgentKeys,
@@ -49,37 +56,6 @@ _FAILED_HANDSHAKES: Final = (
     | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
     | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """The agent of a host accepted our key: it takes requests now."""
-
-    host: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionFailed:
-    """The agent of a host cannot be used; the error says why."""
-
-    host: str
-    error: FrtopError
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateReceived:
-    """An update; only its instance says whose it is: PUB messages do not name the sender."""
-
-    update: wire.Update
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseReceived:
-    host: str
-    response: wire.Response
-
-
-ConnectionEvent = Connected | ConnectionFailed | UpdateReceived | ResponseReceived
 
 
 class _Phase(enum.Enum):
@@ -152,8 +128,9 @@ class AgentConnections:
         one.setsockopt(zmq.CURVE_SECRETKEY, pair.secret)
         return one
 
-    def connect(self, endpoint: Endpoint) -> None:
+    def connect(self, endpoint: AnyEndpoint) -> None:
         """Begins to connect; what comes of it is among the events."""
+        assert isinstance(endpoint, Endpoint)
         link = self._links[endpoint.host] = _Link(endpoint, self._keys.candidates(endpoint))
         self._open(link)
 
@@ -172,7 +149,7 @@ class AgentConnections:
         self._router.connect(endpoint.request_url)
         self._sub.connect(endpoint.update_url)
 
-    def disconnect(self, endpoint: Endpoint) -> None:
+    def disconnect(self, endpoint: AnyEndpoint) -> None:
         """Gives an endpoint up."""
         link = self._links.pop(endpoint.host)
         if link in self._disconnected:

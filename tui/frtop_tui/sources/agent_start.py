@@ -163,7 +163,8 @@ def _not_announced() -> Problem | None:
 
 NO_AGENT: Final = Problem(
     "no agent of frtop runs on this host: no job was started with `frtop run` here lately",
-    "start the job with `frtop run -- torchrun ...`, or name its hosts: --connect 'node[0-7]'",
+    "start the job with `frtop run -- torchrun ...`, or name its hosts: --connect 'node[0-7]',"
+    " or --ssh 'node[0-7]'",
 )
 NOT_STARTED: Final = Problem(
     "no agent of frtop runs on this host, and the one that was started did not come up",

@@ -55,6 +55,33 @@ class Endpoint(Struct, frozen=True):
         return f"[{self.address}]" if ":" in self.address else self.address
 
 
+class PipeEndpoint(Struct, frozen=True):
+    """A host that is reached through a command that gives a shell there, `ssh node3 sh`.
+
+    `commands` are the ways to it, the next one for when one is refused. `shown` says the first
+    in a few words. Endpoints with a `task` share the process of their first command: a step of srun
+    with one task on each host. `crowded`: many at once go through one host on the way, which is
+    called `through` where its name is known.
+    """
+
+    host: str
+    commands: tuple[tuple[str, ...], ...]
+    shown: str
+    task: int | None = None
+    crowded: bool = False
+    through: str = ""
+
+    @property
+    def request_url(self) -> str:
+        """What no other endpoint has."""
+        return f"pipe:{self.host}"
+
+    @property
+    def address_and_port(self) -> str:
+        """How it is reached, for people."""
+        return self.shown
+
+
 def expand(specs: Sequence[str]) -> tuple[str, ...]:
     """Expands host lists into names, or `host:port`, each once.
 
@@ -63,6 +90,8 @@ def expand(specs: Sequence[str]) -> tuple[str, ...]:
     """
     names: dict[str, None] = {}
     for spec in specs:
+        if spec.startswith(("slurm:", "k8s:")):
+            raise UsageError(f"{spec} is reached through a shell", f"--ssh {spec}")
         hosts, port = _split(spec)
         _port(port)
         if ":" in hosts:  # an address; host lists know no colons

@@ -117,6 +117,6 @@ def absent(endpoint: Endpoint) -> FrtopError:
     return Unreachable(
         f"nobody answers on {endpoint.host}"
         f" ({endpoint.address}, ports {endpoint.pub} and {endpoint.ask})",
-        "start the job with `frtop run`, which starts an agent there, or start one by hand on"
-        " that host: `frtop agent`",
+        "start the job with `frtop run`, which starts an agent there, or `frtop agent` there;"
+        f" with nothing but a shell there: --ssh {endpoint.host}",
     )

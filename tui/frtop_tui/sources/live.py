@@ -20,17 +20,24 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import daemon_thread, keys
+from frtop_probe.pipe.start_script import start_script
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import KeyTrouble
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import JobKey, RankPid
 from frtop_tui.sources.agent_connections import AgentConnections
+from frtop_tui.sources.connection_events import Connections
 from frtop_tui.sources.endpoints import LOCAL, expand
+from frtop_tui.sources.joined_connections import JoinedConnections
 from frtop_tui.sources.local_discovery import LocalDiscovery
+from frtop_tui.sources.pipes.connections import PipeConnections
+from frtop_tui.sources.pipes.payload import agent_lines
+from frtop_tui.sources.pipes.place_search import PlaceSearch
+from frtop_tui.sources.pipes.places import Place
 from frtop_tui.sources.session import Session
 
 KEY_INTERVAL_S: Final = 0.2
-FILES_PER_HOST: Final = 2
+FILES_PER_HOST: Final = 3
 SPARE_FILES: Final = 256
 
 Command = Callable[[Session], None]
@@ -44,14 +51,18 @@ class LiveSource:
         specs: Sequence[str] = (LOCAL,),
         job: str | RankPid | None = None,
         *,
+        places: Sequence[Place] = (),
+        python: str = "",
         read_only: bool = False,
         explain: bool = False,
     ) -> None:
-        """Reads the key and starts the thread.
+        """Reads the key, if one is needed, and starts the thread.
 
         Args:
             specs: host lists as operators write them; `local` is this host.
             job: name or run id of the job to show, or a pid of its ranks; None is the newest.
+            places: hosts that are reached through a shell, without an agent or a key.
+            python: path of the Python to use there, "" to find one.
             read_only: give up the right to ask ranks; the agents enforce it.
             explain: each frame carries a trace of how it was judged.
 
@@ -62,7 +73,9 @@ class LiveSource:
         named = [spec for spec in specs if spec != LOCAL]
         self._names = expand(named) if named else ()
         self._local = LOCAL in specs
-        self._pair = self._key()
+        self._places = tuple(places)
+        self._python = python
+        self._pair = self._key() if self._by_sockets else None
         self._job = job
         self._read_only = read_only
         self._explain = explain
@@ -70,6 +83,11 @@ class LiveSource:
         self._closing = threading.Event()
         self._frame = Frame(now_ns=time.monotonic_ns(), wall_ns=time.time_ns())
         self._thread = daemon_thread.start(self._run, "frtop source")
+
+    @property
+    def _by_sockets(self) -> bool:
+        """Whether there are agents to be reached by sockets, for which a key is needed."""
+        return self._local or bool(self._names)
 
     def _key(self) -> keys.KeyPair | None:
         """Loads our pair, and never makes one: no agent would admit it.
@@ -119,19 +137,19 @@ class LiveSource:
         self._thread.join(timeout=12)
 
     def _run(self) -> None:
-        connections: AgentConnections | None = None
+        connections: Connections | None = None
         try:
-            pair = self._await_key()
-            if pair is None:
+            _raise_file_limit(len(self._names) + len(self._places))
+            connections = self._connections()
+            if connections is None:
                 return
-            _raise_file_limit(len(self._names))
-            connections = AgentConnections(pair)
             local = LocalDiscovery(self._names) if self._local else None
             session = Session(
                 connections,
                 self._names,
                 self._job,
                 local,
+                PlaceSearch(self._places) if self._places else None,
                 read_only=self._read_only,
                 explain=self._explain,
             )
@@ -143,6 +161,19 @@ class LiveSource:
         finally:
             if connections is not None:
                 connections.close()
+
+    def _connections(self) -> Connections | None:
+        """The ways to all hosts; None when we are closed before there is a key."""
+        pipes: Connections | None = None
+        if self._places:
+            pipes = PipeConnections(start_script(self._python), agent_lines)
+        if pipes is not None and not self._by_sockets:
+            return pipes
+        pair = self._await_key()
+        if pair is None:
+            return None
+        sockets = AgentConnections(pair)
+        return JoinedConnections(sockets, pipes) if pipes is not None else sockets
 
     def _await_key(self) -> keys.KeyPair | None:
         """Our pair, as soon as an agent has made it; None when we are closed before."""
@@ -163,7 +194,7 @@ class LiveSource:
             self._frame = replace(self._frame, now_ns=now, wall_ns=time.time_ns(), problem=problem)
         return None
 
-    def _step(self, session: Session, connections: AgentConnections) -> None:
+    def _step(self, session: Session, connections: Connections) -> None:
         """One round: commands of the screen, discovered hosts, events of the sockets."""
         while not self._commands.empty():
             self._commands.get()(session)
@@ -174,7 +205,7 @@ class LiveSource:
 
 
 def _raise_file_limit(hosts: int) -> None:
-    """Makes room for two connections per host: a shell usually allows 1,024 files."""
+    """Makes room for two connections or three pipes per host: often 1,024 files are allowed."""
     wanted = FILES_PER_HOST * hosts + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if wanted > soft:

@@ -15,18 +15,22 @@ from frtop_tui.errors import FrtopError
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import JobKey, Wanted
 from frtop_tui.job.state import JobState
-from frtop_tui.sources.agent_connections import (
-    AgentConnections,
+from frtop_tui.sources.agent_requests import AgentRequests
+from frtop_tui.sources.commands import Commands
+from frtop_tui.sources.connection_events import (
+    AnyEndpoint,
     Connected,
     ConnectionEvent,
     ConnectionFailed,
+    Connections,
+    Progressed,
     ResponseReceived,
+    SamePlace,
     UpdateReceived,
 )
-from frtop_tui.sources.agent_requests import AgentRequests
-from frtop_tui.sources.commands import Commands
-from frtop_tui.sources.endpoints import Endpoint, Resolver
+from frtop_tui.sources.endpoints import Resolver
 from frtop_tui.sources.local_discovery import LocalDiscovery
+from frtop_tui.sources.pipes.place_search import PlaceSearch
 from frtop_tui.sources.ras_commands import RasCommands
 
 FRAME_NS: Final = 250_000_000
@@ -40,21 +44,23 @@ class Session:
     """Belongs to the source's thread.
 
     Args of the constructor: `names` are the hosts the operator named, `local` finds agents
-    of this host (None: not asked for).
+    of this host, `places` those that are reached through a shell (None: not asked for).
     """
 
     def __init__(
         self,
-        connections: AgentConnections,
+        connections: Connections,
         names: tuple[str, ...],
         job: Wanted,
         local: LocalDiscovery | None = None,
+        places: PlaceSearch | None = None,
         *,
         read_only: bool = False,
         explain: bool = False,
     ) -> None:
         self._connections = connections
         self._local = local
+        self._places = places
         self._names = names
         self._job = job
         self._state = JobState(READ_ONLY if read_only else "")
@@ -64,13 +70,15 @@ class Session:
         self._ras = RasCommands(self.requests.tracker, self._state)
         self._resolver = Resolver(names)
         self._resolved_at: dict[str, int] = {}
-        self._endpoints: dict[str, Endpoint] = {}  # by host
+        self._endpoints: dict[str, AnyEndpoint] = {}  # by host
         self._urls: dict[str, str] = {}  # URL for requests -> host
         self._hosts: dict[str, str] = {}  # instance of an agent -> host
         self._instances: dict[str, str] = {}  # host -> instance of its last agent
         self._connected: set[str] = set()
         self._aliases: dict[str, str] = {}
         """Of the operator's names those of agents known by another name, and that name."""
+        self._spare: dict[str, AnyEndpoint] = {}
+        """Of these the ways through a shell, for when the other name is lost."""
         self._next_frame = 0
         self._frame: Frame | None = None
         for name in names:
@@ -117,8 +125,31 @@ class Session:
                 self._connect(endpoint)
             for name, problem in discovered.unreachable:
                 self._state.set_host(name, "failed", problem)
+        if self._places is not None:
+            self._search_places(now)
 
-    def _connect(self, endpoint: Endpoint) -> None:
+    def _search_places(self, now: int) -> None:
+        """Connects to hosts that were found through ssh's settings, Slurm or Kubernetes."""
+        assert self._places is not None
+        found = self._places.search(now, self._connected)
+        for name in found.over:
+            self._state.forget_host(name)
+        lost = [name for name in self._spare if self._aliases.get(name) not in self._connected]
+        for name in lost:
+            self._connect(self._spare.pop(name))
+        for endpoint in found.endpoints:
+            if endpoint.host not in self._aliases and endpoint != self._endpoints.get(
+                endpoint.host
+            ):
+                self._connect(endpoint)
+                self._state.set_progress(endpoint.host, "waiting to start")
+        for name, text in found.under_way:
+            self._state.set_progress(name, text)
+        for name, error in found.failed:
+            if name not in self._endpoints:
+                self._state.set_host(name, "failed", _problem(error))
+
+    def _connect(self, endpoint: AnyEndpoint) -> None:
         """Connects once per address: socket events name the address only."""
         host = endpoint.host
         known = self._endpoints.get(host)
@@ -136,7 +167,7 @@ class Session:
         self._state.set_address(host, endpoint.address_and_port)
         self._connections.connect(endpoint)
 
-    def _disconnect(self, endpoint: Endpoint) -> None:
+    def _disconnect(self, endpoint: AnyEndpoint) -> None:
         host = endpoint.host
         del self._endpoints[host]
         del self._urls[endpoint.request_url]
@@ -146,15 +177,16 @@ class Session:
 
     def _make_alias(self, name: str, host: str) -> None:
         """Drops a name of the agent that is shown as `host`."""
-        if name in self._names:  # only these are resolved again
+        if name in self._names or self._places is not None:  # only these are found again
             self._aliases[name] = host
         self._state.forget_host(name)
 
     def handle(self, event: ConnectionEvent, now: int) -> None:
         """Takes in one event of the sockets."""
         match event:
-            case Connected(host):
+            case Connected(host, limits):
                 self._connected.add(host)
+                self._state.set_limits(host, limits)
                 self.requests.connected(host, now)
             case ConnectionFailed(host, error):
                 self._connected.discard(host)
@@ -162,6 +194,13 @@ class Session:
                 self._state.set_host(host, "failed", _problem(error), now)
                 if self._connections.is_up(host):  # it sent a message that we cannot read
                     self.requests.retry_state(host, now)
+            case Progressed(host, text):
+                self._state.set_progress(host, text)
+            case SamePlace(host, other):
+                if (endpoint := self._endpoints.get(host)) is not None:
+                    self._spare[host] = endpoint
+                    self._disconnect(endpoint)
+                    self._make_alias(host, other)
             case UpdateReceived(update):
                 host = self._hosts.get(update.instance, "")
                 if host in self._endpoints and not self._state.apply(host, update, now):

@@ -44,6 +44,7 @@ def host_lines(row: HostRow, width: int) -> list[Line]:
     parts = (
         plain(host.state, STATE_TONE[host.state]),
         plain(MEANINGS[host.state] if not host.problem else ""),
+        plain(host.progress if host.state != "heard" else "", "dim"),
         plain(last if host.state != "heard" else "", "warn"),
         plain(f"at {host.address}" if host.address else ""),
         plain(f"agent {host.version}" if host.version else "", "dim"),

@@ -135,7 +135,8 @@ def note_lines(frame: Frame, width: int) -> list[Line]:
         if host.problem and host.problem != frame.problem:
             rows += wrap(str(host.problem), width, "warn", (label, "strong"))
         elif host.state == "connecting" and not host.problem:
-            rows += wrap("connecting", width, "dim", (label, "strong"))
+            words = f"connecting: {host.progress}" if host.progress else "connecting"
+            rows += wrap(words, width, "dim", (label, "strong"))
         for note in host.notes:
             rows += wrap(note, width, "dim", (label, "dim"))
     recorded = frame.recorded.notes if frame.recorded is not None else ()

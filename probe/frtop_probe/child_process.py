@@ -1,0 +1,47 @@
+"""How a module of this package is started as a process of its own.
+
+An agent at the end of a pipe has its code in an archive that no file system shows: its children
+inherit the descriptor, and import from there. Standard library only.
+"""
+
+from __future__ import annotations
+
+import sys
+import zipimport
+from functools import cache
+from typing import Final
+
+DESCRIPTORS: Final = "/proc/self/fd/"
+"""Where the kernel shows the open files of whoever looks, also those without a name."""
+_RUN: Final = (
+    "import sys, runpy; sys.path.insert(0, sys.argv.pop(1)); "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+)
+
+
+def python_command(module: str) -> tuple[str, ...]:
+    """The command that runs a module of this package; it needs `inherited()`."""
+    archive = _archive()
+    if archive is None:
+        return (sys.executable, "-m", module)
+    # -I -S: nothing but the standard library comes from this host.
+    return (sys.executable, "-I", "-S", "-c", _RUN, archive, module)
+
+
+def inherited() -> tuple[int, ...]:
+    """Descriptors that a child of `python_command` needs."""
+    archive = _archive()
+    return descriptors_in((archive,)) if archive is not None else ()
+
+
+def descriptors_in(command: tuple[str, ...]) -> tuple[int, ...]:
+    """Descriptors that a command names as its program or its arguments."""
+    names = (word.removeprefix(DESCRIPTORS) for word in command if word.startswith(DESCRIPTORS))
+    return tuple(int(name) for name in names if name.isdecimal())
+
+
+@cache
+def _archive() -> str | None:
+    """The path of the archive that this package was imported from, if it was."""
+    loader = __spec__.loader if __spec__ is not None else None
+    return loader.archive if isinstance(loader, zipimport.zipimporter) else None

@@ -1,0 +1,124 @@
+"""The agent at the end of a pipe: runs in the archive, from stage 0 on, until the pipe ends.
+
+It takes no lock, writes no card, no box and no file, and removes none. Rings of prepared ranks
+are read as by any agent; an agent that runs there already is not disturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import pkgutil
+import platform
+import pwd
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from frtop_probe import daemon_thread
+from frtop_probe.agent.options import OUTSIDE, READ_ONLY, Options
+from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.resources import limit_resources
+from frtop_probe.agent.service import AgentService, LeaveReason
+from frtop_probe.pipe import program_file
+from frtop_probe.pipe.channel import PipeChannel, PipeRights
+from frtop_probe.pipe.lines import described
+from frtop_probe.ring.folder import existing
+
+END_S: Final = 5.0
+"""An agent that leaves is gone after so long, whatever one of its threads waits for."""
+
+
+def main(archive: int, rest: bytes = b"") -> int:  # noqa: ARG001 - open as long as this runs
+    """Serves the operator on standard input and output; returns the exit status.
+
+    Args:
+        archive: The descriptor from which this was imported.
+        rest: What was read behind the archive.
+    """
+    limit_resources()
+    try:
+        return asyncio.run(_run(rest))
+    except OSError as error:
+        text = f"standard input and output cannot be used: {error}"
+        with suppress(OSError):
+            os.write(1, described(b"frtop-error", {"text": text, "next": "use a pipe"}))
+        return 1
+
+
+async def _run(rest: bytes) -> int:
+    rights = PipeRights(read_only=os.environ.get(READ_ONLY, "") not in ("", "0"))
+    ended = asyncio.Event()
+    channel = PipeChannel(rights, ended.set, task=os.environ.get("SLURM_PROCID", ""), rest=rest)
+    tracker = RankTracker(existing(), guest=True)
+    version = (pkgutil.get_data(__package__, "VERSION") or b"").decode()
+    # The pipe's end is the only one: this agent never waits for ranks, nor leaves them.
+    options = Options(linger=math.inf, outside=os.environ.get(OUTSIDE) != "0")
+    service = AgentService(options, tracker, channel, version)
+    service.handle_signals()
+    channel.say(b"frtop-hello", _hello(service))
+    channel.start()
+
+    async def leave_at_end() -> None:
+        await ended.wait()
+        service.leave(LeaveReason.OPERATOR_LEFT)
+
+    tasks = [asyncio.create_task(leave_at_end()), asyncio.create_task(channel.watch())]
+    try:
+        await service.run()
+    finally:
+        daemon_thread.start(_end_at_last, "frtop end")
+        for task in tasks:
+            task.cancel()
+        tracker.clear()
+        await channel.close()
+    return 1 if channel.problem else 0
+
+
+def _hello(service: AgentService) -> dict[str, Any]:
+    """Who answers here, and which tiers are closed."""
+    has_py_spy = program_file.has_py_spy()
+    problems = []
+    if not has_py_spy and (reason := program_file.why_none_runs()):
+        problems.append(
+            {
+                "text": f"no stacks: there is no py-spy that serves, and {reason}",
+                "next": "`pip install py-spy` there, or allow it (`sysctl vm.memfd_noexec=0`)",
+            }
+        )
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "host": service.host,
+        "instance": service.instance,
+        "version": service.version,
+        "pid": os.getpid(),
+        "uid": os.getuid(),
+        "place": _place(),
+        "user": _user(),
+        "task": os.environ.get("SLURM_PROCID", ""),
+        "has_py_spy": has_py_spy,
+        "problems": problems,
+    }
+
+
+def _place() -> str:
+    """Which host and which of its namespaces of pids this is, "" where that is not known."""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}:{Path('/proc/self/ns/pid').stat().st_ino}"
+    return ""
+
+
+def _user() -> str:
+    """The user's name; a container may have none for its number."""
+    with suppress(KeyError, OSError, ImportError):
+        return pwd.getpwuid(os.getuid()).pw_name
+    return str(os.getuid())
+
+
+def _end_at_last() -> None:
+    time.sleep(END_S)
+    os._exit(1)

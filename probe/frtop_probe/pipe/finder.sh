@@ -1,0 +1,93 @@
+{
+# Finds a Python that serves, and becomes it. Any POSIX shell reads this from its standard input,
+# perhaps ahead: so nothing is sent after it before `frtop-boot`. All of it is one command, so that
+# no part of it is read as the input of another.
+stage='@STAGE@'
+check='import sys
+if sys.version_info < (3, 10):
+    print("frtop-old %d.%d.%d" % sys.version_info[:3])
+else:
+    from importlib.util import find_spec
+    wanted = "asyncio hashlib json resource select socket subprocess zipimport zlib".split()
+    lacking = [name for name in wanted if find_spec(name) is None]
+    print("frtop-lacks %s" % " ".join(lacking) if lacking else "frtop-ok")'
+export LC_ALL=C
+cd / 2>/dev/null
+seen='' bad='' inside='' limit=''
+timeout 10 true </dev/null >/dev/null 2>&1 && limit='timeout 10'
+
+plain() {  # what is put into JSON: without quotes and backslashes
+    (set -f; IFS='"\'; set -- $1; IFS=' '; printf '%s' "$*")
+}
+
+refuse() {  # refuse TEXT NEXT
+    printf 'frtop-error {"text": "%s", "next": "%s"}\n' "$(plain "$1")" "$(plain "$2")"
+    exit 1
+}
+
+try() {  # try NAME-OR-PATH; does not return from one that serves
+    case $1 in
+        /*) path=$1; [ -x "$path" ] && [ ! -d "$path" ] || { bad="$bad; no program $path"; return; } ;;
+        *) path=$(command -v "$1" 2>/dev/null) || return ;;
+    esac
+    case $seen in *"|$path|"*) return ;; esac
+    seen="$seen|$path|"
+    found=$($limit "$path" -I -S -c "$check" </dev/null 2>/dev/null)
+    case $found in
+        *frtop-ok*) exec "$path" -I -S -c "$stage" ;;
+        *frtop-old*) bad="$bad; $path is Python ${found##*frtop-old }" ;;
+        *frtop-lacks*) bad="$bad; $path lacks the standard library's ${found##*frtop-lacks }" ;;
+        *)
+            found=$($limit "$path" -V </dev/null 2>&1)
+            case $found in
+                "Python "[0-9]*) bad="$bad; $path is ${found%%[!A-Za-z0-9. ]*}" ;;
+                *) bad="$bad; $path does not start" ;;
+            esac ;;
+    esac
+}
+
+if [ -n "$FRTOP_PYTHON" ]; then
+    try "$FRTOP_PYTHON"
+    [ -n "$bad" ] || bad="; there is no program $FRTOP_PYTHON"
+    refuse "${bad#; }" "name a Python 3.10 or later of that host with --python PATH"
+fi
+
+for name in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python; do
+    try "$name"
+done
+
+# The ranks' own. Their executables only: to read their maps may hang with them.
+lines=$(ls -l /proc/[0-9]*/exe 2>/dev/null)
+IFS='
+'
+set -f
+count=0
+for line in $lines; do
+    path=${line##* -> }
+    case $path in
+        *'(deleted)') continue ;;
+        /*/python*) ;;
+        *) continue ;;
+    esac
+    case $seen in *"|$path|"*) continue ;; esac
+    left=${line%% -> *}
+    process=${left##* }
+    process=${process%/exe}
+    [ -O "$process" ] || continue
+    count=$((count + 1))
+    [ "$count" -le 16 ] || break
+    if [ "$path" -ef "$process/exe" ]; then
+        unset IFS
+        try "$path"
+        IFS='
+'
+    elif [ -z "$inside" ]; then
+        inside="process ${process#/proc/} runs $path in a container or with another root"
+    fi
+done
+unset IFS
+
+next='name one with --python PATH (3.10 or later, of any environment on that host)'
+[ -z "$inside" ] || next="$next; $inside: go in there (docker exec, kubectl exec) and use its own"
+refuse "no Python 3.10 or later was found${bad:-; there is none on PATH, and no process of yours runs one}" "$next"
+}

@@ -1,0 +1,86 @@
+"""The lines of the pipe, in both directions: a word, then base64 or JSON. Pure; used by both ends.
+
+What does not begin with a word of ours is noise: a banner, a message of the day.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from frtop_probe import wire
+
+PREFIX: Final = b"frtop-"
+"""Of every line to the operator."""
+MAX_INPUT_LINE: Final = 256 * 1024
+"""Bytes of a line to the agent: a request has at most 64 KiB."""
+MAX_OUTPUT_LINE: Final = wire.MAX_MESSAGE // 3 * 4 + 64
+"""Bytes of a line to the operator: one message in base64."""
+MAX_TOOL: Final = 64 << 20
+"""Bytes of a program that is sent, packed or not."""
+MORE: Final = PREFIX + b"more"
+"""The word before all pieces of a text but the last."""
+PIECE: Final = 880
+"""Letters of a text in one line to the operator: srun cuts lines at 1,024 bytes."""
+_BLOCK_LINE: Final = 3000
+"""Bytes in a line of a block: 4,000 letters, which fit even into a terminal's line."""
+
+
+class LineError(Exception):
+    """A line that cannot be used; the text says why."""
+
+
+def encoded(word: bytes, data: bytes) -> bytes:
+    """A line with data; to the operator several, where it is long."""
+    return _in_pieces(word, binascii.b2a_base64(data, newline=False))
+
+
+def described(word: bytes, fields: Mapping[str, Any]) -> bytes:
+    """The same with JSON; ASCII only, so that no shell or terminal in between changes it."""
+    return _in_pieces(word, json.dumps(fields).encode())
+
+
+def _in_pieces(word: bytes, text: bytes) -> bytes:
+    size = PIECE if word.startswith(PREFIX) else max(1, len(text))
+    last = (max(1, len(text)) - 1) // size * size
+    pieces = [b"%b %b\n" % (MORE, text[at : at + size]) for at in range(0, last, size)]
+    return b"".join([*pieces, b"%b %b\n" % (word, text[last:])])
+
+
+def decoded(text: bytes, limit: int) -> bytes:
+    """The data of a line, of at most `limit` bytes.
+
+    Raises:
+        LineError: it is no base64, or larger.
+    """
+    if len(text) > limit // 3 * 4 + 4:
+        raise LineError(f"{len(text)} letters are more than {limit} bytes")
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise LineError(f"no base64: {error}") from error
+
+
+def block(word: bytes, data: bytes) -> Iterator[bytes]:
+    """Lines with a large piece of data: `WORD SIZE SHA256`, then base64."""
+    yield b"%s %d %s\n" % (word, len(data), hashlib.sha256(data).hexdigest().encode())
+    for begin in range(0, len(data), _BLOCK_LINE):
+        yield binascii.b2a_base64(data[begin : begin + _BLOCK_LINE])
+
+
+def tool_block(name: str, program: bytes) -> Iterator[bytes]:
+    """Lines that send a program: packed, since most of it is."""
+    return block(b"tool " + name.encode(), zlib.compress(program, 6))
+
+
+def addressed(line: bytes, task: str) -> bytes | None:
+    """A line as it is for this task; None when it is for another."""
+    if not line.startswith(b"to "):
+        return line
+    to, _, rest = line[3:].partition(b" ")
+    return rest if to == task.encode() else None

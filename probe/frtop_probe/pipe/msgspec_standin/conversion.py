@@ -1,0 +1,237 @@
+"""Checks plain values against types, as msgspec does while it decodes: strictly."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Union
+
+from .structs import Struct, fields
+
+Converter = Callable[[Any], Any]
+
+
+class MsgspecError(Exception):
+    """Base of all errors."""
+
+
+class DecodeError(MsgspecError):
+    """The data is malformed."""
+
+
+class ValidationError(DecodeError):
+    """The data is of another type."""
+
+
+@dataclass(frozen=True)
+class Meta:
+    """Bounds of a value; they hold for the values inside of `Annotated`."""
+
+    ge: float | None = None
+    le: float | None = None
+    max_length: int | None = None
+
+
+def convert(value: Any, kind: Any) -> Any:
+    """A value of this type, made of lists, dicts and the like.
+
+    Raises:
+        ValidationError: it has another form.
+    """
+    return converter(kind)(value)
+
+
+@cache
+def converter(kind: Any) -> Converter:
+    """The function that checks and makes values of a type."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return _to_array_struct(kind) if kind.__struct_array__ else _to_map_struct(kind)
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    origin = typing.get_origin(kind)
+    if origin not in _OF_PARTS:
+        raise TypeError(f"the stand-in for msgspec does not know {kind}")
+    return _OF_PARTS[origin](typing.get_args(kind))
+
+
+def _wrong(expected: str, value: Any) -> ValidationError:
+    return ValidationError(f"Expected `{expected}`, got `{type(value).__name__}`")
+
+
+def _exactly(kind: type, name: str) -> Converter:
+    def check(value: Any) -> Any:
+        if type(value) is not kind:
+            raise _wrong(name, value)
+        return value
+
+    return check
+
+
+def _to_text(value: Any) -> str:
+    if type(value) is not str:
+        raise _wrong("str", value)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise ValidationError("a text has half of a surrogate pair, or is no UTF-8") from error
+    return value
+
+
+def _to_float(value: Any) -> float:
+    if type(value) is int:
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise ValidationError(str(error)) from error
+    if type(value) is not float:
+        raise _wrong("float", value)
+    return value
+
+
+def _to_bounded(parts: tuple[Any, ...]) -> Converter:
+    inner, bounds = converter(parts[0]), parts[1]
+
+    def check(value: Any) -> Any:
+        found = inner(value)
+        if bounds.ge is not None and found < bounds.ge:
+            raise ValidationError(f"Expected a value >= {bounds.ge}")
+        if bounds.le is not None and found > bounds.le:
+            raise ValidationError(f"Expected a value <= {bounds.le}")
+        if bounds.max_length is not None and len(found) > bounds.max_length:
+            raise ValidationError(f"Expected length <= {bounds.max_length}")
+        return found
+
+    return check
+
+
+def _to_union(parts: tuple[Any, ...]) -> Converter:
+    tags = {getattr(part, "__struct_tag__", None): part for part in parts}
+    tagged = {tag: converter(part) for tag, part in tags.items() if tag is not None}
+    if len(tagged) == len(parts):
+        return lambda value: _by_tag(tagged, value)
+    inner = tuple(converter(part) for part in parts)
+
+    def check(value: Any) -> Any:
+        problem = None
+        for one in inner:
+            try:
+                return one(value)
+            except ValidationError as error:
+                problem = problem or error
+        assert problem is not None, "a union has parts"
+        raise problem
+
+    return check
+
+
+def _by_tag(tagged: dict[str, Converter], value: Any) -> Any:
+    if type(value) not in (list, tuple) or not value:
+        raise _wrong("array", value)
+    chosen = tagged.get(value[0]) if type(value[0]) is str else None
+    if chosen is None:
+        raise ValidationError("Invalid value - at `$[0]`")
+    return chosen(value)
+
+
+def _to_list(parts: tuple[Any, ...]) -> Converter:
+    inner = converter(parts[0])
+
+    def make(value: Any) -> list[Any]:
+        if type(value) not in (list, tuple):
+            raise _wrong("array", value)
+        return [inner(part) for part in value]
+
+    return make
+
+
+def _to_tuple(parts: tuple[Any, ...]) -> Converter:
+    if len(parts) == 2 and parts[1] is Ellipsis:
+        inner = _to_list(parts)
+        return lambda value: tuple(inner(value))
+    each = tuple(converter(part) for part in parts)
+
+    def make(value: Any) -> tuple[Any, ...]:
+        if type(value) not in (list, tuple):
+            raise _wrong("array", value)
+        if len(value) != len(each):
+            raise ValidationError(f"Expected `array` of length {len(each)}, got {len(value)}")
+        return tuple(one(part) for one, part in zip(each, value, strict=True))
+
+    return make
+
+
+def _to_dict(parts: tuple[Any, ...]) -> Converter:
+    key, inner = map(converter, parts)
+
+    def make(value: Any) -> dict[Any, Any]:
+        if type(value) is not dict:
+            raise _wrong("object", value)
+        return {key(name): inner(part) for name, part in value.items()}
+
+    return make
+
+
+def _to_array_struct(kind: type[Struct]) -> Converter:
+    known = fields(kind)
+    required = sum(one.required for one in known)
+    tag = kind.__struct_tag__
+    skipped = 0 if tag is None else 1
+    each: list[Converter] = []
+
+    def make(value: Any) -> Struct:
+        if type(value) not in (list, tuple):
+            raise _wrong("array", value)
+        if len(value) < required + skipped:
+            raise ValidationError(
+                f"Expected `array` of at least length {required + skipped}, got {len(value)}"
+            )
+        if tag is not None and value[0] != tag:
+            raise ValidationError("Invalid value - at `$[0]`")
+        if not each:  # a type may be named in its module before it is defined there
+            hints = typing.get_type_hints(kind, include_extras=True)
+            each.extend(converter(hints[one.name]) for one in known)
+        # More than is known comes from a newer program; less, from an older one.
+        return kind(*(one(part) for one, part in zip(each, value[skipped:], strict=False)))
+
+    return make
+
+
+def _to_map_struct(kind: type[Struct]) -> Converter:
+    known = fields(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
+    each = tuple((one, converter(hints[one.name])) for one in known)
+
+    def make(value: Any) -> Struct:
+        if type(value) is not dict:
+            raise _wrong("object", value)
+        found = {}
+        for one, inner in each:
+            if one.encode_name in value:
+                found[one.name] = inner(value[one.encode_name])
+            elif one.required:
+                raise ValidationError(f"Object missing required field `{one.encode_name}`")
+        return kind(**found)
+
+    return make
+
+
+_PLAIN: Final[dict[Any, Converter]] = {
+    Any: lambda value: value,
+    None: _exactly(NoneType, "null"),
+    NoneType: _exactly(NoneType, "null"),
+    float: _to_float,
+    str: _to_text,
+    **{kind: _exactly(kind, kind.__name__) for kind in (int, bool, bytes)},
+}
+_OF_PARTS: Final[dict[Any, Callable[[tuple[Any, ...]], Converter]]] = {
+    Annotated: _to_bounded,
+    Union: _to_union,
+    UnionType: _to_union,
+    list: _to_list,
+    tuple: _to_tuple,
+    dict: _to_dict,
+}

@@ -1,0 +1,51 @@
+"""JSON for types: decoding only."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Generic, TypeVar
+
+from .conversion import DecodeError, converter
+
+Value = TypeVar("Value")
+
+
+class _JsonDecoder(Generic[Value]):
+    """Decodes one type, and checks it."""
+
+    def __init__(self, kind: Any = Any) -> None:
+        self._convert = converter(kind)
+
+    def decode(self, data: bytes) -> Value:
+        """The value of the bytes.
+
+        Raises:
+            DecodeError: they are malformed, or of another type (ValidationError).
+        """
+        try:
+            # What is no UTF-8 matters only in texts that are wanted: they are checked below.
+            text = data.decode(errors="surrogateescape")
+            plain = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        except json.JSONDecodeError as error:
+            if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated"):
+                raise DecodeError("Input data was truncated") from error
+            raise DecodeError(f"JSON is malformed: {error}") from error
+        except ValueError as error:
+            raise DecodeError(f"JSON is malformed: {error}") from error
+        found: Value = self._convert(plain)
+        return found
+
+
+Decoder = _JsonDecoder
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError("a number is out of range")
+    return value

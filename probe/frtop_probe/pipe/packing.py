@@ -1,0 +1,125 @@
+"""Makes the archive: the sources that an agent at the end of a pipe imports, as one zip.
+
+Pure but for reading sources; the same sources make the same bytes. What is needed is found by
+following the imports at the top of each module, so that no list has to be kept.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import io
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from frtop_probe.agent.announcement import own_version
+
+PACKAGE: Final = "frtop_probe"
+ROOTS: Final = (
+    "frtop_probe.pipe.agent",
+    "frtop_probe.outside.__main__",
+    "frtop_probe.ras.__main__",
+)
+"""What is run there: the agent, and its two children."""
+STANDIN: Final = "frtop_probe/pipe/msgspec_standin/"
+VERSION_FILE: Final = "frtop_probe/pipe/VERSION"
+_MSGPACK: Final = ("__init__.py", "exceptions.py", "ext.py", "fallback.py")
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+"""The first time that a zip can state."""
+
+
+@cache
+def archive() -> bytes:
+    """The archive of the installed frtop; made once.
+
+    Raises:
+        ModuleNotFoundError: msgpack is not installed.
+        OSError: a source cannot be read.
+    """
+    package, msgpack = _folder(PACKAGE), _folder("msgpack")
+    files = collect(package)
+    files |= {f"msgpack/{name}": (msgpack / name).read_bytes() for name in _MSGPACK}
+    return pack({**files, VERSION_FILE: own_version().encode()})
+
+
+def collect(package: Path, roots: Iterable[str] = ROOTS) -> dict[str, bytes]:
+    """The sources that `roots` import, by name in the archive; the stand-in for msgspec among them.
+
+    Args:
+        package: The folder of `frtop_probe`.
+        roots: Names of modules.
+    """
+    found: dict[str, bytes] = {}
+    waiting = list(roots)
+    known: set[str] = set()
+    while waiting:
+        module = waiting.pop()
+        if module in known:
+            continue
+        known.add(module)
+        path = _source_of(package, module)
+        if path is None:  # a name in a module, and no module
+            continue
+        source = path.read_bytes()
+        found[path.relative_to(package.parent).as_posix()] = source
+        waiting += _imported(ast.parse(source), module)
+    for path in package.parent.joinpath(STANDIN).glob("*.py"):
+        found[f"msgspec/{path.name}"] = path.read_bytes()
+    return found
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """A zip of these files: the same bytes for the same files, in whatever order and place."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as target:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            target.writestr(entry, files[name])
+    return content.getvalue()
+
+
+def _imported(tree: ast.Module, module: str) -> Iterator[str]:
+    """Modules of the package that are imported as a module is loaded, with their packages."""
+    names = [module]
+    for node in _at_top(tree.body):
+        if isinstance(node, ast.Import):
+            names += [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names += [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
+    for name in names:
+        parts = name.split(".")
+        if parts[0] == PACKAGE:
+            yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _at_top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements outside of functions, but for those that only a type checker reads."""
+    for node in body:
+        if isinstance(node, (ast.If, ast.Try, ast.With)):
+            if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):
+                yield from _at_top(node.body)
+            for handler in getattr(node, "handlers", []):
+                yield from _at_top(handler.body)
+            yield from _at_top(getattr(node, "orelse", []))
+        else:
+            yield node
+
+
+def _source_of(package: Path, module: str) -> Path | None:
+    path = package.parent.joinpath(*module.split("."))
+    if path.is_dir():
+        return path / "__init__.py"
+    path = path.with_name(path.name + ".py")
+    return path if path.is_file() else None
+
+
+def _folder(package: str) -> Path:
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError(f"{package} is not installed", name=package)
+    return Path(found.origin).parent

@@ -1,0 +1,118 @@
+"""frtop at the end of a pipe: reads jobs of this user, and writes no file."""
+
+# What the shell starts: receives the archive, and runs the agent in it. It is given to `python -c`
+# between single quotes: so it has none. It imports nothing but the standard library (-I -S). The
+# line above is what `ps` shows.
+import base64
+import binascii
+import hashlib
+import json
+import os
+import signal
+import socket
+import sys
+from typing import NoReturn
+
+MAX_ARCHIVE = 16 << 20
+MAX_LINE = 1 << 16
+TASK = os.environ.get("SLURM_PROCID", "")
+PATIENCE_S = 120
+AGAIN = "try again; if it stays so, something on the way changes the input"
+
+rest = b""
+
+
+def say(word: str, **fields: str) -> None:
+    os.write(1, f"frtop-{word} {json.dumps(fields)}\n".encode())
+
+
+def refuse(text: str, advice: str) -> NoReturn:
+    say("error", text=text, next=advice)
+    sys.exit(1)
+
+
+def line() -> bytes:
+    global rest  # noqa: PLW0603 - what was read behind a line
+    while True:
+        while b"\n" not in rest:
+            if len(rest) > MAX_LINE:
+                refuse("a line of the archive is too long", AGAIN)
+            piece = os.read(0, MAX_LINE)
+            if not piece:
+                sys.exit(0)  # the operator has left
+            rest += piece
+        found, _, rest = rest.partition(b"\n")
+        found = found.strip()
+        if found.startswith(b"to "):
+            task, _, found = found[3:].partition(b" ")
+            if task != TASK.encode():
+                continue
+        return found
+
+
+def receive() -> bytes:
+    words = line().split()
+    while words[:1] != [b"archive"]:
+        if words[:1] == [b"bye"]:
+            sys.exit(0)
+        if words and words[0] != b"ping":
+            refuse("the archive was announced in a way that is not understood", AGAIN)
+        words = line().split()
+    size = int(words[1]) if len(words) == 3 and words[1].isdigit() else 0
+    if not 0 < size <= MAX_ARCHIVE:
+        refuse("the archive was announced in a way that is not understood", AGAIN)
+    data = b""
+    while len(data) < size:
+        found = line()
+        if found.startswith(b"ping "):
+            continue
+        try:
+            data += base64.b64decode(found, validate=True)
+        except binascii.Error:
+            refuse("the archive did not arrive as it was sent", AGAIN)
+    if len(data) != size or hashlib.sha256(data).hexdigest().encode() != words[2]:
+        refuse("the archive did not arrive as it was sent", AGAIN)
+    return data
+
+
+def store(data: bytes) -> int:
+    try:
+        descriptor = os.memfd_create("frtop")
+    except (AttributeError, OSError):
+        import tempfile  # noqa: PLC0415 - seldom needed, and slow
+
+        try:
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
+        except OSError as error:
+            refuse(
+                f"there is no room for a file without a name: {error}",
+                "allow memfd_create there, or set TMPDIR to a folder that can be written",
+            )
+    while data:
+        data = data[os.write(descriptor, data) :]
+    return descriptor
+
+
+def start() -> NoReturn:
+    signal.alarm(PATIENCE_S)  # an operator that was killed does not always close the pipe
+    say(
+        "boot",
+        python=".".join(map(str, sys.version_info[:3])),
+        machine=os.uname().machine,
+        host=socket.gethostname(),
+        task=TASK,
+    )
+    descriptor = store(receive())
+    place = f"/proc/self/fd/{descriptor}"
+    if not os.path.exists(place):  # noqa: PTH110 - pathlib is slow to import
+        refuse("there is no /proc there", "mount it: without it no process can be seen")
+    sys.path.insert(0, place)
+    from frtop_probe.pipe.agent import main  # noqa: PLC0415 - it is in the archive
+
+    signal.alarm(0)
+    sys.exit(main(descriptor, rest))
+
+
+if __name__ == "__main__":
+    start()

@@ -1,0 +1,37 @@
+"""What the operator writes first to the shell: finds a Python, and has stage 0 in it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+_HERE: Final = Path(__file__).parent
+_STAGE: Final = "@STAGE@"
+_COMMENT: Final = re.compile(r"^\s*#.*\n", re.MULTILINE)
+
+
+def start_script(python: str = "") -> bytes:
+    """The script; it ends by becoming Python, which says `frtop-boot`, or says `frtop-error`.
+
+    Args:
+        python: The only Python to try: a path on that host, or a name on its PATH. With "", those
+            on PATH are tried, then those that the user's own processes run.
+    """
+    chosen = f"FRTOP_PYTHON={shlex.quote(python)}\n" if python else ""
+    return (chosen + _script()).encode()
+
+
+@cache
+def _script() -> str:
+    stage = _bare(_HERE.joinpath("stage_zero.py").read_text(encoding="utf-8"))
+    if "'" in stage:
+        raise ValueError("stage 0 stands between single quotes, and must have none")
+    return _bare(_HERE.joinpath("finder.sh").read_text(encoding="utf-8")).replace(_STAGE, stage)
+
+
+def _bare(source: str) -> str:
+    """Without lines that are comments: nobody reads them there."""
+    return _COMMENT.sub("", source)

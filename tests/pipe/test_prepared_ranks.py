@@ -1,0 +1,68 @@
+"""Ranks with a recorder, seen through a pipe: their rings are read, and left to their own agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.agent_host import Host
+from frtop_probe import wire
+from pipe.far_agent import FarAgent
+from waiting import wait_for
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    one = Host(tmp_path, monkeypatch)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def far(host: Host) -> Iterator[FarAgent]:
+    one = FarAgent(FRTOP_DIR=str(host.folder), FRTOP_OUTSIDE="0")
+    yield one
+    one.close()
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_rings_are_read_and_left(host: Host, far: FarAgent) -> None:
+    rank = host.rank("wait")
+    before = names(host.folder)
+    far.start()
+    (seen,) = far.request(wire.StateRequest).update.ranks
+    assert seen.identity.pid == rank.pid
+    assert seen.identity.prepared
+    assert seen.groups[0].ranks == "0-7"
+    history = far.request(wire.HistoryRequest, seen.key).history
+    assert history.rows
+    rank.kill()
+    wait_for(
+        lambda: far.request(wire.StateRequest).update.ranks[0].exit_info, "its end", pause_s=0.2
+    )
+    far.send(b"bye\n")
+    assert far.await_end() == 0
+    assert names(host.folder) >= {name for name in before if name.endswith(".ring")} != set()
+    assert not any(name.startswith("agent-") for name in names(host.folder) - before)
+
+
+def test_an_agent_that_runs_there_is_not_disturbed(host: Host, far: FarAgent) -> None:
+    rank = host.rank("wait")
+    operator = host.operator(host.agent())
+    (known,) = wait_for(lambda: operator.state().ranks, "the agent tracks the rank")
+    before = names(host.folder)
+    far.start()
+    (seen,) = far.request(wire.StateRequest).update.ranks
+    assert seen.identity == known.identity
+    assert names(host.folder) == before
+    far.send(b"bye\n")
+    assert far.await_end() == 0
+    assert names(host.folder) == before
+    (still,) = operator.state().ranks
+    assert still.identity is not None
+    assert still.identity.pid == rank.pid

@@ -1,0 +1,195 @@
+"""The stand-in for msgspec makes, takes and refuses what the real one does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frtop_probe import wire
+from frtop_probe.pipe import msgspec_standin
+from frtop_probe.procfs import stacks
+from frtop_probe.ras import json_answer, process_reader
+from pipe.twin import twin
+from wire.messages import REQUESTS, RESPONSES, UPDATE, UPDATES
+
+TWIN = twin("frtop_probe.wire")
+BOX = wire.BlackBox("h", "i", wire.Job("a", 1, 2), 1, 2, UPDATE, UPDATE, complete=True)
+MESSAGES: dict[str, tuple[str, Any]] = {
+    **{name: ("decode_update", one) for name, one in UPDATES.items()},
+    **{name: ("decode_request", one) for name, one in REQUESTS.items()},
+    **{name: ("decode_response", one) for name, one in RESPONSES.items()},
+    "box": ("decode_box", BOX),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_messages_are_the_same_bytes_in_both_directions(name: str) -> None:
+    decode, message = MESSAGES[name]
+    data = wire.encode(message)
+    here = getattr(TWIN, decode)(data)
+    assert TWIN.encode(here) == data
+    assert repr(here) == repr(message)
+    assert getattr(wire, decode)(TWIN.encode(here)) == message
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=40)
+    | st.binary(max_size=40)
+    | st.sampled_from([-(2**31), -33, -32, 127, 128, 255, 256, 2**16, 2**32, "x" * 32, "x" * 300]),
+    lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=30,
+)
+
+
+@given(PLAIN)
+def test_plain_values_are_the_same_bytes(value: Any) -> None:
+    assert msgspec_standin.msgpack.encode(value) == msgspec.msgpack.encode(value)
+
+
+def outcome(decode: Callable[[bytes], Any], data: bytes) -> str:
+    """What came of it: the value, or that it was refused as its callers expect."""
+    try:
+        return repr(decode(data))
+    except (wire.WireError, TWIN.WireError):
+        return "refused"
+
+
+@settings(max_examples=100)
+@given(st.sampled_from(sorted(MESSAGES)), st.data())
+def test_damaged_messages_are_refused_or_understood_alike(name: str, data: st.DataObject) -> None:
+    decode, message = MESSAGES[name]
+    good = bytearray(wire.encode(message))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(good) - 1))
+        match data.draw(st.sampled_from(["change", "cut", "insert"])):
+            case "change":
+                good[place] = data.draw(st.integers(0, 255))
+            case "cut":
+                del good[place : place + data.draw(st.integers(1, 9))]
+            case _:
+                good[place:place] = data.draw(st.binary(min_size=1, max_size=9))
+        if not good:
+            break
+    damaged = bytes(good)
+    assert outcome(getattr(TWIN, decode), damaged) == outcome(getattr(wire, decode), damaged)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [], {}, None, "state", ["state"], ["state", "1"], ["state", True], ["state", 1.0],
+        ["state", 1, None], ["state", 1, False, "newer"], ["nothing", 1], [1, 1], [None], [[]],
+        ["look", 1, []], ["look", 1, [1, "2"]], ["look", 1, {"1": 2}], ["look", 2**63, [2**64 - 1]],
+        ["look", -(2**63), [1], False, 1, [1, 2.0]], ["history", 1], ["state", b"1"],
+    ],
+)  # fmt: skip
+def test_requests_of_another_form(value: Any) -> None:
+    data = msgpack.packb(value)
+    assert outcome(TWIN.decode_request, data) == outcome(wire.decode_request, data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"\xc1", b"\x91", b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xa2\xff\xff",
+        b"\x92\xa5state\x01\x00", b"\x92\xa5state\xd4\x00\x00", b"\x92\xa5state\xd6\xff\0\0\0\1",
+        b"\x92\xa5stat\xff\x01", b"\x91" * 5000, b"\x92\xa5state" + b"\x91" * 5000,
+    ],
+)  # fmt: skip
+def test_bytes_that_are_no_message(data: bytes) -> None:
+    assert outcome(TWIN.decode_request, data) == outcome(wire.decode_request, data) == "refused"
+
+
+def test_what_cannot_be_encoded_raises_alike() -> None:
+    for message, error in (
+        (wire.TimeRequest(2**64), OverflowError),
+        (wire.Error(1, "\ud800"), UnicodeEncodeError),
+    ):
+        here = getattr(TWIN, type(message).__name__)(*vars_of(message))
+        for encode, one in ((wire.encode, message), (TWIN.encode, here)):
+            with pytest.raises(error):
+                encode(one)
+    assert TWIN.encode(TWIN.TimeRequest(1)) == wire.encode(wire.TimeRequest(1))
+
+
+def vars_of(message: Any) -> list[Any]:
+    return [getattr(message, name) for name in message.__struct_fields__]
+
+
+SPY = [
+    {"thread_id": 1, "active": True, "owns_gil": False, "thread_name": "MainThread", "pid": 3,
+     "os_thread_id": 4, "frames": [{"name": "f", "filename": "a.py", "line": 7, "module": None,
+     "locals": [{"name": "x", "addr": 1, "arg": True, "repr": "\u00e9\U0001f600"}]}]},
+]  # fmt: skip
+RAS = {
+    "nccl_version": "2.28.9", "communicators_count": 1, "ras": {"collection_time_sec": 0.5},
+    "communicators": [{"hash": "0x1", "size": 2, "ranks_count": 1, "missing_ranks_count": 0,
+      "ranks": [{"rank": 0, "host": "h", "pid": 1, "status": {"init_state": 0},
+                 "collective_counts": {"AllReduce": 5}}], "missing_ranks": []}],
+}  # fmt: skip
+LOOK = {"pid": 1, "reason": "", "environment": {"A": "b"}, "own_pid": 2, "more": [None, 1.5]}
+JSON = {"_threads": SPY, "_answers": RAS, "_looks": LOOK}
+DECODERS = {
+    "_threads": (stacks, twin(stacks.__name__)),
+    "_answers": (json_answer, twin(json_answer.__name__)),
+    "_looks": (process_reader, twin(process_reader.__name__)),
+}
+
+
+def json_outcome(decoder: Any, data: bytes) -> str:
+    try:
+        return repr(decoder.decode(data))
+    except (msgspec.DecodeError, msgspec_standin.DecodeError, UnicodeDecodeError, RecursionError):
+        return "refused"
+
+
+@settings(max_examples=100)
+@given(st.sampled_from(["_threads", "_answers", "_looks"]), st.data())
+def test_json_of_other_programs_is_read_alike(name: str, data: st.DataObject) -> None:
+    real, here = (getattr(module, name) for module in DECODERS[name])
+    text = bytearray(json.dumps(JSON[name]).encode())
+    assert json_outcome(here, bytes(text)) == json_outcome(real, bytes(text)) != "refused"
+    place = data.draw(st.integers(0, len(text) - 1))
+    # Not half of a surrogate pair in a part that nobody reads: only msgspec refuses that.
+    words = [b"", b"null", b"1", b"-1", b"1e999", b"NaN", b"[", b'"', b"\xff", b"{}",
+             b"99999999999999999999", b"1.0", b"true", b"\x01"]  # fmt: skip
+    text[place : place + data.draw(st.integers(0, 4))] = data.draw(st.sampled_from(words))
+    assert json_outcome(here, bytes(text)) == json_outcome(real, bytes(text))
+
+
+@pytest.mark.parametrize("text", ["\\ud800", "\\udc80x", "\\ud800\\ud800", "\\ud83d\\ude00"])
+def test_half_of_a_surrogate_pair_is_no_text(text: str) -> None:
+    data = b'{"pid": 1, "library": "%s"}' % text.encode()
+    real, here = (module._looks for module in DECODERS["_looks"])
+    assert json_outcome(here, data) == json_outcome(real, data)
+
+
+def test_a_struct_behaves_as_one() -> None:
+    op = TWIN.TimeRequest(1)
+    assert op == TWIN.TimeRequest(1) != TWIN.TimeRequest(2)
+    assert len({op, TWIN.TimeRequest(1)}) == 1
+    assert msgspec_standin.structs.replace(op, id=3).id == 3
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        op.id = 4
+    with pytest.raises(AttributeError):  # as of msgspec
+        wire.TimeRequest(1).id = 4  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        TWIN.TimeRequest()
+    assert issubclass(msgspec_standin.ValidationError, msgspec_standin.DecodeError)
+    frame = msgspec_standin.convert(["f", "a.py", 3], TWIN.TraceFrame)
+    assert repr(frame) == repr(msgspec.convert(["f", "a.py", 3], wire.TraceFrame))
+    for wrong in (["f", "a.py"], ["f", "a.py", "3"], "f", None):
+        with pytest.raises(msgspec_standin.ValidationError):
+            msgspec_standin.convert(wrong, TWIN.TraceFrame)

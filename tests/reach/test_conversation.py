@@ -1,0 +1,118 @@
+"""How far a start has come, and what is said when it goes wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from frtop_probe import wire
+from frtop_tui.sources.connection_events import (
+    Connected,
+    ConnectionEvent,
+    ConnectionFailed,
+    Progressed,
+    ResponseReceived,
+    UpdateReceived,
+)
+from frtop_tui.sources.pipes.conversation import Conversation, Phase
+
+
+def line(word: str, **fields: Any) -> bytes:
+    return f"frtop-{word} {json.dumps(fields)}".encode()
+
+
+def frame(word: str, message: wire.Update | wire.Response) -> bytes:
+    return f"frtop-{word} ".encode() + base64.b64encode(wire.to_frame(message))
+
+
+def update(instance: str = "i") -> wire.Update:
+    return wire.Update("node0", instance, 1, 0, 0)
+
+
+BOOT = line("boot", python="3.11.2", machine="x86_64", host="node3.site", task="3")
+HELLO = line("hello", instance="i", has_py_spy=False, machine="x86_64", later=[1])
+
+
+def talk(*lines: bytes, hosts: frozenset[str] = frozenset()) -> tuple[Conversation, list[Any]]:
+    conversation = Conversation("node0", hosts)
+    events: list[ConnectionEvent] = []
+    for one in lines:
+        events += conversation.take(one)
+    return conversation, events
+
+
+def test_a_start_goes_from_a_python_to_an_agent() -> None:
+    conversation, events = talk(b"Welcome to node0", b"", BOOT, HELLO, frame("up", update()))
+    assert conversation.phase is Phase.UP
+    assert conversation.noise == ("Welcome to node0",)
+    assert events == [
+        Progressed("node0", "Python 3.11.2, sending the agent"),
+        Connected("node0"),
+        UpdateReceived(update()),
+    ]
+
+
+def test_a_response_is_handed_on() -> None:
+    response = wire.TimeResponse(7, 1, 2)
+    _, events = talk(BOOT, HELLO, frame("res", response), b"frtop-pong 4", b"frtop-later x")
+    assert events[-1] == ResponseReceived("node0", response)
+
+
+def test_of_a_shared_pipe_the_other_end_knows_which_host_it_is() -> None:
+    conversation, events = talk(BOOT, hosts=frozenset({"node0", "node3"}))
+    assert conversation.host == "node3"
+    assert events[0].host == "node3"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"frtop-boot nonsense"],
+        [BOOT, b"frtop-hello [1"],
+        [BOOT, HELLO, b"frtop-up ?"],
+        [BOOT, HELLO, b"frtop-up " + base64.b64encode(b"nonsense")],
+        [BOOT, HELLO, frame("up", update("another agent's"))],
+        [b'frtop-boot {"python": 3}'],
+    ],
+)
+def test_nonsense_ends_the_conversation_with_words(lines: list[bytes]) -> None:
+    conversation, events = talk(*lines)
+    assert conversation.phase is Phase.OVER
+    assert isinstance(events[-1], ConnectionFailed)
+    assert "cannot read" in events[-1].error.text
+    assert not list(conversation.take(HELLO))
+
+
+def test_what_the_other_end_says_of_itself_is_bounded_and_printable() -> None:
+    text = "no Python 3.10\x1b[2J " + "x" * 10_000
+    _, events = talk(line("error", text=text, next="name one with --python PATH"))
+    failed = events[-1]
+    assert isinstance(failed, ConnectionFailed)
+    assert failed.error.text.startswith("node0: no Python 3.10")
+    assert len(failed.error.text) < 1000
+    assert failed.error.text.isprintable()
+    assert failed.error.next_step == "name one with --python PATH"
+
+
+def test_nothing_is_an_update_before_the_agent_says_hello() -> None:
+    _, events = talk(BOOT, frame("up", update()))
+    assert len(events) == 1
+
+
+def test_what_an_agent_cannot_do_there_is_told() -> None:
+    problem = {"text": "no stacks: the kernel runs no file in memory", "next": "allow it\x1b"}
+    hello = line("hello", instance="i", problems=[problem] * 100)
+    _, events = talk(BOOT, hello)
+    assert isinstance(events[-1], Connected)
+    assert len(events[-1].limits) < 10
+    assert events[-1].limits[0].startswith("no stacks: the kernel runs no file in memory; allow it")
+    assert events[-1].limits[0].isprintable()
+
+
+def test_an_error_that_was_cut_is_shown_as_it_came() -> None:
+    _, events = talk(b'frtop-error {"text": "no Python 3.10 or later was found; /usr/bin/pyth')
+    assert isinstance(events[-1], ConnectionFailed)
+    assert "no Python 3.10 or later was found" in events[-1].error.text

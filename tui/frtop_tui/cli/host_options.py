@@ -1,0 +1,86 @@
+"""Options that name hosts and jobs: the same for every command that looks at a live job."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from frtop_tui.errors import UsageError
+
+
+def add_hosts(verb: argparse.ArgumentParser) -> None:
+    """Adds the options that name hosts."""
+    verb.add_argument(
+        "--connect",
+        nargs="+",
+        default=None,
+        metavar="SPEC",
+        help="hosts of the job: 'node[0-7]', node3:7700, several (default: local)",
+    )
+    verb.add_argument(
+        "--ssh",
+        nargs="+",
+        default=[],
+        metavar="SPEC",
+        help="hosts that are reached by ssh, without an agent, a key or a port: 'node[0-7]', "
+        "user@node3:22, slurm:JOBID, k8s:[NAMESPACE/]SELECTOR[:CONTAINER]",
+    )
+    verb.add_argument("--via", default="", metavar="COMMAND",
+                      help="a command that gives a shell on a host of --ssh, instead of ssh: "
+                      "'docker exec -i {host} sh'")  # fmt: skip
+    verb.add_argument("--python", default="", metavar="PATH",
+                      help="the Python to use on hosts of --ssh (default: one that is found there)"
+                      )  # fmt: skip
+
+
+def add_connection(verb: argparse.ArgumentParser, *, pid: bool = True) -> None:
+    """Adds those, and the ones that name a job and what may be done with it."""
+    add_hosts(verb)
+    verb.add_argument("--job", metavar="NAME",
+                      help="name, run id or address:port (default: the newest live job)"
+                      )  # fmt: skip
+    if pid:
+        verb.add_argument("--pid", type=pid_of, metavar="PID",
+                          help="the job that this process of this host is a rank of"
+                          )  # fmt: skip
+    verb.add_argument("--read-only", action="store_true",
+                      help="request nothing of the ranks; the agents enforce it")  # fmt: skip
+
+
+def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
+    """Without `--connect` it is this host that is meant, unless others are reached by a shell."""
+    for name in ("connect", "ssh"):
+        misplaced = [spec for spec in getattr(options, name) or () if spec in verbs]
+        if misplaced:
+            raise UsageError(
+                f"{misplaced[0]!r} is listed among the hosts",
+                f"the command comes first: frtop {misplaced[0]} --{name} ...",
+            )
+    by_shell = bool(options.ssh or options.via)
+    if options.python and not by_shell:
+        raise UsageError("--python is for hosts of --ssh", "name them: --ssh 'node[0-7]'")
+    if options.connect is None:
+        options.connect = [] if by_shell else ["local"]
+
+
+def require_one_job(options: argparse.Namespace) -> None:
+    """Raises `UsageError` where `--pid` cannot be meant."""
+    if getattr(options, "pid", None) is None or not hasattr(options, "connect"):
+        return
+    if options.job is not None:
+        raise UsageError("--pid and --job both name a job", "leave out one of them")
+    if getattr(options, "paths", None):
+        raise UsageError("--pid is of a running job, and files were given", "use --job")
+    if options.connect != ["local"]:
+        given = "--connect" if options.connect else "--ssh"
+        raise UsageError(
+            f"--pid is of a process of this host, and {given} names others",
+            f"run frtop on that host, or `frtop jobs {given} ...` and --job",
+        )
+
+
+def pid_of(text: str) -> int:
+    """The type of `--pid`."""
+    if not text.isdecimal() or not 1 <= int(text) <= 2**22:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the pid of a process")
+    return int(text)

@@ -1,0 +1,1 @@
+"""Agents at the other end of a command that gives a shell: ssh, docker, kubectl, srun."""

@@ -1,0 +1,116 @@
+"""The other end of one pipe: how far it has come, and what its lines mean. Pure.
+
+STARTING --boot--> BOOTED --hello--> UP
+    any --error, nonsense--> OVER
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.errors import FrtopError, RemoteTrouble
+from frtop_tui.job.naming import printable
+from frtop_tui.sources.connection_events import (
+    Connected,
+    ConnectionEvent,
+    ConnectionFailed,
+    Progressed,
+    ResponseReceived,
+    UpdateReceived,
+)
+from frtop_tui.sources.handshake import incompatible
+from frtop_tui.sources.pipes.framing import Message, MessageReader, PipeError
+from frtop_tui.sources.pipes.remote_words import Boot, Hello, Words, read
+
+MAX_LIMITS: Final = 8
+"""Sentences of an agent on what it cannot do."""
+
+
+class Phase(enum.Enum):
+    """How far the start at the other end has come."""
+
+    STARTING = enum.auto()  # a shell was asked for a Python
+    BOOTED = enum.auto()  # a Python takes the archive
+    UP = enum.auto()
+    OVER = enum.auto()
+
+
+class Conversation:
+    """With the agent of one host, over one process; a new process is a new conversation."""
+
+    def __init__(self, host: str, hosts: frozenset[str] = frozenset()) -> None:
+        """Args: host: whose; hosts: of the pipe, where only the other end knows which it is."""
+        self.host = host
+        self._hosts = hosts
+        self.phase = Phase.STARTING
+        self.boot = Boot()
+        self.hello: Hello | None = None
+        self.updates = 0
+        self.pong = 0
+        """The last ping that was answered."""
+        self._reader = MessageReader()
+
+    @property
+    def noise(self) -> tuple[str, ...]:
+        """The last lines that were none of ours."""
+        return tuple(self._reader.noise)
+
+    def take(self, line: bytes) -> Iterator[ConnectionEvent]:
+        """Takes in a line of the other end."""
+        if self.phase is Phase.OVER:
+            return
+        try:
+            message = self._reader.feed(line)
+            if message is not None:
+                yield from self._take(message)
+        except (PipeError, wire.WireError):
+            yield self._end(incompatible(self.host))
+
+    def _take(self, message: Message) -> Iterator[ConnectionEvent]:
+        match message.word:
+            case "boot":
+                self.boot = read(message.text, Boot)
+                self.phase = Phase.BOOTED
+                name = self.boot.host.partition(".")[0]
+                self.host = next((one for one in (self.boot.host, name) if one in self._hosts),
+                                 self.host)  # fmt: skip
+                python = printable(self.boot.python)[:20]
+                yield Progressed(self.host, f"Python {python}, sending the agent")
+            case "hello" if self.phase is Phase.BOOTED:
+                self.hello = read(message.text, Hello)
+                self.phase = Phase.UP
+                clean = (one.clean() for one in self.hello.problems[:MAX_LIMITS])
+                limits = tuple(f"{one.text}; {one.next}" if one.next else one.text for one in clean)
+                yield Connected(self.host, limits)
+            case "up" if self.phase is Phase.UP:
+                update = wire.decode_update(wire.from_frame(message.frame()))
+                if self.hello is None or update.instance != self.hello.instance:
+                    raise PipeError("an update of another agent")
+                self.updates += 1
+                yield UpdateReceived(update)
+            case "res" if self.phase is Phase.UP:
+                response = wire.decode_response(wire.from_frame(message.frame()))
+                yield ResponseReceived(self.host, response)
+            case "error":
+                words = _words(message.text).clean()
+                step = words.next or "`frtop --help` lists other ways to reach a host: --connect"
+                yield self._end(RemoteTrouble(f"{self.host}: {words.text}", step))
+            case "pong" if message.text.isdigit() and len(message.text) < 19:
+                self.pong = int(message.text)
+            case _:  # a word of a newer agent
+                return
+
+    def _end(self, error: FrtopError) -> ConnectionFailed:
+        self.phase = Phase.OVER
+        return ConnectionFailed(self.host, error)
+
+
+def _words(text: bytes) -> Words:
+    """What a shell put together by hand, and srun may have cut."""
+    try:
+        return read(text, Words)
+    except PipeError:
+        return Words(text.decode("ascii", "replace"))
