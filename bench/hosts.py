@@ -21,8 +21,12 @@ START_S: Final = 120.0
 class Hosts:
     """Starts the hosts on entering; ends all processes and removes all files on leaving."""
 
-    def __init__(self, count: int, ranks: int, rate: float) -> None:
-        """Describes `count` hosts with `ranks` ranks each, which issue `rate` ops per second."""
+    def __init__(self, count: int, ranks: int, rate: float, *, agents: bool = True) -> None:
+        """Describes `count` hosts with `ranks` ranks each, which issue `rate` ops per second.
+
+        Without `agents` nothing of frtop runs there.
+        """
+        self._with_agents = agents
         self.folder = Path(tempfile.mkdtemp(prefix="frtop-bench-", dir="/dev/shm"))
         self.folders = [self.folder / f"host{n}" for n in range(count)]
         self.world = count * ranks
@@ -42,7 +46,7 @@ class Hosts:
         while len(list(self.folder.glob("*/*.ring"))) < self.world:
             assert time.monotonic() - begin < START_S, "the ranks do not come up"
             time.sleep(0.1)
-        for index, folder in enumerate(self.folders):
+        for index, folder in enumerate(self.folders if self._with_agents else ()):
             self._start("-m", "frtop_probe.agent", FRTOP_DIR=str(folder), FRTOP_BIND="127.0.0.1",
                         FRTOP_PORT=str(port + 2 * index), FRTOP_AGENT_WITH=str(os.getpid())
                         )  # fmt: skip

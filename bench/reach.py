@@ -1,0 +1,107 @@
+"""Hosts that are reached by ssh only: seconds to the first frame with all ranks.
+
+All are this machine, with a folder of rings for each, and one sshd of this user: so all far Pythons
+share its cores, which those of real hosts do not.
+"""
+
+from __future__ import annotations
+
+import getpass
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from unittest import mock
+
+from bench.hosts import Hosts
+from frtop_tui.sources.endpoints import PipeEndpoint
+from frtop_tui.sources.live import LiveSource
+from frtop_tui.sources.pipes import connections
+from frtop_tui.sources.pipes.ssh_command import ssh_endpoint
+
+COUNTS: Final = (1, 8, 64)
+SSHD: Final = shutil.which("sshd") or "/usr/sbin/sshd"
+LONGEST_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """A host whose rings lie in a folder of its own."""
+
+    name: str
+    folder: Path
+
+    @property
+    def doing(self) -> str:
+        return "asking ssh for its settings"
+
+    def find(self) -> list[PipeEndpoint]:
+        *words, _ = ssh_endpoint(self.name).commands[0]
+        shell = f"FRTOP_DIR={self.folder} FRTOP_OUTSIDE=0 exec sh"
+        return [PipeEndpoint(self.name, ((*words, shell),), f"ssh {self.name}")]
+
+
+def main() -> None:
+    if not Path(SSHD).exists():
+        print("reach: not measured, sshd is not installed")
+        return
+    # They are one place, which would be shown once.
+    with _sshd(), mock.patch.object(connections, "_place", return_value=None):
+        for count in COUNTS:
+            seconds = _first_full_frame(count)
+            print(f"{count} hosts over ssh, to the first frame with all ranks: {seconds:.1f} s")
+
+
+def _first_full_frame(count: int) -> float:
+    with Hosts(count, 1, 1.0, agents=False) as hosts:
+        named = [_Host(f"h{n}", folder) for n, folder in enumerate(hosts.folders)]
+        begin = time.monotonic()
+        source = LiveSource([], places=named)
+        try:
+            while len(source.frame().ranks) < hosts.world:
+                assert time.monotonic() - begin < LONGEST_S, source.frame().hosts
+                time.sleep(0.02)
+            return time.monotonic() - begin
+        finally:
+            source.close()
+
+
+@contextmanager
+def _sshd() -> Iterator[None]:
+    """An sshd of this user, and `FRTOP_SSH` that reaches it by any name."""
+    folder = Path(tempfile.mkdtemp(prefix="frtop-bench-"))
+    for name in ("host", "id"):
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True
+        )
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    (folder / "sshd").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nPidFile none\nUsePAM no\n"
+        f"StrictModes no\nPermitRootLogin yes\nAuthorizedKeysFile {folder}/id.pub\n"
+        "MaxStartups 100\n"
+    )
+    (folder / "config").write_text(
+        f"Host *\n  HostName 127.0.0.1\n  Port {port}\n  User {getpass.getuser()}\n"
+        f"  IdentityFile {folder}/id\n  IdentitiesOnly yes\n  LogLevel ERROR\n"
+        f"  UserKnownHostsFile {folder}/known\n  StrictHostKeyChecking no\n"
+    )
+    server = subprocess.Popen([SSHD, "-D", "-f", folder / "sshd", "-E", folder / "log"])
+    try:
+        with mock.patch.dict("os.environ", {"FRTOP_SSH": f"ssh -F {folder}/config"}):
+            subprocess.run(  # sshd is there, and its host key known
+                ["ssh", "-F", folder / "config", "-o", "ConnectionAttempts=20", "h0", "true"],
+                check=True,
+            )
+            yield
+    finally:
+        server.kill()
+        server.wait()
+        shutil.rmtree(folder)
