@@ -50,6 +50,7 @@ class Shells:
         config.write_text(
             f"Port {port}\nListenAddress {host.address}\nHostKey {self._folder}/host_{host.name}\n"
             f"PidFile {config}.pid\nUsePAM no\nStrictModes no\nPermitRootLogin yes\n"
+            f'SetEnv FRTOP_SSH="ssh -F {self.config}"\n'
             f"KbdInteractiveAuthentication no\nAuthorizedKeysFile {self._folder}/id.pub\n{rules}\n"
         )
         host.run(SSHD, "-f", str(config), "-E", f"{config}.log")

@@ -66,6 +66,14 @@ def test_a_hang_is_found_on_hosts_with_nothing_of_ours(cluster: Cluster) -> None
     assert not cluster.key_file.exists(), "no key is needed, so none is made"
 
 
+def test_one_connection_to_a_host_on_the_way_carries_all(cluster: Cluster) -> None:
+    cluster.hang()
+    said = diagnosed(cluster, "--ssh", ALL, "--through", "node0")
+    assert said.status == 3, said
+    assert is_found(said.document), said
+    assert [said.document["ranks"][str(n)]["host"] for n in range(8)] == list(NODES)
+
+
 def test_hosts_that_cannot_be_reached_say_why(cluster: Cluster) -> None:
     cluster.hang()
     odd = ("imposter", "locked", "nosuchhost")

@@ -192,3 +192,21 @@ def test_pods_that_cannot_be_listed_are_said(programs: Path, script: str, text: 
     stand_in(programs, "kubectl", script)
     with pytest.raises(FrtopError, match=text):
         Pods("app=t").find()
+
+
+def test_hosts_behind_one_on_the_way_share_its_connection() -> None:
+    (place,) = places(["node[1-2]"], through="bastion")
+    one, two = place.find()
+    assert (one.host, two.host) == ("node1", "node2")
+    assert one.commands[0] == two.commands[0]
+    assert one.commands[0][-2:] == ("bastion", "sh")
+    assert one.onward[-2:] == ("node1", "sh")
+    assert "-J" in one.commands[1]  # where the one on the way cannot log in
+
+
+@pytest.mark.parametrize(
+    ("specs", "via"), [([], ""), (["slurm:7"], ""), (["node0"], "docker exec -i {host} sh")]
+)
+def test_on_the_way_to_hosts_only(specs: list[str], via: str) -> None:
+    with pytest.raises(UsageError, match="--through"):
+        places(specs, via, through="bastion")

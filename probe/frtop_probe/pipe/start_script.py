@@ -13,22 +13,23 @@ _STAGE: Final = "@STAGE@"
 _COMMENT: Final = re.compile(r"^\s*#.*\n", re.MULTILINE)
 
 
-def start_script(python: str = "") -> bytes:
+def start_script(python: str = "", program: str = "stage_zero") -> bytes:
     """The script; it ends by becoming Python, which says `frtop-boot`, or says `frtop-error`.
 
     Args:
         python: The only Python to try: a path on that host, or a name on its PATH. With "", those
             on PATH are tried, then those that the user's own processes run.
+        program: What that Python runs: a module of this folder that imports nothing of ours.
     """
     chosen = f"FRTOP_PYTHON={shlex.quote(python)}\n" if python else ""
-    return (chosen + _script()).encode()
+    return (chosen + _script(program)).encode()
 
 
 @cache
-def _script() -> str:
-    stage = _bare(_HERE.joinpath("stage_zero.py").read_text(encoding="utf-8"))
+def _script(program: str) -> str:
+    stage = _bare(_HERE.joinpath(f"{program}.py").read_text(encoding="utf-8"))
     if "'" in stage:
-        raise ValueError("stage 0 stands between single quotes, and must have none")
+        raise ValueError(f"{program} stands between single quotes, and must have none")
     return _bare(_HERE.joinpath("finder.sh").read_text(encoding="utf-8")).replace(_STAGE, stage)
 
 

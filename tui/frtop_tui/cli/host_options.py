@@ -28,6 +28,9 @@ def add_hosts(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--via", default="", metavar="COMMAND",
                       help="a command that gives a shell on a host of --ssh, instead of ssh: "
                       "'docker exec -i {host} sh'")  # fmt: skip
+    verb.add_argument("--through", default="", metavar="HOST",
+                      help="a host that reaches those of --ssh for us: one connection for all"
+                      )  # fmt: skip
     verb.add_argument("--python", default="", metavar="PATH",
                       help="the Python to use on hosts of --ssh (default: one that is found there)"
                       )  # fmt: skip
@@ -57,6 +60,8 @@ def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
                 f"the command comes first: frtop {misplaced[0]} --{name} ...",
             )
     by_shell = bool(options.ssh or options.via)
+    if options.through and not options.ssh:
+        raise UsageError("--through is for hosts of --ssh", "name them: --ssh 'node[0-7]'")
     if options.python and not by_shell:
         raise UsageError("--python is for hosts of --ssh", "name them: --ssh 'node[0-7]'")
     if options.connect is None:

@@ -31,7 +31,7 @@ FIRST_ANSWER_S: Final = 3.0
 
 
 def connect(options: argparse.Namespace) -> Source:
-    """The source for `--connect`, `--ssh`, `--via`, `--job`, `--pid` and `--read-only`.
+    """The source for the options that name hosts, `--job`, `--pid` and `--read-only`.
 
     Its module is imported here: commands on files need no network.
 
@@ -47,7 +47,7 @@ def connect(options: argparse.Namespace) -> Source:
     from frtop_tui.sources.live import LiveSource  # noqa: PLC0415
     from frtop_tui.sources.pipes.places import places  # noqa: PLC0415
 
-    reached = places(options.ssh, options.via)
+    reached = places(options.ssh, options.via, options.through)
     if LOCAL in options.connect:
         problem = start_agent()
         if problem is not None:

@@ -60,8 +60,9 @@ class PipeEndpoint(Struct, frozen=True):
 
     `commands` are the ways to it, the next one for when one is refused. `shown` says the first
     in a few words. Endpoints with a `task` share the process of their first command: a step of srun
-    with one task on each host. `crowded`: many at once go through one host on the way, which is
-    called `through` where its name is known.
+    with one task on each host; or a shell on a host on the way, which runs `onward` for each.
+    `crowded`: many at once go through one host on the way, which is called `through` where its name
+    is known.
     """
 
     host: str
@@ -70,6 +71,7 @@ class PipeEndpoint(Struct, frozen=True):
     task: int | None = None
     crowded: bool = False
     through: str = ""
+    onward: tuple[str, ...] = ()
 
     @property
     def request_url(self) -> str:

@@ -22,8 +22,9 @@ from frtop_tui.sources.connection_events import (
     UpdateReceived,
 )
 from frtop_tui.sources.handshake import incompatible
+from frtop_tui.sources.pipes.failures import Ending, describe
 from frtop_tui.sources.pipes.framing import Message, MessageReader, PipeError
-from frtop_tui.sources.pipes.remote_words import Boot, Hello, Words, read
+from frtop_tui.sources.pipes.remote_words import Boot, Ended, Hello, Words, read
 
 MAX_LIMITS: Final = 8
 """Sentences of an agent on what it cannot do."""
@@ -41,9 +42,18 @@ class Phase(enum.Enum):
 class Conversation:
     """With the agent of one host, over one process; a new process is a new conversation."""
 
-    def __init__(self, host: str, hosts: frozenset[str] = frozenset()) -> None:
-        """Args: host: whose; hosts: of the pipe, where only the other end knows which it is."""
+    def __init__(
+        self, host: str, hosts: frozenset[str] = frozenset(), onward: tuple[str, ...] = ()
+    ) -> None:
+        """Begins.
+
+        Args:
+            host: whose.
+            hosts: of the pipe, where only the other end knows which it is.
+            onward: the command that a host on the way runs for it.
+        """
         self.host = host
+        self._onward = onward
         self._hosts = hosts
         self.phase = Phase.STARTING
         self.boot = Boot()
@@ -98,6 +108,14 @@ class Conversation:
                 words = _words(message.text).clean()
                 step = words.next or "`frtop --help` lists other ways to reach a host: --connect"
                 yield self._end(RemoteTrouble(f"{self.host}: {words.text}", step))
+            case "ended" if self._onward:
+                ended = read(message.text, Ended)
+                started = self.hello is not None
+                ending = Ending(
+                    self.host, self._onward, ended.status, ended.clean(), self.noise,
+                    started=started,
+                )  # fmt: skip
+                yield self._end(describe(ending).error)
             case "pong" if message.text.isdigit() and len(message.text) < 19:
                 self.pong = int(message.text)
             case _:  # a word of a newer agent

@@ -1,13 +1,18 @@
-"""One process and what is said over it: with one host, or with all tasks of a step of srun."""
+"""One process and what is said over it: with one host, or with many.
+
+With all tasks of a step of srun, or with the hosts to which a host on the way runs a command each.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.pipe.lines import encoded
+from frtop_probe.pipe.lines import PREFIX, encoded
+from frtop_probe.pipe.start_script import start_script
 from frtop_tui.sources.connection_events import ConnectionEvent
 from frtop_tui.sources.endpoints import PipeEndpoint
 from frtop_tui.sources.pipes.conversation import Conversation, Phase
@@ -42,9 +47,14 @@ class Pipe:
         """
         self.command = command
         self.shared = endpoints[0].task is not None and command == endpoints[0].commands[0]
-        hosts = frozenset(one.host for one in endpoints) if self.shared else frozenset()
+        self._onward = [one.onward for one in endpoints if one.onward] if self.shared else []
+        unordered = self.shared and not self._onward
+        hosts = frozenset(one.host for one in endpoints) if unordered else frozenset()
         self.conversations = {
-            one.task if self.shared else None: Conversation(one.host, hosts) for one in endpoints
+            (number if self._onward else one.task) if self.shared else None: Conversation(
+                one.host, hosts, one.onward if self.shared else ()
+            )
+            for number, one in enumerate(endpoints)
         }
         self.process = PipeProcess(command, {HOST: endpoints[0].host})
         self._sent_agent = False
@@ -54,8 +64,11 @@ class Pipe:
         self._pinged_at = 0.0
         self._tool: Iterator[bytes] | None = None
         self._tool_ping = 0
+        self._script = script
+        self._awaits_way = bool(self._onward)
+        first = start_script(program="fan_out") if self._awaits_way else script
         # First an end for a prompt that a login script left without one.
-        self.process.write(b"echo\n" + script, bounded=False)
+        self.process.write(b"echo\n" + first, bounded=False)
 
     @property
     def is_starting(self) -> bool:
@@ -80,6 +93,9 @@ class Pipe:
     def read(self, now: float) -> Iterator[tuple[Conversation, ConnectionEvent]]:
         """What has arrived."""
         for line in self.process.read():
+            if self._awaits_way:
+                yield from self._take_of_way(line)
+                continue
             conversation, text = self._split(line)
             if conversation is None:
                 continue
@@ -88,6 +104,18 @@ class Pipe:
                 yield conversation, event
             if conversation.phase is not Phase.STARTING:
                 self._booted_at = self._booted_at or now
+
+    def _take_of_way(self, line: bytes) -> Iterator[tuple[Conversation, ConnectionEvent]]:
+        """What the host on the way says before it runs a command for each host."""
+        if line.startswith(PREFIX + b"relay "):
+            self._awaits_way = False
+            hosts = json.dumps(self._onward).encode()
+            self.process.write(b"hosts %b\n" % hosts, bounded=False)
+            self.process.write(b"echo\n" + self._script, bounded=False)
+        elif line.startswith(PREFIX + b"error "):
+            for conversation in self.conversations.values():
+                for event in conversation.take(line):
+                    yield conversation, event
 
     def _split(self, line: bytes) -> tuple[Conversation | None, bytes]:
         if not self.shared:

@@ -12,6 +12,7 @@ from frtop_tui.errors import UsageError
 from frtop_tui.sources.endpoints import PipeEndpoint, expand
 from frtop_tui.sources.pipes import kubernetes, slurm
 from frtop_tui.sources.pipes.ssh_command import program, ssh_endpoint
+from frtop_tui.sources.pipes.through import ThroughHost
 
 HOST: Final = "{host}"
 _NAME: Final = re.compile(r"(?!-)[^\s\x00-\x1f\x7f-\x9f]{1,255}")
@@ -65,12 +66,13 @@ class ViaHost:
         return [PipeEndpoint(self.name, (self.command,), f"via {self.command[0]}")]
 
 
-def places(specs: Sequence[str], via: str = "") -> tuple[Place, ...]:
+def places(specs: Sequence[str], via: str = "", through: str = "") -> tuple[Place, ...]:
     """The places that the command line names, each once.
 
     Args:
         specs: of `--ssh`: host lists, `slurm:JOBID`, `k8s:SELECTOR`.
         via: of `--via`: a command instead of ssh, in which `{host}` stands for each host.
+        through: of `--through`: a host that reaches the hosts of `specs` for us.
 
     Raises:
         UsageError: one of them is malformed, or they do not go together.
@@ -78,6 +80,8 @@ def places(specs: Sequence[str], via: str = "") -> tuple[Place, ...]:
     found: dict[str, Place] = {}
     hosts = [spec for spec in specs if not spec.startswith((slurm.PREFIX, kubernetes.PREFIX))]
     others = [spec for spec in specs if spec not in hosts]
+    if via and through:
+        raise UsageError("--through is for --ssh, not for --via", "leave out one of them")
     if via:
         if others:
             raise UsageError(
@@ -88,10 +92,15 @@ def places(specs: Sequence[str], via: str = "") -> tuple[Place, ...]:
         place = (slurm if spec.startswith(slurm.PREFIX) else kubernetes).parse(spec)
         found[place.name] = place
     program()
-    for name in expand(hosts) if hosts else ():
+    names = expand(hosts) if hosts else ()
+    for name in (*names, *([through] if through else [])):
         if not _NAME.fullmatch(name):
             raise UsageError(f"{name!r} is not the name of a host", "--ssh 'node[0-7]'")
-        found[name] = SshHost(name)
+    if through:
+        if not names or others:
+            raise UsageError("--through is for hosts", "name them: --ssh 'node[0-7]'")
+        return (ThroughHost(through, names),)
+    found.update({name: SshHost(name) for name in names})
     return tuple(found.values())
 
 

@@ -1,4 +1,4 @@
-"""What the other end of a pipe says of itself, in JSON: `boot`, `hello`, `error`.
+"""What the other end of a pipe says of itself, in JSON: `boot`, `hello`, `error`, `ended`.
 
 It is checked against its type, bounded, and shown without control sequences: another machine
 wrote it.
@@ -38,6 +38,17 @@ class Words(Struct, frozen=True):
         return Words(printable(self.text)[:MAX_WORDS], printable(self.next)[:MAX_WORDS])
 
 
+class Ended(Struct, frozen=True):
+    """How the command for this host ended on the host on the way."""
+
+    status: int = 0
+    errors: tuple[str, ...] = ()
+
+    def clean(self) -> tuple[str, ...]:
+        """Its last lines on stderr, bounded and printable."""
+        return tuple(printable(line)[:MAX_WORDS] for line in self.errors[-20:])
+
+
 class Hello(Struct, frozen=True):
     """The agent runs. `place` names the host and its pids' namespace, "" where not known."""
 
@@ -53,7 +64,7 @@ class Hello(Struct, frozen=True):
     problems: tuple[Words, ...] = ()
 
 
-Said = TypeVar("Said", Boot, Words, Hello)
+Said = TypeVar("Said", Boot, Words, Ended, Hello)
 
 
 def read(text: bytes, kind: type[Said]) -> Said:

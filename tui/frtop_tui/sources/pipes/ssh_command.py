@@ -67,6 +67,20 @@ def ssh_endpoint(name: str) -> PipeEndpoint:
     )
 
 
+def onward_command(name: str) -> tuple[str, ...]:
+    """What a host on the way runs to reach another one, with its own ssh and settings."""
+    return ("ssh", *_ALWAYS, *_added({}), *_words(name), "sh")
+
+
+def jump_command(way: str, name: str) -> tuple[str, ...]:
+    """The same with our ssh, which logs in on the way and on the other one.
+
+    Raises:
+        UsageError: `FRTOP_SSH` is malformed.
+    """
+    return (*program(), *_ALWAYS, *_added({}), "-J", way, *_words(name), "sh")
+
+
 def _words(name: str) -> tuple[str, ...]:
     """Port and destination as ssh takes them."""
     host, _, port = name.rpartition(":")

@@ -1,0 +1,246 @@
+"""frtop on the way to other hosts: runs one command for each, carries lines, writes no file."""
+
+# What the shell of the host on the way starts, in the place of stage 0. It does what
+# `srun --label --input=all` does: input goes to all commands, output comes labelled with the number
+# of the command. `to N LINE` is for command N alone. It is given to `python -c` between single
+# quotes: so it has none. The line above is what `ps` shows.
+import json
+import os
+import selectors
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import Any, NoReturn
+
+MAX_LINE = 1 << 18
+MAX_COMMANDS = 1024
+MAX_WAITING = 8 << 20
+SILENT_S = 60
+LEAVE_S = 2.0
+SAID = 20
+SSH = shlex.split(os.environ.get("FRTOP_SSH", "")) or ["ssh"]
+
+
+def say(word: str, **fields: Any) -> bytes:
+    return f"frtop-{word} {json.dumps(fields)}\n".encode()
+
+
+def refuse(text: str, advice: str) -> NoReturn:
+    write(say("error", text=text, next=advice))
+    sys.exit(1)
+
+
+def write(data: bytes) -> None:
+    # A blocked operator blocks all: nothing is kept for it here.
+    while data:
+        data = data[os.write(1, data) :]
+
+
+class Lines:
+    """Bytes into lines; of one that is too long, the rest is dropped."""
+
+    def __init__(self) -> None:
+        self.rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        self.rest = self.rest[:MAX_LINE]
+        return lines
+
+
+class Command:
+    """One of the commands."""
+
+    def __init__(self, number: int, words: list[str]) -> None:
+        self.label = b"%d: " % number
+        self.said: list[str] = []
+        self.waiting = bytearray()
+        self.lines = Lines()
+        self.errors = Lines()
+        self.open = 2
+        self.process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        for end in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert end is not None
+            os.set_blocking(end.fileno(), False)
+
+    def give(self, data: bytes) -> None:
+        if len(self.waiting) + len(data) > MAX_WAITING:
+            self.process.kill()  # it reads nothing any more
+            return
+        self.waiting += data
+        self.flush()
+
+    def flush(self) -> None:
+        stdin = self.process.stdin
+        assert stdin is not None
+        try:
+            while self.waiting:
+                sent = os.write(stdin.fileno(), bytes(self.waiting[:MAX_LINE]))
+                del self.waiting[:sent]
+        except BlockingIOError:
+            return
+        except (OSError, ValueError):
+            self.waiting.clear()  # it has ended, which its output says as well
+
+    def leave(self) -> None:
+        if self.process.stdin is not None:
+            with suppress(OSError):
+                self.process.stdin.close()
+
+
+class FanOut:
+    """All commands, and the operator."""
+
+    def __init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.input = Lines()
+        self.later: list[bytes] = []
+        self.commands: list[Command] = []
+        self.by_label: dict[bytes, Command] = {}
+
+    def next_line(self) -> bytes:
+        while True:
+            data = os.read(0, MAX_LINE)
+            if not data:
+                sys.exit(0)  # the operator has left
+            lines = self.input.feed(data)
+            if lines:
+                self.later = lines[1:]
+                return lines[0]
+
+    def start(self, line: bytes) -> None:
+        word, _, text = line.partition(b" ")
+        try:
+            commands = json.loads(text) if word == b"hosts" else None
+        except ValueError:
+            commands = None
+        proper = isinstance(commands, list) and 0 < len(commands) <= MAX_COMMANDS
+        if not proper or not all(isinstance(words, list) and words for words in commands):
+            refuse("the list of hosts did not arrive as it was sent", "try again")
+        for number, words in enumerate(commands):
+            try:
+                one = Command(number, [*SSH, *map(str, words[1:])] if words[0] == "ssh" else words)
+            except (OSError, TypeError, ValueError) as error:
+                write(b"%d: " % number + say("ended", status=127, errors=[str(error)]))
+                continue
+            self.commands.append(one)
+            for end, handler in ((one.process.stdout, "out"), (one.process.stderr, "errors")):
+                assert end is not None
+                self.selector.register(end, selectors.EVENT_READ, (one, handler))
+        self.by_label = {one.label: one for one in self.commands}
+
+    def take(self, line: bytes) -> None:
+        if line.startswith(b"to "):
+            number, _, rest = line[3:].partition(b" ")
+            one = self.by_label.get(number + b": ")
+            if one is not None:
+                one.give(rest + b"\n")
+            return
+        for one in self.commands:
+            one.give(line + b"\n")
+
+    def run(self) -> None:
+        os.set_blocking(0, False)
+        self.selector.register(0, selectors.EVENT_READ, (None, "input"))
+        for line in self.later:
+            self.take(line)
+        heard = time.monotonic()
+        while self.commands and time.monotonic() - heard < SILENT_S:
+            busy = any(one.waiting for one in self.commands)
+            for key, _ in self.selector.select(0.01 if busy else 1.0):
+                one, handler = key.data
+                if one is None:
+                    heard = time.monotonic()
+                    if not self.read_input():
+                        return
+                else:
+                    self.read(one, handler, key.fileobj)
+            for one in self.commands:
+                if one.waiting:
+                    one.flush()
+
+    def read_input(self) -> bool:
+        try:
+            data = os.read(0, MAX_LINE)
+        except BlockingIOError:
+            return True
+        for line in self.input.feed(data):
+            self.take(line)
+        return bool(data)
+
+    def read(self, one: Command, handler: str, end: Any) -> None:
+        try:
+            data = os.read(end.fileno(), MAX_LINE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if handler == "out":
+            write(b"".join(one.label + line + b"\n" for line in one.lines.feed(data)))
+        else:
+            one.said += [line.decode("utf-8", "replace")[:400] for line in one.errors.feed(data)]
+            del one.said[:-SAID]
+        if not data:
+            self.selector.unregister(end)
+            one.open -= 1
+            if not one.open:
+                self.end(one)
+
+    def end(self, one: Command) -> None:
+        try:
+            status = one.process.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            one.process.kill()
+            status = one.process.wait()
+        self.commands.remove(one)
+        del self.by_label[one.label]
+        write(one.label + say("ended", status=status, errors=one.said))
+
+    def close(self) -> None:
+        for one in self.commands:
+            one.leave()
+        until = time.monotonic() + LEAVE_S
+        for step in (0, signal.SIGTERM, signal.SIGKILL):
+            for one in self.commands:
+                if step and one.process.poll() is None:
+                    with suppress(OSError):
+                        os.killpg(one.process.pid, step)
+            while time.monotonic() < until and any(
+                one.process.poll() is None for one in self.commands
+            ):
+                time.sleep(0.02)
+            until = time.monotonic() + LEAVE_S
+
+
+def start() -> None:
+    def leave(*_: object) -> NoReturn:
+        sys.exit(1)
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, leave)
+    fan_out = FanOut()
+    signal.alarm(SILENT_S)  # an operator that was killed does not always close the pipe
+    write(say("relay", python=sys.version.split()[0], host=socket.gethostname()))
+    try:
+        fan_out.start(fan_out.next_line())
+        signal.alarm(0)
+        fan_out.run()
+    except BrokenPipeError:
+        pass  # the operator has left
+    finally:
+        fan_out.close()
+
+
+if __name__ == "__main__":
+    start()
