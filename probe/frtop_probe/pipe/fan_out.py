@@ -121,10 +121,9 @@ class FanOut:
 
     def start(self, line: bytes) -> None:
         word, _, text = line.partition(b" ")
-        try:
-            commands = json.loads(text) if word == b"hosts" else None
-        except ValueError:
-            commands = None
+        commands: list[Any] = []
+        with suppress(ValueError):
+            commands = json.loads(text) if word == b"hosts" else []
         proper = isinstance(commands, list) and 0 < len(commands) <= MAX_COMMANDS
         if not proper or not all(isinstance(words, list) and words for words in commands):
             refuse("the list of hosts did not arrive as it was sent", "try again")
