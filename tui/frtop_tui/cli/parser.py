@@ -6,7 +6,7 @@ import argparse
 import difflib
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Final, NoReturn
+from typing import IO, Final, NoReturn
 
 from frtop_tui.demo.faults import FAULTS
 from frtop_tui.errors import UsageError
@@ -28,6 +28,10 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, f"`{self.prog} --help` lists the options")
+
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+        """Argparse's own ignores that help cannot be written."""
+        print(message, end="", file=file)
 
 
 class _Version(argparse.Action):

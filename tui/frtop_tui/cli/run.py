@@ -15,6 +15,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -83,9 +84,7 @@ def _record(named: str | None) -> Path | None:
     except FrtopError as error:
         if named:
             raise
-        print(
-            f"frtop: {error}\nfrtop: the job runs without black boxes", file=sys.stderr, flush=True
-        )
+        _say(f"frtop: {error}\nfrtop: the job runs without black boxes")
         return None
 
 
@@ -96,11 +95,13 @@ def _report_boxes(record: Path, known: frozenset[str], began_wall_ns: int) -> No
     except (FolderError, OSError):
         return  # no folder for an agent: no boxes
     if _boxes(record) - known:
-        print(
-            f"frtop: black box in {record}; to look at it: frtop open {record}",
-            file=sys.stderr,
-            flush=True,
-        )
+        _say(f"frtop: black box in {record}; to look at it: frtop open {record}")
+
+
+def _say(text: str) -> None:
+    """Prints to stderr; a full disk there must neither keep the job from running nor end it."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def _boxes(record: Path) -> frozenset[str]:
