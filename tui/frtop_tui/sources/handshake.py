@@ -70,7 +70,7 @@ def not_admitted(endpoint: Endpoint, pair: KeyPair) -> FrtopError:
 
 
 def no_key_fits(endpoint: Endpoint, agent_keys: AgentKeys) -> FrtopError:
-    """The agent has none of the keys we know, or is too busy for the handshake."""
+    """The agent has none of the keys we know."""
     problem = agent_keys.problem
     if problem is not None:
         return WrongKey(
@@ -80,8 +80,7 @@ def no_key_fits(endpoint: Endpoint, agent_keys: AgentKeys) -> FrtopError:
         )
     others = f" and none of the {agent_keys.trusted} we trust" if agent_keys.trusted else ""
     return WrongKey(
-        f"the agent on {endpoint.host} ended the handshake: it has another key than ours{others},"
-        " or it hangs",
+        f"the agent on {endpoint.host} ended the handshake: it has another key than ours{others}",
         "if the job is yours, copy its frtop/key here, or name it with FRTOP_KEY_FILE; if it is"
         " another user's, its owner runs `frtop key admit` with what `frtop key` prints here,"
         " and you run `frtop key trust` with what it prints there",
