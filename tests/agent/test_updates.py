@@ -17,9 +17,9 @@ from agent.agent_host import Host
 from agent.ring_builder import RingBuilder
 from frtop_probe import keys, wire
 from frtop_probe.agent import announcement
+from frtop_probe.agent.lifecycle import describe, make_service
 from frtop_probe.agent.options import Options
 from frtop_probe.agent.rank_tracker import RankTracker
-from frtop_probe.agent.service import AgentService
 from frtop_probe.agent.sockets import open_sockets
 from frtop_probe.ring.layout import Side, StatusCell
 from frtop_tui.job.state import JobState
@@ -200,9 +200,9 @@ async def test_a_note_about_the_host_that_is_over_is_taken_back(host: Host) -> N
     options = Options("127.0.0.1", host.port, outside=False)
     tracker, pair = RankTracker([host.folder]), keys.load(create=False)
     sockets = open_sockets(options, pair)
-    service = AgentService(options, tracker, sockets, pair.public)
+    service = make_service(options, tracker, sockets)
     serving = asyncio.create_task(service.run())
-    operator, state = host.operator(service.card), JobState()
+    operator, state = host.operator(describe(service, sockets, pair.public)), JobState()
 
     async def shown_after_change() -> tuple[str, ...]:
         for _ in range(3):  # the update that was on its way, the change, one without news

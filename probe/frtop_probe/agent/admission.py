@@ -85,6 +85,10 @@ class Admission:
         """
         return connection in self._read_only.get(key, ())
 
+    def admit_command(self, key: bytes) -> str:
+        """What the jobs' owner types to give this key more rights."""
+        return f"frtop key admit {keys.format_public(key)}"
+
     def take_notes_changed(self) -> bool:
         """Whether `notes` have changed since the last call."""
         changed, self._notes_changed = self._notes_changed, False

@@ -14,7 +14,6 @@ import shlex
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from msgspec import structs
 
 from frtop_probe import archive, daemon_thread, wire
 from frtop_probe.agent.box_folder import BOXES, make_room
+from frtop_probe.agent.interfaces import ClockReading, MakeUpdate
 from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.recorded_job import Occasion, RecordedJob, awaited_workers
@@ -35,22 +35,6 @@ SLOW: Final = 10.0
 """Seconds without an answer of the record folder after which a note is sent."""
 MAX_SNAPSHOTS_AT_ONCE: Final = 64
 BOX_NOTE: Final = "black box of "
-
-
-@dataclass(frozen=True, slots=True)
-class ClockReading:
-    """Both clocks of this host, in ns: monotonic to order events, wall time for people."""
-
-    monotonic_ns: int
-    wall_ns: int
-
-    @classmethod
-    def now(cls) -> ClockReading:
-        return cls(time.monotonic_ns(), time.time_ns())
-
-
-MakeUpdate = Callable[[tuple[wire.RankUpdate, ...], ClockReading | None], wire.Update]
-"""Makes a full update of these ranks, as of a given time or of the last tick."""
 
 
 class BlackBoxWriter:

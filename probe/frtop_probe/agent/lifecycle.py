@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import resource
 import sys
+import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from frtop_probe.agent import announcement
 from frtop_probe.agent.agent_lock import AgentLock
+from frtop_probe.agent.announcement import Announcement, own_version
+from frtop_probe.agent.black_boxes import BlackBoxWriter
 from frtop_probe.agent.folder_lease import FolderLease
 from frtop_probe.agent.key_bootstrap import bootstrap_key
 from frtop_probe.agent.options import Options
 from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.resources import drop_inherited, limit_resources
 from frtop_probe.agent.service import AgentService, LeaveReason
-from frtop_probe.agent.sockets import PortProblem, open_sockets
+from frtop_probe.agent.sockets import AgentSockets, PortProblem, open_sockets
 from frtop_probe.agent.stale_files import StaleFiles
 from frtop_probe.keys import KeyPair, KeyProblem
 from frtop_probe.ring.folder import AgentFiles, FolderError, candidates
 from frtop_probe.ring.pid_namespace import PidNamespace
+from frtop_probe.ring.recording import RecordingLock
 
 __all__ = ["Options", "serve"]
-
-MEMORY: Final = 2 * 1024**3
-"""Limit on bytes of data: twenty times what a large host needs. An operator that leaves many
-responses unread then ends the agent, not a rank that shares a container's memory with it."""
-
-_NICE: Final = 5
-_DESCRIPTORS: Final = 4096
-"""Two per rank, some for sockets and snapshots. Without a free one, /proc cannot be read, and
-a living rank might be taken for dead."""
 
 
 def serve(options: Options) -> int:
@@ -45,7 +37,8 @@ def serve(options: Options) -> int:
     try:
         folders = [folder.absolute() for folder in candidates()]
         pair = bootstrap_key(folders, by_hand=options.by_hand)
-        _detach()
+        drop_inherited()
+        limit_resources()
         files = AgentFiles.here(folders[0])
         while (lock := AgentLock.take(files)) is not None:
             try:
@@ -81,13 +74,9 @@ async def _run(
     tracker, here = RankTracker(folders), PidNamespace.here()
     sockets = open_sockets(options, pair)
     try:
-        service = AgentService(options, tracker, sockets, pair.public)
+        service = make_service(options, tracker, sockets)
         service.handle_signals()  # whoever finds the card may send one at once
-        card = replace(
-            service.card,
-            pid_namespace=here.inode,
-            net_namespace=announcement.network_namespace(),
-        )
+        card = describe(service, sockets, pair.public)
         announcement.write_card(lock.files, card)
         lease = FolderLease(lock, card, tracker, StaleFiles(folders, here, options.linger))
         if options.by_hand:
@@ -106,6 +95,41 @@ async def _run(
     finally:
         tracker.clear()
         sockets.close()
+
+
+def make_service(options: Options, tracker: RankTracker, sockets: AgentSockets) -> AgentService:
+    """The service of an agent that is reached over ZeroMQ, and writes black boxes."""
+    return AgentService(
+        options,
+        tracker,
+        sockets,
+        own_version(),
+        lambda taker, make_update, host, instance: BlackBoxWriter(
+            tracker,
+            taker,
+            make_update,
+            RecordingLock(tracker.home),
+            host=host,
+            instance=instance,
+        ),
+    )
+
+
+def describe(service: AgentService, sockets: AgentSockets, public_key: bytes) -> Announcement:
+    """The card of an agent."""
+    return Announcement(
+        pid=os.getpid(),
+        host=service.host,
+        address=sockets.address,
+        pub=sockets.pub,
+        ask=sockets.ask,
+        public_key=public_key.decode(),
+        instance=service.instance,
+        version=service.version,
+        started_wall_ns=time.time_ns(),
+        pid_namespace=PidNamespace.here().inode,
+        net_namespace=announcement.network_namespace(),
+    )
 
 
 async def _find_living(folders: list[Path]) -> bool:
@@ -128,27 +152,3 @@ def _occupied(files: AgentFiles) -> str:
         f"an agent (pid {card.pid}) serves {files.folder} already, on ports {card.pub} and "
         f"{card.ask}: nothing to do\n"
     )
-
-
-def _detach() -> None:
-    """Drops what the process inherited from the rank that spawned it, and limits its resources."""
-    for link in tuple(Path("/proc/self/fd").iterdir()):
-        if int(link.name) > 2:
-            with suppress(OSError):
-                os.close(int(link.name))
-    with suppress(OSError):
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    with suppress(OSError):
-        os.nice(_NICE)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):
-        limit = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    known = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_DATA, (min([MEMORY, *known]), hard))
-    os.umask(0o077)
-    # An abandoned child may be reaped before asyncio notices; asyncio would log that.
-    logging.getLogger("asyncio").setLevel(logging.ERROR)
-    os.chdir("/")

@@ -56,7 +56,14 @@ class _File:
 class RankTracker:
     """All ranks whose rings are in `folders`, by key."""
 
-    def __init__(self, folders: Iterable[Path]) -> None:
+    def __init__(self, folders: Iterable[Path], *, guest: bool = False) -> None:
+        """Reads nothing yet.
+
+        Args:
+            folders: Those of rings, the agent's own first.
+            guest: Another agent has the folders: no file in them is removed.
+        """
+        self._guest = guest
         self._folders = tuple(folders)
         self._files: dict[Path, _File] = {}
         self._notes: dict[str, None] = {}
@@ -143,7 +150,7 @@ class RankTracker:
     def clear(self) -> None:
         """Removes the rings of ended ranks, and closes all others."""
         for rank in list(self.ranks.values()):
-            if rank.exit_info is not None:
+            if rank.exit_info is not None and not self._guest:
                 rank.remove_files()
             self._forget(rank)
 
@@ -308,7 +315,8 @@ class RankTracker:
         if len(alike) >= MAX_ENDED or (full and ended):
             among = alike or ended
             oldest = next((rank for rank in among if rank.key not in self.shown), among[0])
-            oldest.remove_files()
+            if not self._guest:
+                oldest.remove_files()
             self._forget(oldest)
         return len(self.ranks) < MAX_RANKS
 

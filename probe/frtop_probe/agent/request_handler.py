@@ -7,14 +7,11 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-import zmq
-
-from frtop_probe import keys, wire
+from frtop_probe import wire
 from frtop_probe.agent.histories import excerpt, history
+from frtop_probe.agent.interfaces import Operator, OperatorChannel
 from frtop_probe.agent.native_requests import NativeStacksTaker
 from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.rank_client import read_tensor_data, summarize_tensors
@@ -23,7 +20,6 @@ from frtop_probe.agent.ras_requests import RasRequests
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.agent.snapshots import SnapshotTaker
-from frtop_probe.agent.sockets import AgentSockets
 from frtop_probe.agent.tracked_rank import TrackedRank
 
 MAX_PENDING: Final = 4
@@ -45,14 +41,6 @@ RankRequest = wire.HistoryRequest | wire.TensorsRequest | wire.DataRequest
 SlowRequest = wire.SnapshotRequest | RankRequest | wire.RasRequest | wire.NativeStacksRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """The sender of a request: a connection, and the key that its handshake has proved."""
-
-    connection: bytes
-    key: bytes
-
-
 class RequestHandler:
     """Answers requests. `state` makes the full update of this host."""
 
@@ -60,14 +48,14 @@ class RequestHandler:
         self,
         host: str,
         tracker: RankTracker,
-        sockets: AgentSockets,
+        channel: OperatorChannel,
         state: Callable[[], wire.Update],
         taker: SnapshotTaker,
     ) -> None:
         self._host = host
         self._tracker = tracker
-        self._socket = sockets.requests
-        self._admission = sockets.admission
+        self._channel = channel
+        self._admission = channel.admission
         self._state = state
         self._taker = taker
         self._ras = RasRequests(host, tracker, taker)
@@ -81,21 +69,10 @@ class RequestHandler:
     async def serve(self) -> None:
         """Receives requests until it is cancelled."""
         while True:
+            operator, frame = await self._channel.receive()
+            await asyncio.sleep(0)  # a flood of requests must not stop the ticks
             try:
-                frames = await self._socket.recv_multipart(copy=False)
-                await asyncio.sleep(0)  # a flood of requests must not stop the ticks
-            except zmq.ZMQError:
-                await asyncio.sleep(0.05)  # a message that cannot be received is lost
-                continue
-            if len(frames) != 2:
-                continue
-            try:
-                # The authenticator sets it to the public key in z85.
-                operator = Operator(frames[0].bytes, str(frames[1].get("User-Id")).encode())
-            except zmq.ZMQError:
-                continue  # not from an admitted connection
-            try:
-                request = wire.decode_request(wire.from_frame(frames[1].bytes))
+                request = wire.decode_request(wire.from_frame(frame))
             except wire.WireError:
                 await self._send(operator, wire.Error(0, _MALFORMED, "words"))
                 continue
@@ -149,9 +126,9 @@ class RequestHandler:
             others.total() >= MAX_PENDING_OF_OTHERS or others[operator.key] >= MAX_PENDING_PER_KEY
         )
 
-    def _why_not_act(self, operator: Operator, right: keys.Right | None) -> str:
+    def _why_not_act(self, operator: Operator, right: Literal["read", "act"] | None) -> str:
         """Why this operator may not act, and what to do about it; "" when it may."""
-        command = f"`frtop key admit {keys.format_public(operator.key)}`"
+        command = f"`{self._admission.admit_command(operator.key)}`"
         if right is None:
             return f"this agent no longer admits your key; the jobs' owner can: {command}"
         if self._admission.read_only:
@@ -239,8 +216,7 @@ class RequestHandler:
                 return await read_tensor_data(rank, request)
 
     async def _send(self, operator: Operator, response: wire.Response) -> None:
-        with suppress(zmq.ZMQError):  # the operator may have left
-            await self._socket.send_multipart([operator.connection, wire.to_frame(response)])
+        await self._channel.send(operator, wire.to_frame(response))
 
 
 _MALFORMED: Final = (

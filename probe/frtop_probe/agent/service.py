@@ -9,19 +9,17 @@ import secrets
 import signal
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.agent.announcement import Announcement, own_version
-from frtop_probe.agent.black_boxes import BlackBoxWriter, ClockReading
+from frtop_probe.agent.interfaces import Boxes, ClockReading, MakeUpdate, OperatorChannel
 from frtop_probe.agent.options import OPERATOR_LINGER, Options
 from frtop_probe.agent.outside_watch import OutsideWatch
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.request_handler import RequestHandler
 from frtop_probe.agent.snapshots import SnapshotTaker
-from frtop_probe.agent.sockets import AgentSockets
-from frtop_probe.ring.recording import RecordingLock
 
 TICK: Final = 0.5
 REQUEST_GAP: Final = 8.0
@@ -35,47 +33,49 @@ class LeaveReason(enum.Enum):
 
     SIGNAL = enum.auto()
     COMPANION_ENDED = enum.auto()  # the process named by --with-pid
+    OPERATOR_LEFT = enum.auto()  # the pipe that was the agent's purpose has ended
     IDLE = enum.auto()  # no ranks, or no requests, for the linger time
 
 
+MakeBoxes = Callable[[SnapshotTaker, MakeUpdate, str, str], Boxes]
+"""Makes the writer of black boxes, given the agent's host and instance."""
+
+
 class AgentService:
-    """Connects rank tracker, sockets and black boxes, in one event loop."""
+    """Connects rank tracker, channel and black boxes, in one event loop."""
 
     def __init__(
-        self, options: Options, tracker: RankTracker, sockets: AgentSockets, public_key: bytes
+        self,
+        options: Options,
+        tracker: RankTracker,
+        channel: OperatorChannel,
+        version: str,
+        make_boxes: MakeBoxes | None = None,
     ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            options: Of the agent; those of sockets are not read here.
+            tracker: Of the ranks of this host.
+            channel: By which operators reach it.
+            version: Of frtop, "" if not known.
+            make_boxes: None for no black boxes.
+        """
         self._options = options
         self._tracker = tracker
-        self._sockets = sockets
+        self._channel = channel
         self._leaving: asyncio.Future[LeaveReason] = asyncio.get_running_loop().create_future()
         self._number = 0
         self._idle_since = self._started = time.monotonic()
-        self._host = socket.gethostname()
+        self.host = socket.gethostname()
+        self.instance = secrets.token_hex(8)
+        self.version = version
         taker = SnapshotTaker()
-        self._handler = RequestHandler(self._host, tracker, sockets, self._state, taker)
+        self._handler = RequestHandler(self.host, tracker, channel, self._state, taker)
         shown = tracker.shown = self._handler.shown
         self._outside = OutsideWatch(tracker, lambda: self._last_asked, shown, boxes=options.boxes)
-        self._version = own_version()
-        self.card = Announcement(
-            pid=os.getpid(),
-            host=self._host,
-            address=sockets.address,
-            pub=sockets.pub,
-            ask=sockets.ask,
-            public_key=public_key.decode(),
-            instance=secrets.token_hex(8),
-            version=self._version,
-            started_wall_ns=time.time_ns(),
-        )
         self._tick_time = ClockReading.now()
-        self._boxes = BlackBoxWriter(
-            tracker,
-            taker,
-            self._make_update,
-            RecordingLock(tracker.home),
-            host=self._host,
-            instance=self.card.instance,
-        )
+        self._boxes = make_boxes and make_boxes(taker, self._make_update, self.host, self.instance)
 
     async def run(self) -> LeaveReason:
         """Works until a signal, the companion's end, or the end of the linger time."""
@@ -95,7 +95,8 @@ class AgentService:
                 with suppress(asyncio.TimeoutError, TimeoutError):
                     await asyncio.wait_for(asyncio.shield(self._leaving), rest)
             self._tick()  # sends the last exit infos
-            await self._boxes.finish(self._tick, time.monotonic() + BOXES_TIMEOUT)
+            if self._boxes is not None:
+                await self._boxes.finish(self._tick, time.monotonic() + BOXES_TIMEOUT)
         finally:
             if companion is not None:
                 asyncio.get_running_loop().remove_reader(companion)
@@ -109,27 +110,27 @@ class AgentService:
         self._tick_time = ClockReading.now()
         now_ns = self._tick_time.monotonic_ns
         result = self._tracker.tick(now_ns)
-        self._boxes.tick(now_ns)
+        if self._boxes is not None:
+            self._boxes.tick(now_ns)
         self._number += 1
-        notes_changed = self._sockets.admission.take_notes_changed() or result.notes_changed
+        notes_changed = self._channel.admission.take_notes_changed() or result.notes_changed
         update = wire.Update(
-            host=self._host,
-            instance=self.card.instance,
+            host=self.host,
+            instance=self.instance,
             number=self._number,
             monotonic_ns=now_ns,
             wall_ns=self._tick_time.wall_ns,
             ranks=result.ranks,
             forgotten=result.forgotten,
             notes=(self._notes() or ("",)) if notes_changed else (),
-            version=self._version,
+            version=self.version,
         )
-        # PUB drops messages instead of blocking, so this completes at once.
-        self._sockets.updates.send(wire.to_frame(update))
+        self._channel.publish(wire.to_frame(update))
 
     @property
     def _last_asked(self) -> float:
         """When an operator last asked; one that has started the agent is about to ask."""
-        asked = self._handler.last_asked
+        asked = max(self._handler.last_asked, self._channel.last_heard)
         return max(asked, self._started) if self._options.for_operator else asked
 
     def _leave_when_idle(self) -> None:
@@ -141,9 +142,10 @@ class AgentService:
             self._idle_since = now
             return
         if self._options.with_pid is None and now - self._idle_since >= linger:
-            self._leave(LeaveReason.IDLE)
+            self.leave(LeaveReason.IDLE)
 
-    def _leave(self, reason: LeaveReason) -> None:
+    def leave(self, reason: LeaveReason) -> None:
+        """Ends `run`."""
         if not self._leaving.done():
             self._leaving.set_result(reason)
 
@@ -151,7 +153,7 @@ class AgentService:
         """From now on a signal ends `run`, also one that comes before it."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self._leave, LeaveReason.SIGNAL)
+            loop.add_signal_handler(number, self.leave, LeaveReason.SIGNAL)
 
     def _watch_companion(self) -> int | None:
         """Watches the process named by --with-pid, which may have ended already."""
@@ -160,13 +162,13 @@ class AgentService:
         try:
             descriptor = os.pidfd_open(self._options.with_pid)
         except OSError:
-            self._leave(LeaveReason.COMPANION_ENDED)
+            self.leave(LeaveReason.COMPANION_ENDED)
             return None
-        asyncio.get_running_loop().add_reader(descriptor, self._leave, LeaveReason.COMPANION_ENDED)
+        asyncio.get_running_loop().add_reader(descriptor, self.leave, LeaveReason.COMPANION_ENDED)
         return descriptor
 
     def _notes(self) -> tuple[str, ...]:
-        return (*self._tracker.notes, *self._sockets.admission.notes)
+        return (*self._tracker.notes, *self._channel.admission.notes)
 
     def _state(self) -> wire.Update:
         """The full update of this host, as of the last tick."""
@@ -179,13 +181,13 @@ class AgentService:
         """Makes a full update of some ranks, as of `at` or of the last tick."""
         at = at or self._tick_time
         return wire.Update(
-            host=self._host,
-            instance=self.card.instance,
+            host=self.host,
+            instance=self.instance,
             number=self._number,
             monotonic_ns=at.monotonic_ns,
             wall_ns=at.wall_ns,
             ranks=ranks,
             notes=self._notes(),
-            version=self._version,
+            version=self.version,
             full=True,
         )

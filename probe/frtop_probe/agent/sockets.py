@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +14,7 @@ import zmq.asyncio
 import zmq.auth.asyncio
 
 from frtop_probe.agent.admission import Admission
+from frtop_probe.agent.interfaces import Operator
 from frtop_probe.agent.options import PAIRS, Options
 from frtop_probe.keys import KeyPair
 
@@ -54,6 +58,35 @@ class AgentSockets:
     address: str
     pub: int
     ask: int
+
+    @property
+    def last_heard(self) -> float:
+        """Connections say nothing but requests."""
+        return -math.inf
+
+    def publish(self, frame: bytes) -> None:
+        """Sends an update: PUB drops messages instead of blocking, so this completes at once."""
+        self.updates.send(frame)
+
+    async def receive(self) -> tuple[Operator, bytes]:
+        """Waits for a request of an admitted connection."""
+        while True:
+            try:
+                frames = await self.requests.recv_multipart(copy=False)
+            except zmq.ZMQError:
+                await asyncio.sleep(0.05)  # a message that cannot be received is lost
+                continue
+            if len(frames) != 2:
+                continue
+            with suppress(zmq.ZMQError):  # not from an admitted connection
+                # The authenticator sets it to the public key in z85.
+                key = str(frames[1].get("User-Id")).encode()
+                return Operator(frames[0].bytes, key), frames[1].bytes
+
+    async def send(self, operator: Operator, frame: bytes) -> None:
+        """Sends a response; the operator may have left."""
+        with suppress(zmq.ZMQError):
+            await self.requests.send_multipart([operator.connection, frame])
 
     def close(self) -> None:
         """Closes the sockets; sent messages get 0.3 s to leave."""

@@ -11,6 +11,7 @@ import fcntl
 import os
 import re
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,8 @@ SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder in it is made
 TEMPORARY: Final = Path("/tmp")  # noqa: S108 - likewise
 AGENT_FILE: Final = re.compile(r"agent-(\d{1,20}-[0-9a-f]{8})\.(?:lock|json|spawn|log)")
 """Names of an agent's files, with the name of its pid namespace."""
+
+_ADVICE: Final = "set FRTOP_DIR to a folder of your own"
 
 
 class FolderError(Exception):
@@ -128,29 +131,49 @@ def candidates() -> list[Path]:
     return found
 
 
+def existing() -> list[Path]:
+    """Returns the folders of `candidates` that exist and are private to this user; makes none."""
+    named = os.environ.get("FRTOP_DIR")
+    own = f"frtop-{os.getuid()}"
+    folders = [Path(named).absolute()] if named else [SHARED_MEMORY / own, TEMPORARY / own]
+    found = []
+    for folder in folders:
+        with suppress(FolderError):
+            found.append(_private(folder))
+    return found
+
+
 def claim(path: Path) -> Path:
     """Creates `path` if it is missing, and checks that it is private to this user.
 
     Raises:
         FolderError: it is not private, or cannot be created.
     """
-    advice = "set FRTOP_DIR to a folder of your own"
     try:
         path.mkdir(mode=0o700, parents=False, exist_ok=False)
     except FileExistsError:
         pass
     except OSError as error:
-        raise FolderError(f"{path} cannot be created ({error.strerror}); {advice}") from error
+        raise FolderError(f"{path} cannot be created ({error.strerror}); {_ADVICE}") from error
+    return _private(path)
+
+
+def _private(path: Path) -> Path:
+    """Checks a folder that should exist.
+
+    Raises:
+        FolderError: it does not, or others could change it.
+    """
     try:
         status = path.lstat()
     except OSError as error:
-        raise FolderError(f"{path} cannot be read ({error.strerror}); {advice}") from error
+        raise FolderError(f"{path} cannot be read ({error.strerror}); {_ADVICE}") from error
     if stat.S_ISLNK(status.st_mode):
-        raise FolderError(f"{path} is a link; remove it, or {advice}")
+        raise FolderError(f"{path} is a link; remove it, or {_ADVICE}")
     if not stat.S_ISDIR(status.st_mode):
-        raise FolderError(f"{path} is not a folder; remove it, or {advice}")
+        raise FolderError(f"{path} is not a folder; remove it, or {_ADVICE}")
     if status.st_uid != os.getuid():
-        raise FolderError(f"{path} belongs to user {status.st_uid}; {advice}")
+        raise FolderError(f"{path} belongs to user {status.st_uid}; {_ADVICE}")
     if status.st_mode & 0o077:
-        raise FolderError(f"{path} is open to other users; chmod 700 {path}, or {advice}")
+        raise FolderError(f"{path} is open to other users; chmod 700 {path}, or {_ADVICE}")
     return path
