@@ -4,6 +4,7 @@ FrtopError              exit status 1
 ├── UsageError          2   the command line is wrong
 ├── NoAgent                 no agent of frtop runs here
 ├── NoJob                   no distributed job was found there
+├── NotOurs                 a process is another user's
 ├── UnknownHost             a host name does not resolve
 ├── Unreachable             no agent answers at an address
 ├── WrongKey                an agent refuses our key, or has a key we do not know
@@ -39,6 +40,10 @@ class NoAgent(FrtopError):
 
 class NoJob(FrtopError):
     """No distributed job was found there, prepared or not."""
+
+
+class NotOurs(FrtopError):
+    """A process that was named is another user's."""
 
 
 class UnknownHost(FrtopError):

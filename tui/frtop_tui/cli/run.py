@@ -59,14 +59,19 @@ def run(options: argparse.Namespace) -> int:
 def run_agent(options: argparse.Namespace) -> int:
     """`frtop agent`, in the foreground."""
     from frtop_probe.agent.lifecycle import Options, serve  # noqa: PLC0415
-    from frtop_probe.agent.options import OptionProblem  # noqa: PLC0415 - needs pyzmq
+    from frtop_probe.agent.options import ALL_USERS_PORT, OptionProblem  # noqa: PLC0415 - needs pyzmq
 
+    port = options.port or (ALL_USERS_PORT if options.all_users else None)
     try:
         agent_options = Options.from_environment(
-            port=options.port, bind=options.bind, read_only=options.read_only
+            port=port, bind=options.bind, read_only=options.read_only
         )
     except OptionProblem as problem:
         raise UsageError(str(problem), "`frtop agent --help` lists its options") from problem
+    if options.all_users:
+        from frtop_probe.all_users import lifecycle  # noqa: PLC0415 - as above
+
+        return lifecycle.serve(agent_options, Path(options.config), Path(options.audit))
     return serve(agent_options)
 
 

@@ -71,7 +71,10 @@ class ConnectionFailed:
 
 @dataclass(frozen=True, slots=True)
 class UpdateReceived:
-    """An update; only its instance says whose it is: PUB messages do not name the sender."""
+    """An update; only its instance says whose it is: PUB messages do not name the sender.
+
+    An agent that publishes nothing sends it with its responses.
+    """
 
     update: wire.Update
 
@@ -301,9 +304,14 @@ class AgentConnections:
             current = link is not None and link.route == frames[0]
             if current and len(frames) == 2:
                 try:
-                    yield ResponseReceived(host, wire.decode_response(wire.from_frame(frames[1])))
+                    response = wire.decode_response(wire.from_frame(frames[1]))
                 except wire.WireError:
                     yield ConnectionFailed(host, incompatible(host))
+                    continue
+                if isinstance(response, wire.UpdateMessage):
+                    yield UpdateReceived(response.update)
+                else:
+                    yield ResponseReceived(host, response)
 
     def _updates(self, until: float) -> Iterator[ConnectionEvent]:
         for frames in _drain(self._sub, until):

@@ -7,7 +7,6 @@ host a stopped agent, one that hangs, and one without CPU time look the same.
 from __future__ import annotations
 
 import errno
-import ipaddress
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,7 @@ from frtop_probe.agent.announcement import Announcement, find_agents
 from frtop_probe.ring.folder import FolderError, folder
 from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_tui.errors import FrtopError, Unreachable
-from frtop_tui.sources.endpoints import Endpoint
+from frtop_tui.sources.endpoints import Endpoint, is_loopback
 
 _STOPPED: Final = "T"
 _TRACED: Final = "t"
@@ -74,20 +73,13 @@ def _card(endpoint: Endpoint) -> Announcement | None:
     except FolderError:
         return None
     here = PidNamespace.here().inode
-    local = _is_loopback(endpoint.address)
+    local = is_loopback(endpoint.address)
     for card in cards:
         if not card.in_reach or card.ask != endpoint.ask or card.pid_namespace not in (0, here):
             continue
         if local or card.public_key.encode() == endpoint.key or card.address == endpoint.address:
             return card
     return None
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
 
 
 def _state(card: Announcement | None) -> str:
