@@ -16,10 +16,10 @@ from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import live as live_command
 from frtop_tui.cli import tensors as tensors_command
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.errors import FrtopError, NoAgent, UsageError
+from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import default_path, unused_path
-from frtop_tui.job.model import Problem, Writing
+from frtop_tui.job.model import HostView, Problem, Writing
 from frtop_tui.sources.base import ScriptedSource, Source
 from screens.scenes import WALL, connecting, hung, no_agent
 
@@ -262,3 +262,23 @@ def test_a_job_that_was_named_is_searched_for_since_a_host_was_heard(
     source.give(unknown)
     with pytest.raises(NoAgent, match="no rank has pid 4711"):
         live_command.wait_for_report(source, 20.0, lambda _: None)
+
+
+@pytest.mark.parametrize(("note", "says", "step"), [
+    (f"2 ranks of user ann{wire.OF_OTHERS}; ann can admit you",
+     "job of this user was found on node0; 2 ranks of user ann: not looked at",
+     "ann can admit you"),
+    (f"{wire.BY_ROOTS_LIST}ann",
+     "no distributed PyTorch job was found on node0; by root's list our key sees the ranks of ann",
+     "/etc/frtop/admitted"),
+])  # fmt: skip
+def test_where_only_others_have_ranks_the_error_says_whom_to_ask(
+    note: str, says: str, step: str
+) -> None:
+    host = HostView("node0", "heard", notes=(note,))
+    frame = replace(connecting(), hosts=(host,), problem=None)
+    source = ScriptedSource([frame])
+    with pytest.raises(NoJob) as caught:
+        live_command.wait_for_report(source, 0.0, lambda _: None)
+    assert caught.value.text.endswith(says)
+    assert step in caught.value.next_step

@@ -129,6 +129,9 @@ def test_an_agent_serves_although_nothing_can_be_said(
         agent = subprocess.Popen(
             [sys.executable, "-m", "frtop_tui", "agent"], stdout=full, stderr=subprocess.PIPE
         )
-    wait_for(lambda: announcement.find_agent(recorded.parent), "the agent announces itself")
-    agent.terminate()
-    assert "Traceback" not in agent.communicate(timeout=20)[1].decode()
+    try:
+        wait_for(lambda: announcement.find_agent(recorded.parent), "the agent announces itself")
+    finally:
+        agent.terminate()
+        said = agent.communicate(timeout=20)[1].decode()
+    assert "Traceback" not in said
