@@ -14,7 +14,8 @@ import pytest
 from agent.outside_fakes import backend, books, candidate, entry, group, job, work
 from frtop_probe import archive, wire
 from frtop_probe.agent import box_folder
-from frtop_probe.agent.black_boxes import BlackBoxWriter, ClockReading
+from frtop_probe.agent.black_boxes import BlackBoxWriter
+from frtop_probe.agent.interfaces import ClockReading
 from frtop_probe.agent.options import Options
 from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.rank_tracker import RankTracker
