@@ -25,6 +25,10 @@ MAX_MESSAGE: Final = 64 * 1024 * 1024
 """Upper bound on a message in bytes; also the limit of the sockets."""
 UNTIMED: Final = 256
 """Flag of a row: `took_ns` says that the op is over, and not how long it took."""
+OF_OTHERS: Final = ": not looked at"
+"""In a note about a host: other users have ranks there. After "; " comes whom to ask for what."""
+BY_ROOTS_LIST: Final = "by root's list our key sees the ranks of "
+"""Beginning of a note about a host whose root serves all users, to a key that sees only some."""
 LEFT_GROUPS: Final = "it has destroyed its process groups"
 """Note of a rank without a recorder, whose books had groups and have none."""
 
@@ -334,11 +338,13 @@ class StateRequest(Struct, frozen=True, array_like=True, tag="state"):
     """Requests the full state; answered with a full `Update`.
 
     With `read_only`, the operator gives up acting: from then on the agent refuses it on this
-    connection, whatever the key's right.
+    connection, whatever the key's right. With `follow`, an agent that publishes nothing, because
+    not everybody may see everything, sends this connection its updates (`UpdateMessage`).
     """
 
     id: int
     read_only: bool = False
+    follow: bool = False
 
 
 class SnapshotRequest(Struct, frozen=True, array_like=True, tag="look"):
@@ -558,6 +564,13 @@ class StateResponse(Struct, frozen=True, array_like=True, tag="state"):
     may_act: bool = True
 
 
+class UpdateMessage(Struct, frozen=True, array_like=True, tag="update"):
+    """An update for one connection only, after a `StateRequest` with `follow`; `id` is always 0."""
+
+    id: int
+    update: Update
+
+
 class TimeResponse(Struct, frozen=True, array_like=True, tag="time"):
     id: int
     monotonic_ns: int
@@ -766,6 +779,7 @@ class Error(Struct, frozen=True, array_like=True, tag="refusal"):
 
 Response = (
     StateResponse
+    | UpdateMessage
     | SnapshotResponse
     | TimeResponse
     | HistoryResponse

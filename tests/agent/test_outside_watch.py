@@ -18,6 +18,7 @@ import pytest
 from agent.outside_fakes import FakeReads, candidate, job, start_ticks
 from agent.ring_builder import RingBuilder
 from frtop_probe.agent import outside_rings, outside_watch, rank_tracker
+from frtop_probe.agent.other_users import notes_of
 from frtop_probe.agent.outside_pool import MAX_CHILDREN, OutsidePool
 from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.outside_watch import OutsideWatch
@@ -224,6 +225,22 @@ async def test_a_rank_in_which_the_recorder_is_off_is_seen_from_outside(
     assert watch.ranks == ([pid, plain] if shown else [plain])
 
 
+@pytest.mark.parametrize("elsewhere", [{"ring_folder": "/elsewhere"}, {"inner_pid": 7}])
+async def test_for_root_ranks_whose_rings_are_elsewhere_are_followed_and_others_not_told_of(
+    watch: Watch, sleepers: Sleepers, elsewhere: dict[str, Any]
+) -> None:
+    """No other agent reads them for root's; who else has ranks is not for all of its operators."""
+    watch.watch._for_root = True
+    (pid,) = sleepers(1)
+    made = candidate(pid, prepared=True, inner_pid=pid, ring_folder=os.environ.get("FRTOP_DIR", ""))
+    watch.reads.discovery = Discovery(
+        (job(replace(made, **elsewhere)),), left_alone=(LeftAlone(7, "ann", 9, 2),)
+    )
+    watch.asked = None
+    await wait_for_async(lambda: pid in watch.seen, "it is seen")
+    assert watch.tracker.notes == ()
+
+
 async def test_a_young_rank_may_still_make_its_ring(watch: Watch, sleepers: Sleepers) -> None:
     pid, plain = sleepers(2)
     one = candidate(pid, prepared=True, inner_pid=pid, ring_folder=os.environ.get("FRTOP_DIR", ""))
@@ -285,7 +302,7 @@ async def test_notes_of_searches_replace_each_other(watch: Watch) -> None:
     watch.asked = None
     for count in range(1, 5):
         watch.reads.discovery = Discovery(left_alone=(LeftAlone(7, "ann", 9, count),))
-        expected = (watch.reads.discovery.left_alone[0].text,)
+        expected = tuple(notes_of(watch.reads.discovery.left_alone))
         await wait_for_async(functools.partial(_has_notes, watch, expected), "just this note")
 
 

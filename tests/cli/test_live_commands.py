@@ -16,7 +16,7 @@ from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import live as live_command
 from frtop_tui.cli import tensors as tensors_command
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.errors import FrtopError, NoAgent, UsageError
+from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import default_path, unused_path
 from frtop_tui.job.model import HostView, Problem, Writing
@@ -286,3 +286,23 @@ def test_progress_names_a_host_that_is_being_reached() -> None:
     frame = Frame(0, 0, health="healthy", hosts=hosts)
     assert live_command.describe_progress(frame).startswith("1 of 2 hosts heard; b: starting")
     assert live_command.describe_progress(frame).isprintable()
+
+
+@pytest.mark.parametrize(("note", "says", "step"), [
+    (f"2 ranks of user ann{wire.OF_OTHERS}; ann can admit you",
+     "job of this user was found on node0; 2 ranks of user ann: not looked at",
+     "ann can admit you"),
+    (f"{wire.BY_ROOTS_LIST}ann",
+     "no distributed PyTorch job was found on node0; by root's list our key sees the ranks of ann",
+     "/etc/frtop/admitted"),
+])  # fmt: skip
+def test_where_only_others_have_ranks_the_error_says_whom_to_ask(
+    note: str, says: str, step: str
+) -> None:
+    host = HostView("node0", "heard", notes=(note,))
+    frame = replace(connecting(), hosts=(host,), problem=None)
+    source = ScriptedSource([frame])
+    with pytest.raises(NoJob) as caught:
+        live_command.wait_for_report(source, 0.0, lambda _: None)
+    assert caught.value.text.endswith(says)
+    assert step in caught.value.next_step

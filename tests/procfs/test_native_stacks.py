@@ -270,3 +270,17 @@ def test_pystack_comes_first_where_it_is_installed(monkeypatch: pytest.MonkeyPat
     assert native_stacks.find_tool() == Tool("py-spy", "/bin/py-spy")
     there["pystack"] = "/bin/pystack"
     assert native_stacks.find_tool() == Tool("pystack", "/bin/pystack")
+
+
+def test_a_script_whose_python_this_user_may_not_run_gives_way(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """pystack of root's Python, in a process that has given up root."""
+    paths = {}
+    for name, first in (("pystack", "#!/root/nowhere/python -s\n"), ("py-spy", "\x7fELF")):
+        (tmp_path / name).write_text(first)
+        paths[name] = str(tmp_path / name)
+    monkeypatch.setattr(tool_process, "find", paths.get)
+    assert native_stacks.find_tool() == Tool("py-spy", paths["py-spy"])
+    (tmp_path / "pystack").write_text(f"#!{sys.executable}\n")
+    assert native_stacks.find_tool() == Tool("pystack", paths["pystack"])

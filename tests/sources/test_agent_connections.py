@@ -13,7 +13,7 @@ import zmq
 
 from frtop_probe import keys, wire
 from frtop_probe.agent import announcement
-from frtop_tui.errors import Unreachable, WrongKey
+from frtop_tui.errors import FrtopError, Unreachable, WrongKey
 from frtop_tui.sources import agent_connections, handshake
 from frtop_tui.sources.agent_connections import AgentConnections
 from frtop_tui.sources.connection_events import (
@@ -175,6 +175,47 @@ def test_keys_that_are_trusted_and_admitted_later_are_used(
         wait_for_event(connections, lambda e: isinstance(e, UpdateReceived))
     finally:
         connections.close()
+
+
+def failure_of_stopped_agent(endpoint: Endpoint, pid: int) -> FrtopError:
+    """What is said of a real agent that is stopped before anybody connects."""
+    os.kill(pid, signal.SIGSTOP)
+    connections = AgentConnections(keys.load(create=False))
+    try:
+        connections.connect(endpoint)
+        failed = wait_for_event(connections, lambda e: isinstance(e, ConnectionFailed))
+        assert isinstance(failed, ConnectionFailed)
+        os.kill(pid, signal.SIGCONT)
+        wait_for_event(connections, lambda e: e == Connected("node0"))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        connections.close()
+    return failed.error
+
+
+def test_a_stopped_agent_of_this_host_is_named_and_how_it_runs_on(
+    endpoint: Endpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_connections, "HANDSHAKE_MS", 300)
+    card = announcement.find_agent(folder)
+    assert card is not None
+    error = failure_of_stopped_agent(endpoint, card.pid)
+    assert not isinstance(error, WrongKey)
+    assert f"(pid {card.pid}) is stopped by a signal" in error.text
+    assert f"kill -CONT {card.pid}" in error.next_step
+
+
+def test_a_stopped_agent_elsewhere_is_not_taken_for_one_with_another_key(
+    endpoint: Endpoint, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_connections, "HANDSHAKE_MS", 300)
+    card = announcement.find_agent(folder)
+    assert card is not None
+    monkeypatch.setenv("FRTOP_DIR", str(tmp_path / "elsewhere"))  # as on another host: no card
+    error = failure_of_stopped_agent(endpoint, card.pid)
+    assert not isinstance(error, WrongKey)
+    assert "accepts and does not answer: it hangs or is stopped" in error.text
+    assert "on that host" in error.next_step
 
 
 def test_a_closed_port_is_reported(connections: AgentConnections) -> None:

@@ -32,6 +32,7 @@ from waiting import DEADLINE_S, wait_for
 def clean(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("FRTOP_AGENT", raising=False)
     monkeypatch.setattr(agent_start, "_attempts", {})
+    monkeypatch.setattr(agent_start, "_awaited", {})
     yield
     for card in announcement.find_agents(folder):
         os.kill(card.pid, signal.SIGTERM)
@@ -280,3 +281,55 @@ def test_a_start_that_fails_is_not_repeated_at_every_search(
     monkeypatch.setattr(agent_start, "START_S", 0.0)
     wait_for(lambda: absence(folder) is None, "after a pause it is")
     announced(folder)
+
+
+def test_an_agent_that_a_living_rank_is_about_to_start_is_waited_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was just killed, and this program starts none: the rank does, within seconds."""
+    RingBuilder(folder, rank=0)
+    assert start_agent() is None
+    os.kill(announced(folder).pid, signal.SIGKILL)
+    wait_for(lambda: announcement.find_agent(folder) is None, "it is gone")
+    monkeypatch.setattr(agent_start, "_attempts", {})
+    monkeypatch.setenv("FRTOP_AGENT", "0")
+    timer = AppearanceTimer()
+    monkeypatch.setattr("frtop_tui.cli.live.NOBODY_S", 0.0)
+    assert start_agent() is None
+    source = LiveSource()
+    try:
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            timer.require_visible(source.frame())  # no error
+            time.sleep(0.02)
+        monkeypatch.setenv("FRTOP_AGENT", "1")
+        assert agent_launch.ensure_agent(folder, at_once=True) == ""  # as the rank does
+        while not source.frame().ranks:
+            timer.require_visible(source.frame())
+            time.sleep(0.02)
+    finally:
+        source.close()
+
+
+def test_living_ranks_that_start_no_agent_are_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RingBuilder(folder, rank=0)
+    monkeypatch.setenv("FRTOP_AGENT", "0")
+    monkeypatch.setattr(agent_start, "RANKS_START_S", 0.1)
+    assert start_agent() is None
+    assert absence(folder) is None
+    assert agent_start.is_starting()
+    assert wait_for(lambda: absence(folder), "the reason") == agent_start.NO_LONGER
+    assert not agent_start.is_starting()
+
+
+def test_an_agent_that_is_killed_just_after_it_was_found_is_waited_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RingBuilder(folder, rank=0)
+    monkeypatch.setenv("FRTOP_AGENT", "0")
+    keep_agent(folder)
+    assert agent_start.is_starting()
+    keep_agent(folder, running=True)
+    assert not agent_start.is_starting()

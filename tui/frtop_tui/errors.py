@@ -4,6 +4,7 @@ FrtopError              exit status 1
 ├── UsageError          2   the command line is wrong
 ├── NoAgent                 no agent of frtop runs here
 ├── NoJob                   no distributed job was found there
+├── NotOurs                 a process is another user's
 ├── UnknownHost             a host name does not resolve
 ├── Unreachable             no agent answers at an address
 ├── RemoteTrouble           a host was reached, and no agent can run or go on there
@@ -40,6 +41,10 @@ class NoAgent(FrtopError):
 
 class NoJob(FrtopError):
     """No distributed job was found there, prepared or not."""
+
+
+class NotOurs(FrtopError):
+    """A process that was named is another user's."""
 
 
 class UnknownHost(FrtopError):

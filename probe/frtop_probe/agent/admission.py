@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from frtop_probe import daemon_thread, keys
@@ -37,7 +38,17 @@ class Admission:
         *,
         read_only: bool = False,
         read: Callable[[KeyPair], tuple[AuthorizedKey, ...]] = keys.authorized,
+        file: Path | None = None,
     ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            pair: of the owner, who may always act.
+            read_only: nobody may act.
+            read: gives all others who are admitted.
+            file: where it reads them from, for messages.
+        """
+        self._file = file or pair.path.with_name(keys.AUTHORIZED)
         self.read_only = read_only
         self._pair = pair
         self._read = read
@@ -68,7 +79,7 @@ class Admission:
         done, _ = await asyncio.wait({self._start_reading()}, timeout=timeout)
         if not done and not self._overdue:
             self._overdue = True
-            self._report(f"{self._pair.path.with_name(keys.AUTHORIZED)} does not answer")
+            self._report(f"{self._file} does not answer")
         return self._others.get(key)
 
     def set_read_only(self, connection: bytes, key: bytes) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from frtop_probe.agent import announcement
@@ -79,11 +80,12 @@ async def _run(
         announcement.write_card(lock.files, card)
         lease = FolderLease(lock, card, tracker, StaleFiles(folders, here, options.linger))
         if options.by_hand:
-            sys.stdout.write(
-                f"frtop agent on {card.host}, ports {card.pub} and {card.ask}, "
-                f"rings in {folders[0]}; ctrl+c ends it\n"
-            )
-            sys.stdout.flush()
+            with suppress(OSError):  # a full disk under its output must not end an agent
+                sys.stdout.write(
+                    f"frtop agent on {card.host}, ports {card.pub} and {card.ask}, "
+                    f"rings in {folders[0]}; ctrl+c ends it\n"
+                )
+                sys.stdout.flush()
         maintenance = asyncio.create_task(lease.maintain())
         try:
             return await service.run()

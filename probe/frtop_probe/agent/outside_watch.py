@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
+from frtop_probe.agent.other_users import notes_of
 from frtop_probe.agent.outside_pool import MAX_CHILDREN, OutsidePool
 from frtop_probe.agent.outside_rings import OutsideRings, Watched
 from frtop_probe.agent.rank_tracker import RankTracker
@@ -75,6 +76,8 @@ class OutsideWatch:
         shown: ranks that somebody wants to see in detail.
         pool: reads.
         boxes: folder for the black boxes of ranks that are shown; "" for none.
+        for_root: it reads for root's agent of all users. Nothing is said of other users then, and
+            prepared ranks whose rings are elsewhere are followed, too: no other agent does.
     """
 
     def __init__(
@@ -84,8 +87,11 @@ class OutsideWatch:
         shown: ShownRanks,
         pool: OutsidePool | None = None,
         boxes: str = "",
+        *,
+        for_root: bool = False,
     ) -> None:
         self._tracker = tracker
+        self._for_root = for_root
         self._last_asked = last_asked
         self._pool = pool if pool is not None else OutsidePool()
         self._watched: dict[tuple[int, int], Watched] = {}
@@ -143,7 +149,8 @@ class OutsideWatch:
     async def _find(self) -> None:
         found = await self._pool.scan(self._tracker.recorded)
         self._scan_at = time.monotonic() + max(map(_pause_s, found.reasons), default=0.0)
-        notes = [*(one.text for one in found.left_alone if one.ranks), *found.reasons]
+        others = () if self._for_root else found.left_alone
+        notes = [*notes_of(others), *found.reasons]
         if self._add(found):
             notes.append(f"more than {MAX_RANKS} ranks without a recorder: not all are shown")
         self._tracker.set_outside_notes(notes)
@@ -157,7 +164,9 @@ class OutsideWatch:
             (one, job)
             for job in found.jobs
             for one in job.ranks
-            if not one.prepared or _has_no_recorder(one, recorded, now_s)
+            if not one.prepared
+            or (self._for_root and _has_rings_elsewhere(one))
+            or _has_no_recorder(one, recorded, now_s)
         ]
         too_many = False
         for candidate, job in unprepared:
@@ -271,7 +280,11 @@ def _has_no_recorder(rank: Candidate, recorded: Collection[tuple[int, int]], now
 
     Only of a rank whose ring would be where this agent looks. `now_s` counts from the boot.
     """
-    if (rank.pid, rank.start_ticks) in recorded or rank.inner_pid != rank.pid:
+    if (rank.pid, rank.start_ticks) in recorded or _has_rings_elsewhere(rank):
         return False
-    elsewhere = rank.ring_folder != os.environ.get("FRTOP_DIR", "")
-    return not elsewhere and now_s - rank.start_ticks / _TICKS_PER_S > NO_RING_S
+    return now_s - rank.start_ticks / _TICKS_PER_S > NO_RING_S
+
+
+def _has_rings_elsewhere(rank: Candidate) -> bool:
+    """Whether a prepared rank's ring is in another folder than ours, or in a container."""
+    return rank.inner_pid != rank.pid or rank.ring_folder != os.environ.get("FRTOP_DIR", "")

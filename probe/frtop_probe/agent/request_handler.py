@@ -74,7 +74,7 @@ class RequestHandler:
             try:
                 request = wire.decode_request(wire.from_frame(frame))
             except wire.WireError:
-                await self._send(operator, wire.Error(0, _MALFORMED, "words"))
+                await self._send(operator, wire.Error(0, MALFORMED, "words"))
                 continue
             await self._handle(operator, request)
 
@@ -219,7 +219,7 @@ class RequestHandler:
         await self._channel.send(operator, wire.to_frame(response))
 
 
-_MALFORMED: Final = (
+MALFORMED: Final = (
     "this agent does not understand the request: is it older than the screen? "
     "compare `frtop --version` on both hosts"
 )

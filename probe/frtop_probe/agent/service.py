@@ -73,7 +73,13 @@ class AgentService:
         taker = SnapshotTaker()
         self._handler = RequestHandler(self.host, tracker, channel, self._state, taker)
         shown = tracker.shown = self._handler.shown
-        self._outside = OutsideWatch(tracker, lambda: self._last_asked, shown, boxes=options.boxes)
+        self._outside = OutsideWatch(
+            tracker,
+            lambda: self._last_asked,
+            shown,
+            boxes=options.boxes,
+            for_root=options.for_root,
+        )
         self._tick_time = ClockReading.now()
         self._boxes = make_boxes and make_boxes(taker, self._make_update, self.host, self.instance)
 

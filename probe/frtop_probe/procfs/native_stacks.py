@@ -67,9 +67,21 @@ class NativeStacks:
 def find_tool() -> Tool | None:
     """The quicker of the installed tools: pystack, else py-spy."""
     for name in ("pystack", "py-spy"):
-        if path := tool_process.find(name):
+        path = tool_process.find(name)
+        if path and _may_run(path):
             return Tool(name, path)
     return None
+
+
+def _may_run(path: str) -> bool:
+    """Whether the interpreter of a script, if it is one, may be run by this user, too."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - two bytes
+            first = file.readline(512)
+    except OSError:
+        return True  # whoever starts it says what is wrong
+    interpreter = first[2:].split()[:1] if first.startswith(b"#!") else []
+    return all(os.access(one, os.X_OK) for one in interpreter)
 
 
 async def take(pid: int, tool: Tool | None = None) -> NativeStacks:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
+from frtop_tui.cli import output
 from frtop_tui.cli.parser import parse
 from frtop_tui.errors import FrtopError
 
@@ -14,11 +14,21 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status (see `frtop diagnose --help`)."""
+    output.replace_closed()
     try:
-        options = parse(sys.argv[1:] if argv is None else argv)
+        status = _run(sys.argv[1:] if argv is None else argv)
+        output.flush()
+    except OSError as error:
+        if not output.is_lost(error):
+            raise
+        return output.give_up(error)
+    return status
+
+
+def _run(words: Sequence[str]) -> int:
+    try:
+        options = parse(words)
         status: int = options.run(options)
-        if sys.stdout is not None:  # closed, as by a daemon
-            sys.stdout.flush()
     except FrtopError as error:
         # Not needed by `frtop run`, which stands before every start of a job.
         from frtop_tui.job.naming import printable  # noqa: PLC0415
@@ -28,8 +38,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_status
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has exited (`frtop diagnose | head`).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except SystemExit as ended:  # argparse, after `--help` and `--version`
+        return ended.code if isinstance(ended.code, int) else 0
     return status

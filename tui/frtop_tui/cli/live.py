@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
+import pwd
 import sys
 import time
 from collections.abc import Callable
 from typing import Final
 
+from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.errors import FrtopError, NoAgent, NoJob, Unreachable
+from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import listed, printable
 from frtop_tui.sources.base import Source
@@ -39,6 +42,7 @@ def connect(options: argparse.Namespace) -> Source:
 
     Raises:
         NoAgent: there is no agent on this host, and none can be started.
+        NotOurs: the process that was named is another user's.
         FrtopError: what `LiveSource` raises.
     """
     from frtop_tui.job.naming import RankPid  # noqa: PLC0415
@@ -48,12 +52,14 @@ def connect(options: argparse.Namespace) -> Source:
     from frtop_tui.sources.pipes.places import places  # noqa: PLC0415
 
     reached = places(options.ssh, options.via, options.through)
+    pid = getattr(options, "pid", None)
+    if pid is not None:
+        require_own(pid)
     if LOCAL in options.connect:
         problem = start_agent()
         if problem is not None:
             raise NoAgent(problem.text, problem.next)
     explain = getattr(options, "explain", False)
-    pid = getattr(options, "pid", None)
     job = options.job if pid is None else RankPid(pid)
     return LiveSource(
         options.connect,
@@ -62,6 +68,24 @@ def connect(options: argparse.Namespace) -> Source:
         python=options.python,
         read_only=options.read_only,
         explain=explain,
+    )
+
+
+def require_own(pid: int) -> None:
+    """Raises `NotOurs` if a process is another user's: no agent of ours looks at it."""
+    from frtop_probe.agent import other_users, public_card  # noqa: PLC0415 - as in `connect`
+    from frtop_probe.outside.discovery.proc_reader import real_uid  # noqa: PLC0415
+
+    uid = real_uid(f"/proc/{pid}")
+    if uid is None or uid == os.getuid():
+        return
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        user = str(uid)
+    raise NotOurs(
+        f"process {pid} is of user {user}: not looked at",
+        other_users.advice(user, public_card.read(), as_root=os.geteuid() == 0),
     )
 
 
@@ -144,8 +168,21 @@ def _require_job(frame: Frame) -> None:
     """Raises NoJob if hosts answered, and no job was found on them."""
     heard = [host.name for host in frame.hosts if host.state == "heard"]
     if heard and not (frame.ranks or frame.other_jobs or frame.problem):
+        notes = [note for host in frame.hosts for note in host.notes]
+        where = f"was found on {listed(heard, 4)}"
+        limits = [note for note in notes if note.startswith(wire.BY_ROOTS_LIST)]
+        if limits:
+            raise NoJob(
+                f"no distributed PyTorch job {where}; {limits[0]}",
+                "for those of others ask root for a line in /etc/frtop/admitted",
+            )
+        text = f"no distributed PyTorch job of this user {where}"
+        others = [note for note in notes if wire.OF_OTHERS in note]
+        if others:
+            what, _, step = others[0].partition("; ")
+            raise NoJob(f"{text}; {what}", step)
         raise NoJob(
-            f"no distributed PyTorch job of this user was found on {listed(heard, 4)}",
+            text,
             "start one with `frtop run -- torchrun ...`, or name the hosts of a running one: "
             "--connect 'node[0-7]', --ssh 'node[0-7]'",
         )

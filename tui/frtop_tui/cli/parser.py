@@ -6,7 +6,7 @@ import argparse
 import difflib
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from frtop_tui.cli.host_options import (
     add_connection,
@@ -17,6 +17,9 @@ from frtop_tui.cli.host_options import (
 )
 from frtop_tui.demo.faults import FAULTS
 from frtop_tui.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 SCREEN: Final = "screen"
 STATUSES: Final = """exit status of diagnose:
@@ -35,6 +38,10 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, f"`{self.prog} --help` lists the options")
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        """Argparse's own ignores that help cannot be written."""
+        print(message, end="", file=file)
 
 
 class _Version(argparse.Action):
@@ -164,12 +171,23 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
 
     agent = verbs.add_parser("agent", help="run this host's agent in the foreground")
     agent.add_argument(
-        "--port", type=_port, help="first of its two ports (default: 7677, or the next free pair)"
+        "--port",
+        type=_port,
+        help="first of its two ports (default: 7677, or the next free pair; 7675 with --all-users)",
     )
     agent.add_argument("--bind", metavar="ADDRESS", help="address to listen on (default: all)")
     agent.add_argument("--read-only", action="store_true",
                        help="refuse all requests to the ranks, whatever the user's key"
                        )  # fmt: skip
+    agent.add_argument("--all-users", action="store_true",
+                       help="root only: serve the jobs of every user, to those whom"
+                       " /etc/frtop/admitted lists; see docs/all-users.md")  # fmt: skip
+    agent.add_argument("--config", metavar="FOLDER", default="/etc/frtop",
+                       help="with --all-users: folder of the host's key and the list"
+                       " (default: /etc/frtop)")  # fmt: skip
+    agent.add_argument("--audit", metavar="FILE", default="/var/log/frtop/audit.jsonl",
+                       help="with --all-users: who looked at what"
+                       " (default: /var/log/frtop/audit.jsonl)")  # fmt: skip
     agent.set_defaults(run=_command("run", "run_agent"))
 
     demo = verbs.add_parser(

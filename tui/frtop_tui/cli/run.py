@@ -15,6 +15,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -58,14 +59,19 @@ def run(options: argparse.Namespace) -> int:
 def run_agent(options: argparse.Namespace) -> int:
     """`frtop agent`, in the foreground."""
     from frtop_probe.agent.lifecycle import Options, serve  # noqa: PLC0415
-    from frtop_probe.agent.options import OptionProblem  # noqa: PLC0415 - needs pyzmq
+    from frtop_probe.agent.options import ALL_USERS_PORT, OptionProblem  # noqa: PLC0415 - needs pyzmq
 
+    port = options.port or (ALL_USERS_PORT if options.all_users else None)
     try:
         agent_options = Options.from_environment(
-            port=options.port, bind=options.bind, read_only=options.read_only
+            port=port, bind=options.bind, read_only=options.read_only
         )
     except OptionProblem as problem:
         raise UsageError(str(problem), "`frtop agent --help` lists its options") from problem
+    if options.all_users:
+        from frtop_probe.all_users import lifecycle  # noqa: PLC0415 - as above
+
+        return lifecycle.serve(agent_options, Path(options.config), Path(options.audit))
     return serve(agent_options)
 
 
@@ -83,9 +89,7 @@ def _record(named: str | None) -> Path | None:
     except FrtopError as error:
         if named:
             raise
-        print(
-            f"frtop: {error}\nfrtop: the job runs without black boxes", file=sys.stderr, flush=True
-        )
+        _say(f"frtop: {error}\nfrtop: the job runs without black boxes")
         return None
 
 
@@ -96,11 +100,13 @@ def _report_boxes(record: Path, known: frozenset[str], began_wall_ns: int) -> No
     except (FolderError, OSError):
         return  # no folder for an agent: no boxes
     if _boxes(record) - known:
-        print(
-            f"frtop: black box in {record}; to look at it: frtop open {record}",
-            file=sys.stderr,
-            flush=True,
-        )
+        _say(f"frtop: black box in {record}; to look at it: frtop open {record}")
+
+
+def _say(text: str) -> None:
+    """Prints to stderr; a full disk there must neither keep the job from running nor end it."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def _boxes(record: Path) -> frozenset[str]:

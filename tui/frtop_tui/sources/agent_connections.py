@@ -44,9 +44,12 @@ from frtop_tui.sources.handshake import (
     not_admitted,
     not_an_agent,
 )
+from frtop_tui.sources.unanswered import stopped, timed_out, unanswered
 
 NEXT_KEY_S: Final = 0.1
 """Between two keys: late events of the old connection must not be taken for new ones."""
+HANDSHAKE_MS: Final = 3_000
+"""Who accepts and stays silent for so long is given up."""
 RECONNECT_S: Final = 2.0
 """After no key was right: somebody may add one meanwhile."""
 DRAIN_S: Final = 0.2
@@ -119,7 +122,7 @@ class AgentConnections:
         # Without it the kernel tries for 2 minutes, at last once in 30 s: a link that is
         # back would not be noticed.
         one.setsockopt(zmq.CONNECT_TIMEOUT, 3_000)
-        one.setsockopt(zmq.HANDSHAKE_IVL, 3_000)  # accepts and stays silent
+        one.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         # Notices a host that is cut off. Only complete messages count as signs of life: on
         # a slow link a large response must fit into the time.
         one.setsockopt(zmq.HEARTBEAT_IVL, 2_000)
@@ -164,7 +167,7 @@ class AgentConnections:
         self._sub.disconnect(link.endpoint.update_url)
 
     def _try_next_key(self, link: _Link) -> Iterator[ConnectionEvent]:
-        """The key was wrong, or the agent hangs: libzmq does not say which."""
+        """The key was wrong: the agent has ended the handshake."""
         if link.untried:
             self._reconnect_in(link, NEXT_KEY_S)
             link.phase = _Phase.TRYING
@@ -221,7 +224,8 @@ class AgentConnections:
             event = recv_monitor_message(self._monitor)
             link = self._connected.get(event["endpoint"].decode())
             if link is not None:
-                yield from self._socket_event(link, zmq.Event(event["event"]))
+                kind, value = zmq.Event(event["event"]), int(event["value"])
+                yield from self._socket_event(link, kind, value)
 
     def _refused_updates(self) -> Iterator[ConnectionEvent]:
         """Handles refusals of the SUB alone; the ROUTER's monitor reports its own."""
@@ -235,7 +239,7 @@ class AgentConnections:
                 error = not_admitted(link.endpoint, self._pair)
                 yield ConnectionFailed(link.endpoint.host, error)
 
-    def _socket_event(self, link: _Link, event: zmq.Event) -> Iterator[ConnectionEvent]:
+    def _socket_event(self, link: _Link, event: zmq.Event, value: int) -> Iterator[ConnectionEvent]:
         endpoint = link.endpoint
         before, link.phase = link.phase, _Phase.TRYING
         if event == zmq.Event.HANDSHAKE_SUCCEEDED:
@@ -251,15 +255,19 @@ class AgentConnections:
         elif event == zmq.Event.HANDSHAKE_FAILED_PROTOCOL:
             self._reconnect_in(link, RECONNECT_S)
             yield ConnectionFailed(endpoint.host, not_an_agent(endpoint))
+        elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL and timed_out(value):
+            link.untried = []  # no key was refused
+            self._reconnect_in(link, RECONNECT_S)
+            yield ConnectionFailed(endpoint.host, unanswered(endpoint))
         elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL:
             yield from self._try_next_key(link)
         elif event == zmq.Event.DISCONNECTED and before in (_Phase.UP, _Phase.ACCEPTED):
             link.untried = [link.agent_key] if before is _Phase.UP else []
             self._reconnect_in(link, NEXT_KEY_S if before is _Phase.UP else RECONNECT_S)
             describe = disconnected if before is _Phase.UP else not_an_agent
-            yield ConnectionFailed(endpoint.host, describe(endpoint))
+            yield ConnectionFailed(endpoint.host, stopped(endpoint) or describe(endpoint))
         elif before is _Phase.TRYING:
-            yield ConnectionFailed(endpoint.host, absent(endpoint))
+            yield ConnectionFailed(endpoint.host, stopped(endpoint) or absent(endpoint))
         else:  # a retry, after the failure was reported already
             link.phase = before
 
@@ -270,9 +278,14 @@ class AgentConnections:
             current = link is not None and link.route == frames[0]
             if current and len(frames) == 2:
                 try:
-                    yield ResponseReceived(host, wire.decode_response(wire.from_frame(frames[1])))
+                    response = wire.decode_response(wire.from_frame(frames[1]))
                 except wire.WireError:
                     yield ConnectionFailed(host, incompatible(host))
+                    continue
+                if isinstance(response, wire.UpdateMessage):
+                    yield UpdateReceived(response.update)
+                else:
+                    yield ResponseReceived(host, response)
 
     def _updates(self, until: float) -> Iterator[ConnectionEvent]:
         for frames in _drain(self._sub, until):

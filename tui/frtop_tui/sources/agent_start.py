@@ -32,6 +32,8 @@ MAX_PAUSE_S: Final = 320.0
 """Attempts that fail are repeated after a pause that doubles up to this."""
 LEAVING_S: Final = 2.0
 """An agent that was about to leave when it was found is gone by then."""
+RANKS_START_S: Final = 8.0
+"""Each prepared rank looks every 5 s whether an agent runs, and starts one if none does."""
 KEY_S: Final = 3.0
 """An agent that runs for so long without a key waits for one that is made elsewhere."""
 
@@ -63,6 +65,8 @@ class _Attempt:
 
 
 _attempts: Final[dict[Path, _Attempt]] = {}
+_awaited: Final[dict[Path, float]] = {}
+"""Since when this process, which starts no agents, waits for one that a rank starts."""
 
 
 def start_agent() -> Problem | None:
@@ -97,9 +101,12 @@ def keep_agent(folder: Path, *, running: bool = False) -> None:
     One that was found may have been about to leave; one that was started is given some time.
     """
     attempt = _attempts.get(folder)
-    if attempt is None:
-        return
     if running:
+        _awaited.pop(folder, None)
+    if attempt is None:
+        if not running:
+            _await_ranks(folder)
+    elif running:
         attempt.seen = time.monotonic()
     else:
         _replace(folder, attempt)
@@ -120,20 +127,34 @@ def _replace(folder: Path, attempt: _Attempt) -> Problem | None:
 
 def is_starting() -> bool:
     """Whether an agent may still come up here, perhaps in place of one that was about to leave."""
+    now = time.monotonic()
     return any(
         not one.failed and one.age_s < (START_S if one.own else LEAVING_S)
         for one in _attempts.values()
-    )
+    ) or any(now - since < RANKS_START_S for since in _awaited.values())
 
 
 def absence(folder: Path) -> Problem | None:
     """Why no agent of this host has announced itself; None while one may still do so."""
     attempt = _attempts.get(folder)
     if attempt is None:
-        return _not_announced() if agent_lives(folder) else NO_AGENT
+        return _not_announced() if agent_lives(folder) else _await_ranks(folder)
     problem = _problem(folder, attempt)
     attempt.failed = problem is not None
     return problem
+
+
+def _await_ranks(folder: Path) -> Problem | None:
+    """Why no agent will come that this process does not start itself; None while a rank may."""
+    try:
+        prepared = living_ranks(candidates())
+    except FolderError as error:
+        return Problem.parse(str(error))
+    if not prepared:
+        _awaited.pop(folder, None)
+        return NO_AGENT
+    since = _awaited.setdefault(folder, time.monotonic())
+    return NO_LONGER if time.monotonic() - since > RANKS_START_S else None
 
 
 def _problem(folder: Path, attempt: _Attempt) -> Problem | None:
@@ -165,6 +186,10 @@ NO_AGENT: Final = Problem(
     "no agent of frtop runs on this host: no job was started with `frtop run` here lately",
     "start the job with `frtop run -- torchrun ...`, or name its hosts: --connect 'node[0-7]',"
     " or --ssh 'node[0-7]'",
+)
+NO_LONGER: Final = Problem(
+    "no agent of frtop runs on this host, and the prepared ranks that live here have started none",
+    "run `frtop agent` in another terminal: it shows them, or says what is in the way",
 )
 NOT_STARTED: Final = Problem(
     "no agent of frtop runs on this host, and the one that was started did not come up",

@@ -54,7 +54,10 @@ class SamePlace:
 
 @dataclass(frozen=True, slots=True)
 class UpdateReceived:
-    """An update; only its instance says whose it is: PUB messages do not name the sender."""
+    """An update; only its instance says whose it is: PUB messages do not name the sender.
+
+    An agent that publishes nothing sends it with its responses.
+    """
 
     update: wire.Update
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import queue
 import re
 import socket
@@ -130,6 +131,14 @@ def resolve(name: str) -> Endpoint:
             "check the name, or give the address: --connect 10.0.0.3",
         ) from error
     return Endpoint(name, str(found[0][4][0]), number, number + 1)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a numeric address is this host itself."""
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 class Resolver:

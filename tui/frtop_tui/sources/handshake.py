@@ -10,9 +10,10 @@ import time
 from typing import Final
 
 from frtop_probe import keys
+from frtop_probe.agent import public_card
 from frtop_probe.keys import KeyPair, KeyProblem
 from frtop_tui.errors import FrtopError, Unreachable, WrongKey
-from frtop_tui.sources.endpoints import Endpoint
+from frtop_tui.sources.endpoints import Endpoint, is_loopback
 
 REREAD_S: Final = 5.0
 """Age at which the list of trusted keys is read again: somebody may add one meanwhile."""
@@ -39,7 +40,7 @@ class AgentKeys:
         if endpoint.key:
             return [endpoint.key]
         self._read()
-        known = [self._pair.public, *self._trusted]
+        known = [self._pair.public, *self._trusted, *_roots_key(endpoint)]
         last = self._confirmed.get(endpoint.host)
         return list(dict.fromkeys([last, *known] if last in known else known))
 
@@ -60,17 +61,32 @@ class AgentKeys:
             self.problem = problem
 
 
+def _roots_key(endpoint: Endpoint) -> list[bytes]:
+    """The key of this host's agent of all users, if that is who should listen there.
+
+    Root says it in a file that only root can write, and could read our screen anyway.
+    """
+    card = public_card.read()
+    if card is None or card.port != endpoint.pub:
+        return []
+    if not is_loopback(endpoint.address) and endpoint.address != card.address:
+        return []
+    public = keys.parse_public(card.public)
+    return [public] if public is not None else []
+
+
 def not_admitted(endpoint: Endpoint, pair: KeyPair) -> FrtopError:
     """The agent has a key that we know, and does not know ours."""
     return WrongKey(
         f"the agent on {endpoint.host} does not admit our key",
-        f"ask its owner to run `frtop key admit {pair.shown} --read`, or name the owner's key"
-        " file: FRTOP_KEY_FILE=PATH frtop",
+        f"ask its owner to run `frtop key admit {pair.shown} --read` (root, if it serves all users:"
+        " to add the key to /etc/frtop/admitted), or name the owner's key file:"
+        " FRTOP_KEY_FILE=PATH frtop",
     )
 
 
 def no_key_fits(endpoint: Endpoint, agent_keys: AgentKeys) -> FrtopError:
-    """The agent has none of the keys we know, or is too busy for the handshake."""
+    """The agent has none of the keys we know."""
     problem = agent_keys.problem
     if problem is not None:
         return WrongKey(
@@ -80,8 +96,7 @@ def no_key_fits(endpoint: Endpoint, agent_keys: AgentKeys) -> FrtopError:
         )
     others = f" and none of the {agent_keys.trusted} we trust" if agent_keys.trusted else ""
     return WrongKey(
-        f"the agent on {endpoint.host} ended the handshake: it has another key than ours{others},"
-        " or it hangs",
+        f"the agent on {endpoint.host} ended the handshake: it has another key than ours{others}",
         "if the job is yours, copy its frtop/key here, or name it with FRTOP_KEY_FILE; if it is"
         " another user's, its owner runs `frtop key admit` with what `frtop key` prints here,"
         " and you run `frtop key trust` with what it prints there",
