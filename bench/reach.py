@@ -23,7 +23,7 @@ from bench.hosts import Hosts
 from frtop_tui.sources.endpoints import PipeEndpoint
 from frtop_tui.sources.live import LiveSource
 from frtop_tui.sources.pipes import connections
-from frtop_tui.sources.pipes.ssh_command import ssh_endpoint
+from frtop_tui.sources.pipes.ssh_command import onward_command, ssh_endpoint
 
 COUNTS: Final = (1, 8, 64)
 SSHD: Final = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -41,10 +41,32 @@ class _Host:
     def doing(self) -> str:
         return "asking ssh for its settings"
 
+    @property
+    def shell(self) -> str:
+        return f"FRTOP_DIR={self.folder} FRTOP_OUTSIDE=0 exec sh"
+
     def find(self) -> list[PipeEndpoint]:
         *words, _ = ssh_endpoint(self.name).commands[0]
-        shell = f"FRTOP_DIR={self.folder} FRTOP_OUTSIDE=0 exec sh"
-        return [PipeEndpoint(self.name, ((*words, shell),), f"ssh {self.name}")]
+        return [PipeEndpoint(self.name, ((*words, self.shell),), f"ssh {self.name}")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Through:
+    """The same hosts, behind one on the way."""
+
+    hosts: tuple[_Host, ...]
+    name: str = "way"
+    doing: str = "asking ssh for its settings"
+
+    def find(self) -> list[PipeEndpoint]:
+        (command,) = ssh_endpoint(self.name).commands
+        return [
+            PipeEndpoint(
+                host.name, (command,), "ssh", task=number,
+                onward=(*onward_command(host.name)[:-1], host.shell),
+            )
+            for number, host in enumerate(self.hosts)
+        ]  # fmt: skip
 
 
 def main() -> None:
@@ -54,13 +76,17 @@ def main() -> None:
     # They are one place, which would be shown once.
     with _sshd(), mock.patch.object(connections, "_place", return_value=None):
         for count in COUNTS:
-            seconds = _first_full_frame(count)
-            print(f"{count} hosts over ssh, to the first frame with all ranks: {seconds:.1f} s")
+            direct, through = (_first_full_frame(count, through=one) for one in (False, True))
+            print(
+                f"{count} hosts over ssh, to the first frame with all ranks: {direct:.1f} s;"
+                f" through one on the way: {through:.1f} s"
+            )
 
 
-def _first_full_frame(count: int) -> float:
+def _first_full_frame(count: int, *, through: bool) -> float:
     with Hosts(count, 1, 1.0, agents=False) as hosts:
-        named = [_Host(f"h{n}", folder) for n, folder in enumerate(hosts.folders)]
+        found = tuple(_Host(f"h{n}", folder) for n, folder in enumerate(hosts.folders))
+        named = (_Through(found),) if through else found
         begin = time.monotonic()
         source = LiveSource([], places=named)
         try:
@@ -86,7 +112,7 @@ def _sshd() -> Iterator[None]:
     (folder / "sshd").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nPidFile none\nUsePAM no\n"
         f"StrictModes no\nPermitRootLogin yes\nAuthorizedKeysFile {folder}/id.pub\n"
-        "MaxStartups 100\n"
+        f'MaxStartups 100\nSetEnv FRTOP_SSH="ssh -F {folder}/config"\n'
     )
     (folder / "config").write_text(
         f"Host *\n  HostName 127.0.0.1\n  Port {port}\n  User {getpass.getuser()}\n"

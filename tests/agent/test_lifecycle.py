@@ -138,6 +138,7 @@ def test_an_operators_agent_leaves_after_the_last_request(
     assert time.monotonic() - asked >= REQUEST_GAP
 
 
+@pytest.mark.long
 def test_an_operators_agent_with_a_prepared_rank_stays_as_any_other(host: Host) -> None:
     host.rank("wait")
     card = host.agent("--for-operator", FRTOP_AGENT_LINGER="0")

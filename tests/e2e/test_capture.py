@@ -6,10 +6,13 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from e2e.conftest import Launch, frtop
 from waiting import wait_for
 
 
+@pytest.mark.long
 def test_a_captured_hang_is_diagnosed_from_its_file_as_live(
     home: Path, torchrun: Launch, tmp_path: Path
 ) -> None:

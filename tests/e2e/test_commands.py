@@ -9,6 +9,8 @@ import subprocess
 import venv
 from pathlib import Path
 
+import pytest
+
 from e2e.conftest import Launch, frtop
 from waiting import wait_for
 
@@ -34,6 +36,7 @@ def test_run_then_diagnose_json(home: Path, torchrun: Launch) -> None:
     assert "ENDED" in said.stdout
 
 
+@pytest.mark.long
 def test_sizes_that_differ_are_a_mismatch_even_after_gloo_aborted(
     home: Path, torchrun: Launch
 ) -> None:

@@ -44,6 +44,7 @@ def test_one_different_reduce_op_in_five_thousand_is_named(
     assert process.wait(60) == 0
 
 
+@pytest.mark.long
 def test_legal_differences_are_no_hint(
     torchrun: Launch, source: LiveSource, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def test_the_page_of_torchs_debug_server_is_read(dumps: Path, tmp_path: Path) ->
     assert frame.ranks[2].host == "node2"
 
 
+@pytest.mark.long
 def test_a_healthy_gloo_job_is_healthy(tmp_path: Path) -> None:
     """Its ops stay `scheduled` for ever; only `retired` shows completion, some µs later."""
     run(PROGRAM.with_name("through.py"), tmp_path)

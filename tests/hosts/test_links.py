@@ -55,6 +55,7 @@ def test_a_host_whose_interface_is_down_is_named(managed: Cluster) -> None:
     print(f"found and confirmed {seconds:.1f} s after the cable was pulled")
 
 
+@pytest.mark.long
 def test_a_host_that_frtop_cannot_reach_either_is_named_and_not_blamed(
     managed: Cluster,
 ) -> None:

@@ -96,7 +96,8 @@ async def test_all_keys_work_on_an_empty_frame() -> None:
 
 @pytest.mark.parametrize("scene", sorted(rare_scenes.SCENES))
 @pytest.mark.parametrize(
-    "size", [(60, 15), pytest.param((80, 24), marks=pytest.mark.long), (200, 60)]
+    "size",
+    [(60, 15), *(pytest.param(one, marks=pytest.mark.long) for one in ((80, 24), (200, 60)))],
 )
 async def test_every_scene_is_drawn_on_every_screen(scene: str, size: tuple[int, int]) -> None:
     if scene == "many":

@@ -13,18 +13,14 @@ from zoo.ground_truth import Mode
 from zoo.runner import Zoo, case_of, missing, names
 
 CHOSEN: tuple[tuple[str, Mode], ...] = (
-    ("cycle/none_posted_early", "late"),
     ("cycle/opposite_groups", "sync"),
     ("dead/exit_status", "late"),
     ("mismatch/rank_zero", "late"),
-    ("nested/tensor_data_pipeline", "sync"),
     ("not_entered/dataloader_worker", "late"),
     ("not_entered/gil_asleep", "sync"),
 )
 UNPREPARED: tuple[tuple[str, Mode], ...] = (
     ("dead/segfault", "sync"),
-    ("mismatch/barrier", "late"),
-    ("not_entered/sleeping", "late"),
     ("unobserved/wedged_behind_op", "late"),
 )
 REST = tuple(
