@@ -269,6 +269,7 @@ def test_time_in_which_hosts_are_only_being_reached_does_not_count(
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr("frtop_tui.cli.live.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("frtop_tui.sources.agent_start.is_starting", lambda: False)
     timer = live_command.AppearanceTimer()
     refused = HostView("a", "failed", Problem("a refused us", "ask"))
     reaching = HostView("b", "connecting", progress="starting ssh")

@@ -121,6 +121,7 @@ async def test_books_ring_and_objects_pass_through_the_child(
 
 
 async def test_a_child_that_does_not_answer_is_left_behind(fake: Fake) -> None:
+    earlier = children()  # of other tests, which may not be reaped yet
     other = os.getppid()
     reader = fake(f"time.sleep(600) if pid == {os.getpid()} else {ANSWER}")
     before = sockets()
@@ -136,7 +137,7 @@ async def test_a_child_that_does_not_answer_is_left_behind(fake: Fake) -> None:
     assert second != first
 
     await reader.close()
-    assert not children()
+    assert set(children()) <= set(earlier)
     assert sockets() == before
 
 

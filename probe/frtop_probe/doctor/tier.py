@@ -70,6 +70,16 @@ class Tier:
     is_evidence: bool = True
 
 
+_DEBUGGER: Final = (
+    Change(
+        "type",
+        "kubectl debug -it POD --image=IMAGE --target=CONTAINER --profile=general -- sh"
+        "    # its container stays in the pod's list until the pod ends",
+    ),
+)
+"""A container beside the ranks, with SYS_PTRACE."""
+
+
 def set_variable(name: str, value: str) -> tuple[Change, ...]:
     """The changes that set a variable of a job."""
     return (
@@ -79,11 +89,15 @@ def set_variable(name: str, value: str) -> tuple[Change, ...]:
 
 
 def add_capability(name: str) -> tuple[Change, ...]:
-    """The changes that give a container a capability, or frtop in it all of them."""
+    """The changes that give a container a capability, or frtop in it all of them.
+
+    What `kubectl debug` adds to a pod cannot be taken away again, so it comes last, and says so.
+    """
     return (
         Change("docker run", f"--cap-add={name}"),
         Change("pod spec", f"securityContext: {{capabilities: {{add: [{name}]}}}}"),
         Change("type", "docker exec --privileged -it CONTAINER frtop    # without a restart"),
+        *(_DEBUGGER if name == "SYS_PTRACE" else ()),
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 MAX_LINE = 1 << 18
 MAX_COMMANDS = 1024
 MAX_WAITING = 8 << 20
+STUCK_S = 5.0
 SILENT_S = 60
 LEAVE_S = 2.0
 SAID = 20
@@ -59,6 +60,7 @@ class Command:
         self.label = b"%d: " % number
         self.said: list[str] = []
         self.waiting = bytearray()
+        self.moved = 0.0
         self.lines = Lines()
         self.errors = Lines()
         self.open = 2
@@ -74,10 +76,13 @@ class Command:
             assert end is not None
             os.set_blocking(end.fileno(), False)
 
+    @property
+    def is_full(self) -> bool:
+        return len(self.waiting) > MAX_WAITING
+
     def give(self, data: bytes) -> None:
-        if len(self.waiting) + len(data) > MAX_WAITING:
-            self.process.kill()  # it reads nothing any more
-            return
+        if not self.waiting:
+            self.moved = time.monotonic()
         self.waiting += data
         self.flush()
 
@@ -88,6 +93,7 @@ class Command:
             while self.waiting:
                 sent = os.write(stdin.fileno(), bytes(self.waiting[:MAX_LINE]))
                 del self.waiting[:sent]
+                self.moved = time.monotonic()
         except BlockingIOError:
             return
         except (OSError, ValueError):
@@ -156,18 +162,28 @@ class FanOut:
             self.take(line)
         heard = time.monotonic()
         while self.commands and time.monotonic() - heard < SILENT_S:
-            busy = any(one.waiting for one in self.commands)
-            for key, _ in self.selector.select(0.01 if busy else 1.0):
+            # While one is far behind, nothing more is taken: it would have to be kept.
+            full = any(one.is_full for one in self.commands)
+            waits = any(one.waiting for one in self.commands)
+            for key, _ in self.selector.select(0.01 if waits else 1.0):
                 one, handler = key.data
-                if one is None:
-                    heard = time.monotonic()
-                    if not self.read_input():
-                        return
-                else:
+                if one is not None:
                     self.read(one, handler, key.fileobj)
-            for one in self.commands:
-                if one.waiting:
-                    one.flush()
+                    continue
+                heard = time.monotonic()
+                if full:
+                    time.sleep(0.01)
+                elif not self.read_input():
+                    return
+            self.flush()
+
+    def flush(self) -> None:
+        for one in self.commands:
+            if one.waiting:
+                one.flush()
+            if one.is_full and time.monotonic() - one.moved > STUCK_S:
+                one.process.kill()  # it reads nothing any more: the others go on
+                one.waiting.clear()
 
     def read_input(self) -> bool:
         try:
