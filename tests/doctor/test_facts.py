@@ -16,7 +16,7 @@ from doctor.surroundings import environment
 from frtop_probe.doctor import guarded
 from frtop_probe.doctor.examination import examine
 from frtop_probe.doctor.facts_json import document, facts_from
-from frtop_probe.doctor.host_reader import read_host
+from frtop_probe.doctor.host_reader import find_tool, read_host
 from frtop_probe.doctor.search import find_ranks
 from frtop_probe.doctor.trials import read_memory, run_tool, target
 from waiting import wait_for
@@ -47,6 +47,19 @@ def test_the_room_runs_in_a_python_that_has_nothing_else(environment: dict[str, 
     assert rank.rights is not None
     assert rank.rights.uid == os.getuid()
     assert examine(host, search).service is None
+
+
+def test_a_folder_on_path_that_may_not_be_entered_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`su` and `sudo -E` leave another user's folders on PATH."""
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))  # root may enter any folder
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(Path, "is_file", refuse)
+    assert find_tool("py-spy") == ""
 
 
 def test_what_was_tried_leaves_no_process(environment: dict[str, str]) -> None:

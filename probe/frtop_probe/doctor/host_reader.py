@@ -134,9 +134,17 @@ def _tool(name: str, pid: int) -> ToolFacts:
 def find_tool(name: str) -> str:
     """The path of a tool beside our Python, else on PATH, also where it may not be run."""
     folders = [Path(sys.executable).parent, *map(Path, os.get_exec_path())]
-    paths = [folder / name for folder in folders if (folder / name).is_file()]
+    paths = [folder / name for folder in folders if _is_file(folder / name)]
     runnable = [path for path in paths if os.access(path, os.X_OK)]
     return str(next(iter(runnable + paths), ""))
+
+
+def _is_file(path: Path) -> bool:
+    """Also of a folder that this user may not enter: PATH may name another user's."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _mount_of(path: str) -> str:

@@ -35,7 +35,7 @@ def read_torch(package: Path, root: str = "", *, symbols: bool = True) -> TorchF
     library = package / "lib" / LIBRARY
     seen = Path(f"{root}{library}")
     version = read_version(Path(f"{root}{package}/version.py"))
-    if not version and not seen.exists():
+    if not version and not os.access(seen, os.F_OK):
         return None
     if not symbols:
         return TorchFiles(version, str(library))
