@@ -113,7 +113,7 @@ def test_the_flight_recorder_ring(absent: list[int]) -> None:
     assert last.timeout_ms == 300_000
     assert (last.input_types, last.output_types) == (("float32",), ("float32",))
     assert newest.entries == ring.entries[-2:]
-    if (3, 11) <= sys.version_info < (3, 14):
+    if (3, 11) <= sys.version_info < (3, 15):
         lines = PROGRAM.read_text().splitlines()
         found = [(file, lines[line - 1].strip(), function) for file, line, function in
                  (entry.site for entry in ring.entries if entry.site is not None)]  # fmt: skip

@@ -202,7 +202,8 @@ def test_debug_offsets_of_both_layouts() -> None:
     old = cpython.debug_layout(debug_offsets(0x030D), (3, 13))
     new = cpython.debug_layout(debug_offsets(0x030E), (3, 14))
     assert (old.interpreters, old.modules, old.state_shift) == (632, 111, 2)
-    assert (new.interpreters, new.modules, new.state_shift) == (632, 112, 16)
+    assert (new.interpreters, new.modules, new.state_shift) == (632, 112, 2)
+    assert (old.tuple_items, new.tuple_items) == (24, 32)
 
 
 @pytest.mark.parametrize(
@@ -252,6 +253,14 @@ def test_symbols_of_this_very_process(own: ProcessMemory) -> None:
 @given(st.text())
 def test_maps_of_any_text(text: str) -> None:
     process.parse_maps(text)
+
+
+def test_files_of_a_process_in_a_chroot_are_named_as_it_names_them() -> None:
+    text = "".join(
+        f"{place:x}000-{place:x}fff r--p 00000000 fe:00 7 {path}\n"
+        for place, path in enumerate(("/srv/root/lib/a.so", "/srv/root2/b.so", "/c.so"), 16)
+    )
+    assert set(process.parse_maps(text, "/srv/root")) == {"/lib/a.so", "/srv/root2/b.so", "/c.so"}
 
 
 def test_maps() -> None:

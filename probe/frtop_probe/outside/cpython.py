@@ -55,9 +55,11 @@ class PythonLayout:
         modules: `PyInterpreterState.imports.modules` (3.10, 3.11: `modules`).
         text: Size of PyASCIIObject: 3.12 dropped `wstr`.
         wide_text: Size of PyCompactUnicodeObject.
-        state_shift: Bits before `kind` in PyASCIIObject.state: 3.14 widened `interned` to 16.
+        state_shift: Bits before `kind` in PyASCIIObject.state: 2, or 16 in builds of 3.14 whose
+            `interned` is a short.
         tagged_int: 3.12 moved the sign of int into the low bits of the size.
         typed_keys: 3.11 gave dict keys a kind, and the logarithms of their sizes.
+        tuple_items: First item of a tuple: 3.14 put its hash before it.
     """
 
     interpreters: int
@@ -67,6 +69,7 @@ class PythonLayout:
     state_shift: int
     tagged_int: bool
     typed_keys: bool
+    tuple_items: int = 24
 
 
 FIXED: Final = {
@@ -74,7 +77,8 @@ FIXED: Final = {
     (3, 11): PythonLayout(48, 888, 48, 72, 2, tagged_int=False, typed_keys=True),
     (3, 12): PythonLayout(48, 944, 40, 56, 2, tagged_int=True, typed_keys=True),
 }
-_STATE_SHIFT: Final = {(3, 13): 2, (3, 14): 16}
+_STATE_SHIFTS: Final = (2, 16)
+"""3.14.10 of Debian has 2; the sources of others have 16. What reads `sys.modules` is right."""
 _MODULES_WORD: Final = {(3, 13): 11, (3, 14): 12}
 """Word of `_Py_DebugOffsets` with imports_modules: 3.14 put threads_main before it."""
 _HEAD_WORD: Final = 5
@@ -165,7 +169,7 @@ class Python:
         size = self.memory.word(address + _SIZE)
         if size > _MAX_ITEMS:
             raise NotReadable(UNEXPECTED, "long tuple")
-        return self.memory.words(address + _ITEMS, size)
+        return self.memory.words(address + self.layout.tuple_items, size)
 
     def octets(self, address: int) -> bytes:
         """Returns a bytes object of at most 4,096 bytes; a longer one is cut."""
@@ -332,7 +336,8 @@ def _layouts(memory: ProcessMemory, image: Image, runtime: int) -> Sequence[Pyth
         return [FIXED[version]]
     if version not in _MODULES_WORD:
         raise NotReadable(UNKNOWN_PYTHON, f"{version}")
-    return [debug_layout(memory.read(runtime, _POINTER_BYTES * _OFFSETS_WORDS), version)]
+    found = debug_layout(memory.read(runtime, _POINTER_BYTES * _OFFSETS_WORDS), version)
+    return [replace(found, state_shift=shift) for shift in _STATE_SHIFTS]
 
 
 def debug_layout(raw: bytes, version: tuple[int, int]) -> PythonLayout:
@@ -350,7 +355,7 @@ def debug_layout(raw: bytes, version: tuple[int, int]) -> PythonLayout:
         FIXED[3, 12],
         interpreters=words[_HEAD_WORD],
         modules=words[_MODULES_WORD[version]],
-        state_shift=_STATE_SHIFT[version],
+        tuple_items=32 if version >= (3, 14) else 24,
     )
 
 

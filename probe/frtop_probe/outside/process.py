@@ -76,16 +76,21 @@ def mapped_files(pid: int, proc: Path = PROC) -> dict[str, Mapping]:
     """Reads /proc/PID/maps. May block: see `memory`.
 
     Returns:
-        Files whose first byte is mapped, by path.
+        Files whose first byte is mapped, by path as the process sees it.
 
     Raises:
         NotReadable: the process is gone, or its maps are not ours to read.
     """
-    return parse_maps(read_maps(pid, proc))
+    return parse_maps(read_maps(pid, proc), _root(pid, proc))
 
 
-def parse_maps(text: str) -> dict[str, Mapping]:
-    """Parses /proc/PID/maps; lines that are none, and mappings without a file, are left out."""
+def parse_maps(text: str, root: str = "") -> dict[str, Mapping]:
+    """Parses /proc/PID/maps; lines that are none, and mappings without a file, are left out.
+
+    Args:
+        text: of the file.
+        root: of the process, if it is another folder than ours.
+    """
     found: dict[str, Mapping] = {}
     for line in text.splitlines():
         fields = line.split(None, 5)
@@ -96,7 +101,7 @@ def parse_maps(text: str) -> dict[str, Mapping]:
             first, last, offset = int(start, 16), int(end, 16), int(fields[2], 16)
         except ValueError:
             continue
-        path = fields[5].removesuffix(" (deleted)")
+        path = _inside(fields[5].removesuffix(" (deleted)"), root)
         known = found.get(path)
         if known is not None:
             found[path] = Mapping(path, known.start, max(known.end, last))
@@ -108,7 +113,23 @@ def parse_maps(text: str) -> dict[str, Mapping]:
 def executable(pid: int, proc: Path = PROC) -> str:
     """Returns the path of the program, as the process sees it; "" when it is hidden."""
     try:
-        return str((proc / str(pid) / "exe").readlink()).removesuffix(" (deleted)")
+        path = str((proc / str(pid) / "exe").readlink()).removesuffix(" (deleted)")
+    except OSError:
+        return ""
+    return _inside(path, _root(pid, proc))
+
+
+def _inside(path: str, root: str) -> str:
+    return path[len(root) :] if path.startswith(f"{root}/") else path
+
+
+def _root(pid: int, proc: Path) -> str:
+    """The folder that a process in a chroot has for its root; "" for ours, and in containers.
+
+    The kernel names files as the reader sees them. A container's are named as the container does.
+    """
+    try:
+        return str((proc / str(pid) / "root").readlink()).removesuffix("/")
     except OSError:
         return ""
 
