@@ -62,7 +62,7 @@ class _Through:
         (command,) = ssh_endpoint(self.name).commands
         return [
             PipeEndpoint(
-                host.name, (command,), "ssh", task=number,
+                host.name, (command, *host.find()[0].commands), "ssh", task=number,
                 onward=(*onward_command(host.name)[:-1], host.shell),
             )
             for number, host in enumerate(self.hosts)
