@@ -76,7 +76,9 @@ class Op(Struct, frozen=True, array_like=True):
     `usual_count` ops. `timeout_ms` 0 means the group's timeout. `started_ns` is when its device
     was seen to work on it; 0: not seen, or not observed. Where it is not `dated`, it was issued
     at `issued_ns` or before: that is when it was first seen. Where it is not `timed`, `done_ns`
-    says that it is over, and not when it ended.
+    says that it is over, and not when it ended; where it is `late`, that it ended by then.
+    `wait_ns` is when a thread began to wait for it, negative when the last wait ended; 0: nobody
+    has waited, or nobody saw it.
     """
 
     sequence: int
@@ -97,6 +99,8 @@ class Op(Struct, frozen=True, array_like=True):
     started_ns: int = 0
     dated: bool = True
     timed: bool = True
+    late: bool = False
+    wait_ns: int = 0
 
     @property
     def pending(self) -> bool:

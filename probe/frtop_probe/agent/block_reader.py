@@ -13,9 +13,8 @@ from frtop_probe.agent.block_builder import BlockBuilder, encode_blocks
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.consistency.checksums import WEIGHTS, signature_digest, splits_digest
 from frtop_probe.consistency.signatures import SPLIT
-from frtop_probe.ring import bulk_read
+from frtop_probe.ring import bulk_read, layout
 from frtop_probe.ring.layout import StatusCell
-from frtop_probe.ring.rank_ranges import unfold
 
 GRACE_NS: Final = 2_000_000_000
 """After this time an op is taken as it is: what is unknown by then stays unknown."""
@@ -28,6 +27,12 @@ _Meaning = tuple[BlockBuilder | None, int, int]
 """Where an op belongs (None: nowhere), its value, and its share in the sum over pairs."""
 _SKIPPED: Final[_Meaning] = (None, 0, 0)
 _UNKNOWN: Final = -1
+_Words = tuple[int, int, int, int]
+"""Group and form, party, sizes, and the number of the reduce op."""
+_REDUCE: Final = 8 * (layout.SLOT_REDUCE - layout.SLOT_BODY.size)
+"""Where the reduce op is in the word with the checksum."""
+_MAX_KNOWN: Final = 4096
+"""Most ops whose meaning is kept: with varying shapes each op has another one."""
 
 
 class BlockReader:
@@ -39,8 +44,8 @@ class BlockReader:
         self._next = 1
         self._torn = 0
         self._builders: dict[int, BlockBuilder] = {}
-        self._known: dict[tuple[int, int], _Meaning] = {}
-        self._given_up_values: dict[tuple[int, int], _Meaning] = {}
+        self._known: dict[_Words, _Meaning] = {}
+        self._given_up_values: dict[_Words, _Meaning] = {}
         """Values of ops that are no longer waited for; others with these keys may become known."""
 
     def fresh(self, now_ns: int) -> tuple[wire.BlockSums, ...]:
@@ -73,16 +78,17 @@ class BlockReader:
         overtaken = head - ring.shape.slots // 2  # the ring overwrites these soon: do not wait
         known, weights, count = self._known, WEIGHTS, len(WEIGHTS)
         rows = bulk_read.words(ring, expected, head)
-        for tail, issued_ns, number, what, state, begin in rows:
-            if tail != expected or begin != expected:
-                if tail < expected and not self._is_overdue(expected):
+        for sequence, issued_ns, number, what, party, sizes, state, right in rows:
+            if sequence != expected or not right:
+                if sequence <= expected and not self._is_overdue(expected):
                     break
                 expected += 1
                 continue
-            meaning = known.get((what, state))
+            words = (what, party, sizes, state >> _REDUCE & 255)
+            meaning = known.get(words)
             if meaning is None:
                 late = expected < overtaken or now_ns - issued_ns > GRACE_NS
-                meaning = self._new_meaning(what, state, number, late=late)
+                meaning = self._new_meaning(words, number, late=late)
                 if meaning is None:
                     break
             builder, counts, pairs = meaning
@@ -97,16 +103,16 @@ class BlockReader:
             expected += 1
         self._next = expected
 
-    def _new_meaning(self, what: int, state: int, number: int, *, late: bool) -> _Meaning | None:
+    def _new_meaning(self, words: _Words, number: int, *, late: bool) -> _Meaning | None:
         """The meaning of an op seen for the first time; None while it is waited for."""
-        if late and (what, state) in self._given_up_values:
-            return self._given_up_values[what, state]
-        meaning = self._meaning(what, state, number)
+        if late and words in self._given_up_values:
+            return self._given_up_values[words]
+        meaning = self._meaning(words, number)
         if meaning[1] == _UNKNOWN:
             if not late:
                 return None
             if meaning[0] is not None:
-                self._given_up_values[what, state] = meaning
+                _keep(self._given_up_values, words, meaning)
         return meaning
 
     def _is_overdue(self, sequence: int) -> bool:
@@ -117,36 +123,34 @@ class BlockReader:
         self._torn = 0
         return True
 
-    def _meaning(self, what: int, state: int, number: int) -> _Meaning:
+    def _meaning(self, words: _Words, number: int) -> _Meaning:
         """The meaning of an op, as far as it is known by now."""
-        group_id, signature_id = bulk_read.pair_of(what)
-        if not bulk_read.is_collective(state) or not group_id:
-            self._known[what, state] = _SKIPPED
+        what, party, sizes, reduce = words
+        key = bulk_read.key_of(what, party, sizes)
+        if not bulk_read.is_collective(party) or not key.group:
+            _keep(self._known, words, _SKIPPED)
             return _SKIPPED
-        group = self._view.group(group_id)
+        group = self._view.group(key.group)
         if group is None:
             return None, _UNKNOWN, 0
-        builder = self._builders.get(group_id)
+        builder = self._builders.get(key.group)
         if builder is None:
-            builder = self._builders[group_id] = BlockBuilder(group_id, number)
-        signature = self._view.signature(signature_id, bulk_read.reduce_of(state))
+            builder = self._builders[key.group] = BlockBuilder(key.group, number)
+        signature = self._view.signature(key, bulk_read.reduce_of(reduce))
         if signature is None:
             return builder, _UNKNOWN, 0
         counts = signature_digest(signature, group.backend)
         if counts is None:
             return builder, _UNKNOWN, 0
-        meaning = builder, counts, self._pairs(signature, group)
-        self._known[what, state] = meaning
+        meaning = builder, counts, self._pairs(signature, key.group)
+        _keep(self._known, words, meaning)
         return meaning
 
-    def _pairs(self, signature: wire.Signature, group: wire.Group) -> int:
+    def _pairs(self, signature: wire.Signature, group: int) -> int:
         """The value of an op's splits. Only they need the members, of which may be thousands."""
         if signature.kind not in SPLIT:
             return 0
-        try:
-            members = unfold(group.ranks)
-        except ValueError:
-            members = ()
+        members = self._view.members(group)
         rank = self._ring.cell(StatusCell.RANK)
         place = members.index(rank) if rank in members else -1
         return splits_digest(signature, place, len(members))
@@ -158,3 +162,9 @@ class BlockReader:
             group = self._view.group(builder.group)
             builder.exact = group is not None and group.exact
         return builder.exact
+
+
+def _keep(among: dict[_Words, _Meaning], words: _Words, meaning: _Meaning) -> None:
+    if len(among) >= _MAX_KNOWN:
+        among.clear()
+    among[words] = meaning

@@ -10,7 +10,7 @@ from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.ring import bulk_read
 from frtop_probe.ring.layout import Event, StatusCell
-from frtop_probe.ring.reader import EventRow
+from frtop_probe.ring.reader import EventRow, OpKey
 
 _LONGEST_NS: Final = 2**62
 """Times in a ring may be anything; the difference of two must fit the wire."""
@@ -38,9 +38,9 @@ def excerpt(view: RingView, group: int, first: int, last: int) -> wire.History:
     head = ring.cell(StatusCell.HEAD)
     oldest = max(1, head - ring.shape.slots + 1)
     for index, slot in enumerate(bulk_read.words(ring, oldest, head)):
-        _, _, number, what, state, _ = slot
-        if first <= number <= last and bulk_read.pair_of(what)[0] == group:
-            row = ring.event(oldest + index) if bulk_read.is_collective(state) else None
+        _, _, number, what, party, _, _, _ = slot
+        if first <= number <= last and bulk_read.group_of(what) == group:
+            row = ring.event(oldest + index) if bulk_read.is_collective(party) else None
             if row is not None and (row.group, row.number) == (group, number):
                 builder.add(row)
     return builder.build(0)
@@ -51,7 +51,7 @@ class HistoryBuilder:
 
     def __init__(self, view: RingView) -> None:
         self._view = view
-        self._signatures: dict[tuple[int, str | None], int] = {}
+        self._signatures: dict[tuple[OpKey, str | None], int] = {}
         self._signature_table: list[wire.Signature] = []
         self._sites: dict[int, int] = {}
         self._site_table: list[wire.Site] = []
@@ -87,7 +87,7 @@ class HistoryBuilder:
         )
 
     def _signature(self, row: EventRow) -> int:
-        key = (row.signature, row.reduce)
+        key = (row.key, row.reduce)
         number = self._signatures.get(key)
         if number is None:
             found = self._view.op(row).signature

@@ -84,7 +84,7 @@ class RingRank(TrackedRank):
             identity=self._new_identity(),
             status=self._new_status(),
             groups=self._new_groups(),
-            group_progress=self._new_group_progress(),
+            group_progress=self._new_group_progress(now_ns),
             pending=self._new_pending(now_ns),
             pending_more=self._pending_more,
             process=self._new_process(),
@@ -201,12 +201,14 @@ class RingRank(TrackedRank):
                 fresh.append(group)
         return tuple(fresh)
 
-    def _new_group_progress(self) -> tuple[wire.GroupProgress, ...]:
+    def _new_group_progress(self, now_ns: int) -> tuple[wire.GroupProgress, ...]:
         fresh = []
         for row in self.ring.group_rows():
             known = self._group_progress.get(row.group)
             if known is None or known.row != row:
-                fresh_progress = wire.GroupProgress(row.group, row.number, row.p2p, row.issued_ns)
+                last_op = self.ring.last_op(row)
+                issued_ns = last_op.issued_ns if last_op is not None else now_ns
+                fresh_progress = wire.GroupProgress(row.group, row.number, row.p2p, issued_ns)
             elif known.sent.last is None or known.sent.last.pending:
                 last = self.view.last_op(row)  # quiet since the last tick
                 fresh_progress = msgspec.structs.replace(known.sent, last=last)

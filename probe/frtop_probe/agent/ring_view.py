@@ -6,14 +6,17 @@ and unknown where it does not fit.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from frtop_probe import wire
+from frtop_probe.ring import sizes
 from frtop_probe.ring.layout import Event, Flag, StatusCell
-from frtop_probe.ring.reader import EventRow, GroupRow, Ring
+from frtop_probe.ring.rank_ranges import unfold
+from frtop_probe.ring.reader import EventRow, GroupRow, OpKey, Ring
 
 MAX_TEXT: Final = 4096
 MAX_FOLDED: Final = 128 * 1024
@@ -22,8 +25,13 @@ ranks."""
 MAX_NOTES: Final = 64
 MAX_FRAMES: Final = 128
 MAX_TRANSPORTS: Final = 32
+MAX_SIGNATURES: Final = 4096
+"""Most signatures that are kept: programs with varying shapes have another one in each op."""
+MAX_EXPLICIT: Final = 1024
+"""Largest group for which even splits of an all_to_all are listed."""
 
 Value = TypeVar("Value")
+Specs = tuple[wire.TensorSpec, ...]
 
 
 class RingView:
@@ -31,7 +39,8 @@ class RingView:
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
-        self._signatures: dict[tuple[int, str | None], wire.Signature | None] = {}
+        self._signatures: dict[tuple[OpKey, str | None], wire.Signature | None] = {}
+        self._members: dict[int, tuple[object, tuple[int, ...]]] = {}
         self._sites: dict[int, wire.Site | None] = {}
 
     def identity(self) -> wire.Identity:
@@ -80,7 +89,7 @@ class RingView:
         return wire.RankStatus(
             state=cell(StatusCell.STATE),
             beat_ns=cell(StatusCell.BEAT_NS),
-            ops=cell(StatusCell.OPS),
+            ops=self.ring.ops(),
             step=cell(StatusCell.STEP),
             step_ns=cell(StatusCell.STEP_NS),
             fetch=fetch,
@@ -138,7 +147,7 @@ class RingView:
             sequence=row.sequence,
             group=row.group,
             number=row.number,
-            signature=self.signature(row.signature, row.reduce),
+            signature=self.signature(row.key, row.reduce),
             site=self._site(row.site),
             issued_ns=row.issued_ns,
             done_ns=row.done_ns,
@@ -150,32 +159,23 @@ class RingView:
             timeout_ms=row.timeout_ms,
             usual_ns=usual,
             usual_count=count,
+            late=bool(row.flags & Flag.LATE),
+            wait_ns=row.wait_ns,
         )
 
     def last_op(self, row: GroupRow) -> wire.Op:
         """The last op of a group, from the group's row.
 
         When the history has lost it, it is complete (pending ops are stored apart), at an unknown
-        time: its issue time stands in.
+        time: its issue time stands in. When nothing of it is left, even that is unknown.
         """
-        event = self.ring.event(row.sequence)
-        if event is None:
-            event = next((r for r in self.ring.pending() if r.sequence == row.sequence), None)
-        if event is not None:
-            return self.op(event)
-        signature = self.signature(row.signature, None)
-        # A row does not say which of its two counts the op increased; the op's kind does.
-        p2p = signature is not None and signature.kind.startswith(("send", "recv"))
-        return wire.Op(
-            sequence=row.sequence,
-            group=row.group,
-            number=row.p2p if p2p else row.number,
-            signature=signature,
-            site=self._site(row.site),
-            issued_ns=row.issued_ns,
-            done_ns=row.issued_ns,
-            p2p=p2p,
-        )
+        last = self.ring.last_op(row)
+        if last is None:
+            return wire.Op(row.sequence, row.group, row.number, None, None, 0, 1, dated=False)
+        if not last.done_ns and self.ring.event(row.sequence) is None:
+            pending = next((r for r in self.ring.pending() if r.sequence == row.sequence), None)
+            last = pending or dataclasses.replace(last, done_ns=last.issued_ns)
+        return self.op(last)
 
     def ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
         """The newest `limit` ops, oldest first, and how many in between cannot be read."""
@@ -183,15 +183,38 @@ class RingView:
         kinds = (Event.OP, Event.PSEUDO)
         return tuple(self.op(row) for row in rows if row.event in kinds), lost
 
-    def signature(self, number: int, reduce: str | None) -> wire.Signature | None:
-        """A signature by its id; None while it is unknown, or when it is malformed."""
-        key = (number, reduce)
-        if key not in self._signatures:
-            entry = self.ring.signatures.get(number)
-            if entry is None:
-                return None  # may still be written
-            self._signatures[key] = signature(entry, reduce)
-        return self._signatures[key]
+    def members(self, group: int) -> tuple[int, ...]:
+        """Global ranks of a group by group rank; empty while they are unknown."""
+        entry = self.ring.groups.get(group)
+        known = self._members.get(group)
+        if known is not None and known[0] is entry:
+            return known[1]
+        try:
+            found = unfold(_folded(entry, "ranks")) if entry is not None else ()
+        except ValueError:
+            found = ()
+        self._members[group] = entry, found
+        return found
+
+    def signature(self, key: OpKey, reduce: str | None) -> wire.Signature | None:
+        """An op's signature; None while its form is unknown, or when that is malformed."""
+        known = self._signatures.get((key, reduce))
+        if known is not None:
+            return known
+        form = self.ring.forms.get(key.form)
+        if form is None:
+            return None  # may still be written
+        integers = self.ring.sizes(key.sizes)
+        found = signature(
+            form, reduce, key.party, None if integers is None else sizes.decode(form, integers),
+            self.members(key.group),
+        )  # fmt: skip
+        complete = key.sizes == 0 or integers is not None
+        if found is not None and complete and (key.group in self.ring.groups or not key.group):
+            if len(self._signatures) >= MAX_SIGNATURES:
+                self._signatures.clear()
+            self._signatures[key, reduce] = found
+        return found
 
     def _site(self, number: int) -> wire.Site | None:
         found = self._sites.get(number)
@@ -202,25 +225,58 @@ class RingView:
         return found
 
 
-def signature(entry: Mapping[str, Any], reduce: str | None) -> wire.Signature | None:
-    """Converts a signature of the side table; `reduce` comes from the slot, decoded later."""
-    kind = _take(entry, "kind", str, "")
+def signature(
+    form: Mapping[str, Any],
+    reduce: str | None,
+    party: int,
+    found: sizes.Sizes | None,
+    members: tuple[int, ...],
+) -> wire.Signature | None:
+    """Joins what a ring has about an op.
+
+    Args:
+        form: from the side table.
+        reduce: from the slot; it is decoded later.
+        party: likewise.
+        found: shapes, splits and tag; None if they are unknown.
+        members: global ranks of the group.
+    """
+    kind = _take(form, "kind", str, "")
     if not kind:
         return None
-    specs = tuple[wire.TensorSpec, ...] | None
-    splits = tuple[int, ...] | None
+    rank = members[party - 1] if 0 < party <= len(members) else None
+    role = form.get("party")
+    inputs, outputs = _specs(found and found.inputs), _specs(found and found.outputs)
     return wire.Signature(
         kind=kind,
-        reduce=reduce or _take(entry, "reduce", str | None, None),
-        root=_take(entry, "root", int | None, None),
-        peer=_take(entry, "peer", int | None, None),
-        tag=_take(entry, "tag", int | None, None),
-        inputs=_take(entry, "inputs", specs, None),
-        outputs=_take(entry, "outputs", specs, None),
-        in_splits=_take(entry, "in_splits", splits, None),
-        out_splits=_take(entry, "out_splits", splits, None),
-        members=_folded(entry, "members") or None,
+        reduce=reduce,
+        root=rank if role == "root" else None,
+        peer=rank if role == "peer" else None,
+        tag=found.tag if found is not None else None,
+        inputs=inputs,
+        outputs=outputs,
+        in_splits=_splits(found and found.in_splits, inputs, len(members)),
+        out_splits=_splits(found and found.out_splits, outputs, len(members)),
+        members=_folded(form, "members") or None,
     )
+
+
+def _specs(runs: Iterable[tuple[str, tuple[int, ...], int, str]] | None) -> Specs | None:
+    if runs is None:
+        return None
+    return tuple(wire.TensorSpec(_text(dtype), *rest, _text(on)) for dtype, *rest, on in runs)
+
+
+def _splits(
+    given: tuple[int, ...] | None, specs: Specs | None, world: int
+) -> tuple[int, ...] | None:
+    """Splits as lengths along the first dimension; eager calls leave even ones empty."""
+    if given or given is None or not specs:
+        return given or None
+    shape = specs[0].shape
+    if not 0 < world <= MAX_EXPLICIT or not shape or shape[0] % world:
+        return None
+    return (shape[0] // world,) * world
 
 
 def _frames(entries: Iterable[Any]) -> Iterable[wire.TraceFrame]:

@@ -13,6 +13,7 @@ from collections import Counter
 from typing import Any
 
 from frtop_probe.recorder.writer import RingWriter
+from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Side
 from frtop_probe.ring.rank_ranges import fold
 
@@ -21,8 +22,8 @@ class RecordedGroup:
     """One process group. The hook writes to it, so it is not frozen."""
 
     __slots__ = (
-        "described", "destroyed", "epoch", "exact", "id", "name", "next_number", "next_p2p",
-        "number", "p2p", "ranks", "text",
+        "copied", "described", "destroyed", "epoch", "exact", "id", "last", "name", "next_number",
+        "next_p2p", "number", "p2p", "ranks", "text",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, *, exact: bool) -> None:
@@ -33,6 +34,8 @@ class RecordedGroup:
         self.ranks: tuple[int, ...] = ()
         self.number = 0
         self.p2p = 0
+        self.last = 0
+        self.copied = 0
         self.next_number = itertools.count(1).__next__
         self.next_p2p = itertools.count(1).__next__
         self.described = False
@@ -149,6 +152,18 @@ class GroupTable:
                     text = {**group.text, "destroyed": True}
                     self._writer.write_entry(Side.GROUP, group.id, text)
             return ended
+
+    def copy_last_ops(self) -> None:
+        """Copies the slot of each group's last op into its row, before the history loses it."""
+        writer, shape = self._writer, self._writer.shape
+        for group in list(self.known.values()):
+            sequence = group.last
+            if sequence == group.copied or group.id >= shape.groups:
+                continue
+            at = shape.slots_offset + sequence % shape.slots * layout.SLOT_SIZE
+            to = layout.GROUPS_OFFSET + group.id * layout.GROUP_ROW.size + layout.GROUP_COPY
+            writer.map[to : to + layout.COPIED] = writer.map[at : at + layout.COPIED]
+            group.copied = sequence
 
     def adopt_all(self) -> None:
         for process_group in list(getattr(self._c10d._world, "pg_map", {})):  # noqa: SLF001

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -20,13 +21,15 @@ from frtop_probe.recorder.groups import GroupTable
 from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.operations import Operation, operations
 from frtop_probe.recorder.pending import PendingOps
-from frtop_probe.recorder.signatures import Key, NothingToCommunicate, SignatureTable, key_function
+from frtop_probe.recorder.signatures import NothingToCommunicate, SignatureTable, key_function
 from frtop_probe.recorder.tensor_refs import tensor_getter, weak_refs
+from frtop_probe.recorder.waits import WaitHook
 from frtop_probe.recorder.writer import RingWriter
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Event, Flag, StatusCell
 
 MAX_TIMEOUT: Final = 2**32 - 1
+MAX_PARTY: Final = 2**32 - 1
 
 
 class TorchTooOldError(Exception):
@@ -56,12 +59,14 @@ class Hook:
             TorchTooOldError: torch lacks something that the kernels need.
         """
         found, parts = _features(torch)
-        core.pending.unbox = parts.unbox_work
         self._library = torch.library.Library("c10d", "IMPL")
         for operation in found:
             kernel = _kernel(operation, core, signatures, parts)
             hide_from_dynamo(torch, kernel)
             self._library.impl(operation.name, kernel, "BackendSelect", with_keyset=True)
+        self._waits = WaitHook(parts.work, core.pending, core.enabled, core.fail)
+        for _, _, wrapper in self._waits.wrapped:
+            hide_from_dynamo(torch, wrapper)
 
     def remove(self) -> None:
         """Removes the kernels. Only for a forked child that starts its own recorder.
@@ -69,12 +74,13 @@ class Hook:
         Repeated removal while threads issue ops crashes.
         """
         self._library._destroy()  # noqa: SLF001
+        self._waits.remove()
 
 
 class _Parts:
     """The pieces of torch that a kernel calls."""
 
-    __slots__ = ("below", "packets", "unbox_group", "unbox_work")
+    __slots__ = ("below", "packets", "unbox_group", "unbox_work", "work")
 
     def __init__(self, torch: Any) -> None:
         c10d = torch.distributed
@@ -83,6 +89,7 @@ class _Parts:
         )
         self.packets = torch.ops.c10d
         self.unbox_group = c10d.ProcessGroup.unbox
+        self.work = c10d.Work
         self.unbox_work = c10d.Work.unbox
 
 
@@ -120,18 +127,19 @@ def _kernel(  # noqa: C901, PLR0915
     redispatch = getattr(overload._handle, "redispatch_boxed", overload.redispatch)  # noqa: SLF001
     below, unbox_group, unbox_work = parts.below, parts.unbox_group, parts.unbox_work
     writer, enabled, fail = core.writer, core.enabled, core.fail
-    shape, ring, cells = writer.shape, writer.map, writer.cells
+    shape, ring, words, cells = writer.shape, writer.map, writer.words, writer.cells
     make_key, p2p = key_function(operation), operation.p2p
-    keyed_by_group = operation.root >= 0 or operation.peer >= 0 or operation.in_splits >= 0
+    at_party = max(operation.root, operation.peer)
     at_group, at_async, at_timeout = operation.group, operation.async_op, operation.timeout
     at_reduce, always = operation.reduce, operation.always_sync
-    known: dict[Key, int] = {}
-    intern, find_site = signatures.intern, core.sites.finder()
+    known, write = signatures.writer_of(operation)
+    floor, find_site = signatures.floor, core.sites.finder()
     known_groups, adopt = core.groups.known, core.groups.adopt
     mark_inexact = core.groups.mark_inexact  # the number may go to an op that is never issued
-    pending, queue, finish = core.pending.open, core.pending.queue, core.pending.finish
-    sync_ops, returned = core.pending.sync_ops, core.pending.returned
-    find_previous = sync_ops.get
+    pending, finish = core.pending.open, core.pending.finish
+    handles, silent_handles = core.pending.handles, core.pending.silent_handles
+    device_handles, last_sync = core.pending.device_handles, core.pending.last_sync
+    find_last, returned = last_sync.get, core.pending.returned
     untrack, spill_old_ops = core.pending.untrack, core.pending.spill_old_ops
     probe, to_weaken, weaken = core.pending.prober(), core.pending.to_weaken, core.pending.weaken
     unsignalled = operation.unsignalled
@@ -142,10 +150,10 @@ def _kernel(  # noqa: C901, PLR0915
         time.monotonic_ns,
         threading.get_ident,
     )
-    pack_slot, pack_row = layout.SLOT.pack_into, layout.GROUP_ROW.pack_into
+    pack_slot, slot_body, checksum = layout.SLOT.pack_into, layout.SLOT_BODY.pack, zlib.crc32
     slots_at, slots, width = shape.slots_offset, shape.slots, layout.SLOT_SIZE
-    rows_at, rows, row_width = layout.GROUPS_OFFSET, shape.groups, layout.GROUP_ROW.size
-    head, ops, op_event = int(StatusCell.HEAD), int(StatusCell.OPS), int(Event.OP)
+    rows, rows_at, row_width = shape.groups, layout.GROUPS_OFFSET // 8, layout.GROUP_ROW.size // 8
+    head, op_event = int(StatusCell.HEAD), int(Event.OP)
     sync_flag, p2p_flag = int(Flag.SYNC), int(Flag.P2P)
     spill_mask = slots // 8 - 1
     getframe, identity = sys._getframe, id  # noqa: SLF001
@@ -157,10 +165,10 @@ def _kernel(  # noqa: C901, PLR0915
         try:
             now = clock()
             thread = thread_ident()
-            previous = find_previous(thread)
-            if previous is not None:
-                returned(previous, now)
-            if queue:
+            last = find_last(thread)
+            if last in pending:
+                returned(last, now)
+            if handles:
                 probe(now)
             if to_weaken:
                 weaken(thread, now)
@@ -169,12 +177,15 @@ def _kernel(  # noqa: C901, PLR0915
             group = known_groups.get(identity(process_group))
             if group is None or not group.described:
                 group = adopt(process_group)
+            group_id = group.id
             key, on_cpu = make_key(args)
-            if keyed_by_group:
-                key = (group.id, key)
-            signature = known.get(key)
-            if signature is None:
-                signature = intern(known, key, operation, args, group)
+            written = known.get(key)
+            if written is None or written[2] < floor[0]:
+                written = write(key, args)
+            form, sizes, _ = written
+            party = args[at_party] + 1 if at_party >= 0 else 0
+            if not 0 <= party <= MAX_PARTY:
+                party = 0
             try:
                 caller = getframe(1)
             except ValueError:  # issued by a thread without Python frames
@@ -184,33 +195,35 @@ def _kernel(  # noqa: C901, PLR0915
             if p2p:
                 flags = p2p_flag | (sync_flag if caller_waits(caller) else 0)
                 number = group.next_p2p()
-                if number > group.p2p:  # noqa: PLR1730 - a call may switch threads
+                if number > group.p2p:
                     group.p2p = number
+                    if group_id < rows:
+                        words[rows_at + group_id * row_width + 2] = number
             else:
                 if always or (-1 < at_async < given and not args[at_async]):
                     flags = sync_flag
                 number = group.next_number()
-                if number > group.number:  # noqa: PLR1730 - likewise
+                if number > group.number:
                     group.number = number
+                    if group_id < rows:
+                        words[rows_at + group_id * row_width + 1] = number
             timeout = args[at_timeout] if -1 < at_timeout < given else 0
             if not 0 < timeout <= MAX_TIMEOUT:
                 timeout = 0
             sequence = next_sequence()
-            group_id = group.id
             pending[sequence] = group_id
-            pack_slot(
-                ring, slots_at + sequence % slots * width,
-                sequence, now, 0, number, thread, group_id, signature, site,
-                timeout, flags, 0, op_event, 0, sequence,
+            body = slot_body(
+                sequence, now, number, thread, group_id, form, site, timeout, party,
+                op_event, flags, 0, sizes,
             )  # fmt: skip
+            pack_slot(
+                ring, slots_at + sequence % slots * width, body, checksum(body), 0, 0, 0, 0, 0
+            )
+            group.last = sequence
             if group_id < rows:
-                pack_row(
-                    ring, rows_at + group_id * row_width,
-                    sequence, group.number, group.p2p, sequence, now, signature, site, sequence,
-                )  # fmt: skip
-            if sequence > cells[head]:  # noqa: PLR1730 - likewise
+                words[rows_at + group_id * row_width] = sequence
+            if sequence > cells[head]:  # noqa: PLR1730 - a call may switch threads
                 cells[head] = sequence
-            cells[ops] += 1
             if -1 < at_reduce < given:
                 decode_later((sequence, args[at_reduce]))
             if not sequence & spill_mask:
@@ -238,26 +251,25 @@ def _kernel(  # noqa: C901, PLR0915
                 if result is None:
                     finish((None, sequence, now, site, group_id, True, None, None), clock())
                 elif on_cpu:
-                    work = result[-1] if type(result) is tuple else result
-                    sync = flags & sync_flag != 0
-                    if sync:
-                        unsignalled_since = clock() if unsignalled else 0
-                        sync_ops[thread] = [
-                            work, sequence, now, site, group_id, unsignalled_since,
-                            get_tensors(args), operation,
-                        ]  # fmt: skip
+                    work = unbox_work(result[-1] if type(result) is tuple else result)
+                    entry = (
+                        work, sequence, now, site, group_id, flags & sync_flag,
+                        get_tensors(args), operation,
+                    )  # fmt: skip
+                    if flags & sync_flag:
+                        last_sync[thread] = sequence
+                    if unsignalled:
+                        to_weaken.append((entry, clock(), thread))
+                        silent_handles[identity(work)] = entry
                     else:
-                        entry = (
-                            unbox_work(work), sequence, now, site, group_id, False,
-                            get_tensors(args), operation,
-                        )  # fmt: skip
-                        if unsignalled:
-                            to_weaken.append((entry, clock(), thread))
-                        else:
-                            queue.append(entry)
+                        handles[identity(work)] = entry
                 else:
                     untrack(sequence)
                     remember_device_op((sequence, operation, weak_refs(get_tensors(args))))
+                    if flags & sync_flag:
+                        work = result[-1] if type(result) is tuple else result
+                        if work is not None:
+                            device_handles[thread] = unbox_work(work), sequence, clock()
             except BaseException as error:
                 if not isinstance(error, Exception) or raised_by_signal_handler(error):
                     _call_quietly(untrack, sequence, clock())  # the program never gets its handle

@@ -1,20 +1,22 @@
 """Ops that were issued and are not complete, with the `Work` handles that report completion.
 
-A `Work` keeps its tensors alive, also after completion. So each hook tests two handles (in
-rotation, because one that never completes must not block those after it), the recorder's thread
-tests all, and completed handles are dropped at once. If the caller waits in the call itself,
-the handle needs no test once the same thread issues the next op.
+`Work.wait` tells when a thread began to wait for an op, and its return when the op was complete
+(see `waits`). That is exact. Nobody may wait, though, or C++ alone; and a `Work` keeps its tensors
+alive, also after completion. So each hook tests two handles (in turn, because one that never
+completes must not block those after it), the recorder's thread tests all, and completed handles are
+dropped at once; what is found so ended at that time or before, and is marked `Flag.LATE`.
 
 Some handles never report completion. They are held weakly as soon as the caller has them:
 Python sees the same object as we do, so its end means that no caller waits any more.
 
 Each step is one atomic operation on a dict or deque, because a lock would cost more than all
 the rest. A signal handler may raise between any two steps. So an op is first recorded as
-complete, then removed from `open`, and last removed from its queue; repeating a step is harmless.
+complete, then removed from `open`, and last its handle is dropped; repeating a step is harmless.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import weakref
@@ -22,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
+from zlib import crc32
 
 from frtop_probe.recorder.operations import Operation
 from frtop_probe.recorder.tensor_refs import OpTensorRefs, unpack, weak_refs
@@ -37,12 +40,18 @@ a broken connection only after a while."""
 MAX_UNMEASURED: Final = 1024
 """Waits that are stored until the next beat; a power of two. The list has this length from the
 start: growing at an op would take memory between the program's tensors and fragment malloc."""
+TESTED: Final = 32
+"""Handles among which the hook tests: finding the n-th one takes n steps."""
+MAX_HANDLES: Final = 4096
+"""Most handles that are held: those of some backends never report completion."""
 MAX_DEVICE_OPS: Final = 256
 """Ops on devices whose tensors are stored: the newest ones, complete or not."""
 
 Entry = tuple[Any, int, int, int, int, bool, Any, "Operation | None"]
 """A handle, and its op's sequence number, issue time in ns, site, group, whether the caller waits
 in the call itself, its tensors (see `tensor_refs`), and which op it is."""
+Measured = tuple[int, int, bool]
+"""A site, a wait in ns, and whether it is exact; else it was shorter."""
 ToWeaken = tuple[Entry, int, int]
 """An entry to be held weakly, when its call returned in ns, and the ident of its thread."""
 
@@ -51,146 +60,160 @@ class PendingOps:
     """Pending ops by sequence number, with a handle once the call has returned."""
 
     def __init__(self, writer: RingWriter) -> None:
-        self._writer = writer
+        self.writer = writer
         self.open: dict[int, int] = {}
         """Group by sequence number, including ops whose call has not returned yet."""
-        self.queue: deque[Entry] = deque()
-        self.sync_ops: dict[int, list[Any]] = {}
-        """By thread: the op whose call waits for it, as an `Entry` with a boxed handle. Instead
-        of whether its caller waits, it has the time of its return if it is unsignalled."""
-        self.unbox: Callable[[Any], Any] = lambda boxed: boxed
+        self.handles: dict[int, Entry] = {}
+        """By `id()` of the handle, which the entry keeps alive: ops whose handle tells their end."""
+        self.silent_handles: dict[int, Entry] = {}
+        """Likewise those whose handle does not. Such an entry has no handle once that is held
+        weakly, and goes when the handle does."""
+        self.last_sync: dict[int, int] = {}
+        """By thread: its last op whose call waits for it."""
         self.to_weaken: deque[ToWeaken] = deque()
+        self.device_handles: dict[int, tuple[Any, int, int]] = {}
+        """By thread: the handle of an op on a device whose caller is about to wait for it, the
+        op's sequence number, and when the call returned. It is dropped when the wait begins."""
         self.device_ops: deque[tuple[int, Operation, Any]] = deque(maxlen=MAX_DEVICE_OPS)
         """Ops on devices with weak references to their tensors: their completion is unknown."""
+        self.overflow: dict[int, int] = {}
+        self.measured: list[Measured | None] = [None] * MAX_UNMEASURED
         self._weak: dict[int, tuple[weakref.ref[Any], Entry]] = {}
-        self._overflow: dict[int, int] = {}
         self._free = list(range(writer.shape.overflow))
         self._spilling = threading.Lock()
-        self._measured: list[tuple[int, int] | None] = [None] * MAX_UNMEASURED
-        self._waits: dict[int, tuple[int, int]] = {}
-        self._writes = 0
+        self._waits: dict[int, tuple[int, int, bool]] = {}
         self.finish = self._finisher()
-        self.returned = self._returner()
 
     def prober(self) -> Callable[[int], None]:
-        """Returns a function of the time that tests the next two handles in rotation."""
-        queue, finish = self.queue, self.finish
-        turn, drop = self.queue.rotate, self.queue.remove
+        """Returns a function of the time that tests two of the oldest handles, each in its turn."""
+        handles, finish, pick = self.handles, self.finish, itertools.islice
+        turn = itertools.count().__next__
 
         def probe(now: int) -> None:
-            try:
-                entry = queue[0]
+            for _ in (0, 1):
+                try:
+                    entry = next(pick(handles.values(), turn() % min(len(handles), TESTED), None))
+                except (RuntimeError, StopIteration, ZeroDivisionError):
+                    return  # none is left, or another thread took or added one
                 if entry[0].is_completed():
-                    finish(entry, now)
-                    drop(entry)
-                else:
-                    turn(-1)
-                if not queue:
-                    return
-                entry = queue[0]
-                if entry[0].is_completed():
-                    finish(entry, now)
-                    drop(entry)
-                else:
-                    turn(-1)
-            except (IndexError, ValueError):  # another thread took it
-                return
+                    finish(entry, now, late=True)
 
         return probe
 
     def _finisher(self) -> Callable[..., None]:
-        writer = self._writer
-        is_open, close = self.open, self.open.pop
-        words, slots = writer.words, writer.shape.slots
+        writer = self.writer
+        is_open, close, forget = self.open, self.open.pop, self.handles.pop
+        words, slots, data = writer.words, writer.shape.slots, writer.map
         first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
-        done_word = layout.SLOT_DONE // 8
-        overflow, retire = self._overflow, self._retire
-        measured, place = self._measured, MAX_UNMEASURED - 1
+        done_word, flags_byte, late_flag = layout.SLOT_DONE // 8, layout.SLOT_FLAGS, int(Flag.LATE)
+        overflow, retire = self.overflow, self._retire
+        measured, place = self.measured, MAX_UNMEASURED - 1
+        identity = id
 
-        def finish(entry: Entry, now: int, failed: bool = False) -> None:
-            """Records that an op is complete; without a handle: that its call has returned."""
+        def finish(entry: Entry, now: int, failed: bool | None = None, late: bool = False) -> None:
+            """Records that an op is complete; without a handle: that its call has returned.
+
+            Args:
+                entry: of the op.
+                now: when it was complete.
+                failed: whether it failed; None: ask its handle if it took suspiciously long.
+                late: whether it may have been complete before.
+            """
             work, sequence, issued, site, _, _, _, _ = entry
-            if sequence not in is_open:
-                return
-            if now - issued > SUSPICIOUS_NS and work is not None and _failed(work):
-                failed = True
-            at = first + sequence % slots * width
-            if words[at] == sequence:
-                words[at + done_word] = -now if failed else now
-            if not failed:
-                measured[sequence & place] = site, now - issued
-            close(sequence, None)
+            if sequence in is_open:
+                if failed is None:
+                    failed = now - issued > SUSPICIOUS_NS and work is not None and _failed(work)
+                at = first + sequence % slots * width
+                if words[at] == sequence:
+                    if late:
+                        data[at * 8 + flags_byte] |= late_flag
+                    words[at + done_word] = -now if failed else now
+                if not failed:
+                    measured[sequence & place] = site, now - issued, not late
+                close(sequence, None)
             if sequence in overflow:
                 retire(sequence)
+            if work is not None:
+                forget(identity(work), None)
 
         return finish
 
-    def _returner(self) -> Callable[[list[Any], int], None]:
-        writer, finish = self._writer, self.finish
-        is_open, close = self.open, self.open.pop
-        words, slots = writer.words, writer.shape.slots
-        first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
-        done_word = layout.SLOT_DONE // 8
-        overflow, measured, place = self._overflow, self._measured, MAX_UNMEASURED - 1
+    # -- waits that are seen
 
-        def returned(entry: list[Any], now: int) -> None:
-            """Completes the op that a thread waited for, when the thread issues another op.
+    def wait_ended(self, entry: Entry, work: Any, now: int, failed: bool) -> None:
+        """Completes an op for which a thread has waited.
 
-            The handle needs no test unless the op took long. This is `finish` without the
-            steps that the usual op does not need.
-            """
-            boxed, sequence, issued, site, group, _, _, _ = entry
-            if boxed is None:
-                return
-            wait = now - issued
-            if wait > SUSPICIOUS_NS or overflow:
-                work = self.unbox(boxed)
-                finish((work, sequence, issued, site, group, True, None, None), now)
-            elif sequence in is_open:
-                at = first + sequence % slots * width
-                if words[at] == sequence:
-                    words[at + done_word] = now
-                measured[sequence & place] = site, wait
-                close(sequence, None)
-            entry[0] = entry[6] = None
+        Args:
+            entry: as found before the wait.
+            work: its handle.
+            now: when the wait ended.
+            failed: whether the wait raised. If the op is still not complete, it goes on.
+        """
+        if failed and not work.is_completed():
+            self.set_wait(entry[1], -now)
+            return
+        self.finish(entry, now, failed)
+        if self.silent_handles.pop(id(work), None) is not None:
+            self._forget_silent(entry[1])
 
-        return returned
+    def returned(self, sequence: int, now: int) -> None:
+        """Completes an op that a thread has waited for unseen: the thread issues another op."""
+        silent = list(self.silent_handles.items())
+        for entry in (*list(self.handles.values()), *(entry for _, entry in silent)):
+            if entry[1] == sequence:
+                self.finish(entry, now, late=True)
+                self._forget_silent(sequence)
+                for key, other in silent:
+                    if other is entry:
+                        self.silent_handles.pop(key, None)
+
+    def _forget_silent(self, sequence: int) -> None:
+        self._weak.pop(sequence, None)
+        for item in list(self.to_weaken):
+            if item[0][1] == sequence:
+                _drop(self.to_weaken, item)
+
+    def device_wait_began(self, sequence: int, now: int) -> None:
+        """Notes that a thread waits for an op on a device; its completion stays unknown."""
+        self.open.setdefault(sequence, layout.NO_GROUP)
+        self.set_wait(sequence, now)
+
+    def device_wait_ended(self, sequence: int, now: int) -> None:
+        self.set_wait(sequence, -now)
+        self.open.pop(sequence, None)
+        if sequence in self.overflow:
+            self._retire(sequence)
+
+    def set_wait(self, sequence: int, value: int) -> None:
+        """Writes the time of a wait, as `layout.SLOT` has it."""
+        words, shape = self.writer.words, self.writer.shape
+        at = shape.slots_offset + sequence % shape.slots * layout.SLOT_SIZE
+        if words[at // 8] == sequence:
+            words[(at + layout.SLOT_WAIT) // 8] = value
+        if sequence in self.overflow:
+            at = shape.overflow_offset + self.overflow[sequence] * layout.SLOT_SIZE
+            words[(at + layout.SLOT_WAIT) // 8] = value
 
     def reap(self) -> None:
         """Tests every handle, and drops those that are complete."""
         now = time.monotonic_ns()
-        self._test_sync_ops(now)
-        for _ in range(len(self.queue)):
-            try:
-                entry = self.queue[0]
-            except IndexError:
-                break
-            if entry[0].is_completed():
-                self.finish(entry, now)
-            if entry[1] in self.open:
-                self.queue.rotate(-1)
-            else:
-                _drop(self.queue, entry)
+        for entry in list(self.handles.values()):
+            # Not open: released, or a signal handler raised before it was dropped.
+            if entry[1] not in self.open or entry[0].is_completed():
+                self.finish(entry, now, late=True)
+        for key, entry in list(self.handles.items())[:-MAX_HANDLES]:
+            self.untrack(entry[1])
+            self.handles.pop(key, None)
         self.weaken(0, now)
         for sequence, (reference, entry) in list(self._weak.items()):
             work = reference()
             if work is not None and work.is_completed():
-                self.finish((work, *entry[1:]), now)
+                self.finish((work, *entry[1:]), now, late=True)
                 self._weak.pop(sequence, None)
+        for thread, (_, _, returned_ns) in list(self.device_handles.items()):
+            if now - returned_ns > HANDED_OVER_NS:
+                self.device_handles.pop(thread, None)
         self._measure()
-
-    def _test_sync_ops(self, now: int) -> None:
-        for sync_op in list(self.sync_ops.values()):
-            boxed = sync_op[0]
-            if boxed is None:
-                continue
-            entry = (self.unbox(boxed), *sync_op[1:5], True, *sync_op[6:])
-            if entry[0].is_completed():
-                self.finish(entry, now)
-                sync_op[0] = sync_op[6] = None
-            elif sync_op[5] and now - sync_op[5] > HANDED_OVER_NS:
-                self._weaken(entry, now)
-                sync_op[0] = sync_op[6] = None
 
     def weaken(self, thread: int, now: int) -> None:
         """Weakens references to handles that their callers must have received.
@@ -213,60 +236,62 @@ class PendingOps:
     def _weaken(self, entry: Entry, now: int) -> None:
         work, sequence, issued, site, group, sync, tensors, operation = entry
         if work.is_completed():
-            self.finish(entry, now)
+            self.finish(entry, now, late=True)
             return
         rest = (None, sequence, issued, site, group, sync, weak_refs(tensors), operation)
-        weak = self._weak
+        weak, silent, key = self._weak, self.silent_handles, id(work)
 
         def ended(_: object) -> None:
+            silent.pop(key, None)
             if weak.pop(sequence, None) is None:
                 return
             if sync:
-                self.finish(rest, time.monotonic_ns())  # the call that waited has returned
+                self.finish(rest, time.monotonic_ns(), late=True)  # the call that waited returned
             else:
                 self.untrack(sequence, time.monotonic_ns())
 
         weak[sequence] = weakref.ref(work, ended), rest
+        silent[key] = rest
 
     def _measure(self) -> None:
-        """Updates the smoothed wait of each call site: each new wait counts an eighth."""
-        writer = self._writer
+        """Updates the smoothed wait of each call site: each new wait counts an eighth.
+
+        Upper bounds count only until there is an exact one.
+        """
+        writer = self.writer
         touched = set()
-        measured = self._measured
+        measured = self.measured
         for index, one in enumerate(measured):
             if one is None:
                 continue
             measured[index] = None
-            site, wait_ns = one
+            site, wait_ns, exact = one
             if not site:
                 continue
-            count, smooth = self._waits.get(site, (0, wait_ns))
-            self._waits[site] = (count + 1, smooth + ((wait_ns - smooth) >> 3))
+            count, smooth, was_exact = self._waits.get(site, (0, wait_ns, exact))
+            if was_exact and not exact:
+                continue
+            if exact and not was_exact:
+                count, smooth = 0, wait_ns
+            self._waits[site] = (count + 1, smooth + ((wait_ns - smooth) >> 3), exact)
             touched.add(site)
         for site in touched:
             if site < writer.shape.sites:
-                self._writes += 1
-                layout.SITE_ROW.pack_into(
-                    writer.map,
-                    writer.shape.sites_offset + site * layout.SITE_ROW.size,
-                    *(self._writes, *self._waits[site], self._writes),
-                )
+                body = layout.SITE_BODY.pack(*self._waits[site])
+                at = writer.shape.sites_offset + site * layout.SITE_ROW.size
+                layout.SITE_ROW.pack_into(writer.map, at, body, crc32(body))
 
     def tensor_refs(self) -> dict[int, OpTensorRefs]:
-        """Returns the tensors of pending ops and of ops on devices, oldest first.
-
-        An op whose handle another thread is testing may be missing: try again.
-        """
+        """Returns the tensors of pending ops and of ops on devices, oldest first."""
         found: dict[int, tuple[Operation | None, Any]] = {
             sequence: (operation, tensors) for sequence, operation, tensors in list(self.device_ops)
         }
-        # Copies of a deque and of a dict's values are one step each.
-        entries = [*list(self.queue), *(item[0] for item in list(self.to_weaken))]
+        # Copies: other threads go on, and copies of a deque and of a dict's values are one step each.
+        entries = [*list(self.handles.values()), *(item[0] for item in list(self.to_weaken))]
         entries += [entry for _, entry in list(self._weak.values())]
-        for entry in (*entries, *list(self.sync_ops.values())):
-            tensors = entry[6]  # read once: the hook may clear it meanwhile
-            if entry[1] in self.open and tensors is not None:
-                found[entry[1]] = entry[7], tensors
+        for entry in entries:
+            if entry[1] in self.open and entry[6] is not None:
+                found[entry[1]] = entry[7], entry[6]
         return {
             sequence: unpack(sequence, operation, tensors)
             for sequence, (operation, tensors) in sorted(found.items())
@@ -282,54 +307,51 @@ class PendingOps:
         """
         if sequence not in self.open:
             return
-        writer = self._writer
+        writer = self.writer
         at = writer.shape.slots_offset + sequence % writer.shape.slots * layout.SLOT_SIZE
         if writer.words[at // 8] == sequence:
             writer.map[at + layout.SLOT_FLAGS] |= Flag.UNTRACKED
             writer.words[(at + layout.SLOT_DONE) // 8] = ended_ns
         self.open.pop(sequence, None)
-        if sequence in self._overflow:
+        if sequence in self.overflow:
             self._retire(sequence)
 
     def release(self, group: int | None = None) -> None:
         """Drops the handles of a group that is being destroyed; None: of all groups."""
         self.reap()
-        for entry in list(self.queue):
+        for key, entry in list(self.handles.items()):
             if group in (None, entry[4]):
                 self.untrack(entry[1])
-                _drop(self.queue, entry)
+                self.handles.pop(key, None)
         for item in list(self.to_weaken):
             if group in (None, item[0][4]):
                 self.untrack(item[0][1])
+                self.silent_handles.pop(id(item[0][0]), None)
                 _drop(self.to_weaken, item)
         for _, entry in list(self._weak.values()):
             if group in (None, entry[4]):
                 self.untrack(entry[1])
                 self._weak.pop(entry[1], None)
-        for sync_op in list(self.sync_ops.values()):
-            if sync_op[0] is not None and group in (None, sync_op[4]):
-                self.untrack(sync_op[1])
-                sync_op[0] = sync_op[6] = None
 
     def spill_old_ops(self) -> None:
         """Copies old pending ops to the overflow section, and updates `OLDEST`."""
-        writer = self._writer
+        writer = self.writer
         if self._spilling.locked():
             return  # another thread is at it, or this one was interrupted by a signal handler
         with self._spilling:
             head = writer.cells[StatusCell.HEAD]
             horizon = head - writer.shape.slots // 2
-            for sequence in list(self._overflow):
+            for sequence in list(self.overflow):
                 if sequence not in self.open:  # `finish` was interrupted before this
                     self._retire(sequence)
             for sequence in list(self.open):
-                if sequence < horizon and sequence not in self._overflow:
+                if sequence < horizon and sequence not in self.overflow:
                     self._spill(sequence)
-            young = [sequence for sequence in list(self.open) if sequence not in self._overflow]
+            young = [sequence for sequence in list(self.open) if sequence not in self.overflow]
             writer.cells[StatusCell.OLDEST] = min(min(young, default=head + 1), head + 1)
 
     def _spill(self, sequence: int) -> None:
-        writer, shape = self._writer, self._writer.shape
+        writer, shape = self.writer, self.writer.shape
         at = shape.slots_offset + sequence % shape.slots * layout.SLOT_SIZE
         if not self._free or writer.words[at // 8] != sequence:
             writer.cells[StatusCell.PENDING_LOST] += 1
@@ -338,21 +360,21 @@ class PendingOps:
         index = self._free.pop()
         to = shape.overflow_offset + index * layout.SLOT_SIZE
         writer.map[to : to + layout.SLOT_SIZE] = writer.map[at : at + layout.SLOT_SIZE]
-        self._overflow[sequence] = index
+        self.overflow[sequence] = index
         if sequence not in self.open:  # it completed during the copy
             self._retire(sequence)
 
     def _retire(self, sequence: int) -> None:
-        index = self._overflow.pop(sequence, None)
+        index = self.overflow.pop(sequence, None)
         if index is None:
             return
-        writer = self._writer
+        writer = self.writer
         at = writer.shape.overflow_offset + index * layout.SLOT_SIZE + layout.SLOT_DONE
         writer.words[at // 8] = time.monotonic_ns()
         self._free.append(index)
 
 
-def _drop(queue: deque[Any], one: Entry | ToWeaken) -> None:
+def _drop(queue: deque[ToWeaken], one: ToWeaken) -> None:
     with suppress(IndexError, ValueError):  # another thread took it
         queue.remove(one)
 

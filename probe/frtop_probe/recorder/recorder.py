@@ -192,17 +192,15 @@ class Recorder:
         writer = self.writer
         now = time.monotonic_ns()
         number = next(self._pseudo_numbers.setdefault(kind, itertools.count(1)))
-        signature = self.signatures.pseudo(kind, members)
+        form = self.signatures.pseudo(kind, members)
         site = self._site(sys._getframe().f_back) if self._site else 0  # noqa: SLF001
         sequence = writer.next_sequence()
         self.pending.open[sequence] = layout.NO_GROUP
-        layout.SLOT.pack_into(
-            writer.map,
-            writer.shape.slots_offset + sequence % writer.shape.slots * layout.SLOT_SIZE,
-            *(sequence, now, 0, number, threading.get_ident(), layout.NO_GROUP, signature),
-            *(site, 0, Flag.SYNC, 0, Event.PSEUDO, 0, sequence),
+        body = layout.SLOT_BODY.pack(
+            *(sequence, now, number, threading.get_ident(), layout.NO_GROUP, form, site, 0, 0),
+            *(Event.PSEUDO, Flag.SYNC, 0, 0),
         )
-        writer.advance_head(sequence)
+        writer.write_slot(sequence, body)
         return sequence
 
     def end_pseudo(self, sequence: int, failed: bool) -> None:
@@ -240,6 +238,8 @@ class Recorder:
         self._decode()
         self.pending.reap()
         self.pending.spill_old_ops()
+        if self.hook is not None:
+            self.groups.copy_last_ops()
         self._check_agent()
         if (transports := self._transports.changed()) is not None:
             self.writer.write_entry(Side.TRANSPORTS, 0, transports)

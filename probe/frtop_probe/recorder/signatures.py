@@ -1,25 +1,39 @@
-"""Signatures of ops: a cheap key for each op, and the full description once per distinct key."""
+"""What ops do, written such that nothing varies for free: a form once, sizes as often as needed.
+
+A *form* is what few ops of a program differ in: kind, dtypes, devices. Each is written once into the
+side table. Shapes, splits and tags go into the ring's sizes, and are written again when others have
+nearly overwritten them; so a program whose shapes never vary writes them once, and one whose splits
+are new at every op pays a few microseconds for each and no memory.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from frtop_probe.recorder.groups import RecordedGroup
 from frtop_probe.recorder.operations import Operation, TensorArgument
 from frtop_probe.recorder.writer import RingWriter
+from frtop_probe.ring import layout, sizes
 from frtop_probe.ring.layout import Side, StatusCell
 
 Key = tuple[Any, ...]
 KeyFunction = Callable[[Sequence[Any]], tuple[Key, bool]]
-"""Takes an op's arguments; returns a hashable key of everything that its signature depends on
-except the group, and whether its tensors are on the CPU."""
+"""Takes an op's arguments; returns a hashable key of its form and sizes, and whether its tensors
+are on the CPU."""
+Written = tuple[int, int, float]
+"""Form id, position of the sizes (0: none), and the lowest `floor` at which these sizes may still
+be used for new ops."""
 
-MAX_SIGNATURES: Final = 65_536
-"""Most signatures that the recorder caches per op; the program may issue more."""
-MAX_EXPLICIT: Final = 1024
-"""Largest group for which even splits of an all_to_all are listed."""
+MAX_KEYS: Final = 1024
+"""Most keys that are kept per op."""
+MAX_SPLITS: Final = 4096
+"""Most splits in the keys that are kept per op: some 0.5 MB."""
+MIN_KEYS: Final = 8
+_TRIES: Final = 3
+"""How often other threads may come in between before an op stays without sizes."""
 
 
 class NothingToCommunicate(Exception):
@@ -29,9 +43,6 @@ class NothingToCommunicate(Exception):
 def key_function(operation: Operation) -> KeyFunction:
     """Returns the cheapest key function for this op; it may run ten times per millisecond."""
     base = _of_tensors(operation)
-    extras = [
-        position for position in (operation.root, operation.peer, operation.tag) if position >= 0
-    ]
     splits = [p for p in (operation.in_splits, operation.out_splits) if p >= 0]
     if splits:
         inputs, outputs = splits[0], splits[-1]
@@ -41,14 +52,14 @@ def key_function(operation: Operation) -> KeyFunction:
             return (key, tuple(args[inputs]), tuple(args[outputs])), cpu
 
         return with_splits
-    if extras:
-        first, last = extras[0], extras[-1]
+    if operation.tag >= 0:
+        tag = operation.tag
 
-        def with_extras(args: Sequence[Any]) -> tuple[Key, bool]:
+        def with_tag(args: Sequence[Any]) -> tuple[Key, bool]:
             key, cpu = base(args)
-            return (key, args[first], args[last]), cpu
+            return (key, args[tag]), cpu
 
-        return with_extras
+        return with_tag
     return base
 
 
@@ -133,108 +144,138 @@ def flat(value: Any, depth: int) -> Iterator[Any]:
             yield from inner
 
 
-def describe(operation: Operation, args: Sequence[Any], ranks: Sequence[int]) -> dict[str, Any]:
-    """Describes an op for the side table.
+def encode(operation: Operation, args: Sequence[Any]) -> tuple[Key, list[int]]:
+    """Returns the dtypes and devices of an op, and its integers as `ring.sizes` decodes them.
 
-    Args:
-        operation: the op.
-        args: its arguments, possibly without trailing defaults.
-        ranks: global ranks of the group by group rank.
-
-    Returns:
-        The known fields of the signature. Roots and peers are global ranks; tensors are
-        `[dtype, shape, count, device]`.
+    Empty lists of tensors belong to the other side of a gather or scatter: they are left out,
+    because they are unknown here, not empty.
     """
-    signature: dict[str, Any] = {"kind": operation.kind}
-    inputs: list[Any] = []
-    outputs: list[Any] = []
+    kinds: list[Any] = []
+    integers: list[int] = []
     if not operation.barrier:
-        for argument in operation.tensors:
-            specs = _specs(flat(args[argument.position], argument.depth))
-            (outputs if argument.output else inputs).extend(specs)
-    # Empty lists belong to the other side of a gather or scatter: unknown here, not empty.
-    if inputs:
-        signature["inputs"] = inputs
-    if outputs:
-        signature["outputs"] = outputs
-    if operation.root >= 0:
-        signature["root"] = _globally(args[operation.root], ranks)
-    if operation.peer >= 0:
-        signature["peer"] = _globally(args[operation.peer], ranks)
+        for output in (False, True):
+            side: list[Any] = []
+            runs: list[int] = []
+            count = last = 0
+            for argument in operation.tensors:
+                if argument.output is output:
+                    for tensor in flat(args[argument.position], argument.depth):
+                        kind, shape = (tensor.dtype, tensor.device), tensor.shape
+                        if kind not in side:
+                            side.append(kind)
+                        run = [side.index(kind), 1, len(shape), *shape]
+                        if count and runs[last] == run[0] and runs[last + 2 :] == run[2:]:
+                            runs[last + 1] += 1
+                        else:
+                            last = len(runs)
+                            runs += run
+                            count += 1
+            if count:
+                integers.append(count)
+                integers += runs
+            kinds.append(tuple(side))
+    if operation.in_splits >= 0:
+        outgoing, incoming = args[operation.in_splits], args[operation.out_splits]
+        integers += (len(outgoing), *outgoing, len(incoming), *incoming)
     if operation.tag >= 0:
-        signature["tag"] = args[operation.tag]
-    for name, position, specs in (
-        ("in_splits", operation.in_splits, inputs),
-        ("out_splits", operation.out_splits, outputs),
-    ):
-        if position >= 0 and specs:
-            signature[name] = _splits(args[position], specs[0][1], len(ranks))
-    return {name: value for name, value in signature.items() if value is not None}
-
-
-def _specs(tensors: Iterable[Any]) -> list[list[Any]]:
-    folded: list[list[Any]] = []
-    for tensor in tensors:
-        spec = [
-            str(tensor.dtype).removeprefix("torch."),
-            [int(size) for size in tensor.shape],
-            1,
-            str(tensor.device),
-        ]
-        last = folded[-1] if folded else None
-        if last is not None and (last[0], last[1], last[3]) == (spec[0], spec[1], spec[3]):
-            last[2] += 1
-        else:
-            folded.append(spec)
-    return folded
-
-
-def _globally(rank: int, ranks: Sequence[int]) -> int | None:
-    return ranks[rank] if 0 <= rank < len(ranks) else None
-
-
-def _splits(given: Sequence[int], shape: Sequence[int], world: int) -> list[int] | None:
-    """Returns splits as lengths along the first dimension; eager calls leave even ones empty."""
-    if given:
-        return [int(length) for length in given]
-    if not 0 < world <= MAX_EXPLICIT or not shape or shape[0] % world:
-        return None
-    return [shape[0] // world] * world
+        integers.append(args[operation.tag])
+    return tuple(kinds), integers
 
 
 class SignatureTable:
-    """Numbers distinct signatures and writes each into the side table once."""
+    """Numbers distinct forms, and writes forms and sizes into the ring."""
 
     def __init__(self, writer: RingWriter) -> None:
         self._writer = writer
         self._numbers = itertools.count(1)
         self._pseudo: dict[tuple[str, str], int] = {}
+        self._chunks = itertools.count(1)
+        self._half = writer.shape.chunks // 2
+        self.floor: list[float] = [0.0]
+        """Sizes of a lower `Written[2]` are to be written again."""
 
-    def intern(
-        self, known: dict[Key, int], key: Key, operation: Operation, args: Any, group: RecordedGroup
-    ) -> int:
-        """Returns the number of a signature; 0 if the side table is full.
+    def writer_of(
+        self, operation: Operation
+    ) -> tuple[dict[Key, Written], Callable[[Key, Sequence[Any]], Written]]:
+        """Returns what is known of an op by key, and a function that writes what is not.
 
-        Two threads may number one signature twice. A lock would cost more, and a signal
-        handler that raises would leave it locked.
+        Two threads may number one form twice. A lock would cost more, and a signal handler that
+        raises would leave it locked.
         """
-        number = self._enter(describe(operation, args, group.ranks))
-        # Roots are unknown until the group's members are: describe the op again later.
-        if len(known) < MAX_SIGNATURES and group.described:
-            known[key] = number
-        return number
+        known: dict[Key, Written] = {}
+        forms: dict[Key, int] = {}
+        splits_at = operation.in_splits
+        write_sizes = self._write_sizes
+
+        def write(key: Key, args: Sequence[Any]) -> Written:
+            kinds, integers = encode(operation, args)
+            form = forms.get(kinds)
+            if form is None:
+                form = forms[kinds] = self._enter(_form(operation, kinds))
+            position = write_sizes(integers) if integers else 0
+            written = form, position, position or math.inf
+            limit = MAX_KEYS
+            if splits_at >= 0:
+                limit = max(MIN_KEYS, MAX_SPLITS // (1 + len(args[splits_at])))
+            if len(known) >= limit:
+                known.pop(next(iter(known), None), None)  # type: ignore[arg-type]
+            known[key] = written
+            return written
+
+        return known, write
 
     def pseudo(self, kind: str, members: str = "") -> int:
-        """Returns the number of a signature with a kind and the required members, if known."""
+        """Returns the id of a form with a kind and the required members, if known."""
         number = self._pseudo.get((kind, members), 0)
         if not number:
             entry = {"kind": kind, "members": members} if members else {"kind": kind}
             number = self._pseudo[kind, members] = self._enter(entry)
         return number
 
-    def _enter(self, signature: dict[str, Any]) -> int:
+    def _enter(self, form: dict[str, Any]) -> int:
         number = next(self._numbers)
-        if self._writer.write_entry(Side.SIGNATURE, number, signature):
+        if self._writer.write_entry(Side.FORM, number, form):
             return number
         self._writer.cells[StatusCell.SIDE_LOST] += 1
         return 0
+
+    def _write_sizes(self, integers: list[int]) -> int:
+        """Writes a record; returns its position, 0 if it is too long or threads interfere."""
+        writer, chunks = self._writer, self._writer.shape.chunks
+        packed = sizes.pack(integers)
+        if packed is None or (count := sizes.chunks(packed[0])) > chunks // 4:
+            return 0
+        for _ in range(_TRIES):
+            first = next(self._chunks)
+            last = first
+            if count > 1:
+                last = deque(itertools.islice(self._chunks, count - 1), 1)[0]
+            if last - first != count - 1:
+                continue  # another thread took one of them
+            data = sizes.record(first, *packed)
+            begin = first % chunks * layout.CHUNK
+            straight = min(len(data), chunks * layout.CHUNK - begin)
+            at = writer.shape.sizes_offset
+            writer.map[at + begin : at + begin + straight] = data[:straight]
+            if straight < len(data):
+                writer.map[at : at + len(data) - straight] = data[straight:]
+            if last - self._half > self.floor[0]:
+                self.floor[0] = last - self._half
+            return first
+        return 0
+
+
+def _form(operation: Operation, kinds: Key) -> dict[str, Any]:
+    form: dict[str, Any] = {"kind": operation.kind}
+    for name, side in zip(("inputs", "outputs"), kinds, strict=False):
+        if side:
+            form[name] = [[str(dtype).removeprefix("torch."), str(device)] for dtype, device in side]
+    if operation.root >= 0:
+        form["party"] = "root"
+    elif operation.peer >= 0:
+        form["party"] = "peer"
+    if operation.in_splits >= 0:
+        form["splits"] = True
+    if operation.tag >= 0:
+        form["tag"] = True
+    return form

@@ -17,12 +17,13 @@ import threading
 import time
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Event, Shape, Side, StatusCell
 from frtop_probe.ring.pid_namespace import PidNamespace
 
-LIMITED: Final = frozenset({Side.SIGNATURE, Side.SITE})
+LIMITED: Final = frozenset({Side.FORM, Side.SITE})
 """Kinds that must leave the end of the side table to other kinds."""
 _TID: Final = struct.Struct("=I")
 _TID_OFFSET: Final = struct.calcsize("=8s2I2Q16s2qI")
@@ -66,11 +67,7 @@ class RingWriter:
             0,
             0,
             0,
-            shape.groups,
-            shape.sites,
-            shape.overflow,
-            shape.slots,
-            shape.side,
+            *shape.counts,
             0,
         )
         layout.HEADER.pack_into(self.map, 0, b"", *values)
@@ -86,11 +83,12 @@ class RingWriter:
         """Appends to the side table; returns False if it is full or busy in this thread.
 
         It is busy if a signal handler or a finalizer issues an op while the thread is in
-        this function: an unknown signature is better than a torn entry.
+        this function: an unknown form is better than a torn entry.
         """
         text = json.dumps(payload, separators=(",", ":"), default=str).encode(errors="replace")
         padding = -len(text) % 8
-        entry = layout.SIDE_ENTRY.pack(len(text), kind, padding, number) + text + bytes(padding)
+        head = layout.SIDE_ENTRY.pack(len(text), kind, padding, number, crc32(text))
+        entry = head + text + bytes(padding)
         with self._lock:
             if self._busy:
                 return False
@@ -112,12 +110,15 @@ class RingWriter:
         """Writes a slot for an event without duration: a step or a note."""
         now = time.monotonic_ns()
         sequence = self.next_sequence()
-        layout.SLOT.pack_into(
-            self.map,
-            self.shape.slots_offset + sequence % self.shape.slots * layout.SLOT_SIZE,
-            *(sequence, now, now, number, threading.get_ident(), group, 0, 0, 0),
-            *(0, 0, event, 0, sequence),
+        body = layout.SLOT_BODY.pack(
+            *(sequence, now, number, threading.get_ident(), group, 0, 0, 0, 0, event, 0, 0, 0)
         )
+        self.write_slot(sequence, body, now)
+
+    def write_slot(self, sequence: int, body: bytes, done_ns: int = 0) -> None:
+        """Writes the slot of a new event, and advances the head."""
+        at = self.shape.slots_offset + sequence % self.shape.slots * layout.SLOT_SIZE
+        layout.SLOT.pack_into(self.map, at, body, crc32(body), 0, 0, 0, done_ns, 0)
         self.advance_head(sequence)
 
     def advance_head(self, sequence: int) -> None:

@@ -1,23 +1,25 @@
-"""Layout of a ring file: header, status cells, rows, slots and the side table.
+"""Layout of a ring file: header, status cells, rows, slots, sizes and the side table.
 
 A ring is one file, mapped by the rank that writes it and by the agent that reads it:
 
     header     256 B    fixed at creation: process, section sizes, clock anchor
     cells      256 x 8  current state: one machine word each, written in one store each
-    groups     N x 64   per process group: its last op
+    groups     N x 96   per process group: its counts and its last op
     sites      N x 32   per call site: how long an op from there usually takes
     overflow   N x 88   pending ops so old that the history would overwrite them
     slots      N x 88   the history: one op (or step, or note) each
-    side table          append-only: signatures, call sites, groups, exceptions, as JSON
+    sizes      N x 64   shapes and splits of ops, each overwritten after N chunks
+    side table          append-only: op forms, call sites, groups, exceptions, as JSON
 
-Rules that make reading safe without a lock:
+Rules that make reading safe without a lock, on processors that reorder stores as well:
 
 * A cell is a native 64-bit word: a reader sees the old or the new value, never a mix.
-* A row or slot is written by one `pack_into` (one GIL-atomic write) that puts the same
-  sequence number at both ends. A reader reads tail, body, head, in that order, and drops
-  the row if the numbers differ. The event with sequence number `n` (from 1) is in slot
-  `n % slots`; another number there means that the event was overwritten.
-* Fields of a slot that change later (`done`, `reduce`) are one store each.
+* Everything longer has a CRC-32. A reader copies it, computes the sum, and drops what does not
+  match: it is being written, or was overwritten meanwhile.
+* The event with sequence number `n` (from 1) is in slot `n % slots`; another number there means
+  that the event was overwritten. Fields of a slot that change later are one store each and are not
+  in its sum: flags and reduce op share a word with the sum, so they belong to it; times before
+  the op was issued are left from the slot's previous event, and mean 0.
 * The writer commits side-table bytes by advancing `StatusCell.SIDE_USED` after writing them.
   Entries never change; a later entry of the same kind and number replaces an earlier one.
 
@@ -32,15 +34,15 @@ import struct
 from typing import Final
 
 MAGIC: Final = b"FRTOPRG1"
-VERSION: Final = 1
+VERSION: Final = 2
 SUFFIX: Final = ".ring"
 """Ring files are `<FRTOP_DIR>/<pid>-<start ticks>-<pid namespace>.ring`."""
 
-HEADER: Final = struct.Struct("=8s2I2Q16s2q2I4Q6I")
+HEADER: Final = struct.Struct("=8s2I2Q16s2q2I4Q7I")
 """magic, version, size of the file, start ticks of the process, inode of its pid
 namespace, boot id, monotonic anchor ns, wall-clock anchor ns, pid, native id of the
 recorder's thread, pthread ident of the main thread, three reserved words, then the
-counts: groups, sites, overflow, slots, bytes of the side table, reserved."""
+counts: groups, sites, overflow, slots, chunks of sizes, bytes of the side table, reserved."""
 HEADER_SIZE: Final = 256
 
 CELLS_OFFSET: Final = HEADER_SIZE
@@ -57,7 +59,7 @@ class StatusCell(enum.IntEnum):
     HEAD = 3  # sequence number of the newest event (0: none)
     OLDEST = 4  # every event before this one is complete or in the overflow
     SIDE_USED = 5  # committed bytes of the side table
-    OPS = 6  # ops issued since the start
+    # 6 is free
     STEP = 7  # last training step that ended (0: none)
     STEP_NS = 8  # when it ended
     FETCH_BEGIN_NS = 9  # begin of the last DataLoader fetch
@@ -85,7 +87,7 @@ class Side(enum.IntEnum):
     """Kinds of side-table entries. Payloads are JSON."""
 
     IDENTITY = 1  # rank, world size, master, run id, torch, argv, ...; the last one is valid
-    SIGNATURE = 2  # fields of wire.Signature
+    FORM = 2  # what all ops of a form have in common, see below
     SITE = 3  # [file, line, function]
     GROUP = 4  # name, description, backend, ranks (folded), exact, timeout_s
     EXCEPTION = 5  # type, text, thread, frames, main: an uncaught exception
@@ -93,29 +95,52 @@ class Side(enum.IntEnum):
     TRANSPORTS = 7  # [[name, sign], ...] of those past c10d; the last one is valid
 
 
-SIDE_ENTRY: Final = struct.Struct("=IHHI4x")
-"""Payload bytes, kind, padding bytes after the payload (entries are 8-aligned), id."""
+SIDE_ENTRY: Final = struct.Struct("=IHHII")
+"""Payload bytes, kind, padding bytes after the payload (entries are 8-aligned), id, CRC-32 of
+the payload."""
 SIDE_RESERVED: Final = 64 * 1024
 """Bytes at the end of the side table for exceptions, notes and groups only: many distinct
-signatures must not crowd them out."""
+call sites must not crowd them out."""
 
-GROUP_ROW: Final = struct.Struct("=Q3QqIIQ8x")
-"""sequence number, number of its last collective, number of its last p2p op, sequence
-number of the last op, its issue time in ns, signature id, site id, sequence number again."""
-SITE_ROW: Final = struct.Struct("=Q2qQ")
-"""sequence number, number of ops measured, smoothed wait in ns, sequence number again."""
+GROUP_ROW: Final = struct.Struct("=3Q64sII")
+"""sequence number of the last op, number of the last collective, number of the last p2p op: one word
+each. Then a copy of that op's slot up to its later flags, which the recorder's thread makes now and
+then: it counts if its sequence number is the first word, and is needed once the history has lost the
+op."""
+GROUP_COPY: Final = 24
+"""Offset of the copy."""
+COPIED: Final = 72
+"""Bytes of a slot that are copied."""
+SITE_BODY: Final = struct.Struct("=QqI")
+"""number of ops measured, smoothed wait in ns, 1 if the waits are exact (0: upper bounds)."""
+SITE_ROW: Final = struct.Struct("=20sI8x")
+"""A body and its CRC-32."""
 
-SLOT: Final = struct.Struct("=QqqQQIIIIBBHI16xQ")
-"""sequence number, issue time in ns, done in ns, number in its group, pthread ident, group id,
-signature id, site id, timeout in ms (0: the group's), flags, reduce op, event, reserved,
-sequence number again. `done` is 0 while pending, and negative if the op failed at that time."""
+SLOT_BODY: Final = struct.Struct("=QqQQIIIIIBBHQ")
+"""sequence number, issue time in ns, number in its group, pthread ident, group id, form id, site
+id, timeout in ms (0: the group's), party (index in the group of the root or peer, plus 1; 0:
+none), event, flags, reserved, position of the sizes (0: none or unknown)."""
+SLOT: Final = struct.Struct("=64sIBBHqq")
+"""A body and its CRC-32, later flags, reduce op, reserved, done in ns, wait in ns.
+
+`done` is 0 while pending, and negative if the op failed at that time. `wait` is when a thread
+began to wait for the op, negative the time at which the last wait ended, 0 if nobody has waited."""
 SLOT_SIZE: Final = SLOT.size
-SLOT_DONE: Final = 16
-"""Offset of `done` in a slot: 8-aligned, so that completing an op is one store."""
-SLOT_FLAGS: Final = 56
-"""Offset of the flags in a slot: the recorder sets UNTRACKED after the call has returned."""
-SLOT_REDUCE: Final = 57
-"""Offset of the reduce op in a slot: the recorder's thread decodes it later."""
+SLOT_ISSUED: Final = 8
+SLOT_FLAGS: Final = 68
+"""Offset of the flags that are set after the call has returned."""
+SLOT_REDUCE: Final = 69
+"""Offset of the reduce op: the recorder's thread decodes it later."""
+SLOT_DONE: Final = 72
+"""Offset of `done`: 8-aligned, so that completing an op is one store."""
+SLOT_WAIT: Final = 80
+
+CHUNK: Final = 64
+"""Bytes of a chunk of sizes. Chunk number `n` (from 1) is at `n % chunks`. A record has one or more
+consecutive chunks; its position is the number of the first."""
+SIZES: Final = struct.Struct("=QIIB7x")
+"""Head of a record: its position, CRC-32 of position and integers, count of the integers, bytes of
+each (4 or 8). The unsigned integers follow; what they mean is in `ring.sizes`."""
 
 NO_GROUP: Final = 0
 """Group id of events without a group: rendezvous, `new_group`, steps."""
@@ -136,6 +161,7 @@ class Flag(enum.IntFlag):
     SYNC = 1  # the caller waits for the op before it continues
     P2P = 2  # numbered apart from collectives, so ranks cannot be compared by its number
     UNTRACKED = 4  # completion unknown (devices); `done` is when its handle was dropped
+    LATE = 8  # `done` is when the op was found complete: it may have been earlier
 
 
 REDUCE_OPS: Final = (
@@ -157,14 +183,22 @@ REDUCE_OPS: Final = (
 class Shape:
     """Section sizes of a ring: `FULL`, or `SMALL` where shared memory is short."""
 
-    __slots__ = ("groups", "overflow", "side", "sites", "slots")
+    __slots__ = ("chunks", "groups", "overflow", "side", "sites", "slots")
 
-    def __init__(self, groups: int, sites: int, overflow: int, slots: int, side: int) -> None:
+    def __init__(
+        self, *, groups: int, sites: int, overflow: int, slots: int, chunks: int, side: int
+    ) -> None:
         self.groups = groups
         self.sites = sites
         self.overflow = overflow
         self.slots = slots
+        self.chunks = chunks
         self.side = side
+
+    @property
+    def counts(self) -> tuple[int, int, int, int, int, int]:
+        """As in the header."""
+        return self.groups, self.sites, self.overflow, self.slots, self.chunks, self.side
 
     @property
     def sites_offset(self) -> int:
@@ -179,13 +213,19 @@ class Shape:
         return self.overflow_offset + self.overflow * SLOT_SIZE
 
     @property
-    def side_offset(self) -> int:
+    def sizes_offset(self) -> int:
         return self.slots_offset + self.slots * SLOT_SIZE
+
+    @property
+    def side_offset(self) -> int:
+        return self.sizes_offset + self.chunks * CHUNK
 
     @property
     def size(self) -> int:
         return self.side_offset + self.side
 
 
-FULL: Final = Shape(groups=512, sites=1024, overflow=128, slots=8192, side=768 * 1024)
-SMALL: Final = Shape(groups=128, sites=256, overflow=64, slots=512, side=128 * 1024)
+FULL: Final = Shape(
+    groups=512, sites=1024, overflow=128, slots=8192, chunks=8192, side=384 * 1024
+)
+SMALL: Final = Shape(groups=128, sites=256, overflow=64, slots=512, chunks=512, side=128 * 1024)

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from zlib import crc32
 
-from frtop_probe.ring import layout, socket_path
+from frtop_probe.ring import layout, sizes, socket_path
 from frtop_probe.ring.layout import Event, Flag, Shape, Side, StatusCell
 
 MAX_SIZE: Final = 8 * 1024 * 1024
@@ -43,22 +44,35 @@ class RingHeader:
     main_ident: int
 
 
+class OpKey(NamedTuple):
+    """All that an op's signature depends on, but its reduce op.
+
+    `form` is an id; `party` is the index in the group of the root or peer, plus 1 (0: none);
+    `sizes` is the position of the sizes (0: none, or unknown).
+    """
+
+    group: int
+    form: int
+    party: int
+    sizes: int
+
+
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """Last op of a group. `number` counts collectives, `p2p` sends and receives."""
+    """Counts of a group, and its last op. `number` counts collectives, `p2p` sends and receives."""
 
     group: int
     number: int
     p2p: int
     sequence: int
-    issued_ns: int
-    signature: int
-    site: int
 
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
     """One slot. `done_ns` is 0 while pending, and negative if the op failed at that time.
+
+    `wait_ns` is when a thread began to wait for the op; negative the time at which the last wait
+    ended; 0 if nobody has waited, or nobody saw it.
 
     An untracked op counts as pending only until the call that issues it returns: its
     completion is unknown after that.
@@ -67,15 +81,19 @@ class EventRow:
     sequence: int
     issued_ns: int
     done_ns: int
+    wait_ns: int
     number: int
     thread: int
-    group: int
-    signature: int
+    key: OpKey
     site: int
     timeout_ms: int
     flags: Flag
     reduce: str | None
     event: Event
+
+    @property
+    def group(self) -> int:
+        return self.key.group
 
     @property
     def pending(self) -> bool:
@@ -141,11 +159,14 @@ class Ring:
             self._map.close()
             raise
         self._cells = memoryview(self._map)[layout.CELLS_OFFSET : layout.GROUPS_OFFSET].cast("q")
-        slots = memoryview(self._map)[self.shape.slots_offset : self.shape.side_offset]
-        self._slot_words = slots.cast("q")
+        rows = memoryview(self._map)[layout.GROUPS_OFFSET : self.shape.sites_offset]
+        self._group_words = rows.cast("q")
+        self.slot_bytes = memoryview(self._map)[self.shape.slots_offset : self.shape.sizes_offset]
+        """All slots; see `bulk_read`."""
+        self._slot_words = self.slot_bytes.cast("q")
         self._side_read = 0
         self.rank_identity: dict[str, Any] = {}
-        self.signatures: dict[int, dict[str, Any]] = {}
+        self.forms: dict[int, dict[str, Any]] = {}
         self.sites: dict[int, tuple[str, int, str]] = {}
         self.groups: dict[int, dict[str, Any]] = {}
         self.exceptions: list[dict[str, Any]] = []
@@ -155,7 +176,9 @@ class Ring:
 
     def close(self) -> None:
         self._cells.release()
+        self._group_words.release()
         self._slot_words.release()
+        self.slot_bytes.release()
         self._map.close()
 
     def remove(self) -> None:
@@ -166,11 +189,6 @@ class Ring:
 
     def cell(self, cell: StatusCell) -> int:
         return self._cells[cell]
-
-    @property
-    def slot_words(self) -> memoryview:
-        """All slots as 64-bit words; see `bulk_read`."""
-        return self._slot_words
 
     @property
     def recorder_tid(self) -> int:
@@ -207,21 +225,21 @@ class Ring:
         header = layout.SIDE_ENTRY
         while self._side_read + header.size <= used:
             at = self.shape.side_offset + self._side_read
-            length, kind, padding, number = header.unpack_from(self._map, at)
+            length, kind, padding, number, checksum = header.unpack_from(self._map, at)
             step = header.size + length + padding
-            if self._side_read + step > used:
-                return
+            text = self._map[at + header.size : at + header.size + length]
+            if self._side_read + step > used or crc32(text) != checksum:
+                return  # a processor that reorders stores shows the entry later
             self._side_read += step
-            start = at + header.size
             try:
-                payload = json.loads(self._map[start : start + length])
+                payload = json.loads(text)
                 self._take(kind, number, payload)
             except (ValueError, TypeError, KeyError, IndexError, RecursionError):
                 continue  # one bad entry must not hide the others
 
     def _take(self, kind: int, number: int, payload: Any) -> None:
-        if kind == Side.SIGNATURE:
-            self.signatures[number] = dict(payload)
+        if kind == Side.FORM:
+            self.forms[number] = dict(payload)
         elif kind == Side.SITE:
             file, line, function = payload
             self.sites[number] = (str(file), int(line), str(function))
@@ -237,21 +255,71 @@ class Ring:
             self.transports = tuple((str(name), str(sign)) for name, sign in payload)
 
     def group_rows(self) -> Iterator[GroupRow]:
-        """Yields the rows of groups with ops, except rows that are being written."""
-        row = layout.GROUP_ROW
-        for group in range(self.shape.groups):
-            at = layout.GROUPS_OFFSET + group * row.size
-            values = self._consistent(row, at, 8)
-            if values is not None and values[0]:
-                yield GroupRow(group, *values[1:7])
+        """Yields the rows of groups with ops."""
+        width = layout.GROUP_ROW.size // 8
+        for group, sequence in enumerate(self._group_words[::width].tolist()):
+            if not sequence:
+                continue
+            at = group * width
+            number, p2p = self._group_words[at + 1 : at + 3].tolist()
+            yield GroupRow(group, number, p2p, sequence)
+
+    def ops(self) -> int:
+        """Returns how many ops were issued since the start."""
+        words, width = self._group_words, layout.GROUP_ROW.size // 8
+        return sum(words[1::width].tolist()) + sum(words[2::width].tolist())
+
+    def last_op(self, group: GroupRow) -> EventRow | None:
+        """Returns a group's last op; None if the history has lost it before it was copied.
+
+        The copy lacks its end.
+        """
+        row, sequence = self.event(group.sequence), group.sequence
+        if row is None:
+            at = layout.GROUPS_OFFSET + group.group * layout.GROUP_ROW.size + layout.GROUP_COPY
+            copy = self._map[at : at + layout.COPIED] + bytes(layout.SLOT_SIZE - layout.COPIED)
+            row = _event_row(copy, 0)
+        return row if row is not None and row.sequence == sequence else None
 
     def typical_wait_ns(self, site: int) -> tuple[int, int]:
         """Returns how many ops from a call site were measured, and their smoothed wait in ns."""
         if not 0 < site < self.shape.sites:
             return 0, 0
         at = self.shape.sites_offset + site * layout.SITE_ROW.size
-        values = self._consistent(layout.SITE_ROW, at, 0)
-        return (values[1], values[2]) if values is not None else (0, 0)
+        found = self._body(layout.SITE_ROW, at)
+        if found is None:
+            return 0, 0
+        count, wait, _ = layout.SITE_BODY.unpack(found)
+        return count, wait
+
+    def sizes(self, position: int) -> tuple[int, ...] | None:
+        """Returns the integers of the record at a position; None if it was overwritten."""
+        if position < 1:
+            return None
+        head = sizes.head(self._chunks(position, 1), position)
+        if head is None:
+            return None
+        count, width = head
+        needed = layout.SIZES.size + count * width
+        chunks = -(-needed // layout.CHUNK)
+        if chunks > self.shape.chunks:
+            return None
+        return sizes.integers(self._chunks(position, chunks), position)
+
+    def _chunks(self, first: int, count: int) -> bytes:
+        begin = first % self.shape.chunks
+        straight = min(count, self.shape.chunks - begin)
+        at, chunk = self.shape.sizes_offset, layout.CHUNK
+        return (
+            self._map[at + begin * chunk : at + (begin + straight) * chunk]
+            + self._map[at : at + (count - straight) * chunk]
+        )
+
+    def _body(self, row: struct.Struct, at: int) -> bytes | None:
+        """Copies a row's body; None if it is empty or being written."""
+        values = row.unpack_from(self._map, at)
+        body: bytes = values[0]
+        return body if crc32(body) == values[1] else None
 
     def events(self, since: int, limit: int) -> tuple[list[EventRow], int]:
         """Returns events after sequence number `since`, oldest first, and how many were lost.
@@ -269,14 +337,14 @@ class Ring:
         if sequence < 1:
             return None
         at = self.shape.slots_offset + (sequence % self.shape.slots) * layout.SLOT_SIZE
-        row = self._slot(at)
+        row = _event_row(self._map, at)
         return row if row is not None and row.sequence == sequence else None
 
     def pending(self) -> list[EventRow]:
         """Returns ops that were issued and are not complete, oldest first."""
         found: dict[int, EventRow] = {}
         for index in range(self.shape.overflow):
-            row = self._slot(self.shape.overflow_offset + index * layout.SLOT_SIZE)
+            row = _event_row(self._map, self.shape.overflow_offset + index * layout.SLOT_SIZE)
             if row is not None and row.pending:
                 found[row.sequence] = row
         head = self._cells[StatusCell.HEAD]
@@ -298,42 +366,42 @@ class Ring:
             first = oldest % slots
             count = min(newest - oldest + 1, slots - first)
             begin = first * width + layout.SLOT_DONE // 8
-            done = self._slot_words[begin : begin + (count - 1) * width + 1 : width].tolist()
-            yield from (oldest + index for index, at in enumerate(done) if at == 0)
+            end = begin + (count - 1) * width + 1
+            done = self._slot_words[begin:end:width].tolist()
+            begin += (layout.SLOT_ISSUED - layout.SLOT_DONE) // 8
+            end = begin + (count - 1) * width + 1
+            issued = self._slot_words[begin:end:width].tolist()
+            ends = zip(done, issued, strict=True)
+            yield from (oldest + n for n, (at, since) in enumerate(ends) if abs(at) < since)
             oldest += count
 
-    def _slot(self, at: int) -> EventRow | None:
-        values = self._consistent(layout.SLOT, at, 0)
-        if values is None or not values[0]:
-            return None
-        issued, done, number, thread, group, signature, site, timeout = values[1:9]
-        flags, reduce, event, _, sequence = values[9:]
-        try:
-            names = layout.REDUCE_OPS
-            reduce_name = names[reduce] if reduce < len(names) else "other"
-            return EventRow(
-                sequence,
-                issued,
-                done,
-                number,
-                thread,
-                group,
-                signature,
-                site,
-                timeout,
-                Flag(flags),
-                reduce_name,
-                Event(event),
-            )
-        except ValueError:
-            return None
 
-    def _consistent(self, row: struct.Struct, at: int, reserved: int) -> tuple[Any, ...] | None:
-        """Reads tail, then body and head; None if the ends differ (the row is being written)."""
-        tail = self._map[at + row.size - reserved - 8 : at + row.size - reserved]
-        values = row.unpack_from(self._map, at)
-        head = self._map[at : at + 8]
-        return values if tail == head else None
+def _event_row(data: bytes | mmap.mmap, at: int) -> EventRow | None:
+    body, checksum, later_flags, reduce, _, done, wait = layout.SLOT.unpack_from(data, at)
+    if crc32(body) != checksum:
+        return None  # empty, or being written
+    values = layout.SLOT_BODY.unpack(body)
+    sequence, issued, number, thread, group, form, site, timeout = values[:8]
+    party, event, flags, _, record = values[8:]
+    names = layout.REDUCE_OPS
+    try:
+        return EventRow(
+            sequence,
+            issued,
+            # Times before the issue are those of the event that was here before.
+            done if abs(done) >= issued else 0,
+            wait if abs(wait) >= issued else 0,
+            number,
+            thread,
+            OpKey(group, form, party, record),
+            site,
+            timeout,
+            Flag(flags | later_flags),
+            names[reduce] if reduce < len(names) else "other",
+            Event(event),
+        )
+    except ValueError:
+        return None
 
 
 def locked(path: Path) -> bool:
@@ -377,9 +445,11 @@ def _read_header(data: bytes | mmap.mmap, size: int, path: Path) -> tuple[RingHe
         raise RingError(f"{path.name}: not a ring, or not completely created yet")
     if version != layout.VERSION:
         raise RingError(f"{path.name}: ring version {version}, this frtop reads {layout.VERSION}")
-    groups, sites, overflow, slots, side = fields[-6:-1]
-    shape = Shape(groups, sites, overflow, slots, side)
-    if declared != size or shape.size != size or not slots:
+    groups, sites, overflow, slots, chunks, side = fields[-7:-1]
+    shape = Shape(
+        groups=groups, sites=sites, overflow=overflow, slots=slots, chunks=chunks, side=side
+    )
+    if declared != size or shape.size != size or not slots or not chunks:
         raise RingError(f"{path.name}: section sizes do not add up")
     header = RingHeader(
         pid, start_ticks, pid_namespace, boot, monotonic_ns, wall_ns, recorder_tid, main_ident

@@ -1,0 +1,147 @@
+"""Sees threads wait: `Work.wait`, wrapped, so that a wait and the end of its op are exact facts.
+
+Torch's own functions call it for every synchronous op, and programs for asynchronous ones. What
+waits in C++ (the reducer of DDP, `wait_tensor` of functional collectives) does not come here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from frtop_probe.recorder.guard import raised_by_signal_handler
+from frtop_probe.recorder.pending import MAX_UNMEASURED, PendingOps
+from frtop_probe.ring import layout
+
+
+class WaitHook:
+    """The wrappers of `Work.wait`. They stay until the process ends, or `remove`.
+
+    A `wait` in Python stays as it is: it calls that of its base class, or waits for nothing of c10d.
+    """
+
+    def __init__(
+        self,
+        work: Any,
+        pending: PendingOps,
+        enabled: list[bool],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """Installs the wrappers.
+
+        Args:
+            work: torch's class of handles.
+            pending: the ops.
+            enabled: whether the recorder is on, in its first item.
+            fail: called with an exception of the recorder.
+        """
+        self.wrapped: list[tuple[Any, Any, Any]] = []
+        """Class, its own `wait`, our `wait`."""
+        for kind in _classes(work):
+            own = kind.__dict__.get("wait")
+            if own is not None and not isinstance(own, FunctionType):
+                ours = _wrapper(kind.wait, pending, enabled, fail)
+                kind.wait = ours
+                self.wrapped.append((kind, own, ours))
+
+    def remove(self) -> None:
+        """Puts the originals back, unless somebody else has wrapped them, too."""
+        for kind, own, ours in self.wrapped:
+            if kind.__dict__.get("wait") is ours:
+                kind.wait = own
+
+
+def _classes(kind: Any) -> list[Any]:
+    """Returns a class and all that are derived from it; some in C++ have a `wait` of their own."""
+    return [kind, *(each for derived in kind.__subclasses__() for each in _classes(derived))]
+
+
+def _wrapper(
+    original: Callable[..., Any],
+    pending: PendingOps,
+    enabled: list[bool],
+    fail: Callable[[BaseException], None],
+) -> Callable[..., Any]:
+    handles, silent_handles = pending.handles, pending.silent_handles
+    device_handles, overflow, is_open = pending.device_handles, pending.overflow, pending.open
+    find, forget, close = handles.get, handles.pop, is_open.pop
+    ended, set_wait, measured = pending.wait_ended, pending.set_wait, pending.measured
+    words, shape, place = pending.writer.words, pending.writer.shape, MAX_UNMEASURED - 1
+    first, slots, width = shape.slots_offset // 8, shape.slots, layout.SLOT_SIZE // 8
+    wait_word, done_word = layout.SLOT_WAIT // 8, layout.SLOT_DONE // 8
+    clock, identity = time.monotonic_ns, id
+
+    # pybind11 asks a handle that is of a Python class whether that class overrides `wait`, and tells
+    # a call from the override itself by this name and by `self`: with another name it would call
+    # the wrapper again and again.
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not enabled[0]:
+            return original(self, *args, **kwargs)
+        key = identity(self)
+        entry = find(key)
+        if entry is None:
+            entry = silent_handles.get(key)
+            if entry is None:
+                if device_handles:
+                    return on_device(self, args, kwargs)
+                return original(self, *args, **kwargs)
+        try:
+            sequence = entry[1]
+            at = first + sequence % slots * width
+            if words[at] == sequence and not overflow:
+                words[at + wait_word] = clock()
+            else:
+                set_wait(sequence, clock())
+        except Exception as error:
+            if raised_by_signal_handler(error):
+                raise
+            fail(error)
+        failed = True
+        try:
+            result = original(self, *args, **kwargs)
+            failed = False
+        finally:
+            try:
+                now = clock()
+                if failed or overflow or silent_handles or sequence not in is_open:
+                    ended(entry, self, now, failed)
+                else:  # `finish` without the steps that the usual op does not need
+                    if words[at] == sequence:
+                        words[at + done_word] = now
+                    measured[sequence & place] = entry[3], now - entry[2], True
+                    close(sequence, None)
+                    forget(key, None)
+            except Exception as error:
+                if raised_by_signal_handler(error):
+                    raise
+                fail(error)
+        return result
+
+    def on_device(work: Any, args: Any, kwargs: Any) -> Any:
+        sequence = 0
+        try:
+            held = device_handles.get(threading.get_ident())
+            if held is not None and held[0] is work:
+                sequence = held[1]
+                del device_handles[threading.get_ident()], held
+                pending.device_wait_began(sequence, clock())
+        except Exception as error:
+            if raised_by_signal_handler(error):
+                raise
+            fail(error)
+        try:
+            return original(work, *args, **kwargs)
+        finally:
+            if sequence:
+                try:
+                    pending.device_wait_ended(sequence, clock())
+                except Exception as error:
+                    if raised_by_signal_handler(error):
+                        raise
+                    fail(error)
+
+    wait.__doc__ = getattr(original, "__doc__", None)
+    return wait
