@@ -81,7 +81,6 @@ def train() -> dict[str, object]:
 
     import frtop_probe  # noqa: PLC0415 - only the ranks need these
     from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
-    from frtop_probe.ring.layout import StatusCell  # noqa: PLC0415
 
     frtop_probe.start()
     dist.init_process_group("gloo")
@@ -91,13 +90,13 @@ def train() -> dict[str, object]:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     batch = torch.randn(64, 512)
     assert lifecycle.recorder is not None
-    enabled, cells = lifecycle.recorder.enabled, lifecycle.recorder.writer.cells
+    enabled, groups = lifecycle.recorder.enabled, lifecycle.recorder.groups.known
     wall: dict[str, list[list[float]]] = {"on": [], "off": []}
     cpu: dict[str, list[list[float]]] = {"on": [], "off": []}
     ops = 0
     for block in range(-10, 2 * BLOCKS):
         enabled[0] = bool(block % 2)
-        before, walls, cpus = cells[StatusCell.OPS], [], []
+        before, walls, cpus = _issued(groups), [], []
         for _ in range(STEPS):
             begin, used = time.perf_counter(), time.process_time()
             optimizer.zero_grad()
@@ -106,12 +105,17 @@ def train() -> dict[str, object]:
             walls.append(1000 * (time.perf_counter() - begin))
             cpus.append(1000 * (time.process_time() - used))
         if enabled[0]:
-            ops = (cells[StatusCell.OPS] - before) // STEPS
+            ops = (_issued(groups) - before) // STEPS
         if block >= 0:
             wall["on" if enabled[0] else "off"].append(walls)
             cpu["on" if enabled[0] else "off"].append(cpus)
     dist.destroy_process_group()
     return {"wall": wall, "cpu": cpu, "ops": ops}
+
+
+
+def _issued(groups: dict[int, Any]) -> int:
+    return sum(group.number + group.p2p for group in groups.values())
 
 
 if __name__ == "__main__":

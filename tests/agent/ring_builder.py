@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import struct
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from frtop_probe.procfs import processes
-from frtop_probe.ring import layout
+from frtop_probe.ring import layout, sizes
 from frtop_probe.ring.layout import Event, Flag, Shape, Side, State, StatusCell
 
 
@@ -58,13 +60,15 @@ class RingBuilder:
         layout.HEADER.pack_into(
             self.map, 0, layout.MAGIC, layout.VERSION, shape.size, values["start_ticks"],
             values["namespace"], values["boot"], time.monotonic_ns(), time.time_ns(), self.pid, 0,
-            1, *([0] * (len(layout.HEADER.unpack(bytes(layout.HEADER.size))) - 17)),
-            shape.groups, shape.sites, shape.overflow, shape.slots, shape.side, 0,
+            1, *([0] * (len(layout.HEADER.unpack(bytes(layout.HEADER.size))) - 18)),
+            *shape.counts, 0,
         )  # fmt: skip
         self.cells = memoryview(self.map)[layout.CELLS_OFFSET : layout.GROUPS_OFFSET].cast("q")
         self.used = 0
         self.sequence = 0
+        self.chunks = 1
         self.numbers: dict[int, int] = {}
+        self.signatures: dict[int, tuple[int, int, int]] = {}
         self.cells[StatusCell.RANK] = rank
         self.cells[StatusCell.STATE] = State.ON
         self.cells[StatusCell.OLDEST] = 1
@@ -93,11 +97,61 @@ class RingBuilder:
         text = json.dumps(payload).encode()
         padding = -len(text) % 8
         at = self.shape.side_offset + self.used
-        layout.SIDE_ENTRY.pack_into(self.map, at, len(text), kind, padding, number)
+        layout.SIDE_ENTRY.pack_into(self.map, at, len(text), kind, padding, number, crc32(text))
         start = at + layout.SIDE_ENTRY.size
         self.map[start : start + len(text)] = text
         self.used += layout.SIDE_ENTRY.size + len(text) + padding
         self.cells[StatusCell.SIDE_USED] = self.used
+
+    def add_signature(
+        self,
+        number: int,
+        kind: str,
+        *,
+        inputs: Sequence[int] | None = None,
+        outputs: Sequence[int] | None = None,
+        splits: tuple[Sequence[int], Sequence[int]] | None = None,
+        root: int = -1,
+        peer: int = -1,
+    ) -> None:
+        """Writes what `op` refers to by this number: a form and sizes.
+
+        Args:
+            number: of the signature.
+            kind: of the op.
+            inputs: shape of the one input, of float32 on the CPU.
+            outputs: likewise of the output.
+            splits: those of input and output.
+            root: index in the group.
+            peer: likewise.
+        """
+        form: dict[str, Any] = {"kind": kind}
+        integers: list[int] = []
+        for name, shape in (("inputs", inputs), ("outputs", outputs)):
+            if shape is not None:
+                form[name] = [["float32", "cpu"]]
+                integers += [1, 0, 1, len(shape), *shape]
+        if splits is not None:
+            form["splits"] = True
+            integers += [len(splits[0]), *splits[0], len(splits[1]), *splits[1]]
+        if root >= 0 or peer >= 0:
+            form["party"] = "root" if root >= 0 else "peer"
+        position = self.add_sizes(integers) if integers else 0
+        self.signatures[number] = number, max(root, peer) + 1, position
+        self.add_entry(Side.FORM, number, form)
+
+    def add_sizes(self, integers: Sequence[int]) -> int:
+        """Writes a record of sizes; returns its position."""
+        packed = sizes.pack(integers)
+        assert packed is not None
+        position, self.chunks = self.chunks, self.chunks + sizes.chunks(packed[0])
+        record = sizes.record(position, *packed)
+        for chunk in range(0, len(record), layout.CHUNK):
+            place = (position + chunk // layout.CHUNK) % self.shape.chunks
+            at = self.shape.sizes_offset + place * layout.CHUNK
+            piece = record[chunk : chunk + layout.CHUNK]
+            self.map[at : at + len(piece)] = piece
+        return position
 
     def add_group(
         self, number: int, ranks: str = "0-7", name: str = "0", backend: str = "gloo"
@@ -129,26 +183,33 @@ class RingBuilder:
         self.sequence += 1
         number = self.numbers[group] = self.numbers.get(group, 0) + 1
         issued = time.monotonic_ns() - int(age_s * 1e9)
-        layout.SLOT.pack_into(
-            self.map, self._slot(self.sequence), self.sequence, issued, issued if done else 0,
-            number, 1, group, signature, site, 0, flags, 1, Event.OP, 0, self.sequence,
+        form, party, position = self.signatures.get(signature, (signature, 0, 0))
+        self.write_slot(
+            self.sequence, issued, number, 1, group, form, site, 0, party, Event.OP, flags, 0, position,
+            done_ns=issued if done else 0, reduce=1,
         )  # fmt: skip
-        self.cells[StatusCell.HEAD] = self.sequence
-        self.cells[StatusCell.OPS] += 1
         at = layout.GROUPS_OFFSET + group * layout.GROUP_ROW.size
-        row = (self.sequence, number, 0, self.sequence, issued, signature, site, self.sequence)
-        layout.GROUP_ROW.pack_into(self.map, at, *row)
+        slot = self._slot(self.sequence)
+        struct.pack_into("=3Q", self.map, at, self.sequence, number, 0)
+        to = at + layout.GROUP_COPY
+        self.map[to : to + layout.COPIED] = self.map[slot : slot + layout.COPIED]
         return self.sequence
+
+    def write_slot(self, *values: int, done_ns: int = 0, reduce: int = 0) -> None:
+        """Writes a slot with the given body."""
+        body = layout.SLOT_BODY.pack(*values)
+        at = self._slot(values[0])
+        layout.SLOT.pack_into(self.map, at, body, crc32(body), 0, reduce, 0, done_ns, 0)
+        self.cells[StatusCell.HEAD] = values[0]
 
     def pseudo(self, kind: str) -> int:
         """Begins a call that makes groups; returns its sequence number."""
         self.sequence += 1
-        self.add_entry(Side.SIGNATURE, 100, {"kind": kind})
-        layout.SLOT.pack_into(
-            self.map, self._slot(self.sequence), self.sequence, time.monotonic_ns(), 0,
-            1, 1, layout.NO_GROUP, 100, 0, 0, Flag.SYNC, 0, Event.PSEUDO, 0, self.sequence,
+        self.add_entry(Side.FORM, 100, {"kind": kind})
+        self.write_slot(
+            self.sequence, time.monotonic_ns(), 1, 1, layout.NO_GROUP, 100, 0, 0, 0,
+            Event.PSEUDO, Flag.SYNC, 0, 0,
         )  # fmt: skip
-        self.cells[StatusCell.HEAD] = self.sequence
         return self.sequence
 
     def complete(self, sequence: int) -> None:
@@ -160,14 +221,6 @@ class RingBuilder:
 
     def standard_tables(self) -> None:
         """The tables that `op` refers to: one signature, one call site, one group."""
-        self.add_entry(
-            Side.SIGNATURE,
-            1,
-            {
-                "kind": "all_reduce",
-                "inputs": [["float32", [1024], 1, "cpu"]],
-                "outputs": [["float32", [1024], 1, "cpu"]],
-            },
-        )
+        self.add_signature(1, "all_reduce", inputs=[1024], outputs=[1024])
         self.add_entry(Side.SITE, 1, ["/srv/train.py", 12, "train"])
         self.add_group(1)

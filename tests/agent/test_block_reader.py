@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agent.ring_builder import RingBuilder
 from frtop_probe import wire
-from frtop_probe.agent import block_reader
+from frtop_probe.agent import ring_view
 from frtop_probe.agent.block_builder import BlockBuilder
 from frtop_probe.agent.block_reader import GRACE_NS, BlockReader
 from frtop_probe.agent.histories import excerpt
@@ -33,7 +33,6 @@ from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Flag, Shape, Side
 from frtop_probe.ring.reader import Ring
 
-FLOATS = [["float32", [1024], 1, "cpu"]]
 SUM, MAX = 1, 5
 SumsByBlock = dict[tuple[int, int], int]
 
@@ -159,7 +158,7 @@ def test_another_order_gives_another_sum(tmp_path: Path, program: str) -> None:
     found = []
     for index, order in enumerate((program, program[::-1] if program != "XYYX" else "YXXY")):
         rank_ring = RankRing(tmp_path / str(index))
-        rank_ring.builder.add_entry(Side.SIGNATURE, 2, {"kind": "barrier"})
+        rank_ring.builder.add_signature(2, "barrier")
         for letter in order * 16:
             rank_ring.issue(1, signature=1 if letter == "X" else 2)
         found.append(sums_by_block(rank_ring.tick()))
@@ -193,9 +192,7 @@ def test_unknown_ops_do_not_delay_a_fast_rank(rank_ring: RankRing) -> None:
 def test_signatures_may_come_later_than_ops(rank_ring: RankRing) -> None:
     rank_ring.issue(2, signature=9)
     assert rank_ring.tick() == ()
-    rank_ring.builder.add_entry(
-        Side.SIGNATURE, 9, {"kind": "broadcast", "root": 0, "inputs": FLOATS}
-    )
+    rank_ring.builder.add_signature(9, "barrier")
     assert list(covered(rank_ring.tick())) == [1, 2]
 
 
@@ -286,10 +283,10 @@ def test_recent_blocks_are_merged_into_few(rank_ring: RankRing) -> None:
 
 
 def splits(rank_ring: RankRing, number: int, sent: list[int], taken: list[int]) -> None:
-    rows = [["float32", [sum(sent)], 1, "cpu"]]
-    entry = {"kind": "all_to_all_single", "inputs": rows, "outputs": rows,
-             "in_splits": sent, "out_splits": taken}  # fmt: skip
-    rank_ring.builder.add_entry(Side.SIGNATURE, number, entry)
+    size = [sum(sent)]
+    rank_ring.builder.add_signature(
+        number, "all_to_all_single", inputs=size, outputs=size, splits=(sent, taken)
+    )
 
 
 @pytest.mark.parametrize(("taken", "valid"), [([3, 2], True), ([4, 2], False)])
@@ -325,7 +322,7 @@ def test_only_splits_need_the_members(rank_ring: RankRing, monkeypatch: pytest.M
         unfolded.append(ranks)
         return (0, 1)
 
-    monkeypatch.setattr(block_reader, "unfold", unfold)
+    monkeypatch.setattr(ring_view, "unfold", unfold)
     rank_ring.issue(3)
     assert list(covered(rank_ring.tick())) == [1, 2, 3]
     assert unfolded == []
@@ -356,7 +353,7 @@ from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Side
 builder = RingBuilder(Path(sys.argv[1]))
 builder.standard_tables()
-builder.add_entry(Side.SIGNATURE, 2, {"kind": "barrier"})
+builder.add_signature(2, "barrier")
 print(builder.path, flush=True)
 while builder.numbers.get(1, 0) < 150_000:
     builder.op(signature=1 + (builder.sequence % 3 == 0), done=True)
@@ -383,7 +380,8 @@ def test_no_block_is_wrong_when_the_writer_overtakes_the_reader(tmp_path: Path) 
     received = sums_by_block(sent)
     assert len(received) > 100
     assert max(Counter(covered(sent)).values()) == 1
-    known = [view.signature(number, "sum") for number in (1, 2)]
+    keys = {row.key for row in ring.events(0, 9)[0]}
+    known = [view.signature(key, "sum") for key in sorted(keys, key=lambda key: key.form)]
     counts = [signature_digest(one, "gloo") or 0 for one in known if one is not None]
     for (first, size), value in received.items():
         expected = sum(counts[(n - 1) % 3 == 0] * weight(n) for n in range(first, first + size))

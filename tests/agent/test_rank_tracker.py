@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.procfs import exit_status, processes
 from frtop_probe.ring import layout
-from frtop_probe.ring.layout import Side, StatusCell
+from frtop_probe.ring.layout import Flag, Side, StatusCell
 from frtop_probe.ring.reader import Ring
 from waiting import wait_for
 
@@ -181,12 +182,12 @@ async def test_a_send_that_lost_its_slot_is_not_a_collective(
     """As a collective it would be compared with those of other ranks, and reported as different."""
     ring = RingBuilder(tmp_path, pid=sleeper().pid)
     ring.standard_tables()
-    ring.add_entry(Side.SIGNATURE, 2, {"kind": "send", "peer": 3})
+    ring.add_signature(2, "send", peer=3)
     ring.op(done=True)
-    ring.sequence += 1
+    ring.numbers[1] = 4
+    ring.op(done=True, signature=2, flags=Flag.P2P)
     at = layout.GROUPS_OFFSET + layout.GROUP_ROW.size
-    row = (ring.sequence, 1, 5, ring.sequence, time.monotonic_ns(), 2, 1, ring.sequence)
-    layout.GROUP_ROW.pack_into(ring.map, at, *row)
+    struct.pack_into("=3Q", ring.map, at, ring.sequence, 1, 5)
     ring.cells[StatusCell.HEAD] = ring.sequence + layout.SMALL.slots
     clock = TickClock(tmp_path)
     progress = [

@@ -12,7 +12,7 @@ from frtop_probe.agent.ring_view import MAX_FOLDED, MAX_TEXT, MAX_TRANSPORTS, Ri
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Side
 from frtop_probe.ring.rank_ranges import fold, unfold
-from frtop_probe.ring.reader import Ring
+from frtop_probe.ring.reader import OpKey, Ring
 from frtop_probe.wire import Group, Signature, Transport
 
 
@@ -21,11 +21,11 @@ def group_and_signature(folder: Path, ranks: object) -> tuple[Group, Signature]:
     builder = RingBuilder(folder, shape=layout.FULL)
     entry = {"name": "1", "description": "dp", "backend": "nccl", "ranks": ranks, "exact": True}
     builder.add_entry(Side.GROUP, 1, entry)
-    builder.add_entry(Side.SIGNATURE, 1, {"kind": "new_group", "members": ranks})
+    builder.add_entry(Side.FORM, 1, {"kind": "new_group", "members": ranks})
     with closing(Ring(builder.path)) as ring:
         ring.refresh()
         view = RingView(ring)
-        group, signature = view.group(1), view.signature(1, None)
+        group, signature = view.group(1), view.signature(OpKey(0, 1, 0, 0), None)
     assert group is not None
     assert signature is not None
     return group, signature

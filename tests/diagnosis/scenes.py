@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold, unfold
 from frtop_tui.diagnosis.engine import Engine, Judgement
@@ -165,9 +167,10 @@ class Scene:
         thread: int = MAIN,
         p2p: bool = False,
         tracked: bool = True,
+        waited_s: float = 0.0,
         **fields: object,
     ) -> None:
-        """Ops that are pending; with `sync` a thread sits in them."""
+        """Ops that are pending; with `sync` a thread sits in them; `waited_s`: seen to wait."""
         for rank in ranks:
             actor = self.actors[rank]
             op = self._issue(
@@ -186,6 +189,8 @@ class Scene:
                 p2p=p2p,
                 tracked=tracked,
             )
+            if waited_s:
+                op = msgspec.structs.replace(op, wait_ns=op.issued_ns + int((for_s - waited_s) * 1e9))
             actor.pending.append(op)
             if sync:
                 actor.stack = COLLECTIVE

@@ -163,3 +163,44 @@ def test_a_rank_that_polls_an_op_for_completion_waits_for_it() -> None:
     verdict = only(scene.settle(6))
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (1,), "sleeping")
     assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
+
+
+def test_a_wait_that_the_recorder_saw_begin_needs_no_stack() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_gather", for_s=30, sync=False)
+    scene.waits([0, 1, 3], "all_reduce", for_s=20, sync=False, waited_s=12)
+    for rank in range(4):
+        scene.actors[rank].dump_error = "refused"
+    scene.hear()
+    wait = wait_of(scene.frame().ranks[0])
+    assert wait is not None
+    assert wait.op.signature is not None
+    assert (wait.op.signature.kind, wait.sure) == ("all_reduce", True)
+    assert 11e9 < scene.frame().now_ns - wait.since_ns < 14e9
+
+
+def test_a_wait_of_another_thread_does_not_block_the_main_thread() -> None:
+    scene = Scene(2)
+    scene.waits([0], "all_gather", for_s=30, sync=False, waited_s=25)
+    scene.at(0, *LOCK)
+    scene.settle()
+    assert wait_of(scene.frame().ranks[0]) is None
+
+
+def test_our_wrapper_on_the_stack_is_a_wait_for_an_op() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10, sync=False)
+    for rank in (0, 1, 3):
+        wrapper = frame("/venv/lib/python3.11/site-packages/frtop_probe/recorder/waits.py:91", "wait")
+        scene.at(rank, wrapper, frame("train.py:21", source="handle.wait()"))
+    scene.sleeps(2)
+    assert only(scene.settle()).culprits == (2,)
+
+
+def test_a_wait_for_a_device_blocks_though_its_op_is_not_tracked() -> None:
+    scene = Scene(2)
+    scene.waits([0], "barrier", for_s=30, tracked=False, waited_s=30)
+    scene.hear()
+    wait = wait_of(scene.frame().ranks[0])
+    assert wait is not None
+    assert wait.sure

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import frtop_probe
+from frtop_probe import wire
+from frtop_probe.agent.ring_view import RingView
 from frtop_probe.ring.layout import Event
 from frtop_probe.ring.reader import EventRow, Ring
 
@@ -47,7 +49,7 @@ def environment(folder: Path, *, prepared: bool = True, **more: str) -> dict[str
     variables = {k: v for k, v in os.environ.items() if not k.startswith("FRTOP_")}
     variables |= {"FRTOP_DIR": str(folder), "FRTOP_AGENT": "0", "OMP_NUM_THREADS": "1"}
     if prepared:
-        variables["PYTHONPATH"] = str(ZERO)
+        variables["PYTHONPATH"] = f"{ZERO}{os.pathsep}{PROBE}"
     return variables | more
 
 
@@ -135,4 +137,14 @@ def ops(ring: Ring, event: Event = Event.OP) -> list[EventRow]:
 
 
 def kinds(ring: Ring) -> list[str]:
-    return [ring.signatures[row.signature]["kind"] for row in ops(ring)]
+    return [kind(ring, row) for row in ops(ring)]
+
+
+def kind(ring: Ring, row: EventRow) -> str:
+    return str(ring.forms[row.key.form]["kind"])
+
+
+def signature(ring: Ring, row: EventRow) -> wire.Signature:
+    found = RingView(ring).signature(row.key, row.reduce)
+    assert found is not None
+    return found

@@ -6,7 +6,9 @@ import pytest
 
 from frtop_probe.ring.layout import Event, Flag, State, StatusCell
 from frtop_probe.ring.reader import EventRow, Ring
-from recorder.rank_runner import FinishedRank, kinds, ops, run
+from frtop_probe.wire import Signature, TensorSpec
+from recorder.rank_runner import FinishedRank, kinds, ops, run, signature
+from recorder.rank_runner import kind as kind_of
 
 pytestmark = pytest.mark.torch
 
@@ -102,7 +104,7 @@ def rings(world: list[FinishedRank]) -> list[Ring]:
 
 
 def _of_kind(ring: Ring, kind: str) -> list[EventRow]:
-    return [row for row in ops(ring) if ring.signatures[row.signature]["kind"] == kind]
+    return [row for row in ops(ring) if kind_of(ring, row) == kind]
 
 
 def test_each_call_is_recorded_once_and_in_order(rings: list[Ring]) -> None:
@@ -135,29 +137,29 @@ def test_numbers_count_collectives_and_p2p_ops_apart_from_the_groups_creation(
 
 def test_a_signature_has_tensors_roots_peers_and_splits(rings: list[Ring]) -> None:
     zero, one = rings
-    spec = ["float32", [4], 1, "cpu"]
+    spec = (TensorSpec("float32", (4,), 1, "cpu"),)
 
-    def first(ring: Ring, kind: str) -> dict[str, object]:
-        return ring.signatures[_of_kind(ring, kind)[0].signature]
+    def first(ring: Ring, kind: str) -> Signature:
+        return signature(ring, _of_kind(ring, kind)[0])
 
-    assert first(zero, "all_reduce") == {"kind": "all_reduce", "inputs": [spec]}
-    assert first(zero, "all_gather")["outputs"] == [["float32", [4], 2, "cpu"]]
-    assert first(zero, "reduce")["root"] == 1
-    assert first(zero, "send") == {"kind": "send", "inputs": [spec], "peer": 1, "tag": 3}
-    assert first(one, "recv") == {"kind": "recv", "outputs": [spec], "peer": 0, "tag": 3}
-    assert first(zero, "barrier") == {"kind": "barrier"}
-    assert "outputs" in first(zero, "gather")
-    assert "outputs" not in first(one, "gather")
-    even, uneven = (zero.signatures[r.signature] for r in _of_kind(zero, "all_to_all_single"))
-    assert (even["in_splits"], even["out_splits"]) == ([2, 2], [2, 2])
-    assert (uneven["in_splits"], uneven["out_splits"]) == ([3, 1], [3, 1])
+    assert first(zero, "all_reduce") == Signature("all_reduce", "sum", inputs=spec)
+    assert first(zero, "all_gather").outputs == (TensorSpec("float32", (4,), 2, "cpu"),)
+    assert first(zero, "reduce").root == 1
+    assert first(zero, "send") == Signature("send", inputs=spec, peer=1, tag=3)
+    assert first(one, "recv") == Signature("recv", outputs=spec, peer=0, tag=3)
+    assert first(zero, "barrier") == Signature("barrier")
+    assert first(zero, "gather").outputs is not None
+    assert first(one, "gather").outputs is None
+    even, uneven = (signature(zero, row) for row in _of_kind(zero, "all_to_all_single"))
+    assert (even.in_splits, even.out_splits) == ((2, 2), (2, 2))
+    assert (uneven.in_splits, uneven.out_splits) == ((3, 1), (3, 1))
 
 
 def test_a_root_is_a_global_rank_also_in_a_subgroup(rings: list[Ring]) -> None:
     ring = rings[1]
     small = next(i for i, text in ring.groups.items() if text["ranks"] == "1")
     _, broadcast = [row for row in ops(ring) if row.group == small]
-    assert ring.signatures[broadcast.signature]["root"] == 1
+    assert signature(ring, broadcast).root == 1
     assert broadcast.number == 2
 
 
@@ -171,11 +173,11 @@ def test_reduce_ops_are_decoded_later(rings: list[Ring]) -> None:
 def test_all_ops_complete_except_a_receive_without_a_send(rings: list[Ring]) -> None:
     for ring in rings:
         (pending,) = [row for row in ring.pending() if row.flags & Flag.P2P]
-        assert ring.signatures[pending.signature]["tag"] == 77
-        dropped = next(r for r in ops(ring) if ring.signatures[r.signature].get("tag") == 78)
+        assert signature(ring, pending).tag == 77
+        dropped = next(row for row in ops(ring) if signature(ring, row).tag == 78)
         assert Flag.UNTRACKED in dropped.flags
         for row in ops(ring)[:-3]:
-            assert row.done_ns >= row.issued_ns, ring.signatures[row.signature]
+            assert row.done_ns >= row.issued_ns, signature(ring, row)
 
 
 def test_ops_whose_caller_waits_are_marked(rings: list[Ring]) -> None:
@@ -197,14 +199,14 @@ def test_the_call_site_is_the_users_line(rings: list[Ring]) -> None:
 def test_group_creation_is_recorded_as_pseudo_ops(rings: list[Ring]) -> None:
     for ring in rings:
         rows = ops(ring, Event.PSEUDO)
-        assert [ring.signatures[row.signature]["kind"] for row in rows] == [
+        assert [kind_of(ring, row) for row in rows] == [
             "init_process_group",
             "new_group",
         ]
         assert all(row.done_ns > row.issued_ns for row in rows)
         # All ranks must call `new_group`, members or not.
-        assert "members" not in ring.signatures[rows[0].signature]
-        assert ring.signatures[rows[1].signature]["members"] == "0-1"
+        assert signature(ring, rows[0]).members is None
+        assert signature(ring, rows[1]).members == "0-1"
 
 
 def test_no_tensor_is_kept_alive_and_beats_go_on(

@@ -9,7 +9,7 @@ import pytest
 
 from frtop_probe.ring.layout import Event, Flag, Side, State, StatusCell
 from frtop_probe.ring.reader import Ring
-from recorder.rank_runner import kinds, ops, run
+from recorder.rank_runner import kind, kinds, ops, run, signature
 
 pytestmark = pytest.mark.torch
 
@@ -54,8 +54,10 @@ def test_groups_are_distinguished_by_name_members_and_epoch(tmp_path: Path) -> N
     assert second["backend"] == "fake"
     rows = {row.group: row for row in ring.group_rows()}
     assert (rows[2].number, rows[3].number) == (2, 1)
-    assert ring.signatures[rows[2].signature]["root"] == 4
-    assert [ring.signatures[row.signature]["kind"] for row in ops(ring, Event.PSEUDO)] == [
+    last = ring.last_op(rows[2])
+    assert last is not None
+    assert signature(ring, last).root == 4
+    assert [kind(ring, row) for row in ops(ring, Event.PSEUDO)] == [
         "init_process_group", "new_group", "destroy_process_group",
         "destroy_process_group", "init_process_group",
     ]  # fmt: skip
@@ -72,8 +74,8 @@ def test_a_call_that_creates_a_group_records_which_ranks_must_call_it(tmp_path: 
     )
     (ended,) = run(program, tmp_path / "rings")
     assert ended.code == 0, ended.err
-    calls = [ended.ring.signatures[row.signature] for row in ops(ended.ring, Event.PSEUDO)]
-    assert [(call["kind"], call.get("members")) for call in calls] == [
+    calls = [signature(ended.ring, row) for row in ops(ended.ring, Event.PSEUDO)]
+    assert [(call.kind, call.members) for call in calls] == [
         ("init_process_group", None),
         ("new_group", "0-7"),  # all ranks, members or not
         ("new_group", "0,3"),
@@ -156,7 +158,7 @@ def test_frtop_off_disables_the_recorder(tmp_path: Path) -> None:
     assert (ended.code, ended.err, ended.rings) == (0, "", [])
 
 
-@pytest.mark.parametrize("where", ["intern", "caller_waits", "finish"])
+@pytest.mark.parametrize("where", ["encode", "caller_waits", "finish"])
 def test_a_failing_hook_switches_off_with_one_line_and_training_goes_on(
     tmp_path: Path, where: str
 ) -> None:
@@ -167,8 +169,8 @@ def test_a_failing_hook_switches_off_with_one_line_and_training_goes_on(
     from frtop_probe.recorder.pending import PendingOps
     def broken(*args, **kwargs):
         raise ZeroDivisionError("ours")
-    if "{where}" == "intern":
-        signatures.describe = broken
+    if "{where}" == "encode":
+        signatures.encode = broken
     elif "{where}" == "caller_waits":
         hook.caller_waits = broken
     else:
@@ -203,7 +205,7 @@ def test_an_interrupt_in_the_hook_reaches_the_program_even_if_cleanup_fails(tmp_
         raise KeyboardInterrupt
     def broken(*args, **kwargs):
         raise ZeroDivisionError("ours")
-    signatures.describe = interrupted
+    signatures.encode = interrupted
     GroupTable.loosen = broken
     init()
     try:
@@ -420,19 +422,19 @@ def test_concurrent_threads_number_ops_without_gaps(tmp_path: Path) -> None:
     assert (group_row.number, group_row.p2p) == (1200, 1200)
     assert ring.cell(StatusCell.HEAD) == 2401
     assert ring.cell(StatusCell.HOOK_ERRORS) == 0
-    assert len({row.thread for row in rows}) == 4
+    assert 1 < len({row.thread for row in rows}) <= 4  # an ident is used again after its thread
     assert not ring.pending()
 
 
-def test_signatures_and_sites_that_do_not_fit_are_counted(tmp_path: Path) -> None:
+def test_sites_that_do_not_fit_are_counted(tmp_path: Path) -> None:
     program = (
         FAKE
         + """
     init()
     for n in range(1, 9001):
         dist.all_reduce(torch.empty(n))
-    for n in range(3000):
-        exec(compile("dist.barrier()", f"generated-{n}", "exec"))
+    for n in range(12_000):
+        exec(compile("dist.barrier()", f"generated-{n}-" + "x" * 99, "exec"))
     import frtop_probe
     frtop_probe.annotate("still there")
     raise ValueError("and this too")
@@ -445,7 +447,7 @@ def test_signatures_and_sites_that_do_not_fit_are_counted(tmp_path: Path) -> Non
     assert ring.cell(StatusCell.HOOK_ERRORS) == 0
     assert list(ring.notes.values()) == ["still there"]
     assert ring.exceptions[0]["text"] == "and this too"
-    assert next(iter(ring.group_rows())).number == 12_000
+    assert next(iter(ring.group_rows())).number == 21_000
 
 
 def test_spawned_ranks_have_rings_and_spawned_workers_have_none(tmp_path: Path) -> None:

@@ -41,9 +41,11 @@ class PendingScene:
         self.works: list[FakeWork] = []
         for group in (MINE, OTHERS):
             for done in (False, True):
-                pending.queue.append(self._entry(group, done=done))
-                pending.to_weaken.append((self._entry(group, done=done), 2**62, 7))
-                pending.sync_ops[len(self.works)] = list(self._entry(group, done=done))
+                entry = self._entry(group, done=done)
+                pending.handles[id(entry[0])] = entry
+                entry = self._entry(group, done=done)
+                pending.to_weaken.append((entry, 2**62, 7))
+                pending.silent_handles[id(entry[0])] = entry
                 pending._weaken(self._entry(group, done=False), 1)
 
     def _entry(self, group: int, *, done: bool) -> Any:
@@ -62,9 +64,8 @@ class PendingScene:
     def reachable(self) -> dict[int, int]:
         """Groups of ops whose completion can still be found, by sequence number."""
         pending = self.pending
-        entries: list[Any] = [*pending.queue, *(item[0] for item in pending.to_weaken)]
+        entries: list[Any] = [*pending.handles.values(), *(item[0] for item in pending.to_weaken)]
         entries += [entry for _, entry in pending._weak.values()]
-        entries += [entry for entry in pending.sync_ops.values() if entry[0] is not None]
         return {entry[1]: entry[4] for entry in entries}
 
 

@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,12 +19,12 @@ from hypothesis import strategies as st
 
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.writer import RingWriter, create
-from frtop_probe.ring import layout
+from frtop_probe.ring import bulk_read, layout
 from frtop_probe.ring.layout import Event, Flag, Shape, Side, StatusCell
-from frtop_probe.ring.reader import Ring, RingError
+from frtop_probe.ring.reader import OpKey, Ring, RingError
 from waiting import wait_for
 
-TINY = Shape(groups=4, sites=8, overflow=4, slots=16, side=80 * 1024)
+TINY = Shape(groups=4, sites=8, overflow=4, slots=16, chunks=32, side=80 * 1024)
 
 
 @pytest.fixture
@@ -34,34 +35,17 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RingWriter:
 
 def issue(writer: RingWriter, pending: PendingOps | None = None, number: int = 1) -> int:
     sequence = writer.next_sequence()
-    at = writer.shape.slots_offset + sequence % writer.shape.slots * layout.SLOT_SIZE
     if pending is not None:
         pending.open[sequence] = 1
-    layout.SLOT.pack_into(
-        writer.map,
-        at,
-        sequence,
-        time.monotonic_ns(),
-        0,
-        number,
-        1,
-        1,
-        1,
-        1,
-        0,
-        0,
-        0,
-        0,
-        0,
-        sequence,
-    )
-    writer.advance_head(sequence)
+    now = time.monotonic_ns()
+    body = layout.SLOT_BODY.pack(sequence, now, number, 1, 1, 1, 1, 0, 0, Event.OP, 0, 0, 0)
+    writer.write_slot(sequence, body)
     return sequence
 
 
 def test_sections_are_aligned_and_have_the_documented_sizes() -> None:
     assert layout.SLOT.size % 8 == 0
-    assert layout.GROUP_ROW.size == 64
+    assert layout.GROUP_ROW.size == 96
     assert layout.SITE_ROW.size == 32
     assert layout.HEADER.size <= layout.HEADER_SIZE
     for shape in (layout.FULL, layout.SMALL, TINY):
@@ -69,7 +53,7 @@ def test_sections_are_aligned_and_have_the_documented_sizes() -> None:
             shape.sites_offset, shape.overflow_offset, shape.slots_offset, shape.side_offset
         )  # fmt: skip
         assert all(offset % 8 == 0 for offset in offsets)
-    assert layout.FULL.size <= 2 * 1024 * 1024
+    assert layout.FULL.size <= 3 * 1024 * 1024
 
 
 def test_the_header_is_read_back(writer: RingWriter) -> None:
@@ -156,12 +140,12 @@ def test_events_and_lost_events_add_up(tmp_path: Path, issued: int, since: int, 
 def test_the_side_table_reserves_room_for_exceptions_and_notes(writer: RingWriter) -> None:
     ring = Ring(writer.path)
     number = 0
-    while writer.write_entry(Side.SIGNATURE, number + 1, {"kind": "x" * 200}):
+    while writer.write_entry(Side.FORM, number + 1, {"kind": "x" * 200}):
         number += 1
     assert writer.write_entry(Side.EXCEPTION, 1, {"kind": "ValueError"})
     writer.write_note("the table is full")
     ring.refresh()
-    assert len(ring.signatures) == number
+    assert len(ring.forms) == number
     assert ring.exceptions == [{"kind": "ValueError"}]
     assert ring.notes == {1: "the table is full"}
     assert [row.event for row in ring.events(0, 9)[0]] == [Event.NOTE]
@@ -190,7 +174,9 @@ def test_noise_in_a_slot_is_dropped_or_read_but_never_raises(
 ) -> None:
     writer.cells[StatusCell.HEAD] = 3
     at = TINY.slots_offset + 3 * layout.SLOT_SIZE
-    writer.map[at : at + layout.SLOT_SIZE] = noise[:-8] + noise[:8]
+    body = noise[: layout.SLOT_BODY.size]
+    rest = noise[layout.SLOT_BODY.size + 4 :]
+    writer.map[at : at + layout.SLOT_SIZE] = body + crc32(body).to_bytes(4, "little") + rest
     ring = Ring(writer.path)
     ring.pending()
     ring.events(0, 16)
@@ -199,7 +185,7 @@ def test_noise_in_a_slot_is_dropped_or_read_but_never_raises(
 
 def test_a_deeply_nested_entry_is_skipped(writer: RingWriter) -> None:
     text = b"[" * 10_000
-    entry = layout.SIDE_ENTRY.pack(len(text), Side.NOTE, 0, 1) + text
+    entry = layout.SIDE_ENTRY.pack(len(text), Side.NOTE, 0, 1, crc32(text)) + text
     at = writer.shape.side_offset
     writer.map[at : at + len(entry)] = entry
     writer.cells[StatusCell.SIDE_USED] = len(entry)
@@ -232,18 +218,14 @@ WRITERS = """
     from pathlib import Path
     from frtop_probe.recorder.writer import create
     from frtop_probe.ring import layout
-    layout.FULL = layout.Shape(groups=4, sites=8, overflow=4, slots=16, side=80 * 1024)
+    layout.FULL = layout.Shape(groups=4, sites=8, overflow=4, slots=16, chunks=32, side=80 * 1024)
     writer = create([Path(sys.argv[1])])
     stopped = threading.Event()
     def issue():
         while not stopped.is_set():
             n = writer.next_sequence()
-            at = writer.shape.slots_offset + n % 16 * layout.SLOT_SIZE
-            slot = (n, n, n, n, n, n % 4, n % 7, n % 5, 0, 0, 0, 0, 0, n)
-            layout.SLOT.pack_into(writer.map, at, *slot)
-            row = (n, n, n, n, n, 0, 0, n)
-            layout.GROUP_ROW.pack_into(writer.map, layout.GROUPS_OFFSET + 64, *row)
-            writer.advance_head(n)
+            body = layout.SLOT_BODY.pack(n, n, n, n, n % 4, n % 7, n % 5, 0, n % 3, 0, 0, 0, n)
+            writer.write_slot(n, body, n)
     threads = [threading.Thread(target=issue) for _ in range(2)]
     print("writing", flush=True)
     [thread.start() for thread in threads]
@@ -271,10 +253,11 @@ def test_no_torn_read_while_threads_write(tmp_path: Path) -> None:
             for row in ring.events(previous, 16)[0]:
                 n = row.sequence
                 assert (row.issued_ns, row.number, row.thread) == (n, n, n)
-                assert (row.group, row.signature, row.site) == (n % 4, n % 7, n % 5)
+                assert (row.key, row.site) == (OpKey(n % 4, n % 7, n % 3, n), n % 5)
                 seen, previous = seen + 1, n
-            for group in ring.group_rows():
-                assert group.number == group.p2p == group.sequence == group.issued_ns
+            for words in bulk_read.words(ring, previous - 8, previous):
+                number = words[0]
+                assert not words[-1] or words[1] == words[2] == words[5] == number
             return seen >= 3000
 
         wait_for(is_enough, lambda: f"3000 events; there are {seen}", seconds=60, pause_s=0)
@@ -288,7 +271,7 @@ def test_pending_ops_are_found_across_the_end_of_the_slots(writer: RingWriter) -
         sequence = issue(writer, number=number)
         if sequence not in unfinished:
             at = writer.shape.slots_offset + sequence % slots * layout.SLOT_SIZE
-            writer.map[at + layout.SLOT_DONE] = 1
+            writer.words[(at + layout.SLOT_DONE) // 8] = time.monotonic_ns()
     ring = Ring(writer.path)
     for oldest in (1, slots + 2, 2 * slots, 2 * slots + 5):
         writer.cells[StatusCell.OLDEST] = oldest

@@ -207,7 +207,7 @@ class RingView:
         integers = self.ring.sizes(key.sizes)
         found = signature(
             form, reduce, key.party, None if integers is None else sizes.decode(form, integers),
-            self.members(key.group),
+            self.members(key.group) if key.party or form.get("splits") else (),
         )  # fmt: skip
         complete = key.sizes == 0 or integers is not None
         if found is not None and complete and (key.group in self.ring.groups or not key.group):

@@ -140,7 +140,7 @@ class PendingOps:
 
     # -- waits that are seen
 
-    def wait_ended(self, entry: Entry, work: Any, now: int, failed: bool) -> None:
+    def wait_ended(self, entry: Entry, work: Any, now: int, failed: bool, late: bool) -> None:
         """Completes an op for which a thread has waited.
 
         Args:
@@ -148,11 +148,12 @@ class PendingOps:
             work: its handle.
             now: when the wait ended.
             failed: whether the wait raised. If the op is still not complete, it goes on.
+            late: whether the op may have been complete before.
         """
         if failed and not work.is_completed():
             self.set_wait(entry[1], -now)
             return
-        self.finish(entry, now, failed)
+        self.finish(entry, now, failed, late)
         if self.silent_handles.pop(id(work), None) is not None:
             self._forget_silent(entry[1])
 

@@ -10,11 +10,15 @@ import threading
 import time
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import Any, Final
 
 from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.pending import MAX_UNMEASURED, PendingOps
 from frtop_probe.ring import layout
+
+
+EXACT_NS: Final = 1_000_000
+"""How exact an end is meant to be."""
 
 
 class WaitHook:
@@ -88,13 +92,16 @@ def _wrapper(
                 if device_handles:
                     return on_device(self, args, kwargs)
                 return original(self, *args, **kwargs)
+        begun, silent, before = clock(), False, False
         try:
             sequence = entry[1]
             at = first + sequence % slots * width
             if words[at] == sequence and not overflow:
-                words[at + wait_word] = clock()
+                words[at + wait_word] = begun
             else:
-                set_wait(sequence, clock())
+                set_wait(sequence, begun)
+            silent = entry[0] is None or key in silent_handles
+            before = not silent and self.is_completed()
         except Exception as error:
             if raised_by_signal_handler(error):
                 raise
@@ -106,8 +113,11 @@ def _wrapper(
         finally:
             try:
                 now = clock()
-                if failed or overflow or silent_handles or sequence not in is_open:
-                    ended(entry, self, now, failed)
+                if silent:  # it says nothing, but a wait that takes no time has waited for nothing
+                    before = now - begun < EXACT_NS
+                late = before and now - entry[2] > EXACT_NS
+                if failed or late or overflow or silent or sequence not in is_open:
+                    ended(entry, self, begun if late else now, failed, late)
                 else:  # `finish` without the steps that the usual op does not need
                     if words[at] == sequence:
                         words[at + done_word] = now

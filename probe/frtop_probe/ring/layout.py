@@ -226,6 +226,6 @@ class Shape:
 
 
 FULL: Final = Shape(
-    groups=512, sites=1024, overflow=128, slots=8192, chunks=8192, side=384 * 1024
+    groups=512, sites=1024, overflow=128, slots=8192, chunks=8192, side=768 * 1024
 )
 SMALL: Final = Shape(groups=128, sites=256, overflow=64, slots=512, chunks=512, side=128 * 1024)

@@ -14,6 +14,7 @@ from frtop_tui.diagnosis.model import JudgedRank
 _SYNC: Final = int(Flag.SYNC)
 _P2P: Final = int(Flag.P2P)
 _UNTRACKED: Final = int(Flag.UNTRACKED)
+_LATE: Final = int(Flag.LATE)
 
 
 def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
@@ -39,6 +40,7 @@ def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
                 row.pseudo,
                 row.timeout_ms,
                 timed=not row.flags & wire.UNTIMED,
+                late=bool(row.flags & _LATE),
             )
             for row in history.rows
         ]

@@ -176,7 +176,8 @@ def _took(op: wire.Op) -> tuple[str, str]:
     if op.done_ns == 0:
         # Pending in the snapshot, not pending now: its end was not seen.
         return ("-", "dim")
-    return (format_duration(op.done_ns - op.issued_ns), "")
+    # `≤`: found complete only then, or nobody knows for how long before the wait it was.
+    return (f"{'≤' * op.late}{format_duration(op.done_ns - op.issued_ns)}", "")
 
 
 class QueuePane(LineView):

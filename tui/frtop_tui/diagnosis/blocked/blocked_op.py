@@ -58,7 +58,7 @@ def wait_of(view: Rank) -> Wait | None:
         return None
     if not (view.evidence.has_numbers and view.evidence.has_process):
         return _dumped_wait(view) if view.evidence.has_numbers else _wait_by_stack(view)
-    if not any(op.tracked for op in view.pending):
+    if not any(op.tracked or op.wait_ns > 0 for op in view.pending):
         return _untracked_wait(view)
     wait = _synchronous_wait(view)
     if wait is not None and not wait.background:
@@ -107,7 +107,9 @@ def _synchronous_wait(view: Rank) -> Wait | None:
     main = view.identity.main_ident
     found: Wait | None = None
     for op in view.pending:
-        if not (op.sync or op.pseudo) or not op.tracked or _has_moved_on(view, op):
+        if not (op.sync or op.pseudo) or _has_moved_on(view, op):
+            continue
+        if not (op.tracked or op.wait_ns > 0):
             continue
         background = bool(main and op.thread and op.thread != main)
         group, since = view.groups.get(op.group), op.issued_ns + view.clock_ns
@@ -130,6 +132,9 @@ def _has_moved_on(view: Rank, op: wire.Op) -> bool:
 
 def _asynchronous_wait(view: Rank, location: StackLocation | None) -> Wait | None:
     """The main thread's wait for an op that it issued earlier."""
+    seen = _seen_wait(view, location)
+    if seen is not None:
+        return seen
     op = _awaited_op(view)
     if op is None or current_fetch(view):
         return None
@@ -147,6 +152,16 @@ def _asynchronous_wait(view: Rank, location: StackLocation | None) -> Wait | Non
     if is_asleep_on_lock(view.process):
         return Wait(view.rank, op, since, sure=False, group=group)
     return None
+
+
+def _seen_wait(view: Rank, location: StackLocation | None) -> Wait | None:
+    """The wait that the recorder has seen begin, unless the stack shows another thread's."""
+    waits = [op for op in view.pending if op.wait_ns > 0 and not op.sync]
+    if not waits or (location is not None and location.sure and location.kind not in OP_WAITS):
+        return None
+    op = max(waits, key=lambda waited: waited.wait_ns)
+    since = op.wait_ns + view.clock_ns
+    return Wait(view.rank, op, since, group=view.groups.get(op.group))
 
 
 def _awaited_op(view: Rank) -> wire.Op | None:

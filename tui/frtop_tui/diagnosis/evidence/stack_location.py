@@ -110,6 +110,8 @@ _FRAMES: Final[tuple[_FramePattern, ...]] = (
         r"torch/distributed/(distributed_c10d|c10d_logger|_functional_collectives|nn/functional)",
         "collective",
     ),
+    # Our own wrapper of a handle's wait.
+    _frame(r"frtop_probe/recorder/waits\.py$", "collective", max_depth=2),
     # Not all of elastic: it is outermost in every program that it starts.
     _frame(r"torch/distributed/(rendezvous\.py$|elastic/(rendezvous|utils)/)", "store"),
     _frame("", "backward", function="_engine_run_backward"),

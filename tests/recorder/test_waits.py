@@ -1,0 +1,135 @@
+"""Waits, and the ends of ops that somebody waits for, are exact; others are upper bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from frtop_probe.ring.layout import Flag
+from frtop_probe.ring.reader import EventRow, Ring
+from recorder.rank_runner import FinishedRank, kind, ops, run
+
+pytestmark = pytest.mark.torch
+
+PROGRAM = """
+    import os, threading, time
+    import torch, torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    rank, t = dist.get_rank(), torch.ones(4)
+    truth = []
+
+    def timed(call):
+        before = time.monotonic_ns()
+        call()
+        truth.append((before, time.monotonic_ns()))
+
+    for pause in (0.1, 0.3, 0.05):  # synchronous, then asleep
+        timed(lambda: dist.all_reduce(t))
+        time.sleep(pause)
+    if rank == 1:
+        time.sleep(0.3)
+    timed(lambda: dist.broadcast(t, 0))  # one waits for the other
+    if rank == 1:
+        time.sleep(0.3)
+    timed(lambda: dist.reduce_scatter_tensor(torch.ones(2), t))  # its handle tells nothing
+    time.sleep(0.1)
+    timed(lambda: dist.recv(t, 1) if rank == 0 else (time.sleep(0.3), dist.send(t, 0)))
+    time.sleep(0.1)
+
+    if rank == 1:
+        time.sleep(0.3)
+    handle = dist.all_gather_into_tensor(torch.ones(8), t, async_op=True)
+    waiter = threading.Thread(target=lambda: timed(handle.wait))  # another thread waits
+    waiter.start()
+    waiter.join()
+    handle = None
+    time.sleep(0.1)
+
+    dist.barrier(async_op=True)  # nobody waits
+    time.sleep(0.6)
+    handle = dist.all_reduce(t, async_op=True)  # complete long before somebody waits
+    time.sleep(0.1)
+    handle.wait()
+    if rank == 0:
+        dist.isend(t, 1).wait()
+    else:  # likewise
+        handle = dist.irecv(t, 0)
+        time.sleep(0.4)
+        handle.wait()
+    print(*(time for pair in truth for time in pair))
+
+    if rank == 0:  # never ends
+        threading.Thread(target=dist.irecv(t, 1, tag=9).wait, daemon=True).start()
+    time.sleep(0.3)
+    dist.barrier()
+    os._exit(0)
+"""
+KINDS = ["all_reduce"] * 3 + ["broadcast", "reduce_scatter_tensor", "p2p", "all_gather_into_tensor"]
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> list[FinishedRank]:
+    return run(PROGRAM, tmp_path_factory.mktemp("waits") / "rings", ranks=2)
+
+
+def test_most_ends_are_exact(world: list[FinishedRank]) -> None:
+    late = [row for ended in world for row in rows(ended.ring) if Flag.LATE in row.flags]
+    assert len(late) < 4
+
+
+def truth(ended: FinishedRank) -> list[tuple[int, int]]:
+    times = [int(word) for word in ended.out.split()]
+    return list(zip(times[::2], times[1::2], strict=True))
+
+
+def rows(ring: Ring) -> list[EventRow]:
+    return ops(ring)[: len(KINDS)]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_end_of_an_op_is_that_of_its_wait(world: list[FinishedRank], rank: int) -> None:
+    assert world[rank].code == 0, world[rank].err
+    for row, what, (began, ended) in zip(
+        rows(world[rank].ring), KINDS, truth(world[rank]), strict=True
+    ):
+        if Flag.LATE in row.flags:  # complete before its wait began, a moment after its issue
+            assert row.done_ns - row.issued_ns < 20 * MS, what
+            continue
+        assert row.wait_ns > 0, what
+        # Nothing comes between the two clocks but a few lines of Python.
+        assert 0 <= ended - row.done_ns < 5 * MS, what
+        assert row.wait_ns >= min(began, row.issued_ns), what
+
+
+def test_an_op_for_which_nobody_waits_has_an_upper_bound(world: list[FinishedRank]) -> None:
+    for ended in world:
+        barrier = next(row for row in ops(ended.ring) if kind(ended.ring, row) == "barrier")
+        assert Flag.LATE in barrier.flags
+        assert barrier.wait_ns == 0
+        assert 0 < barrier.done_ns - barrier.issued_ns < 600 * MS
+
+
+def test_an_op_that_was_complete_before_the_wait_has_an_upper_bound(
+    world: list[FinishedRank],
+) -> None:
+    for ended in world:
+        reduced = [row for row in ops(ended.ring) if kind(ended.ring, row) == "all_reduce"][-1]
+        assert Flag.LATE in reduced.flags
+        assert 0 < reduced.done_ns - reduced.issued_ns < 300 * MS
+    received = [row for row in ops(world[1].ring) if kind(world[1].ring, row) == "recv"][-1]
+    assert Flag.LATE in received.flags
+    assert 400 * MS <= received.done_ns - received.issued_ns < 600 * MS
+
+
+def test_the_usual_wait_is_that_of_exact_ends(world: list[FinishedRank]) -> None:
+    ring = world[0].ring
+    count, usual = ring.typical_wait_ns(rows(ring)[0].site)
+    assert count == 3
+    assert usual < 90 * MS
+
+
+def test_a_wait_that_goes_on_is_seen(world: list[FinishedRank]) -> None:
+    pending = [row for row in world[0].ring.pending() if kind(world[0].ring, row) == "recv"]
+    assert len(pending) == 1
+    assert pending[0].wait_ns >= pending[0].issued_ns
