@@ -113,7 +113,6 @@ def train() -> dict[str, object]:
     return {"wall": wall, "cpu": cpu, "ops": ops}
 
 
-
 def _issued(groups: dict[int, Any]) -> int:
     return sum(group.number + group.p2p for group in groups.values())
 

@@ -185,8 +185,8 @@ class RingBuilder:
         issued = time.monotonic_ns() - int(age_s * 1e9)
         form, party, position = self.signatures.get(signature, (signature, 0, 0))
         self.write_slot(
-            self.sequence, issued, number, 1, group, form, site, 0, party, Event.OP, flags, 0, position,
-            done_ns=issued if done else 0, reduce=1,
+            self.sequence, issued, number, 1, group, form, site, 0, party, Event.OP, flags, 0,
+            position, done_ns=issued if done else 0, reduce=1,
         )  # fmt: skip
         at = layout.GROUPS_OFFSET + group * layout.GROUP_ROW.size
         slot = self._slot(self.sequence)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import struct
 import subprocess
 import sys
-import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -190,7 +190,9 @@ class Scene:
                 tracked=tracked,
             )
             if waited_s:
-                op = msgspec.structs.replace(op, wait_ns=op.issued_ns + int((for_s - waited_s) * 1e9))
+                op = msgspec.structs.replace(
+                    op, wait_ns=op.issued_ns + int((for_s - waited_s) * 1e9)
+                )
             actor.pending.append(op)
             if sync:
                 actor.stack = COLLECTIVE

@@ -23,7 +23,7 @@ VARYING = """
     for n in range(int(sys.argv[2])):
         splits = [[table.randrange(9) for _ in range(world)] for _ in range(world)]
         if n + 400 < int(sys.argv[2]):
-            splits[rank], sums = [n % 7 + 1] * world, [n % 5 + 1] * world  # quicker, and new ones, too
+            splits[rank], sums = [n % 7 + 1] * world, [n % 5 + 1] * world  # quicker
         else:
             sums = [row[rank] for row in splits]
         source = torch.empty(sum(splits[rank]), n % 11 + 1, dtype=torch.bfloat16)

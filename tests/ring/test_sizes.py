@@ -15,9 +15,11 @@ from frtop_probe.ring.reader import Ring
 from frtop_probe.ring.sizes import Sizes
 
 FORM: dict[str, Any] = {
-    "kind": "all_to_all_single", "inputs": [["bfloat16", "cuda:0"]], "outputs": [["float32", "cpu"]],
+    "kind": "all_to_all_single",
+    "inputs": [["bfloat16", "cuda:0"]],
+    "outputs": [["float32", "cpu"]],
     "splits": True,
-}  # fmt: skip
+}
 
 
 @given(

@@ -246,25 +246,29 @@ def signature(
         return None
     rank = members[party - 1] if 0 < party <= len(members) else None
     role = form.get("party")
-    inputs, outputs = _specs(found and found.inputs), _specs(found and found.outputs)
+    found = found or sizes.Sizes()
+    inputs, outputs = _specs(found.inputs), _specs(found.outputs)
     return wire.Signature(
         kind=kind,
         reduce=reduce,
         root=rank if role == "root" else None,
         peer=rank if role == "peer" else None,
-        tag=found.tag if found is not None else None,
+        tag=found.tag,
         inputs=inputs,
         outputs=outputs,
-        in_splits=_splits(found and found.in_splits, inputs, len(members)),
-        out_splits=_splits(found and found.out_splits, outputs, len(members)),
+        in_splits=_splits(found.in_splits, inputs, len(members)),
+        out_splits=_splits(found.out_splits, outputs, len(members)),
         members=_folded(form, "members") or None,
     )
 
 
-def _specs(runs: Iterable[tuple[str, tuple[int, ...], int, str]] | None) -> Specs | None:
+def _specs(runs: tuple[sizes.Run, ...] | None) -> Specs | None:
     if runs is None:
         return None
-    return tuple(wire.TensorSpec(_text(dtype), *rest, _text(on)) for dtype, *rest, on in runs)
+    return tuple(
+        wire.TensorSpec(_text(dtype), shape, count, _text(device))
+        for dtype, shape, count, device in runs
+    )
 
 
 def _splits(

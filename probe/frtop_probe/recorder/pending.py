@@ -47,7 +47,7 @@ MAX_HANDLES: Final = 4096
 MAX_DEVICE_OPS: Final = 256
 """Ops on devices whose tensors are stored: the newest ones, complete or not."""
 
-Entry = tuple[Any, int, int, int, int, bool, Any, "Operation | None"]
+Entry = tuple[Any, int, int, int, int, int, Any, "Operation | None"]
 """A handle, and its op's sequence number, issue time in ns, site, group, whether the caller waits
 in the call itself, its tensors (see `tensor_refs`), and which op it is."""
 Measured = tuple[int, int, bool]
@@ -64,7 +64,7 @@ class PendingOps:
         self.open: dict[int, int] = {}
         """Group by sequence number, including ops whose call has not returned yet."""
         self.handles: dict[int, Entry] = {}
-        """By `id()` of the handle, which the entry keeps alive: ops whose handle tells their end."""
+        """By `id()` of the handle, which the entry keeps alive: ops whose handle tells the end."""
         self.silent_handles: dict[int, Entry] = {}
         """Likewise those whose handle does not. Such an entry has no handle once that is held
         weakly, and goes when the handle does."""
@@ -287,7 +287,7 @@ class PendingOps:
         found: dict[int, tuple[Operation | None, Any]] = {
             sequence: (operation, tensors) for sequence, operation, tensors in list(self.device_ops)
         }
-        # Copies: other threads go on, and copies of a deque and of a dict's values are one step each.
+        # Copies, because other threads go on; copying a deque or a dict's values is one step.
         entries = [*list(self.handles.values()), *(item[0] for item in list(self.to_weaken))]
         entries += [entry for _, entry in list(self._weak.values())]
         for entry in entries:

@@ -1,9 +1,9 @@
 """What ops do, written such that nothing varies for free: a form once, sizes as often as needed.
 
-A *form* is what few ops of a program differ in: kind, dtypes, devices. Each is written once into the
-side table. Shapes, splits and tags go into the ring's sizes, and are written again when others have
-nearly overwritten them; so a program whose shapes never vary writes them once, and one whose splits
-are new at every op pays a few microseconds for each and no memory.
+A *form* is what few ops of a program differ in: kind, dtypes, devices. Each is written once, into
+the side table. Shapes, splits and tags go into the ring's sizes, and are written again when others
+have nearly overwritten them; so a program whose shapes never vary writes them once, and one whose
+splits are new at every op pays a few microseconds for each and no memory.
 """
 
 from __future__ import annotations
@@ -144,7 +144,9 @@ def flat(value: Any, depth: int) -> Iterator[Any]:
             yield from inner
 
 
-def encode(operation: Operation, args: Sequence[Any]) -> tuple[Key, list[int]]:
+def encode(  # noqa: C901 - one loop, and every call counts
+    operation: Operation, args: Sequence[Any]
+) -> tuple[Key, list[int]]:
     """Returns the dtypes and devices of an op, and its integers as `ring.sizes` decodes them.
 
     Empty lists of tensors belong to the other side of a gather or scatter: they are left out,
@@ -259,8 +261,7 @@ class SignatureTable:
             writer.map[at + begin : at + begin + straight] = data[:straight]
             if straight < len(data):
                 writer.map[at : at + len(data) - straight] = data[straight:]
-            if last - self._half > self.floor[0]:
-                self.floor[0] = last - self._half
+            self.floor[0] = max(self.floor[0], last - self._half)
             return first
         return 0
 
@@ -269,7 +270,9 @@ def _form(operation: Operation, kinds: Key) -> dict[str, Any]:
     form: dict[str, Any] = {"kind": operation.kind}
     for name, side in zip(("inputs", "outputs"), kinds, strict=False):
         if side:
-            form[name] = [[str(dtype).removeprefix("torch."), str(device)] for dtype, device in side]
+            form[name] = [
+                [str(dtype).removeprefix("torch."), str(device)] for dtype, device in side
+            ]
     if operation.root >= 0:
         form["party"] = "root"
     elif operation.peer >= 0:

@@ -16,7 +16,6 @@ from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.pending import MAX_UNMEASURED, PendingOps
 from frtop_probe.ring import layout
 
-
 EXACT_NS: Final = 1_000_000
 """How exact an end is meant to be."""
 
@@ -24,7 +23,7 @@ EXACT_NS: Final = 1_000_000
 class WaitHook:
     """The wrappers of `Work.wait`. They stay until the process ends, or `remove`.
 
-    A `wait` in Python stays as it is: it calls that of its base class, or waits for nothing of c10d.
+    A `wait` in Python stays as it is: it calls that of its base class, or waits for no op.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ def _classes(kind: Any) -> list[Any]:
     return [kind, *(each for derived in kind.__subclasses__() for each in _classes(derived))]
 
 
-def _wrapper(
+def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
     original: Callable[..., Any],
     pending: PendingOps,
     enabled: list[bool],
@@ -78,10 +77,10 @@ def _wrapper(
     wait_word, done_word = layout.SLOT_WAIT // 8, layout.SLOT_DONE // 8
     clock, identity = time.monotonic_ns, id
 
-    # pybind11 asks a handle that is of a Python class whether that class overrides `wait`, and tells
-    # a call from the override itself by this name and by `self`: with another name it would call
-    # the wrapper again and again.
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+    # pybind11 asks a handle of a Python class whether that class overrides `wait`, and tells a
+    # call from the override itself by this name and by `self`: with another name it would call the
+    # wrapper again and again.
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912
         if not enabled[0]:
             return original(self, *args, **kwargs)
         key = identity(self)

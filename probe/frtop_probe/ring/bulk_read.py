@@ -55,7 +55,7 @@ def group_of(what: int) -> int:
 
 
 def is_collective(party: int) -> bool:
-    """Returns whether the word with party, event and flags is that of an op counted in its group."""
+    """Returns whether the word with party, event and flags is that of a collective."""
     _, event, flags, _ = _PARTY.unpack(_WORD.pack(party))
     return event == Event.OP and not flags & Flag.P2P
 

@@ -103,10 +103,10 @@ SIDE_RESERVED: Final = 64 * 1024
 call sites must not crowd them out."""
 
 GROUP_ROW: Final = struct.Struct("=3Q64sII")
-"""sequence number of the last op, number of the last collective, number of the last p2p op: one word
-each. Then a copy of that op's slot up to its later flags, which the recorder's thread makes now and
-then: it counts if its sequence number is the first word, and is needed once the history has lost the
-op."""
+"""One word each: sequence number of the last op, number of the last collective, number of the last
+p2p op. Then a copy of that op's slot up to its later flags, which the recorder's thread makes now
+and then: it counts if its sequence number is the first word, and is needed once the history has lost
+the op."""
 GROUP_COPY: Final = 24
 """Offset of the copy."""
 COPIED: Final = 72
@@ -225,7 +225,5 @@ class Shape:
         return self.side_offset + self.side
 
 
-FULL: Final = Shape(
-    groups=512, sites=1024, overflow=128, slots=8192, chunks=8192, side=768 * 1024
-)
+FULL: Final = Shape(groups=512, sites=1024, overflow=128, slots=8192, chunks=8192, side=768 * 1024)
 SMALL: Final = Shape(groups=128, sites=256, overflow=64, slots=512, chunks=512, side=128 * 1024)

@@ -27,15 +27,19 @@ _MAX_COUNT: Final = 2**16 - 1
 _HEAD: Final = layout.SIZES.size
 
 
+Run = tuple[str, tuple[int, ...], int, str]
+"""Equal tensors: dtype, shape, count, device."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """What the integers of an op say; None where its form has no such thing.
 
-    A run of tensors is (dtype, shape, count, device). Empty splits are even ones.
+    Empty splits are even ones.
     """
 
-    inputs: tuple[tuple[str, tuple[int, ...], int, str], ...] | None = None
-    outputs: tuple[tuple[str, tuple[int, ...], int, str], ...] | None = None
+    inputs: tuple[Run, ...] | None = None
+    outputs: tuple[Run, ...] | None = None
     in_splits: tuple[int, ...] | None = None
     out_splits: tuple[int, ...] | None = None
     tag: int | None = None
@@ -90,7 +94,7 @@ def integers(data: bytes, position: int) -> tuple[int, ...] | None:
         return None
     if crc32(packed, crc32(_POSITION.pack(position))) != checksum:
         return None
-    return struct.unpack(f"={count}{'I' if width == 4 else 'Q'}", packed)  # noqa: PLR2004
+    return struct.unpack(f"={count}{'I' if width == 4 else 'Q'}", packed)
 
 
 def decode(form: dict[str, Any], given: Sequence[int]) -> Sizes | None:
@@ -127,7 +131,7 @@ class _Reader:
         return tuple(self.given[self.at - count : self.at])
 
 
-def _runs(rest: _Reader, kinds: Any) -> tuple[tuple[str, tuple[int, ...], int, str], ...]:
+def _runs(rest: _Reader, kinds: Any) -> tuple[Run, ...]:
     runs = []
     for _ in range(min(rest.next(), len(rest.given))):
         dtype, device = kinds[rest.next()]

@@ -67,7 +67,7 @@ def wait_of(view: Rank) -> Wait | None:
     if wait is not None and location is not None and location.kind == "lock" and location.sure:
         # The main thread waits for another one, such as a checkpoint's, that is in the op.
         return replace(wait, background=False, sure=False, indirect=True)
-    return _asynchronous_wait(view, location) or wait
+    return _seen_wait(view, location) or _asynchronous_wait(view, location) or wait
 
 
 def _wait_by_stack(view: Rank) -> Wait | None:
@@ -132,9 +132,6 @@ def _has_moved_on(view: Rank, op: wire.Op) -> bool:
 
 def _asynchronous_wait(view: Rank, location: StackLocation | None) -> Wait | None:
     """The main thread's wait for an op that it issued earlier."""
-    seen = _seen_wait(view, location)
-    if seen is not None:
-        return seen
     op = _awaited_op(view)
     if op is None or current_fetch(view):
         return None
