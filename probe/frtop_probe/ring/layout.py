@@ -105,8 +105,8 @@ call sites must not crowd them out."""
 GROUP_ROW: Final = struct.Struct("=3Q64sII")
 """One word each: sequence number of the last op, number of the last collective, number of the last
 p2p op. Then a copy of that op's slot up to its later flags, which the recorder's thread makes now
-and then: it counts if its sequence number is the first word, and is needed once the history has lost
-the op."""
+and then: it counts if its sequence number is the first word, and is needed once the history has
+lost the op."""
 GROUP_COPY: Final = 24
 """Offset of the copy."""
 COPIED: Final = 72
