@@ -15,6 +15,7 @@ dtype and device in the form's list, how many tensors, how many dimensions, each
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +25,7 @@ from frtop_probe.ring import layout
 
 _POSITION: Final = struct.Struct("=Q")
 _MAX_COUNT: Final = 2**16 - 1
+_CODES: Final = {code: array(code).itemsize for code in "IQ"}
 _HEAD: Final = layout.SIZES.size
 
 
@@ -50,17 +52,14 @@ def pack(integers: Sequence[int]) -> tuple[bytes, int] | None:
 
     None if there are too many, or one does not fit.
     """
-    count = len(integers)
-    if count > _MAX_COUNT:
+    if len(integers) > _MAX_COUNT:
         return None
-    try:
-        return struct.pack(f"={count}I", *integers), 4
-    except struct.error:
-        pass
-    try:
-        return struct.pack(f"={count}Q", *integers), 8
-    except struct.error:
-        return None
+    for code in _CODES:
+        try:
+            return array(code, integers).tobytes(), _CODES[code]
+        except OverflowError:
+            continue
+    return None
 
 
 def chunks(packed: bytes) -> int:
