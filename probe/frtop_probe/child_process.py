@@ -6,11 +6,15 @@ inherit the descriptor, and import from there. Standard library only.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import zipimport
+from contextlib import suppress
 from functools import cache
 from typing import Final
 
+_PR_SET_PDEATHSIG: Final = 1
 DESCRIPTORS: Final = "/proc/self/fd/"
 """Where the kernel shows the open files of whoever looks, also those without a name."""
 _RUN: Final = (
@@ -38,6 +42,20 @@ def descriptors_in(command: tuple[str, ...]) -> tuple[int, ...]:
     """Descriptors that a command names as its program or its arguments."""
     names = (word.removeprefix(DESCRIPTORS) for word in command if word.startswith(DESCRIPTORS))
     return tuple(int(name) for name in names if name.isdecimal())
+
+
+def die_with(parent: int) -> None:
+    """Has the kernel kill this process when the thread that has started it ends.
+
+    Args:
+        parent: the process that has started it: it may have ended before.
+    """
+    with suppress(Exception):  # a Python without ctypes: then the parent alone ends us
+        import ctypes  # noqa: PLC0415 - slow, and seldom needed
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 @cache

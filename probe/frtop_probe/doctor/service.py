@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, SearchFacts, ServiceFacts
-from frtop_probe.doctor.tier import Change, Obstacle, Tier, judged, set_variable
+from frtop_probe.doctor.tier import MEMFD, Change, Obstacle, Tier, judged, set_variable
 from frtop_probe.ring.layout import FULL, SMALL
 
 RANKS: Final = 8
@@ -120,13 +120,13 @@ def ports(service: ServiceFacts) -> Tier:
 def archive(host: HostFacts) -> Tier:
     """Whether a program may be run that is brought along, where nothing is installed."""
     obstacles = []
-    if not host.memory_file.is_open and (host.temporary.noexec or not host.temporary.writable):
-        text = (
-            f"a program cannot be run out of memory (memfd: {host.memory_file.detail}), nor from"
-            f" {host.temporary.path} (noexec, or not writable)"
-        )
+    text = f"a program cannot be run out of memory (memfd: {host.memory_file.detail})"
+    if not host.memory_file.is_open and host.by_shell:
+        obstacles.append(Obstacle("memfd", text, (Change("type", MEMFD),)))
+    elif not host.memory_file.is_open and (host.temporary.noexec or not host.temporary.writable):
+        text += f", nor from {host.temporary.path} (noexec, or not writable)"
         changes = (
-            Change("type", "sudo sysctl vm.memfd_noexec=0"),
+            Change("type", MEMFD),
             Change("type", f"sudo mount -o remount,exec {host.temporary.path}"),
         )
         obstacles.append(Obstacle("noexec", text, changes))
