@@ -114,6 +114,8 @@ def _of_tool(host: HostFacts, tool: ToolFacts) -> Iterable[Obstacle]:
         )
         text = f"{tool.path} is for {theirs}, this host is {ours}"
         yield Obstacle("architecture", text, (install,))
+    elif tool.sent:
+        return  # it lies in memory: what came of running it says all
     elif tool.noexec:
         text = f"{tool.path} is on a file system on which no program may run (noexec)"
         remount = Change("type", f"sudo mount -o remount,bind,exec {quote(tool.mount)}")
