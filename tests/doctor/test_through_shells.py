@@ -106,7 +106,7 @@ def test_another_users_ranks_are_closed_and_the_way_to_them_is_typed_here(
         rank.wait()
     assert done.returncode == 1, done
     assert done.stdout.startswith(f"ann: uid {USER}, Python 3.")
-    assert "frtop --ssh HOST --via 'ssh {host} \"sudo -n -u \\\\#0 sh\"'" in done.stdout
+    assert "sudo -n -u '#0' sh    # as the end of the command of --via" in done.stdout
     assert "closed, and costs evidence, on ann: " in done.stdout
     assert "key, agent and ports are those of an installed frtop" in done.stdout
 

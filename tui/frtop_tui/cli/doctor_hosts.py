@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from frtop_probe.doctor.examination import examine
 from frtop_tui.cli.live import show_progress
 from frtop_tui.errors import FrtopError, Unreachable, UsageError
 from frtop_tui.job.model import Problem
-from frtop_tui.report.doctor_groups import ExaminedHost
+from frtop_tui.report.doctor_groups import SSH, ExaminedHost
 from frtop_tui.report.doctor_hosts import DoctorRound, round_document, round_lines
+from frtop_tui.sources.pipes import kubernetes
 from frtop_tui.sources.pipes.examinations import Examinations, HostAnswer
 from frtop_tui.sources.pipes.places import places
 
@@ -29,7 +31,7 @@ def run_there(options: argparse.Namespace) -> int:
     finally:
         examinations.close()
         show_progress("")
-    found = _round(answers)
+    found = replace(_round(answers), way=_way(options))
     if not found.hosts:
         raise next((one.error for one in answers if one.error is not None), _nobody())
     if options.json:
@@ -52,6 +54,12 @@ def _round(answers: Sequence[HostAnswer]) -> DoctorRound:
     }
     aliases = {one.host: one.same_as for one in answers if one.same_as}
     return DoctorRound(tuple(examined), failed, aliases)
+
+
+def _way(options: argparse.Namespace) -> str:
+    if options.via or any(spec.startswith(kubernetes.PREFIX) for spec in options.ssh):
+        return ""
+    return f"ssh -J {options.through} {{host}}" if options.through else SSH
 
 
 def _nobody() -> FrtopError:

@@ -12,6 +12,7 @@ from frtop_probe.doctor.tier import Change, Obstacle, Tier
 
 MOST_LINES: Final = 4
 """Lines to type that are the same but for numbers, such as a pid: shown for so many hosts."""
+SSH: Final = "ssh {host}"
 _NUMBER: Final = re.compile(r"\d[\d,]*")
 _OURS: Final = re.compile(r"(?P<before>.*?) ?\bfrtop(?P<verb> doctor)?(?P<comment> {2,}#.*)?")
 _BY_UID: Final = re.compile(r"'#(\d+)'")
@@ -46,13 +47,18 @@ class HostGroup:
         return tuple(host.name for host in self.hosts)
 
 
-def grouped(hosts: Sequence[ExaminedHost]) -> list[HostGroup]:
-    """The groups, the largest first; those of the same size in the order of their hosts."""
+def grouped(hosts: Sequence[ExaminedHost], way: str = SSH) -> list[HostGroup]:
+    """The groups, the largest first; those of the same size in the order of their hosts.
+
+    Args:
+        hosts: in the order in which they are shown.
+        way: as of `typed_from_afar`.
+    """
     found: dict[Key, list[ExaminedHost]] = {}
     for host in hosts:
         found.setdefault(_key(host.found), []).append(host)
     groups = (
-        HostGroup(tuple(group), _merged(group), tuple(map(_tier_key, group[0].found.tiers)))
+        HostGroup(tuple(group), _merged(group, way), tuple(map(_tier_key, group[0].found.tiers)))
         for group in found.values()
     )
     return sorted(groups, key=lambda group: -len(group.hosts))
@@ -67,15 +73,22 @@ def torch_versions(found: Examination) -> tuple[str, ...]:
     return (job.version,) if job is not None else ()
 
 
-def typed_from_afar(change: Change) -> Change:
-    """A line that starts frtop on the host, as the operator types it where they are."""
+def typed_from_afar(change: Change, way: str = SSH) -> Change:
+    """A line that starts frtop on the host, as the operator types it where they are.
+
+    Args:
+        change: any.
+        way: the command that runs another on a host, through a shell; "" where it has no such form.
+    """
     said = _OURS.fullmatch(change.line) if change.where == "type" else None
     if said is None:
         return change
-    before = _BY_UID.sub(r"\\\\#\1", said["before"]).replace("sudo ", "sudo -n ")
-    before = before.replace(" -it ", " -i ")
+    before = said["before"].replace("sudo ", "sudo -n ").replace(" -it ", " -i ")
     verb, comment = said["verb"] or "", said["comment"] or ""
-    via = f" --via 'ssh {{host}} \"{before} sh\"'" if before else ""
+    if before and not way:
+        return Change("type", f"{before} sh    # as the end of the command of --via")
+    before = _BY_UID.sub(r"\\\\#\1", before)
+    via = f" --via '{way} \"{before} sh\"'" if before else ""
     return Change("type", f"frtop{verb} --ssh HOST{via}{comment}")
 
 
@@ -93,9 +106,18 @@ def _tier_key(tier: Tier) -> Key:
     return (tier.code, tier.mark, *obstacles)
 
 
-def _merged(group: Sequence[ExaminedHost]) -> tuple[Tier, ...]:
-    columns = zip(*(host.found.tiers for host in group), strict=True)
-    return tuple(_one_tier([host.name for host in group], tiers) for tiers in columns)
+def _merged(group: Sequence[ExaminedHost], way: str) -> tuple[Tier, ...]:
+    tiers = ([_from_afar(tier, way) for tier in host.found.tiers] for host in group)
+    names = [host.name for host in group]
+    return tuple(_one_tier(names, column) for column in zip(*tiers, strict=True))
+
+
+def _from_afar(tier: Tier, way: str) -> Tier:
+    obstacles = (
+        replace(one, changes=tuple(typed_from_afar(change, way) for change in one.changes))
+        for one in tier.obstacles
+    )
+    return replace(tier, obstacles=tuple(obstacles))
 
 
 def _one_tier(names: Sequence[str], tiers: Sequence[Tier]) -> Tier:
@@ -121,12 +143,11 @@ def _one_obstacle(names: Sequence[str], obstacles: Sequence[Obstacle]) -> Obstac
 
 def _lines(names: Sequence[str], changes: Sequence[Change]) -> list[Change]:
     """A line for all hosts, or one for each of the first."""
-    afar = [typed_from_afar(change) for change in changes]
-    if len(set(afar)) == 1:
-        return afar[:1]
+    if len(set(changes)) == 1:
+        return list(changes[:1])
     lines = [
         replace(change, line=f"{change.line}    # on {name}")
-        for name, change in zip(names, afar, strict=True)
+        for name, change in zip(names, changes, strict=True)
     ]
     left = len(lines) - MOST_LINES
     if left > 0:

@@ -17,7 +17,7 @@ from frtop_tui.report.doctor import (
     row,
     wrapped,
 )
-from frtop_tui.report.doctor_groups import ExaminedHost, HostGroup, grouped, torch_versions
+from frtop_tui.report.doctor_groups import SSH, ExaminedHost, HostGroup, grouped, torch_versions
 
 INSTALLED_ONLY: Final = (
     "key, agent and ports are those of an installed frtop: through a shell they are not needed,"
@@ -34,11 +34,13 @@ class DoctorRound:
         hosts: those that have answered.
         failed: those that have not, and why.
         aliases: other names of hosts that have answered.
+        way: the command that runs another on a host; "" where none is known.
     """
 
     hosts: tuple[ExaminedHost, ...]
     failed: Mapping[str, Problem] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
+    way: str = SSH
 
     @property
     def exit_status(self) -> int:
@@ -49,7 +51,7 @@ class DoctorRound:
 
 def round_lines(found: DoctorRound) -> list[str]:
     """A paragraph for all hosts with the same answer; of the others only what differs."""
-    groups = grouped(found.hosts)
+    groups = grouped(found.hosts, found.way)
     lines: list[str] = []
     for number, group in enumerate(groups):
         lines += [*([""] if number else []), *_group_lines(group, groups[0] if number else None)]
