@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from doctor.sample_facts import HOST, RANK, SHM, TORCH
+from doctor.sample_facts import HOST, RANK, SHM, THEIRS, TORCH
 from frtop_probe.doctor.examination import examine
 from frtop_probe.doctor.facts import HostFacts, RankFacts, SearchFacts, TorchFiles, Trial
 from frtop_probe.doctor.facts_json import document
@@ -61,7 +61,7 @@ def test_of_a_host_that_differs_only_what_differs_is_said() -> None:
 
 def test_a_line_with_a_pid_is_said_for_its_host() -> None:
     stopped = [
-        replace(RANK, pid=70 + n, rank=n, rights=replace(RANK.rights, pid=70 + n, state="T"))
+        replace(RANK, pid=70 + n, rank=n, rights=replace(THEIRS, pid=70 + n, state="T"))
         for n in range(6)
     ]
     said = text(*(host(number, rank) for number, rank in enumerate(stopped)))
@@ -73,8 +73,7 @@ def test_a_line_with_a_pid_is_said_for_its_host() -> None:
 
 def test_a_reason_with_a_pid_is_that_of_one_host() -> None:
     setuid = [
-        replace(REFUSED, pid=70 + n, rights=replace(RANK.rights, pid=70 + n, owner=0))
-        for n in range(2)
+        replace(REFUSED, pid=70 + n, rights=replace(THEIRS, pid=70 + n, owner=0)) for n in range(2)
     ]
     said = " ".join(text(*(host(number, rank) for number, rank in enumerate(setuid))).split())
     assert "why node0: process 70 cannot be traced (dumpable=0" in said
