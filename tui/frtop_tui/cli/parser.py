@@ -186,9 +186,11 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     agent.add_argument("--config", metavar="FOLDER", default="/etc/frtop",
                        help="with --all-users: folder of the host's key and the list"
                        " (default: /etc/frtop)")  # fmt: skip
-    agent.add_argument("--audit", metavar="FILE", default="/var/log/frtop/audit.jsonl",
-                       help="with --all-users: who looked at what"
-                       " (default: /var/log/frtop/audit.jsonl)")  # fmt: skip
+    agent.add_argument("--audit", metavar="FILE|syslog", action="append", default=[],
+                       help="with --all-users: who looked at what (default: "
+                       "/var/log/frtop/audit.jsonl); `syslog` sends each line there, or to the "
+                       "journal, as well; `syslog:SOCKET` to another socket than /dev/log"
+                       )  # fmt: skip
     agent.set_defaults(run=_command("run", "run_agent"))
 
     demo = verbs.add_parser(
