@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 
 import pytest
 
-from doctor.sample_facts import HOST, RANK, SHM, THEIRS, TORCH
+from doctor.sample_facts import HOST, RANK, SHM, SPY, THEIRS, TORCH
 from frtop_probe.doctor.examination import examine
 from frtop_probe.doctor.facts import HostFacts, RankFacts, SearchFacts, TorchFiles, Trial
 from frtop_probe.doctor.facts_json import document
@@ -132,6 +133,36 @@ def test_what_another_host_says_is_cut_and_without_control_sequences() -> None:
     assert found.host.job_torch is not None
     assert len(found.host.job_torch.version) == MAX_TEXT
     assert len(found.search.ranks) == MAX_ITEMS
+
+
+@pytest.mark.parametrize("bad", ["/x'; rm -rf ~; '", "/x; rm -rf ~"])
+def test_no_text_of_another_host_gets_out_of_its_quotes(bad: str) -> None:
+    """People copy the lines that open a tier."""
+    torch = TorchFiles(f"2.13.0{bad}", bad, exports=False, locals=False)
+    shm = replace(SHM, path=bad, exists=False)
+    evil = replace(
+        THERE, name=bad, program=bad, job_python=bad, job_torch=torch, shared_memory=shm,
+        folder_problem=f"{bad} is open to other users; chmod 700 {bad}, or set FRTOP_DIR",
+        temporary=replace(shm, noexec=True), memory_file=Trial("refused"),
+        tools=(replace(SPY, path=bad, mount=bad, noexec=True),),
+    )  # fmt: skip
+    own = replace(THEIRS, owner=0)
+    hidden = replace(REFUSED, rights=own, program=bad, program_flaw="capabilities", torch=torch)
+    for facts in (evil, replace(evil, shared_memory=replace(shm, exists=True, writable=False))):
+        for by_shell in (True, False):
+            found = host(0, hidden, facts=replace(facts, by_shell=by_shell)).found
+            before = host(0, facts=replace(facts, by_shell=by_shell)).found
+            lines = [
+                change.line.partition("    #")[0]
+                for tier in (*found.tiers, *before.tiers)
+                for obstacle in tier.obstacles
+                for change in obstacle.changes
+                if change.where == "type"
+            ]
+            assert sum("rm -rf" in line for line in lines) > 3, lines
+            for line in lines:
+                words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
+                assert "rm" not in words, line
 
 
 @pytest.mark.parametrize(

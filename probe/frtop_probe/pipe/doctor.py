@@ -42,6 +42,8 @@ def main(archive: int, rest: bytes = b"") -> int:  # noqa: ARG001 - open as long
         rest: What was read behind the archive.
     """
     limit_resources()
+    for stream in (0, 1):
+        os.set_blocking(stream, True)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, _leave)
     far = FarDoctor(os.environ.get("SLURM_PROCID", ""), rest)
@@ -50,7 +52,7 @@ def main(archive: int, rest: bytes = b"") -> int:  # noqa: ARG001 - open as long
     except LineError as error:
         far.say(b"frtop-error", {"text": str(error), "next": _AGAIN})
         return 1
-    except BrokenPipeError:
+    except OSError:  # nobody reads any more
         return 1
     finally:
         far.end()

@@ -75,13 +75,16 @@ class Conversation:
     @property
     def awaits_order(self) -> bool:
         """Whether a doctor waits to be told to begin."""
-        doctor = self.phase is Phase.UP and self.hello is not None and self.hello.examines
-        return doctor and not self.ordered
+        return self._has_doctor and not self.ordered
 
     @property
-    def awaits_tool(self) -> bool:
+    def takes_tool(self) -> bool:
         """Whether py-spy may go there: an agent's first update does not wait for it."""
-        return self.phase is Phase.UP and (self.updates > 0 or self.awaits_order)
+        return self.phase is Phase.UP and (self.updates > 0 or self._has_doctor)
+
+    @property
+    def _has_doctor(self) -> bool:
+        return self.phase is Phase.UP and self.hello is not None and self.hello.examines
 
     def take(self, line: bytes) -> Iterator[ConnectionEvent]:
         """Takes in a line of the other end."""

@@ -189,7 +189,7 @@ class Pipe:
         if self._tool is not None:
             return ""
         up = [one for one in self.conversations.values() if one.phase is Phase.UP]
-        if not up or not all(one.awaits_tool for one in up):
+        if not up or not all(one.takes_tool for one in up):
             return ""
         return next((one.hello.machine for one in up if one.hello and not one.hello.has_py_spy), "")
 
