@@ -6,11 +6,31 @@ inherit the descriptor, and import from there. Standard library only.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import zipimport
+from contextlib import suppress
 from functools import cache
 from typing import Final
 
+_PR_SET_PDEATHSIG: Final = 1
+_MORTAL: Final = """
+import os, sys
+try:
+    import ctypes
+    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
+except Exception:
+    pass
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)
+try:
+    os.execv(sys.argv[2], sys.argv[3:])
+except OSError as error:
+    sys.exit(f"{sys.argv[2]} cannot be run: {error.strerror}")
+"""
+"""PR_SET_PDEATHSIG, then the program. Between fork and exec (`preexec_fn`) it could hang: other
+threads may have held locks as this process forked."""
 DESCRIPTORS: Final = "/proc/self/fd/"
 """Where the kernel shows the open files of whoever looks, also those without a name."""
 _RUN: Final = (
@@ -38,6 +58,28 @@ def descriptors_in(command: tuple[str, ...]) -> tuple[int, ...]:
     """Descriptors that a command names as its program or its arguments."""
     names = (word.removeprefix(DESCRIPTORS) for word in command if word.startswith(DESCRIPTORS))
     return tuple(int(name) for name in names if name.isdecimal())
+
+
+def die_with(parent: int) -> None:
+    """Has the kernel kill this process when the thread that has started it ends.
+
+    Args:
+        parent: the process that has started it: it may have ended before.
+    """
+    with suppress(Exception):  # a Python without ctypes: then the parent alone ends us
+        import ctypes  # noqa: PLC0415 - slow, and seldom needed
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def mortal_command(program: str) -> tuple[str, ...]:
+    """What goes before the words of a program that the kernel shall kill when we end.
+
+    The signal comes when the *thread* that starts it ends: so that has to be the main one.
+    """
+    return (sys.executable, "-I", "-S", "-c", _MORTAL, str(os.getpid()), program)
 
 
 @cache

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+import zmq
 
 from agent.agent_host import DEADLINE, Host
 from agent.ring_builder import RingBuilder
@@ -101,6 +102,32 @@ def test_testing_the_lock_does_not_prevent_taking_it(host: Host) -> None:
     again = AgentLock.take(host.files)
     assert again is not None
     again.release()
+
+
+def test_an_agent_waits_for_one_that_is_leaving(host: Host) -> None:
+    """One that leaves has no card any more; on a loaded host that takes it seconds."""
+    leaving = AgentLock.take(host.files)
+    assert leaving is not None
+    process = host.spawn()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(2)
+    leaving.release()
+    card = wait_for(lambda: announcement.find_agent(host.folder), "the next one")
+    assert card.pid == process.pid
+
+
+def test_an_agent_that_leaves_is_not_found_by_its_card(host: Host) -> None:
+    """Whoever sees its connection end, and looks for the next one, must not find this one."""
+    card = host.agent()
+    operator = host.operator(card)
+    monitor = operator.dealer.get_monitor_socket(zmq.Event.DISCONNECTED)
+    operator.state()
+    os.kill(card.pid, signal.SIGTERM)
+    ended = monitor.poll(int(DEADLINE * 1000))
+    found = announcement.find_agent(host.folder)
+    operator.dealer.disable_monitor()
+    monitor.close()
+    assert (bool(ended), found) == (True, None)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}', '{"pid": "x"}'])

@@ -7,6 +7,7 @@ import os
 import pwd
 import random
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -165,18 +166,18 @@ class AllUsersHost:
         self.pids[user] = process.pid
         return process.pid
 
-    def start_agent(self, *, outside: bool = False) -> None:
-        self.agent = self.spawn_agent(outside=outside)
+    def start_agent(self, *more: str, outside: bool = False) -> None:
+        self.agent = self.spawn_agent(*more, outside=outside)
         self.stack.callback(self.stop_agent)
         wait_for(public_card.read, "the card", seconds=PATIENCE_S)
 
-    def spawn_agent(self, *, outside: bool = False) -> subprocess.Popen[str]:
+    def spawn_agent(self, *more: str, outside: bool = False) -> subprocess.Popen[str]:
         """Starts an agent, which may end at once."""
         port = 20_000 + 2 * random.randrange(6_000)
         return subprocess.Popen(
             [sys.executable, "-m", "frtop_tui", "agent", "--all-users", "--config",
              str(self.folder / "etc"), "--audit", str(self.folder / "log" / "audit.jsonl"),
-             "--bind", "127.0.0.1", "--port", str(port)],
+             "--bind", "127.0.0.1", "--port", str(port), *more],
             env={**os.environ, "FRTOP_RUN_DIR": str(self.folder / "run"),
                  "FRTOP_OUTSIDE": str(int(outside)), "FRTOP_AGENT_PYTHON": self.python,
                  "PYTHONPATH": f"{PATH}:{_of_tui()}"},
@@ -203,6 +204,14 @@ class AllUsersHost:
         screen = Screen(card, public, pair, routing_id)
         self.stack.callback(screen.close)
         return screen
+
+    def logger(self) -> socket.socket:
+        """A socket as /dev/log is, on which the audit may arrive."""
+        one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.stack.callback(one.close)
+        one.settimeout(DEADLINE_S)
+        one.bind(str(self.folder / "logger"))
+        return one
 
     def audited(self) -> list[dict[str, Any]]:
         text = (self.folder / "log" / "audit.jsonl").read_text()

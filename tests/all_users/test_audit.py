@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from frtop_probe.all_users import audit
+from frtop_probe.all_users import audit, syslog_socket
 from frtop_probe.all_users.audit import AuditLog, AuditProblem, line_of
+from frtop_probe.all_users.syslog_socket import SyslogSocket
+from waiting import DEADLINE_S
 
 
 def a_line(**more: object) -> dict[str, object]:
@@ -53,6 +58,53 @@ async def test_the_file_is_bounded_and_the_oldest_lines_go(tmp_path: Path) -> No
         for line in (tmp_path / name).read_text().splitlines()
     ]
     assert lines == list(range(lines[0], 40))
+
+
+@pytest.fixture
+def logger(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
+        one.bind(str(tmp_path / "logger"))
+        one.settimeout(DEADLINE_S)
+        yield one
+
+
+async def test_a_line_for_syslog_has_as_many_ranks_as_fit(
+    logger: socket.socket, tmp_path: Path
+) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl", also=SyslogSocket(tmp_path / "logger"))
+    line = line_of(who="bob\n", key="k", right="read", request="look", host="h",
+                   ranks=[("ann", number, number) for number in range(600)])  # fmt: skip
+    await log.write(line)
+    data = logger.recv(1 << 20)
+    assert data.startswith(b"<86>frtop-audit[%d]: {" % os.getpid())
+    assert len(data) < 8192, "more is cut by rsyslog"
+    assert b"\n" not in data
+    found = json.loads(data.partition(b": ")[2])
+    assert len(found["ranks"]) + found["more_ranks"] == 600
+    assert len(json.loads(log.path.read_text())["ranks"]) == 512
+
+
+async def test_a_logger_that_comes_back_has_the_line(logger: socket.socket, tmp_path: Path) -> None:
+    (tmp_path / "logger").rename(tmp_path / "away")
+    log = AuditLog(tmp_path / "audit.jsonl", also=SyslogSocket(tmp_path / "logger"))
+    writing = asyncio.create_task(log.write(a_line()))
+    await asyncio.sleep(0.2)
+    assert not writing.done()
+    (tmp_path / "away").rename(tmp_path / "logger")
+    await writing
+    assert b'"who":"bob' in logger.recv(1 << 16)
+
+
+async def test_a_line_that_no_logger_takes_is_not_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syslog_socket, "PATIENCE_S", 0.1)
+    log = AuditLog(tmp_path / "audit.jsonl", also=SyslogSocket(tmp_path / "nobody"))
+    with pytest.raises(AuditProblem, match="nobody: No such file"):
+        await log.write(a_line())
+    with pytest.raises(OSError, match="No such file"):
+        log.check()
+    assert not log.path.exists()
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
 import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -19,7 +22,7 @@ from frtop_probe.all_users import become_user
 from frtop_probe.all_users.subscription import joint_key, split_key
 from frtop_tui.cli.live import require_own
 from frtop_tui.errors import NotOurs
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
 
 
 def shown(pair: tuple[bytes, bytes]) -> str:
@@ -145,6 +148,48 @@ def refusals_and_looks(
     ]
     assert lines[2]["ranks"] == [{"user": ann, "pid": all_users.pids[ann], "rank": 0}]
     assert lines[2]["key"].startswith("frtop_")
+
+
+def sent(logger: socket.socket) -> dict[str, Any]:
+    """The next line at the logger's."""
+    head, _, line = logger.recv(1 << 16).decode().partition(": ")
+    assert head.startswith("<86>frtop-audit["), head
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def test_the_audit_goes_to_syslog_as_well_and_what_nobody_takes_is_refused(
+    all_users: AllUsersHost,
+) -> None:
+    ann, _ = all_users.users
+    pid = all_users.start_rank(ann)
+    bob = zmq.curve_keypair()
+    all_users.admit(f"{shown(bob)} read {ann} bob")
+    logger = all_users.logger()
+    all_users.start_agent("--audit", f"syslog:{all_users.folder / 'logger'}")
+    screen = all_users.screen(bob)
+    (key,) = screen.users_ranks(1).values()
+    assert isinstance(screen.ask(wire.HistoryRequest(0, key)), wire.HistoryResponse)
+    lines = [sent(logger), sent(logger)]
+    assert lines == [line for line in all_users.audited() if line["who"] == "bob"]
+    assert lines[1]["ranks"] == [{"user": ann, "pid": pid, "rank": 0}]
+    logger.close()
+    refused = screen.ask(wire.HistoryRequest(0, key))
+    assert isinstance(refused, wire.Error)
+    assert "logger: Connection refused" in refused.text
+    assert len(all_users.audited()) == 2, "what is in the file was served"
+
+
+def test_an_agent_that_shall_log_where_nobody_listens_does_not_start(
+    all_users: AllUsersHost,
+) -> None:
+    agent = all_users.spawn_agent("--audit", "syslog:/nowhere/log")
+    _, said = agent.communicate(timeout=DEADLINE_S)
+    assert agent.returncode == 1
+    assert said == (
+        "frtop agent: /nowhere/log: No such file or directory\n"
+        "start syslog, or leave out --audit syslog\n"
+    )
 
 
 def test_a_list_that_changes_holds_at_once_and_a_broken_one_admits_nobody_new(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import pwd
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from all_users.conftest import PATH
+from doctor.surroundings import LIKE_A_RANK
 from frtop_probe import wire
 from frtop_probe.agent.interfaces import Operator
 from frtop_probe.all_users import framing, user_process
@@ -116,3 +120,32 @@ def test_a_budget_is_of_a_window() -> None:
     budget.spend(1, 200.0)
     with pytest.raises(EOFError):
         budget.spend(framing.MAX_WINDOW_BYTES, 201.0)
+
+
+async def test_one_that_has_just_started_searches_before_it_is_asked(
+    users: tuple[str, str], python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was started because somebody looks: to wait for the first request cost a second."""
+    monkeypatch.setenv(user_process.PYTHON, python)
+    monkeypatch.setenv("FRTOP_OUTSIDE", "1")
+    monkeypatch.setenv("PYTHONPATH", PATH)
+    uid = pwd.getpwnam(users[0]).pw_uid
+    updates: list[wire.Update] = []
+    process = UserProcess(3, uid, lambda _, update: updates.append(update))
+    program = LIKE_A_RANK.format(first="", last="")
+    rank = subprocess.Popen(
+        [python, "-c", program], user=uid, group=uid, extra_groups=[], stdout=subprocess.PIPE,
+        env={"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, cwd="/",
+    )  # fmt: skip
+    assert rank.stdout is not None
+    try:
+        rank.stdout.readline()
+        await process.start()
+        await wait_for_async(
+            lambda: [one for update in updates for one in update.ranks],
+            lambda: f"the rank; {process.problem}",
+        )
+    finally:
+        await process.end()
+        rank.kill()
+        rank.communicate()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import subprocess
 import sys
+import termios
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 from frtop_probe import keys
 from frtop_probe.agent import announcement
 from frtop_tui.cli import main
+from frtop_tui.cli.live import show_progress
 from frtop_tui.export import capture
 from screens.scenes import hung
 from waiting import wait_for
@@ -85,6 +89,18 @@ def test_a_reader_that_has_left_is_no_error(recorded: Path) -> None:
     )  # fmt: skip
     os.close(theirs)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_line_of_progress_is_cut_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that wraps is not replaced by the next: the screen filled with them."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 40, 0, 0))
+    with open(theirs, "w") as terminal:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stderr", terminal)
+        show_progress("a name that is too long " * 9)
+        said = os.read(ours, 1000)
+    os.close(ours)
+    assert len(said.removeprefix(b"\r\x1b[K")) == 39
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-"])

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from doctor.sample_facts import HOST, OURS, RANK, SHM, SPACES, SPY, THEIRS, TORCH
 from frtop_probe.doctor.examination import Examination, examine
 from frtop_probe.doctor.facts import (
     HostFacts,
     OtherRanks,
     PlaceFacts,
-    ProcessRights,
     ProcFacts,
     ProgramFlaw,
     RankFacts,
@@ -32,25 +32,6 @@ from frtop_probe.outside.static_symbols import CHANGED, STRIPPED
 from frtop_probe.outside.torch_layout import STRIPPED as NO_CLASSES
 from frtop_tui.report.doctor import WIDTH, doctor_document, doctor_lines
 
-OK = Trial("ok")
-SPACES = {"pid": 0xEFFFFFFC, "mnt": 1, "net": 2, "user": 0xEFFFFFFD, "ipc": 4}
-OURS = ProcessRights(10, uid=1000, gid=1000, owner=1000, state="R", namespaces=SPACES, seccomp=0)
-THEIRS = replace(OURS, pid=77, state="S")
-TORCH = TorchFiles("2.13.0", "/t/torch/lib/libtorch_cpu.so", exports=True, locals=True)
-SHM = PlaceFacts("/dev/shm", exists=True, writable=True, size=1 << 30, free=1 << 30, device=5)
-TMP = PlaceFacts("/tmp", exists=True, writable=True, size=1 << 30, free=1 << 30)
-SPY = ToolFacts("py-spy", "/v/bin/py-spy", 62, executable=True, mount="/v", trial=OK)
-HOST = HostFacts(
-    "node0", OURS, python="3.11.7", program="/v/bin/python", machine=62, read_memory=OK,
-    vm_readv=OK, ptrace=OK, kcmp=OK, memory_file=OK, shared_memory=SHM, temporary=TMP,
-    folder="/dev/shm/frtop-1000", tools=(SPY,), job_python="/j/bin/python", job_torch=TORCH,
-    proc=ProcFacts(own=True),
-)  # fmt: skip
-RANK = RankFacts(
-    77, 0, rights=THEIRS, python="3.11", program="/j/bin/python3.11",
-    torch=TORCH, groups=2, backends=("nccl",), rings=(RingFacts("nccl", 2000, 40),),
-    shared_memory=5,
-)  # fmt: skip
 SERVICE = ServiceFacts(key_path="/k", version="1", port=7677, free_port=7677)
 
 

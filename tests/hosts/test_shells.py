@@ -85,6 +85,19 @@ def test_hosts_that_cannot_be_reached_say_why(cluster: Cluster) -> None:
     print(f"with three hosts that fail: {said.seconds:.1f} s")
 
 
+def test_the_doctor_sees_all_hosts_at_once(cluster: Cluster) -> None:
+    said = cluster.frtop("doctor", "--ssh", ALL, "nosuchhost")
+    assert said.status == 1, said
+    head, _, rest = said.output.partition("\n\n")
+    assert head.startswith("node[0-7]: uid 0, Python 3."), said
+    assert "beside 8 ranks of" in " ".join(head.split())
+    assert "torch's books    ok " in rest
+    assert "nosuchhost: not examined" in rest
+    through = cluster.frtop("doctor", "--ssh", ALL, "--through", "node0")
+    assert through.output.partition("\n\n")[0] == head
+    print(f"frtop doctor on 8 hosts: {said.seconds:.1f} s, --through {through.seconds:.1f} s")
+
+
 def test_only_hosts_that_cannot_be_reached_are_an_error(cluster: Cluster) -> None:
     said = cluster.frtop("diagnose", "--ssh", "locked")
     assert said.status == 1

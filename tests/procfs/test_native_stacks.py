@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,12 @@ from frtop_probe.procfs.tracing import Task
 from procfs.debugged import BLOCKED_LINE, ENDS_WHILE_ATTACHING, HOLDS, Debugged, debugger
 from waiting import wait_for, wait_for_async
 
+TAKES = """
+import asyncio, sys
+from frtop_probe.procfs import native_stacks
+found = asyncio.run(native_stacks.take(int(sys.argv[1]), native_stacks.Tool(*sys.argv[2:])))
+print(found.dump.error, found.stopped_ns, found.note, found.dump.help)
+"""
 SLACK_NS = 300_000_000
 """What a loaded host may add to a pause of one millisecond."""
 
@@ -70,6 +77,27 @@ async def test_a_tool_killed_while_it_holds_the_process_leaves_it_running(
     assert not target.tracers()
     assert target.runs()
     target.finish()
+
+
+async def test_the_process_runs_on_when_the_agent_is_killed_and_the_tool_does_not_end(
+    target: Debugged, tmp_path: Path
+) -> None:
+    """Nobody is left to end the tool: the kernel kills it with the agent."""
+    tool = debugger(tmp_path, HOLDS)
+    command = [sys.executable, "-c", TAKES, str(target.pid), tool.name, tool.path]
+    agent = subprocess.Popen(command)
+    try:
+        (tracer,) = await wait_for_async(target.tracers, "it is attached")
+    finally:
+        agent.kill()
+        agent.wait()
+    try:
+        await wait_for_async(lambda: not target.tracers(), "the kernel lets go of it", 5)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(tracer, signal.SIGKILL)
+    assert target.runs()
+    assert target.finish() > 0
 
 
 async def test_a_tool_that_holds_the_process_too_long_is_ended(
@@ -204,12 +232,6 @@ WITHOUT_RIGHT = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(24, 19, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_SYS_PTRACE: matters to root
 os.execv(sys.executable, [sys.executable, "-c", sys.argv[1], *sys.argv[2:]])
-"""
-TAKES = """
-import asyncio, sys
-from frtop_probe.procfs import native_stacks
-found = asyncio.run(native_stacks.take(int(sys.argv[1]), native_stacks.Tool(*sys.argv[2:])))
-print(found.dump.error, found.stopped_ns, found.note, found.dump.help)
 """
 
 

@@ -61,6 +61,26 @@ def test_a_response_is_handed_on() -> None:
     assert events[-1] == ResponseReceived("node0", response)
 
 
+def test_a_doctor_waits_for_an_order_and_takes_a_tool_before_and_after_it() -> None:
+    """In one step some hosts have a py-spy and begin at once; the others wait for theirs."""
+    doctor = line("hello", examines=True, has_py_spy=False, machine="x86_64")
+    conversation, _ = talk(BOOT, doctor)
+    assert (conversation.awaits_order, conversation.takes_tool) == (True, True)
+    conversation.ordered = True
+    assert (conversation.awaits_order, conversation.takes_tool) == (False, True)
+    agent, _ = talk(BOOT, HELLO)
+    assert (agent.awaits_order, agent.takes_tool) == (False, False)
+
+
+@pytest.mark.parametrize("said", [b"frtop-doctor {}", b'frtop-doctor {"host": 7}'])
+def test_facts_that_are_none_end_it(said: bytes) -> None:
+    conversation, events = talk(BOOT, line("hello", examines=True), said)
+    assert conversation.phase is Phase.OVER
+    assert isinstance(events[-1], ConnectionFailed)
+    of_agent, events = talk(BOOT, HELLO, said)
+    assert (of_agent.phase, len(events)) == (Phase.UP, 2), "an agent says no such thing"
+
+
 def test_of_a_shared_pipe_the_other_end_knows_which_host_it_is() -> None:
     conversation, events = talk(BOOT, hosts=frozenset({"node0", "node3"}))
     assert conversation.host == "node3"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from frtop_tui.job.naming import folded_hosts
 from frtop_tui.widgets import spans
-from frtop_tui.widgets.headline import folded_hosts, health_line
+from frtop_tui.widgets.headline import health_line
 
 from . import scenes
 from .scenes import S

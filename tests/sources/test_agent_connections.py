@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -253,6 +254,13 @@ def test_another_service_at_the_port_and_then_an_agent(
     wait_for_event(connections, lambda e: e == Connected("node9"))
 
 
+@pytest.fixture
+def own_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ports that nobody else takes meanwhile, as other agents on this host do of the usual ones."""
+    monkeypatch.setenv("FRTOP_PORT", str(random.randrange(20_000, 30_000, 2)))
+
+
+@pytest.mark.usefixtures("own_ports")
 def test_an_agent_that_comes_back_is_reconnected(
     endpoint: Endpoint,
     connections: AgentConnections,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from frtop_probe.agent.agent_lock import is_served
 from frtop_probe.agent.options import FOR_OPERATOR, OptionProblem, Options
-from frtop_probe.ring.folder import FolderError, agent_lives, folder
+from frtop_probe.ring.folder import AgentFiles, FolderError, folder
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _is_served() -> bool:
     """Whether an agent runs already: of eight ranks that start one, seven return here."""
     try:
-        return agent_lives(folder())
+        return is_served(AgentFiles.here(folder()))
     except FolderError:
         return False  # `serve` reports it
 

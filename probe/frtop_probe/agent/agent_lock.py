@@ -10,6 +10,8 @@ from typing import Final
 
 from frtop_probe.ring.folder import AgentFiles
 
+LEAVE_S: Final = 10.0
+"""How long an agent may take to leave or to start, on a loaded host."""
 _ATTEMPTS: Final = 10
 _PAUSE_S: Final = 0.03
 
@@ -97,3 +99,28 @@ class AgentLock:
     def close(self) -> None:
         """Releases the lock; its file stays."""
         os.close(self._descriptor)
+
+
+def is_served(files: AgentFiles) -> bool:
+    """Whether an agent holds the lock and has its card there.
+
+    One that starts or leaves holds the lock without a card: which of the two shows within
+    `LEAVE_S`, after which it counts as serving.
+    """
+    until = time.monotonic() + LEAVE_S
+    while files.lives:
+        if files.card.exists() or time.monotonic() > until:
+            return True
+        time.sleep(_PAUSE_S)
+    return False
+
+
+def take_when_free(files: AgentFiles) -> AgentLock | None:
+    """The lock, once an agent that is leaving has released it; None when another one serves.
+
+    Raises:
+        OSError: as for `AgentLock.take`.
+    """
+    while (lock := AgentLock.take(files)) is None and not is_served(files):
+        pass
+    return lock

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from frtop_probe.agent import announcement
-from frtop_probe.agent.agent_lock import AgentLock
+from frtop_probe.agent.agent_lock import AgentLock, take_when_free
 from frtop_probe.agent.announcement import Announcement, own_version
 from frtop_probe.agent.black_boxes import BlackBoxWriter
 from frtop_probe.agent.folder_lease import FolderLease
@@ -40,7 +40,7 @@ def serve(options: Options) -> int:
         drop_inherited()
         limit_resources()
         files = AgentFiles.here(folders[0])
-        while (lock := AgentLock.take(files)) is not None:
+        while (lock := take_when_free(files)) is not None:
             try:
                 lock.remove_files()  # of an agent that was killed
                 reason = asyncio.run(_run(options, folders, lock, pair))
@@ -94,6 +94,7 @@ async def _run(
             lease.sweep()
     finally:
         tracker.clear()
+        lock.remove_files()  # first: whoever sees the sockets close may look for the next agent
         sockets.close()
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe import daemon_thread
+from frtop_probe.all_users.syslog_socket import SyslogSocket
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 OLDER: Final = 8
@@ -31,16 +32,28 @@ class AuditProblem(Exception):
 
 
 class AuditLog:
-    """Appends to one file. `write` needs a running event loop."""
+    """Appends to one file, and sends to syslog if asked. `write` needs a running event loop."""
 
-    def __init__(self, path: Path, max_bytes: int = MAX_BYTES, older: int = OLDER) -> None:
+    def __init__(
+        self,
+        path: Path,
+        max_bytes: int = MAX_BYTES,
+        older: int = OLDER,
+        also: SyslogSocket | None = None,
+    ) -> None:
         self.path = path
+        self._also = also
         self._max_bytes = max_bytes
         self._older = older
         self._writing: asyncio.Future[None] | None = None
 
+    @property
+    def shown(self) -> str:
+        """Where lines go, for people."""
+        return f"{self.path}{f', and {self._also.path}' if self._also is not None else ''}"
+
     async def write(self, line: Mapping[str, object]) -> None:
-        """Appends a line; waits at most `TIMEOUT_S`.
+        """Writes a line; waits at most `TIMEOUT_S`.
 
         Raises:
             AuditProblem: it was not written, or perhaps too late.
@@ -49,13 +62,26 @@ class AuditLog:
         deadline = time.monotonic() + TIMEOUT_S
         while self._writing is not None and not self._writing.done():
             await _done(self._writing, deadline, self.path)
-        self._writing = daemon_thread.run(lambda: self.append(text.encode()), "frtop audit")
+
+        def put() -> None:
+            if self._also is not None:  # first: what is in the file was served
+                self._also.send(line)
+            self.append(text.encode())
+
+        self._writing = daemon_thread.run(put, "frtop audit")
         self._writing.add_done_callback(lambda done: done.cancelled() or done.exception())
         await _done(self._writing, deadline, self.path)
         error = self._writing.exception()
         if error is not None:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise AuditProblem(f"{self.path}: {reason}") from error
+            where = error.filename if isinstance(error, OSError) else None
+            raise AuditProblem(f"{where or self.path}: {reason}") from error
+
+    def check(self) -> None:
+        """Raises OSError where lines cannot be written."""
+        if self._also is not None:
+            self._also.check()
+        self.append(b"")
 
     def append(self, data: bytes) -> None:
         """Appends bytes, after the file was set aside if they do not fit into it.

@@ -21,12 +21,15 @@ from frtop_probe.all_users.audit import AuditLog
 from frtop_probe.all_users.card_file import InUse
 from frtop_probe.all_users.host_admission import DEFAULT_FOLDER, HostAdmission
 from frtop_probe.all_users.service import AllUsersService
+from frtop_probe.all_users.syslog_socket import SyslogSocket
 from frtop_probe.keys import KeyPair, KeyProblem
 
 AUDIT: Final = Path("/var/log/frtop/audit.jsonl")
 
 
-def serve(options: Options, folder: Path = DEFAULT_FOLDER, audit: Path = AUDIT) -> int:
+def serve(
+    options: Options, folder: Path = DEFAULT_FOLDER, audit: Path = AUDIT, syslog: Path | None = None
+) -> int:
     """Runs the agent of all users until a signal; returns the exit status.
 
     For a process of its own.
@@ -35,6 +38,7 @@ def serve(options: Options, folder: Path = DEFAULT_FOLDER, audit: Path = AUDIT) 
         options: port, address, whether anybody may act.
         folder: with the host's key and the list.
         audit: the file of the audit.
+        syslog: the socket of syslog or the journal, if each line goes there, too.
     """
     if os.geteuid() != 0:
         return _failed(
@@ -50,9 +54,10 @@ def serve(options: Options, folder: Path = DEFAULT_FOLDER, audit: Path = AUDIT) 
         drop_inherited()
         limit_resources()
         lock = card_file.take_lock()
-        AuditLog(audit).append(b"")  # fails now, if it does
+        log = AuditLog(audit, also=SyslogSocket(syslog) if syslog is not None else None)
+        log.check()  # fails now, if it does
         try:
-            asyncio.run(_run(options, pair, folder / admitted.FILE, AuditLog(audit)))
+            asyncio.run(_run(options, pair, folder / admitted.FILE, log))
         finally:
             card_file.remove()
             os.close(lock)
@@ -61,6 +66,10 @@ def serve(options: Options, folder: Path = DEFAULT_FOLDER, audit: Path = AUDIT) 
     except (KeyProblem, PortProblem) as problem:
         return _failed(problem.text, problem.next)
     except OSError as error:
+        if syslog is not None and error.filename == str(syslog):
+            return _failed(
+                f"{syslog}: {error.strerror}", "start syslog, or leave out --audit syslog"
+            )
         return _failed(f"{error.filename or folder}: {error.strerror}", "make it root's, mode 0700")
     return 0
 
@@ -79,7 +88,7 @@ async def _run(options: Options, pair: KeyPair, file: Path, audit: AuditLog) -> 
             sys.stdout.write(
                 f"frtop agent of all users on {service.host},"
                 f" ports {sockets.pub} and {sockets.ask}\n"
-                f"  key    {pair.shown}\n  list   {file}\n  audit  {audit.path}\n"
+                f"  key    {pair.shown}\n  list   {file}\n  audit  {audit.shown}\n"
             )
             sys.stdout.flush()
         await service.run(leaving)

@@ -8,10 +8,10 @@ lock, leaves no card and removes no ring, so the user's own agent may run beside
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import socket
 import sys
+import time
 from contextlib import suppress
 from typing import Final, Literal
 
@@ -67,10 +67,9 @@ class GivenRights:
 class ServiceChannel:
     """The socket to the agent of all users, as a service sees its operators."""
 
-    last_heard: Final = -math.inf
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.admission = GivenRights()
+        self.last_heard = time.monotonic()  # it was started because somebody looks
         self._reader = reader
         self._writer = writer
         self.ended = asyncio.Event()

@@ -170,6 +170,7 @@ class ToolFacts:
         executable: by its mode.
         mount: the mount point of that file system.
         trial: what came of running it on a process of our own.
+        sent: it was brought along, and lies in memory.
     """
 
     name: str
@@ -179,6 +180,7 @@ class ToolFacts:
     executable: bool = False
     mount: str = ""
     trial: Trial = Trial()
+    sent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,7 @@ class HostFacts:
         memory_file: running a program out of memory (memfd), as an archive of ours does.
         settings: of `SETTINGS`, those set here: for a job that is started from here.
         job_python: the Python that a job would have; `job_torch` the torch in it.
+        by_shell: nothing of frtop is installed here: it was brought along through a shell.
     """
 
     name: str
@@ -229,6 +232,7 @@ class HostFacts:
     settings: Mapping[str, str] = field(default_factory=dict)
     job_python: str = ""
     job_torch: TorchFiles | None = None
+    by_shell: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,21 @@ class GuardedCall:
 
 
 @dataclass(slots=True)
-class _Running:
+class Running:
+    """A call that is under way in a child. `descriptor` becomes readable when there is news."""
+
     pid: int
     descriptor: int
     end: float
     answer: bytearray
+
+    def result(self) -> GuardedCall | None:
+        """What came of it; None while it runs."""
+        _read((self,))
+        ended = _ended(self)
+        if ended is not None:
+            os.close(self.descriptor)
+        return ended
 
 
 def call(function: Callable[[], Any], seconds: float) -> GuardedCall:
@@ -53,12 +63,12 @@ def call(function: Callable[[], Any], seconds: float) -> GuardedCall:
 def call_all(functions: Mapping[Key, Callable[[], Any]], seconds: float) -> dict[Key, GuardedCall]:
     """Calls functions, each with its own deadline; a raised error is a result of None."""
     waiting = list(functions.items())
-    running: dict[Key, _Running] = {}
+    running: dict[Key, Running] = {}
     done: dict[Key, GuardedCall] = {}
     while waiting or running:
         while waiting and len(running) < AT_ONCE:
             key, function = waiting.pop(0)
-            running[key] = _start(function, seconds)
+            running[key] = start(function, seconds)
         _read(running.values())
         for key, one in list(running.items()):
             ended = _ended(one)
@@ -69,7 +79,8 @@ def call_all(functions: Mapping[Key, Callable[[], Any]], seconds: float) -> dict
     return done
 
 
-def _start(function: Callable[[], Any], seconds: float) -> _Running:
+def start(function: Callable[[], Any], seconds: float) -> Running:
+    """Begins a call."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -83,10 +94,10 @@ def _start(function: Callable[[], Any], seconds: float) -> _Running:
         os._exit(status)
     os.close(writer)
     os.set_blocking(reader, False)
-    return _Running(pid, reader, time.monotonic() + seconds, bytearray())
+    return Running(pid, reader, time.monotonic() + seconds, bytearray())
 
 
-def _read(running: Iterable[_Running]) -> None:
+def _read(running: Iterable[Running]) -> None:
     by_descriptor = {one.descriptor: one for one in running}
     ready, _, _ = select.select(list(by_descriptor), [], [], 0.02)
     for descriptor in ready:
@@ -96,7 +107,7 @@ def _read(running: Iterable[_Running]) -> None:
                 one.answer += part
 
 
-def _ended(one: _Running) -> GuardedCall | None:
+def _ended(one: Running) -> GuardedCall | None:
     """The result of a call that is over, or out of time; else None."""
     pid, status = os.waitpid(one.pid, os.WNOHANG)
     if pid:

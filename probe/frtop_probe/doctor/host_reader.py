@@ -8,7 +8,9 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from frtop_probe.doctor import trials
@@ -27,6 +29,7 @@ from frtop_probe.ring.folder import SHARED_MEMORY, TEMPORARY, FolderError, folde
 
 PY_SPY: Final = "py-spy"
 TOOLS: Final = (PY_SPY, "pystack")
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _ST_NOEXEC: Final = 8
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _PYTHON_S: Final = 5.0
@@ -37,13 +40,17 @@ _FIND_TORCH: Final = (
 """Finds torch without importing it."""
 
 
-def read_host(job_python: str = "") -> HostFacts:
+def read_host(
+    job_python: str = "", *, by_shell: bool = False, sent: Mapping[str, str] = _NOTHING
+) -> HostFacts:
     """Reads and tries everything; takes half a second.
 
     Args:
         job_python: the Python of a job that is yet to start; "" for `python` on PATH, else ours.
+        by_shell: nothing of frtop is installed here, and nothing is to be left.
+        sent: paths of tools that were brought along, by name.
     """
-    where, problem = _folder()
+    where, problem = _folder(make=not by_shell)
     python = job_python or shutil.which("python") or sys.executable
     with trials.target() as pid:
         memory, readv, seize, compare = (
@@ -51,7 +58,7 @@ def read_host(job_python: str = "") -> HostFacts:
             if pid
             else (Trial(),) * 4
         )
-        tools = tuple(_tool(name, pid) for name in TOOLS)
+        tools = tuple(_tool(name, sent.get(name, ""), pid) for name in TOOLS)
     return HostFacts(
         name=socket.gethostname(),
         rights=read_rights("self"),
@@ -73,6 +80,7 @@ def read_host(job_python: str = "") -> HostFacts:
         settings={name: os.environ[name] for name in SETTINGS if name in os.environ},
         job_python=python,
         job_torch=_torch_of(python),
+        by_shell=by_shell,
     )
 
 
@@ -115,8 +123,8 @@ def read_proc(root: Path = Path("/")) -> ProcFacts:
     )
 
 
-def _tool(name: str, pid: int) -> ToolFacts:
-    path = find_tool(name)
+def _tool(name: str, sent: str, pid: int) -> ToolFacts:
+    path = sent or find_tool(name)
     if not path:
         return ToolFacts(name)
     machine = machine_of(path)
@@ -128,7 +136,8 @@ def _tool(name: str, pid: int) -> ToolFacts:
     trial = Trial()
     if pid and name == PY_SPY:  # pystack would stop the process
         trial = trials.run_tool(path, "dump", "--json", "--nonblocking", "--pid", str(pid))
-    return ToolFacts(name, path, machine, noexec, executable, _mount_of(path), trial)
+    mount = "" if sent else _mount_of(path)
+    return ToolFacts(name, path, machine, noexec, executable, mount, trial, bool(sent))
 
 
 def find_tool(name: str) -> str:
@@ -155,9 +164,9 @@ def _mount_of(path: str) -> str:
     return next((str(parent) for parent in parents if str(parent) in points), "/")
 
 
-def _folder() -> tuple[str, str]:
+def _folder(*, make: bool) -> tuple[str, str]:
     try:
-        return str(folder()), ""
+        return str(folder(make=make)), ""
     except FolderError as error:
         return "", str(error)
 
@@ -166,7 +175,7 @@ def _torch_of(python: str) -> TorchFiles | None:
     """The torch that a Python would import; it is found, not imported."""
     try:
         done = subprocess.run(
-            [python, "-c", _FIND_TORCH], capture_output=True, timeout=_PYTHON_S, check=False,
+            [python, "-B", "-c", _FIND_TORCH], capture_output=True, timeout=_PYTHON_S, check=False,
             stdin=subprocess.DEVNULL, cwd="/",
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):

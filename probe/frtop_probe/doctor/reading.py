@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from shlex import quote
 from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, ProcessRights, RankFacts, SearchFacts, TorchFiles
@@ -198,7 +199,8 @@ def _of_torch(torch: TorchFiles | None) -> Iterable[Obstacle]:
 def reinstalled(version: str) -> tuple[Change, ...]:
     """The change that puts a stripped torch back as it was released."""
     wanted = f"torch=={version}" if version else "torch"
-    line = f"pip install --force-reinstall --no-deps '{wanted}'    # in the job's environment"
+    word = quote(wanted) if "'" in wanted else f"'{wanted}'"
+    line = f"pip install --force-reinstall --no-deps {word}    # in the job's environment"
     return (Change("type", line),)
 
 

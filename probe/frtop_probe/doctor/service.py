@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from shlex import quote
 from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, SearchFacts, ServiceFacts
-from frtop_probe.doctor.tier import Change, Obstacle, Tier, judged, set_variable
+from frtop_probe.doctor.tier import MEMFD, Change, Obstacle, Tier, judged, set_variable
 from frtop_probe.ring.layout import FULL, SMALL
 
 RANKS: Final = 8
@@ -16,6 +18,7 @@ MADE_LATER: Final = (
     " homes are not shared, copy it to the other hosts"
 )
 _OWN_FOLDER: Final = 'export FRTOP_DIR="$(mktemp -d)"    # one for all ranks of a host'
+_CHMOD: Final = re.compile(r"chmod 700 [\w./+@%-]+", re.ASCII)
 NO_AGENT: Final = "FRTOP_AGENT"
 NO_OUTSIDE: Final = "FRTOP_OUTSIDE"
 _SWITCHED_OFF: Final = {
@@ -120,14 +123,14 @@ def ports(service: ServiceFacts) -> Tier:
 def archive(host: HostFacts) -> Tier:
     """Whether a program may be run that is brought along, where nothing is installed."""
     obstacles = []
-    if not host.memory_file.is_open and (host.temporary.noexec or not host.temporary.writable):
-        text = (
-            f"a program cannot be run out of memory (memfd: {host.memory_file.detail}), nor from"
-            f" {host.temporary.path} (noexec, or not writable)"
-        )
+    text = f"a program cannot be run out of memory (memfd: {host.memory_file.detail})"
+    if not host.memory_file.is_open and host.by_shell:
+        obstacles.append(Obstacle("memfd", text, (Change("type", MEMFD),)))
+    elif not host.memory_file.is_open and (host.temporary.noexec or not host.temporary.writable):
+        text += f", nor from {host.temporary.path} (noexec, or not writable)"
         changes = (
-            Change("type", "sudo sysctl vm.memfd_noexec=0"),
-            Change("type", f"sudo mount -o remount,exec {host.temporary.path}"),
+            Change("type", MEMFD),
+            Change("type", f"sudo mount -o remount,exec {quote(host.temporary.path)}"),
         )
         obstacles.append(Obstacle("noexec", text, changes))
     by = f"programs may run in {host.temporary.path}"
@@ -153,26 +156,27 @@ def _of_folder(host: HostFacts) -> Iterable[Obstacle]:
 
 
 def _command_in(step: str) -> str:
-    """The command that a step of `FolderError` begins with."""
+    """The command that a step of `FolderError` begins with: as another host may have sent it."""
     words = step.partition(", or ")[0]
-    return words if words.startswith("chmod ") else ""
+    return words if _CHMOD.fullmatch(words) else ""
 
 
 def _of_room(host: HostFacts, ranks: int) -> Iterable[Obstacle]:
     place, need = host.shared_memory, ranks * FULL.size
+    path = quote(place.path)
     size = f"{max(64, -(-2 * (place.size - place.free + need) // _MEGABYTE))}m"
     changes = (
         Change("docker run", f"--shm-size={size}"),
         Change("pod spec", _SHM_POD),
-        Change("type", f"sudo mount -o remount,size={size} {place.path}"),
+        Change("type", f"sudo mount -o remount,size={size} {path}"),
     )
     if not place.exists:
-        mount = Change("type", f"sudo mkdir -p {place.path}; sudo mount -t tmpfs shm {place.path}")
+        mount = Change("type", f"sudo mkdir -p {path}; sudo mount -t tmpfs shm {path}")
         yield Obstacle("no shm", f"there is no {place.path}", (mount, changes[1]))
     elif not place.writable:
         yield Obstacle(
             "shm", f"{place.path} is not writable for this user",
-            (Change("type", f"sudo chmod 1777 {place.path}"), changes[1]),
+            (Change("type", f"sudo chmod 1777 {path}"), changes[1]),
         )  # fmt: skip
     elif place.free < need:
         room = "no ring" if place.free < SMALL.size else f"{place.free // _MEGABYTE} MB"

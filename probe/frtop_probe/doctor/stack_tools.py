@@ -8,7 +8,7 @@ from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, SearchFacts, ToolFacts, Trial
 from frtop_probe.doctor.reading import rights_of
-from frtop_probe.doctor.tier import Change, Obstacle, Tier, judged, without_seccomp
+from frtop_probe.doctor.tier import MEMFD, Change, Obstacle, Tier, judged, without_seccomp
 
 PY_SPY: Final = "py-spy"
 PYSTACK: Final = "pystack"
@@ -24,9 +24,7 @@ def python_stacks(host: HostFacts, search: SearchFacts) -> Tier:
     if not rights and host.read_memory.result == "ok":
         obstacles += _of_call(host, "process_vm_readv", host.vm_readv)
     if not obstacles and tool.trial.result not in ("ok", "not tried"):
-        obstacles.append(
-            Obstacle("py-spy fails", f"py-spy fails on a process of ours: {tool.trial.detail}")
-        )
+        obstacles.append(_of_failure(host, tool))
     tried = tool.trial.result == "ok"
     return judged(
         "stacks",
@@ -34,7 +32,7 @@ def python_stacks(host: HostFacts, search: SearchFacts) -> Tier:
         tells="which call a rank is in, its peer, who holds the GIL",
         lost="why a rank is not there; sends, receives and rendezvous, which are in no list",
         obstacles=obstacles,
-        basis=_basis(host, tried=tried),
+        basis=_basis(host, tool, tried=tried),
         known=tried,
         ranks=len(search.ranks),
     )
@@ -73,10 +71,25 @@ def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
     )
 
 
-def _basis(host: HostFacts, *, tried: bool) -> str:
+def _basis(host: HostFacts, tool: ToolFacts, *, tried: bool) -> str:
     if tried:
-        return "py-spy has read a process of ours"
+        return f"py-spy{', sent from here,' * tool.sent} has read a process of ours"
     return "no process to try it on" if host.vm_readv.result == "not tried" else "not tried"
+
+
+def _of_failure(host: HostFacts, tool: ToolFacts) -> Obstacle:
+    text = f"py-spy fails on a process of ours: {tool.trial.detail}"
+    if not tool.sent or host.memory_file.is_open:
+        return Obstacle("py-spy fails", text)
+    text = (
+        f"no py-spy is installed there, and one that is sent does not run out of memory"
+        f" ({tool.trial.detail})"
+    )
+    return Obstacle("memfd", text, (Change("type", MEMFD), _install(host, PY_SPY)))
+
+
+def _install(host: HostFacts, name: str) -> Change:
+    return Change("type", f"{quote(host.program)} -m pip install --force-reinstall {name}")
 
 
 def _tool(host: HostFacts, name: str) -> ToolFacts:
@@ -88,9 +101,12 @@ def _runs(host: HostFacts, tool: ToolFacts) -> bool:
 
 
 def _of_tool(host: HostFacts, tool: ToolFacts) -> Iterable[Obstacle]:
-    install = Change("type", f"{quote(host.program)} -m pip install --force-reinstall {tool.name}")
+    install = _install(host, tool.name)
     if not tool.path:
-        text = f"{tool.name} is neither beside frtop's Python nor on PATH"
+        whose = "that" if host.by_shell else "frtop's"
+        text = f"{tool.name} is neither beside {whose} Python nor on PATH"
+        if host.by_shell:
+            text += ", and the operator's own was not sent (missing, or for another processor)"
         yield Obstacle(f"no {tool.name}", text, (install,))
     elif tool.machine and host.machine and tool.machine != host.machine:
         theirs, ours = (
@@ -98,6 +114,8 @@ def _of_tool(host: HostFacts, tool: ToolFacts) -> Iterable[Obstacle]:
         )
         text = f"{tool.path} is for {theirs}, this host is {ours}"
         yield Obstacle("architecture", text, (install,))
+    elif tool.sent:
+        return  # it lies in memory: what came of running it says all
     elif tool.noexec:
         text = f"{tool.path} is on a file system on which no program may run (noexec)"
         remount = Change("type", f"sudo mount -o remount,bind,exec {quote(tool.mount)}")

@@ -11,6 +11,7 @@ from frtop_probe.ring.rank_ranges import fold
 _MOST_NAMES: Final = 6
 Mark = Literal["ok", "closed", "not tried"]
 TypedWhere = Literal["type", "job script", "pod spec", "docker run", "program"]
+MEMFD: Final = "sudo sysctl vm.memfd_noexec=0"
 POD_ENV: Final = 'env: [{{name: {name}, value: "{value}"}}]'
 
 

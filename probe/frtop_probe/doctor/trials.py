@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from frtop_probe.child_process import descriptors_in
 from frtop_probe.doctor.facts import Trial
 from frtop_probe.doctor.guarded import call
 
@@ -160,7 +161,7 @@ def run_tool(*command: str) -> Trial:
     try:
         done = subprocess.run(  # noqa: PLW1510
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            timeout=TOOL_S,
+            timeout=TOOL_S, pass_fds=descriptors_in(command),
         )  # fmt: skip
     except OSError as error:
         return _of_errno(error.errno or errno.EIO)

@@ -5,7 +5,8 @@ Everything goes through the shell's standard input, and nothing is written to a 
 1. `start_script`: a shell script that finds a Python, and runs `stage_zero` in it.
 2. `packing`: the archive that `stage_zero` receives, a zip of the sources in `frtop_probe` that
    `agent` needs, of msgpack, and of `msgspec_standin` under the name of msgspec.
-3. `agent` then serves the same requests as any other agent, as `lines` in both directions.
+3. `agent` then serves the same requests as any other agent, as `lines` in both directions; or
+   `doctor` examines that host once.
 
 docs/reach.md is for people, docs/formats.md has the lines.
 """

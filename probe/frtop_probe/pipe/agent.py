@@ -10,12 +10,9 @@ import asyncio
 import math
 import os
 import pkgutil
-import platform
-import pwd
 import time
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from frtop_probe import daemon_thread
 from frtop_probe.agent.options import OUTSIDE, READ_ONLY, Options
@@ -24,6 +21,7 @@ from frtop_probe.agent.resources import limit_resources
 from frtop_probe.agent.service import AgentService, LeaveReason
 from frtop_probe.pipe import program_file
 from frtop_probe.pipe.channel import PipeChannel, PipeRights
+from frtop_probe.pipe.introduction import introduction
 from frtop_probe.pipe.lines import described
 from frtop_probe.ring.folder import existing
 
@@ -58,7 +56,10 @@ async def _run(rest: bytes) -> int:
     options = Options(linger=math.inf, outside=os.environ.get(OUTSIDE) != "0")
     service = AgentService(options, tracker, channel, version)
     service.handle_signals()
-    channel.say(b"frtop-hello", _hello(service))
+    about = introduction(service.host)
+    problems = _problems(has_py_spy=about["has_py_spy"])
+    about |= {"instance": service.instance, "version": service.version, "problems": problems}
+    channel.say(b"frtop-hello", about)
     channel.start()
 
     async def leave_at_end() -> None:
@@ -77,46 +78,16 @@ async def _run(rest: bytes) -> int:
     return 1 if channel.problem else 0
 
 
-def _hello(service: AgentService) -> dict[str, Any]:
-    """Who answers here, and which tiers are closed."""
-    has_py_spy = program_file.has_py_spy()
-    problems = []
-    if not has_py_spy and (reason := program_file.why_none_runs()):
-        problems.append(
-            {
-                "text": f"no stacks: there is no py-spy that serves, and {reason}",
-                "next": "`pip install py-spy` there, or allow it (`sysctl vm.memfd_noexec=0`)",
-            }
-        )
-    return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "host": service.host,
-        "instance": service.instance,
-        "version": service.version,
-        "pid": os.getpid(),
-        "uid": os.getuid(),
-        "place": _place(),
-        "user": _user(),
-        "task": os.environ.get("SLURM_PROCID", ""),
-        "has_py_spy": has_py_spy,
-        "problems": problems,
-    }
-
-
-def _place() -> str:
-    """Which host and which of its namespaces of pids this is, "" where that is not known."""
-    with suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}:{Path('/proc/self/ns/pid').stat().st_ino}"
-    return ""
-
-
-def _user() -> str:
-    """The user's name; a container may have none for its number."""
-    with suppress(KeyError, OSError, ImportError):
-        return pwd.getpwuid(os.getuid()).pw_name
-    return str(os.getuid())
+def _problems(*, has_py_spy: bool) -> list[dict[str, str]]:
+    """Which tiers are closed."""
+    if has_py_spy or not (reason := program_file.why_none_runs()):
+        return []
+    return [
+        {
+            "text": f"no stacks: there is no py-spy that serves, and {reason}",
+            "next": "`pip install py-spy` there, or allow it (`sysctl vm.memfd_noexec=0`)",
+        }
+    ]
 
 
 def _end_at_last() -> None:

@@ -42,11 +42,22 @@ class SentTool:
 
 
 @dataclass(frozen=True, slots=True)
+class Examine:
+    """The doctor may begin: once `tool` has come, if one is coming.
+
+    `python` is whether the operator named the Python that runs this.
+    """
+
+    tool: bool
+    python: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Bye:
     """The operator leaves."""
 
 
-Word = RequestLine | Ping | ToolExpected | SentTool | Bye
+Word = RequestLine | Ping | ToolExpected | SentTool | Examine | Bye
 
 
 class LineSplitter:
@@ -92,18 +103,10 @@ class LineReader:
         if not own:
             return None
         word, _, rest = own.partition(b" ")
-        match word:
-            case b"req":
-                return RequestLine(decoded(rest, MAX_REQUEST))
-            case b"ping":
-                return Ping(rest[:32])
-            case b"bye":
-                return Bye()
-            case b"tool":
-                self._tool = _Block.announced(rest)
-                return ToolExpected(self._tool.name)
-            case _:
-                return self._read_block(own)
+        if word == b"tool":
+            self._tool = _Block.announced(rest)
+            return ToolExpected(self._tool.name)
+        return _order(word, rest) or self._read_block(own)
 
     def _read_block(self, line: bytes) -> SentTool | None:
         if self._tool is None:
@@ -114,6 +117,20 @@ class LineReader:
             return None
         done, self._tool = self._tool, None
         return SentTool(done.name, program)
+
+
+def _order(word: bytes, rest: bytes) -> Word | None:
+    """A line that is complete by itself."""
+    match word:
+        case b"req":
+            return RequestLine(decoded(rest, MAX_REQUEST))
+        case b"ping":
+            return Ping(rest[:32])
+        case b"bye":
+            return Bye()
+        case b"examine":
+            return Examine(tool=b"tool" in rest.split(), python=b"python" in rest.split())
+    return None
 
 
 class _Block:

@@ -66,9 +66,10 @@ def decoded(text: bytes, limit: int) -> bytes:
         raise LineError(f"no base64: {error}") from error
 
 
-def block(word: bytes, data: bytes) -> Iterator[bytes]:
-    """Lines with a large piece of data: `WORD SIZE SHA256`, then base64."""
-    yield b"%s %d %s\n" % (word, len(data), hashlib.sha256(data).hexdigest().encode())
+def block(word: bytes, data: bytes, *more: bytes) -> Iterator[bytes]:
+    """Lines with a large piece of data: `WORD SIZE SHA256 [MORE]`, then base64."""
+    digest = hashlib.sha256(data).hexdigest().encode()
+    yield b" ".join((word, b"%d" % len(data), digest, *more)) + b"\n"
     for begin in range(0, len(data), _BLOCK_LINE):
         yield binascii.b2a_base64(data[begin : begin + _BLOCK_LINE])
 

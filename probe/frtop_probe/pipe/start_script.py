@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 _HERE: Final = Path(__file__).parent
+PYTHON_NAMED: Final = b"FRTOP_PYTHON="
+"""What a script begins with that tries one Python only."""
 _STAGE: Final = "@STAGE@"
 _COMMENT: Final = re.compile(r"^\s*#.*\n", re.MULTILINE)
 
@@ -21,8 +23,8 @@ def start_script(python: str = "", program: str = "stage_zero") -> bytes:
             on PATH are tried, then those that the user's own processes run.
         program: What that Python runs: a module of this folder that imports nothing of ours.
     """
-    chosen = f"FRTOP_PYTHON={shlex.quote(python)}\n" if python else ""
-    return (chosen + _script(program)).encode()
+    chosen = f"{shlex.quote(python)}\n" if python else ""
+    return PYTHON_NAMED * bool(chosen) + (chosen + _script(program)).encode()
 
 
 @cache

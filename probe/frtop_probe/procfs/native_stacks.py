@@ -99,7 +99,8 @@ async def take(pid: int, tool: Tool | None = None) -> NativeStacks:
         return NativeStacks(wire.StackDump(pid, error="missing", help=text))
     running = {task.tid for task in tracing.read_tasks(pid) if task.state == "R"}
     try:
-        child = await tool_process.start(*tool.command(pid))
+        # A tool that sends stops is safer left alone: its SIGSTOP may outlive it.
+        child = await tool_process.start(*tool.command(pid), dies_with_us=not tool.sends_stops)
     except OSError as error:
         text = f"{tool.path} cannot be run: {error.strerror}"
         return NativeStacks(wire.StackDump(pid, error="failed", help=text))

@@ -50,15 +50,22 @@ def provide(name: str, descriptor: int) -> None:
     _sent[name] = f"{child_process.DESCRIPTORS}{descriptor}"
 
 
-async def start(*command: str) -> asyncio.subprocess.Process:
-    """Starts a program; kills it when the caller is cancelled meanwhile."""
+async def start(*command: str, dies_with_us: bool = False) -> asyncio.subprocess.Process:
+    """Starts a program; kills it when the caller is cancelled meanwhile.
+
+    Args:
+        command: the program and its arguments.
+        dies_with_us: the kernel kills it when this process ends, however that comes. Needs 20 ms.
+    """
     program, *arguments = command
     # One that was sent has no path of its own, but `ps` shows its name.
-    shown = next((name for name, path in _sent.items() if path == program), program)
+    words = [next((name for name, path in _sent.items() if path == program), program), *arguments]
+    if dies_with_us:
+        words = [*child_process.mortal_command(program), *words]
+        program = sys.executable
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
-            shown,
-            *arguments,
+            *words,
             executable=program,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

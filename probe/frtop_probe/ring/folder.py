@@ -98,17 +98,20 @@ def agent_lives(folder: Path) -> bool:
     return AgentFiles.here(folder).lives
 
 
-def folder() -> Path:
+def folder(*, make: bool = True) -> Path:
     """Returns this user's folder on this host (or `FRTOP_DIR`), created if it is missing.
+
+    Args:
+        make: with False nothing is created, and the folder that would be is returned.
 
     Raises:
         FolderError: the folder belongs to another user, is open to others, is a link, or
             cannot be created.
     """
-    return candidates()[0]
+    return candidates(make=make)[0]
 
 
-def candidates() -> list[Path]:
+def candidates(*, make: bool = True) -> list[Path]:
     """Returns `folder()`, then the folders for rings that do not fit in it.
 
     Raises:
@@ -116,14 +119,15 @@ def candidates() -> list[Path]:
     """
     named = os.environ.get("FRTOP_DIR")
     if named:
-        return [claim(Path(named).absolute())]  # the program may change its working folder
+        # Absolute: the program may change its working folder.
+        return [claim(Path(named).absolute(), make=make)]
     parents = [SHARED_MEMORY, TEMPORARY]
     if not (SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK | os.X_OK)):
         parents = [TEMPORARY]
     found, errors = [], []
     for parent in parents:
         try:
-            found.append(claim(parent / f"frtop-{os.getuid()}"))
+            found.append(claim(parent / f"frtop-{os.getuid()}", make=make))
         except FolderError as error:
             errors.append(error)
     if not found:
@@ -143,12 +147,21 @@ def existing() -> list[Path]:
     return found
 
 
-def claim(path: Path) -> Path:
+def claim(path: Path, *, make: bool = True) -> Path:
     """Creates `path` if it is missing, and checks that it is private to this user.
+
+    Args:
+        path: the folder.
+        make: with False it is only asked whether it could be created.
 
     Raises:
         FolderError: it is not private, or cannot be created.
     """
+    if not make and not path.exists():
+        if os.access(path.parent, os.W_OK | os.X_OK):
+            return path
+        why = f"{path.parent} is missing, or not writable"
+        raise FolderError(f"{path} cannot be created ({why}); {_ADVICE}")
     try:
         path.mkdir(mode=0o700, parents=False, exist_ok=False)
     except FileExistsError:

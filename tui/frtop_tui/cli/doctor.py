@@ -18,15 +18,19 @@ from frtop_tui.sources.service_facts import read_service
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0, or 1 where something is closed that costs evidence."""
+    if options.ssh or options.via:
+        from frtop_tui.cli.doctor_hosts import run_there  # noqa: PLC0415 - only where needed
+
+        return run_there(options)
     search = SearchFacts(searched=False)
-    if options.python is not None and options.pid is not None:
+    if options.python and options.pid is not None:
         raise UsageError(
             "--python is for a job that is yet to start, and --pid names a process", "leave out one"
         )
     try:
         show_progress("looking at this host")
-        host = read_host(options.python or "")
-        if options.python is None:
+        host = read_host(options.python)
+        if not options.python:
             show_progress("looking for ranks")
             search = find_ranks(options.pid)
         service = read_service()

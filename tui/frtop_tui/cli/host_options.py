@@ -17,6 +17,14 @@ def add_hosts(verb: argparse.ArgumentParser) -> None:
         metavar="SPEC",
         help="hosts of the job: 'node[0-7]', node3:7700, several (default: local)",
     )
+    add_shells(verb)
+
+
+def add_shells(
+    verb: argparse.ArgumentParser,
+    python_help: str = "the Python to use on hosts of --ssh (default: one that is found there)",
+) -> None:
+    """Adds the options that name hosts which are reached through a shell."""
     verb.add_argument(
         "--ssh",
         nargs="+",
@@ -31,9 +39,7 @@ def add_hosts(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--through", default="", metavar="HOST",
                       help="a host that reaches those of --ssh for us: one connection for all"
                       )  # fmt: skip
-    verb.add_argument("--python", default="", metavar="PATH",
-                      help="the Python to use on hosts of --ssh (default: one that is found there)"
-                      )  # fmt: skip
+    verb.add_argument("--python", default="", metavar="PATH", help=python_help)
 
 
 def add_connection(verb: argparse.ArgumentParser, *, pid: bool = True) -> None:
@@ -53,7 +59,7 @@ def add_connection(verb: argparse.ArgumentParser, *, pid: bool = True) -> None:
 def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
     """Without `--connect` it is this host that is meant, unless others are reached by a shell."""
     for name in ("connect", "ssh"):
-        misplaced = [spec for spec in getattr(options, name) or () if spec in verbs]
+        misplaced = [spec for spec in getattr(options, name, None) or () if spec in verbs]
         if misplaced:
             raise UsageError(
                 f"{misplaced[0]!r} is listed among the hosts",
@@ -62,6 +68,8 @@ def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
     by_shell = bool(options.ssh or options.via)
     if options.through and not options.ssh:
         raise UsageError("--through is for hosts of --ssh", "name them: --ssh 'node[0-7]'")
+    if not hasattr(options, "connect"):
+        return
     if options.python and not by_shell:
         raise UsageError("--python is for hosts of --ssh", "name them: --ssh 'node[0-7]'")
     if options.connect is None:

@@ -254,4 +254,6 @@ def agrees(question: str) -> bool:
 def show_progress(line: str) -> None:
     """Replaces the line of progress on stderr; does nothing unless that is a terminal."""
     if sys.stderr.isatty():
-        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        # One that wraps could not be replaced.
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+        print(f"\r\x1b[K{line[: width - 1]}", end="", file=sys.stderr, flush=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from frtop_tui.cli.host_options import (
     add_connection,
     add_hosts,
+    add_shells,
     pid_of,
     require_one_job,
     settle_hosts,
@@ -185,9 +186,11 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     agent.add_argument("--config", metavar="FOLDER", default="/etc/frtop",
                        help="with --all-users: folder of the host's key and the list"
                        " (default: /etc/frtop)")  # fmt: skip
-    agent.add_argument("--audit", metavar="FILE", default="/var/log/frtop/audit.jsonl",
-                       help="with --all-users: who looked at what"
-                       " (default: /var/log/frtop/audit.jsonl)")  # fmt: skip
+    agent.add_argument("--audit", metavar="FILE|syslog", action="append", default=[],
+                       help="with --all-users: who looked at what (default: "
+                       "/var/log/frtop/audit.jsonl); `syslog` sends each line there, or to the "
+                       "journal, as well; `syslog:SOCKET` to another socket than /dev/log"
+                       )  # fmt: skip
     agent.set_defaults(run=_command("run", "run_agent"))
 
     demo = verbs.add_parser(
@@ -221,14 +224,14 @@ def _doctor(verbs: argparse._SubParsersAction[_Parser]) -> None:
         help="what would be seen of a job here, and which change opens what is closed",
         description="Tries, tier by tier, what can be seen of a job on this host: before a job, or"
         " beside the ranks that run. Ranks are only read, as by every look; whatever else is tried"
-        " is tried on a process of its own. Exit status 0, or 1 where something is closed that"
-        " costs evidence.",
+        " is tried on a process of its own. With --ssh the same on other hosts, through a shell,"
+        " with nothing installed there. Exit status 0, or 1 where something is closed that costs"
+        " evidence, or a host is not reached.",
     )
+    add_shells(doctor, python_help="for a job that is yet to start with this Python, whatever runs"
+               " here; with --ssh: the Python to use there")  # fmt: skip
     doctor.add_argument("--pid", type=pid_of, metavar="PID",
                         help="only this process of this host (default: all ranks of this user)"
-                        )  # fmt: skip
-    doctor.add_argument("--python", metavar="PROGRAM",
-                        help="for a job that is yet to start with this Python, whatever runs here"
                         )  # fmt: skip
     doctor.add_argument("--json", action="store_true", help="print a JSON document")
     doctor.set_defaults(run=_command("doctor"))
@@ -369,7 +372,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
         words = [without_dash(word) for word in words]
     options = top.parse_args(words)
-    if hasattr(options, "connect"):
+    if hasattr(options, "ssh"):
         settle_hosts(options, verbs)
     require_one_job(options)
     return options

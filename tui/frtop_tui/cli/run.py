@@ -14,7 +14,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -71,8 +71,29 @@ def run_agent(options: argparse.Namespace) -> int:
     if options.all_users:
         from frtop_probe.all_users import lifecycle  # noqa: PLC0415 - as above
 
-        return lifecycle.serve(agent_options, Path(options.config), Path(options.audit))
+        file, socket = _audit(options.audit)
+        return lifecycle.serve(
+            agent_options, Path(options.config), file or lifecycle.AUDIT, syslog=socket
+        )
     return serve(agent_options)
+
+
+def _audit(named: Sequence[str]) -> tuple[Path | None, Path | None]:
+    """The file and the socket of syslog that `--audit` names.
+
+    Raises:
+        UsageError: there are two of one kind.
+    """
+    from frtop_probe.all_users.syslog_socket import PREFIX, SOCKET  # noqa: PLC0415 - seldom needed
+
+    sockets = [Path(one[len(PREFIX) + 1 :] or SOCKET) for one in named
+               if one.partition(":")[0] == PREFIX]  # fmt: skip
+    files = [Path(one) for one in named if one.partition(":")[0] != PREFIX]
+    if len(files) > 1 or len(sockets) > 1:
+        raise UsageError(
+            "the audit has one file, and syslog beside it", "--audit FILE --audit syslog"
+        )
+    return next(iter(files), None), next(iter(sockets), None)
 
 
 def _record(named: str | None) -> Path | None:

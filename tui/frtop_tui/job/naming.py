@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from shlex import quote
 from typing import Final
 
@@ -95,6 +96,21 @@ def listed(texts: Sequence[str], most: int = 6, joint: str = ", ") -> str:
     """`a, b and 3 more`."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return f"{joint.join(texts[:most])}{more}"
+
+
+@lru_cache(maxsize=64)
+def folded_hosts(names: tuple[str, ...]) -> str:
+    """`node[0-7]`. ClusterShell is imported only when there are hosts to fold."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # noqa: PLC0415
+
+    folded = NodeSet(resolver=RESOLVER_NOGROUP)
+    try:
+        for name in names:
+            folded.add(name)
+    except NodeSetException:
+        # An address with a port or brackets is no node name.
+        return ", ".join(names)
+    return str(folded)
 
 
 def group_label(name: str, description: str) -> str:

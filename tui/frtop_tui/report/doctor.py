@@ -15,23 +15,29 @@ WIDTH: Final = 80
 _TITLE: Final = 15
 _MARK: Final = 9
 _WHERE: Final = 10
-_HEADS: Final = ("tier", "mark", "by")
+HEADS: Final = ("tier", "mark", "by")
 
 
 def doctor_lines(found: Examination) -> list[str]:
     """A table of tiers with a mark each, then what is closed, what that costs, what opens it."""
-    lines = [*_wrapped(_head(found), "", "  "), "", _row(*_HEADS)]
-    lines += [_row(tier.title, tier.mark, tier.basis) for tier in found.tiers]
-    closed = [tier for tier in found.tiers if tier.obstacles]
-    for group in _alike(closed):
-        lines += ["", *_closed_lines(group)]
-    notes = [note for tier in found.tiers for note in tier.notes]
-    if notes:
-        lines.append("")
-    for note in dict.fromkeys(notes):
-        lines += _wrapped(note, "note  ", "      ")
-    lines += ["", *_wrapped(_conclusion(found), "", "")]
+    lines = [*wrapped(_head(found), "", "  "), "", row(*HEADS)]
+    lines += [row(tier.title, tier.mark, tier.basis) for tier in found.tiers]
+    lines += obstacle_lines(found.tiers)
+    lines += note_lines(note for tier in found.tiers for note in tier.notes)
+    lines += ["", *wrapped(_conclusion(found), "", "")]
     return list(map(printable, lines))
+
+
+def obstacle_lines(tiers: Iterable[Tier]) -> list[str]:
+    """What is closed, what that costs, and what opens it; tiers with the same obstacles at once."""
+    found = _alike([tier for tier in tiers if tier.obstacles])
+    return [line for group in found for line in ("", *_closed_lines(group))]
+
+
+def note_lines(notes: Iterable[str]) -> list[str]:
+    """Notes, each once, after an empty line."""
+    lines = [line for one in dict.fromkeys(notes) for line in wrapped(one, "note  ", "      ")]
+    return ["", *lines] if lines else []
 
 
 def doctor_document(found: Examination) -> dict[str, Any]:
@@ -61,7 +67,8 @@ def _head(found: Examination) -> str:
     return f"{who}; beside {ranks} of {search.job or 'a job'} (pid {pids}){torch}"
 
 
-def _row(title: str, mark: str, basis: str) -> str:
+def row(title: str, mark: str, basis: str) -> str:
+    """A line of the table."""
     line = f"{title:<{_TITLE}}  {mark:<{_MARK}}  {basis}"
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 2]}.."
 
@@ -81,13 +88,13 @@ def _alike(tiers: Sequence[Tier]) -> list[tuple[list[Tier], tuple[Obstacle, ...]
 
 def _closed_lines(group: tuple[list[Tier], tuple[Obstacle, ...]]) -> list[str]:
     tiers, obstacles = group
-    lines = _wrapped(", ".join(tier.title for tier in tiers), "", "  ")
+    lines = wrapped(", ".join(tier.title for tier in tiers), "", "  ")
     for tier in tiers:
         prefix = "  lost  " if len(tiers) == 1 else f"  lost  {tier.title}: "
-        lines += _wrapped(tier.lost, prefix, "        ")
+        lines += wrapped(tier.lost, prefix, "        ")
     for obstacle in obstacles:
         of = f" ({folded(obstacle.of)})" if obstacle.of else ""
-        lines += _wrapped(f"{obstacle.text}{of}", "  why   ", "        ")
+        lines += wrapped(f"{obstacle.text}{of}", "  why   ", "        ")
         lines += _change_lines(obstacle.changes)
     return lines
 
@@ -110,7 +117,8 @@ def _conclusion(found: Examination) -> str:
     return f"{'; '.join(parts)} (exit status 0)"
 
 
-def _wrapped(text: str, first: str, more: str) -> list[str]:
+def wrapped(text: str, first: str, more: str) -> list[str]:
+    """Lines of at most `WIDTH` columns, `first` before the first one and `more` before others."""
     return textwrap.wrap(
         text, WIDTH, initial_indent=first, subsequent_indent=more, break_long_words=False,
         break_on_hyphens=False,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from frtop_probe import wire
+from frtop_probe.doctor.facts import HostFacts, SearchFacts
 from frtop_tui.errors import FrtopError
 from frtop_tui.sources.endpoints import Endpoint, PipeEndpoint
 
@@ -70,8 +71,23 @@ class ResponseReceived:
     response: wire.Response
 
 
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What the doctor has found on a host."""
+
+    host: str
+    facts: HostFacts
+    search: SearchFacts
+
+
 ConnectionEvent = (
-    Connected | ConnectionFailed | Progressed | SamePlace | UpdateReceived | ResponseReceived
+    Connected
+    | ConnectionFailed
+    | Progressed
+    | SamePlace
+    | UpdateReceived
+    | ResponseReceived
+    | Examined
 )
 
 

@@ -6,12 +6,11 @@ A third line on top says so where the job was recorded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Recorded
-from frtop_tui.job.naming import duration
+from frtop_tui.job.naming import duration, folded_hosts
 from frtop_tui.job.outside import age_text, is_least_since, preparation
 from frtop_tui.widgets.file_status import files_summary
 from frtop_tui.widgets.formats import (
@@ -28,21 +27,6 @@ NO_TIMEOUT = ("healthy", "starting", "ended", "connecting", "empty")
 """Health of a job that no timeout is about to end."""
 
 _NAME: Final = " frtop  "
-
-
-@lru_cache(maxsize=64)
-def folded_hosts(names: tuple[str, ...]) -> str:
-    """`node[0-7]`. ClusterShell is imported only when there are hosts to fold."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # noqa: PLC0415
-
-    folded = NodeSet(resolver=RESOLVER_NOGROUP)
-    try:
-        for name in names:
-            folded.add(name)
-    except NodeSetException:
-        # An address with a port or brackets is no node name.
-        return ", ".join(names)
-    return str(folded)
 
 
 def job_line(frame: Frame, width: int = 0) -> Line:

@@ -291,8 +291,9 @@ class PipeConnections:
         for pipe in self._pipes:
             pipe.work_on_tool(now)
             machine = pipe.wants_tool()
-            if machine and fits(machine) and (lines := self._tool_lines()) is not None:
+            if machine and (lines := self._tool_lines() if fits(machine) else ()) is not None:
                 pipe.give_tool(lines)
+            pipe.order()
 
     def _tool_lines(self) -> tuple[bytes, ...] | None:
         """The lines with py-spy, packed in a thread of its own; None while it works."""

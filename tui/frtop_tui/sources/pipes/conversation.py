@@ -17,12 +17,14 @@ from frtop_tui.sources.connection_events import (
     Connected,
     ConnectionEvent,
     ConnectionFailed,
+    Examined,
     Progressed,
     ResponseReceived,
     UpdateReceived,
 )
 from frtop_tui.sources.handshake import incompatible
 from frtop_tui.sources.pipes.failures import Ending, describe
+from frtop_tui.sources.pipes.far_facts import read_facts
 from frtop_tui.sources.pipes.framing import Message, MessageReader, PipeError
 from frtop_tui.sources.pipes.remote_words import Boot, Ended, Hello, Words, read
 
@@ -61,12 +63,28 @@ class Conversation:
         self.updates = 0
         self.pong = 0
         """The last ping that was answered."""
+        self.ordered = False
+        """The doctor there was told to begin."""
         self._reader = MessageReader()
 
     @property
     def noise(self) -> tuple[str, ...]:
         """The last lines that were none of ours."""
         return tuple(self._reader.noise)
+
+    @property
+    def awaits_order(self) -> bool:
+        """Whether a doctor waits to be told to begin."""
+        return self._has_doctor and not self.ordered
+
+    @property
+    def takes_tool(self) -> bool:
+        """Whether py-spy may go there: an agent's first update does not wait for it."""
+        return self.phase is Phase.UP and (self.updates > 0 or self._has_doctor)
+
+    @property
+    def _has_doctor(self) -> bool:
+        return self.phase is Phase.UP and self.hello is not None and self.hello.examines
 
     def take(self, line: bytes) -> Iterator[ConnectionEvent]:
         """Takes in a line of the other end."""
@@ -104,6 +122,9 @@ class Conversation:
             case "res" if self.phase is Phase.UP:
                 response = wire.decode_response(wire.from_frame(message.frame()))
                 yield ResponseReceived(self.host, response)
+            case "doctor" if self.hello is not None and self.hello.examines:
+                found = read_facts(message.text)
+                yield Examined(self.host, found.host, found.search)
             case "error":
                 words = _words(message.text).clean()
                 step = words.next or "`frtop --help` lists other ways to reach a host: --connect"

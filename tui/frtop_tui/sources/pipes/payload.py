@@ -9,20 +9,21 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe.pipe.lines import block, tool_block
-from frtop_probe.pipe.packing import archive
+from frtop_probe.pipe.packing import AGENT, archive
 from frtop_tui.errors import Missing
 
 TOOL: Final = "py-spy"
 
 
-def agent_lines() -> bytes:
-    """The lines with the agent. Takes a fifth of a second.
+def agent_lines(program: str = AGENT) -> bytes:
+    """The lines with the agent, or with the doctor. Takes a fifth of a second.
 
     Raises:
         Missing: a package that is sent is not installed here.
     """
+    more = () if program == AGENT else (program.encode(),)
     try:
-        return b"".join(block(b"archive", archive()))
+        return b"".join(block(b"archive", archive(program), *more))
     except ModuleNotFoundError as error:
         raise Missing(f"{error}: it is sent to the hosts", "install frtop anew") from error
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.pipe.lines import PREFIX, encoded
-from frtop_probe.pipe.start_script import start_script
+from frtop_probe.pipe.start_script import PYTHON_NAMED, start_script
 from frtop_tui.sources.connection_events import ConnectionEvent
 from frtop_tui.sources.endpoints import PipeEndpoint
 from frtop_tui.sources.pipes.conversation import Conversation, Phase
@@ -64,7 +64,9 @@ class Pipe:
         self._pinged_at = 0.0
         self._tool: Iterator[bytes] | None = None
         self._tool_ping = 0
+        self._has_tool = False
         self._script = script
+        self._names_python = script.startswith(PYTHON_NAMED)
         self._awaits_way = bool(self._onward)
         first = start_script(program="fan_out") if self._awaits_way else script
         # First an end for a prompt that a login script left without one.
@@ -86,9 +88,20 @@ class Pipe:
 
     def send(self, conversation: Conversation, request: wire.Request) -> bool:
         """Sends a request; False when it cannot leave now."""
+        return self._say(conversation, encoded(b"req", wire.to_frame(request)))
+
+    def _say(self, conversation: Conversation, line: bytes) -> bool:
         task = next((task for task, one in self.conversations.items() if one is conversation), None)
-        line = encoded(b"req", wire.to_frame(request))
         return self.process.write(line if task is None else b"to %d %b" % (task, line))
+
+    def order(self) -> None:
+        """Tells doctors to begin, as soon as it is known whether py-spy comes."""
+        for one in self.conversations.values():
+            has_own = one.hello is not None and one.hello.has_py_spy
+            if one.awaits_order and (has_own or self._tool is not None):
+                words = [b"examine", *([b"tool"] if self._has_tool and not has_own else [])]
+                words += [b"python"] if self._names_python else []
+                one.ordered = self._say(one, b" ".join(words) + b"\n")
 
     def read(self, now: float) -> Iterator[tuple[Conversation, ConnectionEvent]]:
         """What has arrived."""
@@ -176,13 +189,14 @@ class Pipe:
         if self._tool is not None:
             return ""
         up = [one for one in self.conversations.values() if one.phase is Phase.UP]
-        if not up or any(not one.updates for one in up):
+        if not up or not all(one.takes_tool for one in up):
             return ""
         return next((one.hello.machine for one in up if one.hello and not one.hello.has_py_spy), "")
 
     def give_tool(self, lines: Sequence[bytes]) -> None:
         """Sends py-spy from now on, whenever nothing else has to be sent."""
         self._tool = iter(lines)
+        self._has_tool = bool(lines)
 
     def work_on_tool(self, now: float) -> None:
         """Sends the next piece of py-spy, when the one before has arrived."""

@@ -50,7 +50,10 @@ class Ended(Struct, frozen=True):
 
 
 class Hello(Struct, frozen=True):
-    """The agent runs. `place` names the host and its pids' namespace, "" where not known."""
+    """The agent runs. `place` names the host and its pids' namespace, "" where not known.
+
+    `examines`: it is no agent, but the doctor.
+    """
 
     instance: str = ""
     version: str = ""
@@ -61,6 +64,7 @@ class Hello(Struct, frozen=True):
     uid: int = -1
     place: str = ""
     has_py_spy: bool = True
+    examines: bool = False
     problems: tuple[Words, ...] = ()
 
 
