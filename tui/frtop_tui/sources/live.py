@@ -166,7 +166,8 @@ class LiveSource:
         """The ways to all hosts; None when we are closed before there is a key."""
         pipes: Connections | None = None
         if self._places:
-            pipes = PipeConnections(start_script(self._python), agent_lines)
+            way = start_script(program="fan_out", last=self._python)
+            pipes = PipeConnections(start_script(self._python), agent_lines, way)
         if pipes is not None and not self._by_sockets:
             return pipes
         pair = self._await_key()
