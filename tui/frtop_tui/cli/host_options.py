@@ -29,7 +29,8 @@ def add_hosts(verb: argparse.ArgumentParser) -> None:
                       help="a command that gives a shell on a host of --ssh, instead of ssh: "
                       "'docker exec -i {host} sh'")  # fmt: skip
     verb.add_argument("--through", default="", metavar="HOST",
-                      help="a host that reaches those of --ssh for us: one connection for all"
+                      help="a host that reaches those of --ssh and --connect for us: one "
+                      "connection for all"
                       )  # fmt: skip
     verb.add_argument("--python", default="", metavar="PATH",
                       help="the Python to use on hosts of --ssh (default: one that is found there)"
@@ -60,9 +61,12 @@ def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
                 f"the command comes first: frtop {misplaced[0]} --{name} ...",
             )
     by_shell = bool(options.ssh or options.via)
-    if options.through and not options.ssh:
-        raise UsageError("--through is for hosts of --ssh", "name them: --ssh 'node[0-7]'")
-    if options.python and not by_shell:
+    named = [spec for spec in options.connect or () if spec != "local"]
+    if options.through and not (options.ssh or named):
+        raise UsageError(
+            "--through is for hosts of --ssh or --connect", "name them: --ssh 'node[0-7]'"
+        )
+    if options.python and not (by_shell or options.through):
         raise UsageError("--python is for hosts of --ssh", "name them: --ssh 'node[0-7]'")
     if options.connect is None:
         options.connect = [] if by_shell else ["local"]

@@ -185,7 +185,9 @@ class PipeConnections:
                 if link.pipe is None and not link.way and link.command == first.command
             ]  # fmt: skip
         try:
-            pipe = Pipe(first.command, [link.endpoint for link in links], self._script, self._way_script)
+            pipe = Pipe(
+                first.command, [link.endpoint for link in links], self._script, self._way_script
+            )
         except OSError as error:
             for link in links:
                 failure = failures.cannot_start(link.endpoint.host, first.command, error)

@@ -90,9 +90,7 @@ class Pipe:
         self.process.write(b"echo\n" + first, bounded=False)
 
     def _begin(self, endpoint: PipeEndpoint) -> Conversation:
-        return Conversation(
-            endpoint.host, self._hosts, endpoint.onward if self.shared else ()
-        )
+        return Conversation(endpoint.host, self._hosts, endpoint.onward if self.shared else ())
 
     @property
     def is_starting(self) -> bool:
