@@ -1,8 +1,8 @@
 """frtop on the way to other hosts: runs one command for each, carries lines, writes no file."""
 
-# What the shell of the host on the way starts, in the place of stage 0. What the commands
-# write comes labelled with their numbers, as `srun --label` does it; input names the commands that it is for:
-# `to 0,3 LINE`. What all get at some time is sent once: `keep NAME LINE`, then `give NAME 0,3`.
+# What the shell of the host on the way starts, in the place of stage 0. What the commands write
+# comes labelled with their numbers, as `srun --label` does it. Input names the commands that it is
+# for: `to 0,3 LINE`. What all get at some time comes once: `keep NAME LINE`, then `give NAME 0,3`.
 # `start 3` runs a command that has ended again, `end 3` ends one. It is given to `python -c`
 # between single quotes: so it has none. The line above is what `ps` shows.
 import json

@@ -27,10 +27,11 @@ def refusal(payload: bytes, port: LocalPort, way: str) -> FrtopError:
         reason = msgspec.json.decode(payload, type=Reason)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         reason = Reason()
+    where = f"{port.address}, ports {port.port - 1} and {port.port}"
     match reason.why:
         case "refused":
             return Unreachable(
-                f"nobody listens on {port.address}, ports {port.port - 1} and {port.port}, says {way}",
+                f"nobody listens on {where}, says {way}",
                 "start the job with `frtop run`, which starts an agent there, or `frtop agent`"
                 f" there; with nothing but a shell there: --ssh {port.address} --through {way}",
             )
@@ -43,7 +44,7 @@ def refusal(payload: bytes, port: LocalPort, way: str) -> FrtopError:
             return no_answer(port, way)
     text = printable(reason.text)[:MAX_TEXT] or "for a reason that it does not tell"
     return Unreachable(
-        f"{way} does not reach {port.address}, port {port.port}: {text}",
+        f"{way} does not reach {where}: {text}",
         "is it up, and may that host connect to it?",
     )
 
