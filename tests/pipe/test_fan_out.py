@@ -90,9 +90,9 @@ def test_input_goes_to_whom_it_names_and_output_is_labelled(way: Way) -> None:
     assert way.lines(3) == {"1: one", "0: both", "1: both"}
 
 
-def test_what_is_kept_goes_to_each_when_it_is_its_turn(way: Way) -> None:
-    way.write("keep greeting echo hello")
-    way.write("keep greeting echo again")
+def test_what_is_stored_goes_to_each_when_it_is_its_turn(way: Way) -> None:
+    way.write("store greeting echo hello")
+    way.write("store greeting echo again")
     way.write("give greeting 1")
     assert [way.line(), way.line()] == ["1: hello", "1: again"]
     way.write("give nothing 0")
@@ -100,11 +100,11 @@ def test_what_is_kept_goes_to_each_when_it_is_its_turn(way: Way) -> None:
     assert [way.line(), way.line()] == ["0: hello", "0: again"]
 
 
-def test_what_is_kept_is_bounded(way: Way) -> None:
+def test_what_is_stored_is_bounded(way: Way) -> None:
     for _ in range(40):
-        way.write(f"keep much : {'x' * 250_000}")
-    way.write("keep much echo beyond")
-    way.write("keep little echo here")
+        way.write(f"store much : {'x' * 250_000}")
+    way.write("store much echo beyond")
+    way.write("store little echo here")
     way.write("give much 0")
     way.write("give little 0")
     assert way.line() == "0: here"

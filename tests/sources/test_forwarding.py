@@ -29,7 +29,7 @@ from frtop_tui.sources.connection_events import (
     ResponseReceived,
     UpdateReceived,
 )
-from frtop_tui.sources.endpoints import BehindEndpoint
+from frtop_tui.sources.endpoints import ForwardedEndpoint
 from frtop_tui.sources.forwarding.connections import ForwardedConnections
 from frtop_tui.sources.forwarding.local_port import LocalPort
 from frtop_tui.sources.pipes import failures
@@ -49,8 +49,8 @@ class Operator:
 
     def reach(
         self, host: str, port: int, address: str = "127.0.0.1", command: tuple[str, ...] = CLEAN
-    ) -> BehindEndpoint:
-        endpoint = BehindEndpoint(host, address, port, port + 1, "bastion", command)
+    ) -> ForwardedEndpoint:
+        endpoint = ForwardedEndpoint(host, address, port, port + 1, "bastion", command)
         self.connections.connect(endpoint)
         return endpoint
 
@@ -112,7 +112,7 @@ def closed_port() -> int:
         return port
 
 
-def test_agents_behind_a_host_share_one_connection_to_it(
+def test_forwarded_agents_a_host_share_one_connection_to_it(
     operator: Operator, agent: announcement.Announcement, start_agent: Start, tmp_path: Path
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -309,11 +309,11 @@ def test_nothing_is_left_of_an_operator_who_was_killed(agent: announcement.Annou
         "from frtop_probe import keys\n"
         "from frtop_probe.pipe.start_script import start_script\n"
         "from frtop_tui.sources.agent_connections import AgentConnections\n"
-        "from frtop_tui.sources.endpoints import BehindEndpoint\n"
+        "from frtop_tui.sources.endpoints import ForwardedEndpoint\n"
         "from frtop_tui.sources.forwarding.connections import ForwardedConnections\n"
         "one = ForwardedConnections(AgentConnections(keys.load(create=False)),"
         " start_script(program='forwarder'))\n"
-        f"one.connect(BehindEndpoint('node0', '127.0.0.1', {agent.pub}, {agent.ask}, 'way',"
+        f"one.connect(ForwardedEndpoint('node0', '127.0.0.1', {agent.pub}, {agent.ask}, 'way',"
         f" {CLEAN!r}))\n"
         "while True:\n"
         "    for event in one.wait(50):\n"

@@ -2,7 +2,7 @@
 
 # What the shell of the host on the way starts, in the place of stage 0. What the commands write
 # comes labelled with their numbers, as `srun --label` does it. Input names the commands that it is
-# for: `to 0,3 LINE`. What all get at some time comes once: `keep NAME LINE`, then `give NAME 0,3`.
+# for: `to 0,3 LINE`. What all get at some time comes once: `store NAME LINE`, then `give NAME 0,3`.
 # `start 3` runs a command that has ended again, `end 3` ends one. It is given to `python -c`
 # between single quotes: so it has none. The line above is what `ps` shows.
 import json
@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 MAX_LINE = 1 << 18
 MAX_COMMANDS = 1024
 MAX_WAITING = 8 << 20
-MAX_KEPT = 4 << 20
+MAX_STORED = 4 << 20
 MAX_WRITE = 1 << 16
 STUCK_S = 5.0
 SILENT_S = 60
@@ -127,7 +127,7 @@ class FanOut:
         self.later: list[bytes] = []
         self.words: list[list[str]] = []
         self.commands: dict[int, Command] = {}
-        self.kept: dict[bytes, bytearray] = {}
+        self.stored: dict[bytes, bytearray] = {}
 
     def next_line(self) -> bytes:
         while True:
@@ -167,12 +167,12 @@ class FanOut:
         first, _, rest = text.partition(b" ")
         if word == b"to":
             self.give(first, rest + b"\n")
-        elif word == b"keep":
-            kept = self.kept.setdefault(first, bytearray())
-            if len(kept) < MAX_KEPT:
-                kept += rest + b"\n"
+        elif word == b"store":
+            stored = self.stored.setdefault(first, bytearray())
+            if len(stored) < MAX_STORED:
+                stored += rest + b"\n"
         elif word == b"give":
-            self.give(rest, bytes(self.kept.get(first, b"")))
+            self.give(rest, bytes(self.stored.get(first, b"")))
         elif word == b"end":
             for one in self.named(first):
                 self.leave(one)

@@ -49,15 +49,15 @@ def connect(options: argparse.Namespace) -> Source:
     from frtop_tui.sources.agent_start import start_agent  # noqa: PLC0415
     from frtop_tui.sources.endpoints import LOCAL  # noqa: PLC0415
     from frtop_tui.sources.live import LiveSource  # noqa: PLC0415
-    from frtop_tui.sources.pipes.places import Place, agents_behind, places  # noqa: PLC0415
+    from frtop_tui.sources.pipes.places import AnyPlace, forwarded_agents, places  # noqa: PLC0415
 
-    reached: tuple[Place, ...] = places(
+    reached: tuple[AnyPlace, ...] = places(
         options.ssh, options.via, options.through if options.ssh else ""
     )
     direct = options.connect
     named = [spec for spec in options.connect if spec != LOCAL]
     if options.through and named:
-        reached = (*reached, agents_behind(named, options.through))
+        reached = (*reached, forwarded_agents(named, options.through))
         direct = [spec for spec in options.connect if spec == LOCAL]
     pid = getattr(options, "pid", None)
     if pid is not None:

@@ -12,9 +12,9 @@ from typing import Protocol
 
 from frtop_probe import wire
 from frtop_tui.errors import FrtopError
-from frtop_tui.sources.endpoints import BehindEndpoint, Endpoint, PipeEndpoint
+from frtop_tui.sources.endpoints import Endpoint, ForwardedEndpoint, PipeEndpoint
 
-AnyEndpoint = Endpoint | BehindEndpoint | PipeEndpoint
+AnyEndpoint = Endpoint | ForwardedEndpoint | PipeEndpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class Endpoint(Struct, frozen=True):
         return f"[{self.address}]" if ":" in self.address else self.address
 
 
-class BehindEndpoint(Struct, frozen=True):
+class ForwardedEndpoint(Struct, frozen=True):
     """Where an agent should listen that a host on the way reaches for us.
 
     `address` is as that host knows it. `command` gives a shell on the host on the way, whose name

@@ -34,8 +34,8 @@ from frtop_tui.sources.local_discovery import LocalDiscovery
 from frtop_tui.sources.pipes.connections import PipeConnections
 from frtop_tui.sources.pipes.payload import agent_lines
 from frtop_tui.sources.pipes.place_search import PlaceSearch
-from frtop_tui.sources.pipes.places import Place
-from frtop_tui.sources.pipes.through import AgentsBehind
+from frtop_tui.sources.pipes.places import AnyPlace
+from frtop_tui.sources.pipes.through import ForwardedAgents
 from frtop_tui.sources.session import Session
 
 KEY_INTERVAL_S: Final = 0.2
@@ -53,7 +53,7 @@ class LiveSource:
         specs: Sequence[str] = (LOCAL,),
         job: str | RankPid | None = None,
         *,
-        places: Sequence[Place] = (),
+        places: Sequence[AnyPlace] = (),
         python: str = "",
         read_only: bool = False,
         explain: bool = False,
@@ -77,7 +77,7 @@ class LiveSource:
         self._names = expand(named) if named else ()
         self._local = LOCAL in specs
         self._places = tuple(places)
-        self._behind = sum(len(one.hosts) for one in places if isinstance(one, AgentsBehind))
+        self._forwarded = sum(len(one.hosts) for one in places if isinstance(one, ForwardedAgents))
         self._python = python
         self._pair = self._key() if self._by_sockets else None
         self._job = job
@@ -91,7 +91,7 @@ class LiveSource:
     @property
     def _by_sockets(self) -> bool:
         """Whether there are agents to be reached by sockets, for which a key is needed."""
-        return self._local or bool(self._names or self._behind)
+        return self._local or bool(self._names or self._forwarded)
 
     def _key(self) -> keys.KeyPair | None:
         """Loads our pair, and never makes one: no agent would admit it.
@@ -101,7 +101,7 @@ class LiveSource:
         try:
             return keys.load(create=False)
         except keys.NoKey as error:
-            if not self._names and not self._behind:
+            if not self._names and not self._forwarded:
                 return None
             raise KeyTrouble(error.text, error.next) from error
         except keys.KeyProblem as error:
@@ -144,7 +144,7 @@ class LiveSource:
         connections: Connections | None = None
         try:
             # Behind a host on the way an agent takes twice as many.
-            _raise_file_limit(len(self._names) + len(self._places) + 2 * self._behind)
+            _raise_file_limit(len(self._names) + len(self._places) + 2 * self._forwarded)
             connections = self._connections()
             if connections is None:
                 return
@@ -170,7 +170,7 @@ class LiveSource:
     def _connections(self) -> Connections | None:
         """The ways to all hosts; None when we are closed before there is a key."""
         pipes: Connections | None = None
-        if any(not isinstance(place, AgentsBehind) for place in self._places):
+        if any(not isinstance(place, ForwardedAgents) for place in self._places):
             way = start_script(program="fan_out", last=self._python)
             pipes = PipeConnections(start_script(self._python), agent_lines, way)
         if pipes is not None and not self._by_sockets:
@@ -179,7 +179,7 @@ class LiveSource:
         if pair is None:
             return None
         sockets: Connections = AgentConnections(pair)
-        if self._behind:
+        if self._forwarded:
             forwarder = start_script(program="forwarder", last=self._python)
             sockets = ForwardedConnections(sockets, forwarder)
         return JoinedConnections(sockets, pipes) if pipes is not None else sockets

@@ -18,7 +18,7 @@ from frtop_tui.sources.connection_events import (
     Connections,
     Progressed,
 )
-from frtop_tui.sources.endpoints import BehindEndpoint, Endpoint
+from frtop_tui.sources.endpoints import Endpoint, ForwardedEndpoint
 from frtop_tui.sources.forwarding.carrier import Begun, Carrier, Down, News, Up
 from frtop_tui.sources.forwarding.local_port import LocalPort
 from frtop_tui.sources.forwarding.refusals import cut_off
@@ -33,7 +33,7 @@ class _Way:
 
 
 @dataclass(slots=True, eq=False)
-class _Behind:
+class _Forwarded:
     """An agent behind it: our two ports for it, and the endpoint of these."""
 
     way: _Way
@@ -50,12 +50,12 @@ class ForwardedConnections:
         self._sockets = sockets
         self._script = script
         self._ways: dict[tuple[str, ...], _Way] = {}
-        self._behind: dict[str, _Behind] = {}  # by host
+        self._forwarded: dict[str, _Forwarded] = {}  # by host
         self._refused: list[ConnectionFailed] = []
 
     def connect(self, endpoint: AnyEndpoint) -> None:
         """Begins to connect."""
-        if not isinstance(endpoint, BehindEndpoint):
+        if not isinstance(endpoint, ForwardedEndpoint):
             self._sockets.connect(endpoint)
             return
         host, address = endpoint.host, endpoint.address
@@ -73,26 +73,26 @@ class ForwardedConnections:
             way = self._ways[endpoint.command] = _Way(carrier)
         urls = (updates.url, requests.url)
         inner = Endpoint(host, address, endpoint.pub, endpoint.ask, forwarded=urls)
-        self._behind[host] = one = _Behind(way, (updates, requests), inner)
+        self._forwarded[host] = one = _Forwarded(way, (updates, requests), inner)
         way.carrier.serve(updates, requests)
         if way.is_up:
             self._open(one)
 
-    def _open(self, one: _Behind) -> None:
+    def _open(self, one: _Forwarded) -> None:
         if not one.is_open:
             one.is_open = True
             self._sockets.connect(one.endpoint)
 
-    def _shut(self, one: _Behind) -> None:
+    def _shut(self, one: _Forwarded) -> None:
         if one.is_open:
             one.is_open = False
             self._sockets.disconnect(one.endpoint)
 
     def disconnect(self, endpoint: AnyEndpoint) -> None:
         """Gives an endpoint up."""
-        if not isinstance(endpoint, BehindEndpoint):
+        if not isinstance(endpoint, ForwardedEndpoint):
             self._sockets.disconnect(endpoint)
-        elif (one := self._behind.pop(endpoint.host, None)) is not None:
+        elif (one := self._forwarded.pop(endpoint.host, None)) is not None:
             self._shut(one)
             one.way.carrier.withdraw(*one.ports)
 
@@ -112,14 +112,14 @@ class ForwardedConnections:
             while not way.carrier.news.empty():
                 yield from self._take(way, way.carrier.news.get())
         for event in self._sockets.wait(milliseconds):
-            if isinstance(event, ConnectionFailed) and event.host in self._behind:
+            if isinstance(event, ConnectionFailed) and event.host in self._forwarded:
                 yield ConnectionFailed(event.host, self._worded(event.host, event.error))
             else:
                 yield event
 
     def _take(self, way: _Way, news: News) -> Iterator[ConnectionEvent]:
         name = way.carrier.way
-        for host, one in list(self._behind.items()):
+        for host, one in list(self._forwarded.items()):
             if one.way is not way:
                 continue
             match news:
@@ -136,7 +136,7 @@ class ForwardedConnections:
 
     def _worded(self, host: str, error: FrtopError) -> FrtopError:
         """What the host on the way says of it, where it says something."""
-        return self._behind[host].way.carrier.problems.get(host, error)
+        return self._forwarded[host].way.carrier.problems.get(host, error)
 
     def close(self) -> None:
         """Ends all connections."""

@@ -219,7 +219,8 @@ class PipeConnections:
                 link.up_at = now
                 yield self._same_place(link, conversation) or event
             elif isinstance(event, ConnectionFailed):
-                yield self._failed(link, Failure(event.error, needs_person=True), now)
+                failure = Failure(event.error, conversation.needs_person)
+                yield self._failed(link, failure, now)
             else:
                 yield event
         if pipe.process.ended and pipe in self._pipes and not self._pipes[pipe]:

@@ -77,7 +77,7 @@ class Pipe:
         self._pings = 0
         self._pinged_at = 0.0
         self._given: set[Conversation] = set()
-        self._keeps_agent = False
+        self._has_stored_agent = False
         self._advanced_at = time.monotonic()
         self._tool: Iterator[bytes] | None = None
         self._tool_for: set[Conversation] = set()
@@ -154,7 +154,7 @@ class Pipe:
             self._awaits_way = False
             hosts = json.dumps([one.onward for one in self._endpoints]).encode()
             self.process.write(b"hosts %b\n" % hosts, bounded=False)
-            self._keep(b"script", b"echo\n" + self._script)
+            self._store(b"script", b"echo\n" + self._script)
             everybody = self._numbers(self.conversations.values())
             self.process.write(b"give script %b\n" % everybody, bounded=False)
         elif line.startswith(PREFIX + b"error "):
@@ -168,10 +168,10 @@ class Pipe:
         found = _LABELLED.fullmatch(line)
         return (self.conversations.get(int(found[1])), found[2]) if found else (None, b"")
 
-    def _keep(self, name: bytes, lines: bytes) -> None:
+    def _store(self, name: bytes, lines: bytes) -> None:
         """Has the host on the way keep what all hosts get: it travels once."""
-        kept = (b"keep %b %b\n" % (name, line) for line in lines.splitlines())
-        self.process.write(b"".join(kept), bounded=False)
+        stored = (b"store %b %b\n" % (name, line) for line in lines.splitlines())
+        self.process.write(b"".join(stored), bounded=False)
 
     def _numbers(self, conversations: Iterable[Conversation]) -> bytes:
         named = set(conversations)
@@ -201,9 +201,9 @@ class Pipe:
     def give_agent(self, lines: bytes) -> None:
         """Sends the agent, to all that wait for it."""
         if self.fans_out:
-            if not self._keeps_agent:
-                self._keep(b"agent", lines)
-            self._keeps_agent = True
+            if not self._has_stored_agent:
+                self._store(b"agent", lines)
+            self._has_stored_agent = True
             booted = self._booted
             self.process.write(b"give agent %b\n" % self._numbers(booted), bounded=False)
             self._given |= booted

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from frtop_tui.errors import UsageError
-from frtop_tui.sources.endpoints import BehindEndpoint, PipeEndpoint, expand
+from frtop_tui.sources.endpoints import PipeEndpoint, expand
 from frtop_tui.sources.pipes import kubernetes, slurm
 from frtop_tui.sources.pipes.ssh_command import program, ssh_endpoint
-from frtop_tui.sources.pipes.through import AgentsBehind, ThroughHost
+from frtop_tui.sources.pipes.through import ForwardedAgents, ThroughHost
 
 HOST: Final = "{host}"
 _NAME: Final = re.compile(r"(?!-)[^\s\x00-\x1f\x7f-\x9f]{1,255}")
@@ -29,8 +29,11 @@ class Place(Protocol):
     def doing(self) -> str:
         """What `find` does."""
 
-    def find(self) -> Sequence[BehindEndpoint | PipeEndpoint]:
+    def find(self) -> list[PipeEndpoint]:
         """The hosts, and how to reach them; blocks, and raises `FrtopError`."""
+
+
+AnyPlace = Place | ForwardedAgents
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def places(specs: Sequence[str], via: str = "", through: str = "") -> tuple[Plac
     return tuple(found.values())
 
 
-def agents_behind(specs: Sequence[str], way: str) -> AgentsBehind:
+def forwarded_agents(specs: Sequence[str], way: str) -> ForwardedAgents:
     """The agents of `--connect` that listen on ports which the host `way` of `--through` reaches.
 
     Raises:
@@ -111,7 +114,7 @@ def agents_behind(specs: Sequence[str], way: str) -> AgentsBehind:
     program()
     names = expand(specs)
     _require_names((way,))
-    return AgentsBehind(way, names)
+    return ForwardedAgents(way, names)
 
 
 def _require_names(names: Sequence[str]) -> None:

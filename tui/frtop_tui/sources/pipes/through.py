@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frtop_tui.sources.endpoints import BehindEndpoint, PipeEndpoint, address_of
+from frtop_tui.sources.endpoints import ForwardedEndpoint, PipeEndpoint, address_of
 from frtop_tui.sources.pipes.ssh_command import jump_command, onward_command, ssh_endpoint
 
 
@@ -52,7 +52,7 @@ class ThroughHost:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentsBehind:
+class ForwardedAgents:
     """Agents that listen on ports, where only a host on the way reaches them."""
 
     way: str
@@ -68,11 +68,11 @@ class AgentsBehind:
         """What `find` does."""
         return "asking ssh for its settings"
 
-    def find(self) -> list[BehindEndpoint]:
+    def find(self) -> list[ForwardedEndpoint]:
         """The agents, by the names that the operator wrote."""
         (command,) = ssh_endpoint(self.way).commands
         found = []
         for host in self.hosts:
             address, port = address_of(host)
-            found.append(BehindEndpoint(host, address, port, port + 1, self.way, command))
+            found.append(ForwardedEndpoint(host, address, port, port + 1, self.way, command))
         return found
