@@ -30,6 +30,7 @@ from frtop_tui.sources.connection_events import (
     UpdateReceived,
 )
 from frtop_tui.sources.endpoints import ForwardedEndpoint
+from frtop_tui.sources.forwarding import carrier
 from frtop_tui.sources.forwarding.connections import ForwardedConnections
 from frtop_tui.sources.forwarding.local_port import LocalPort
 from frtop_tui.sources.pipes import failures
@@ -258,6 +259,21 @@ def test_what_is_no_frame_ends_it(operator: Operator) -> None:
     fake = "echo 'frtop-forward {}'; head -c 100000 /dev/zero; cat >/dev/null"
     operator.reach("node0", 7677, command=("sh", "-c", fake))
     assert "what is no line and no frame of frtop" in operator.await_failure("node0").error.text
+
+
+def test_a_host_on_the_way_that_falls_silent_is_given_up(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrier, "SILENT_S", 1.0)
+    monkeypatch.setattr(carrier, "PING_S", 0.2)
+    silent = "echo 'frtop-forward {}'; cat >/dev/null"
+    operator.reach("node0", 7677, command=("sh", "-c", silent))
+
+    def is_told() -> bool:
+        operator.events.clear()
+        return "nothing was heard for 1 s" in operator.await_failure("node0").error.text
+
+    wait_for(is_told, "its silence", pause_s=0)
 
 
 def test_an_endpoint_that_is_given_up_is_closed_at_both_ends(

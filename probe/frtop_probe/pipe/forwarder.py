@@ -228,8 +228,12 @@ class Forwarder:
         self.asked.add(number)
         self.todo.put((number, host, port))
         if self.openers < min(OPENERS, len(self.asked)):
-            self.openers += 1
-            threading.Thread(target=self.connect, daemon=True).start()
+            try:
+                threading.Thread(target=self.connect, daemon=True).start()
+                self.openers += 1
+            except RuntimeError:  # no more are allowed: those that there are do it
+                if not self.openers:
+                    raise
 
     def connect(self) -> None:
         while True:

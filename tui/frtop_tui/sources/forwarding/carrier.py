@@ -88,7 +88,7 @@ class Carrier:
         self._noise: list[str] = []
         self._frames = Frames()
         self._failures = 0
-        self._retry_at = self._up_at = self._ended_at = self._pinged_at = 0.0
+        self._retry_at = self._up_at = self._heard_at = self._ended_at = self._pinged_at = 0.0
         self._thread = daemon_thread.start(self._run, "frtop way")
 
     def serve(self, *ports: LocalPort) -> None:
@@ -216,6 +216,7 @@ class Carrier:
 
     def _receive(self, process: PipeProcess) -> None:
         data = process.receive()
+        self._heard_at = time.monotonic()
         if process.ended:
             self._ended_at = time.monotonic()
             self._selector.unregister(process.output)
@@ -267,7 +268,7 @@ class Carrier:
 
     def _check(self, process: PipeProcess, now: float) -> None:
         """Pings, and gives up what has ended or is silent."""
-        silent_s = now - process.moved_at
+        silent_s = now - (self._heard_at if self._is_up else process.moved_at)
         if self._ended_at:
             if process.status() is not None or now - self._ended_at > STATUS_S:
                 self._lost(self._describe(process))

@@ -59,10 +59,13 @@ class ForwardedConnections:
             self._sockets.connect(endpoint)
             return
         host, address = endpoint.host, endpoint.address
+        updates: LocalPort | None = None
         try:
             updates = LocalPort(host, address, endpoint.pub, is_ask=False)
             requests = LocalPort(host, address, endpoint.ask, is_ask=True)
         except OSError as error:
+            if updates is not None:
+                updates.close()
             self._refused.append(ConnectionFailed(host, Unreachable(
                 f"{host}: no socket can be made here: {error.strerror}", "raise `ulimit -n`"
             )))  # fmt: skip
