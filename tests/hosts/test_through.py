@@ -26,7 +26,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     try:
         reached = Shells(folder)
         hosts = cluster.network.hosts
-        reached.serve(hosts[WAY])
+        reached.serve(hosts[WAY], "AllowTcpForwarding no\nAllowStreamLocalForwarding no")
         reached.write_config(WAY)
         for node in NODES[1:]:
             hosts[OPERATOR].run("ip", "route", "add", "unreachable", hosts[node].address)

@@ -113,7 +113,7 @@ def closed_port() -> int:
         return port
 
 
-def test_forwarded_agents_a_host_share_one_connection_to_it(
+def test_agents_on_the_other_side_share_one_connection(
     operator: Operator, agent: announcement.Announcement, start_agent: Start, tmp_path: Path
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
