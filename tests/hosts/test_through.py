@@ -60,7 +60,7 @@ def test_the_agents_are_out_of_reach_without_it(cluster: Cluster) -> None:
 
 
 def test_one_connection_carries_all_agents(cluster: Cluster, watcher: Watcher) -> None:
-    cluster.wait_for(lambda: heard(watcher) == 8, "all are heard", 40)
+    cluster.wait_for(lambda: heard(watcher) == 8, "all are heard", 80)
     operator = cluster.network.hosts[OPERATOR]
     connections = operator.run("ss", "-Htn", "state", "established").splitlines()
     assert len(connections) == 1, connections
@@ -103,7 +103,7 @@ def test_only_a_host_on_the_way_that_fails_is_an_error(cluster: Cluster) -> None
 
 
 def test_the_host_on_the_way_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher) -> None:
-    cluster.wait_for(lambda: heard(watcher) == 8, "all are heard", 40)
+    cluster.wait_for(lambda: heard(watcher) == 8, "all are heard", 80)
 
     def problems() -> set[str]:
         hosts = watcher.frame()["hosts"]
@@ -125,7 +125,7 @@ def test_nothing_is_left_of_an_operator_who_was_killed(cluster: Cluster) -> None
 
     before = processes()
     killed = cluster.watch("--through", WAY, ALL)
-    cluster.wait_for(lambda: heard(killed) == 8, "all are heard", 40)
+    cluster.wait_for(lambda: heard(killed) == 8, "all are heard", 80)
     assert all(processes()[name] - before[name] for name in before)
     killed.kill()
 
