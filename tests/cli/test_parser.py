@@ -50,6 +50,8 @@ def test_this_host_is_not_meant_where_others_are_reached_by_a_shell(
         (["--connect", "node0", "diagnose"], "frtop diagnose --connect"),
         (["--ssh", "node0", "diagnose"], "frtop diagnose --ssh"),
         (["diagnose", "--python", "/usr/bin/python3"], "--python is for hosts of --ssh"),
+        (["diagnose", "--through", "bastion"], "--through is for hosts of --ssh or --connect"),
+        (["--through", "bastion", "--connect", "local"], "--through is for hosts of --ssh or"),
         (["diagnose", "--pid", "12", "--ssh", "node0"], "frtop jobs --ssh"),
         (["demo", "--fault", "gremlin"], "invalid choice: 'gremlin'"),
         (["diagnose", "--wait", "-3"], "more than 0"),
@@ -69,6 +71,12 @@ def test_an_invalid_command_line_gets_a_next_step(words: list[str], says: str) -
         parse(words)
     assert says in str(caught.value)
     assert "next:" in str(caught.value)
+
+
+def test_a_host_on_the_way_may_need_a_python_to_reach_agents() -> None:
+    words = ["--connect", "node[0-7]", "--through", "bastion", "--python", "/opt/python3.12"]
+    options = parse(["diagnose", *words])
+    assert (options.connect, options.through) == (["node[0-7]"], "bastion")
 
 
 @pytest.mark.parametrize("command", [[], ["screen"], ["diagnose"], ["capture"]])

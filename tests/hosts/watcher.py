@@ -9,12 +9,17 @@ from typing import Any
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.report.document import document
 from frtop_tui.sources.live import LiveSource
-from frtop_tui.sources.pipes.places import places
+from frtop_tui.sources.pipes.places import forwarded_agents, places
 
 
-def main(specs: list[str]) -> None:
-    by_shell = specs[:1] == ["--ssh"]
-    source = LiveSource([], places=places(specs[1:])) if by_shell else LiveSource(specs)
+def main(words: list[str]) -> None:
+    match words:
+        case ["--ssh", *specs]:
+            source = LiveSource([], places=places(specs))
+        case ["--through", way, *specs]:
+            source = LiveSource([], places=[forwarded_agents(specs, way)])
+        case _:
+            source = LiveSource(words)
     try:
         for _ in sys.stdin:
             print(json.dumps(_content(source.frame())), flush=True)

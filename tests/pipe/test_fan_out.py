@@ -1,4 +1,4 @@
-"""What a host on the way does: input goes to all commands, output comes with their numbers."""
+"""What a host on the way does: input says for whom it is, output comes with its sender's number."""
 
 from __future__ import annotations
 
@@ -79,17 +79,57 @@ def way() -> Iterator[Way]:
     one.close()
 
 
-def test_input_goes_to_all_and_output_is_labelled(way: Way) -> None:
-    way.write("echo hello; echo again")
+def test_input_goes_to_whom_it_names_and_output_is_labelled(way: Way) -> None:
+    way.write("to 0,1 echo hello; echo again")
     assert way.lines(4) == {"0: hello", "0: again", "1: hello", "1: again"}
-
-
-def test_what_is_for_one_goes_to_that_one(way: Way) -> None:
     way.write("to 1 echo one")
-    way.write("to 7 echo nobody")
-    way.write("to x echo nobody")
-    way.write("echo both")
+    for nobody in ("7", "x", "-1", "", "999999999"):
+        way.write(f"to {nobody} echo nobody")
+    way.write("echo nobody")
+    way.write("to 7,1,x,0 echo both")
     assert way.lines(3) == {"1: one", "0: both", "1: both"}
+
+
+def test_what_is_stored_goes_to_each_when_it_is_its_turn(way: Way) -> None:
+    way.write("store greeting echo hello")
+    way.write("store greeting echo again")
+    way.write("give greeting 1")
+    assert [way.line(), way.line()] == ["1: hello", "1: again"]
+    way.write("give nothing 0")
+    way.write("give greeting 0")
+    assert [way.line(), way.line()] == ["0: hello", "0: again"]
+
+
+def test_what_is_stored_is_bounded(way: Way) -> None:
+    for _ in range(40):
+        way.write(f"store much : {'x' * 250_000}")
+    way.write("store much echo beyond")
+    way.write("store little echo here")
+    way.write("give much 0")
+    way.write("give little 0")
+    assert way.line() == "0: here"
+
+
+def test_a_command_that_has_ended_is_run_again(way: Way) -> None:
+    way.write("start 0")  # it runs
+    way.write("start 7")
+    way.write("start x")
+    way.write("to 0 exit 3")
+    assert way.line().startswith('0: frtop-ended {"status": 3')
+    way.write("start 0")
+    way.write("to 0,1 echo here")
+    assert way.lines(2) == {"0: here", "1: here"}
+    way.write("end 0")
+    assert way.line().startswith('0: frtop-ended {"status": 0')
+    way.write("to 0 echo nobody")
+    way.write("to 1 exit")
+    assert way.line().startswith("1: frtop-ended")
+    for _ in range(20):
+        way.write("start 0")
+        way.write("to 0 exit 0")
+        assert way.line().startswith("0: frtop-ended")
+    files = len(list(Path(f"/proc/{way.process.pid}/fd").iterdir()))
+    assert files < 8, "a command that has ended leaves no open files"
 
 
 def test_the_end_of_a_command_is_told_with_its_last_words(way: Way) -> None:
@@ -99,7 +139,7 @@ def test_the_end_of_a_command_is_told_with_its_last_words(way: Way) -> None:
     assert json.loads(said.partition("ended ")[2]) == {
         "status": 255, "errors": ["no route to host"],
     }  # fmt: skip
-    way.write("echo still here")
+    way.write("to 0,1 echo still here")
     assert way.line() == "1: still here"
 
 
@@ -107,7 +147,7 @@ def test_a_command_that_is_not_there_is_told_too() -> None:
     way = Way(["no-such-program"], ["sh"])
     try:
         assert way.line().startswith('0: frtop-ended {"status": 127')
-        way.write("echo here")
+        way.write("to 0,1 echo here")
         assert way.line() == "1: here"
     finally:
         way.close()
@@ -125,7 +165,7 @@ def test_anything_but_a_list_of_commands_is_refused(line: str) -> None:
 
 
 def test_nothing_is_left_when_the_operator_is_gone(way: Way) -> None:
-    way.write("sleep 1000 & echo started; wait")
+    way.write("to 0,1 sleep 1000 & echo started; wait")
     assert way.lines(2) == {"0: started", "1: started"}
     children = way.children
     assert len(children) == 4
@@ -139,7 +179,7 @@ def test_a_command_that_reads_nothing_holds_up_nobody() -> None:
     way = Way(["sleep", "1000"], ["sh"])
     try:
         for _ in range(40):
-            way.write(f"# {'x' * 250_000}")
+            way.write(f"to 0,1 # {'x' * 250_000}")
         way.write("to 1 echo here")
         found = way.lines(2)
         assert "1: here" in found

@@ -16,6 +16,7 @@ from frtop_probe import wire
 from frtop_probe.pipe.start_script import start_script
 from frtop_tui.sources.connection_events import (
     Connected,
+    ConnectionFailed,
     Progressed,
     SamePlace,
     UpdateReceived,
@@ -206,6 +207,77 @@ def test_where_srun_refuses_each_host_is_reached_by_itself(
     operator.await_event(Connected("node0"))
     words = [one.text for one in operator.events if isinstance(one, Progressed)]
     assert f"by ssh: srun: {said}" in words
+
+
+def reached_through(operator: OperatorPipes, *onward: tuple[str, ...]) -> None:
+    """Hosts `node0`, ... to which a host on the way runs these commands."""
+    for number, command in enumerate(onward):
+        ways = ((*CLEAN, "sh"), ("false",))
+        endpoint = PipeEndpoint(
+            f"node{number}", ways, "", task=number, through="bastion", onward=command
+        )
+        operator.connections.connect(endpoint)
+
+
+def test_one_connection_carries_a_host_that_is_late(
+    operator: OperatorPipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_place", lambda _: None)  # all are this host
+    monkeypatch.setattr(pipe, "LATE_TASK_S", 0.5)
+    late = (*CLEAN, "sh", "-c", "sleep 4; exec sh")
+    reached_through(operator, (*CLEAN, "sh"), late, (*CLEAN, "sh"))
+    for host in ("node0", "node2", "node1"):
+        operator.await_event(Connected(host))
+    connected = [one.host for one in operator.events if isinstance(one, Connected)]
+    assert connected[-1] == "node1", "nobody waits for who is late"
+    assert not [one for one in operator.events if isinstance(one, ConnectionFailed)]
+    assert len(children(os.getpid(), "-I -S")) == 1
+    for number in range(3):
+        assert isinstance(operator.ask(f"node{number}", number + 1), wire.StateResponse)
+
+
+def test_a_host_that_breaks_off_is_tried_again_through_the_same_connection(
+    operator: OperatorPipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_place", lambda _: None)
+    monkeypatch.setattr(connections, "STEADY_S", 0.0)
+    monkeypatch.setattr(failures, "QUICK_S", 0.2)
+    reached_through(operator, (*CLEAN, "sh"), (*CLEAN, "sh"))
+    for host in ("node0", "node1"):
+        operator.await_event(Connected(host))
+    (way,) = children(os.getpid(), "-I -S")
+    agents = {pid for pid in children(way) if "reads jobs" in command_of(pid)}
+    assert len(agents) == 2
+    operator.events.clear()
+    os.kill(min(agents), signal.SIGKILL)
+
+    def is_back() -> list[str]:
+        operator.step()
+        return [one.host for one in operator.events if isinstance(one, Connected)]
+
+    (host,) = wait_for(is_back, "it is reached again", pause_s=0)
+    words = [one.text for one in operator.events if isinstance(one, Progressed)]
+    assert words[0] == "again through bastion"
+    assert children(os.getpid(), "-I -S") == [way]
+    assert isinstance(operator.ask(host, 9), wire.StateResponse)
+
+
+def test_a_host_that_is_not_reached_on_the_way_is_tried_as_through_a_jump_host(
+    operator: OperatorPipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "QUICK_S", 0.2)
+    monkeypatch.setattr(failures, "PERSON_S", 0.2)
+    refused = ("sh", "-c", "echo 'Permission denied (publickey).' >&2; exit 255")
+    reached_through(operator, (*CLEAN, "sh"), refused)
+    operator.await_event(Connected("node0"))
+    assert "node1 accepts none of the keys" in operator.await_failure("node1")
+
+    for event in (
+        Progressed("node1", "starting false"),
+        Progressed("node1", "again through bastion"),
+    ):
+        operator.await_event(event)
+    assert operator.connections.is_up("node0")
 
 
 @pytest.mark.parametrize("guarded", [True, False])

@@ -1,9 +1,10 @@
 """frtop on the way to other hosts: runs one command for each, carries lines, writes no file."""
 
-# What the shell of the host on the way starts, in the place of stage 0. It does what
-# `srun --label --input=all` does: input goes to all commands, output comes labelled with the number
-# of the command. `to N LINE` is for command N alone. It is given to `python -c` between single
-# quotes: so it has none. The line above is what `ps` shows.
+# What the shell of the host on the way starts, in the place of stage 0. What the commands write
+# comes labelled with their numbers, as `srun --label` does it. Input names the commands that it is
+# for: `to 0,3 LINE`. What all get at some time comes once: `store NAME LINE`, then `give NAME 0,3`.
+# `start 3` runs a command that has ended again, `end 3` ends one. It is given to `python -c`
+# between single quotes: so it has none. The line above is what `ps` shows.
 import json
 import os
 import selectors
@@ -19,6 +20,8 @@ from typing import Any, NoReturn
 MAX_LINE = 1 << 18
 MAX_COMMANDS = 1024
 MAX_WAITING = 8 << 20
+MAX_STORED = 4 << 20
+MAX_WRITE = 1 << 16
 STUCK_S = 5.0
 SILENT_S = 60
 LEAVE_S = 2.0
@@ -57,9 +60,11 @@ class Command:
     """One of the commands."""
 
     def __init__(self, number: int, words: list[str]) -> None:
+        self.number = number
         self.label = b"%d: " % number
         self.said: list[str] = []
         self.waiting = bytearray()
+        self.is_watched = False
         self.moved = 0.0
         self.lines = Lines()
         self.errors = Lines()
@@ -91,7 +96,8 @@ class Command:
         assert stdin is not None
         try:
             while self.waiting:
-                sent = os.write(stdin.fileno(), bytes(self.waiting[:MAX_LINE]))
+                with memoryview(self.waiting) as view:
+                    sent = os.write(stdin.fileno(), view[:MAX_WRITE])
                 del self.waiting[:sent]
                 self.moved = time.monotonic()
         except BlockingIOError:
@@ -100,9 +106,16 @@ class Command:
             self.waiting.clear()  # it has ended, which its output says as well
 
     def leave(self) -> None:
+        self.waiting.clear()
         if self.process.stdin is not None:
             with suppress(OSError):
                 self.process.stdin.close()
+
+    def release(self) -> None:
+        self.leave()
+        for end in (self.process.stdout, self.process.stderr):
+            if end is not None:
+                end.close()
 
 
 class FanOut:
@@ -112,8 +125,9 @@ class FanOut:
         self.selector = selectors.DefaultSelector()
         self.input = Lines()
         self.later: list[bytes] = []
-        self.commands: list[Command] = []
-        self.by_label: dict[bytes, Command] = {}
+        self.words: list[list[str]] = []
+        self.commands: dict[int, Command] = {}
+        self.stored: dict[bytes, bytearray] = {}
 
     def next_line(self) -> bytes:
         while True:
@@ -134,26 +148,63 @@ class FanOut:
         if not proper or not all(isinstance(words, list) and words for words in commands):
             refuse("the list of hosts did not arrive as it was sent", "try again")
         for number, words in enumerate(commands):
-            try:
-                one = Command(number, [*SSH, *map(str, words[1:])] if words[0] == "ssh" else words)
-            except (OSError, TypeError, ValueError) as error:
-                write(b"%d: " % number + say("ended", status=127, errors=[str(error)]))
-                continue
-            self.commands.append(one)
-            for end, handler in ((one.process.stdout, "out"), (one.process.stderr, "errors")):
-                assert end is not None
-                self.selector.register(end, selectors.EVENT_READ, (one, handler))
-        self.by_label = {one.label: one for one in self.commands}
+            self.words.append([*SSH, *map(str, words[1:])] if words[0] == "ssh" else words)
+            self.begin(number)
+
+    def begin(self, number: int) -> None:
+        try:
+            one = Command(number, self.words[number])
+        except (OSError, TypeError, ValueError) as error:
+            write(b"%d: " % number + say("ended", status=127, errors=[str(error)]))
+            return
+        self.commands[number] = one
+        for end, handler in ((one.process.stdout, "out"), (one.process.stderr, "errors")):
+            assert end is not None
+            self.selector.register(end, selectors.EVENT_READ, (one, handler))
 
     def take(self, line: bytes) -> None:
-        if line.startswith(b"to "):
-            number, _, rest = line[3:].partition(b" ")
-            one = self.by_label.get(number + b": ")
-            if one is not None:
-                one.give(rest + b"\n")
+        word, _, text = line.partition(b" ")
+        first, _, rest = text.partition(b" ")
+        if word == b"to":
+            self.give(first, rest + b"\n")
+        elif word == b"store":
+            stored = self.stored.setdefault(first, bytearray())
+            if len(stored) < MAX_STORED:
+                stored += rest + b"\n"
+        elif word == b"give":
+            self.give(rest, bytes(self.stored.get(first, b"")))
+        elif word == b"end":
+            for one in self.named(first):
+                self.leave(one)
+        elif word == b"start" and first.isdigit() and len(first) < 6:
+            number = int(first)
+            if number < len(self.words) and number not in self.commands:
+                self.begin(number)
+
+    def give(self, numbers: bytes, data: bytes) -> None:
+        for one in self.named(numbers):
+            if one.process.stdin is not None and not one.process.stdin.closed:
+                one.give(data)
+                self.watch(one)
+
+    def watch(self, one: Command) -> None:
+        if one.is_watched == bool(one.waiting):
             return
-        for one in self.commands:
-            one.give(line + b"\n")
+        one.is_watched = bool(one.waiting)
+        assert one.process.stdin is not None
+        if one.waiting:
+            self.selector.register(one.process.stdin, selectors.EVENT_WRITE, (one, "in"))
+        else:
+            self.selector.unregister(one.process.stdin)
+
+    def leave(self, one: Command) -> None:
+        one.waiting.clear()
+        self.watch(one)
+        one.leave()
+
+    def named(self, numbers: bytes) -> list[Command]:
+        found = [int(one) for one in numbers.split(b",") if one.isdigit() and len(one) < 6]
+        return [self.commands[number] for number in found if number in self.commands]
 
     def run(self) -> None:
         os.set_blocking(0, False)
@@ -161,12 +212,15 @@ class FanOut:
         for line in self.later:
             self.take(line)
         heard = time.monotonic()
-        while self.commands and time.monotonic() - heard < SILENT_S:
+        while time.monotonic() - heard < SILENT_S:
             # While one is far behind, nothing more is taken: it would have to be kept.
-            full = any(one.is_full for one in self.commands)
-            waits = any(one.waiting for one in self.commands)
-            for key, _ in self.selector.select(0.01 if waits else 1.0):
+            full = any(one.is_full for one in self.commands.values())
+            for key, _ in self.selector.select(1.0):
                 one, handler = key.data
+                if handler == "in":
+                    one.flush()
+                    self.watch(one)
+                    continue
                 if one is not None:
                     self.read(one, handler, key.fileobj)
                     continue
@@ -175,15 +229,13 @@ class FanOut:
                     time.sleep(0.01)
                 elif not self.read_input():
                     return
-            self.flush()
+            self.kill_stuck()
 
-    def flush(self) -> None:
-        for one in self.commands:
-            if one.waiting:
-                one.flush()
+    def kill_stuck(self) -> None:
+        for one in self.commands.values():
             if one.is_full and time.monotonic() - one.moved > STUCK_S:
                 one.process.kill()  # it reads nothing any more: the others go on
-                one.waiting.clear()
+                self.leave(one)
 
     def read_input(self) -> bool:
         try:
@@ -218,21 +270,22 @@ class FanOut:
         except subprocess.TimeoutExpired:
             one.process.kill()
             status = one.process.wait()
-        self.commands.remove(one)
-        del self.by_label[one.label]
+        del self.commands[one.number]
+        self.leave(one)
+        one.release()
         write(one.label + say("ended", status=status, errors=one.said))
 
     def close(self) -> None:
-        for one in self.commands:
+        for one in self.commands.values():
             one.leave()
         until = time.monotonic() + LEAVE_S
         for step in (0, signal.SIGTERM, signal.SIGKILL):
-            for one in self.commands:
+            for one in self.commands.values():
                 if step and one.process.poll() is None:
                     with suppress(OSError):
                         os.killpg(one.process.pid, step)
             while time.monotonic() < until and any(
-                one.process.poll() is None for one in self.commands
+                one.process.poll() is None for one in self.commands.values()
             ):
                 time.sleep(0.02)
             until = time.monotonic() + LEAVE_S

@@ -87,6 +87,8 @@ for line in $lines; do
 done
 unset IFS
 
+[ -z "$FRTOP_LAST_PYTHON" ] || try "$FRTOP_LAST_PYTHON"
+
 next='name one with --python PATH (3.10 or later, of any environment on that host)'
 [ -z "$inside" ] || next="$next; $inside: go in there (docker exec, kubectl exec) and use its own"
 refuse "no Python 3.10 or later was found${bad:-; there is none on PATH, and no process of yours runs one}" "$next"

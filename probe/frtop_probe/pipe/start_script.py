@@ -15,16 +15,17 @@ _STAGE: Final = "@STAGE@"
 _COMMENT: Final = re.compile(r"^\s*#.*\n", re.MULTILINE)
 
 
-def start_script(python: str = "", program: str = "stage_zero") -> bytes:
+def start_script(python: str = "", program: str = "stage_zero", last: str = "") -> bytes:
     """The script; it ends by becoming Python, which says `frtop-boot`, or says `frtop-error`.
 
     Args:
         python: The only Python to try: a path on that host, or a name on its PATH. With "", those
             on PATH are tried, then those that the user's own processes run.
         program: What that Python runs: a module of this folder that imports nothing of ours.
+        last: One to try in the same way where none of the others serves.
     """
-    chosen = f"{shlex.quote(python)}\n" if python else ""
-    return PYTHON_NAMED * bool(chosen) + (chosen + _script(program)).encode()
+    chosen = f"{PYTHON_NAMED.decode()}{shlex.quote(python)}\n" if python else ""
+    return f"{chosen}FRTOP_LAST_PYTHON={shlex.quote(last)}\n{_script(program)}".encode()
 
 
 @cache

@@ -37,7 +37,8 @@ def add_shells(
                       help="a command that gives a shell on a host of --ssh, instead of ssh: "
                       "'docker exec -i {host} sh'")  # fmt: skip
     verb.add_argument("--through", default="", metavar="HOST",
-                      help="a host that reaches those of --ssh for us: one connection for all"
+                      help="a host that reaches those of --ssh and --connect for us: one "
+                      "connection for all"
                       )  # fmt: skip
     verb.add_argument("--python", default="", metavar="PATH", help=python_help)
 
@@ -66,11 +67,14 @@ def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
                 f"the command comes first: frtop {misplaced[0]} --{name} ...",
             )
     by_shell = bool(options.ssh or options.via)
-    if options.through and not options.ssh:
-        raise UsageError("--through is for hosts of --ssh", "name them: --ssh 'node[0-7]'")
-    if not hasattr(options, "connect"):
+    has_connect = hasattr(options, "connect")
+    named = [spec for spec in getattr(options, "connect", None) or () if spec != "local"]
+    if options.through and not (options.ssh or named):
+        places = "--ssh or --connect" if has_connect else "--ssh"
+        raise UsageError(f"--through is for hosts of {places}", "name them: --ssh 'node[0-7]'")
+    if not has_connect:
         return
-    if options.python and not by_shell:
+    if options.python and not (by_shell or options.through):
         raise UsageError("--python is for hosts of --ssh", "name them: --ssh 'node[0-7]'")
     if options.connect is None:
         options.connect = [] if by_shell else ["local"]

@@ -13,9 +13,9 @@ from typing import Protocol
 from frtop_probe import wire
 from frtop_probe.doctor.facts import HostFacts, SearchFacts
 from frtop_tui.errors import FrtopError
-from frtop_tui.sources.endpoints import Endpoint, PipeEndpoint
+from frtop_tui.sources.endpoints import Endpoint, ForwardedEndpoint, PipeEndpoint
 
-AnyEndpoint = Endpoint | PipeEndpoint
+AnyEndpoint = Endpoint | ForwardedEndpoint | PipeEndpoint
 
 
 @dataclass(frozen=True, slots=True)

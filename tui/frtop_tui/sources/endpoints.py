@@ -29,7 +29,8 @@ class Endpoint(Struct, frozen=True):
     """Where an agent should listen. `address` is numeric, as in socket events.
 
     `host` is the name the operator uses, unique among endpoints. `key` is the public key
-    that a local agent announced, b"" for a remote one.
+    that a local agent announced, b"" for a remote one. `forwarded` are URLs for updates and for
+    requests where a host on the way carries them: then `address` is a name that only it knows.
     """
 
     host: str
@@ -37,14 +38,15 @@ class Endpoint(Struct, frozen=True):
     pub: int
     ask: int
     key: bytes = b""
+    forwarded: tuple[str, str] | None = None
 
     @property
     def update_url(self) -> str:
-        return f"tcp://{self._bracketed}:{self.pub}"
+        return self.forwarded[0] if self.forwarded else f"tcp://{self._bracketed}:{self.pub}"
 
     @property
     def request_url(self) -> str:
-        return f"tcp://{self._bracketed}:{self.ask}"
+        return self.forwarded[1] if self.forwarded else f"tcp://{self._bracketed}:{self.ask}"
 
     @property
     def address_and_port(self) -> str:
@@ -54,6 +56,31 @@ class Endpoint(Struct, frozen=True):
     @property
     def _bracketed(self) -> str:
         return f"[{self.address}]" if ":" in self.address else self.address
+
+
+class ForwardedEndpoint(Struct, frozen=True):
+    """Where an agent should listen that a host on the way reaches for us.
+
+    `address` is as that host knows it. `command` gives a shell on the host on the way, whose name
+    is `way`.
+    """
+
+    host: str
+    address: str
+    pub: int
+    ask: int
+    way: str
+    command: tuple[str, ...]
+
+    @property
+    def request_url(self) -> str:
+        """What no other endpoint has."""
+        return f"behind:{self.way}:{self.address}:{self.ask}"
+
+    @property
+    def address_and_port(self) -> str:
+        """How it is reached, for people."""
+        return f"{self.address}:{self.pub} through {self.way}"
 
 
 class PipeEndpoint(Struct, frozen=True):
@@ -121,8 +148,7 @@ def resolve(name: str) -> Endpoint:
         UnknownHost: the name does not resolve.
         UsageError: the port is invalid.
     """
-    host, port = _split(name)
-    number = _port(port)
+    host, number = address_of(name)
     try:
         found = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -131,6 +157,12 @@ def resolve(name: str) -> Endpoint:
             "check the name, or give the address: --connect 10.0.0.3",
         ) from error
     return Endpoint(name, str(found[0][4][0]), number, number + 1)
+
+
+def address_of(name: str) -> tuple[str, int]:
+    """The host and the port in one name of `expand`; raises `UsageError` for a bad port."""
+    host, port = _split(name)
+    return host, _port(port)
 
 
 def is_loopback(address: str) -> bool:

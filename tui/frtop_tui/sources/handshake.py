@@ -67,7 +67,7 @@ def _roots_key(endpoint: Endpoint) -> list[bytes]:
     Root says it in a file that only root can write, and could read our screen anyway.
     """
     card = public_card.read()
-    if card is None or card.port != endpoint.pub:
+    if card is None or card.port != endpoint.pub or endpoint.forwarded:
         return []
     if not is_loopback(endpoint.address) and endpoint.address != card.address:
         return []

@@ -28,12 +28,14 @@ from frtop_tui.job.naming import JobKey, RankPid
 from frtop_tui.sources.agent_connections import AgentConnections
 from frtop_tui.sources.connection_events import Connections
 from frtop_tui.sources.endpoints import LOCAL, expand
+from frtop_tui.sources.forwarding.connections import ForwardedConnections
 from frtop_tui.sources.joined_connections import JoinedConnections
 from frtop_tui.sources.local_discovery import LocalDiscovery
 from frtop_tui.sources.pipes.connections import PipeConnections
 from frtop_tui.sources.pipes.payload import agent_lines
 from frtop_tui.sources.pipes.place_search import PlaceSearch
-from frtop_tui.sources.pipes.places import Place
+from frtop_tui.sources.pipes.places import AnyPlace
+from frtop_tui.sources.pipes.through import ForwardedAgents
 from frtop_tui.sources.session import Session
 
 KEY_INTERVAL_S: Final = 0.2
@@ -51,7 +53,7 @@ class LiveSource:
         specs: Sequence[str] = (LOCAL,),
         job: str | RankPid | None = None,
         *,
-        places: Sequence[Place] = (),
+        places: Sequence[AnyPlace] = (),
         python: str = "",
         read_only: bool = False,
         explain: bool = False,
@@ -61,7 +63,8 @@ class LiveSource:
         Args:
             specs: host lists as operators write them; `local` is this host.
             job: name or run id of the job to show, or a pid of its ranks; None is the newest.
-            places: hosts that are reached through a shell, without an agent or a key.
+            places: hosts that are reached through a shell, without an agent or a key; and agents
+                behind a host on the way.
             python: path of the Python to use there, "" to find one.
             read_only: give up the right to ask ranks; the agents enforce it.
             explain: each frame carries a trace of how it was judged.
@@ -74,6 +77,7 @@ class LiveSource:
         self._names = expand(named) if named else ()
         self._local = LOCAL in specs
         self._places = tuple(places)
+        self._forwarded = sum(len(one.hosts) for one in places if isinstance(one, ForwardedAgents))
         self._python = python
         self._pair = self._key() if self._by_sockets else None
         self._job = job
@@ -87,7 +91,7 @@ class LiveSource:
     @property
     def _by_sockets(self) -> bool:
         """Whether there are agents to be reached by sockets, for which a key is needed."""
-        return self._local or bool(self._names)
+        return self._local or bool(self._names or self._forwarded)
 
     def _key(self) -> keys.KeyPair | None:
         """Loads our pair, and never makes one: no agent would admit it.
@@ -97,7 +101,7 @@ class LiveSource:
         try:
             return keys.load(create=False)
         except keys.NoKey as error:
-            if not self._names:
+            if not self._names and not self._forwarded:
                 return None
             raise KeyTrouble(error.text, error.next) from error
         except keys.KeyProblem as error:
@@ -139,7 +143,8 @@ class LiveSource:
     def _run(self) -> None:
         connections: Connections | None = None
         try:
-            _raise_file_limit(len(self._names) + len(self._places))
+            # Behind a host on the way an agent takes twice as many.
+            _raise_file_limit(len(self._names) + len(self._places) + 2 * self._forwarded)
             connections = self._connections()
             if connections is None:
                 return
@@ -165,14 +170,18 @@ class LiveSource:
     def _connections(self) -> Connections | None:
         """The ways to all hosts; None when we are closed before there is a key."""
         pipes: Connections | None = None
-        if self._places:
-            pipes = PipeConnections(start_script(self._python), agent_lines)
+        if any(not isinstance(place, ForwardedAgents) for place in self._places):
+            way = start_script(program="fan_out", last=self._python)
+            pipes = PipeConnections(start_script(self._python), agent_lines, way)
         if pipes is not None and not self._by_sockets:
             return pipes
         pair = self._await_key()
         if pair is None:
             return None
-        sockets = AgentConnections(pair)
+        sockets: Connections = AgentConnections(pair)
+        if self._forwarded:
+            forwarder = start_script(program="forwarder", last=self._python)
+            sockets = ForwardedConnections(sockets, forwarder)
         return JoinedConnections(sockets, pipes) if pipes is not None else sockets
 
     def _await_key(self) -> keys.KeyPair | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from frtop_probe import daemon_thread, wire
+from frtop_probe.pipe.start_script import start_script
 from frtop_tui.errors import FrtopError
 from frtop_tui.sources.connection_events import (
     AnyEndpoint,
@@ -67,14 +68,18 @@ class _Link:
 class PipeConnections:
     """Owned by one thread, which has to live as long as the connections."""
 
-    def __init__(self, script: bytes, load_agent: Callable[[], bytes]) -> None:
+    def __init__(
+        self, script: bytes, load_agent: Callable[[], bytes], way_script: bytes = b""
+    ) -> None:
         """Begins to read what will be sent.
 
         Args:
             script: what each shell is given.
             load_agent: gives the lines with the agent; called once, in a thread of its own.
+            way_script: what the shell of a host on the way is given.
         """
         self._script = script
+        self._way_script = way_script or start_script(program="fan_out")
         self._links: dict[str, _Link] = {}  # by host
         self._pipes: dict[Pipe, float] = {}  # and since when its output has ended, 0.0: it has not
         self._leaving = LeavingProcesses()
@@ -152,9 +157,12 @@ class PipeConnections:
                 yield from self._start(link, now)
 
     def _may_share(self, link: _Link) -> bool:
-        """False while the step that the link belongs to runs on without it: a way of its own."""
+        """False while the step that the link belongs to runs on without it: a way of its own.
+
+        A host on the way can be told to try a host again.
+        """
         running = any(pipe.command == link.command for pipe in self._pipes)
-        if not running or link.endpoint.task is None or link.way:
+        if not running or link.endpoint.task is None or link.way or link.endpoint.onward:
             return True
         if len(link.endpoint.commands) > 1:
             link.way = 1
@@ -162,6 +170,14 @@ class PipeConnections:
         return False
 
     def _start(self, first: _Link, now: float) -> Iterator[ConnectionEvent]:
+        running = next((one for one in self._pipes if one.command == first.command), None)
+        if first.endpoint.onward and not first.way and running is not None:
+            if running.rejoin(first.endpoint):
+                first.pipe = running
+                yield Progressed(first.endpoint.host, f"again through {first.endpoint.through}")
+            else:
+                first.retry_at = now + failures.QUICK_S
+            return
         links = [first]
         if first.endpoint.task is not None and not first.way:
             links = [
@@ -169,7 +185,9 @@ class PipeConnections:
                 if link.pipe is None and not link.way and link.command == first.command
             ]  # fmt: skip
         try:
-            pipe = Pipe(first.command, [link.endpoint for link in links], self._script)
+            pipe = Pipe(
+                first.command, [link.endpoint for link in links], self._script, self._way_script
+            )
         except OSError as error:
             for link in links:
                 failure = failures.cannot_start(link.endpoint.host, first.command, error)
@@ -201,7 +219,8 @@ class PipeConnections:
                 link.up_at = now
                 yield self._same_place(link, conversation) or event
             elif isinstance(event, ConnectionFailed):
-                yield self._failed(link, Failure(event.error, needs_person=True), now)
+                failure = Failure(event.error, conversation.needs_person)
+                yield self._failed(link, failure, now)
             else:
                 yield event
         if pipe.process.ended and pipe in self._pipes and not self._pipes[pipe]:
@@ -264,6 +283,8 @@ class PipeConnections:
         """Schedules the next try, and gives the event."""
         if link.up_at and now - link.up_at > STEADY_S:
             link.failures, link.way = 0, 0
+        elif link.endpoint.onward:  # the host on the way, and the jump host, by turns
+            link.way = 1 - link.way
         link.failures += 1
         link.up_at = 0.0
         link.retry_at = now + failure.pause_s(link.failures)
@@ -273,8 +294,12 @@ class PipeConnections:
     def _detach(self, link: _Link) -> None:
         """Takes a link off its pipe; one that no link needs any more is ended."""
         pipe, link.pipe = link.pipe, None
-        if pipe is not None and all(one.pipe is not pipe for one in self._links.values()):
+        if pipe is None:
+            return
+        if all(one.pipe is not pipe for one in self._links.values()):
             self._leave(pipe, time.monotonic())
+        else:
+            pipe.abandon(link.endpoint.host)
 
     def _leave(self, pipe: Pipe, now: float) -> None:
         if self._pipes.pop(pipe, None) is None:
@@ -290,7 +315,7 @@ class PipeConnections:
         """py-spy goes to hosts without it, after their first update and behind everything else."""
         for pipe in self._pipes:
             pipe.work_on_tool(now)
-            machine = pipe.wants_tool()
+            machine = pipe.wants_tool(now)
             if machine and (lines := self._tool_lines() if fits(machine) else ()) is not None:
                 pipe.give_tool(lines)
             pipe.order()

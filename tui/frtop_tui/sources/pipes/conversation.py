@@ -65,6 +65,8 @@ class Conversation:
         """The last ping that was answered."""
         self.ordered = False
         """The doctor there was told to begin."""
+        self.needs_person = True
+        """Whether, once it is over, somebody has to do something before it can go better."""
         self._reader = MessageReader()
 
     @property
@@ -136,7 +138,9 @@ class Conversation:
                     self.host, self._onward, ended.status, ended.clean(), self.noise,
                     started=started,
                 )  # fmt: skip
-                yield self._end(describe(ending).error)
+                failure = describe(ending)
+                self.needs_person = failure.needs_person
+                yield self._end(failure.error)
             case "pong" if message.text.isdigit() and len(message.text) < 19:
                 self.pong = int(message.text)
             case _:  # a word of a newer agent

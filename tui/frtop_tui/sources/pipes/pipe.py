@@ -1,32 +1,37 @@
 """One process and what is said over it: with one host, or with many.
 
 With all tasks of a step of srun, or with the hosts to which a host on the way runs a command each.
+srun gives all its tasks the same input, so they get the agent at once. A host on the way keeps what
+all hosts get, and each gets it as soon as its Python waits for it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.pipe.lines import PREFIX, encoded
-from frtop_probe.pipe.start_script import PYTHON_NAMED, start_script
+from frtop_probe.pipe.start_script import PYTHON_NAMED
 from frtop_tui.sources.connection_events import ConnectionEvent
 from frtop_tui.sources.endpoints import PipeEndpoint
 from frtop_tui.sources.pipes.conversation import Conversation, Phase
 from frtop_tui.sources.pipes.process import PipeProcess
 
 START_S: Final = 45.0
-"""A start during which nothing moves for so long has failed."""
+"""A start during which nothing moves for so long has failed. Behind a host on the way, where others
+always say something: during which no other start comes any further."""
 SILENT_S: Final = 15.0
 """An agent sends several updates a second, and answers pings: a silent one is cut off."""
 REFUSED_S: Final = 15.0
 """srun waits for ever where a step cannot begin: after this time it counts as refused."""
 PING_S: Final = 5.0
 LATE_TASK_S: Final = 10.0
-"""Tasks of a step that have not found their Python so long after the first one are given up."""
+"""Tasks of a step that have not found their Python so long after the first one are given up; and
+for so long py-spy waits for hosts that are still starting."""
 TOOL_BYTES: Final = 128 * 1024
 """Of py-spy at once: a request waits for no more than this."""
 HOST: Final = "FRTOP_HOST"
@@ -38,22 +43,32 @@ class Pipe:
     """Owned by one thread. `conversations` are by task; None is the only one of a plain pipe."""
 
     def __init__(
-        self, command: tuple[str, ...], endpoints: Sequence[PipeEndpoint], script: bytes
+        self,
+        command: tuple[str, ...],
+        endpoints: Sequence[PipeEndpoint],
+        script: bytes,
+        way_script: bytes = b"",
     ) -> None:
         """Starts the process, and gives it the script.
+
+        Args:
+            command: that gives a shell.
+            endpoints: to which it leads.
+            script: for the shell of a host.
+            way_script: for that of a host on the way.
 
         Raises:
             OSError: it cannot be started.
         """
         self.command = command
         self.shared = endpoints[0].task is not None and command == endpoints[0].commands[0]
-        self._onward = [one.onward for one in endpoints if one.onward] if self.shared else []
-        unordered = self.shared and not self._onward
-        hosts = frozenset(one.host for one in endpoints) if unordered else frozenset()
+        self.fans_out = self.shared and bool(endpoints[0].onward)
+        """Whether a host on the way runs a command for each host."""
+        self._endpoints = tuple(endpoints)
+        unordered = self.shared and not self.fans_out
+        self._hosts = frozenset(one.host for one in endpoints) if unordered else frozenset()
         self.conversations = {
-            (number if self._onward else one.task) if self.shared else None: Conversation(
-                one.host, hosts, one.onward if self.shared else ()
-            )
+            (number if self.fans_out else one.task) if self.shared else None: self._begin(one)
             for number, one in enumerate(endpoints)
         }
         self.process = PipeProcess(command, {HOST: endpoints[0].host})
@@ -62,15 +77,23 @@ class Pipe:
         self._heard: dict[Conversation, float] = {}
         self._pings = 0
         self._pinged_at = 0.0
+        self._given: set[Conversation] = set()
+        self._has_stored_agent = False
+        self._advanced_at = time.monotonic()
         self._tool: Iterator[bytes] | None = None
+        self._tool_for: set[Conversation] = set()
+        self._tool_to: list[Conversation] = []
         self._tool_ping = 0
         self._has_tool = False
         self._script = script
         self._names_python = script.startswith(PYTHON_NAMED)
-        self._awaits_way = bool(self._onward)
-        first = start_script(program="fan_out") if self._awaits_way else script
+        self._awaits_way = self.fans_out
+        first = way_script if self.fans_out else script
         # First an end for a prompt that a login script left without one.
         self.process.write(b"echo\n" + first, bounded=False)
+
+    def _begin(self, endpoint: PipeEndpoint) -> Conversation:
+        return Conversation(endpoint.host, self._hosts, endpoint.onward if self.shared else ())
 
     @property
     def is_starting(self) -> bool:
@@ -88,9 +111,9 @@ class Pipe:
 
     def send(self, conversation: Conversation, request: wire.Request) -> bool:
         """Sends a request; False when it cannot leave now."""
-        return self._say(conversation, encoded(b"req", wire.to_frame(request)))
+        return self._tell(conversation, encoded(b"req", wire.to_frame(request)))
 
-    def _say(self, conversation: Conversation, line: bytes) -> bool:
+    def _tell(self, conversation: Conversation, line: bytes) -> bool:
         task = next((task for task, one in self.conversations.items() if one is conversation), None)
         return self.process.write(line if task is None else b"to %d %b" % (task, line))
 
@@ -98,10 +121,29 @@ class Pipe:
         """Tells doctors to begin, as soon as it is known whether py-spy comes."""
         for one in self.conversations.values():
             has_own = one.hello is not None and one.hello.has_py_spy
-            if one.awaits_order and (has_own or self._tool is not None):
+            settled = one in self._tool_for or (self._tool is not None and not self.fans_out)
+            if one.awaits_order and (has_own or settled):
                 words = [b"examine", *([b"tool"] if self._has_tool and not has_own else [])]
                 words += [b"python"] if self._names_python else []
-                one.ordered = self._say(one, b" ".join(words) + b"\n")
+                one.ordered = self._tell(one, b" ".join(words) + b"\n")
+
+    def rejoin(self, endpoint: PipeEndpoint) -> bool:
+        """Has the host on the way run the command for a host again; False where it has none."""
+        numbers = (n for n, one in enumerate(self._endpoints) if one.host == endpoint.host)
+        number = next(numbers, None)
+        if number is None or self._awaits_way:
+            return False
+        self.conversations[number] = self._begin(endpoint)
+        self._advanced_at = time.monotonic()
+        self.process.write(b"start %d\ngive script %d\n" % (number, number), bounded=False)
+        return True
+
+    def abandon(self, host: str) -> None:
+        """Has the host on the way end the command for a host; the others go on."""
+        conversation = self.of(host)
+        if self.fans_out and conversation is not None and conversation.phase is not Phase.OVER:
+            conversation.phase = Phase.OVER
+            self.process.write(b"end %b\n" % self._numbers([conversation]), bounded=False)
 
     def read(self, now: float) -> Iterator[tuple[Conversation, ConnectionEvent]]:
         """What has arrived."""
@@ -113,8 +155,11 @@ class Pipe:
             if conversation is None:
                 continue
             self._heard[conversation] = now
+            phase = conversation.phase
             for event in conversation.take(text):
                 yield conversation, event
+            if conversation.phase is not phase:
+                self._advanced_at = now
             if conversation.phase is not Phase.STARTING:
                 self._booted_at = self._booted_at or now
 
@@ -122,9 +167,11 @@ class Pipe:
         """What the host on the way says before it runs a command for each host."""
         if line.startswith(PREFIX + b"relay "):
             self._awaits_way = False
-            hosts = json.dumps(self._onward).encode()
+            hosts = json.dumps([one.onward for one in self._endpoints]).encode()
             self.process.write(b"hosts %b\n" % hosts, bounded=False)
-            self.process.write(b"echo\n" + self._script, bounded=False)
+            self._store(b"script", b"echo\n" + self._script)
+            everybody = self._numbers(self.conversations.values())
+            self.process.write(b"give script %b\n" % everybody, bounded=False)
         elif line.startswith(PREFIX + b"error "):
             for conversation in self.conversations.values():
                 for event in conversation.take(line):
@@ -136,28 +183,64 @@ class Pipe:
         found = _LABELLED.fullmatch(line)
         return (self.conversations.get(int(found[1])), found[2]) if found else (None, b"")
 
-    def wants_agent(self, now: float) -> bool:
-        """Whether all at the other end wait for the agent, or have kept the others waiting.
+    def _store(self, name: bytes, lines: bytes) -> None:
+        """Has the host on the way keep what all hosts get: it travels once."""
+        stored = (b"store %b %b\n" % (name, line) for line in lines.splitlines())
+        self.process.write(b"".join(stored), bounded=False)
 
-        A shell may read ahead, so nothing follows the script before a Python says so.
+    def _numbers(self, conversations: Iterable[Conversation]) -> bytes:
+        named = set(conversations)
+        found = (number for number, one in self.conversations.items() if one in named)
+        return b",".join(b"%d" % number for number in found if number is not None)
+
+    def _say(self, line: bytes) -> bool:
+        """Writes a line for all agents that run; False when it cannot leave now."""
+        return self.process.write(self._addressed(line, self._up))
+
+    def _addressed(self, line: bytes, conversations: Iterable[Conversation]) -> bytes:
+        return b"to %b %b" % (self._numbers(conversations), line) if self.fans_out else line
+
+    def wants_agent(self, now: float) -> bool:
+        """Whether somebody at the other end waits for the agent and may get it.
+
+        A shell may read ahead, so nothing follows the script before a Python says so. Where all get
+        the same input, it is sent when all wait for it, or have kept the others waiting.
         """
+        if self.fans_out:
+            return bool(self._booted)
         phases = [one.phase for one in self.conversations.values()]
         if self._sent_agent or Phase.BOOTED not in phases:
             return False
         return Phase.STARTING not in phases or now - self._booted_at > LATE_TASK_S
 
     def give_agent(self, lines: bytes) -> None:
-        """Sends the agent, to all of them at once."""
+        """Sends the agent, to all that wait for it."""
+        if self.fans_out:
+            if not self._has_stored_agent:
+                self._store(b"agent", lines)
+            self._has_stored_agent = True
+            booted = self._booted
+            self.process.write(b"give agent %b\n" % self._numbers(booted), bounded=False)
+            self._given |= booted
+            return
         self._sent_agent = True
         self.process.write(lines, bounded=False)
 
+    @property
+    def _booted(self) -> set[Conversation]:
+        """Those that wait for the agent."""
+        booted = {one for one in self.conversations.values() if one.phase is Phase.BOOTED}
+        return booted - self._given
+
     def is_refused(self, now: float) -> bool:
         """Whether this is a step that has not begun, and will not."""
-        return self.shared and self.is_starting and now - self.process.moved_at > REFUSED_S
+        begins = self.is_starting and (self._awaits_way or not self.fans_out)
+        return self.shared and begins and now - self.process.moved_at > REFUSED_S
 
     def overdue(self, now: float) -> Iterator[tuple[Conversation, str]]:
         """Conversations in which too long nothing was said, and the words for it."""
-        moved_s = now - self.process.moved_at
+        moved_at = self._advanced_at if self.fans_out else self.process.moved_at
+        moved_s = now - moved_at
         for one in self.conversations.values():
             if one.phase is Phase.UP and now - self._heard[one] > SILENT_S:
                 yield one, f"nothing was heard for {SILENT_S:.0f} s"
@@ -169,52 +252,65 @@ class Pipe:
     def work(self, now: float) -> None:
         """Writes what waits, and pings."""
         self.process.flush()
-        if now - self._pinged_at > PING_S and self._is_up:
+        waited = now - self._pinged_at > PING_S
+        if waited and (self._up or (self.fans_out and not self._awaits_way)):
             self._ping(now)
 
     def _ping(self, now: float) -> None:
         self._pinged_at = now
         self._pings += 1
-        self.process.write(b"ping %d\n" % self._pings)
+        self._say(b"ping %d\n" % self._pings)
 
     @property
-    def _is_up(self) -> bool:
-        return any(one.phase is Phase.UP for one in self.conversations.values())
+    def _up(self) -> list[Conversation]:
+        return [one for one in self.conversations.values() if one.phase is Phase.UP]
 
-    def wants_tool(self) -> str:
+    def wants_tool(self, now: float) -> str:
         """The machine for which py-spy is missing at the other end, "" when it is not needed.
 
         All must have sent something first: the first frame does not wait for it.
         """
-        if self._tool is not None:
+        up = self._up
+        if self._tool is not None or not up or not all(one.takes_tool for one in up):
             return ""
-        up = [one for one in self.conversations.values() if one.phase is Phase.UP]
-        if not up or not all(one.takes_tool for one in up):
+        starting = any(
+            one.phase in (Phase.STARTING, Phase.BOOTED) for one in self.conversations.values()
+        )
+        if self.fans_out and starting and now - self._advanced_at < LATE_TASK_S:
             return ""
-        return next((one.hello.machine for one in up if one.hello and not one.hello.has_py_spy), "")
+        return next((one.hello.machine for one in self._without_tool if one.hello), "")
+
+    @property
+    def _without_tool(self) -> list[Conversation]:
+        lacking = (one for one in self._up if one.hello and not one.hello.has_py_spy)
+        return [one for one in lacking if one not in self._tool_for]
 
     def give_tool(self, lines: Sequence[bytes]) -> None:
         """Sends py-spy from now on, whenever nothing else has to be sent."""
         self._tool = iter(lines)
         self._has_tool = bool(lines)
+        self._tool_to = self._without_tool
+        self._tool_for.update(self._tool_to)
 
     def work_on_tool(self, now: float) -> None:
         """Sends the next piece of py-spy, when the one before has arrived."""
-        pongs = (one.pong for one in self.conversations.values() if one.phase is Phase.UP)
+        pongs = (one.pong for one in self._up)
         if self._tool is None or self.process.unsent or max(pongs, default=0) < self._tool_ping:
             return
         sent = 0
         for line in self._tool:
-            if not self.process.write(line):
+            if not self.process.write(self._addressed(line, self._tool_to)):
                 return
             sent += len(line)
             if sent >= TOOL_BYTES:
                 self._ping(now)
                 self._tool_ping = self._pings
                 return
+        if self.fans_out:
+            self._tool = None  # for those that come later
 
     def leave(self) -> None:
         """Says good-bye, and ends the input; what runs at the other end ends with it."""
-        if self._is_up:
-            self.process.write(b"bye\n")
+        if self._up:
+            self._say(b"bye\n")
         self.process.close_input()

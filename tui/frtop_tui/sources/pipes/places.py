@@ -12,7 +12,7 @@ from frtop_tui.errors import UsageError
 from frtop_tui.sources.endpoints import PipeEndpoint, expand
 from frtop_tui.sources.pipes import kubernetes, slurm
 from frtop_tui.sources.pipes.ssh_command import program, ssh_endpoint
-from frtop_tui.sources.pipes.through import ThroughHost
+from frtop_tui.sources.pipes.through import ForwardedAgents, ThroughHost
 
 HOST: Final = "{host}"
 _NAME: Final = re.compile(r"(?!-)[^\s\x00-\x1f\x7f-\x9f]{1,255}")
@@ -31,6 +31,9 @@ class Place(Protocol):
 
     def find(self) -> list[PipeEndpoint]:
         """The hosts, and how to reach them; blocks, and raises `FrtopError`."""
+
+
+AnyPlace = Place | ForwardedAgents
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +96,31 @@ def places(specs: Sequence[str], via: str = "", through: str = "") -> tuple[Plac
         found[place.name] = place
     program()
     names = expand(hosts) if hosts else ()
-    for name in (*names, *([through] if through else [])):
-        if not _NAME.fullmatch(name):
-            raise UsageError(f"{name!r} is not the name of a host", "--ssh 'node[0-7]'")
+    _require_names((*names, *([through] if through else [])))
     if through:
         if not names or others:
             raise UsageError("--through is for hosts", "name them: --ssh 'node[0-7]'")
         return (ThroughHost(through, names),)
     found.update({name: SshHost(name) for name in names})
     return tuple(found.values())
+
+
+def forwarded_agents(specs: Sequence[str], way: str) -> ForwardedAgents:
+    """The agents of `--connect` that listen on ports which the host `way` of `--through` reaches.
+
+    Raises:
+        UsageError: one of them is malformed.
+    """
+    program()
+    names = expand(specs)
+    _require_names((way,))
+    return ForwardedAgents(way, names)
+
+
+def _require_names(names: Sequence[str]) -> None:
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is not the name of a host", "--ssh 'node[0-7]'")
 
 
 def _via(hosts: Sequence[str], via: str) -> tuple[Place, ...]:

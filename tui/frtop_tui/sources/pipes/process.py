@@ -122,15 +122,19 @@ class PipeProcess:
 
     def read(self) -> list[bytes]:
         """The lines that have arrived; sets `ended` at the end of the output."""
-        data = _read(self.output)
-        if data is None:
-            return []
-        if not data:
-            self.ended = True
+        data = self.receive()
+        if self.ended:
             rest = self._lines.rest()
             return [rest] if rest else []
-        self.moved_at = time.monotonic()
         return list(self._lines.feed(data))
+
+    def receive(self) -> bytes:
+        """The bytes that have arrived; sets `ended` at the end of the output."""
+        data = _read(self.output)
+        if data:
+            self.moved_at = time.monotonic()
+        self.ended = data == b""
+        return data or b""
 
     def read_errors(self) -> bool:
         """Takes in what it wrote to stderr; False at its end."""
