@@ -177,6 +177,11 @@ def _require_job(frame: Frame) -> None:
                 "for those of others ask root for a line in /etc/frtop/admitted",
             )
         text = f"no distributed PyTorch job of this user {where}"
+        if nameless := [note.text for note in frame.coverage.notes]:
+            raise NoJob(
+                f"{text}, and {nameless[0]} there",
+                "`frtop doctor` there says whether frtop may read them, and what opens that",
+            )
         others = [note for note in notes if wire.OF_OTHERS in note]
         if others:
             what, _, step = others[0].partition("; ")
