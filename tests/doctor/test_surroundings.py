@@ -114,7 +114,7 @@ def test_native_stacks_are_not_to_be_had_through_a_pid_namespace(
         found = doctor(environment, "--pid", str(pid))
         assert found.marks("stacks", "native") == ["ok", "closed"]
         line = found.change("native", "pid namespace")
-    assert line == "frtop stacks --native --rank 0 --ssh CONTAINER --via 'docker exec -i {host} sh'"
+    assert line == "frtop stacks --native --rank N --ssh CONTAINER --via 'docker exec -i {host} sh'"
 
 
 def test_another_user(environment: dict[str, str], plain: int) -> None:

@@ -77,8 +77,7 @@ def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
 
 def _elsewhere(rank: RankFacts) -> Obstacle:
     """A rank whose threads the tools look for under the numbers that they have in its container."""
-    which = "--rank N" if rank.rank is None else f"--rank {rank.rank}"
-    line = f"frtop stacks --native {which} --ssh CONTAINER --via 'docker exec -i {{host}} sh'"
+    line = "frtop stacks --native --rank N --ssh CONTAINER --via 'docker exec -i {host} sh'"
     return Obstacle(
         "pid namespace",
         "py-spy and pystack do not find the threads of a process in another pid namespace (a"
