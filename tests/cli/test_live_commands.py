@@ -12,6 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_probe.outside.discovery.facts import SCAN_FAILED
+from frtop_probe.outside.worker import SCAN_DID_NOT_RETURN
 from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import live as live_command
 from frtop_tui.cli import tensors as tensors_command
@@ -296,6 +298,12 @@ def test_progress_names_a_host_that_is_being_reached() -> None:
     (f"{wire.BY_ROOTS_LIST}ann",
      "no distributed PyTorch job was found on node0; by root's list our key sees the ranks of ann",
      "/etc/frtop/admitted"),
+    (SCAN_DID_NOT_RETURN,
+     "on node0, and not all was looked at: no search for jobs: a read of /proc did not return",
+     "try again"),
+    (f"{SCAN_FAILED}: KeyError('odd')",
+     "on node0, and not all was looked at: no search for jobs: it failed: KeyError('odd')",
+     "try again"),
 ])  # fmt: skip
 def test_where_only_others_have_ranks_the_error_says_whom_to_ask(
     note: str, says: str, step: str

@@ -177,6 +177,11 @@ def _require_job(frame: Frame) -> None:
                 "for those of others ask root for a line in /etc/frtop/admitted",
             )
         text = f"no distributed PyTorch job of this user {where}"
+        if unsearched := [note for note in notes if note.startswith(wire.NO_SEARCH)]:
+            raise NoJob(
+                f"{text}, and not all was looked at: {unsearched[0]}",
+                "try again: the host is overloaded, or a process there is stuck in its driver",
+            )
         if nameless := [note.text for note in frame.coverage.notes]:
             raise NoJob(
                 f"{text}, and {nameless[0]} there",
