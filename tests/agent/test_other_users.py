@@ -45,6 +45,12 @@ def test_the_next_step_depends_on_who_asks_and_on_what_runs(
     assert says in advice("ann", card, as_root=as_root)
 
 
+def test_root_of_a_container_goes_in_as_that_user() -> None:
+    said = advice("ann", None, as_root=True, contained=True)
+    assert "--via 'docker exec -u ann -i {host} sh'" in said
+    assert "runuser" not in said
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="the card is root's")
 def test_the_card_of_roots_agent_is_believed(run_folder: Path) -> None:
     assert public_card.read() is None

@@ -12,6 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_probe.outside.discovery.facts import SCAN_FAILED
+from frtop_probe.outside.worker import SCAN_DID_NOT_RETURN
 from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import live as live_command
 from frtop_tui.cli import tensors as tensors_command
@@ -19,7 +21,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import default_path, unused_path
-from frtop_tui.job.model import HostView, Problem, Writing
+from frtop_tui.job.model import Coverage, CoverageNote, HostView, Problem, Writing
 from frtop_tui.sources.base import ScriptedSource, Source
 from screens.scenes import WALL, connecting, hung, no_agent
 
@@ -296,6 +298,12 @@ def test_progress_names_a_host_that_is_being_reached() -> None:
     (f"{wire.BY_ROOTS_LIST}ann",
      "no distributed PyTorch job was found on node0; by root's list our key sees the ranks of ann",
      "/etc/frtop/admitted"),
+    (SCAN_DID_NOT_RETURN,
+     "on node0, and not all was looked at: no search for jobs: a read of /proc did not return",
+     "try again"),
+    (f"{SCAN_FAILED}: KeyError('odd')",
+     "on node0, and not all was looked at: no search for jobs: it failed: KeyError('odd')",
+     "try again"),
 ])  # fmt: skip
 def test_where_only_others_have_ranks_the_error_says_whom_to_ask(
     note: str, says: str, step: str
@@ -307,3 +315,13 @@ def test_where_only_others_have_ranks_the_error_says_whom_to_ask(
         live_command.wait_for_report(source, 0.0, lambda _: None)
     assert caught.value.text.endswith(says)
     assert step in caught.value.next_step
+
+
+def test_where_ranks_may_not_be_read_the_error_does_not_say_that_there_are_none() -> None:
+    there = Coverage(notes=(CoverageNote("3 processes have not said which rank they are"),))
+    host = HostView("node0", "heard")
+    frame = replace(connecting(), hosts=(host,), problem=None, coverage=there)
+    with pytest.raises(NoJob) as caught:
+        live_command.wait_for_report(ScriptedSource([frame]), 0.0, lambda _: None)
+    assert "3 processes have not said which rank they are" in caught.value.text
+    assert "frtop doctor" in caught.value.next_step

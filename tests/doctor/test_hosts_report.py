@@ -47,7 +47,7 @@ def test_hosts_with_the_same_answer_are_one_paragraph() -> None:
 def test_numbers_that_differ_are_ranges() -> None:
     small = replace(THERE, shared_memory=replace(SHM, free=SHM.free // 2))
     said = text(host(0, RANK), host(1, replace(RANK, rank=1), facts=small))
-    assert "/dev/shm has room for the rings of 338 to 676 ranks" in said
+    assert "/dev/shm has room for the rings of 252 to 504 ranks" in said
 
 
 def test_of_a_host_that_differs_only_what_differs_is_said() -> None:

@@ -15,6 +15,7 @@ from frtop_probe.doctor.facts import (
     ProcFacts,
     ProgramFlaw,
     RankFacts,
+    Result,
     RingFacts,
     SearchFacts,
     ServiceFacts,
@@ -22,7 +23,7 @@ from frtop_probe.doctor.facts import (
     TorchFiles,
     Trial,
 )
-from frtop_probe.doctor.tier import Tier
+from frtop_probe.doctor.tier import Mark, Tier
 from frtop_probe.doctor.tracing import why_refused
 from frtop_probe.outside.c10d_books import NO_GROUPS
 from frtop_probe.outside.cpython import FREE_THREADED
@@ -122,6 +123,55 @@ def test_a_refused_rank_closes_all_that_is_read_and_names_only_that_rank() -> No
         (obstacle,) = tier(found, code).obstacles
         assert (obstacle.code, obstacle.of) == ("yama", ("rank 1",))
     assert found.exit_status == 1
+
+
+def test_the_same_reason_of_several_ranks_is_said_once() -> None:
+    ranks = [
+        replace(
+            RANK, pid=pid, rank=None, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=(),
+            rights=replace(THEIRS, pid=pid, gid=0),
+        )
+        for pid in (81, 82, 83)
+    ]  # fmt: skip
+    (obstacle,) = tier(beside(*ranks), "books").obstacles
+    assert obstacle.text == "it runs with group 0, frtop with group 1000"
+    assert obstacle.of == ("pid 81", "pid 82", "pid 83")
+
+
+def test_on_a_host_no_option_of_a_container_opens_what_yama_closes() -> None:
+    typed = why_refused(OURS, THEIRS, "1").changes
+    assert {change.where for change in typed} == {"type"}
+    assert "setpriv --reuid=1000 --regid=1000" in typed[1].line
+    inside = replace(THEIRS, namespaces=SPACES | {"pid": 8})
+    assert "docker run" in {change.where for change in why_refused(OURS, inside, "1").changes}
+
+
+def test_native_stacks_need_the_pid_namespace_of_the_rank() -> None:
+    inside = replace(RANK, rights=replace(THEIRS, namespaces=SPACES | {"pid": 8}))
+    found = beside(inside)
+    assert [one.code for one in found.tiers if one.mark == "closed"] == ["native"]
+    (line,) = lines(found, "native")
+    assert line.startswith("frtop stacks --native --rank N --ssh CONTAINER --via")
+
+
+@pytest.mark.parametrize(
+    ("result", "mark", "tool"), [("refused", "ok", "py-spy"), ("killed", "closed", "py-spy")]
+)
+def test_py_spy_does_without_process_vm_readv_unless_the_call_ends_it(
+    result: Result, mark: Mark, tool: str
+) -> None:
+    host = replace(HOST, vm_readv=Trial(result, "EPERM"), rights=replace(OURS, seccomp=2))
+    found = beside(RANK, host=host)
+    assert tier(found, "stacks").mark == mark
+    assert tier(found, "native").basis.startswith(tool)
+
+
+def test_a_container_without_shared_memory_is_started_with_it() -> None:
+    inside = replace(OURS, namespaces=SPACES | {"pid": 8})
+    nowhere = PlaceFacts("/dev/shm", error="No such file or directory")
+    found = before(replace(HOST, rights=inside, shared_memory=nowhere))
+    assert lines(found, "recorder", "docker run") == ["--ipc=private    # instead of --ipc=none"]
+    assert lines(found, "recorder", "type") == []
 
 
 def test_a_setting_of_the_host_is_typed_on_the_host() -> None:

@@ -33,6 +33,7 @@ from doctor.surroundings import (
     typed,
 )
 from frtop_probe.doctor.process_rights import read_text
+from frtop_probe.procfs.processes import descendants
 from ras.library_file import elf
 from waiting import wait_for
 
@@ -76,7 +77,7 @@ def test_without_the_capability(environment: dict[str, str], plain: int) -> None
 @pytest.mark.parametrize(
     ("call", "action", "tier"),
     [
-        ("process_vm_readv", "refuse", "stacks"),
+        ("process_vm_readv", "end", "stacks"),
         pytest.param("ptrace", "end", "native", marks=pytest.mark.long),
     ],
 )
@@ -86,12 +87,34 @@ def test_seccomp(
     arguments = ("--pid", str(plain))
     found = doctor(environment, *arguments, prefix=filtered(f"{call},kcmp", action))
     assert [code for code in READ if found.mark(code) == "closed"] == [tier]
-    did = f"refuses {call} (EPERM)" if action == "refuse" else f"ends {call} (SIGSYS)"
-    assert did in found.obstacle(tier, "seccomp")["text"]
+    assert f"ends {call} (SIGSYS)" in found.obstacle(tier, "seccomp")["text"]
     assert found.document["host"]["kcmp"]["result"] in ("refused", "killed")
     assert found.change(tier, "seccomp", "docker run") == "--security-opt seccomp=unconfined"
     assert "seccompProfile" in found.change(tier, "seccomp", "pod spec")
     assert doctor(environment, *arguments).mark(tier) == "ok"  # as unconfined: without a filter
+
+
+def test_where_process_vm_readv_is_refused_py_spy_reads_the_file(
+    environment: dict[str, str], plain: int
+) -> None:
+    """As the default profile of docker 20.10 does."""
+    prefix = filtered("process_vm_readv,kcmp", "refuse")
+    found = doctor(environment, "--pid", str(plain), prefix=prefix)
+    assert found.document["host"]["vm_readv"]["result"] == "refused"
+    assert found.marks("stacks", "native") == ["ok", "ok"]
+    assert found.tiers["native"]["basis"].startswith("py-spy;"), "pystack makes the call only"
+
+
+def test_native_stacks_are_not_to_be_had_through_a_pid_namespace(
+    environment: dict[str, str],
+) -> None:
+    container = ("unshare", "--pid", "--fork", "--kill-child")
+    with rank(PLAIN, prefix=container) as parent:
+        pid = descendants(parent)[0]
+        found = doctor(environment, "--pid", str(pid))
+        assert found.marks("stacks", "native") == ["ok", "closed"]
+        line = found.change("native", "pid namespace")
+    assert line == "frtop stacks --native --rank N --ssh CONTAINER --via 'docker exec -i {host} sh'"
 
 
 def test_another_user(environment: dict[str, str], plain: int) -> None:

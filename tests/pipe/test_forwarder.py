@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -154,8 +154,20 @@ def test_what_cannot_be_opened_has_its_reason(way: Way, host: str, why: str) -> 
     assert json.loads(payload)["text"]
 
 
-def test_who_never_answers_holds_up_nobody(way: Way, server: socket.socket) -> None:
-    way.open(1, "192.0.2.1", 7678)  # of nobody, by RFC 5737
+@pytest.fixture
+def full_port() -> Iterator[int]:
+    """A port that answers nobody: its queue is full, so the kernel drops who knocks."""
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        yield port_of(full)
+
+
+def test_who_never_answers_holds_up_nobody(way: Way, server: socket.socket, full_port: int) -> None:
+    way.open(1, "127.0.0.1", full_port)
     with opened(way, 2, server) as far:
         way.send(END, 1)
         far.sendall(b"here")

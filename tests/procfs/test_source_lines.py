@@ -63,10 +63,12 @@ async def test_a_file_that_hangs_delays_only_those_after_it(
     last.write_text("last")
     over = threading.Event()
 
-    def read_or_hang(path: str, known: source_lines._File | None) -> source_lines._File:
-        if path == "/hangs":
+    def read_or_hang(
+        place: source_lines._Place, known: source_lines._File | None
+    ) -> source_lines._File:
+        if place[1] == "/hangs":
             over.wait(DEADLINE_S)
-        return original(path, known)
+        return original(place, known)
 
     original = source_lines._read
     monkeypatch.setattr(source_lines, "_read", read_or_hang)

@@ -75,6 +75,21 @@ def test_a_failure_has_plain_words_and_a_next_step(said: str, text: str, step: s
     assert "node3" in error.text or "settings" in error.text
 
 
+@pytest.mark.parametrize(("command", "said", "step"), [
+    (("docker", "exec", "-i", "node3", "sh"),
+     "Error response from daemon: Container 8a1f is not running", "`docker ps`"),
+    (("sudo", "/usr/bin/podman", "exec", "-i", "node3", "sh"),
+     'Error: no container with name or ID "node3" found: no such container', "`podman ps`"),
+    (("kubectl", "exec", "-i", "node3", "--", "sh"),
+     'error: container not found ("main")', "`kubectl get pods`"),
+])  # fmt: skip
+def test_a_container_that_is_not_there_is_looked_for_where_it_was(
+    command: tuple[str, ...], said: str, step: str
+) -> None:
+    error = describe(ending(said, command=command)).error
+    assert step in error.next_step
+
+
 def test_noise_of_the_login_scripts_is_quoted() -> None:
     error = describe(ending("", status=1, noise=("Welcome", "module: command not found"))).error
     assert "module: command not found" in error.text

@@ -11,6 +11,8 @@ from typing import Final
 
 from frtop_probe.agent import public_card
 from frtop_probe.agent.public_card import PublicCard
+from frtop_probe.doctor.process_rights import read_rights
+from frtop_probe.doctor.tracing import is_contained
 from frtop_probe.outside.discovery.facts import LeftAlone
 
 HOST_KEY: Final = "/etc/frtop/key"
@@ -24,16 +26,22 @@ def notes_of(
     if not seen:
         return []
     known = card()
-    return [f"{one.text}; {advice(one.user, known, as_root=os.geteuid() == 0)}" for one in seen]
+    as_root = os.geteuid() == 0
+    contained = is_contained(read_rights("self"))
+    return [
+        f"{one.text}; {advice(one.user, known, as_root=as_root, contained=contained)}"
+        for one in seen
+    ]
 
 
-def advice(user: str, card: PublicCard | None, *, as_root: bool) -> str:
+def advice(user: str, card: PublicCard | None, *, as_root: bool, contained: bool = False) -> str:
     """Whom to ask for what, to see the ranks of `user`.
 
     Args:
         user: whose ranks they are.
         card: of root's agent of all users, None where none runs.
         as_root: whether root asks.
+        contained: whether in a container, where frtop is seldom installed.
     """
     if card is not None and as_root:
         return f"root's agent shows them: FRTOP_KEY_FILE={HOST_KEY} frtop {card.connect}"
@@ -41,6 +49,11 @@ def advice(user: str, card: PublicCard | None, *, as_root: bool) -> str:
         return (
             "root's agent shows them to the keys that root lists (`frtop key` prints yours):"
             f" frtop {card.connect}"
+        )
+    if as_root and contained:
+        return (
+            f"reach the container as {user}: --via 'docker exec -u {user} -i {{host}} sh';"
+            " or serve all users: `frtop agent --all-users`"
         )
     if as_root:
         return f"runuser -u {user} -- frtop jobs; or serve all users: `frtop agent --all-users`"

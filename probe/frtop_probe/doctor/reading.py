@@ -83,7 +83,10 @@ def rights_of(host: HostFacts, ranks: Iterable[RankFacts]) -> Iterable[Obstacle]
     read = list(ranks)
     for rank in read:
         if rank.memory == NO_RIGHT and rank.rights is not None:
-            yield replace(_why(host, rank, rank.rights), of=(rank.name,))
+            found = _why(host, rank, rank.rights)
+            # Without the pid, the same reason of several ranks is said once.
+            text = found.text.replace(f"process {rank.pid}", "it") if len(read) > 1 else found.text
+            yield replace(found, text=text, of=(rank.name,))
     if not read and not host.read_memory.is_open:
         yield why_refused(host.rights, host.rights, host.yama)
 

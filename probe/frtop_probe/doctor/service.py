@@ -9,6 +9,7 @@ from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, SearchFacts, ServiceFacts
 from frtop_probe.doctor.tier import MEMFD, Change, Obstacle, Tier, judged, set_variable
+from frtop_probe.doctor.tracing import is_contained
 from frtop_probe.ring.layout import FULL, SMALL
 
 RANKS: Final = 8
@@ -170,7 +171,10 @@ def _of_room(host: HostFacts, ranks: int) -> Iterable[Obstacle]:
         Change("pod spec", _SHM_POD),
         Change("type", f"sudo mount -o remount,size={size} {path}"),
     )
-    if not place.exists:
+    if not place.exists and is_contained(host.rights):  # where nobody may mount
+        instead = Change("docker run", "--ipc=private    # instead of --ipc=none")
+        yield Obstacle("no shm", f"there is no {place.path}", (instead, changes[1]))
+    elif not place.exists:
         mount = Change("type", f"sudo mkdir -p {path}; sudo mount -t tmpfs shm {path}")
         yield Obstacle("no shm", f"there is no {place.path}", (mount, changes[1]))
     elif not place.writable:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from shlex import quote
 from typing import Final
 
-from frtop_probe.doctor.facts import HostFacts, SearchFacts, ToolFacts, Trial
+from frtop_probe.doctor.facts import HostFacts, RankFacts, SearchFacts, ToolFacts, Trial
 from frtop_probe.doctor.reading import rights_of
 from frtop_probe.doctor.tier import MEMFD, Change, Obstacle, Tier, judged, without_seccomp
+from frtop_probe.doctor.tracing import is_in_other_pids
 
 PY_SPY: Final = "py-spy"
 PYSTACK: Final = "pystack"
@@ -21,8 +22,8 @@ def python_stacks(host: HostFacts, search: SearchFacts) -> Tier:
     tool = _tool(host, PY_SPY)
     rights = list(rights_of(host, [rank for rank in search.ranks if not rank.no_return]))
     obstacles = [*_of_tool(host, tool), *rights]
-    if not rights and host.read_memory.result == "ok":
-        obstacles += _of_call(host, "process_vm_readv", host.vm_readv)
+    if not rights and host.read_memory.result == "ok" and host.vm_readv.result == "killed":
+        obstacles += _of_call(host, "process_vm_readv", host.vm_readv)  # refused, it reads the file
     if not obstacles and tool.trial.result not in ("ok", "not tried"):
         obstacles.append(_of_failure(host, tool))
     tried = tool.trial.result == "ok"
@@ -41,12 +42,13 @@ def python_stacks(host: HostFacts, search: SearchFacts) -> Tier:
 def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
     """Tier 3: frames of C and C++, which a person asks for."""
     spy, pystack = _tool(host, PY_SPY), _tool(host, PYSTACK)
-    tool = pystack if _runs(host, pystack) else spy
+    tool = pystack if _runs(host, pystack) and host.vm_readv.is_open else spy
     ranks = [rank for rank in search.ranks if not rank.no_return]
     rights = list(rights_of(host, ranks))
     obstacles = [*_of_tool(host, tool), *rights]
     if not rights and host.read_memory.result == "ok":
         obstacles += _of_call(host, "ptrace", host.ptrace)
+    obstacles += [_elsewhere(rank) for rank in ranks if is_in_other_pids(host.rights, rank.rights)]
     for rank in ranks:
         if rank.rights is not None and rank.rights.tracer:
             line = f"kill {rank.rights.tracer}    # the debugger, or end it where it was started"
@@ -68,6 +70,18 @@ def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
         known=known,
         ranks=len(ranks),
         notes=notes,
+    )
+
+
+def _elsewhere(rank: RankFacts) -> Obstacle:
+    """A rank whose threads the tools look for under the numbers that they have in its container."""
+    line = "frtop stacks --native --rank N --ssh CONTAINER --via 'docker exec -i {host} sh'"
+    return Obstacle(
+        "pid namespace",
+        "py-spy and pystack do not find the threads of a process in another pid namespace (a"
+        " container)",
+        (Change("type", line),),
+        (rank.name,),
     )
 
 

@@ -40,6 +40,12 @@ def is_contained(rights: ProcessRights) -> bool:
     return rights.namespaces.get("pid", _INITIAL_PID_NAMESPACE) != _INITIAL_PID_NAMESPACE
 
 
+def is_in_other_pids(ours: ProcessRights, theirs: ProcessRights | None) -> bool:
+    """Whether a process is known to be in another pid namespace than we are."""
+    spaces = [one.namespaces.get("pid") for one in (ours, theirs) if one is not None]
+    return len(spaces) == 2 and None not in spaces and spaces[0] != spaces[1]
+
+
 def why_refused(
     ours: ProcessRights,
     theirs: ProcessRights,
@@ -82,7 +88,7 @@ def why_refused(
             " CAP_SYS_PTRACE lets frtop trace it",
             add_capability("SYS_PTRACE"),
         )
-    return _module(ours, pid, yama, may=may)
+    return _module(ours, theirs, yama, may=may)
 
 
 def other_user(ours: ProcessRights, theirs: ProcessRights) -> Obstacle:
@@ -119,8 +125,9 @@ def _not_dumpable(pid: int, program: str, flaw: ProgramFlaw) -> Obstacle:
     )
 
 
-def _module(ours: ProcessRights, pid: int, yama: str, *, may: bool) -> Obstacle:
+def _module(ours: ProcessRights, theirs: ProcessRights, yama: str, *, may: bool) -> Obstacle:
     """Yama, then what is left: seccomp, other security modules."""
+    pid = theirs.pid
     if yama == "3":
         return Obstacle(
             "yama",
@@ -134,7 +141,11 @@ def _module(ours: ProcessRights, pid: int, yama: str, *, may: bool) -> Obstacle:
             f"{_YAMA_PATH} is {yama}: only {who} may trace a process",
             (
                 Change("type", f"sudo sysctl kernel.yama.ptrace_scope=0{_where(ours)}"),
-                *add_capability("SYS_PTRACE"),
+                *(
+                    add_capability("SYS_PTRACE")
+                    if is_contained(ours) or is_contained(theirs)
+                    else _with_capability(ours)
+                ),
             ),
         )
     if not may:
@@ -156,13 +167,27 @@ def _module(ours: ProcessRights, pid: int, yama: str, *, may: bool) -> Obstacle:
     )
 
 
+def _with_capability(ours: ProcessRights) -> tuple[Change, ...]:
+    """Frtop as this user, with CAP_SYS_PTRACE: on a host, where no container gives it."""
+    if None in (ours.uid, ours.gid):
+        return ()
+    return (
+        Change(
+            "type",
+            f'sudo env HOME="$HOME" PATH="$PATH" setpriv --reuid={ours.uid} --regid={ours.gid}'
+            " --init-groups --inh-caps=+sys_ptrace --ambient-caps=+sys_ptrace frtop"
+            "    # end this user's agent first, if one runs",
+        ),
+    )
+
+
 def _where(ours: ProcessRights) -> str:
     """Where a setting of the host is to be typed."""
     return "    # on the host, outside of the container" if is_contained(ours) else ""
 
 
 _SET_YAMA_AT_BOOT: Final = (
-    "echo kernel.yama.ptrace_scope=0 | sudo tee /etc/sysctl.d/99-frtop.conf    # then reboot"
+    "echo kernel.yama.ptrace_scope=0 | sudo tee /etc/sysctl.d/99-zz-frtop.conf    # then reboot"
 )
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_probe.procfs import (
+    processes,
     pystack_output,
     stacks,
     tool_process,
@@ -34,6 +35,14 @@ _RELEASE_S: Final = 2.0
 _SETTLE_S: Final = 0.5
 _D_LOOKS: Final = 5
 """Looks at threads in state D, 20 ms apart: a page fault from a disk is over by then."""
+
+
+_IN_A_CONTAINER: Final = (
+    "process {0} is in a container (a pid namespace of its own): py-spy and pystack do not find its"
+    " threads from here, so it was not stopped; ask within it: `--ssh NAME --via 'docker exec -i"
+    " {{host}} sh'`"
+)
+"""They look for threads under the ids that Python has for them, which are those in there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +144,13 @@ async def _why_not_attach(pid: int) -> wire.StackDump | None:
     main = tracing.read_main(pid)
     if main is None:
         return stacks.gone(pid)
+    if processes.own_thread_ids(pid):
+        return wire.StackDump(pid, error="failed", help=_IN_A_CONTAINER.format(pid))
+    return await _why_held(pid)
+
+
+async def _why_held(pid: int) -> wire.StackDump | None:
+    """Why a process could not run on, or would hold the tool; None for neither."""
     tasks = tracing.read_tasks(pid)
     if tracer := next((task.tracer for task in tasks if task.tracer), 0):
         text = f"process {tracer} (a debugger?) traces process {pid}: end it there, then ask again"

@@ -175,6 +175,27 @@ def thread_ids(pid: int, proc: Path = PROC) -> list[int]:
         return []
 
 
+def own_thread_ids(pid: int, proc: Path = PROC) -> dict[int, int]:
+    """Native thread ids by those that the process itself knows; {} where both are the same.
+
+    A process in another pid namespace, as in a container, has numbers of its own.
+    """
+    main = _own_id(read_file(f"{proc}/{pid}/status") or "")
+    if main in (0, pid):
+        return {}
+    found = {_own_id(read_file(f"{proc}/{pid}/task/{tid}/status") or ""): tid
+             for tid in thread_ids(pid, proc)}  # fmt: skip
+    found.pop(0, None)
+    return found
+
+
+def _own_id(text: str) -> int:
+    """The innermost number in /proc/PID/status, which is the process's own; 0 if unreadable."""
+    line = next((line for line in text.splitlines() if line.startswith("NSpid:")), "")
+    numbers = line.split()[1:]
+    return int(numbers[-1]) if numbers and numbers[-1].isdecimal() else 0
+
+
 def _process(folder: str, found: Stat, io_bytes: int, child_count: int) -> wire.Process:
     call = parse_syscall(read_file(f"{folder}/syscall") or "")
     name = syscalls.name(call[0]) if call else ""

@@ -1,29 +1,31 @@
 """The text of source lines, read in a daemon thread that a hung file system may block.
 
 Training scripts often lie on the very file system that hangs. A caller waits only briefly;
-lines that come later are used in the next snapshot.
+lines that come later are used in the next snapshot. A file is the one that the process sees.
 """
 
 from __future__ import annotations
 
 import asyncio
-import stat
+import os
 import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from frtop_probe import daemon_thread
+from frtop_probe.procfs.process_root import ProcessRoot
 
 MAX_FILE: Final = 4 * 1024 * 1024
 MAX_FILES: Final = 256
 MAX_LINE: Final = 200
 CHECK_S: Final = 5.0
 """Age at which a cached file is checked for changes."""
+_OURS: Final = ProcessRoot()
+_Place = tuple[ProcessRoot, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +39,20 @@ class SourceLines:
     """Reads and caches the lines of files, in one thread at a time. Belongs to an event loop."""
 
     def __init__(self) -> None:
-        self._files: dict[str, _File] = {}
+        self._files: dict[_Place, _File] = {}
         self._lock = threading.Lock()
         self._reading: asyncio.Future[None] | None = None
 
-    async def read(self, files: Iterable[str], seconds: float) -> None:
+    async def read(self, files: Iterable[str], seconds: float, root: ProcessRoot = _OURS) -> None:
         """Reads the files that are unknown, or were checked some time ago.
 
         Returns after `seconds` at the latest; the thread goes on reading. Reads nothing
         when the system allows no more threads.
         """
         with suppress(asyncio.TimeoutError, TimeoutError):
-            await asyncio.wait_for(self._read(tuple(files)), seconds)
+            await asyncio.wait_for(self._read(tuple((root, file) for file in files)), seconds)
 
-    async def _read(self, files: tuple[str, ...]) -> None:
+    async def _read(self, files: tuple[_Place, ...]) -> None:
         while (wanted := self._outdated(files)) and self._reading and not self._reading.done():
             await asyncio.wait({self._reading})
         if not wanted:
@@ -59,22 +61,22 @@ class SourceLines:
             self._reading = daemon_thread.run(partial(self._work, wanted), "frtop source lines")
             await asyncio.wait({self._reading})
 
-    def _outdated(self, files: tuple[str, ...]) -> list[str]:
+    def _outdated(self, files: tuple[_Place, ...]) -> list[_Place]:
         now = time.monotonic()
         with self._lock:
             known = {file: self._files.get(file) for file in files}
         outdated = [file for file, one in known.items() if not one or now - one.checked >= CHECK_S]
         return outdated[:MAX_FILES]
 
-    def line(self, file: str, number: int) -> str:
+    def line(self, file: str, number: int, root: ProcessRoot = _OURS) -> str:
         """The stripped text of a line; "" while it is unknown."""
         with self._lock:
-            known = self._files.get(file)
+            known = self._files.get((root, file))
         if known is None or not 0 < number <= len(known.lines):
             return ""
         return known.lines[number - 1].strip()[:MAX_LINE]
 
-    def _work(self, files: list[str]) -> None:
+    def _work(self, files: list[_Place]) -> None:
         """Runs in the thread. A file is there as soon as it is read: the next one may hang."""
         for file in files:
             with self._lock:
@@ -87,16 +89,18 @@ class SourceLines:
                     self._files.pop(next(iter(self._files)))
 
 
-def _read(path: str, known: _File | None) -> _File:
+def _read(place: _Place, known: _File | None) -> _File:
+    root, path = place
     nothing = _File((0, 0), time.monotonic(), ())
     try:
-        found = Path(path).stat()
-        stamp = (found.st_mtime_ns, found.st_size)
-        if known is not None and known.stamp == stamp:
-            return _File(stamp, time.monotonic(), known.lines)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE:
-            return nothing
-        with Path(path).open(encoding="utf-8", errors="replace") as opened:
+        descriptor = root.open(path)
+        with open(descriptor, encoding="utf-8", errors="replace") as opened:  # noqa: PTH123
+            found = os.fstat(descriptor)
+            stamp = (found.st_mtime_ns, found.st_size)
+            if known is not None and known.stamp == stamp:
+                return _File(stamp, time.monotonic(), known.lines)
+            if found.st_size > MAX_FILE:
+                return nothing
             lines = opened.read(MAX_FILE).splitlines()
     except (OSError, ValueError):
         return nothing

@@ -15,6 +15,7 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_probe.procfs import processes, ptrace_refusal, tool_process
+from frtop_probe.procfs.process_root import ProcessRoot
 from frtop_probe.procfs.source_lines import SourceLines
 
 MAX_THREADS: Final = 512
@@ -128,6 +129,25 @@ def drop_missing_threads(
     return tuple(t for t in threads if t.tid in tasks or (nameless and not t.tid))
 
 
+def as_numbered_here(
+    pid: int, threads: tuple[wire.ThreadStack, ...]
+) -> tuple[wire.ThreadStack, ...]:
+    """Threads of a process in another pid namespace, with their ids and states here.
+
+    py-spy finds none of them under the ids that the process has for them, and calls all active.
+    """
+    ids = processes.own_thread_ids(pid)
+    if not any(thread.tid in ids for thread in threads):
+        return threads
+    runs = {task.pid for task in processes.read_threads(pid) if task.state == "R"}
+    found = []
+    for thread in threads:
+        tid = ids.get(thread.tid, pid if thread.tid == pid else -1) if thread.tid else 0
+        active = thread.active and tid in runs if tid else thread.active
+        found.append(msgspec.structs.replace(thread, tid=tid, active=active))
+    return tuple(found)
+
+
 async def dump(
     pid: int,
     seconds: float,
@@ -167,7 +187,7 @@ async def dump(
         await tool_process.end(child)
     result = _result(pid, child.returncode, output, errors, groups)
     if source is not None and result.threads:
-        return wire.StackDump(pid, await _with_source(result.threads, source))
+        return wire.StackDump(pid, await _with_source(pid, result.threads, source))
     return result
 
 
@@ -182,6 +202,7 @@ def _result(
         return wire.StackDump(
             pid, error="failed", help=f"py-spy's output cannot be parsed: {error}"
         )
+    threads = as_numbered_here(pid, threads)
     return wire.StackDump(pid, drop_missing_threads(threads, processes.thread_ids(pid)))
 
 
@@ -203,15 +224,16 @@ def failure(pid: int, errors: str, tool: str = "py-spy") -> wire.StackDump:
 
 
 async def _with_source(
-    threads: tuple[wire.ThreadStack, ...], source: SourceLines
+    pid: int, threads: tuple[wire.ThreadStack, ...], source: SourceLines
 ) -> tuple[wire.ThreadStack, ...]:
     files = {frame.file for thread in threads for frame in thread.frames if frame.file[:1] == "/"}
-    await source.read(files, _SOURCE_WAIT)
+    root = ProcessRoot.of(pid)
+    await source.read(files, _SOURCE_WAIT, root)
     return tuple(
         msgspec.structs.replace(
             thread,
             frames=tuple(
-                msgspec.structs.replace(frame, source=source.line(frame.file, frame.line))
+                msgspec.structs.replace(frame, source=source.line(frame.file, frame.line, root))
                 for frame in thread.frames
             ),
         )

@@ -11,6 +11,7 @@ import time
 from types import FrameType
 from typing import Final
 
+from frtop_tui.cli.output import stderr_width
 from frtop_tui.cli.screen import require_terminal
 from frtop_tui.demo.faults import FAULTS
 from frtop_tui.demo.job import FAULT_STEP, DemoJob
@@ -109,10 +110,9 @@ def _print(line: str) -> None:
     """Prints a line of progress; in a terminal it breaks between words."""
     text = f"demo: {line}"
     if sys.stderr.isatty():
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
         text = textwrap.fill(
             text,
-            columns,
+            stderr_width(),
             subsequent_indent="      ",
             break_long_words=False,
             break_on_hyphens=False,

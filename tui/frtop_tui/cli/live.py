@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.cli.output import stderr_width
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable
 from frtop_tui.job.model import Problem
@@ -184,6 +185,16 @@ def _require_job(frame: Frame) -> None:
                 "for those of others ask root for a line in /etc/frtop/admitted",
             )
         text = f"no distributed PyTorch job of this user {where}"
+        if unsearched := [note for note in notes if note.startswith(wire.NO_SEARCH)]:
+            raise NoJob(
+                f"{text}, and not all was looked at: {unsearched[0]}",
+                "try again: the host is overloaded, or a process there is stuck in its driver",
+            )
+        if nameless := [note.text for note in frame.coverage.notes]:
+            raise NoJob(
+                f"{text}, and {nameless[0]} there",
+                "`frtop doctor` there says whether frtop may read them, and what opens that",
+            )
         others = [note for note in notes if wire.OF_OTHERS in note]
         if others:
             what, _, step = others[0].partition("; ")
@@ -262,5 +273,4 @@ def show_progress(line: str) -> None:
     """Replaces the line of progress on stderr; does nothing unless that is a terminal."""
     if sys.stderr.isatty():
         # One that wraps could not be replaced.
-        width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
-        print(f"\r\x1b[K{line[: width - 1]}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{line[: stderr_width() - 1]}", end="", file=sys.stderr, flush=True)

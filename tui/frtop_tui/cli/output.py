@@ -66,3 +66,11 @@ def give_up(error: OSError) -> int:
                 os.dup2(null, stream.fileno())
             os.close(null)
     return NOT_WRITTEN
+
+
+def stderr_width() -> int:
+    """Returns the columns of the terminal behind stderr; 80 where that is unknown."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):  # no terminal, or a replacement in Python
+        return 80

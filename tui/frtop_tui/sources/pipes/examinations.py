@@ -97,7 +97,7 @@ class Examinations:
         for name in found.over:  # it is no host, but leads to some
             self._answers.pop(name, None)
         for endpoint in found.endpoints:
-            if endpoint.host not in self._endpoints:
+            if isinstance(endpoint, PipeEndpoint) and endpoint.host not in self._endpoints:
                 self._answers.setdefault(endpoint.host, HostAnswer(endpoint.host))
                 self._endpoints[endpoint.host] = endpoint
                 self._connections.connect(endpoint)

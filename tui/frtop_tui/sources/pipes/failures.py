@@ -254,9 +254,10 @@ def _no_shell(ending: Ending, found: re.Match[str]) -> Failure:
 
 
 def _no_container(ending: Ending, found: re.Match[str]) -> Failure:
-    return Failure(
-        RemoteTrouble(f"{ending.host}: {found[0]}", "`kubectl get pods` shows what runs"),
-    )
+    programs = (word.rpartition("/")[2] for word in ending.command)
+    engine = next((name for name in programs if name in _ENGINES), "")
+    listed = f"{engine} ps" if engine else "kubectl get pods"
+    return Failure(RemoteTrouble(f"{ending.host}: {found[0]}", f"`{listed}` shows what runs"))
 
 
 def _forbidden(ending: Ending, found: re.Match[str]) -> Failure:
@@ -298,8 +299,10 @@ _WITHOUT_SHELL: Final = (
 )
 _WITHOUT_CONTAINER: Final = (
     r"pods \"[^\"]*\" not found|container not found[^\n]*|No such container[^\n]*"
-    r"|container \S+ is not running[^\n]*"
+    r"|container \S+ is not running[^\n]*|can only create exec sessions on running[^\n]*"
 )
+_ENGINES: Final = frozenset({"docker", "podman", "nerdctl"})
+"""They run containers on one host, and list them with `ps`."""
 _WITHOUT_LOGIN: Final = (
     r"You must be logged in[^\n]*|Unable to connect to the server[^\n]*|Unauthorized"
 )

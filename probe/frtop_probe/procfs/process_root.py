@@ -1,0 +1,105 @@
+"""Files as a process sees them: in a container, a path names another file there than here.
+
+Links are followed here and not by the kernel: through /proc/PID/root it takes an absolute link to
+begin at our root, and would give a file of the host's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_MAX_LINKS: Final = 40
+_MAX_PARTS: Final = 512
+_STEP: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRoot:
+    """The files that a process sees.
+
+    Attributes:
+        view: equal for processes that see the same files; "" for what we see ourselves.
+        path: of its root folder, by a process that has it.
+    """
+
+    view: str = ""
+    path: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProcessRoot) and self.view == other.view
+
+    def __hash__(self) -> int:
+        return hash(self.view)
+
+    @staticmethod
+    def of(pid: int) -> ProcessRoot:
+        """Of a process; ours where it has ended, or may not be looked at. Touches no file of it."""
+        try:
+            view, ours = _view(str(pid)), _view("self")
+        except OSError:
+            return ProcessRoot()
+        return ProcessRoot() if view == ours else ProcessRoot(view, f"/proc/{pid}/root")
+
+    def open(self, file: str) -> int:
+        """Opens a regular file for reading, and no other: a pipe or a device would wait.
+
+        Raises:
+            OSError: it is no such file, or not readable.
+            ValueError: this is no path.
+        """
+        if self.view:
+            found = open_below(self.path, file)
+        else:
+            found = os.open(file, os.O_PATH | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(found).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            os.close(found)
+
+
+def _view(process: str) -> str:
+    folder = Path("/proc", process)
+    return f"{(folder / 'ns/mnt').readlink()} {(folder / 'root').readlink()}"
+
+
+def open_below(root: str, file: str) -> int:
+    """Finds a file as a process with this root does; returns a descriptor that names it (O_PATH).
+
+    Raises:
+        OSError: there is none, or the path has too many links.
+        ValueError: this is no path.
+    """
+    folders = [os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
+    left = file.split("/")[::-1]
+    links = 0
+    try:
+        while left:
+            part = left.pop()
+            if part == "..":
+                _shorten(folders, max(1, len(folders) - 1))
+            if part in ("", ".", ".."):
+                continue
+            folders.append(os.open(part, _STEP, dir_fd=folders[-1]))
+            if not stat.S_ISLNK(os.fstat(folders[-1]).st_mode):
+                continue
+            target = os.readlink("", dir_fd=folders[-1])
+            _shorten(folders, 1 if target.startswith("/") else len(folders) - 1)
+            left += target.split("/")[::-1]
+            links += 1
+            if links > _MAX_LINKS or len(left) > _MAX_PARTS:
+                raise OSError(errno.ELOOP, "too many links")
+        return folders.pop()
+    finally:
+        _shorten(folders, 0)
+
+
+def _shorten(folders: list[int], count: int) -> None:
+    while len(folders) > count:
+        os.close(folders.pop())
