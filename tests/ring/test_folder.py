@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from frtop_probe.ring import folder as module
-from frtop_probe.ring.folder import FolderError, candidates, folder
+from frtop_probe.ring.folder import FolderError, candidates, claim, folder
 
 
 def test_a_named_folder_is_made_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,3 +78,20 @@ def test_a_folder_of_another_user_is_refused(
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     with pytest.raises(FolderError, match="belongs to user"):
         folder()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
+def test_a_folder_that_cannot_be_entered_is_refused(tmp_path: Path) -> None:
+    """In a child, because only a process that is not root is kept out."""
+    tmp_path.chmod(0o700)
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(54321)
+        try:
+            claim(tmp_path / "mine", make=False)
+        except FolderError:
+            os._exit(3)
+        finally:
+            os._exit(4)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 3

@@ -157,7 +157,7 @@ def claim(path: Path, *, make: bool = True) -> Path:
     Raises:
         FolderError: it is not private, or cannot be created.
     """
-    if not make and not path.exists():
+    if not make and not _exists(path):
         if os.access(path.parent, os.W_OK | os.X_OK):
             return path
         why = f"{path.parent} is missing, or not writable"
@@ -169,6 +169,13 @@ def claim(path: Path, *, make: bool = True) -> Path:
     except OSError as error:
         raise FolderError(f"{path} cannot be created ({error.strerror}); {_ADVICE}") from error
     return _private(path)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # it lies in a folder that this user may not enter
+        return False
 
 
 def _private(path: Path) -> Path:
