@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 TORCH  ?= 2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-long check zoo bench docs test-torch clean
+.PHONY: help venv demo test test-long check zoo bench gpu-kit docs test-torch clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -38,6 +38,9 @@ zoo: venv  ## every way to hang, and what is said of it: make zoo ZOO='--only de
 
 bench: venv  ## what frtop costs and how fast it is, measured here and now
 	$(BIN)/python -W ignore::FutureWarning -m bench
+
+gpu-kit: venv  ## dist/gpu-kit: the checks for a machine with one GPU and no network (docs/nccl.md)
+	$(BIN)/python -m gpu_kit.pack dist/gpu-kit
 
 docs: venv  ## rewrite what the docs take from the program: pictures, keys, field tables
 	$(BIN)/python -m docs.pictures

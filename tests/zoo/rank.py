@@ -28,6 +28,8 @@ import torch.distributed as dist
 
 TIMEOUT_S: Final = 600
 STEP_S: Final = 0.02
+_BACKEND: Final = os.environ.get("ZOO_BACKEND", "gloo")
+"""Or `nccl`: the kit for one GPU (docs/nccl.md) runs some programs so."""
 
 
 @dataclass(slots=True)
@@ -47,10 +49,12 @@ class Job:
             self._works.append(work)
 
     def wait(self) -> None:
-        """Waits at the end of a step for all stored handles."""
+        """Waits at the end of a step for all stored handles, and for the device if there is one."""
         works, self._works = self._works, []
         for work in works:
             work.wait()
+        if _BACKEND == "nccl":
+            torch.cuda.synchronize()
 
     def mark_fault(self) -> None:
         """Marks the time of the fault, or of a control's event; the first rank's mark counts."""
@@ -107,12 +111,21 @@ def join(timeout_s: float = TIMEOUT_S) -> Job:
     Where nobody prepared the job and frtop watches it from its start, waits until it is seen.
     """
     job = job_before_init()
-    dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
+    if _BACKEND == "nccl":
+        _use_one_gpu()
+    dist.init_process_group(_BACKEND, timeout=timedelta(seconds=timeout_s))
     while "ZOO_SEEN" in os.environ and not (job.folder / "seen").exists():
         time.sleep(STEP_S)
     pipe = int(os.environ["ZOO_DUMP"])
     threading.Thread(target=_dump, args=(job, pipe), daemon=True, name="dump").start()
     return job
+
+
+def _use_one_gpu() -> None:
+    """Makes all tensors on the one GPU that all ranks share, but for those of forked workers."""
+    torch.cuda.set_device(0)
+    torch.set_default_device("cuda")
+    os.register_at_fork(after_in_child=lambda: torch.set_default_device("cpu"))
 
 
 def _dump(job: Job, pipe: int) -> None:

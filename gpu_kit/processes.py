@@ -1,0 +1,131 @@
+"""Processes under a deadline: each in a group of its own, and none left behind.
+
+Only `/proc/PID/stat` is read: other files of a process may block while it is in the driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+TERM_S: Final = 2.0
+GONE_S: Final = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What `/proc/PID/stat` says of a process."""
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+
+
+def parse_stat(line: str) -> Stat | None:
+    """Reads the line; a name may contain blanks and brackets."""
+    pid, _, rest = line.partition(" (")
+    name, found, rest = rest.rpartition(") ")
+    fields = rest.split()
+    if not found or not pid.isdecimal() or len(fields) < 2:
+        return None
+    return Stat(int(pid), name, fields[0], int(fields[1]))
+
+
+def descendants(of: int, stats: Sequence[Stat] | None = None) -> list[Stat]:
+    """Returns all descendants of a process that still run, children before their own."""
+    every = _all() if stats is None else stats
+    children: dict[int, list[Stat]] = {}
+    for stat in every:
+        children.setdefault(stat.parent, []).append(stat)
+    found: list[Stat] = []
+    queue = [of]
+    while queue:
+        below = children.get(queue.pop(0), [])
+        queue += [stat.pid for stat in below]
+        found += [stat for stat in below if stat.state not in "ZX"]
+    return found
+
+
+def adopt_orphans() -> None:
+    """Makes orphans below this process its children, so that none escapes `end_all`."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def start(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    *,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Starts a command in a process group of its own; it is killed when this process ends."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT, pass_fds=pass_fds, preexec_fn=_in_own_group,  # noqa: PLW1509
+        )  # fmt: skip
+
+
+def _in_own_group() -> None:
+    os.setpgid(0, 0)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """Waits for its end; after `seconds` asks it to end, then kills its group. None: killed."""
+    try:
+        return process.wait(max(0.1, seconds))
+    except subprocess.TimeoutExpired:
+        pass
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(TERM_S)
+            break
+    return None
+
+
+def end_all(below: int = 0) -> list[Stat]:
+    """Kills all descendants (of this process); returns those that did not end, as in a driver."""
+    end = time.monotonic() + GONE_S
+    while left := descendants(below or os.getpid()):
+        for stat in left:
+            with suppress(ProcessLookupError):
+                os.kill(stat.pid, signal.SIGKILL)
+        _reap()
+        if time.monotonic() > end:
+            return left
+        time.sleep(0.05)
+    _reap()
+    return []
+
+
+def _reap() -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _all() -> list[Stat]:
+    found = []
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - names only, and many
+        if entry.isdecimal():
+            with suppress(OSError):
+                line = Path(f"/proc/{entry}/stat").read_text(errors="replace")
+                stat = parse_stat(line)
+                if stat is not None:
+                    found.append(stat)
+    return found

@@ -1,0 +1,1 @@
+"""What ranks run: programs, each started as `python -m gpu_kit.programs.NAME`."""
