@@ -93,6 +93,8 @@ def _no_gpu() -> str:
 
 
 def _stopped(*_: object) -> None:
+    """Ends the kit, once: killing and writing take some seconds."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(os.EX_TEMPFAIL)
 
 

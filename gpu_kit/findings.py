@@ -43,6 +43,11 @@ def missing(findings: Sequence[Finding], points: Iterable[str], why: str) -> lis
     return [Finding(point, "not run", why) for point in points if point not in known]
 
 
+def flat(text: str) -> str:
+    """Returns a text in one line."""
+    return " ".join(text.split())
+
+
 def word(finding: Finding, *, dry: bool) -> str:
     """Returns `proven` and the like; without a GPU nothing is ever proven."""
     return (WITHOUT if dry else ON_A_GPU)[finding.outcome]
@@ -72,7 +77,7 @@ def text(findings: Sequence[Finding], about: dict[str, Any], *, dry: bool) -> st
     lines.append("")
     for finding in ordered:
         title = POINTS.get(finding.point, finding.point)
-        lines += [f"{word(finding, dry=dry):16} {title}", f"{'':16} {finding.text}"]
+        lines += [f"{word(finding, dry=dry):16} {title}", f"{'':16} {flat(finding.text)}"]
     counts: dict[str, int] = {}
     for finding in findings:
         state = word(finding, dry=dry)

@@ -54,25 +54,32 @@ def _modules(folder: Path) -> Path:
 def _make(root: Path, folder: Path, modules: Path) -> str:
     """Returns why it failed, "" if it did not."""
     wheels = sorted(map(str, (root / "wheels").glob("*.whl")))
-    steps = (
-        [sys.executable, "-m", "venv", "--without-pip", str(folder)],
-        [
-            sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps",
-            "--no-compile", "--no-cache-dir", "--disable-pip-version-check",
-            "--target", str(modules), *wheels,
-        ],
-    )  # fmt: skip
-    for step in steps:
-        try:
-            done = subprocess.run(
-                step, capture_output=True, text=True, timeout=INSTALL_S, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return str(error)
-        if done.returncode:
-            return (done.stderr or done.stdout).strip()[-500:]
+    install = [
+        sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps",
+        "--no-compile", "--no-cache-dir", "--disable-pip-version-check",
+        "--target", str(modules), *wheels,
+    ]  # fmt: skip
+    try:
+        _make_python(folder)
+        done = subprocess.run(
+            install, capture_output=True, text=True, timeout=INSTALL_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode:
+        return (done.stderr or done.stdout).strip()[-500:]
     (modules / "frtop.pth").write_text(f"{root / 'probe'}\n{root / 'tui'}\n")
     for program in (modules / "bin").iterdir():  # py-spy, which is looked for beside Python
         if not (folder / "bin" / program.name).exists():
             shutil.copy2(program, folder / "bin" / program.name)
     return ""
+
+
+def _make_python(folder: Path) -> None:
+    """Makes a virtual environment as PEP 405 has it: the module `venv` is not on every machine."""
+    base = Path(sys.executable).resolve()
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(base)
+    (folder / "pyvenv.cfg").write_text(
+        f"home = {base.parent}\ninclude-system-site-packages = false\n"
+    )

@@ -35,7 +35,7 @@ _KNOWN: Final[dict[str, tuple[str, str]]] = {
     "capture dump": (SOURCES, "torch retires all NCCL work before a capture: nothing to query"),
     "capture dump of unretired": (SOURCES, "event queries are legal in relaxed mode"),
     "capture plain dump": (SOURCES, "event queries are illegal in global mode"),
-    "cost of looks": (UNKNOWN, "dump of 2,000 ops as JSON, gloo, busy machine: 950 KB, 0.17 to 0.4 s"),
+    "cost of looks": (UNKNOWN, "dump of 2,000 ops on gloo, busy machine: 950 KB, 0.17 to 0.4 s"),
     "ras behind": (SOURCES, "counts per kind are of launches"),
     "ras gil": (SOURCES, "it answers from C threads"),
     "ras stopped": (SOURCES, "unresponsive after 5 s"),

@@ -9,7 +9,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from gpu_kit import facts
 from gpu_kit.facts import Fact
@@ -68,10 +68,6 @@ def verdict(medians: dict[str, dict[str, float]]) -> tuple[bool, str]:
         for name, one in (("idle", idle), ("hang", hang), ("work", work))
     )
     return hang["percent"] >= BUSY_PERCENT and share < HALF, f"{text} (hang at {share:.0%} of work)"
-
-
-def figures(medians: dict[str, dict[str, float]]) -> dict[str, Any]:
-    return dict(medians)
 
 
 if __name__ == "__main__":

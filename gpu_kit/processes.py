@@ -9,6 +9,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_PR_SET_PDEATHSIG: Final = 1
+_BEFORE: Final = """
+import ctypes, os, sys
+os.setpgid(0, 0)
+ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)  # PR_SET_PDEATHSIG, SIGKILL; both outlast the exec
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 TERM_S: Final = 2.0
@@ -70,17 +76,16 @@ def start(
     *,
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Starts a command in a process group of its own; it is killed when this process ends."""
+    """Starts a command in a process group of its own; it is killed when its starter ends.
+
+    The starter is the calling thread. No function runs between fork and exec: callers have threads.
+    """
     with log.open("ab") as output:
         return subprocess.Popen(
-            command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=output,
-            stderr=subprocess.STDOUT, pass_fds=pass_fds, preexec_fn=_in_own_group,  # noqa: PLW1509
+            [sys.executable, "-I", "-S", "-c", _BEFORE, *command],
+            env=dict(environment), stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT, pass_fds=pass_fds,
         )  # fmt: skip
-
-
-def _in_own_group() -> None:
-    os.setpgid(0, 0)
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
@@ -90,12 +95,18 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
     except subprocess.TimeoutExpired:
         pass
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+        signal_group(process, number)
         with suppress(subprocess.TimeoutExpired):
             process.wait(TERM_S)
             break
     return None
+
+
+def signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    """Sends a signal to a process that `start` has started, and to its group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+    process.send_signal(number)  # it may have no group yet
 
 
 def end_all(below: int = 0) -> list[Stat]:

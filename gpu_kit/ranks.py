@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -25,6 +26,10 @@ ONE_GPU: Final = {
 """Beside `NCCL_HOSTID`, which differs per rank: NCCL refuses two ranks of a host on one GPU."""
 
 
+LAST_S: Final = 3.0
+"""What other ranks get to end, once one has failed."""
+
+
 @dataclass(slots=True)
 class Ranks:
     """The ranks of one job. `pids` are those of the programs, also behind `frtop run`."""
@@ -45,14 +50,22 @@ class Ranks:
     def statuses(self) -> list[int | None]:
         return [process.poll() for process in self.running]
 
+    def broken(self) -> bool:
+        """Returns whether any rank has ended: in a job that has not begun, the others wait."""
+        return len(self.alive()) < len(self.running)
+
     def wait(self, seconds: float) -> bool:
-        """Waits until all have ended; returns whether they have."""
-        return wait_for(lambda: not self.alive(), seconds)
+        """Waits until all have ended, or some time after one has failed; returns whether all have.
+
+        Whoever is left then waits for the one that failed.
+        """
+        failed = wait_for(lambda: not self.alive() or any(self.statuses()), seconds)
+        return wait_for(lambda: not self.alive(), LAST_S if failed else 0.0)
 
     def kill(self) -> None:
         for process in self.running:
             if process.poll() is None:
-                process.kill()
+                processes.signal_group(process, signal.SIGKILL)
         for process in self.running:
             process.wait()
         if self.pipe >= 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -16,7 +17,8 @@ from typing import Any, Final
 
 from gpu_kit import facts, findings, needs, processes
 from gpu_kit.checks.context import PATIENCE
-from gpu_kit.findings import Finding
+from gpu_kit.facts import Fact
+from gpu_kit.findings import Finding, Outcome
 from gpu_kit.points import CHECKS, Check
 from gpu_kit.ranks import BACKEND
 
@@ -60,9 +62,9 @@ class Session:
                 self.about[f"{check.name} s"] = round(time.monotonic() - started, 1)
                 self.about["seconds"] = round(time.monotonic() - began, 1)
                 self.write()
-                report("\n".join(
-                    f"{findings.word(one, dry=self.dry):16} {one.point}: {one.text}" for one in new
-                ))  # fmt: skip
+                for one in new:
+                    word = findings.word(one, dry=self.dry)
+                    report(f"{word:16} {one.point}: {findings.flat(one.text)}")
         finally:
             left = processes.end_all()
             self.about["left behind"] = [f"{one.pid} {one.name} {one.state}" for one in left]
@@ -71,7 +73,7 @@ class Session:
                 open_points = [point for point in check.points if point not in known]
                 self.findings += findings.missing([], open_points, "the kit ended before it")
             self.write()
-            _remove(self.work)
+            shutil.rmtree(self.work, ignore_errors=True)
 
     def write(self) -> None:
         """Writes all results in one step each."""
@@ -115,23 +117,41 @@ class Session:
             *(["--dry"] if self.dry else []), *check.arguments,
         ]  # fmt: skip
         process = processes.start(command, {**os.environ, facts.VARIABLE: str(file)}, log)
-        status = processes.wait(process, seconds)
-        left = processes.end_all()
-        found = facts.read(file)
-        self.logs.append(_log_of(check, folder, log))
-        judge = importlib.import_module(module).judge
+        why = "the kit was stopped"
         try:
-            new: list[Finding] = judge(found, check.arguments)
-        except Exception as error:  # noqa: BLE001 - facts that were cut off may be anything
-            new = [Finding(p, "failed", f"its facts make no sense: {type(error).__name__}: {error}")
-                   for p in check.points]  # fmt: skip
-        why = "its deadline passed" if status is None else f"the check ended with status {status}"
+            status = processes.wait(process, seconds)
+            why = _why(status)
+        except BaseException:  # told to end: what was seen so far counts
+            self.findings += _judged(check, module, facts.read(file), why, failed=False)
+            raise
+        left = processes.end_all()
         if left:
             why += f", and {len(left)} of its processes cannot be killed"
-        return new + [
-            Finding(one.point, "failed" if status != 0 else "not run", why)
-            for one in findings.missing(new, check.points, why)
-        ]
+        self.logs.append(_log_of(check, folder, log))
+        return _judged(check, module, facts.read(file), why, failed=status != 0)
+
+
+def _why(status: int | None) -> str:
+    """Returns why a check has said nothing about a point."""
+    if status is None:
+        return "its deadline passed"
+    return f"the check ended with status {status}" if status else "not reached"
+
+
+def _judged(
+    check: Check, module: str, found: list[Fact], why: str, *, failed: bool
+) -> list[Finding]:
+    """Returns a finding for each point of a check, those without facts with `why`."""
+    judge = importlib.import_module(module).judge
+    try:
+        new: list[Finding] = judge(found, check.arguments)
+    except Exception as error:  # noqa: BLE001 - facts that were cut off may be anything
+        why, failed = f"its facts make no sense: {type(error).__name__}: {error}", True
+        new = []
+    outcome: Outcome = "failed" if failed else "not run"
+    return new + [
+        Finding(one.point, outcome, why) for one in findings.missing(new, check.points, why)
+    ]
 
 
 def chosen(only: Sequence[str]) -> list[Check]:
@@ -168,9 +188,3 @@ def _write(path: Path, content: str) -> None:
     part = path.with_name(f".{path.name}")
     part.write_text(content)
     part.replace(path)
-
-
-def _remove(folder: Path) -> None:
-    import shutil  # noqa: PLC0415
-
-    shutil.rmtree(folder, ignore_errors=True)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from gpu_kit import facts, power, ranks, status
 from gpu_kit.checks.context import Context, phase
 from gpu_kit.facts import Fact
-from gpu_kit.findings import Finding
+from gpu_kit.findings import Finding, Outcome
 
 NCCL2: Final = "nccl2"
 WORLD: Final = 4
@@ -136,9 +136,9 @@ def _four_ranks(found: list[Fact]) -> Finding:
     figures = {key: first.get(key) for key in ("torch", "nccl", "backend", "ms_per_op")}
     if len(joined) < WORLD:
         end = next((fact["end"][-300:] for fact in facts.of(found, "log")), "no output")
-        return Finding(
-            "four ranks", "otherwise", f"{len(joined)} of {WORLD} ranks joined: {end}", figures
-        )
+        by_nccl: Outcome = "otherwise" if "nccl" in end.lower() else "failed"
+        text = f"{len(joined)} of {WORLD} ranks joined: {end}"
+        return Finding("four ranks", by_nccl, text, figures)
     wrong = [fact["rank"] for fact in joined if not fact["right"]]
     text = f"{first['ms_per_op']} ms an op of 4 MiB, backend {first['backend']} {first['nccl']}"
     if wrong:
@@ -237,11 +237,11 @@ def _power(found: list[Fact]) -> list[Finding]:
     medians = power.phases(found)
     if {"idle", "hang", "work"} <= set(medians):
         good, text = power.verdict(medians)
-        outcome = "expected" if good else "otherwise"
-        return [Finding("power", outcome, text, power.figures(medians))]  # type: ignore[arg-type]
+        outcome: Outcome = "expected" if good else "otherwise"
+        return [Finding("power", outcome, text, dict(medians))]
     why = [fact["why"] for fact in facts.of(found, "no power")]
     text = why[0] if why else f"samples only of: {', '.join(medians) or 'nothing'}"
-    return [Finding("power", "not run", text, power.figures(medians))]
+    return [Finding("power", "not run", text, dict(medians))]
 
 
 def _looks(found: list[Fact], name: str) -> list[Fact]:

@@ -25,8 +25,7 @@ APART_S: Final = 11.0
 """An agent asks at most every 10 s."""
 DEAD_S: Final = 7.0
 """RAS calls a process unresponsive after 5 s."""
-NO_NCCL: Final = "it has no NCCL"
-"""A refusal of `frtop ras` on gloo."""
+REFUSED: Final = "RAS is not asked"
 PHASES: Final = ("behind", "gil", "stopped", "killed")
 
 
@@ -39,10 +38,10 @@ def run(context: Context) -> None:
     file = facts.file()
 
     def entered() -> bool:
-        return len(facts.of(facts.read(file), "entering")) >= WORLD - 1 or not job.alive()
+        return len(facts.of(facts.read(file), "entering")) >= WORLD - 1 or job.broken()
 
-    if not ranks.wait_for(entered, context.patient(JOIN_S)) or not job.alive():
-        facts.say("not joined", logs=job.logs())
+    if not ranks.wait_for(entered, context.patient(JOIN_S)) or job.broken():
+        facts.say("not joined", logs=job.logs(300))
         return
     time.sleep(2.0)
     last = 0.0
@@ -86,7 +85,7 @@ def _ask(context: Context, job: ranks.Ranks, phase: str) -> float:
     except subprocess.TimeoutExpired:
         said = {"exit": None, "out": "", "error": "no answer"}
     time.sleep(1.0)
-    facts.say("ras", phase=phase, **said, alive=job.alive(),
+    facts.say("ras", phase=phase, dry=context.dry, **said, alive=job.alive(),
               seconds=round(time.monotonic() - at - 1.0, 1))  # fmt: skip
     return at
 
@@ -96,11 +95,12 @@ def _ask(context: Context, job: ranks.Ranks, phase: str) -> float:
 
 def judge(found: list[Fact], _arguments: Sequence[str] = ()) -> list[Finding]:
     """Makes findings of what was said."""
-    if facts.of(found, "not joined"):
-        return [Finding("ras behind", "failed", "the job did not come up")]
+    for fact in facts.of(found, "not joined"):
+        end = next(iter(fact["logs"].values()), "no output")
+        return [Finding("ras behind", "failed", f"the job did not come up: {end}")]
     findings = [_phase(found, phase) for phase in PHASES]
     asked = facts.of(found, "ras")
-    if asked:
+    if any(one["exit"] == 0 for one in asked):
         findings.append(_harmless(asked))
     return findings
 
@@ -113,8 +113,8 @@ def _phase(found: list[Fact], phase: str) -> Finding:
     answer = _parsed(one["out"])
     if answer is None:
         why = " ".join(str(one["error"]).split())[-300:]
-        if NO_NCCL in why:
-            return Finding(point, "not run", f"refused: {why}")
+        if REFUSED in why and one["dry"]:
+            return Finding(point, "not run", f"refused, as it should be on gloo: {why}")
         return Finding(
             point, "otherwise", f"no answer, exit status {one['exit']}: {why}", dict(one)
         )

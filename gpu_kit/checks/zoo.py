@@ -87,9 +87,9 @@ def _watched(
     limit = min(context.patient(START_S), context.left_s - 10.0)
     mark = folder / "fault"
     if case.healthy:
-        time.sleep(min(CONTROL_S, limit))
-    elif not ranks.wait_for(lambda: mark.exists() or not job.alive(), limit) or not mark.exists():
-        return {"reached": "", "reason": f"no fault within {limit:.0f} s", "logs": job.logs(300)}
+        ranks.wait_for(job.broken, min(context.patient(CONTROL_S), limit))
+    elif not ranks.wait_for(lambda: mark.exists() or job.broken(), limit) or not mark.exists():
+        return {"reached": "", "reason": "it did not come to its fault", "logs": job.logs(300)}
     origin = time.monotonic()
     found: dict[str, Any] = {"reached": "", "reason": "frtop diagnose gave no JSON"}
     wrong = ""

@@ -112,7 +112,7 @@ def test_what_ras_says_of_a_rank_that_is_behind_or_away() -> None:
     stopped = {"communicators": [{"counts": {}, "missing": [2]}]}
     facts = [
         {"fact": "ras", "phase": phase, "exit": 0, "out": json.dumps(answer), "error": "",
-         "alive": [0, 1, 2, 3], "seconds": 0.1}
+         "alive": [0, 1, 2, 3], "seconds": 0.1, "dry": False}
         for phase, answer in (("behind", behind), ("stopped", stopped), ("gil", stopped))
     ]  # fmt: skip
     found = outcomes(ras.judge(facts))
