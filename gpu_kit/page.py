@@ -32,7 +32,7 @@ _KNOWN: Final[dict[str, tuple[str, str]]] = {
     "watchdog": (SOURCES, "it looks every 100 ms; that this shows from outside is inferred"),
     "released": (UNKNOWN, ""),
     "capture status": (SOURCES, "no CUDA call is made"),
-    "capture dump": (SOURCES, "torch retires all NCCL work before a capture: nothing to query"),
+    "capture dump": (SOURCES, "torch.cuda.graph synchronizes first: little is left to query"),
     "capture dump of unretired": (SOURCES, "event queries are legal in relaxed mode"),
     "capture plain dump": (SOURCES, "event queries are illegal in global mode"),
     "cost of looks": (UNKNOWN, "dump of 2,000 ops on gloo, busy machine: 950 KB, 0.17 to 0.4 s"),

@@ -79,7 +79,7 @@ CHECKS: Final = (
         "capture alone": "a CUDA graph with captured all_reduces is captured and replayed",
         "capture status": "a global capture survives status-only looks from another thread",
         "capture dump": "a global capture survives full dumps from a relaxed thread",
-        "capture dump of unretired": "the same while an op of another thread is not retired",
+        "capture dump of unretired": "the same while an op from before it is not over",
         "capture plain dump": "a full dump from a plain thread breaks a global capture",
         "capture recorder": "capture and replay under the recorder: equal results, equal time",
     }, needs_gpu=True),

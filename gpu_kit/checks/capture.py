@@ -71,7 +71,7 @@ def _variant(found: list[Fact], variant: str) -> Finding:
     if one["stuck"]:
         text += ", the other thread is stuck"
     if variant == RISKY:
-        outcome: Outcome = "expected" if broken else "otherwise"
+        outcome: Outcome = "expected" if broken else "otherwise" if one["unretired"] else "failed"
         return Finding(point, outcome, f"{broken or 'the capture went well'}; {text}", dict(one))
     if broken:
         return Finding(point, "otherwise", f"{broken}; {text}", dict(one))

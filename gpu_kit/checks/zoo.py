@@ -39,8 +39,6 @@ _OUTCOMES: Final[dict[str, Outcome]] = {
 
 def run(context: Context) -> None:
     """Runs the programs in their order, some at a time."""
-    for way in WAYS:
-        (context.folder / way).mkdir(mode=0o700)
     runs = [
         (name, way) for name in context.arguments for way in WAYS
         if way == "prepared" or not name.startswith("dead/")
@@ -64,9 +62,10 @@ def _one(context: Context, name: str, way: str) -> None:
         "ZOO_BACKEND": os.environ[ranks.BACKEND],
         "ZOO_FOLDER": str(folder),
         "ZOO_MODE": "sync",
-        "FRTOP_DIR": str(context.folder / way),
+        "FRTOP_DIR": str(folder / "f"),
         "FRTOP_OUTSIDE": "0",
     }
+    (folder / "f").mkdir(mode=0o700, parents=True)
     job = ranks.start(
         [str(_TESTS / "jobs" / f"{name}.py")], folder, world=case.ranks,
         prepared=way == "prepared", variables=variables, with_pipe=True,
@@ -83,7 +82,10 @@ def _one(context: Context, name: str, way: str) -> None:
 def _watched(
     context: Context, job: ranks.Ranks, case: Any, folder: Path, way: str
 ) -> dict[str, Any]:
-    """Asks `frtop diagnose` again and again until it is right, or time is up."""
+    """Asks `frtop diagnose` again and again until it is right, or time is up.
+
+    Each run has a folder, and so an agent, of its own: it comes after the fault, as a person would.
+    """
     limit = min(context.patient(START_S), context.left_s - 10.0)
     mark = folder / "fault"
     if case.healthy:
@@ -95,9 +97,10 @@ def _watched(
     wrong = ""
     end = min(origin + context.patient(VERDICT_S), context.until - 6.0)
     while (left := end - time.monotonic()) > 1.0:
-        document, error = _diagnosis(context, job.address, way, min(ASK_S, left))
+        document, error = _diagnosis(folder, job.address, way, min(ASK_S, left))
         if document is None:
-            found["reason"] = f"frtop diagnose: {error}"
+            if not found["reached"]:
+                found["reason"] = f"frtop diagnose: {error}"
             time.sleep(0.5)
             continue
         found = _outcome(case, document)
@@ -113,11 +116,11 @@ def _watched(
 
 
 def _diagnosis(
-    context: Context, address: str, way: str, seconds: float
+    folder: Path, address: str, way: str, seconds: float
 ) -> tuple[dict[str, Any] | None, str]:
     environment = {
         **os.environ,
-        "FRTOP_DIR": str(context.folder / way),
+        "FRTOP_DIR": str(folder / "f"),
         "FRTOP_OUTSIDE": "0" if way == "prepared" else "1",
     }
     longest = f"{max(1.0, seconds):.1f}"

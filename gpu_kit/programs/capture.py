@@ -1,11 +1,11 @@
-"""Captures a CUDA graph in global mode while another thread does what `VARIANT` says.
+"""Captures a CUDA graph in global mode while another thread does what the argument says.
 
 The variants: `alone`, `status` (status-only looks), `dump` (full dumps from a relaxed thread),
-`unretired` (the same, while an op of that thread is not retired), `plain` (full dumps from a thread
-as it is: expected to break the capture), `recorder` (frtop's recorder runs).
+`unretired` (the same, while an op that was issued before the capture is not over), `plain` (such
+full dumps from a thread as it is: expected to break the capture), `recorder` (frtop's recorder).
 
-torch waits before a capture until all NCCL work is retired, so only an op that another thread
-issues during the capture can be unretired then.
+`torch.cuda.graph` synchronizes first, and the watchdog retires ops within 0.1 s; so an op that is
+open during a capture has to be issued after that.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ CAPTURE_S: Final = 1.5
 _CUDA: Final[Any] = torch.cuda
 SLEEP_CYCLES: Final = 4_000_000_000
 """About 2 s on the device."""
+OPEN: Final = ("unretired", "plain")
+_kept: Final[list[torch.Tensor]] = []
 
 
 class Disturbance:
@@ -38,8 +40,6 @@ class Disturbance:
         self._here, self._variant = here, variant
         self.count, self.unretired, self.error = 0, 0, ""
         self.wanted, self.ended = threading.Event(), threading.Event()
-        self._side = _CUDA.Stream()
-        self._tensor = torch.ones(1000, device=here.device)
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
@@ -51,8 +51,6 @@ class Disturbance:
         try:
             if self._variant in ("dump", "unretired"):
                 relax_this_thread()
-            if self._variant == "unretired":
-                self._issue()
             while not self.ended.is_set():
                 act()
                 self.count += 1
@@ -71,12 +69,6 @@ class Disturbance:
     def _note(self, data: bytes) -> None:
         self.unretired = max(self.unretired, int(status.entries_of(data)["unretired"]))
 
-    def _issue(self) -> None:
-        """Issues an op behind a kernel that sleeps, on a stream of its own."""
-        with torch.cuda.stream(self._side):
-            _CUDA._sleep(SLEEP_CYCLES)  # noqa: SLF001
-            dist.all_reduce(self._tensor, async_op=True)
-
 
 def main() -> None:
     variant = sys.argv[1]
@@ -91,9 +83,7 @@ def main() -> None:
     say_joined(here, 0.0, right=True)
     disturbance = Disturbance(here, variant)
     _CUDA._sleep(1000)  # noqa: SLF001 - its kernel is loaded before the capture
-    stream = _CUDA.Stream()
-    tensor.fill_(1.0)
-    with torch.cuda.stream(stream):  # a first pass outside, as captures need it
+    with torch.cuda.stream(_CUDA.Stream()):  # a first pass outside, as captures need it
         _layers(tensor)
     here.synchronize()
     tensor.fill_(1.0)
@@ -101,10 +91,11 @@ def main() -> None:
     here.meet("ready")
     graph, error = torch.cuda.CUDAGraph(), ""
     try:
-        _capture(graph, stream, tensor, disturbance)
+        _capture(here, variant, graph, tensor, disturbance)
     except Exception as failure:  # noqa: BLE001 - a broken capture is a result
         error = f"{type(failure).__name__}: {str(failure).splitlines()[0]}"[:300]
     disturbance.ended.set()
+    disturbance.wanted.set()  # in case the capture did not even begin
     disturbance.thread.join(5.0)
     values, replay_ms = ([], 0.0) if error else _replayed(here, graph, tensor)
     facts.say(
@@ -115,20 +106,40 @@ def main() -> None:
     here.meet("over", 20.0)
 
 
-def _capture(graph: Any, stream: Any, tensor: torch.Tensor, disturbance: Disturbance) -> None:
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="global"):
-        disturbance.wanted.set()
-        end = time.monotonic() + CAPTURE_S
-        _layers(tensor)
-        while time.monotonic() < end:
-            tensor.mul_(1.0)
-            time.sleep(0.05)
+def _capture(
+    here: Here, variant: str, graph: Any, tensor: torch.Tensor, other: Disturbance
+) -> None:
+    stream, open_op = _CUDA.Stream(), variant in OPEN
+    if open_op:
+        _issue_behind_a_sleep(here)
+    else:
+        torch.cuda.synchronize()  # as `torch.cuda.graph` does
+    with torch.cuda.stream(stream):
+        graph.capture_begin(capture_error_mode="global")
+        try:
+            other.wanted.set()
+            end = time.monotonic() + CAPTURE_S
+            _layers(tensor, reduce=not open_op)
+            while time.monotonic() < end:
+                tensor.mul_(1.0)
+                time.sleep(0.05)
+        finally:
+            graph.capture_end()
 
 
-def _layers(tensor: torch.Tensor) -> None:
+def _issue_behind_a_sleep(here: Here) -> None:
+    with torch.cuda.stream(_CUDA.Stream()):
+        _CUDA._sleep(SLEEP_CYCLES)  # noqa: SLF001
+        _kept.append(torch.ones(1000, device=here.device))
+        dist.all_reduce(_kept[0], async_op=True)
+
+
+def _layers(tensor: torch.Tensor, *, reduce: bool = True) -> None:
+    """Halves and reduces. Of one rank, which the variants with an open op have, a sum is itself."""
     for _ in range(LAYERS):
         tensor.mul_(0.5)
-        dist.all_reduce(tensor)
+        if reduce:
+            dist.all_reduce(tensor)
 
 
 def _replayed(here: Here, graph: Any, tensor: torch.Tensor) -> tuple[list[float], float]:
