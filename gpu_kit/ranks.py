@@ -22,8 +22,11 @@ ONE_GPU: Final = {
     "NCCL_IB_DISABLE": "1",
     "NCCL_NVLS_ENABLE": "0",
     "NCCL_MAX_CTAS": "2",
+    "NCCL_DEBUG": "WARN",
 }
-"""Beside `NCCL_HOSTID`, which differs per rank: NCCL refuses two ranks of a host on one GPU."""
+"""Beside `NCCL_HOSTID`, which differs per rank: NCCL refuses two ranks of a host on one GPU.
+
+What the kit itself was started with overrides these."""
 
 
 LAST_S: Final = 3.0
@@ -111,11 +114,11 @@ def start(
         command = needs.frtop("run", "--", *command)
     for rank in range(world):
         environment = {
+            **(ONE_GPU | {"NCCL_HOSTID": f"gpu-kit-{rank}"} if on_gpu() else {}),
             **os.environ,
             "RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(world),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
             "OMP_NUM_THREADS": "1", "TMPDIR": str(folder), "GPU_KIT_FOLDER": str(folder),
-            **(ONE_GPU | {"NCCL_HOSTID": f"gpu-kit-{rank}"} if on_gpu() else {}),
             **({"ZOO_DUMP": str(reading)} if with_pipe else {}),
             **(variables or {}),
         }  # fmt: skip
