@@ -23,7 +23,7 @@ from frtop_probe.ring.reader import Ring, RingError
 
 MAX_RANKS: Final = 512
 MAX_ENDED: Final = 32
-"""Ended ranks above this number are removed for new ones: each takes 1.5 MB of shared memory."""
+"""Ended ranks above this number are removed for new ones: each takes 2.1 MB of shared memory."""
 MAX_NOTES: Final = 64
 MAX_OUTSIDE_NOTES: Final = 16
 MAX_BOX_NOTES: Final = 2
