@@ -13,6 +13,7 @@ from bench import (
     ddp_step,
     diagnosis,
     dumps,
+    durations,
     live,
     reach,
     recorder_cost,
@@ -23,6 +24,7 @@ from bench import (
 
 PARTS: Final = (
     recorder_cost,
+    durations,
     ddp_step,
     thread_states,
     startup,

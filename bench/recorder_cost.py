@@ -7,14 +7,17 @@ load on the machine only adds time.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,37 +25,47 @@ ROUNDS: Final = 3
 BLOCKS: Final = 16
 CALLS: Final = 700
 BUDGET_US: Final = 12.0
+WORLDS: Final = (8, 64, 1024)
 
+MANY: Final = 1_000_000
+SHAPES: Final = 3000
+"""More than the recorder keeps keys for, so that each op has a new one."""
 Blocks = dict[str, dict[str, list[list[float]]]]
-"""By state of the recorder and op: median and p99 of each block, in µs."""
+"""By state of the recorder and op: median, p99 and p99.9 of each block, in µs."""
 
 
 def main() -> None:
     """Prints median and p99 per op in µs, and the difference to the bare op."""
     pooled: Blocks = {}
     for _ in range(ROUNDS):
-        for mode in ("bare", "with"):
-            for state, ops in _child(mode).items():
+        for world, mode in itertools.product(WORLDS, ("bare", "with")):
+            for state, ops in _child(mode, world).items():
                 for op, blocks in ops.items():
                     pooled.setdefault(state, {}).setdefault(op, []).extend(blocks)
-    print(f"recorder, µs per op, fake backend of 8 ranks (budget {BUDGET_US:+.0f} median)")
-    print(f"{'op':<24}{'bare':>8}{'off':>8}{'on':>8}{'added':>8}{'p99':>8}{'added':>8}")
+    print(f"recorder, µs per op, fake backend, of 8 ranks or as said (budget {BUDGET_US:+.0f})")
+    titles = ("bare", "off", "on", "added", "p99", "added", "p99.9", "added")
+    print(f"{'op':<36}{''.join(f'{title:>8}' for title in titles)}")
     for op in pooled["bare"]:
         fastest = {state: [min(column) for column in zip(*ops[op], strict=True)]
                     for state, ops in pooled.items()}  # fmt: skip
-        (bare, bare_p99), (off, _), (on, p99) = (fastest[s] for s in ("bare", "off", "on"))
-        print(
-            f"{op:<24}{bare:>8.1f}{off:>8.1f}{on:>8.1f}{on - bare:>+8.1f}"
-            f"{p99:>8.1f}{p99 - bare_p99:>+8.1f}"
-        )
+        bare, off, on = (fastest[state] for state in ("bare", "off", "on"))
+        columns = [f"{bare[0]:>8.1f}{off[0]:>8.1f}{on[0]:>8.1f}{on[0] - bare[0]:>+8.1f}"]
+        columns += [f"{on[n]:>8.1f}{on[n] - bare[n]:>+8.1f}" for n in (1, 2)]
+        print(f"{op:<36}{''.join(columns)}")
+    print(f"resident memory that {MANY:,} ops of new shapes add: {_grown():+.1f} MB (budget 1 MB)")
 
 
-def _child(mode: str) -> Blocks:
+def _grown() -> float:
+    found: float = _child("memory", WORLDS[0])  # type: ignore[assignment]
+    return found
+
+
+def _child(mode: str, world: int) -> Blocks:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o700)
         environment = {**os.environ, "FRTOP_DIR": folder, "FRTOP_AGENT": "0"}
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "bench.recorder_cost", mode],
+            [sys.executable, "-W", "ignore", "-m", "bench.recorder_cost", mode, str(world)],
             env=environment,
             stdout=subprocess.PIPE,
             check=True,
@@ -61,13 +74,15 @@ def _child(mode: str) -> Blocks:
     return blocks
 
 
-def measure(mode: str) -> Blocks:
+def measure(mode: str, world: int) -> Blocks:
     """Runs in a child; returns its blocks by state of the recorder and op."""
     import torch.distributed as dist  # noqa: PLC0415 - only the children need torch
     from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
 
-    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
-    ops = _ops(dist)
+    dist.init_process_group("fake", rank=0, world_size=world, store=FakeStore())
+    ops = _ops(dist) if world == WORLDS[0] else _varying(dist, world)
+    if mode == "memory":
+        return _memory(dist)  # type: ignore[return-value]
     if mode == "bare":
         return {"bare": {name: [_block(op) for _ in range(BLOCKS)] for name, op in ops.items()}}
     from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
@@ -102,6 +117,47 @@ def _ops(dist: Any) -> dict[str, Callable[[], object]]:
     }
 
 
+def _varying(dist: Any, world: int) -> dict[str, Callable[[], object]]:
+    """Ops that have another shape, or other splits, each time; and the same without."""
+    import torch  # noqa: PLC0415
+
+    table = random.Random(1)
+    flat, target = torch.ones(20 * world), torch.ones(20 * world)
+    turn = itertools.count()
+    splits = [[table.randrange(20) for _ in range(world)] for _ in range(400_000 // world)]
+
+    def exchange(*, new: bool) -> object:
+        n = next(turn) if new else 0
+        sent, taken = splits[n % len(splits)], splits[(7 * n + 1) % len(splits)]
+        return dist.all_to_all_single(target[: sum(taken)], flat[: sum(sent)], taken, sent)
+
+    return {
+        f"all_reduce, new shapes, {world}": lambda: dist.all_reduce(flat[: next(turn) % 1200 + 1]),
+        f"all_to_all_single, {world} splits": partial(exchange, new=False),
+        f"all_to_all_single, {world} new splits": partial(exchange, new=True),
+    }
+
+
+def _memory(dist: Any) -> float:
+    """MB that the process grows by while it issues many ops, after it has issued some."""
+    import torch  # noqa: PLC0415
+
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+
+    lifecycle.start()
+    flat = torch.ones(SHAPES)
+    before = 0
+    for n in range(MANY + MANY // 10):
+        if n == MANY // 10:
+            before = _resident()
+        dist.all_reduce(flat[: n % SHAPES + 1])
+    return (_resident() - before) / 1e6
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def _block(op: Callable[[], object]) -> list[float]:
     clock = time.perf_counter_ns
     for _ in range(100):
@@ -111,11 +167,12 @@ def _block(op: Callable[[], object]) -> list[float]:
         begin = clock()
         op()
         samples.append((clock() - begin) / 1000)
-    return [statistics.median(samples), statistics.quantiles(samples, n=100)[98]]
+    cuts = statistics.quantiles(samples, n=1000)
+    return [statistics.median(samples), cuts[989], cuts[998]]
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        print(json.dumps(measure(sys.argv[1])))
+        print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))
     else:
         main()

@@ -1,0 +1,102 @@
+"""How right the recorded durations of ops are: beside sleeps and waits of known length, on gloo."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+ROUNDS: Final = 40
+SLEEPS_S: Final = (0.001, 0.01, 0.05, 0.1)
+BUDGET_MS: Final = 1.0
+
+
+def main() -> None:
+    """Prints by how much the end of an op differs from the moment at which its wait returned."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o700)
+        ranks = []
+        for rank in range(2):
+            environment = {
+                **os.environ, "FRTOP_DIR": folder, "FRTOP_AGENT": "0", "RANK": str(rank),
+                "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            }  # fmt: skip
+            command = [sys.executable, "-W", "ignore", "-m", "bench.durations", "rank"]
+            ranks.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE))
+        found = [json.loads(rank.communicate()[0]) for rank in ranks]
+    print("recorded ends of ops, gloo, two ranks: ms after the truth (budget 1 ms)")
+    print(f"{'op':<44}{'ops':>6}{'exact':>7}{'median':>9}{'worst':>9}")
+    for name in found[0]:
+        rows = [row for one in found for row in one[name]]
+        errors = [abs(error) / 1e6 for error, late in rows if not late]
+        middle = f"{statistics.median(errors):>9.3f}{max(errors):>9.3f}" if errors else ""
+        print(f"{name:<44}{len(rows):>6}{len(errors):>7}{middle}")
+
+
+def measure() -> dict[str, list[tuple[int, bool]]]:
+    """Runs in a rank; returns by kind of use: error in ns, and whether it is an upper bound."""
+    import torch  # noqa: PLC0415 - only the ranks need torch
+    import torch.distributed as dist  # noqa: PLC0415
+
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.ring.layout import Event, Flag  # noqa: PLC0415
+    from frtop_probe.ring.reader import Ring  # noqa: PLC0415
+
+    lifecycle.start()
+    dist.init_process_group("gloo")
+    assert lifecycle.recorder is not None
+    ring = Ring(lifecycle.recorder.writer.path)
+    rank, tensor = dist.get_rank(), torch.ones(1000)
+    peer = 1 - rank
+
+    def passed(async_op: bool, sleep: float) -> Any:
+        if (rank == 0) == async_op:
+            time.sleep(sleep)  # the other one waits for us
+        work = dist.all_reduce(tensor, async_op=True) if async_op else None
+        if work is None:
+            return dist.all_reduce(tensor)
+        return work.wait()
+
+    uses: dict[str, Callable[[float], object]] = {
+        "synchronous, then asleep": lambda _: dist.all_reduce(tensor),
+        "synchronous, one waits for the other": lambda sleep: passed(False, sleep),
+        "asynchronous, waited for at once": lambda sleep: passed(True, sleep),
+        "send and recv": lambda _: dist.send(tensor, peer) if rank else dist.recv(tensor, peer),
+        "asynchronous, waited for after a sleep": lambda sleep: _late(dist, tensor, sleep),
+    }
+    found: dict[str, list[tuple[int, bool]]] = {}
+    for name, use in uses.items():
+        rows = found.setdefault(name, [])
+        for n in range(ROUNDS):
+            sleep = SLEEPS_S[n % len(SLEEPS_S)]
+            use(sleep)
+            truth = time.monotonic_ns()
+            time.sleep(sleep)
+            last = [row for row in ring.events(0, 4)[0] if row.event is Event.OP][-1]
+            rows.append((truth - last.done_ns, Flag.LATE in last.flags))
+    dist.barrier()
+    return found
+
+
+def _late(dist: Any, tensor: Any, sleep: float) -> None:
+    work = dist.all_reduce(tensor, async_op=True)
+    time.sleep(sleep)
+    work.wait()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(measure()))
+    else:
+        main()
