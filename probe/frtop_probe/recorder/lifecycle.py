@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
-from frtop_probe.recorder import fetches, group_calls, steps
+from frtop_probe.recorder import fetches, group_calls, interpreter, steps
 from frtop_probe.recorder.guard import guarded, log_line, raised_by_signal_handler
 from frtop_probe.recorder.import_hook import when_imported
 from frtop_probe.recorder.recorder import Recorder
@@ -141,6 +141,9 @@ class Lifecycle:
                 return
             if self.recorder is not None:
                 self.recorder.resume()
+                return
+            if why := interpreter.refusal():
+                self._refuse(why)
                 return
             try:
                 folders = candidates()
