@@ -14,9 +14,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
-from frtop_probe.recorder import fetches, group_calls, interpreter, steps
+from frtop_probe.recorder import fetches, graph_captures, group_calls, interpreter, steps
 from frtop_probe.recorder.guard import guarded, log_line, raised_by_signal_handler
 from frtop_probe.recorder.import_hook import when_imported
+from frtop_probe.recorder.process_flag import process_flag
 from frtop_probe.recorder.recorder import Recorder
 from frtop_probe.recorder.writer import NoRingSpace, create
 from frtop_probe.ring.folder import FolderError, candidates
@@ -64,6 +65,7 @@ class Lifecycle:
         if os.environ.get("FRTOP_OFF") == "1":
             return
         self.wanted = True
+        self._leave_to_parent()
         self.prepare()
         c10d: Any = sys.modules.get(C10D)
         grouped = c10d is not None and c10d.is_initialized()
@@ -123,6 +125,7 @@ class Lifecycle:
     def _init_called(self, arguments: dict[str, Any]) -> None:
         if not self.wanted:
             return
+        self._leave_to_parent()
         self._begin()
         if self.recorder is not None:
             self.recorder.init_called(arguments)
@@ -150,6 +153,7 @@ class Lifecycle:
                 # An agent serves all folders of its user and its files are in the first one,
                 # even if that has no room for the ring.
                 self.recorder = Recorder(create(folders), folders[0])
+                self.recorder.enabled = process_flag()
             except (FolderError, NoRingSpace) as error:
                 self._refuse(str(error))
                 return
@@ -167,6 +171,7 @@ class Lifecycle:
                 return  # it has logged why
             when_imported(OPTIMIZERS, self._always_guarded(self._watch_optimizers))
             when_imported(LOADERS, self._always_guarded(self._watch_loaders))
+            when_imported(graph_captures.GRAPHS, self._always_guarded(self._watch_captures))
             if c10d.is_initialized():
                 recorder.default_group_created(c10d)
 
@@ -193,6 +198,17 @@ class Lifecycle:
         if LOADERS not in self._watched:
             self._watched.add(LOADERS)
             fetches.watch_fetches(module, self._guarded(begin), self._guarded(end))
+
+    def _watch_captures(self, module: ModuleType) -> None:
+        captures = graph_captures.captures
+
+        def began(graph: Any) -> None:
+            captures.began(graph, list(self._recorder.groups.known.values()))
+
+        def ended(graph: Any) -> None:
+            captures.ended(graph, list(self._recorder.groups.known.values()))
+
+        graph_captures.watch_captures(module, self._guarded(began), self._guarded(ended))
 
     @property
     def _recorder(self) -> Recorder:
@@ -226,10 +242,19 @@ class Lifecycle:
             self._guarded(self._recorder.exceptions.recall)()
             self._guarded(self._recorder.stop)()
 
+    def _leave_to_parent(self) -> None:
+        """As after a fork that Python saw, in a child that was forked from C.
+
+        Its flag is clear, so that nothing was recorded there until now.
+        """
+        if self.recorder is not None and self.recorder.pid != os.getpid():
+            self._after_fork()
+
     def _after_fork(self) -> None:
         """Leaves the ring to the parent; the child may get its own later."""
         recorder, self.recorder = self.recorder, None
         self._lock = threading.RLock()
+        graph_captures.captures.clear()
         if recorder is not None:
             recorder.abandon_in_child()
             # Kept alive: the child must not drop handles of the parent's ops here.
