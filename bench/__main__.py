@@ -17,6 +17,7 @@ from bench import (
     reach,
     recorder_cost,
     startup,
+    store_round_trip,
     thread_states,
     unprepared,
 )
@@ -25,6 +26,7 @@ PARTS: Final = (
     recorder_cost,
     ddp_step,
     thread_states,
+    store_round_trip,
     startup,
     agent_cost,
     live,

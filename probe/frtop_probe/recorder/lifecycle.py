@@ -133,10 +133,13 @@ class Lifecycle:
 
     def _call_ended(self, kind: str, token: int, failed: bool) -> None:
         recorder = self._recorder
-        recorder.end_pseudo(token, failed)
+        try:
+            # Before its end: a rank whose store does not answer is seen in this call.
+            if kind == group_calls.INIT and not failed:
+                recorder.default_group_created(sys.modules[C10D])
+        finally:
+            recorder.end_pseudo(token, failed)
         recorder.groups.describe_all()
-        if kind == group_calls.INIT and not failed:
-            recorder.default_group_created(sys.modules[C10D])
 
     def _begin(self) -> None:
         with self._lock:
