@@ -18,6 +18,7 @@ from bench import (
     reach,
     recorder_cost,
     startup,
+    store_round_trip,
     thread_states,
     unprepared,
 )
@@ -27,6 +28,7 @@ PARTS: Final = (
     durations,
     ddp_step,
     thread_states,
+    store_round_trip,
     startup,
     agent_cost,
     live,

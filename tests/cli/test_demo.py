@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
 import struct
 import sys
@@ -14,6 +15,7 @@ from frtop_tui.cli import demo as demo_command
 from frtop_tui.demo.faults import CULPRIT, FAULTS
 from frtop_tui.demo.job import DemoJob
 from frtop_tui.diagnosis.model import Verdict, VerdictKind, Why
+from frtop_tui.errors import Missing
 
 
 def verdict(kind: VerdictKind, cause: str, *culprits: int) -> Verdict:
@@ -35,6 +37,16 @@ def test_of_other_faults_the_right_verdict_is_the_same_from_outside() -> None:
     right = (verdict("not_entered", "sleeping", CULPRIT),)
     assert fault.explained_by(right, prepared=False)
     assert not fault.explained_by((verdict("undecided", "unknown"),), prepared=False)
+
+
+@pytest.mark.parametrize("absent", ["torch", "psutil"])
+def test_what_only_the_demo_needs_is_named_with_what_installs_it(
+    monkeypatch: pytest.MonkeyPatch, absent: str
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == absent else name)
+    with pytest.raises(Missing) as raised:
+        DemoJob(FAULTS["sleep"])
+    assert raised.value.next_step == "pip install 'frtop[demo]'"
 
 
 @pytest.mark.torch

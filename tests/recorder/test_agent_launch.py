@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -113,6 +114,21 @@ def test_no_rank_starts_a_second_agent_before_the_retry_pause_is_over(
         fcntl.flock(held, fcntl.LOCK_EX)
         check_as_another_rank()
     assert len(spawned) == 2
+
+
+def test_a_rank_looks_for_just_what_the_agent_imports() -> None:
+    """Where anything more is asked for, ranks start no agent although one would run."""
+    program = (
+        "import importlib, pkgutil, sys, frtop_probe.agent as agent\n"
+        "for one in pkgutil.iter_modules(agent.__path__, 'frtop_probe.agent.'):\n"
+        "    importlib.import_module(one.name)\n"
+        "ours = {'ClusterShell', 'msgpack', 'msgspec', 'psutil', 'textual', 'torch', 'zmq'}\n"
+        "print(*ours & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert set(done.stdout.split()) == set(agent_launch.NEEDED)
 
 
 def test_one_rank_reports_missing_packages(

@@ -29,6 +29,30 @@ FAKE = """
 """
 
 
+def test_while_the_store_is_asked_the_rank_is_seen_in_the_call(tmp_path: Path) -> None:
+    program = (
+        FAKE
+        + """
+    asked = []
+    class Store(FakeStore):
+        def compare_set(self, key, expected, desired):
+            from frtop_probe.recorder.lifecycle import lifecycle
+            asked.append((key, len(lifecycle.recorder.pending.open)))
+            return desired
+    store = Store()
+    dist.init_process_group("fake", rank=0, world_size=8, store=store)
+    ((key, pending),) = asked
+    print(key.rpartition("//")[2], pending)
+    """
+    )
+    (ended,) = run(program, tmp_path / "rings")
+    assert ended.code == 0, ended.err
+    assert ended.out == "frtop/nonce 1\n"
+    (call,) = ops(ended.ring, Event.PSEUDO)
+    assert call.done_ns > 0
+    assert len(ended.ring.rank_identity["job"]["nonce"]) == 16
+
+
 def test_groups_are_distinguished_by_name_members_and_epoch(tmp_path: Path) -> None:
     program = (
         FAKE

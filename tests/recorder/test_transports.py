@@ -51,16 +51,30 @@ def test_a_rank_says_so_in_its_ring(tmp_path: Path) -> None:
         import sys, time, types
         import torch, torch.distributed as dist
         from torch.testing._internal.distributed.fake_pg import FakeStore
+        class CUDAGraph:  # the real one needs a device
+            def capture_begin(self, pool=None, capture_error_mode="global"):
+                self.mode = capture_error_mode
+            def capture_end(self):
+                return self.mode
+        torch.cuda.graphs.CUDAGraph = CUDAGraph
         dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
         sys.modules["deep_ep"] = types.ModuleType("deep_ep")
+        tp = dist.new_group([0, 1], group_desc="tp:0")
+        graph = torch.cuda.graphs.CUDAGraph()
+        graph.capture_begin(capture_error_mode="thread_local")
+        dist.all_reduce(torch.ones(2), group=tp)
+        assert graph.capture_end() == "thread_local"
         from frtop_probe.recorder.lifecycle import lifecycle
         watch, end = lifecycle.recorder._transports, time.monotonic() + 30
-        while not watch._known and time.monotonic() < end:
+        while len(watch._known) < 2 and time.monotonic() < end:
             time.sleep(0.05)
     """
     (rank,) = run(program, tmp_path / "frtop", PYTHONPATH=f"{ZERO}{os.pathsep}{PROBE}")
     assert rank.code == 0, rank.err
     ring = rank.ring
     ring.refresh()
-    assert ring.transports == (("DeepEP", "module deep_ep is imported"),)
+    assert ring.transports == (
+        ("DeepEP", "module deep_ep is imported"),
+        ("CUDA graph replays", "ops of group tp:0 were captured"),
+    )
     ring.close()

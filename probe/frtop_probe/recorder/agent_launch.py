@@ -20,7 +20,8 @@ from typing import Final
 from frtop_probe.recorder.spawn_lock import SpawnAttempt, SpawnLock, report_without_lock
 from frtop_probe.ring.folder import AgentFiles
 
-NEEDED: Final = ("zmq", "msgspec", "psutil")
+NEEDED: Final = ("zmq", "msgspec")
+"""What the agent imports besides the standard library."""
 PASSED: Final = frozenset(
     ("HOME", "USER", "LOGNAME", "PATH", "LANG", "TMPDIR", "TZ", "TERM", "LD_LIBRARY_PATH")
 )

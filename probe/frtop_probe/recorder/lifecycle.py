@@ -14,9 +14,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
-from frtop_probe.recorder import fetches, group_calls, steps
+from frtop_probe.recorder import fetches, graph_captures, group_calls, interpreter, steps
 from frtop_probe.recorder.guard import guarded, log_line, raised_by_signal_handler
 from frtop_probe.recorder.import_hook import when_imported
+from frtop_probe.recorder.process_flag import process_flag
 from frtop_probe.recorder.recorder import Recorder
 from frtop_probe.recorder.writer import NoRingSpace, create
 from frtop_probe.ring.folder import FolderError, candidates
@@ -64,6 +65,7 @@ class Lifecycle:
         if os.environ.get("FRTOP_OFF") == "1":
             return
         self.wanted = True
+        self._leave_to_parent()
         self.prepare()
         c10d: Any = sys.modules.get(C10D)
         grouped = c10d is not None and c10d.is_initialized()
@@ -123,6 +125,7 @@ class Lifecycle:
     def _init_called(self, arguments: dict[str, Any]) -> None:
         if not self.wanted:
             return
+        self._leave_to_parent()
         self._begin()
         if self.recorder is not None:
             self.recorder.init_called(arguments)
@@ -130,10 +133,13 @@ class Lifecycle:
 
     def _call_ended(self, kind: str, token: int, failed: bool) -> None:
         recorder = self._recorder
-        recorder.end_pseudo(token, failed)
+        try:
+            # Before its end: a rank whose store does not answer is seen in this call.
+            if kind == group_calls.INIT and not failed:
+                recorder.default_group_created(sys.modules[C10D])
+        finally:
+            recorder.end_pseudo(token, failed)
         recorder.groups.describe_all()
-        if kind == group_calls.INIT and not failed:
-            recorder.default_group_created(sys.modules[C10D])
 
     def _begin(self) -> None:
         with self._lock:
@@ -142,11 +148,15 @@ class Lifecycle:
             if self.recorder is not None:
                 self.recorder.resume()
                 return
+            if why := interpreter.refusal():
+                self._refuse(why)
+                return
             try:
                 folders = candidates()
                 # An agent serves all folders of its user and its files are in the first one,
                 # even if that has no room for the ring.
                 self.recorder = Recorder(create(folders), folders[0])
+                self.recorder.enabled = process_flag()
             except (FolderError, NoRingSpace) as error:
                 self._refuse(str(error))
                 return
@@ -164,6 +174,7 @@ class Lifecycle:
                 return  # it has logged why
             when_imported(OPTIMIZERS, self._always_guarded(self._watch_optimizers))
             when_imported(LOADERS, self._always_guarded(self._watch_loaders))
+            when_imported(graph_captures.GRAPHS, self._always_guarded(self._watch_captures))
             if c10d.is_initialized():
                 recorder.default_group_created(c10d)
 
@@ -190,6 +201,17 @@ class Lifecycle:
         if LOADERS not in self._watched:
             self._watched.add(LOADERS)
             fetches.watch_fetches(module, self._guarded(begin), self._guarded(end))
+
+    def _watch_captures(self, module: ModuleType) -> None:
+        captures = graph_captures.captures
+
+        def began(graph: Any) -> None:
+            captures.began(graph, list(self._recorder.groups.known.values()))
+
+        def ended(graph: Any) -> None:
+            captures.ended(graph, list(self._recorder.groups.known.values()))
+
+        graph_captures.watch_captures(module, self._guarded(began), self._guarded(ended))
 
     @property
     def _recorder(self) -> Recorder:
@@ -223,10 +245,19 @@ class Lifecycle:
             self._guarded(self._recorder.exceptions.recall)()
             self._guarded(self._recorder.stop)()
 
+    def _leave_to_parent(self) -> None:
+        """As after a fork that Python saw, in a child that was forked from C.
+
+        Its flag is clear, so that nothing was recorded there until now.
+        """
+        if self.recorder is not None and self.recorder.pid != os.getpid():
+            self._after_fork()
+
     def _after_fork(self) -> None:
         """Leaves the ring to the parent; the child may get its own later."""
         recorder, self.recorder = self.recorder, None
         self._lock = threading.RLock()
+        graph_captures.captures.clear()
         if recorder is not None:
             recorder.abandon_in_child()
             # Kept alive: the child must not drop handles of the parent's ops here.

@@ -11,6 +11,7 @@ import sys
 import time
 from typing import Final
 
+from frtop_probe.recorder.graph_captures import REPLAYS, captures
 from frtop_probe.transports import (
     MODULES,
     VARIABLES,
@@ -44,7 +45,10 @@ class TransportWatch:
 
 
 def loaded() -> tuple[tuple[str, str], ...]:
-    """Name and sign of each transport that this process has at hand. Imports nothing."""
+    """Name and sign of each transport that this process has at hand. Imports nothing.
+
+    Replays of CUDA graphs with ops of c10d in them are one: nobody observes them either.
+    """
     modules = sys.modules
     found = [(name, module_sign(module)) for module, name in MODULES.items() if module in modules]
     for (module, variable), name in VARIABLES.items():
@@ -53,4 +57,6 @@ def loaded() -> tuple[tuple[str, str], ...]:
         value = namespace.get(variable) if type(namespace) is dict else None
         if type(value) is dict and value:
             found.append((name, variable_sign(module, variable)))
+    if captures.sign:
+        found.append((REPLAYS, captures.sign))
     return first_of_each(found)

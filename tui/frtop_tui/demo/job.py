@@ -18,13 +18,14 @@ import time
 from array import array
 from pathlib import Path
 from types import TracebackType
-from typing import Final
-
-import psutil
+from typing import TYPE_CHECKING, Final
 
 from frtop_tui.demo.faults import CULPRIT, RANKS, Fault
 from frtop_tui.errors import DemoFailed, Missing
 from frtop_tui.prepare import prepare
+
+if TYPE_CHECKING:
+    import psutil  # installed with the demo only, as torch
 
 SCRIPT: Final = Path(__file__).with_name("train.py")
 SHARDS: Final = 160
@@ -48,9 +49,9 @@ class DemoJob:
             prepared: with the recorder; without it nothing in the job knows of frtop.
 
         Raises:
-            Missing: torch is not installed.
+            Missing: torch or psutil is not installed.
         """
-        if importlib.util.find_spec("torch") is None:
+        if not all(map(importlib.util.find_spec, ("torch", "psutil"))):
             raise Missing(
                 "the demo trains a real model and needs torch", "pip install 'frtop[demo]'"
             )
@@ -79,6 +80,8 @@ class DemoJob:
 
     def start(self) -> None:
         """Writes the data and starts torchrun; returns at once."""
+        import psutil  # noqa: PLC0415
+
         self._before = set(psutil.Process().children())
         _adopt_orphans(True)
         data = self.folder / "data"
@@ -141,6 +144,8 @@ class DemoJob:
 
     def stop(self) -> None:
         """Ends launcher, ranks, DataLoader workers and agent; removes every file."""
+        import psutil  # noqa: PLC0415
+
         processes = self._processes()
         if self._launcher is not None and self._launcher.poll() is None:
             self._launcher.send_signal(signal.SIGTERM)
@@ -170,6 +175,8 @@ class DemoJob:
 
     def _processes(self) -> list[psutil.Process]:
         """All our descendants that belong to this demo."""
+        import psutil  # noqa: PLC0415
+
         found = []
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
