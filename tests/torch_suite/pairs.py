@@ -28,7 +28,10 @@ MORE_PAIRS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Which tests to run and how. `python` has torch; `limit_s` is for one run of one test."""
+    """Which tests to run and how.
+
+    `suite` is for `shipped.load`, `python` has torch, `limit_s` is for one run of one test.
+    """
 
     suite: str
     python: Path
@@ -48,6 +51,7 @@ class Server:
         self._recorded, self._memory, self._limit_s = recorded, memory, setting.limit_s
         environ = {name: v for name, v in os.environ.items() if not name.startswith("FRTOP_")}
         environ.update({"PYTHONPATH": str(TESTS), **setting.variables})
+        environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun sets it
         # A test that hangs ends itself with stacks, before it is killed without.
         environ.setdefault("DISTRIBUTED_TESTS_DEFAULT_TIMEOUT", f"{setting.limit_s * 0.8:.0f}")
         if recorded:
@@ -55,7 +59,12 @@ class Server:
             environ = {**prepare(environ), "FRTOP_AGENT": "0", "FRTOP_DIR": str(memory)}
         command = [str(setting.python), "-m", "torch_suite.server", setting.suite, setting.start]
         self._process = subprocess.Popen(
-            command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # an interrupt in a terminal is for its parent
         )
         first = self._answer()
         self.tests: list[str] = first["tests"]

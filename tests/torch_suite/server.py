@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -38,12 +39,19 @@ class _Result(unittest.TestResult):
     def ended(self) -> tuple[str, str]:
         broken = [*self.errors, *self.failures]
         if broken:
-            return "failed", broken[0][1].strip().rsplit("\n", 1)[-1]
+            return "failed", _error(broken[0][1])
         if self.unexpectedSuccesses:
             return "failed", "unexpected success"
         if self.skipped:
             return "skipped", self.skipped[0][1]
         return "passed", "expected failure" if self.expectedFailures else ""
+
+
+def _error(text: str) -> str:
+    """Returns the last line that names an exception: torch adds advice below it."""
+    lines = text.strip().splitlines()
+    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Exit)\b", line)]
+    return (named or lines or [""])[-1]
 
 
 def main() -> None:
@@ -76,7 +84,8 @@ def _cases(classes: list[type[unittest.TestCase]]) -> Iterator[unittest.TestCase
 
 
 def _name(case: unittest.TestCase) -> str:
-    return ".".join(case.id().split(".")[-2:])
+    """Returns class and test; where it is not of torch's wheel, with the module before."""
+    return case.id().removeprefix(shipped.__name__ + ".")
 
 
 def _fork_ranks() -> None:
@@ -88,6 +97,7 @@ def _fork_ranks() -> None:
         self._start_processes(multiprocessing.get_context("fork").Process)
 
     common.MultiProcessTestCase._spawn_processes = start
+    multiprocessing.set_start_method("fork", force=True)  # for those that keep their ranks
 
 
 def _run(case: unittest.TestCase, folder: Path, limit_s: float) -> dict[str, Any]:

@@ -67,37 +67,37 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> object:
 
 
 def test_tests_are_listed_by_class_and_name(pairs: Pairs) -> None:
-    assert "SmallTest.test_passes" in pairs.tests
-    assert "AloneTest.test_skips" in pairs.tests
+    assert "test_small.SmallTest.test_passes" in pairs.tests
+    assert "test_small.AloneTest.test_skips" in pairs.tests
 
 
 def test_ops_are_counted_where_the_recorder_ran(pairs: Pairs) -> None:
-    result = pairs.run("SmallTest.test_passes")
+    result = pairs.run("test_small.SmallTest.test_passes")
     assert result.judgement == "equal"
     recorder = result.pairs[0].recorder
     assert (recorder.rings, recorder.ops, recorder.lines) == (2, 2, ())
 
 
 def test_a_test_that_fails_either_way_is_equal(pairs: Pairs) -> None:
-    result = pairs.run("SmallTest.test_fails")
+    result = pairs.run("test_small.SmallTest.test_fails")
     assert (result.judgement, result.pairs[0].without.state) == ("equal", "failed")
 
 
 def test_a_line_of_frtop_is_a_finding(pairs: Pairs) -> None:
-    assert pairs.run("SmallTest.test_talks").judgement == "finding"
+    assert pairs.run("test_small.SmallTest.test_talks").judgement == "finding"
 
 
 def test_a_skip_has_its_reason(pairs: Pairs) -> None:
-    ended = pairs.run("AloneTest.test_skips").pairs[0].recorded
+    ended = pairs.run("test_small.AloneTest.test_skips").pairs[0].recorded
     assert (ended.state, ended.detail) == ("skipped", "no such device")
 
 
 def test_a_difference_is_run_again(pairs: Pairs) -> None:
-    result = pairs.run("AloneTest.test_knows_the_recorder")
+    result = pairs.run("test_small.AloneTest.test_knows_the_recorder")
     assert (result.judgement, len(result.pairs)) == ("different", 5)
 
 
 def test_a_hang_and_a_crash_end_one_test_only(pairs: Pairs) -> None:
-    assert pairs.run("AloneTest.test_hangs").pairs[0].without.state == "timeout"
-    assert pairs.run("AloneTest.test_crashes").pairs[0].without.state == "crashed"
-    assert pairs.run("AloneTest.test_skips").judgement == "equal"
+    assert pairs.run("test_small.AloneTest.test_hangs").pairs[0].without.state == "timeout"
+    assert pairs.run("test_small.AloneTest.test_crashes").pairs[0].without.state == "crashed"
+    assert pairs.run("test_small.AloneTest.test_skips").judgement == "equal"
