@@ -26,7 +26,7 @@ def read(rings: Path, output: Path) -> Recorded:
         except (RingError, OSError) as error:
             lines.append(f"{path.name}: {error}")
             continue
-        sums["ops"] += ring.cell(StatusCell.OPS)
+        sums["ops"] += ring.ops()
         sums["hook_errors"] += ring.cell(StatusCell.HOOK_ERRORS)
         sums["off"] += ring.cell(StatusCell.STATE) == State.OFF
         sums["lost"] += ring.cell(StatusCell.SIDE_LOST) + ring.cell(StatusCell.PENDING_LOST)
