@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 TORCH  ?= 2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-long check zoo bench gpu-kit docs test-torch clean
+.PHONY: help venv demo test test-long check zoo bench gpu-kit docs test-torch torch-suite clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -52,6 +52,10 @@ test-torch:  ## recorder and end-to-end tests on another torch: make test-torch 
 	$(MAKE) venv-torch VENV=.venv-torch-$(TORCH)
 	.venv-torch-$(TORCH)/bin/pytest -n logical --dist loadfile --no-loadscope-reorder -m 'torch or job'
 
+# With another torch: SUITE='--python .venv-torch-2.15.0/bin/python'; expecttest has to be there.
+torch-suite: venv  ## torch's own distributed tests without and with frtop: make torch-suite SUITE='rpc --filter Jit'
+	PYTHONPATH=tests $(BIN)/python -m torch_suite $(SUITE)
+
 .PHONY: venv-torch
 venv-torch: $(VENV)/.installed-torch
 $(VENV)/.installed-torch: pyproject.toml
@@ -61,4 +65,4 @@ $(VENV)/.installed-torch: pyproject.toml
 	touch $@
 
 clean:  ## remove environments and caches
-	rm -rf .venv .venv-torch-* .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-torch-* .torch-suite .mypy_cache .ruff_cache .pytest_cache
