@@ -17,7 +17,6 @@ from typing import Any, Final
 from frtop_probe.recorder import fetches, graph_captures, group_calls, interpreter, steps
 from frtop_probe.recorder.guard import guarded, log_line, raised_by_signal_handler
 from frtop_probe.recorder.import_hook import when_imported
-from frtop_probe.recorder.process_flag import process_flag
 from frtop_probe.recorder.recorder import Recorder
 from frtop_probe.recorder.writer import NoRingSpace, create
 from frtop_probe.ring.folder import FolderError, candidates
@@ -156,7 +155,6 @@ class Lifecycle:
                 # An agent serves all folders of its user and its files are in the first one,
                 # even if that has no room for the ring.
                 self.recorder = Recorder(create(folders), folders[0])
-                self.recorder.enabled = process_flag()
             except (FolderError, NoRingSpace) as error:
                 self._refuse(str(error))
                 return

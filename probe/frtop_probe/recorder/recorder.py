@@ -21,6 +21,7 @@ from frtop_probe.recorder.groups import GroupTable
 from frtop_probe.recorder.guard import log_line
 from frtop_probe.recorder.hook import Hook, TorchTooOldError, hide_from_dynamo
 from frtop_probe.recorder.pending import PendingOps
+from frtop_probe.recorder.process_flag import process_flag
 from frtop_probe.recorder.responder import Responder
 from frtop_probe.recorder.signatures import SignatureTable
 from frtop_probe.recorder.spawn_lock import failure_message
@@ -50,7 +51,7 @@ class Recorder:
         self.writer = writer
         self.home = home
         self.pid = os.getpid()
-        self.enabled = [False]
+        self.enabled = process_flag()
         self.raw_reduce_ops: deque[tuple[int, Any]] = deque(maxlen=MAX_DECODED)
         self.pending = PendingOps(writer)
         self.signatures = SignatureTable(writer)
