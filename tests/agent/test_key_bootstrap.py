@@ -110,6 +110,7 @@ def test_no_key_is_made_without_rank_0(keyless: Host, beside: object) -> None:
     assert "copy" in problem.value.next
 
 
+@pytest.mark.long
 def test_a_waiting_agent_holds_the_lock_until_the_key_appears(
     keyless: Host,
 ) -> None:

@@ -175,6 +175,7 @@ def test_nothing_is_left_when_the_operator_is_gone(way: Way) -> None:
     wait_for(lambda: not any(one.is_running() for one in children), "all have ended", 10)
 
 
+@pytest.mark.long
 def test_a_command_that_reads_nothing_holds_up_nobody() -> None:
     way = Way(["sleep", "1000"], ["sh"])
     try:

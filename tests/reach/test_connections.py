@@ -219,6 +219,7 @@ def reached_through(operator: OperatorPipes, *onward: tuple[str, ...]) -> None:
         operator.connections.connect(endpoint)
 
 
+@pytest.mark.long
 def test_one_connection_carries_a_host_that_is_late(
     operator: OperatorPipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

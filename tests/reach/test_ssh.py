@@ -100,6 +100,7 @@ def test_a_host_is_reached_and_no_shared_connection_is_left_behind(
     assert not config.with_name("shared").exists()
 
 
+@pytest.mark.long
 def test_the_doctor_goes_the_same_way(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

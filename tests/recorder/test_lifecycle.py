@@ -450,6 +450,7 @@ def test_concurrent_threads_number_ops_without_gaps(tmp_path: Path) -> None:
     assert not ring.pending()
 
 
+@pytest.mark.long
 def test_sites_that_do_not_fit_are_counted(tmp_path: Path) -> None:
     program = (
         FAKE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -84,7 +85,9 @@ class Operator:
 
 
 @pytest.fixture
-def agent(start_agent: Start) -> announcement.Announcement:
+def agent(start_agent: Start, monkeypatch: pytest.MonkeyPatch) -> announcement.Announcement:
+    # Others take the usual ports, and one that has ended would be missed for another.
+    monkeypatch.setenv("FRTOP_PORT", str(random.randrange(20_000, 30_000, 2)))
     return start_agent()
 
 
