@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -319,15 +320,22 @@ class Terminal:
         self.heard = self.heard.partition(text)[2]
 
     def prompt(self) -> None:
-        """Waits until the shell reads again: what is typed while it takes the terminal is lost."""
+        """Waits until the shell reads again: what is typed while it takes the terminal is lost.
+
+        The last word typed has to be answered: a line left over is read by the next command.
+        """
+        words = count()
 
         def answers() -> bool:
-            self.type("\n")
-            if select.select([self.descriptor], [], [], 0.3)[0]:
-                self.heard += os.read(self.descriptor, 65536).decode("utf-8", "replace")
-            return self.heard.count("\n$ ") > 1
+            word = next(words)
+            self.type(f"echo w''ord{word}\n")
+            end = time.monotonic() + 1
+            while (left := end - time.monotonic()) > 0 and f"word{word}\r\n" not in self.heard:
+                if select.select([self.descriptor], [], [], left)[0]:
+                    self.heard += os.read(self.descriptor, 65536).decode("utf-8", "replace")
+            return f"word{word}\r\n" in self.heard
 
-        wait_for(answers, lambda: f"prompts in {self.heard!r}", pause_s=0.2)
+        wait_for(answers, lambda: f"an answer in {self.heard!r}", pause_s=0)
 
     def close(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
