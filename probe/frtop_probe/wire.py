@@ -80,7 +80,8 @@ class Op(Struct, frozen=True, array_like=True):
     at `issued_ns` or before: that is when it was first seen. Where it is not `timed`, `done_ns`
     says that it is over, and not when it ended; where it is `late`, that it ended by then.
     `wait_ns` is when a thread began to wait for it, negative when the last wait ended; 0: nobody
-    has waited, or nobody saw it.
+    has waited, or nobody saw it. `on_device`: the call that issues it does not wait for it; once
+    that has returned, it is `enqueued`. Both are only told by a recorder.
     """
 
     sequence: int
@@ -103,6 +104,8 @@ class Op(Struct, frozen=True, array_like=True):
     timed: bool = True
     late: bool = False
     wait_ns: int = 0
+    on_device: bool = False
+    enqueued: bool = False
 
     @property
     def pending(self) -> bool:
@@ -174,7 +177,9 @@ class Group(Struct, frozen=True, array_like=True):
 
     `exact` says that ops were counted from the group's creation, so their numbers can be compared
     between ranks. `epoch` counts re-creations with the same name and members. A group is `gone`
-    when this rank has destroyed it; how far the rank came in it is still known then.
+    when this rank has destroyed it; how far the rank came in it is still known then. `blind` is why
+    the recorder does not see what its device does with its ops (`recorder.device_front`); "" where
+    it sees that, or they run on no device. `error` is the backend's, "" for none.
     """
 
     id: int
@@ -186,12 +191,16 @@ class Group(Struct, frozen=True, array_like=True):
     epoch: int = 0
     timeout_s: float = 0.0
     gone: bool = False
+    blind: str = ""
+    error: str = ""
 
 
 class GroupProgress(Struct, frozen=True, array_like=True):
     """A rank's progress in a group: the number and time of its last op there.
 
-    `last` is None while the group moves quickly, since it would be outdated at once.
+    `last` is None while the group moves quickly, since it would be outdated at once. `enqueued` is
+    the number of the last collective that was handed to its device, `completed` of the last one
+    that the device was seen to complete, at `advanced_ns` or before; they are true while `watched`.
     """
 
     group: int
@@ -199,6 +208,10 @@ class GroupProgress(Struct, frozen=True, array_like=True):
     p2p: int
     issued_ns: int
     last: Op | None = None
+    enqueued: int = 0
+    completed: int = 0
+    advanced_ns: int = 0
+    watched: bool = False
 
 
 class Process(Struct, frozen=True, array_like=True):

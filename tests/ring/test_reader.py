@@ -45,7 +45,7 @@ def issue(writer: RingWriter, pending: PendingOps | None = None, number: int = 1
 
 def test_sections_are_aligned_and_have_the_documented_sizes() -> None:
     assert layout.SLOT.size % 8 == 0
-    assert layout.GROUP_ROW.size == 96
+    assert layout.GROUP_ROW.size == 128
     assert layout.SITE_ROW.size == 32
     assert layout.HEADER.size <= layout.HEADER_SIZE
     for shape in (layout.FULL, layout.SMALL, TINY):

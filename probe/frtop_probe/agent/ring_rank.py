@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -13,8 +14,8 @@ from frtop_probe.agent.block_reader import BlockReader
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.agent.tracked_rank import FLUSH_TICKS, TrackedRank
 from frtop_probe.procfs.exit_status import ExitStatus
-from frtop_probe.ring.layout import State, StatusCell
-from frtop_probe.ring.reader import GroupRow, Ring
+from frtop_probe.ring.layout import Flag, State, StatusCell
+from frtop_probe.ring.reader import EventRow, GroupRow, Ring
 
 MAX_PENDING: Final = 16
 SETTLED_NS: Final = 500_000_000
@@ -46,6 +47,7 @@ class RingRank(TrackedRank):
         self._groups: dict[int, wire.Group] = {}
         self._group_progress: dict[int, _Progress] = {}
         self._pending: tuple[wire.Op, ...] = ()
+        self._pending_rows: list[EventRow] = []
         self._pending_more = 0
         self._pending_head = -1
         self._pending_quiet = False
@@ -208,11 +210,14 @@ class RingRank(TrackedRank):
             if known is None or known.row != row:
                 last_op = self.ring.last_op(row)
                 issued_ns = last_op.issued_ns if last_op is not None else now_ns
-                fresh_progress = wire.GroupProgress(row.group, row.number, row.p2p, issued_ns)
+                fresh_progress = wire.GroupProgress(
+                    row.group, row.number, row.p2p, issued_ns, None,
+                    row.enqueued, row.completed, row.advanced_ns, bool(row.watched),
+                )  # fmt: skip
             elif known.sent.last is None or known.sent.last.pending:
                 last = self.view.last_op(row)  # quiet since the last tick
                 fresh_progress = msgspec.structs.replace(known.sent, last=last)
-                if known.sent.last is not None and known.sent.last.pending == last.pending:
+                if known.sent.last is not None and _stage(known.sent.last) == _stage(last):
                     continue
             else:
                 continue
@@ -254,14 +259,13 @@ class RingRank(TrackedRank):
         if not self._pending_due() and self.lives:
             return None
         settled_ns = now_ns - SETTLED_NS if self.lives else now_ns
-        rows = [r for r in self.ring.pending() if r.issued_ns <= settled_ns]
-        more = max(0, len(rows) - MAX_PENDING)
-        rows = rows[:MAX_PENDING]
-        known = [op.sequence for op in self._pending]
-        if [row.sequence for row in rows] == known and more == self._pending_more:
+        settled = [r for r in self.ring.pending() if r.issued_ns <= settled_ns]
+        rows = _telling(settled)[:MAX_PENDING]
+        more = len(settled) - len(rows)
+        if rows == self._pending_rows and more == self._pending_more:
             return None
         self._pending = tuple(self.view.op(row) for row in rows)
-        self._pending_more = more
+        self._pending_rows, self._pending_more = rows, more
         return self._pending
 
     def _new_exception(self) -> wire.UncaughtException | None:
@@ -284,3 +288,23 @@ class RingRank(TrackedRank):
             return None
         self._transports = transports
         return transports
+
+
+def _telling(pending: Sequence[EventRow]) -> list[EventRow]:
+    """Leaves out ops that lie in a device's queue behind others of their group.
+
+    A host is hundreds of ops ahead of its device. The first of a group tells where the device is,
+    the last one where the host is; and those that a thread waits for are told.
+    """
+    queued = [row for row in pending if Flag.ENQUEUED in row.flags and row.wait_ns <= 0]
+    ends: dict[int, list[int]] = {}
+    for row in queued:
+        ends.setdefault(row.group, []).append(row.sequence)
+    kept = {sequence for queue in ends.values() for sequence in (queue[0], queue[-1])}
+    left_out = {row.sequence for row in queued} - kept
+    return [row for row in pending if row.sequence not in left_out]
+
+
+def _stage(op: wire.Op) -> tuple[bool, bool]:
+    """What changes of an op while it is a group's last one."""
+    return op.pending, op.enqueued

@@ -111,6 +111,8 @@ class RingView:
             exact=_take(entry, "exact", bool, False),
             epoch=_take(entry, "epoch", int, 0),
             timeout_s=_take(entry, "timeout_s", float, 0.0),
+            blind=_take(entry, "blind", str, ""),
+            error=_take(entry, "error", str, ""),
         )
 
     def exception(self) -> wire.UncaughtException | None:
@@ -161,6 +163,8 @@ class RingView:
             usual_count=count,
             late=bool(row.flags & Flag.LATE),
             wait_ns=row.wait_ns,
+            on_device=bool(row.flags & Flag.DEVICE),
+            enqueued=bool(row.flags & Flag.ENQUEUED),
         )
 
     def last_op(self, row: GroupRow) -> wire.Op:

@@ -10,8 +10,10 @@ import itertools
 import threading
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
+from frtop_probe.recorder.device_front import DeviceFront
 from frtop_probe.recorder.writer import RingWriter
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Side
@@ -22,8 +24,8 @@ class RecordedGroup:
     """One process group. The hook writes to it, so it is not frozen."""
 
     __slots__ = (
-        "copied", "described", "destroyed", "epoch", "exact", "id", "last", "name", "next_number",
-        "next_p2p", "number", "p2p", "ranks", "text",
+        "copied", "described", "destroyed", "epoch", "exact", "front", "id", "last", "name",
+        "next_number", "next_p2p", "number", "p2p", "ranks", "text",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, *, exact: bool) -> None:
@@ -40,6 +42,7 @@ class RecordedGroup:
         self.next_p2p = itertools.count(1).__next__
         self.described = False
         self.destroyed = False
+        self.front: DeviceFront | None = None
         self.text: dict[str, Any] = {}
 
 
@@ -54,6 +57,9 @@ class GroupTable:
         self._unregistered: dict[str, RecordedGroup] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self._lock = threading.RLock()
+        self.front_of: Callable[[int, Any, Any], DeviceFront | None] = lambda *_: None
+        """Returns the device side of a group, by its number, torch's object and a weak reference
+        to that."""
         self.known: dict[int, RecordedGroup] = {}
         """By `id()` of the process group; an entry goes with its group, so no id is stale."""
 
@@ -117,12 +123,22 @@ class GroupTable:
             }
             group.described = True
             self._writer.write_entry(Side.GROUP, group.id, group.text)
+            reference = self._references[id(process_group)]
+            group.front = self.front_of(group.id, process_group, reference)
 
     def describe_all(self) -> None:
         for key, reference in list(self._references.items()):
             process_group, group = reference(), self.known.get(key)
             if process_group is not None and group is not None:
                 self.describe(group, process_group)
+
+    def note_device(self, number: int, blind: str, error: str) -> None:
+        """Notes why the device side of a group is not seen, or its backend's error."""
+        with self._lock:
+            for group in list(self.known.values()):
+                if group.id == number:
+                    group.text = {**group.text, "blind": blind, "error": error}
+                    self._writer.write_entry(Side.GROUP, group.id, group.text)
 
     def mark_inexact(self) -> None:
         """Marks all groups as not comparable by number, after ops were missed."""

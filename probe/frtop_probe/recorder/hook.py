@@ -17,6 +17,8 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from frtop_probe.recorder.call_sites import CallSites, caller_waits
+from frtop_probe.recorder.device_front import P2P
+from frtop_probe.recorder.device_watch import DeviceWatch
 from frtop_probe.recorder.groups import GroupTable
 from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.operations import Operation, operations
@@ -41,6 +43,7 @@ class KernelContext(Protocol):
 
     writer: RingWriter
     groups: GroupTable
+    devices: DeviceWatch
     pending: PendingOps
     sites: CallSites
     enabled: list[bool]
@@ -151,6 +154,8 @@ def _kernel(  # noqa: C901, PLR0915
     probe, to_weaken, weaken = core.pending.prober(), core.pending.to_weaken, core.pending.weaken
     unsignalled = operation.unsignalled
     get_tensors, remember_device_op = tensor_getter(operation), core.pending.device_ops.append
+    first_call, first_calls = core.devices.first_call, core.devices.first_calls
+    enqueued = core.pending.enqueued
     decode_later = core.raw_reduce_ops.append
     next_sequence, clock, thread_ident = (
         writer.next_sequence,
@@ -161,7 +166,7 @@ def _kernel(  # noqa: C901, PLR0915
     slots_at, slots, width = shape.slots_offset, shape.slots, layout.SLOT_SIZE
     rows, rows_at, row_width = shape.groups, layout.GROUPS_OFFSET // 8, layout.GROUP_ROW.size // 8
     head, op_event = int(StatusCell.HEAD), int(Event.OP)
-    sync_flag, p2p_flag = int(Flag.SYNC), int(Flag.P2P)
+    sync_flag, p2p_flag, device_flag = int(Flag.SYNC), int(Flag.P2P), int(Flag.DEVICE)
     spill_mask = slots // 8 - 1
     getframe, identity = sys._getframe, id  # noqa: SLF001
 
@@ -219,6 +224,14 @@ def _kernel(  # noqa: C901, PLR0915
                 timeout = 0
             sequence = next_sequence()
             pending[sequence] = group_id
+            if not on_cpu:
+                flags |= device_flag
+                front = group.front
+                if front is not None:
+                    if not (front.listed or front.blind):
+                        first_call(sequence, now)
+                    if p2p:
+                        front.blind = P2P
             body = slot_body(
                 sequence, now, number, thread, group_id, form, site, timeout, party,
                 op_event, flags, 0, sizes,
@@ -250,11 +263,14 @@ def _kernel(  # noqa: C901, PLR0915
             result = redispatch(keyset & below, *args)
         except BaseException:
             if sequence:
+                first_calls.pop(sequence, None)
                 failed = (None, sequence, now, site, group_id, True, None, None)
                 _call_quietly(finish, failed, clock(), True)
             raise
         if sequence:
             try:
+                if not on_cpu:
+                    first_calls.pop(sequence, None)
                 if result is None:
                     finish((None, sequence, now, site, group_id, True, None, None), clock())
                 elif on_cpu:
@@ -271,7 +287,13 @@ def _kernel(  # noqa: C901, PLR0915
                     else:
                         handles[identity(work)] = entry
                 else:
-                    untrack(sequence)
+                    if front is None or front.blind:
+                        untrack(sequence)
+                    else:
+                        enqueued(sequence)
+                        front.handed_over(process_group, sequence, number, now, site)
+                        if group_id < rows:
+                            words[rows_at + group_id * row_width + 3] = number
                     remember_device_op((sequence, operation, weak_refs(get_tensors(args))))
                     if flags & sync_flag:
                         work = result[-1] if type(result) is tuple else result

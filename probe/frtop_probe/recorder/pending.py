@@ -76,6 +76,8 @@ class PendingOps:
         op's sequence number, and when the call returned. It is dropped when the wait begins."""
         self.device_ops: deque[tuple[int, Operation, Any]] = deque(maxlen=MAX_DEVICE_OPS)
         """Ops on devices with weak references to their tensors: their completion is unknown."""
+        self._only_waited: set[int] = set()
+        """Untracked ops that are open because a thread waits for them."""
         self.overflow: dict[int, int] = {}
         self.measured: list[Measured | None] = [None] * MAX_UNMEASURED
         self._weak: dict[int, tuple[weakref.ref[Any], Entry]] = {}
@@ -176,11 +178,16 @@ class PendingOps:
 
     def device_wait_began(self, sequence: int, now: int) -> None:
         """Notes that a thread waits for an op on a device; its completion stays unknown."""
-        self.open.setdefault(sequence, layout.NO_GROUP)
+        if sequence not in self.open:
+            self.open[sequence] = layout.NO_GROUP
+            self._only_waited.add(sequence)
         self.set_wait(sequence, now)
 
     def device_wait_ended(self, sequence: int, now: int) -> None:
         self.set_wait(sequence, -now)
+        if sequence not in self._only_waited:
+            return  # its device tells when it is complete
+        self._only_waited.discard(sequence)
         self.open.pop(sequence, None)
         if sequence in self.overflow:
             self._retire(sequence)
@@ -298,6 +305,13 @@ class PendingOps:
             for sequence, (operation, tensors) in sorted(found.items())
             if operation is not None
         }
+
+    def enqueued(self, sequence: int) -> None:
+        """Notes that the call of an op on a device has returned."""
+        writer = self.writer
+        at = writer.shape.slots_offset + sequence % writer.shape.slots * layout.SLOT_SIZE
+        if writer.words[at // 8] == sequence:
+            writer.map[at + layout.SLOT_FLAGS] |= Flag.ENQUEUED
 
     def untrack(self, sequence: int, ended_ns: int = 0) -> None:
         """Marks an op's completion as unknown.

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from frtop_probe.recorder import agent_launch, fetches, identity, steps
 from frtop_probe.recorder.call_sites import CallSites
+from frtop_probe.recorder.device_watch import DeviceWatch
 from frtop_probe.recorder.exceptions import ExceptionRecorder
 from frtop_probe.recorder.groups import GroupTable
 from frtop_probe.recorder.guard import log_line
@@ -59,6 +60,7 @@ class Recorder:
         self.fetches = fetches.FetchRecorder(writer)
         self.exceptions = ExceptionRecorder(writer)
         self.groups: GroupTable
+        self.devices: DeviceWatch
         self.sites: CallSites
         self.hook: Hook | None = None
         self.tensors: TensorRequests | None = None
@@ -99,6 +101,9 @@ class Recorder:
             parents.hook = None
         self.write_identity(replace(self.rank_identity, torch=str(torch.__version__)))
         self.groups = GroupTable(self.writer, c10d)
+        words, rows = self.writer.words, self.writer.shape.groups
+        self.devices = DeviceWatch(words, rows, self.pending, self.groups.note_device, torch)
+        self.groups.front_of = self.devices.front_of
         self.sites = CallSites(self.writer, str(Path(str(torch.__file__)).parent))
         self._site = self.sites.finder()
         try:
@@ -224,10 +229,12 @@ class Recorder:
     def release_handles(self, process_group: Any | None) -> None:
         """Drops handles before a group is destroyed: they would keep its connections open."""
         if process_group is None:
+            self.devices.close()
             self.pending.release()
             return
         group = self.groups.known.get(id(process_group))
         if group is not None:
+            self.devices.close(group.id)
             self.pending.release(group.id)
 
     # -- the thread
@@ -241,6 +248,7 @@ class Recorder:
         self.pending.reap()
         self.pending.spill_old_ops()
         if self.hook is not None:
+            self.devices.look(time.monotonic_ns())
             self.groups.copy_last_ops()
         self._check_agent()
         if (transports := self._transports.changed()) is not None:

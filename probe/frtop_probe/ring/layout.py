@@ -4,7 +4,7 @@ A ring is one file, mapped by the rank that writes it and by the agent that read
 
     header     256 B    fixed at creation: process, section sizes, clock anchor
     cells      256 x 8  current state: one machine word each, written in one store each
-    groups     N x 96   per process group: its counts and its last op
+    groups     N x 128  per process group: its counts, its device and its last op
     sites      N x 32   per call site: how long an op from there usually takes
     overflow   N x 88   pending ops so old that the history would overwrite them
     slots      N x 88   the history: one op (or step, or note) each
@@ -34,7 +34,7 @@ import struct
 from typing import Final
 
 MAGIC: Final = b"FRTOPRG1"
-VERSION: Final = 2
+VERSION: Final = 3
 SUFFIX: Final = ".ring"
 """Ring files are `<FRTOP_DIR>/<pid>-<start ticks>-<pid namespace>.ring`."""
 
@@ -89,7 +89,7 @@ class Side(enum.IntEnum):
     IDENTITY = 1  # rank, world size, master, run id, torch, argv, ...; the last one is valid
     FORM = 2  # what all ops of a form have in common, see below
     SITE = 3  # [file, line, function]
-    GROUP = 4  # name, description, backend, ranks (folded), exact, timeout_s
+    GROUP = 4  # name, description, backend, ranks (folded), exact, timeout_s, blind, error
     EXCEPTION = 5  # type, text, thread, frames, main: an uncaught exception
     NOTE = 6  # text, from the recorder or from annotate()
     TRANSPORTS = 7  # [[name, sign], ...] of those past c10d; the last one is valid
@@ -102,12 +102,16 @@ SIDE_RESERVED: Final = 64 * 1024
 """Bytes at the end of the side table for exceptions, notes and groups only: many distinct
 call sites must not crowd them out."""
 
-GROUP_ROW: Final = struct.Struct("=3Q64sII")
+GROUP_ROW: Final = struct.Struct("=3Q4q64sII")
 """One word each: sequence number of the last op, number of the last collective, number of the last
-p2p op. Then a copy of that op's slot up to its later flags, which the recorder's thread makes now
-and then: it counts if its sequence number is the first word, and is needed once the history has
-lost the op."""
-GROUP_COPY: Final = 24
+p2p op; then those at `GROUP_DEVICE`. Then a copy of the last op's slot up to its later flags, which
+the recorder's thread makes now and then: it counts if its sequence number is the first word, and is
+needed once the history has lost the op."""
+GROUP_DEVICE: Final = 24
+"""Offset of four words of a group whose ops run on a device, all 0 in other groups: number of the
+last collective that was handed to the device, of the last one that the device has completed, when
+that was last seen to advance in ns, and 1 while the recorder sees it (0: both may be outdated)."""
+GROUP_COPY: Final = 56
 """Offset of the copy."""
 COPIED: Final = 72
 """Bytes of a slot that are copied."""
@@ -162,6 +166,8 @@ class Flag(enum.IntFlag):
     P2P = 2  # numbered apart from collectives, so ranks cannot be compared by its number
     UNTRACKED = 4  # completion unknown (devices); `done` is when its handle was dropped
     LATE = 8  # `done` is when the op was found complete: it may have been earlier
+    DEVICE = 16  # it runs on a device, and the call that issues it does not wait for it
+    ENQUEUED = 32  # of a DEVICE op: that call has returned
 
 
 REDUCE_OPS: Final = (

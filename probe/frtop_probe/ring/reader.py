@@ -59,12 +59,20 @@ class OpKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """Counts of a group, and its last op. `number` counts collectives, `p2p` sends and receives."""
+    """Counts of a group, and its last op. `number` counts collectives, `p2p` sends and receives.
+
+    `enqueued` and `completed` are numbers of collectives on its device, and `advanced_ns` is when
+    `completed` was last seen to change. They may be outdated while the device is not `watched`.
+    """
 
     group: int
     number: int
     p2p: int
     sequence: int
+    enqueued: int = 0
+    completed: int = 0
+    advanced_ns: int = 0
+    watched: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +269,8 @@ class Ring:
             if not sequence:
                 continue
             at = group * width
-            number, p2p = self._group_words[at + 1 : at + 3].tolist()
-            yield GroupRow(group, number, p2p, sequence)
+            number, p2p, *device = self._group_words[at + 1 : at + 7].tolist()
+            yield GroupRow(group, number, p2p, sequence, *device)
 
     def ops(self) -> int:
         """Returns how many ops were issued since the start."""

@@ -23,8 +23,12 @@ from frtop_tui.diagnosis.evidence.rank_activity import (
 )
 from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS, StackLocation, is_asleep_on_lock
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
+from frtop_tui.diagnosis.thresholds import MIN_PATIENCE_NS
 from frtop_tui.job.model import Rank
 
+_BEHIND_A_DEVICE: Final = OP_WAITS | {"computing", "unknown"}
+"""Where a host may stand that cannot hand over more: the queue of its device is full. That is a
+line like any other to a stack."""
 _NEVER_BLOCKED: Final = frozenset({"dead", "done", "stopped", "unheard"})
 """States in which a pending op blocks nobody, or may be over by now."""
 
@@ -38,6 +42,7 @@ class Wait(Struct, frozen=True):
     sure: bool = True  # a synchronous op or a stack shows the wait; else it is guessed
     background: bool = False  # another thread than the main one waits, so the rank goes on
     indirect: bool = False  # the main thread waits for a thread, most likely the one in the op
+    by_device: bool = False  # its device is in the op; whether the host waits is not seen
     undated: bool = False  # its age is not known, as of a dump of unknown age
     group: wire.Group | None = None  # as the rank knows it
     call: C10dCall | None = None  # what its stack is in, where ops have no numbers
@@ -67,7 +72,12 @@ def wait_of(view: Rank) -> Wait | None:
     if wait is not None and location is not None and location.kind == "lock" and location.sure:
         # The main thread waits for another one, such as a checkpoint's, that is in the op.
         return replace(wait, background=False, sure=False, indirect=True)
-    return _seen_wait(view, location) or _asynchronous_wait(view, location) or wait
+    return (
+        _seen_wait(view, location)
+        or _asynchronous_wait(view, location)
+        or wait
+        or _device_wait(view, location)
+    )
 
 
 def _wait_by_stack(view: Rank) -> Wait | None:
@@ -107,10 +117,11 @@ def _synchronous_wait(view: Rank) -> Wait | None:
     main = view.identity.main_ident
     found: Wait | None = None
     for op in view.pending:
-        if not (op.sync or op.pseudo) or _has_moved_on(view, op):
+        in_call = op.on_device and not op.enqueued
+        if not (op.sync or op.pseudo or in_call) or _has_moved_on(view, op):
             continue
-        if not (op.tracked or op.wait_ns > 0):
-            continue
+        if op.wait_ns <= 0 and (op.enqueued or not op.tracked):
+            continue  # its device is in it; the host went on
         background = bool(main and op.thread and op.thread != main)
         group, since = view.groups.get(op.group), op.issued_ns + view.clock_ns
         wait = Wait(view.rank, op, since, background=background, group=group)
@@ -149,6 +160,22 @@ def _asynchronous_wait(view: Rank, location: StackLocation | None) -> Wait | Non
     if is_asleep_on_lock(view.process):
         return Wait(view.rank, op, since, sure=False, group=group)
     return None
+
+
+def _device_wait(view: Rank, location: StackLocation | None) -> Wait | None:
+    """The op that its device is in, where nothing shows that the host waits for it, too."""
+    op = next((op for op in view.pending if op.enqueued and op.tracked and not op.p2p), None)
+    if op is None:
+        return None
+    progress = view.group_progress.get(op.group)
+    began = max(op.issued_ns, progress.advanced_ns if progress is not None else 0)
+    # It has issued nothing for as long, so it may stand behind its device.
+    held = last_activity_ns(view) < began + MIN_PATIENCE_NS and current_fetch(view) is None
+    held &= location is None or location.kind in _BEHIND_A_DEVICE
+    return Wait(
+        view.rank, op, began + view.clock_ns, sure=False, background=not held, by_device=True,
+        group=view.groups.get(op.group),
+    )  # fmt: skip
 
 
 def _seen_wait(view: Rank, location: StackLocation | None) -> Wait | None:

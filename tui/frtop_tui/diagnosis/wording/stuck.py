@@ -8,6 +8,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.detectors.certainty import LOOPBACK
 from frtop_tui.diagnosis.detectors.stuck.dead_links import DeadLinks
+from frtop_tui.diagnosis.detectors.stuck.device_calls import DeviceCalls
 from frtop_tui.diagnosis.detectors.stuck.rendezvous import Rendezvous
 from frtop_tui.diagnosis.detectors.stuck.stuck import Doubt, InDoubt, LaggingDevices, Stuck
 from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
@@ -54,6 +55,10 @@ def stuck(finding: Finding, detail: Stuck, frame: BaseFrame, tense: Tense) -> Se
         head = f"{named} entered {op_text(node)} and was then stopped"
     elif detail.rendezvous is not None:
         head, absence = _rendezvous(detail.rendezvous, frame.ranks, entered, not_finished)
+    elif detail.calls is not None and detail.calls.inside:
+        head, absence = _inside_call(detail.calls, node, entered)
+    elif detail.calls is not None:
+        head, absence = _on_devices(node, frame)
     else:
         head = f"{entered} {op_text(node)}, and {not_finished}"
         text = (
@@ -70,6 +75,55 @@ def stuck(finding: Finding, detail: Stuck, frame: BaseFrame, tense: Tense) -> Se
         absence.missing,
         tense.waits(finding.victims),
     )
+
+
+def _inside_call(calls: DeviceCalls, node: WaitNode, entered: str) -> tuple[str, Absence]:
+    """Hosts are inside a call that should only hand the op to the device."""
+    making = "making the communicator of its group" if calls.first else "connecting or launching"
+    inside = folded(calls.inside)
+    if calls.returned:
+        head = f"{inside} is inside the call of {op_text(node)}, which has returned on the others"
+        if len(calls.inside) > 1:
+            head = head.replace(" is inside", " are inside")
+    else:
+        head = f"{entered} {op_text(node)}, and no call of it returns: their hosts are {making}"
+    text = (
+        f"the call of an op hands it to the device, and returns: that of {inside} does not, so the"
+        f" host is {making}"
+    )
+    step = (
+        "frtop's native stacks of one of them show where in NCCL; NCCL_DEBUG=INFO and"
+        " NCCL_SOCKET_IFNAME before the next start; `ss -ti` on these hosts"
+    )
+    return head, Absence(Why("device", "network", text), step)
+
+
+def _on_devices(node: WaitNode, frame: BaseFrame) -> tuple[str, Absence]:
+    """All hosts have handed the op over, and no device completes it."""
+    label = label_of(node.group) if node.group is not None else "its group"
+    head = f"{op_text(node)} is stuck on the devices: all hosts have handed it over, none is done"
+    text = (
+        f"the devices of {label} have not completed it; which of them has not begun, or works on"
+        " what came before, their counts do not tell"
+    )
+    step = (
+        "compare the GPUs: one that draws more power than those that wait still works"
+        " (nvidia-smi); links and devices: dmesg (Xid), `ip -s link`, ibstat"
+    )
+    return head, Absence(Why("device", "device", text), step, _errors(node, frame))
+
+
+def _errors(node: WaitNode, frame: BaseFrame) -> tuple[str, ...]:
+    """What the backends of the members report."""
+    if node.group is None:
+        return ()
+    found: dict[str, list[int]] = {}
+    for rank in node.members:
+        view = frame.ranks.get(rank)
+        for group in view.groups.values() if view is not None else ():
+            if group.error and (group.name, group.ranks) == (node.group.name, node.group.ranks):
+                found.setdefault(group.error, []).append(rank)
+    return tuple(f"{folded(ranks)}: the backend reports {error}" for error, ranks in found.items())
 
 
 def in_doubt(

@@ -38,16 +38,17 @@ def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
     group = node.group
     backend = group.backend if group is not None else ""
     on_hosts = not backend or any(name in backend for name in _ON_HOSTS)
+    on_hosts &= not node.op.on_device
     if group is None or node.number is None or on_hosts:
         return None
     oldest: dict[int, wire.Op | None] = {}
     for rank in node.members:
         view = views.get(rank)
-        if view is None or not view.evidence.has_completion:
-            return None
-        if last_issued_number(view, group) < node.number:
+        if view is None or last_issued_number(view, group) < node.number:
             return None
         mine = local_group_id(view, group)
+        if not (view.evidence.has_completion or _is_watched(view, mine)):
+            return None
         unfinished = (op for op in view.pending if op.group == mine and not op.p2p)
         oldest[rank] = min(unfinished, key=lambda op: op.number, default=None)
     first = min((op.number for op in oldest.values() if op is not None), default=0)
@@ -59,6 +60,14 @@ def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
         return None
     known = all(_tells_starts(views[rank]) for rank in waiting)
     return DeviceLag(waiting, first, begun=False) if waiting and known else None
+
+
+def _is_watched(view: Rank, group: int | None) -> bool:
+    """Whether its recorder sees how far the device is, and no op waits in its call."""
+    progress = view.group_progress.get(group) if group is not None else None
+    if progress is None or not progress.watched:
+        return False
+    return all(op.enqueued for op in view.pending if op.group == group and op.on_device)
 
 
 def _are_few(last: Mapping[int, wire.Op], members: int) -> bool:

@@ -8,6 +8,7 @@ from typing import Literal
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import unaligned
 from frtop_tui.diagnosis.detectors.stuck.dead_links import DeadLinks, dead_links
+from frtop_tui.diagnosis.detectors.stuck.device_calls import DeviceCalls, device_calls
 from frtop_tui.diagnosis.detectors.stuck.device_lag import DeviceLag, device_lag
 from frtop_tui.diagnosis.detectors.stuck.rendezvous import Rendezvous, rendezvous
 from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
@@ -34,6 +35,7 @@ class Stuck(Detail, frozen=True):
     stopped: int | None = None
     links: DeadLinks | None = None
     rendezvous: Rendezvous | None = None
+    calls: DeviceCalls | None = None
 
 
 class Doubt(Detail, frozen=True):
@@ -104,16 +106,18 @@ def _stuck(context: Context, node: WaitNode) -> Finding:
             **facts_of([node], context.now_ns),
         )
     culprits: tuple[int, ...] = ()
-    cause = "transport"
+    cause, calls = "transport", None
     if stopped is not None:
         culprits, cause = (stopped,), absence_cause(views[stopped]).cause
     elif links is not None:
         culprits, cause = links.ranks, "unreachable"
     elif (meeting := rendezvous(views, node)) is not None:
         cause = meeting.cause
+    elif (calls := device_calls(views, node)) is not None:
+        culprits, cause = calls.odd if calls.inside else (), "device"
     return Finding(
         kind="stuck",
-        detail=Stuck(node, stopped, links, meeting),
+        detail=Stuck(node, stopped, links, meeting, calls),
         key=("stuck", node.id, culprits),
         culprits=culprits,
         victims=frozenset(node.waiting).difference(culprits),

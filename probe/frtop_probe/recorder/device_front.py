@@ -1,0 +1,142 @@
+"""How far the device of one group has come with the collectives that this rank handed to it.
+
+An op of NCCL runs on its device long after the call that issued it has returned. Torch's Flight
+Recorder keeps two numbers per group: of the last collective that was handed over, and of the last
+one that is complete. `device_watch` reads them; here they become ends of our own ops.
+
+What these numbers cannot tell stays *untracked*: sends and receives, and all ops of a group once it
+has had one, since both share the numbers; captured ops, which have a number and are never handed
+over; all ops of a group that the Flight Recorder does not have.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+NCCL: Final = "nccl"
+NCCL2: Final = "nccl2"
+"""What "nccl" is on newer torches: another class, with a recorder of its own."""
+
+P2P: Final = "p2p"
+OFF: Final = "recorder off"
+UNREADABLE: Final = "unreadable"
+DESTROYED: Final = "destroyed"
+NOT_HANDED_OVER: Final = "not handed over"
+"""Reasons why ops are untracked, in a group's `blind`. The last one says that the backend does not
+note what it hands over, as with `TORCH_NCCL_BLOCKING_WAIT=1`."""
+
+MISSED: Final = 16
+"""So many ops that were never handed over, and none that was, mean that none will be."""
+
+
+class HandedOver(NamedTuple):
+    """A collective whose call has returned, and its number for the backend."""
+
+    position: int
+    sequence: int
+    number: int
+    issued_ns: int
+    site: int
+
+
+class Status(NamedTuple):
+    """The backend's numbers of a group, -1 for none."""
+
+    enqueued: int
+    completed: int
+
+
+class DeviceFront:
+    """The device side of one group. The hook fills it, the recorder's thread empties it.
+
+    Attributes:
+        group: The group's number in the ring.
+        device: Torch's.
+        kind: Name of the backend.
+        listed: Whether the Flight Recorder was seen to have the group.
+        waiting: Ops on the device, the oldest first.
+        blind: Why its ops are untracked; "" while they are not.
+    """
+
+    __slots__ = (
+        "_base", "_completed", "_count", "_missed", "blind", "device", "group", "kind", "listed",
+        "waiting",
+    )  # fmt: skip
+
+    def __init__(self, group: int, device: Any, kind: str) -> None:
+        self.group = group
+        self.device = device
+        self.kind = kind
+        self.listed = False
+        self.waiting: deque[HandedOver] = deque()
+        self.blind = ""
+        self._base: int | None = None
+        self._count = 0
+        self._completed = -1
+        self._missed = 0
+
+    def handed_over(
+        self, process_group: Any, sequence: int, number: int, issued_ns: int, site: int
+    ) -> None:
+        """Notes that the call of a collective has returned. For the hook.
+
+        Another thread may have issued one meanwhile: then the end is found later, never too early.
+        """
+        if self.kind == NCCL2:
+            # Its numbers are of a count that only calls of its own see: `take` finds the offset.
+            self._count += 1
+            position = self._count
+        else:
+            backend = process_group._get_backend(self.device)  # noqa: SLF001
+            position = backend._get_sequence_number_for_group()  # noqa: SLF001
+        self.waiting.append(HandedOver(position, sequence, number, issued_ns, site))
+
+    def take(
+        self,
+        status: Status | None,
+        returned: int,
+        finish: Callable[[HandedOver], None],
+        untrack: Callable[[HandedOver], None],
+    ) -> str:
+        """Applies what the backend says.
+
+        Args:
+            status: None if the Flight Recorder does not have the group.
+            returned: length of `waiting` before the status was read.
+            finish: called with ops that are complete, the oldest first.
+            untrack: called with ops of which nothing will be known.
+
+        Returns:
+            A reason to give up, "" for none.
+        """
+        if status is None:
+            return OFF if returned else ""
+        self.listed = True
+        enqueued, completed = self._ours(status.enqueued), self._ours(status.completed)
+        self._completed = max(self._completed, completed)  # it goes back where streams differ
+        while self.waiting and self.waiting[0].position <= self._completed:
+            finish(self.waiting.popleft())
+            returned -= 1
+        for one in list(self.waiting)[: max(0, returned)]:
+            if one.position > enqueued:  # captured, or within a coalesced block
+                self.waiting.remove(one)
+                untrack(one)
+                self._missed += 1
+        return NOT_HANDED_OVER if status.enqueued < 0 and self._missed >= MISSED else ""
+
+    def give_up(self, reason: str, untrack: Callable[[HandedOver], None]) -> None:
+        """Ends the tracking of this group's ops, for good."""
+        self.blind = self.blind or reason
+        while self.waiting:
+            untrack(self.waiting.popleft())
+
+    def _ours(self, position: int) -> int:
+        """Returns a number of the backend in the count of `handed_over`."""
+        if self.kind != NCCL2 or position < 0:
+            return position
+        if self._base is None:
+            # Read while none of its ops was in its call: the newest one is the last we noted.
+            self._base = position - self._count
+        return position - self._base

@@ -1,0 +1,29 @@
+"""Nothing is wrong: hosts are hundreds of ops ahead of their devices, which take their time."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo import stand_in_nccl as nccl
+from zoo.ground_truth import Case
+from zoo.rank import join
+
+CASE = Case(modes=("sync", "late"), lasts_s=25.0)
+
+
+def main() -> None:
+    nccl.install()
+    job = join()
+    gradient = nccl.tensor()
+    nccl.device_of().delay_s = 0.01
+    for _ in range(60):
+        for _ in range(200):
+            job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+        torch.cuda.synchronize()
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()
