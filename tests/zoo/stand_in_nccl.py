@@ -22,23 +22,24 @@ import torch.distributed as dist
 CUDA: Final = torch.device("cuda")
 CORE: Final[Any] = torch._C._distributed_c10d
 _TIMEOUT: Final = timedelta(hours=1)
-_SYNCHRONIZE: Final = """
+_TORCHS: Final = """
 def synchronize():
     while not drained(0.05):
         pass
+
+def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+    with disabled():
+        return func(*args, **(kwargs or {}))
 """
-"""A frame of `torch.cuda`, by which a stack shows a wait for the device."""
+"""Frames that a stack has to show as those of `torch.cuda`."""
+_SCOPE: Final[dict[str, Any]] = {"disabled": torch._C._DisableTorchDispatch}
+exec(compile(_TORCHS, str(torch.cuda.__file__), "exec"), _SCOPE)
 
 
 class DeviceTensor(torch.Tensor):
     """A tensor that says it is on a GPU, and has no memory."""
 
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        with torch._C._DisableTorchDispatch():
-            return func(*args, **(kwargs or {}))
+    __torch_dispatch__ = classmethod(_SCOPE["__torch_dispatch__"])
 
 
 class Device:
@@ -159,9 +160,8 @@ def install(*, recording: bool = True) -> None:
     for name, kernel in _KERNELS.items():
         library.impl(name, kernel, "CUDA")
     _kept.append(library)
-    scope = {"drained": lambda seconds: all(one.drained(seconds) for one in Device.groups)}
-    exec(compile(_SYNCHRONIZE, str(torch.cuda.__file__), "exec"), scope)
-    torch.cuda.synchronize = scope["synchronize"]  # type: ignore[assignment]
+    _SCOPE["drained"] = lambda seconds: all(one.drained(seconds) for one in Device.groups)
+    torch.cuda.synchronize = _SCOPE["synchronize"]
 
 
 def _dump(entries: bool, active: bool) -> bytes:

@@ -300,8 +300,8 @@ def _telling(pending: Sequence[EventRow]) -> list[EventRow]:
     ends: dict[int, list[int]] = {}
     for row in queued:
         ends.setdefault(row.group, []).append(row.sequence)
-    kept = {sequence for queue in ends.values() for sequence in (queue[0], queue[-1])}
-    left_out = {row.sequence for row in queued} - kept
+    shown = {sequence for queue in ends.values() for sequence in (queue[0], queue[-1])}
+    left_out = {row.sequence for row in queued} - shown
     return [row for row in pending if row.sequence not in left_out]
 
 

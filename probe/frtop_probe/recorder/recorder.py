@@ -133,6 +133,8 @@ class Recorder:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
+            if self.hook is not None:
+                self.devices.look(time.monotonic_ns())
             self.pending.release()
             self._decode()
             self.raw_reduce_ops.clear()

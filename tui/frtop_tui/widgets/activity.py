@@ -84,9 +84,16 @@ def describe_activity(rank: JudgedRank, now_ns: int, reasons: Mapping[int, Why])
         return f"{who} {since}"
     if rank.state in SUSPECTS or rank.rank in reasons:
         return _suspect_activity(rank, now_ns, reasons.get(rank.rank))
-    if rank.pending:
+    return _unblocked(rank, now_ns) if rank.pending else ""
+
+
+def _unblocked(rank: JudgedRank, now_ns: int) -> str:
+    """The op that its device is in, or how many are pending."""
+    on_device = next((op for op in rank.pending if op.enqueued and op.tracked), None)
+    if on_device is None:
         return f"{_pending(rank)}, not blocked"
-    return ""
+    age = duration(rank.age_s(on_device.issued_ns, now_ns))
+    return f"{op_name(rank, on_device)} on its device {age}"
 
 
 def _suspect_activity(rank: JudgedRank, now_ns: int, why: Why | None) -> str:

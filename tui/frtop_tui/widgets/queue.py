@@ -99,6 +99,7 @@ def queue_lines(
         rows.append(op_line(rank, op, took, columns, width))
     if rank.pending_more:
         rows.append(plain(f"  and {rank.pending_more} more pending", "dim"))
+    rows += device_lines(rank, now_ns)
     if not rank.identity.prepared:
         none: list[Line] = [] if pending else [_pending_of_outside(rank)]
         fronts = _group_lines(rank, now_ns, ahead or {})
@@ -116,6 +117,45 @@ def queue_lines(
     if snapshot.ops_lost:
         rows.append(plain(f"  {snapshot.ops_lost:,} earlier ops were overwritten", "warn"))
     return rows
+
+
+def device_lines(rank: JudgedRank, now_ns: int) -> list[Line]:
+    """Of each group with ops on a device: how far the device is, and since when."""
+    rows: list[Line] = []
+    for number, group in rank.groups.items():
+        progress = rank.group_progress.get(number)
+        if group.gone or progress is None or not (progress.watched or group.blind or group.error):
+            continue
+        parts = [group_label(group.name, group.description)]
+        tone = "dim"
+        if group.blind:
+            parts.append("not seen")
+        elif progress.watched:
+            words, tone = _device_progress(rank, progress, now_ns)
+            parts.append(words)
+        if group.error:
+            parts.append(f"error {group.error}")
+            tone = "bad"
+        rows.append((("device   " if not rows else "         ", "dim"), ("  ".join(parts), tone)))
+    return rows
+
+
+def _device_progress(
+    rank: JudgedRank, progress: wire.GroupProgress, now_ns: int
+) -> tuple[str, str]:
+    """`#1,250 handed over, #960 done, at #961 for 3.1s`, and its tone."""
+    in_call = f"#{progress.number:,} in its call"
+    if progress.number <= progress.enqueued:
+        in_call = ""
+    if progress.completed >= progress.enqueued:
+        done = f"#{progress.completed:,} done" if progress.completed else "none done"
+        return ", ".join(filter(None, (done, in_call))), "warn" if in_call else "dim"
+    words = ", ".join(filter(None, (f"#{progress.enqueued:,} handed over", in_call)))
+    first = next((op for op in rank.pending if op.group == progress.group and op.enqueued), None)
+    since_ns = max(progress.advanced_ns, first.issued_ns if first is not None else 0)
+    done = f"#{progress.completed:,} done" if progress.completed else "none done"
+    at = f"at #{progress.completed + 1:,} for {format_age_coarse(rank.age_s(since_ns, now_ns))}"
+    return (f"{words}, {done}, {at}", "warn") if since_ns else (f"{words}, {done}", "dim")
 
 
 def _pending_of_outside(rank: JudgedRank) -> Line:
@@ -173,6 +213,8 @@ def _ended(rank: JudgedRank, op: wire.Op, now_ns: int) -> tuple[str, str]:
 def _took(op: wire.Op) -> tuple[str, str]:
     if op.done_ns < 0:
         return ("failed", "bad")
+    if op.done_ns == 0 and op.on_device and op.tracked:
+        return ("queued" if op.enqueued else "in its call", "dim")
     if op.done_ns == 0:
         # Pending in the snapshot, not pending now: its end was not seen.
         return ("-", "dim")

@@ -26,7 +26,7 @@ from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.diagnosis.thresholds import MIN_PATIENCE_NS
 from frtop_tui.job.model import Rank
 
-_BEHIND_A_DEVICE: Final = OP_WAITS | {"computing", "unknown"}
+_AT_A_FULL_QUEUE: Final = OP_WAITS | {"computing", "unknown"}
 """Where a host may stand that cannot hand over more: the queue of its device is full. That is a
 line like any other to a stack."""
 _NEVER_BLOCKED: Final = frozenset({"dead", "done", "stopped", "unheard"})
@@ -171,7 +171,7 @@ def _device_wait(view: Rank, location: StackLocation | None) -> Wait | None:
     began = max(op.issued_ns, progress.advanced_ns if progress is not None else 0)
     # It has issued nothing for as long, so it may stand behind its device.
     held = last_activity_ns(view) < began + MIN_PATIENCE_NS and current_fetch(view) is None
-    held &= location is None or location.kind in _BEHIND_A_DEVICE
+    held &= location is None or location.kind in _AT_A_FULL_QUEUE
     return Wait(
         view.rank, op, began + view.clock_ns, sure=False, background=not held, by_device=True,
         group=view.groups.get(op.group),

@@ -30,6 +30,7 @@ _SIGNS: Final[tuple[tuple[Callable[[Wait], bool], str], ...]] = (
     (lambda wait: is_by_stack(wait.op), "its stack is inside the call"),
     (lambda wait: wait.op.pseudo, "it is inside the call"),
     (lambda wait: wait.indirect, "its main thread waits for a thread that sits in the op"),
+    (lambda wait: wait.by_device, "its device is in it; that its host waits is not seen"),
     (
         lambda wait: wait.background,
         "another thread than the main one sits in the op: the rank itself is free",

@@ -95,7 +95,7 @@ def _inside_call(calls: DeviceCalls, node: WaitNode, entered: str) -> tuple[str,
         "frtop's native stacks of one of them show where in NCCL; NCCL_DEBUG=INFO and"
         " NCCL_SOCKET_IFNAME before the next start; `ss -ti` on these hosts"
     )
-    return head, Absence(Why("device", "network", text), step)
+    return head, Absence(Why("device", "device" if calls.returned else "network", text), step)
 
 
 def _on_devices(node: WaitNode, frame: BaseFrame) -> tuple[str, Absence]:
