@@ -31,6 +31,10 @@ def fault_point(name: str, way: str) -> str:
     return f"zoo {name} {way}"
 
 
+FRONT: Final = "device front"
+"""Judged by the first fault, prepared."""
+
+
 def _zoo(names: tuple[str, ...]) -> dict[str, str]:
     return {
         fault_point(name, way): f"{name}, {way}: the verdict of frtop diagnose"
@@ -83,7 +87,10 @@ CHECKS: Final = (
         "capture plain dump": "a full dump from a plain thread breaks a global capture",
         "capture recorder": "capture and replay under the recorder: equal results, equal time",
     }, needs_gpu=True),
-    Check("zoo", 150, _zoo(FIRST_FAULTS), arguments=FIRST_FAULTS),
+    Check("zoo", 150, {
+        FRONT: "the recorder follows the device: handed over and complete, in a hang",
+        **_zoo(FIRST_FAULTS),
+    }, arguments=FIRST_FAULTS),
     Check("steps", 150, {
         "cost of an op": "what the recorder adds to an op of one rank",
         "cost of looks": "status-only look and full dump with a full ring",

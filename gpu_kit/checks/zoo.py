@@ -19,7 +19,7 @@ from gpu_kit import facts, needs, ranks
 from gpu_kit.checks.context import Context
 from gpu_kit.facts import Fact
 from gpu_kit.findings import Finding, Outcome
-from gpu_kit.points import WAYS, fault_point
+from gpu_kit.points import FIRST_FAULTS, FRONT, WAYS, fault_point
 
 AT_ONCE: Final = 2
 """Programs that run at a time, each in both ways: 16 ranks on one GPU."""
@@ -112,6 +112,23 @@ def _watched(
         time.sleep(0.5)
     if wrong:
         found |= {"reached": "wrong", "reason": wrong}
+    return found | {"fronts": _fronts(folder / "f")}
+
+
+def _fronts(folder: Path) -> list[list[Any]]:
+    """Of each prepared rank on NCCL: its number, and the counts of its default group's device."""
+    from frtop_probe.ring.layout import StatusCell  # noqa: PLC0415 - as above
+    from frtop_probe.ring.reader import Ring  # noqa: PLC0415
+
+    found = []
+    for path in sorted(folder.glob("*.ring")):
+        ring = Ring(path)
+        row = next((row for row in ring.group_rows() if row.group == 1), None)
+        group = ring.groups.get(1, {})
+        blind = group.get("blind", "")
+        if row is not None and "nccl" in str(group.get("backend")):
+            counts = [row.number, row.enqueued, row.completed, row.watched]
+            found.append([ring.cell(StatusCell.RANK), *counts, blind])
     return found
 
 
@@ -152,6 +169,8 @@ def judge(found: list[Fact], arguments: Sequence[str] = ()) -> list[Finding]:
     for fact in facts.of(found, "zoo"):
         if fact["name"] not in arguments:
             continue
+        if (fact["name"], fact["way"]) == (FIRST_FAULTS[0], "prepared"):
+            findings.append(_front_finding(fact.get("fronts") or []))
         point, reached = fault_point(fact["name"], fact["way"]), fact["reached"]
         if not reached:
             outcome: Outcome = "not run" if "no time" in fact["reason"] else "failed"
@@ -162,3 +181,19 @@ def judge(found: list[Fact], arguments: Sequence[str] = ()) -> list[Finding]:
             text += f" ({fact['reason']})"
         findings.append(Finding(point, _OUTCOMES[reached], text, dict(fact)))
     return findings
+
+
+def _front_finding(fronts: Sequence[Sequence[Any]]) -> Finding:
+    """Whether the recorder saw that devices wait in an op that hosts have handed over."""
+    text = "; ".join(
+        f"rank {rank}: #{number} issued, #{enqueued} handed over, #{completed} done"
+        + ("" if watched else f", not seen {blind}".rstrip())
+        for rank, number, enqueued, completed, watched, blind in fronts
+    )
+    values = {"fronts": [list(one) for one in fronts]}
+    if not fronts:
+        return Finding(FRONT, "not run", "no rank had a ring with a group on NCCL", values)
+    waits = [one for one in fronts if one[4] and one[1] == one[2] == one[3] + 1]
+    rests = [one for one in fronts if one[4] and one[1] == one[2] == one[3]]
+    right = len(waits) + len(rests) == len(fronts) and waits
+    return Finding(FRONT, "expected" if right else "otherwise", text, values)

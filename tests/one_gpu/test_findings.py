@@ -129,6 +129,21 @@ def test_a_verdict_that_is_undecided_refutes_nothing() -> None:
     assert [one.outcome for one in found] == ["figure", "otherwise"]
 
 
+@pytest.mark.parametrize(
+    ("fronts", "outcome"),
+    [
+        ([[0, 61, 61, 60, 1, ""], [1, 60, 60, 60, 1, ""]], "expected"),
+        ([[0, 61, 61, 61, 1, ""], [1, 60, 60, 60, 1, ""]], "otherwise"),  # nobody waits
+        ([[0, 61, 0, 0, 0, "recorder off"], [1, 60, 60, 60, 1, ""]], "otherwise"),
+        ([], "not run"),
+    ],
+)
+def test_the_device_front_of_a_hang(fronts: list[list[object]], outcome: str) -> None:
+    one = {"fact": "zoo", "name": "not_entered/sleeping", "way": "prepared", "reason": "",
+           "reached": "right", "fronts": fronts}  # fmt: skip
+    assert outcomes(zoo.judge([one], ["not_entered/sleeping"]))["device front"] == outcome
+
+
 def test_a_build_without_nccl_lacks_it() -> None:
     torch = {"fact": "torch", "version": "2.13.0+cpu", "functions": {}, "backends": {}}
     assert outcomes(surroundings.judge([torch]))["functions"] == "otherwise"
