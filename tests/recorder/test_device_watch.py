@@ -3,172 +3,219 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from frtop_probe import wire
 from frtop_probe.agent.ring_view import RingView
+from frtop_probe.recorder.device_watch import DeviceWatch
 from frtop_probe.ring.reader import GroupRow
 from recorder import rank_runner
 
 TESTS = Path(__file__).parents[1]
 BEGIN = """
-import sys, time
+import os, sys, threading, time
 sys.path.insert(0, {tests!r})
 import torch, torch.distributed as dist
 from zoo import stand_in_nccl as nccl
-nccl.install({options}); {before}
+nccl.install({options})
 dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
-tensor, group, device = nccl.tensor(), dist.group.WORLD, nccl.device_of()
+from frtop_probe.recorder.lifecycle import lifecycle
+tensor, recorder = nccl.tensor(), lifecycle.recorder
+watch = recorder.devices
 def look():
-    from frtop_probe.recorder.lifecycle import lifecycle
-    lifecycle.recorder.devices.look(time.monotonic_ns())
+    watch.look(time.monotonic_ns())
 """
-
-
-def run(
-    program: str, folder: Path, options: str = "", before: str = ""
-) -> tuple[RingView, list[wire.Op], dict[int, GroupRow]]:
-    """Runs one rank; returns its ring, its ops and its groups' rows."""
-    begin = BEGIN.format(tests=str(TESTS), options=options, before=before)
-    # The stand-in's threads may be inside gloo, which an orderly exit does not survive.
-    (rank,) = rank_runner.run(f"{begin}{program}\nimport os\nos._exit(0)\n", folder / "frtop")
-    assert rank.code == 0, rank.err
-    ring = rank.ring
-    view = RingView(ring)
-    ops = [op for op in view.ops(1000)[0] if not op.pseudo]
-    return view, ops, {row.group: row for row in ring.group_rows()}
-
-
-@pytest.mark.torch
-def test_ops_end_when_the_device_has_done_them(tmp_path: Path) -> None:
-    program = """
-for _ in range(3):
-    dist.all_reduce(tensor)
+GROUPS = """
+ends, captured, mixed, destroyed = (dist.new_group([0]) for _ in range(4))
+for group in ends, captured, mixed, destroyed:
+    dist.all_reduce(tensor, group=group)
 torch.cuda.synchronize()
 look()
-device.delay_s = 100
-dist.all_reduce(tensor)
-dist.all_reduce(tensor, async_op=True)
-look()
-"""
-    view, ops, rows = run(program, tmp_path)
-    assert all(op.on_device and op.enqueued and op.tracked for op in ops)
-    assert [(op.done_ns > 0, op.late) for op in ops] == [(True, True)] * 3 + [(False, False)] * 2
-    row = rows[1]
-    assert (row.number, row.enqueued, row.completed) == (5, 5, 3)
-    group = view.group(1)
-    assert group is not None
-    assert (group.backend, group.blind, group.error) == ("cpu:gloo,cuda:nccl", "", "")
 
+nccl.device_of(ends).delay_s = 100
+nccl.device_of(ends).error = "COMM_ERROR"
+dist.all_reduce(tensor, group=ends)
+dist.all_reduce(tensor, group=ends, async_op=True)
 
-@pytest.mark.torch
-def test_captured_ops_are_not_taken_for_pending(tmp_path: Path) -> None:
-    program = """
-dist.all_reduce(tensor)
-torch.cuda.synchronize()
-look()
 nccl.capture()
-dist.all_reduce(tensor)
+dist.all_reduce(tensor, group=captured)
 nccl.end_capture()
 look()
-dist.all_reduce(tensor)
-torch.cuda.synchronize()
+dist.all_reduce(tensor, group=captured)
+while nccl.device_of(captured).behind:
+    time.sleep(0.01)
+
+dist.isend(tensor, 0, group=mixed)
+dist.all_reduce(tensor, group=mixed)
+
+nccl.device_of(destroyed).delay_s = 100
+dist.all_reduce(tensor, group=destroyed)
+dist.destroy_process_group(destroyed)
+
+time.sleep(1.1)
 look()
 """
-    _, ops, _ = run(program, tmp_path)
-    assert [(op.done_ns > 0, op.tracked) for op in ops] == [
-        (True, True), (False, False), (True, True)
-    ]  # fmt: skip
+
+
+class Found:
+    """What the ring of a rank that has ended tells."""
+
+    def __init__(self, ring: Any) -> None:
+        self.view = RingView(ring)
+        self.rows: dict[int, GroupRow] = {row.group: row for row in ring.group_rows()}
+        self._ops = self.view.ops(1000)[0]
+
+    def ops(self, group: int) -> list[wire.Op]:
+        return [op for op in self._ops if op.group == group]
+
+    def group(self, number: int) -> wire.Group:
+        found = self.view.group(number)
+        assert found is not None
+        return found
+
+
+def run(program: str, folder: Path, options: str = "") -> Found:
+    begin = BEGIN.format(tests=str(TESTS), options=options)
+    # The stand-in's threads may be inside gloo, which an orderly exit does not survive.
+    (rank,) = rank_runner.run(f"{begin}{program}\nos._exit(0)\n", folder / "frtop")
+    assert rank.code == 0, rank.err
+    return Found(rank.ring)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    return run(GROUPS, tmp_path_factory.mktemp("devices"))
+
+
+ENDS, CAPTURED, MIXED, DESTROYED = 2, 3, 4, 5
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    ("more", "options", "before", "blind"),
-    [
-        ("", "recording=False", "", "recorder off"),
-        ("dist.isend(tensor, 0)", "", "", "p2p"),
-        ("", "", "torch.version.hip = '6'", "rocm"),
-        ("", "", "del nccl.CORE._dump_nccl_trace_json", "unreadable: AttributeError"),
-        ("", "", "nccl.CORE._dump_nccl_trace_json = lambda *_: b'[]'", "unreadable: Attr"),
-    ],
-)
-def test_ops_of_which_nothing_can_be_known_are_untracked(
-    tmp_path: Path, more: str, options: str, before: str, blind: str
-) -> None:
-    program = f"dist.all_reduce(tensor); {more}\nlook()"
-    view, ops, rows = run(program, tmp_path, options, before)
-    group = view.group(1)
-    assert group is not None
-    assert group.blind.startswith(blind)
-    assert not any(op.tracked for op in ops)
-    assert rows[1].watched == 0
+def test_ops_end_when_the_device_has_done_them(found: Found) -> None:
+    ops = found.ops(ENDS)
+    assert all(op.on_device and op.enqueued and op.tracked for op in ops)
+    assert [(op.done_ns > 0, op.late) for op in ops] == [
+        (True, True),
+        (False, False),
+        (False, False),
+    ]
+    row = found.rows[ENDS]
+    assert (row.number, row.enqueued, row.completed, row.watched) == (3, 3, 1, 1)
+    assert found.group(ENDS).backend == "cpu:gloo,cuda:nccl"
+
+
+@pytest.mark.torch
+def test_an_error_of_the_backend_is_told(found: Found) -> None:
+    assert found.group(ENDS).error == "COMM_ERROR"
+    assert found.group(CAPTURED).error == ""
+
+
+@pytest.mark.torch
+def test_captured_ops_are_not_taken_for_pending(found: Found) -> None:
+    states = [(op.done_ns > 0, op.tracked) for op in found.ops(CAPTURED)]
+    assert states == [(True, True), (False, False), (True, True)]
+
+
+@pytest.mark.torch
+def test_messages_make_a_groups_numbers_ambiguous(found: Found) -> None:
+    assert [op.tracked for op in found.ops(MIXED)] == [True, False, False]
+    assert (found.group(MIXED).blind, found.rows[MIXED].watched) == ("p2p", 0)
+
+
+@pytest.mark.torch
+def test_a_destroyed_group_leaves_no_op_pending(found: Found) -> None:
+    first, last = found.ops(DESTROYED)
+    assert first.done_ns > 0
+    assert not last.tracked
+    assert found.rows[DESTROYED].watched == 0
+
+
+@pytest.mark.torch
+def test_without_the_flight_recorder_ops_are_untracked(tmp_path: Path) -> None:
+    program = "dist.all_reduce(tensor)\nlook()\ndist.all_reduce(tensor)"
+    off = run(program, tmp_path, "recording=False")
+    assert off.group(1).blind == "recorder off"
+    assert [op.tracked for op in off.ops(1)] == [False, False]
 
 
 @pytest.mark.torch
 def test_nothing_is_read_while_a_groups_first_op_is_in_its_call(tmp_path: Path) -> None:
     program = """
-import threading
-from frtop_probe.recorder.lifecycle import lifecycle
+from frtop_probe.recorder.device_watch import device_words
+seen = lambda: recorder.writer.words[device_words(1) + 3]
 dist.all_reduce(tensor)
 torch.cuda.synchronize()
 look()
-watch = lifecycle.recorder.devices
-assert watch.fronts[1][0].listed
+assert watch.fronts[1][0].listed and seen() == 1
 reads = []
 read, watch._dump = watch._dump, lambda *a, **k: reads.append(1) or read(*a, **k)
 second = dist.new_group([0])
-nccl.device_of(second).call_s = 2.5
+nccl.device_of(second).call_s = 2.0
 issuing = threading.Thread(target=lambda: dist.all_reduce(tensor, group=second))
 issuing.start()
 while not watch.first_calls:
     time.sleep(0.01)
 reads.clear()
-time.sleep(1.5)
+time.sleep(1.1)
 look()
 assert not reads
-words = lifecycle.recorder.writer.words
-from frtop_probe.recorder.device_watch import device_words
-assert words[device_words(1) + 3] == 0, "said to be seen"
+assert seen() == 0
 issuing.join()
 torch.cuda.synchronize()
 look()
-assert reads and words[device_words(1) + 3] == 1
+assert reads and seen() == 1
 """
-    _, ops, rows = run(program, tmp_path)
-    assert [op.done_ns > 0 for op in ops] == [True, True]
-    assert rows[2].completed == 1
+    ended = run(program, tmp_path)
+    assert [op.done_ns > 0 for op in (*ended.ops(1), *ended.ops(2))] == [True, True]
 
 
-@pytest.mark.torch
-def test_an_error_of_the_backend_is_told(tmp_path: Path) -> None:
-    program = """
-dist.all_reduce(tensor)
-torch.cuda.synchronize()
-device.delay_s = 100
-dist.all_reduce(tensor)
-device.error = "COMM_ERROR"
-time.sleep(1.2)
-look()
-"""
-    view, _, _ = run(program, tmp_path)
-    group = view.group(1)
-    assert group is not None
-    assert group.error == "COMM_ERROR"
+class Group:
+    """A group on one device, as a recorder asks it."""
+
+    _device_types = (SimpleNamespace(type="cuda"),)
+
+    def _get_backend(self, _device: Any) -> Any:
+        return SimpleNamespace(name=lambda: "nccl", uid=0, _get_sequence_number_for_group=lambda: 1)
 
 
-@pytest.mark.torch
-def test_a_destroyed_group_leaves_no_op_pending(tmp_path: Path) -> None:
-    program = """
-second = dist.new_group([0])
-dist.all_reduce(tensor, group=second)
-nccl.device_of(second).delay_s = 100
-dist.all_reduce(tensor, group=second)
-dist.destroy_process_group(second)
-from frtop_probe.recorder.lifecycle import lifecycle
-assert not lifecycle.recorder.devices.fronts.get(2)
-assert not lifecycle.recorder.pending.open
-"""
-    _, ops, _ = run(program, tmp_path)
-    assert not ops[-1].tracked
-    assert ops[-1].done_ns == 0
+@pytest.mark.parametrize(
+    ("version", "core", "blind"),
+    [
+        ({"hip": "6.4"}, {}, "rocm"),
+        ({}, {"_nccl_version_suffix": lambda: b"x"}, "nccl variant"),
+        ({}, {}, "unreadable: AttributeError"),
+        ({}, {"dump": b"[]"}, "unreadable: AttributeError"),
+        ({}, {"dump": b"{"}, "unreadable: JSONDecodeError"),
+        ({}, {"dump": b'{"pg_status":{"0":{}}}'}, "unreadable: KeyError"),
+        ({}, {"dump": b'{"pg_status":7}'}, "unreadable: AttributeError"),
+        ({}, {"dump": b"{}"}, "recorder off"),
+    ],
+)
+def test_what_cannot_be_read_is_given_up_with_its_reason(
+    version: dict[str, str], core: dict[str, Any], blind: str
+) -> None:
+    answer = core.pop("dump", None)
+    dump = {} if answer is None else {"_dump_nccl_trace_json": lambda *_: answer}
+    torch = SimpleNamespace(
+        version=SimpleNamespace(**version),
+        _C=SimpleNamespace(_distributed_c10d=SimpleNamespace(**dump), **core),
+    )
+    notes: list[tuple[int, str, str]] = []
+    untracked: list[int] = []
+    ops = SimpleNamespace(untrack=untracked.append)
+    group = Group()
+    watch = DeviceWatch(
+        memoryview(bytearray(8192)).cast("q"), 4, ops, lambda *note: notes.append(note), torch
+    )
+    front = watch.front_of(1, group, lambda: group)
+    if front is not None:
+        front.handed_over(group, 7, 1, 0, 0)
+        watch.look(0)
+        watch.look(0)
+        assert (untracked, watch.fronts) == ([7], {})
+    ((number, reason, error),) = notes
+    assert (number, error) == (1, "")
+    assert reason.startswith(blind)

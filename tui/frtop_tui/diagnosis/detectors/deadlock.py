@@ -88,8 +88,8 @@ def _finding(context: Context, ring: Sequence[WaitNode]) -> Finding:
 def _uncertain(ring: Sequence[WaitNode]) -> WaitNode | None:
     """A node where a rank of the ring may not sit at all.
 
-    A message may be posted early. And the main thread, which waits for some other thread, need
-    not wait for the one that sits in the op.
+    A message may be posted early. The main thread, which waits for some other thread, need not
+    wait for the one that sits in the op. And a host need not stand behind its device.
     """
     awaited: dict[WaitNode, set[int]] = {}
     for node in ring:
@@ -97,7 +97,7 @@ def _uncertain(ring: Sequence[WaitNode]) -> WaitNode | None:
             awaited.setdefault(elsewhere, set()).add(rank)
     for node in ring:
         sides = [wait for wait in node.waits if wait.rank in awaited.get(node, ())]
-        guess = node.op.p2p or all(wait.indirect for wait in sides)
+        guess = node.op.p2p or all(wait.indirect or wait.by_device for wait in sides)
         if guess and sides and not any(wait.sure for wait in sides):
             return node
     return None

@@ -44,7 +44,10 @@ def deadlock(finding: Finding, detail: Deadlock, frame: BaseFrame, tense: Tense)
     if detail.uncertain is not None:
         ranks = folded(detail.uncertain.waiting)
         text = f"{ranks} may wait in something else: no stack says where"
-        if not detail.uncertain.op.p2p:
+        hosts = [wait.rank for wait in detail.uncertain.waits if wait.by_device]
+        if hosts:
+            text = f"the host of {folded(hosts)} may be at work, and not wait for its device"
+        elif not detail.uncertain.op.p2p:
             text = f"{ranks} may wait for another thread than the one in the op"
         missing.append(text)
     if detail.members_unknown is not None:
