@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from diagnosis.scenes import Scene, frame, only
 from frtop_probe import wire
-from frtop_tui.widgets.spans import text_of
 from frtop_tui.widgets.queue import device_lines
+from frtop_tui.widgets.spans import text_of
 
 SYNCHRONIZE = (
     frame("/venv/lib/python3.11/site-packages/torch/cuda/__init__.py:1040", "synchronize"),
