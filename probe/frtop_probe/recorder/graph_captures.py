@@ -12,7 +12,9 @@ numbers of their groups. Those of other threads count, too, because autograd iss
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, Final
 
@@ -36,6 +38,22 @@ class GraphCaptures:
         self.sign = ""
         """Of the first capture with ops: it does not change afterwards. "" while there is none."""
         self._open: dict[int, Numbers] = {}
+        self._active: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    @property
+    def active(self) -> bool:
+        """Whether a capture is going on, of any thread."""
+        return bool(self._active)
+
+    def begins(self, graph: object) -> None:
+        """A capture into this graph is about to begin. Never raises."""
+        with suppress(TypeError):  # no class of torch's refuses a weak reference
+            self._active.add(graph)
+
+    def over(self, graph: object) -> None:
+        """The capture into this graph goes on no more, however that came. Never raises."""
+        with suppress(TypeError):
+            self._active.discard(graph)
 
     def began(self, graph: object, groups: Iterable[RecordedGroup]) -> None:
         """A capture into this graph began."""
@@ -59,6 +77,7 @@ class GraphCaptures:
         """Forgets all, in a forked child: a graph does not outlive a fork."""
         self.sign = ""
         self._open.clear()
+        self._active.clear()
 
 
 captures: Final = GraphCaptures()
@@ -75,21 +94,38 @@ def watch_captures(
         ended: called with the graph once its capture has ended well. Must not raise.
     """
     graph = getattr(module, "CUDAGraph", None)
-    ends = (("capture_begin", began), ("capture_end", ended))
-    if not isinstance(graph, type) or not all(callable(getattr(graph, n, None)) for n, _ in ends):
+    ends = (("capture_begin", _begin, began), ("capture_end", _end, ended))
+    if not isinstance(graph, type) or not all(callable(getattr(graph, n, None)) for n, *_ in ends):
         return
-    for name, listener in ends:
+    for name, follow, listener in ends:
         original = getattr(graph, name)
         if not getattr(original, "__frtop__", False):
-            setattr(graph, name, _followed(original, listener))
+            followed = functools.wraps(original)(follow(original, listener))
+            followed.__frtop__ = True  # type: ignore[attr-defined]
+            setattr(graph, name, followed)
 
 
-def _followed(original: Callable[..., Any], listener: Callable[[Any], None]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def followed(graph: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(graph, *args, **kwargs)
-        listener(graph)
+def _begin(original: Callable[..., Any], began: Callable[[Any], None]) -> Callable[..., Any]:
+    def begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
+        captures.begins(graph)
+        try:
+            result = original(graph, *args, **kwargs)
+        except BaseException:
+            captures.over(graph)
+            raise
+        began(graph)
         return result
 
-    followed.__frtop__ = True  # type: ignore[attr-defined]
-    return followed
+    return begin
+
+
+def _end(original: Callable[..., Any], ended: Callable[[Any], None]) -> Callable[..., Any]:
+    def end(graph: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            result = original(graph, *args, **kwargs)
+        finally:
+            captures.over(graph)
+        ended(graph)
+        return result
+
+    return end

@@ -3,6 +3,9 @@
 A plain load from memory that is being freed, or whose file was truncated, raises a signal
 that kills the job. A read of `/proc/self/mem` returns an error instead, and other threads
 continue while the kernel copies. The copy counts only if op and memory are unchanged after it.
+
+The memory of a device is read by `device_tensors`. Whether an op on a device is still pending is
+not known, so there the copy counts if its memory is unchanged.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from frtop_probe.recorder.descriptors import OwnedDescriptor
+from frtop_probe.recorder.device_tensors import DeviceChunks, DeviceTensors
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.tensor_memory import (
     GONE,
@@ -32,9 +36,12 @@ class MemoryReader:
     Callers call `go_on` between pieces; it is false when the client has left.
     """
 
-    def __init__(self, torch: Any, pending: PendingOps, go_on: Callable[[], bool]) -> None:
+    def __init__(
+        self, torch: Any, pending: PendingOps, devices: DeviceTensors, go_on: Callable[[], bool]
+    ) -> None:
         self._torch = torch
         self._pending = pending
+        self._chunks = DeviceChunks(torch, devices, go_on)
         self.go_on = go_on
         try:
             memory = OwnedDescriptor(os.open(OWN_MEMORY, os.O_RDONLY | os.O_CLOEXEC))
@@ -69,6 +76,9 @@ class MemoryReader:
         Raises:
             UnreadableTensor: the bytes may not be the tensor's, or the op is not pending any more.
         """
+        if memory.device is not None:
+            self._chunks.read(ref, memory, offset, into)
+            return
         own = self._memory
         if own is None or not own.is_ours:
             raise UnreadableTensor("the kernel does not let this process read its own memory")
@@ -81,12 +91,14 @@ class MemoryReader:
         if not (complete and self._unchanged(op, ref, memory)):
             raise UnreadableTensor(GONE)
 
-    def confirm(self, op: OpTensorRefs) -> None:
-        """Checks that the op is still pending.
+    def confirm(self, op: OpTensorRefs, memory: MemoryRange) -> None:
+        """Checks that the op is still pending, where that can be known.
 
         Raises:
             UnreadableTensor: the op has completed, so the bytes may be its result.
         """
+        if memory.device is not None:
+            return
         self._pending.reap()
         if op.sequence not in self._pending.open:
             raise UnreadableTensor(GONE)

@@ -135,6 +135,8 @@ class Recorder:
             thread.stop()
             if self.hook is not None:
                 self.devices.look(time.monotonic_ns())
+            if self.tensors is not None:
+                self.tensors.stop()
             self.pending.release()
             self._decode()
             self.raw_reduce_ops.clear()
@@ -252,6 +254,8 @@ class Recorder:
         if self.hook is not None:
             self.devices.look(time.monotonic_ns())
             self.groups.copy_last_ops()
+        if self.tensors is not None:
+            self.tensors.prepare()
         self._check_agent()
         if (transports := self._transports.changed()) is not None:
             self.writer.write_entry(Side.TRANSPORTS, 0, transports)

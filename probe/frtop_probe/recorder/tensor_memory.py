@@ -1,4 +1,4 @@
-"""Locates the bytes of a tensor, if they are in memory that can be read."""
+"""Locates the bytes of a tensor, if they are in memory that can be read: the host's, NVIDIA's."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from frtop_probe.recorder.tensor_refs import TensorRef
 
 GONE: Final = "the op completed, or its tensor was dropped or resized, while it was read"
 FREED: Final = "the program has freed its memory for now (FSDP does so between uses)"
-ON_DEVICE: Final = (
-    "in the memory of a device, which frtop does not read: the copy would queue up after the "
-    "work that hangs; compare shapes and stacks instead"
+OTHER_DEVICE: Final = (
+    "in the memory of a device ({}): frtop reads those of NVIDIA only; compare shapes and stacks "
+    "instead"
 )
 
 
@@ -21,10 +21,11 @@ class UnreadableTensor(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MemoryRange:
-    """One contiguous range of this process's memory, in bytes."""
+    """One contiguous range of this process's memory, in bytes; `device`: of that NVIDIA GPU's."""
 
     address: int
     size: int
+    device: int | None = None
 
 
 def local_tensor(torch: Any, ref: TensorRef) -> Any:
@@ -55,9 +56,12 @@ def locate(torch: Any, tensor: Any, *, in_order: bool = False) -> MemoryRange:
     """
     if _is_wrapper(torch, tensor):
         raise UnreadableTensor(f"a {type(tensor).__name__}, whose memory only its own class knows")
+    device = None
     if tensor.device.type != "cpu":
-        # To support devices, add a reader with its own stream, pinned buffer and deadline here.
-        raise UnreadableTensor(ON_DEVICE)
+        if not is_nvidia(torch, tensor):
+            rocm = tensor.device.type == "cuda"  # as torch for ROCm calls it, too
+            raise UnreadableTensor(OTHER_DEVICE.format("ROCm" if rocm else tensor.device.type))
+        device = int(tensor.device.index or 0)
     if tensor.layout != torch.strided or tensor.is_quantized:
         kind = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
         raise UnreadableTensor(f"a {kind} tensor: only its shape is known")
@@ -73,7 +77,12 @@ def locate(torch: Any, tensor: Any, *, in_order: bool = False) -> MemoryRange:
         raise UnreadableTensor(FREED)
     # Avoid data_ptr() where possible: it makes the copy of a lazily copied tensor.
     address = getattr(torch._C, "_data_address", None)  # noqa: SLF001
-    return MemoryRange(int(address(tensor) if address else tensor.data_ptr()), size)
+    return MemoryRange(int(address(tensor) if address else tensor.data_ptr()), size, device)
+
+
+def is_nvidia(torch: Any, tensor: Any) -> bool:
+    """Returns whether the tensor is on a GPU of NVIDIA's."""
+    return tensor.device.type == "cuda" and getattr(torch.version, "hip", None) is None
 
 
 def _is_wrapper(torch: Any, tensor: Any) -> bool:

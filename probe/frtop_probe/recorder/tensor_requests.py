@@ -2,7 +2,7 @@
 
 No tensor is kept alive or copied as a whole: between two pieces every reference is dropped.
 A pending op may already have overwritten part of its tensor (gloo reduces in place as its
-peers arrive), which a reader cannot detect.
+peers arrive, a kernel may be writing), which a reader cannot detect.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, Final
 
+from frtop_probe.recorder.device_tensors import TORN, DeviceTensors
 from frtop_probe.recorder.memory_reader import MemoryReader
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.tensor_memory import GONE, UnreadableTensor, local_tensor
@@ -29,6 +30,8 @@ MAX_PIECE: Final = 256 * 1024
 MAX_TEXT: Final = 200
 _TRIES: Final = 20
 _TRY_S: Final = 0.002
+_DEVICE, _SEEN = 3, 6
+"""Places in a summary."""
 
 Response = tuple[dict[str, Any], bytes | bytearray]
 """A header and raw bytes."""
@@ -42,6 +45,15 @@ class TensorRequests:
         self._pending = pending
         self._torch = torch
         self._reader: MemoryReader | None = None
+        self._devices = DeviceTensors(torch)
+
+    def prepare(self) -> None:
+        """Called at each beat: makes what reading a device needs, once it can be made."""
+        self._devices.prepare(self._pending)
+
+    def stop(self) -> None:
+        """The interpreter may end now."""
+        self._devices.close()
 
     def close(self) -> None:
         """Closes the reader in a forked child: the parent may be answering a request."""
@@ -59,7 +71,7 @@ class TensorRequests:
         if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
             return _INVALID
         self._pending.reap()
-        reader = self._reader = MemoryReader(self._torch, self._pending, go_on)
+        reader = self._reader = MemoryReader(self._torch, self._pending, self._devices, go_on)
         with reader.reading():
             if request.get("ask") == "tensors":
                 return self._summaries(reader, numbers[0])
@@ -87,7 +99,8 @@ class TensorRequests:
                 share = now + max(0.0, deadline - now) / left
                 summaries.append(self._summary(reader, op, ref, share))
                 left -= 1
-            ops.append([op.sequence, summaries, self._remark(op)])
+            torn = any(summary[_DEVICE] != "cpu" and summary[_SEEN] for summary in summaries)
+            ops.append([op.sequence, summaries, self._remark(op, torn=torn)])
         return {"ops": ops}, b""
 
     def _summary(
@@ -136,10 +149,10 @@ class TensorRequests:
                 reader.read(op, ref, memory, offset + start, view[start : start + MAX_PIECE])
                 if not reader.go_on():
                     raise UnreadableTensor(GONE)
-            reader.confirm(op)
+            reader.confirm(op, memory)
         except UnreadableTensor as why:
             return {"error": "gone" if str(why) == GONE else "failed", "help": str(why)}, b""
-        return {"total": memory.size}, found
+        return {"total": memory.size, "help": TORN if memory.device is not None else ""}, found
 
     def _chosen(self, sequence: int) -> list[OpTensorRefs]:
         """Returns the op; for 0 the oldest pending ops, or else the newest ops on devices."""
@@ -160,13 +173,17 @@ class TensorRequests:
             return "its tensors are unknown: it has none, or its call has not returned yet"
         return "it is not pending any more"
 
-    def _remark(self, op: OpTensorRefs) -> str:
+    def _remark(self, op: OpTensorRefs, *, torn: bool) -> str:
         if not op.tensors:
             return "it has no tensors"
-        if op.sequence not in self._pending.open:
-            return "the recorder does not know whether it is still pending"
+        known = op.sequence in self._pending.open
         more = len(op.tensors) - MAX_TENSORS
-        return f"{more} more tensors are not shown" if more > 0 else ""
+        remarks = (
+            "" if known else "the recorder does not know whether it is still pending",
+            TORN if torn else "",
+            f"{more} more tensors are not shown" if more > 0 else "",
+        )
+        return "; ".join(filter(None, remarks))
 
 
 def _summarise(
@@ -190,5 +207,5 @@ def _summarise(
             result = seen, copy(stats)
         if not reader.go_on() or time.monotonic() > deadline:
             break
-    reader.confirm(op)
+    reader.confirm(op, memory)
     return result
