@@ -209,9 +209,9 @@ def _read(found: list[Fact], rank: int, how: str) -> Finding:
         return Finding(point, "failed" if why or _asked(found, "read") else "not run", text)
     read = reads[0]
     values = _floats(read.get("bytes", ""))
-    text = f"ready {read.get('ready')} after {read.get('ms')} ms, values {values[:2]}"
+    text = f"{read.get('size')} bytes after {read.get('ms')} ms, first values {values[:2]}"
     if problem := read.get("error") or read.get("failure"):
-        text += f", {problem}"
+        text = str(problem)
     return Finding(point, "expected" if read.get("ready") else "otherwise", text, dict(read))
 
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
+from frtop_probe.recorder.cuda_driver import relax_this_thread
 from gpu_kit import facts, status
-from gpu_kit.device_reader import relax_this_thread
 from gpu_kit.programs.joining import Here, dump, join, say_joined
 
 REPLAYS: Final = 50

@@ -1,7 +1,8 @@
 """Rank 2 never enters an op until it is released; the others wait, each in another way.
 
 A thread of each rank looks at the recorder's status, the tensor and the full dump meanwhile, the
-riskiest last, each look in a thread of its own under a deadline.
+riskiest last, each look in a thread of its own under a deadline. The tensor is read by the reader
+of frtop's recorder.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
+from frtop_probe.recorder.cuda_driver import CudaDriver, relax_this_thread
+from frtop_probe.recorder.device_reader import Copy, DeviceReader
+from frtop_probe.recorder.tensor_memory import UnreadableTensor
 from gpu_kit import facts, status
-from gpu_kit.device_reader import DeviceReader, DriverError, relax_this_thread
 from gpu_kit.programs.joining import Here, dump, join, say_joined
 
 ABSENT: Final = 2
@@ -25,6 +28,10 @@ LOOKS: Final = 300
 ELEMENTS: Final = 1 << 20
 WAITS: Final = {0: "item", 1: "synchronize", 3: "pageable"}
 SETTLED_S: Final = 2.0
+MADE_S: Final = 20.0
+READ_S: Final = 1.0
+SHOWN: Final = 16
+"""Bytes of what was read that are said."""
 RELEASED_S: Final = 60.0
 WORK_S: Final = 5.0
 
@@ -78,14 +85,13 @@ def _enter(here: Here, tensor: torch.Tensor) -> None:
 
 def _watch(here: Here, tensor: torch.Tensor, reader: DeviceReader | None) -> None:
     time.sleep(SETTLED_S)
-    address = tensor.data_ptr()
     looks: list[tuple[str, float, Callable[[], dict[str, Any]]]] = [
         ("status", 5.0, lambda: {"status": _status(here), "times": _times(here)}),
         ("get_error", 2.0, lambda: {"error": str(here.backend.get_error())}),
         ("issued number", 2.0, lambda: {"number": _issued()}),
     ]
     if reader is not None:
-        looks.append(("read", 4.0, lambda: reader.read(address, 16)))
+        looks.append(("read", 4.0, lambda: _read(reader, tensor)))
     looks += [
         ("dump active", 4.0, lambda: _dumped(here, active=True)),
         ("dump", 4.0, lambda: _dumped(here, active=False)),
@@ -139,13 +145,29 @@ def _issued() -> int:
 
 
 def _reader(here: Here) -> DeviceReader | None:
+    """Returns frtop's reader of this device, made before the hang."""
     if not here.on_gpu:
         return None
-    try:
-        return DeviceReader(64)
-    except DriverError as error:
-        facts.say("no reader", rank=here.rank, why=str(error))
+    reader = DeviceReader(CudaDriver(), here.device.index or 0, 4 * ELEMENTS)
+    deadline = time.monotonic() + MADE_S
+    while reader.state.phase == "making" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if obstacle := reader.state.obstacle(time.monotonic(), ""):
+        facts.say("no reader", rank=here.rank, why=obstacle)
         return None
+    return reader
+
+
+def _read(reader: DeviceReader, tensor: torch.Tensor) -> dict[str, Any]:
+    """Reads the whole tensor."""
+    begin = time.monotonic()
+    copy = Copy(tensor, tensor.data_ptr(), tensor.nbytes)
+    try:
+        found = reader.read(copy, READ_S, lambda: True)
+    except UnreadableTensor as why:
+        return {"ready": False, "error": str(why)}
+    ms = round(1e3 * (time.monotonic() - begin), 3)
+    return {"ready": True, "ms": ms, "size": len(found), "bytes": found[:SHOWN].hex()}
 
 
 def _work(here: Here) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+from frtop_probe.recorder.device_tensors import SETTING
 from frtop_tui.cli import run
 from frtop_tui.errors import UsageError
 from waiting import DEADLINE_S, wait_for
@@ -33,7 +34,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("FRTOP_DIR", str(folder))
     monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "key"))
-    monkeypatch.delenv("FRTOP_RECORD", raising=False)
+    for setting in ("FRTOP_RECORD", SETTING):
+        monkeypatch.delenv(setting, raising=False)
     return folder
 
 
@@ -117,6 +119,12 @@ def test_an_inherited_record_folder_is_used(record: Path) -> None:
     environment = {**os.environ, "FRTOP_RECORD": os.path.relpath(record)}
     said = frtop("--", "sh", "-c", 'echo "$FRTOP_RECORD"', env=environment)
     assert (said.returncode, said.stdout) == (0, f"{record}\n")
+
+
+def test_tensors_on_devices_are_read_only_where_that_was_asked_for() -> None:
+    show = ["--", "sh", "-c", f'echo "${SETTING}."']
+    assert frtop(*show).stdout == ".\n"
+    assert frtop("--device-tensors", *show).stdout == "1.\n"
 
 
 def test_an_unwritable_record_folder_is_an_error_with_a_next_step(record: Path) -> None:

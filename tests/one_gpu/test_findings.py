@@ -52,6 +52,22 @@ def test_other_values_are_said(absent: list[int], waiting: list[int]) -> None:
     assert outcomes(found)["status values"] == "otherwise"
 
 
+def test_a_tensor_that_was_read_or_not_is_said() -> None:
+    began = [{"fact": "look began", "rank": rank, "look": "read"} for rank in (0, 1, 3)]
+    stuck = "device stuck: the copy did not end within 1.0 s"
+    facts: list[Fact] = [
+        *STOCK, *began,
+        look(0, "read", ready=True, ms=0.9, size=1 << 22, bytes="0000803f" * 4),
+        look(1, "read", ready=False, error=stuck),
+    ]  # fmt: skip
+    found = {one.point: one for one in hang.judge(facts)}
+    assert found["read item"].outcome == "expected"
+    assert "4194304 bytes after 0.9 ms, first values [1.0, 1.0]" in found["read item"].text
+    assert found["read synchronize"].outcome == "otherwise"
+    assert found["read synchronize"].text == stuck
+    assert "no answer of ranks [3]" in found["read pageable"].text
+
+
 def test_a_look_that_does_not_return_is_no_success() -> None:
     began = [{"fact": "look began", "rank": rank, "look": "dump"} for rank in range(4)]
     found = {one.point: one for one in hang.judge([*STOCK, *began])}

@@ -130,10 +130,10 @@ FIELDS = (
 
 @contextmanager
 def interactive_ranks(
-    folder: Path, ranks: int, backend: str = "gloo", *, threads: int = 1
+    folder: Path, ranks: int, backend: str = "gloo", *, threads: int = 1, **more: str
 ) -> Iterator[list[InteractiveRank]]:
     """Starts ranks, and kills them at the end."""
-    base = environment(folder, prepared=True, OMP_NUM_THREADS=str(threads))
+    base = environment(folder, prepared=True, OMP_NUM_THREADS=str(threads), **more)
     base |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
     processes = [
         subprocess.Popen(

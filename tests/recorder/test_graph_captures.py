@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frtop_probe.recorder.graph_captures import GraphCaptures, watch_captures
+from frtop_probe.recorder.graph_captures import GraphCaptures, captures, watch_captures
 from frtop_probe.recorder.groups import RecordedGroup
 
 
@@ -91,6 +91,33 @@ def test_a_capture_is_passed_on_as_it_is() -> None:
     with pytest.raises(RuntimeError, match="not permitted"):
         graph.capture_end()
     assert len(seen) == 2
+
+
+def test_a_capture_is_active_from_its_begin_to_its_end_however_it_ends() -> None:
+    class Followed(Graph):
+        def capture_begin(self, *args: object, **kwargs: Any) -> None:
+            active.append(captures.active)
+            if args == ("refused",):
+                raise RuntimeError("a capture is under way")
+
+    active: list[bool] = []
+    watch_captures(module_with(Followed), lambda _: None, lambda _: None)
+    graph = Followed()
+    graph.capture_begin()
+    assert (active, captures.active) == ([True], True)
+    graph.capture_end()
+    assert not captures.active
+    with pytest.raises(RuntimeError):
+        graph.capture_begin("refused")
+    assert not captures.active
+    graph.capture_begin()
+    graph.calls = ["broken"]
+    with pytest.raises(RuntimeError):
+        graph.capture_end()
+    assert not captures.active
+    graph.capture_begin()
+    del graph
+    assert not captures.active  # the program dropped it meanwhile
 
 
 @pytest.mark.parametrize("graph", [None, object(), type("Other", (), {"capture_begin": print})])

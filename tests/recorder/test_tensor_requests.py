@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import torch
 
+from frtop_probe.recorder.device_tensors import NOT_WANTED
 from frtop_probe.recorder.tensor_stats import MAX_VALUES
 from frtop_probe.ring import socket_path
 from frtop_probe.ring.layout import StatusCell
+from recorder.device_rank import ON_DEVICE
 from recorder.interactive_rank import (
     InteractiveRank,
     interactive_ranks,
@@ -130,6 +132,20 @@ def test_a_ddp_bucket_is_readable(pair: Pair) -> None:
     rank.run("assert saved['model'].module.weight.grad.tolist() == [[1, 2, 3], [1, 2, 3]]")
     wait_for(lambda: rank.tensors(before + 1)[before + 1][1] != "", "completion", DEADLINE_S)
     assert rank.tensors(before + 1)[before + 1] == ([], "it is not pending any more")
+
+
+def test_a_tensor_on_a_device_names_the_setting_that_lets_it_be_read(pair: Pair) -> None:
+    rank = pair[0]
+    rank.run(
+        ON_DEVICE + "saved['far'] = on_device(torch.ones(3))\n"
+        "saved['handle'] = dist.irecv(saved['far'], 1, tag=14)"
+    )
+    ((summaries, _),) = rank.tensors(rank.newest()).values()
+    (seen,) = summaries
+    assert (seen["device"], seen["shape"], seen["error"]) == ("cuda:0", [3], NOT_WANTED)
+    header, data = rank.request(ask="data", sequence=rank.newest(), index=0, offset=0, size=12)
+    assert (header, data) == ({"error": "failed", "help": NOT_WANTED}, b"")
+    rank.run("assert 'frtop device' not in [one.name for one in threading.enumerate()]")
 
 
 def test_a_large_tensor_stays_within_the_budget_and_the_beat_goes_on(pair: Pair) -> None:

@@ -81,12 +81,6 @@ class ReaderState:
             case "broken":
                 return f"this device cannot be read any more: {self.why}"
 
-    def stuck(self, waited: float, call: str) -> str:
-        """Says that a copy did not end within its time, and where it is."""
-        if _stays(call):
-            return f"device stuck: {call} did not return within {waited:.1f} s"
-        return f"device stuck: the copy did not end within {waited:.1f} s"
-
 
 class DeviceReader:
     """A thread that makes what copies need, and copies. One other thread may call `read`."""
@@ -135,8 +129,8 @@ class DeviceReader:
                 raise UnreadableTensor(self.state.obstacle(begin, ""))
             if not go_on():
                 raise UnreadableTensor(GONE)
-            if (waited := time.monotonic() - begin) > wait_s:
-                raise UnreadableTensor(self.state.stuck(waited, self._driver.call))
+            if time.monotonic() - begin > wait_s:
+                raise UnreadableTensor(stuck(wait_s, self._driver.call))
         if copy.problem:
             raise UnreadableTensor(copy.problem)
         return self._driver.copied(copy.size)
@@ -184,6 +178,13 @@ class DeviceReader:
                 self._kept.append(copy.tensor)
             copy.tensor = None
         self.state.enter("ready", time.monotonic())
+
+
+def stuck(waited_s: float, call: str) -> str:
+    """Says that a copy did not end within its time, and where it is."""
+    if _stays(call):
+        return f"device stuck: {call} did not return within {waited_s:.1f} s"
+    return f"device stuck: the copy did not end within {waited_s:.1f} s"
 
 
 def _stays(call: str) -> bool:

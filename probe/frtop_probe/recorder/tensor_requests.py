@@ -152,7 +152,8 @@ class TensorRequests:
             reader.confirm(op, memory)
         except UnreadableTensor as why:
             return {"error": "gone" if str(why) == GONE else "failed", "help": str(why)}, b""
-        return {"total": memory.size, "help": TORN if memory.device is not None else ""}, found
+        torn = {"help": TORN} if memory.device is not None else {}
+        return {"total": memory.size, **torn}, found
 
     def _chosen(self, sequence: int) -> list[OpTensorRefs]:
         """Returns the op; for 0 the oldest pending ops, or else the newest ops on devices."""

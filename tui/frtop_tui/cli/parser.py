@@ -167,6 +167,11 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     run.add_argument("--record", metavar="DIR",
                      help="write a black box for `frtop open` there when a rank dies"
                      )  # fmt: skip
+    run.add_argument("--device-tensors", action="store_true",
+                     help="let tensors on NVIDIA GPUs be read: each rank makes a stream and 4 MiB "
+                     "of pinned memory at its first op there, for which the driver may wait for "
+                     "the device"
+                     )  # fmt: skip
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
     run.set_defaults(run=_command("run"))
 

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     if shutil.which(command[0]) is None:
         raise _cannot_run(command[0])
     record = _record(options.record)
-    environment = prepare(os.environ, record)
+    environment = prepare(os.environ, record, device_tensors=options.device_tensors)
     try:
         if record is None:
             execute(command, environment)

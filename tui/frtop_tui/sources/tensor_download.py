@@ -145,7 +145,8 @@ class TensorDownload:
                 self._todo.append(_Piece(index, 0, size, total))
             total += size
         self.writing = replace(self.writing, total=total)
-        head, created = header(entries, self._metadata), self._created
+        remark = {"remark": found.error} if found.error else {}
+        head, created = header(entries, self._metadata | remark), self._created
 
         def create() -> PartialFile:
             created.append(PartialFile(self._path, head, total))
