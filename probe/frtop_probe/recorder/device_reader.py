@@ -104,7 +104,7 @@ class DeviceReader:
         self._dropping = threading.Lock()
         self.closed = False
         """No tensor is dropped by the thread."""
-        self._kept: list[Any] = []
+        self._leaked: list[Any] = []
         # It inherits the blocked signals of the recorder's thread, which starts it.
         threading.Thread(target=self._run, name=NAME, daemon=True).start()
 
@@ -171,11 +171,11 @@ class DeviceReader:
         except NothingQueuedError as error:
             copy.problem = f"the driver refused: {error}"
         except BaseException:
-            self._kept.append(copy.tensor)
+            self._leaked.append(copy.tensor)
             raise
         with self._dropping:
             if self.closed:
-                self._kept.append(copy.tensor)
+                self._leaked.append(copy.tensor)
             copy.tensor = None
         self.state.enter("ready", time.monotonic())
 
