@@ -409,12 +409,14 @@ class HistoryRequest(Struct, frozen=True, array_like=True, tag="history"):
 class TensorsRequest(Struct, frozen=True, array_like=True, tag="tensors"):
     """Requests a summary of the tensors of a rank's pending op `sequence` (0: of all).
 
-    An act, not a reading: it makes the rank work, and shows data.
+    An act, not a reading: it makes the rank work, and shows data. `devices`: a person asks, so
+    memory of devices is read, too, where the job was started for that.
     """
 
     id: int
     key: int
     sequence: int = 0
+    devices: bool = False
 
 
 class DataRequest(Struct, frozen=True, array_like=True, tag="data"):

@@ -90,9 +90,11 @@ class InteractiveRank:
             header, data = HEAD.unpack(_receive(client, HEAD.size))
             return json.loads(_receive(client, header)), _receive(client, data)
 
-    def tensors(self, sequence: int = 0) -> dict[int, tuple[list[Mapping[str, Any]], str]]:
+    def tensors(
+        self, sequence: int = 0, *, devices: bool = True
+    ) -> dict[int, tuple[list[Mapping[str, Any]], str]]:
         """Returns summaries and remark by sequence number."""
-        header, data = self.request(ask="tensors", sequence=sequence)
+        header, data = self.request(ask="tensors", sequence=sequence, devices=devices)
         assert data == b""
         return {
             number: ([dict(zip(FIELDS, summary, strict=True)) for summary in summaries], remark)

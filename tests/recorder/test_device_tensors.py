@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from frtop_probe.recorder.device_reader import NAME
-from frtop_probe.recorder.device_tensors import BUFFER, CAPTURING, COPY_S, TORN
+from frtop_probe.recorder.device_tensors import BUFFER, CAPTURING, COPY_S, NOT_ASKED, TORN
 from recorder.device_rank import build, give_driver
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
 from recorder.rank_runner import DEADLINE_S, code, run_python
@@ -201,6 +201,15 @@ def test_nothing_is_read_while_a_graph_is_captured(rank: InteractiveRank) -> Non
     rank.run("switch('capture', 1)")
     assert one(rank)["seen"] == 4
     rank.run("assert not seen('spoilt'); switch('capture', 0)")
+
+
+def test_nothing_is_read_unless_a_person_asks(rank: InteractiveRank) -> None:
+    sequence = pending(rank, "torch.ones(4)")
+    rank.run("switch('copies', 0)")
+    (summary,), remark = rank.tensors(sequence, devices=False)[sequence]
+    assert (summary["error"], remark) == (NOT_ASKED, UNKNOWN)
+    rank.run("assert seen('copies') == 0")
+    assert one(rank)["seen"] == 4
 
 
 def test_only_the_device_of_the_first_op_is_read(rank: InteractiveRank) -> None:

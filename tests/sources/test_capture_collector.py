@@ -48,6 +48,7 @@ class Scene:
         self.now = S
         self.at_once: list[list[str]] = []
         self.kinds: list[str] = []
+        self.devices: set[bool] = set()
 
     def write(
         self,
@@ -62,10 +63,10 @@ class Scene:
         self.written.append((frame, sorted(histories), missing))
         return 4321
 
-    def begin(self, frame: Frame) -> CaptureCollector:
+    def begin(self, frame: Frame, *, automatic: bool = True) -> CaptureCollector:
         return CaptureCollector(
             self.tracker, self.files, frame,
-            path=Path("x.cap"), automatic=True, now=self.now, write=self.write,
+            path=Path("x.cap"), automatic=automatic, now=self.now, write=self.write,
         )  # fmt: skip
 
     def run(
@@ -76,6 +77,11 @@ class Scene:
             now_frame = Frame(self.now, self.now, job=frame.job, ranks=frame.ranks)
             one.update(now_frame, self.now)
             self.at_once.append([host for host, _ in self.connections.sent])
+            self.devices |= {
+                request.devices
+                for _, request in self.connections.sent
+                if isinstance(request, wire.TensorsRequest)
+            }
             self.kinds += [type(request).__name__ for _, request in self.connections.sent]
             self.connections.respond(self.tracker.receive, agent, self.now)
             self.tracker.update(self.now)
@@ -157,6 +163,13 @@ def test_a_read_only_key_gets_no_tensors_and_the_capture_says_so(scene: Scene) -
     ((_, _, missing),) = scene.written
     assert list(missing) == ["no tensors of rank 0: our key may only read on a"]
     assert scene.kinds.count("TensorsRequest") == 1
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+def test_devices_are_read_for_a_person_only(scene: Scene, automatic: bool) -> None:
+    frame = frame_of(*ranks(["a"], 2, pending=(OP,)))
+    scene.run(scene.begin(frame, automatic=automatic), frame)
+    assert scene.devices == {not automatic}
 
 
 def test_read_only_asks_nothing_of_the_ranks(scene: Scene) -> None:

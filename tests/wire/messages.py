@@ -129,6 +129,7 @@ REQUESTS: Final = {
     "request-history": HistoryRequest(11, 1, 500),
     "request-history-of-group": HistoryRequest(11, 1, 500, 2, 8769, 8832),
     "request-tensors": TensorsRequest(12, 1, 41207),
+    "request-tensors-devices": TensorsRequest(12, 1, 41207, True),
     "request-data": DataRequest(13, 1, 41207, 2, 4096, 65536),
     "request-ras": RasRequest(14, 1, True),
     "request-native-stacks": NativeStacksRequest(14, 1),

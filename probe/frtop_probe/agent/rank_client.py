@@ -61,7 +61,8 @@ async def summarize_tensors(
     ops: tuple[wire.OpTensors, ...] = ()
     error = text = ""
     try:
-        reply, _ = await _query(rank, {"ask": "tensors", "sequence": request.sequence})
+        payload = {"sequence": request.sequence, "devices": request.devices}
+        reply, _ = await _query(rank, {"ask": "tensors", **payload})
         ops, error, text = tuple(map(_printable_op, reply.ops)), reply.error, reply.help
         if error == "none":
             text = f"process {rank.pid} is pending in no op with tensors: ask the ranks that are"

@@ -38,6 +38,7 @@ NOT_WANTED: Final = (
     "in the memory of a device: frtop reads it only in jobs started with `frtop run "
     f"--device-tensors` ({SETTING}=1); compare shapes and stacks instead"
 )
+NOT_ASKED: Final = "in the memory of a device, which is read only when a person asks: t on its rank"
 CAPTURING: Final = "the program is capturing a CUDA graph: nothing is read meanwhile, ask again"
 _LOOKED_AT: Final = 8
 """Newest ops among which the first tensor on a device is looked for."""
@@ -51,11 +52,11 @@ class DeviceTensors:
         self._driver = driver
         self._reader: DeviceReader | None = None
         self._failure = ""
-        self._wanted = os.environ.get(SETTING) == "1"
+        self.wanted = os.environ.get(SETTING) == "1"
 
     def prepare(self, pending: PendingOps) -> None:
         """Makes the reader once it can be made. Never raises, never waits for a device."""
-        if not self._wanted or self._failure:
+        if not self.wanted or self._failure:
             return
         if self._reader is not None:
             self._reader.closed = False  # the recorder may have been stopped in between
@@ -81,7 +82,7 @@ class DeviceTensors:
             UnreadableTensor: they cannot be read; with the reason and, where there is one, the
                 next step.
         """
-        if not self._wanted:
+        if not self.wanted:
             raise UnreadableTensor(NOT_WANTED)
         if self._failure:
             raise UnreadableTensor(f"its reader could not be made: {self._failure}")
@@ -110,7 +111,11 @@ class DeviceTensors:
 class DeviceChunks:
     """What one request reads of tensors on devices: chunks as large as the buffer."""
 
-    def __init__(self, torch: Any, devices: DeviceTensors, go_on: Callable[[], bool]) -> None:
+    def __init__(
+        self, torch: Any, devices: DeviceTensors, go_on: Callable[[], bool], *, asked: bool
+    ) -> None:
+        """`asked`: by a person. Otherwise nothing is read."""
+        self._asked = asked
         self._torch = torch
         self._devices = devices
         self._go_on = go_on
@@ -133,6 +138,8 @@ class DeviceChunks:
 
     def _copy(self, ref: TensorRef, memory: MemoryRange, offset: int) -> None:
         assert memory.device is not None
+        if not self._asked and self._devices.wanted:
+            raise UnreadableTensor(NOT_ASKED)
         self._of = None
         if self._locate(ref) != memory:
             raise UnreadableTensor(GONE)

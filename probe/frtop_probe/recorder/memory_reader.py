@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from frtop_probe.recorder.descriptors import OwnedDescriptor
-from frtop_probe.recorder.device_tensors import DeviceChunks, DeviceTensors
+from frtop_probe.recorder.device_tensors import DeviceChunks
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.tensor_memory import (
     GONE,
@@ -37,11 +37,11 @@ class MemoryReader:
     """
 
     def __init__(
-        self, torch: Any, pending: PendingOps, devices: DeviceTensors, go_on: Callable[[], bool]
+        self, torch: Any, pending: PendingOps, chunks: DeviceChunks, go_on: Callable[[], bool]
     ) -> None:
         self._torch = torch
         self._pending = pending
-        self._chunks = DeviceChunks(torch, devices, go_on)
+        self._chunks = chunks
         self.go_on = go_on
         try:
             memory = OwnedDescriptor(os.open(OWN_MEMORY, os.O_RDONLY | os.O_CLOEXEC))

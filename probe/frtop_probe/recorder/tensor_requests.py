@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, Final
 
-from frtop_probe.recorder.device_tensors import TORN, DeviceTensors
+from frtop_probe.recorder.device_tensors import TORN, DeviceChunks, DeviceTensors
 from frtop_probe.recorder.memory_reader import MemoryReader
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.tensor_memory import GONE, UnreadableTensor, local_tensor
@@ -71,7 +71,9 @@ class TensorRequests:
         if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
             return _INVALID
         self._pending.reap()
-        reader = self._reader = MemoryReader(self._torch, self._pending, self._devices, go_on)
+        asked = request.get("ask") == "data" or request.get("devices") is True
+        chunks = DeviceChunks(self._torch, self._devices, go_on, asked=asked)
+        reader = self._reader = MemoryReader(self._torch, self._pending, chunks, go_on)
         with reader.reading():
             if request.get("ask") == "tensors":
                 return self._summaries(reader, numbers[0])

@@ -175,7 +175,9 @@ class CaptureCollector:
             if view.state in _UNRESPONSIVE:
                 self._missing["tensors", f"{view.state}, cannot respond"].add(view.rank)
             else:
-                steps.append(_Step("tensors", (view.rank,), wire.TensorsRequest(0, view.key)))
+                # Devices are read for a person only.
+                request = wire.TensorsRequest(0, view.key, devices=not self.writing.automatic)
+                steps.append(_Step("tensors", (view.rank,), request))
         return steps
 
     def _send(self, now: int) -> None:

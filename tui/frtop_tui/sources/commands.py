@@ -55,7 +55,8 @@ class Commands:
             return
         self._inspecting.add((view.host, view.key))
         received = partial(self._inspected, view)
-        self._tracker.request(view.host, wire.TensorsRequest(0, view.key), received, now)
+        request = wire.TensorsRequest(0, view.key, devices=True)
+        self._tracker.request(view.host, request, received, now)
 
     def _inspected(self, view: JudgedRank, response: wire.Response, _now: int) -> None:
         """The session has put a response of the rank into the job's state already."""

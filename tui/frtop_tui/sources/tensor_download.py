@@ -88,7 +88,7 @@ class TensorDownload:
         if view.tensors is not None and _describes(view.tensors, sequence):
             self._prepare(view.tensors, now)
         else:
-            request = wire.TensorsRequest(0, view.key, sequence)
+            request = wire.TensorsRequest(0, view.key, sequence, devices=True)
             self._under_way.add(self._request(request, self._described, now))
 
     @property
