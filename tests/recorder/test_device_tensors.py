@@ -253,6 +253,14 @@ def test_a_call_that_blocks_holds_up_nothing_and_the_process_ends(
     assert rank.process.wait(DEADLINE_S) == 7
 
 
+def test_a_rank_whose_copy_does_not_end_ends_as_ever(rank: InteractiveRank) -> None:
+    pending(rank, "torch.ones(4)")
+    rank.run("switch('stuck', 1)")
+    assert "the copy did not end" in one(rank)["error"]
+    rank.start("import sys; sys.exit(5)")
+    assert rank.process.wait(DEADLINE_S) == 5
+
+
 def test_a_driver_is_used_only_where_it_is_loaded_and_has_a_context(
     library: Path, tmp_path: Path
 ) -> None:
