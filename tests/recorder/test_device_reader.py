@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import threading
@@ -185,6 +186,7 @@ class Pending:
 
 def torch_with(*, hip: str | None = None, initialized: bool = True) -> Any:
     return types.SimpleNamespace(
+        _C=types.SimpleNamespace(DisableTorchFunctionSubclass=contextlib.nullcontext),
         version=types.SimpleNamespace(hip=hip),
         cuda=types.SimpleNamespace(is_initialized=lambda: initialized),
         Tensor=types.SimpleNamespace(__torch_dispatch__=None),

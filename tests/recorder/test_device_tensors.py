@@ -137,6 +137,21 @@ def test_a_tensor_that_the_program_dropped_is_gone(rank: InteractiveRank) -> Non
     assert header["error"] == "gone"
 
 
+def test_the_tensors_of_an_op_that_the_device_has_completed_are_not_read(
+    rank: InteractiveRank,
+) -> None:
+    rank.run(
+        ALONE + "from frtop_probe.ring import layout\n"
+        "writer = lifecycle.recorder.writer\n"
+        "at = writer.cells[layout.StatusCell.HEAD] % writer.shape.slots * layout.SLOT_SIZE\n"
+        "at += writer.shape.slots_offset + layout.SLOT_FLAGS\n"
+        "writer.map[at] &= ~layout.Flag.UNTRACKED"  # as if a device's front had told its end
+    )
+    sequence = rank.newest()
+    assert rank.tensors(sequence)[sequence] == ([], "it is not pending any more")
+    assert sequence not in rank.tensors()
+
+
 def test_a_tensor_whose_memory_was_freed_is_not_read(rank: InteractiveRank) -> None:
     sequence = pending(rank, "torch.ones(4)")
     rank.run("saved['tensor'].untyped_storage().resize_(0); switch('copies', 0)")

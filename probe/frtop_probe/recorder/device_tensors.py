@@ -64,7 +64,9 @@ class DeviceTensors:
         if not pending.device_ops or captures.active:
             return
         try:
-            device = self._device(pending)
+            # A subclass of the program's would otherwise run its own code.
+            with self._torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
+                device = self._device(pending)
             if device is not None and self._torch.cuda.is_initialized():
                 self._reader = DeviceReader(self._driver(), device, BUFFER)
         except Exception as error:  # noqa: BLE001 - an unexpected tensor must not end the recorder

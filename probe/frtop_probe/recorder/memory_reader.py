@@ -4,8 +4,8 @@ A plain load from memory that is being freed, or whose file was truncated, raise
 that kills the job. A read of `/proc/self/mem` returns an error instead, and other threads
 continue while the kernel copies. The copy counts only if op and memory are unchanged after it.
 
-The memory of a device is read by `device_tensors`. Whether an op on a device is still pending is
-not known, so there the copy counts if its memory is unchanged.
+The memory of a device is read by `device_tensors`. Whether an op on a device is still pending may
+be unknown: there the copy counts unless the op is known to be complete.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ class MemoryReader:
             UnreadableTensor: the op has completed, so the bytes may be its result.
         """
         if memory.device is not None:
+            if self._pending.is_complete(op.sequence):
+                raise UnreadableTensor(GONE)
             return
         self._pending.reap()
         if op.sequence not in self._pending.open:

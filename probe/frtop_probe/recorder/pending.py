@@ -306,6 +306,14 @@ class PendingOps:
             if operation is not None
         }
 
+    def is_complete(self, sequence: int) -> bool:
+        """Returns whether an op is known to be complete; false also where that is unknown."""
+        writer = self.writer
+        at = writer.shape.slots_offset + sequence % writer.shape.slots * layout.SLOT_SIZE
+        known = writer.words[at // 8] == sequence
+        untracked = writer.map[at + layout.SLOT_FLAGS] & Flag.UNTRACKED
+        return known and not untracked and sequence not in self.open
+
     def enqueued(self, sequence: int) -> None:
         """Notes that the call of an op on a device has returned."""
         writer = self.writer

@@ -160,7 +160,8 @@ class TensorRequests:
     def _chosen(self, sequence: int) -> list[OpTensorRefs]:
         """Returns the op; for 0 the oldest pending ops, or else the newest ops on devices."""
         for _ in range(_TRIES if sequence else 1):
-            refs = self._pending.tensor_refs()
+            found = self._pending.tensor_refs().items()
+            refs = {number: op for number, op in found if not self._pending.is_complete(number)}
             if not sequence:
                 pending = [op for number, op in refs.items() if number in self._pending.open]
                 return pending[:MAX_OPS] or list(refs.values())[-MAX_DEVICE_OPS:]
