@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -141,7 +143,7 @@ def test_a_host_that_may_stand_behind_a_full_queue_is_not_blamed() -> None:
     ],
 )
 def test_the_queue_says_how_far_a_device_is(
-    progress: dict[str, int], group: dict[str, str], shown: str
+    progress: dict[str, Any], group: dict[str, str], shown: str
 ) -> None:
     scene = on_devices()
     actor = scene.actors[0]

@@ -39,7 +39,7 @@ exec(compile(_TORCHS, str(torch.cuda.__file__), "exec"), _SCOPE)
 class DeviceTensor(torch.Tensor):
     """A tensor that says it is on a GPU, and has no memory."""
 
-    __torch_dispatch__ = classmethod(_SCOPE["__torch_dispatch__"])
+    __torch_dispatch__: Any = classmethod(_SCOPE["__torch_dispatch__"])
 
 
 class Device:
