@@ -395,7 +395,7 @@ class HistoryRequest(Struct, frozen=True, array_like=True, tag="history"):
     """Requests the ops that a rank's ring still has, the newest `limit` (0: all).
 
     With a `group` (the rank's own id of it), only that group's collectives with the numbers
-    `first` to `last`.
+    `first` to `last`. With `columns`, a history that is long may come as columns.
     """
 
     id: int
@@ -404,6 +404,7 @@ class HistoryRequest(Struct, frozen=True, array_like=True, tag="history"):
     group: int = 0
     first: int = 0
     last: int = 0
+    columns: bool = False
 
 
 class TensorsRequest(Struct, frozen=True, array_like=True, tag="tensors"):
@@ -532,14 +533,45 @@ class HistoryRow(Struct, frozen=True, array_like=True):
     timeout_ms: int = 0
 
 
+class Column(Struct, frozen=True, array_like=True):
+    """One field of consecutive rows: the `first` value, then differences from row to row.
+
+    Each has `width` bytes (1, 2, 4 or 8), little-endian and signed; 0: all values are equal.
+    """
+
+    first: int
+    width: int = 0
+    differences: bytes = b""
+
+
+class HistoryColumns(Struct, frozen=True, array_like=True):
+    """Rows of a `History` by field. `sequence` has one difference less than there are rows."""
+
+    sequence: Column
+    group: Column
+    number: Column
+    signature: Column
+    site: Column
+    issued_ns: Column
+    took_ns: Column
+    thread: Column
+    flags: Column
+    pseudo: Column
+    timeout_ms: Column
+
+
 class History(Struct, frozen=True, array_like=True):
-    """All ops that a rank's ring still has, oldest first; signatures and sites are sent once."""
+    """All ops that a rank's ring still has, oldest first; signatures and sites are sent once.
+
+    The ops are in `rows`, or by field in `columns`.
+    """
 
     signatures: tuple[Signature, ...] = ()
     sites: tuple[Site, ...] = ()
     rows: tuple[HistoryRow, ...] = ()
     lost: int = 0  # ops in between that cannot be read
     note: str = ""  # where the ops come from, and what is not known of them; "": a recorder's ring
+    columns: HistoryColumns | None = None
 
 
 class TensorSummary(Struct, frozen=True, array_like=True):

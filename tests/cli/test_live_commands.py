@@ -44,8 +44,8 @@ class Answering(ScriptedSource):
         self._answer = answer
         self._problem = problem
 
-    def capture(self, path: Path, *, automatic: bool = False) -> None:
-        super().capture(path, automatic=automatic)
+    def capture(self, path: Path, *, automatic: bool = False, settle_s: float = 0.0) -> None:
+        super().capture(path, automatic=automatic, settle_s=settle_s)
         if self._problem:
             return self._tell(Writing("capture", "failed", str(path), problem=self._problem))
         size = capture.write(path, self.frame(), {}, ())

@@ -1,33 +1,46 @@
-"""All ops that a rank's ring still has, for captures and black boxes; repeats are sent once."""
+"""All ops that a rank's ring still has, for captures and black boxes; repeats are sent once.
+
+Rings are read many slots at a time and stay in columns: an object per op would take ten times
+as long.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from itertools import compress
+from typing import Final, TypeVar
 
 from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.ring_view import RingView
+from frtop_probe.history_columns import FIELDS, pack_rows, rows_of
 from frtop_probe.ring import bulk_read
 from frtop_probe.ring.layout import Event, StatusCell
-from frtop_probe.ring.reader import EventRow, OpKey
+from frtop_probe.ring.reader import OpKey
 
-_LONGEST_NS: Final = 2**62
-"""Times in a ring may be anything; the difference of two must fit the wire."""
-_AT_ONCE: Final = 512
-"""Rows between which the tick and other requests get their turn."""
+_LONGEST: Final = 2**62
+"""Values in a ring may be anything; the difference of two must fit the wire."""
+
+Value = TypeVar("Value")
+_Kind = tuple[int, int, int, int, int, int, int]
+"""What many ops share: group, form, party, position of sizes, event, later flags, site."""
+_Known = tuple[int, int, int, int]
+"""The same as fields of a row: signature, site, flags, pseudo."""
 
 
-async def history(rank: RingRank, limit: int = 0) -> wire.History:
+async def history(rank: RingRank, limit: int = 0, *, columns: bool = False) -> wire.History:
     """The newest `limit` ops of a rank (0: all), also of one that has ended."""
-    rank.ring.refresh()
+    ring = rank.ring
+    ring.refresh()
     builder = HistoryBuilder(rank.view)
-    rows, lost = rank.ring.events(0, limit or rank.ring.shape.slots)
-    for index, row in enumerate(rows):
-        builder.add(row)
-        if index % _AT_ONCE == _AT_ONCE - 1:
-            await asyncio.sleep(0)
-    return builder.build(lost)
+    head = ring.cell(StatusCell.HEAD)
+    first = max(1, head - (limit or ring.shape.slots) + 1)
+    read = 0
+    for slots in bulk_read.slots(ring, max(first, head - ring.shape.slots + 1), head):
+        builder.add(slots)
+        read += len(slots.sequence)
+        await asyncio.sleep(0)  # the tick and other requests get their turn
+    return builder.build(max(0, head - first + 1) - read, columns=columns)
 
 
 def excerpt(view: RingView, group: int, first: int, last: int) -> wire.History:
@@ -36,13 +49,13 @@ def excerpt(view: RingView, group: int, first: int, last: int) -> wire.History:
     ring.refresh()
     builder = HistoryBuilder(view)
     head = ring.cell(StatusCell.HEAD)
-    oldest = max(1, head - ring.shape.slots + 1)
-    for index, slot in enumerate(bulk_read.words(ring, oldest, head)):
-        _, _, number, what, party, _, _, _ = slot
-        if first <= number <= last and bulk_read.group_of(what) == group:
-            row = ring.event(oldest + index) if bulk_read.is_collective(party) else None
-            if row is not None and (row.group, row.number) == (group, number):
-                builder.add(row)
+    for slots in bulk_read.slots(ring, max(1, head - ring.shape.slots + 1), head):
+        collectives = {what for what in set(slots.what) if bulk_read.is_collective_half(what)}
+        wanted = [
+            first <= number <= last and of == group and what in collectives
+            for number, of, what in zip(slots.number, slots.group, slots.what, strict=True)
+        ]
+        builder.add(slots.only(wanted))
     return builder.build(0)
 
 
@@ -51,56 +64,77 @@ class HistoryBuilder:
 
     def __init__(self, view: RingView) -> None:
         self._view = view
-        self._signatures: dict[tuple[OpKey, str | None], int] = {}
-        self._signature_table: list[wire.Signature] = []
-        self._sites: dict[int, int] = {}
-        self._site_table: list[wire.Site] = []
-        self._rows: list[wire.HistoryRow] = []
+        self._known: dict[_Kind, _Known | None] = {}
+        self._signatures: dict[wire.Signature, int] = {}
+        self._sites: dict[wire.Site, int] = {}
+        self._columns: tuple[list[int], ...] = tuple([] for _ in FIELDS)
 
-    def add(self, row: EventRow) -> None:
-        """Adds an op; ignores steps and notes."""
-        if row.event not in (Event.OP, Event.PSEUDO):
+    def add(self, slots: bulk_read.Slots) -> None:
+        """Adds ops; ignores steps and notes."""
+        kinds = list(
+            zip(slots.group, slots.form, slots.party, slots.record, slots.what, slots.later,
+                slots.site, strict=True)
+        )  # fmt: skip
+        known = self._known
+        for kind in set(kinds) - known.keys():
+            known[kind] = self._look_up(kind)
+        found = [known[kind] for kind in kinds]
+        if None in known.values() or not _are_possible(slots):
+            is_op = [
+                one is not None and all(abs(value) < _LONGEST for value in values)
+                for one, *values in zip(
+                    found, slots.issued, slots.number, slots.thread, strict=True
+                )
+            ]
+            slots, found = slots.only(is_op), list(compress(found, is_op))
+        if not found:
             return
-        took = 0
-        if row.done_ns:
-            took = min(max(1, abs(row.done_ns) - row.issued_ns), _LONGEST_NS)
-            took *= 1 if row.done_ns > 0 else -1
-        self._rows.append(
-            wire.HistoryRow(
-                row.sequence,
-                row.group,
-                row.number,
-                self._signature(row),
-                self._site(row),
-                row.issued_ns,
-                took,
-                row.thread,
-                int(row.flags),
-                row.event is Event.PSEUDO,
-                row.timeout_ms,
-            )
+        signatures, sites, flags, pseudo = zip(*found, strict=True)  # type: ignore[misc]
+        took = [
+            done - issued or 1 if done >= issued > 0 else _took(issued, done)
+            for issued, done in zip(slots.issued, slots.done, strict=True)
+        ]
+        fields = (slots.sequence, slots.group, slots.number, signatures, sites, slots.issued, took,
+                  slots.thread, flags, pseudo, slots.timeout)  # fmt: skip
+        for column, values in zip(self._columns, fields, strict=True):
+            column += values
+
+    def build(self, lost: int, *, columns: bool = False) -> wire.History:
+        """The history, of which `lost` ops in between could not be read."""
+        tables = tuple(self._signatures), tuple(self._sites)
+        if columns:
+            return wire.History(*tables, lost=lost, columns=pack_rows(self._columns))
+        return wire.History(*tables, tuple(rows_of(self._columns)), lost)
+
+    def _look_up(self, kind: _Kind) -> _Known | None:
+        """What is the same in all ops of a kind; None if these are no ops."""
+        group, form, party, record, what, later, site = kind
+        event, flags = bulk_read.event_and_flags(what)
+        if event not in (Event.OP, Event.PSEUDO):
+            return None
+        later_flags, reduce = bulk_read.flags_and_reduce(later)
+        signature = self._view.signature(OpKey(group, form, party, record), reduce)
+        return (
+            _place(self._signatures, signature),
+            _place(self._sites, self._view.site(site)),
+            flags | later_flags,
+            int(event == Event.PSEUDO),
         )
 
-    def build(self, lost: int) -> wire.History:
-        return wire.History(
-            tuple(self._signature_table), tuple(self._site_table), tuple(self._rows), lost
-        )
 
-    def _signature(self, row: EventRow) -> int:
-        key = (row.key, row.reduce)
-        number = self._signatures.get(key)
-        if number is None:
-            found = self._view.op(row).signature
-            if found is not None:
-                self._signature_table.append(found)
-            number = self._signatures[key] = len(self._signature_table) if found else 0
-        return number
+def _are_possible(slots: bulk_read.Slots) -> bool:
+    columns = slots.issued, slots.number, slots.thread
+    return all(-_LONGEST < min(one, default=0) and max(one, default=0) < _LONGEST for one in columns)
 
-    def _site(self, row: EventRow) -> int:
-        number = self._sites.get(row.site)
-        if number is None:
-            found = self._view.op(row).site
-            if found is not None:
-                self._site_table.append(found)
-            number = self._sites[row.site] = len(self._site_table) if found else 0
-        return number
+
+def _place(table: dict[Value, int], value: Value | None) -> int:
+    """The place of a value, from 1 on, which is added if need be; 0 of None."""
+    return 0 if value is None else table.setdefault(value, len(table) + 1)
+
+
+def _took(issued: int, done: int) -> int:
+    """How long an op took, in ns; negative if it failed, 0 while it is pending."""
+    if not done or abs(done) < issued:  # a time before the issue is of the slot's former event
+        return 0
+    took = min(max(1, abs(done) - issued), _LONGEST)
+    return took if done > 0 else -took

@@ -208,7 +208,7 @@ class RequestHandler:
                 ops = excerpt(rank.view, request.group, request.first, request.last)
                 return wire.HistoryResponse(request.id, self._host, request.key, ops)
             case wire.HistoryRequest():
-                ops = await history(rank, request.limit)
+                ops = await history(rank, request.limit, columns=request.columns)
                 return wire.HistoryResponse(request.id, self._host, request.key, ops)
             case wire.TensorsRequest():
                 return await summarize_tensors(self._host, rank, request)

@@ -150,7 +150,7 @@ class RingView:
             group=row.group,
             number=row.number,
             signature=self.signature(row.key, row.reduce),
-            site=self._site(row.site),
+            site=self.site(row.site),
             issued_ns=row.issued_ns,
             done_ns=row.done_ns,
             thread=row.thread,
@@ -220,7 +220,8 @@ class RingView:
             self._signatures[key, reduce] = found
         return found
 
-    def _site(self, number: int) -> wire.Site | None:
+    def site(self, number: int) -> wire.Site | None:
+        """A call site; None while it is unknown."""
         found = self._sites.get(number)
         if found is None and number in self.ring.sites:
             file, line, function = self.ring.sites[number]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from itertools import compress
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from frtop_probe.ring import layout
@@ -24,6 +25,13 @@ _SUM: Final = 2**32 - 1
 _PAIR: Final = struct.Struct("=II")
 _PARTY: Final = struct.Struct("=IBBH")
 _WORD: Final = struct.Struct("=q")
+_HALF: Final = struct.Struct("=I")
+_EVENT: Final = struct.Struct("=BBH")
+_BODIES: Final = struct.Struct(f"={_BODY}s{layout.SLOT_SIZE - _BODY}x")
+_WORDS: Final = (0, 1, 2, 3, 7, 9)
+"""Fields of `Slots` that are whole words of a slot; the others are halves of 32 bits."""
+_HALVES: Final = (8, 9, 10, 11, 12, 13, 17)
+_SUM_HALF: Final = 16
 
 
 def words(ring: Ring, first: int, last: int) -> Iterator[Words]:
@@ -42,6 +50,70 @@ def words(ring: Ring, first: int, last: int) -> Iterator[Words]:
         first += count
 
 
+class Slots(NamedTuple):
+    """Events that are completely written, in order, field by field."""
+
+    sequence: list[int]
+    issued: list[int]
+    number: list[int]
+    thread: list[int]
+    record: list[int]
+    """Positions of sizes."""
+    done: list[int]
+    group: list[int]
+    form: list[int]
+    site: list[int]
+    timeout: list[int]
+    party: list[int]
+    what: list[int]
+    """Event and flags; see `event_and_flags`."""
+    later: list[int]
+    """Later flags and reduce op; see `flags_and_reduce`."""
+
+    def only(self, wanted: Iterable[bool]) -> Slots:
+        """Returns those of the slots of which `wanted` is true."""
+        wanted = list(wanted)
+        return Slots(*(list(compress(column, wanted)) for column in self))
+
+
+def slots(ring: Ring, first: int, last: int) -> Iterator[Slots]:
+    """Yields the events `first` to `last`, some at a time, without those that cannot be read."""
+    size = ring.shape.slots
+    while first <= last:
+        begin = first % size
+        count = min(last - first + 1, size - begin, _CHUNK)
+        copy = bytes(ring.slot_bytes[begin * layout.SLOT_SIZE : (begin + count) * layout.SLOT_SIZE])
+        words, halves = memoryview(copy).cast("q"), memoryview(copy).cast("I")
+        found = Slots(
+            *(words[word::_WIDTH].tolist() for word in _WORDS),
+            *(halves[half :: 2 * _WIDTH].tolist() for half in _HALVES),
+        )
+        sums = [crc32(body) for (body,) in _BODIES.iter_unpack(copy)]
+        expected = halves[_SUM_HALF :: 2 * _WIDTH].tolist()
+        if sums != expected or found.sequence != list(range(first, first + count)):
+            found = _readable(found, sums, expected, first)
+        yield found
+        first += count
+
+
+def _readable(found: Slots, sums: list[int], expected: list[int], first: int) -> Slots:
+    """Leaves out slots that are being written, or were overwritten meanwhile."""
+    read = enumerate(zip(sums, expected, found.sequence, strict=True), first)
+    return found.only(made == right and of == number for number, (made, right, of) in read)
+
+
+def event_and_flags(what: int) -> tuple[int, int]:
+    """Returns the event and the flags that are set before an op is issued."""
+    event, flags, _ = _EVENT.unpack(_HALF.pack(what))
+    return event, flags
+
+
+def flags_and_reduce(later: int) -> tuple[int, str | None]:
+    """Returns the flags that are set later, and the name of the reduce op."""
+    flags, reduce, _ = _EVENT.unpack(_HALF.pack(later))
+    return flags, reduce_of(reduce)
+
+
 def key_of(what: int, party: int, sizes: int) -> OpKey:
     """Returns the key of an op's signature, from three of its words."""
     group, form = _PAIR.unpack(_WORD.pack(what))
@@ -56,7 +128,12 @@ def group_of(what: int) -> int:
 
 def is_collective(party: int) -> bool:
     """Returns whether the word with party, event and flags is that of a collective."""
-    _, event, flags, _ = _PARTY.unpack(_WORD.pack(party))
+    return is_collective_half(party >> 32 & _SUM)
+
+
+def is_collective_half(what: int) -> bool:
+    """Returns whether event and flags are those of a collective."""
+    event, flags = event_and_flags(what)
     return event == Event.OP and not flags & Flag.P2P
 
 

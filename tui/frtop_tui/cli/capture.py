@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from pathlib import Path
 from typing import Final
 
 from frtop_tui.cli.files import require_writable, wait_for_file
-from frtop_tui.cli.live import connect, show_progress, wait_for_report
+from frtop_tui.cli.live import connect, show_progress, wait_for_ranks
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.export.output_path import default_path
@@ -18,7 +19,8 @@ from frtop_tui.job.naming import printable
 from frtop_tui.sources.base import Source
 
 VERDICT_S: Final = 10.0
-"""How long to wait for a verdict. A capture without one is worth having: evidence vanishes."""
+"""How long to wait for all ranks, and then for a verdict. A capture without one is worth having:
+evidence vanishes."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,18 +37,26 @@ def run(options: argparse.Namespace) -> int:
 
 
 def capture(source: Source, path: Path | None, wait_s: float = VERDICT_S) -> int:
-    """Waits for a verdict, writes the capture, and prints its path and the verdict.
+    """Collects while the verdict settles, writes the capture, prints its path and the verdict.
+
+    Interrupted once, it writes what has come by then.
 
     Raises:
         FrtopError: there is no job, or the file could not be written.
     """
-    frame = wait_for_report(source, wait_s, show_progress)
+    frame = wait_for_ranks(source, wait_s, show_progress)
     if not frame.ranks:
         problem = frame.problem or Problem("no job found")
         raise FrtopError(problem.text, problem.next or "`frtop diagnose` shows why")
     path = path or default_path(frame, time.time_ns())
-    source.capture(path)
-    writing = wait_for_file(source, "capture", path, "ranks")
+    source.capture(path, settle_s=wait_s)
+    try:
+        writing = wait_for_file(source, "capture", path, "ranks")
+    except KeyboardInterrupt:
+        show_progress("")
+        print("frtop: interrupted, writing what has come; again to give up", file=sys.stderr)
+        source.finish_capture()
+        writing = wait_for_file(source, "capture", path, "ranks")
     show_progress("")
     size = f"{writing.size / 1e6:.1f} MB" if writing.size >= 1e6 else f"{writing.size / 1e3:.0f} KB"
     print(f"{writing.path}  {size}")

@@ -110,25 +110,62 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
         NoJob: no job was found within `wait_s`.
         Unreachable: none of the hosts can be reached.
     """
-    timer = AppearanceTimer()
     healthy_since: float | None = None
-    while True:
-        frame = source.frame()
-        timer.require_visible(frame)
-        now, waited_s = time.monotonic(), timer.waited_s
+
+    def can_be_reported(frame: Frame, waited_s: float) -> bool:
+        nonlocal healthy_since
+        now = time.monotonic()
         connecting = any(host.state == "connecting" for host in frame.hosts)
         confirmed = all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
         # A confirmed verdict does not wait for a host that may never answer.
         if frame.verdicts and confirmed and (not connecting or waited_s > FIRST_ANSWER_S):
-            return frame
+            return True
         if frame.health == "ended" and not frame.verdicts and not connecting:
+            return True
+        healthy = frame.health == "healthy" and not frame.verdicts
+        healthy_since = (healthy_since or now) if healthy else None
+        lasts = healthy_since is not None and now - healthy_since > HEALTHY_S
+        return lasts and not connecting
+
+    return _wait_until(can_be_reported, source, wait_s, report)
+
+
+def wait_for_ranks(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:
+    """The first frame with all ranks of the job, or the last one after `wait_s` seconds.
+
+    Of a host that has not answered after `FIRST_ANSWER_S` seconds none are waited for.
+
+    Args:
+        source: to take frames from.
+        wait_s: the longest time to wait.
+        report: called with a line of progress.
+
+    Raises:
+        FrtopError: as in `wait_for_report`.
+    """
+
+    def are_there(frame: Frame, waited_s: float) -> bool:
+        connecting = any(host.state == "connecting" for host in frame.hosts)
+        complete = frame.coverage.complete and not connecting
+        return bool(frame.ranks) and (complete or waited_s > FIRST_ANSWER_S)
+
+    return _wait_until(are_there, source, wait_s, report)
+
+
+def _wait_until(
+    is_ready: Callable[[Frame, float], bool],
+    source: Source,
+    wait_s: float,
+    report: Callable[[str], None],
+) -> Frame:
+    """The first frame that is ready, given the seconds waited; the last one after `wait_s`."""
+    timer = AppearanceTimer()
+    while True:
+        frame = source.frame()
+        timer.require_visible(frame)
+        waited_s = timer.waited_s
+        if is_ready(frame, waited_s):
             return frame
-        if frame.health == "healthy" and not frame.verdicts:
-            healthy_since = healthy_since or now
-            if not connecting and now - healthy_since > HEALTHY_S:
-                return frame
-        else:
-            healthy_since = None
         if waited_s > wait_s:
             _require_job(frame)
             return frame

@@ -32,8 +32,8 @@ from frtop_tui.job.model import DUMPS, CoverageNote, Problem, Recorded
 from frtop_tui.job.naming import printable
 
 KIND: Final = "capture"
-FORMAT: Final = 2
-"""Format 1 has other names of fields (`FORMAT_1_NAMES`)."""
+FORMAT: Final = 3
+"""Format 1 has other names of fields (`FORMAT_1_NAMES`); format 2 has histories in rows only."""
 READ_ONLY_REASON: Final = "this is a capture: there is no live job to ask"
 
 

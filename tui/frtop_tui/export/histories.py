@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
 
 from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_probe.history_columns import unpack
 from frtop_probe.ring.layout import Flag
 from frtop_tui.diagnosis.model import JudgedRank
 
+Value = TypeVar("Value")
 _SYNC: Final = int(Flag.SYNC)
 _P2P: Final = int(Flag.P2P)
 _UNTRACKED: Final = int(Flag.UNTRACKED)
@@ -21,35 +24,56 @@ def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
     """The ops of a history. Equal signatures and call sites are shared objects.
 
     An index outside its table counts as unknown: the rest of the row may be right.
+
+    Raises:
+        ValueError: it has columns that do not fit together.
     """
-    signatures, sites = (None, *history.signatures), (None, *history.sites)
+    signatures, sites = _table(history.signatures), _table(history.sites)
     return tuple(
         [
             wire.Op(
-                row.sequence,
-                row.group,
-                row.number,
-                signatures[row.signature] if 0 <= row.signature < len(signatures) else None,
-                sites[row.site] if 0 <= row.site < len(sites) else None,
-                row.issued_ns,
-                _done_ns(row),
-                row.thread,
-                bool(row.flags & _SYNC),
-                bool(row.flags & _P2P),
-                not row.flags & _UNTRACKED,
-                row.pseudo,
-                row.timeout_ms,
-                timed=not row.flags & wire.UNTIMED,
-                late=bool(row.flags & _LATE),
+                sequence,
+                group,
+                number,
+                signatures.get(signature),
+                sites.get(site),
+                issued_ns,
+                (issued_ns + took_ns if took_ns > 0 else took_ns - issued_ns) if took_ns else 0,
+                thread,
+                bool(flags & _SYNC),
+                bool(flags & _P2P),
+                not flags & _UNTRACKED,
+                bool(pseudo),
+                timeout_ms,
+                0,
+                0,
+                0,
+                True,
+                not flags & wire.UNTIMED,
+                bool(flags & _LATE),
             )
-            for row in history.rows
+            for (
+                sequence, group, number, signature, site, issued_ns, took_ns, thread, flags,
+                pseudo, timeout_ms,
+            ) in _rows(history)
         ]
-    )
+    )  # fmt: skip
+
+
+def _rows(history: wire.History) -> Iterable[tuple[int, ...]]:
+    """The fields of the rows, in the order of `history_columns.FIELDS`."""
+    if history.columns is not None:
+        return zip(*unpack(history.columns), strict=True)
+    return map(structs.astuple, history.rows)
+
+
+def _table(values: Sequence[Value]) -> dict[int, Value]:
+    return dict(enumerate(values, 1))
 
 
 def with_history(view: JudgedRank, history: wire.History | None, now_ns: int) -> JudgedRank:
     """The rank with its full history in its snapshot, in place of the last few ops."""
-    if history is None or not history.rows:
+    if history is None or not (history.rows or history.columns):
         return view
     snapshot = view.snapshot or wire.Snapshot(view.key, now_ns - view.clock_ns)
     usual = {op.sequence: op for op in snapshot.ops if op.usual_count}
@@ -59,13 +83,6 @@ def with_history(view: JudgedRank, history: wire.History | None, now_ns: int) ->
     note = history.note or snapshot.ops_note
     snapshot = structs.replace(snapshot, ops=ops, ops_lost=history.lost, ops_note=note)
     return replace(view, snapshot=snapshot)
-
-
-def _done_ns(row: wire.HistoryRow) -> int:
-    if not row.took_ns:
-        return 0
-    done = row.issued_ns + abs(row.took_ns)
-    return done if row.took_ns > 0 else -done
 
 
 def _with_usual(op: wire.Op, known: wire.Op | None) -> wire.Op:

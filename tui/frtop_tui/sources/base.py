@@ -41,8 +41,14 @@ class Source(Protocol):
         With `look` nothing is asked, only looked at what is in the way: `JudgedRank.ras_look`.
         """
 
-    def capture(self, path: Path, *, automatic: bool = False) -> None:
-        """Writes everything that can be known now into one file: `Frame.writings`."""
+    def capture(self, path: Path, *, automatic: bool = False, settle_s: float = 0.0) -> None:
+        """Writes everything that can be known now into one file: `Frame.writings`.
+
+        Waits up to `settle_s` seconds for a verdict that is settled.
+        """
+
+    def finish_capture(self) -> None:
+        """Writes what a capture has collected by now, and names the rest missing."""
 
     def choose(self, job: JobKey | None) -> None:
         """Shows this job from now on; None: the newest."""
@@ -63,6 +69,7 @@ class ScriptedSource:
         self.taken_native: list[int] = []
         self.saved: list[tuple[int, int, Path]] = []
         self.captured: list[tuple[Path, bool]] = []
+        self.finished = 0
         self.ras_asked: list[tuple[int, bool]] = []
         self.chosen: list[JobKey | None] = []
         self.closed = False
@@ -97,8 +104,11 @@ class ScriptedSource:
     def ask_ras(self, rank: int, *, look: bool) -> None:
         self.ras_asked.append((rank, look))
 
-    def capture(self, path: Path, *, automatic: bool = False) -> None:
+    def capture(self, path: Path, *, automatic: bool = False, settle_s: float = 0.0) -> None:  # noqa: ARG002
         self.captured.append((path, automatic))
+
+    def finish_capture(self) -> None:
+        self.finished += 1
 
     def choose(self, job: JobKey | None) -> None:
         self.chosen.append(job)

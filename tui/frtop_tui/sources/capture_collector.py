@@ -1,8 +1,8 @@
 """Collects everything that can be known of a job now, for a capture.
 
 Snapshots with stacks come first, as they show one moment; then the histories, which do not
-change; then the tensors, for which the ranks themselves are asked. Each host has one
-request at a time, for a bounded number of ranks; `HOSTS_AT_ONCE` hosts are asked in
+change; then the tensors, for which the ranks themselves are asked. Each host has few
+requests at a time, for a bounded number of ranks; `HOSTS_AT_ONCE` hosts are asked in
 parallel. The capture names what did not come in time.
 """
 
@@ -19,6 +19,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_probe.history_columns import length
 from frtop_tui.diagnosis.evidence.dataloader_worker import children_in_question
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export import capture
@@ -31,11 +32,16 @@ from frtop_tui.sources.request_tracker import RequestTracker
 DEADLINE_NS: Final = 20_000_000_000
 HOSTS_AT_ONCE: Final = 32
 """Responses that may come in together: each is decoded between two updates."""
+HISTORIES_AT_ONCE: Final = 2
+"""Of one host, which reads one while the other is on its way. Of all else it has one request."""
 RANKS_PER_SNAPSHOT: Final = 8
 OPS_PER_SNAPSHOT: Final = 32
 MAX_ROWS: Final = 1_000_000
-"""Ops in all histories together: we hold them all, at some 300 bytes each."""
+"""Ops in all histories together: whoever opens the file holds them all, at some 300 bytes each."""
 NO_RECORDER: Final = "they have no recorder, and are seen from outside"
+INTERRUPTED: Final = "it was interrupted"
+HEALTHY_NS: Final = 3_000_000_000
+"""A job with ops under way must look healthy for so long: longer than the shortest unusual wait."""
 _UNRESPONSIVE: Final = ("silent", "stopped", "dead", "done", "unheard")
 """Ranks that cannot respond; to ask each of them would take seconds."""
 
@@ -71,8 +77,21 @@ class CaptureCollector:
         path: Path,
         automatic: bool,
         now: int,
+        settle_ns: int = 0,
         write: Callable[..., int] = capture.write,
     ) -> None:
+        """Asks for all that can be known of the job in `frame`.
+
+        Args:
+            tracker: sends the requests.
+            files: runs `write`.
+            frame: the ranks to ask.
+            path: of the file.
+            automatic: whether frtop captures by itself.
+            now: operator's clock.
+            settle_ns: how long from now on to wait for a verdict that is settled.
+            write: writes the file.
+        """
         self._tracker = tracker
         self._files = files
         self._write = write
@@ -80,14 +99,17 @@ class CaptureCollector:
         self._replace_existing = False
         self._job = frame.job
         self._until = now + DEADLINE_NS
+        self._begun_ns, self._settle_until = now, now + settle_ns
         self._histories: dict[int, wire.HistoryResponse] = {}
         self._missing: dict[tuple[Kind, str], set[int]] = defaultdict(set)
         self._steps: dict[str, deque[_Step]] = {}  # by host
         self._agents: dict[str, int] = {}  # by host
         self._left = dict.fromkeys(frame.ranks, 0)  # rank -> its steps that are still to come
-        self._under_way: dict[str, tuple[int, _Step]] = {}
+        self._under_way: dict[str, dict[tuple[int, ...], tuple[int, _Step]]] = {}
+        """By host and ranks, the number of the request."""
         self._limit = 0  # ops per history
         self._complete_ns = 0  # when all was there; a frame from then on contains it
+        self._wants_frame = False
         self.writing = Writing(
             "capture",
             "collecting",
@@ -105,6 +127,17 @@ class CaptureCollector:
     @property
     def over(self) -> bool:
         return self.writing.state in ("written", "failed")
+
+    @property
+    def wants_frame(self) -> bool:
+        """Whether all was collected after the last frame was judged."""
+        return self._wants_frame and self.writing.state == "collecting"
+
+    def finish(self, now: int) -> None:
+        """Goes on with what has come: the operator does not want to wait any longer."""
+        if self.writing.state == "collecting":
+            self._give_up(INTERRUPTED)
+            self._settle_until = self._complete_ns = now
 
     def refuse(self, path: Path) -> None:
         """Rejects another capture while this one is under way."""
@@ -131,7 +164,10 @@ class CaptureCollector:
         if self._steps or self._under_way:
             return
         self._complete_ns = self._complete_ns or now
-        if frame.now_ns >= self._complete_ns:
+        self._wants_frame = frame.now_ns < self._complete_ns
+        if self._wants_frame:
+            return
+        if now >= self._settle_until or is_settled(frame, now - self._begun_ns):
             self._finish(frame, now)
 
     def _check_path(self) -> None:
@@ -182,33 +218,35 @@ class CaptureCollector:
 
     def _send(self, now: int) -> None:
         for host, steps in list(self._steps.items()):
-            if len(self._under_way) >= HOSTS_AT_ONCE:
-                return
-            if host in self._under_way:
+            if host not in self._under_way and len(self._under_way) >= HOSTS_AT_ONCE:
                 continue
-            step = steps.popleft()
+            while steps and self._may_send(host, steps[0]):
+                step = steps.popleft()
+                received = partial(self._received, host, step)
+                timeout_ns = max(1, self._until - now)
+                number = self._tracker.request(
+                    host, step.request, received, now, timeout_ns=timeout_ns,
+                    agent=self._agents[host],
+                )  # fmt: skip
+                self._under_way.setdefault(host, {})[step.ranks] = number, step
             if not steps:
                 del self._steps[host]
-            received = partial(self._received, host, step)
-            timeout_ns = max(1, self._until - now)
-            number = self._tracker.request(
-                host, step.request, received, now, timeout_ns=timeout_ns, agent=self._agents[host]
-            )
-            self._under_way[host] = number, step
+
+    def _may_send(self, host: str, step: _Step) -> bool:
+        under_way = self._under_way.get(host, {}).values()
+        return not under_way or (
+            len(under_way) < HISTORIES_AT_ONCE
+            and all(one.kind == step.kind == "history" for _, one in under_way)
+        )
 
     def _received(self, host: str, step: _Step, response: wire.Response, _now: int) -> None:
         """Keeps a history; snapshots and tensors are in the job's state already."""
-        self._under_way.pop(host, None)
+        under_way = self._under_way.get(host, {})
+        under_way.pop(step.ranks, None)
+        if not under_way:
+            self._under_way.pop(host, None)
         if isinstance(response, wire.HistoryResponse):
-            if len(response.history.rows) > self._limit:
-                self._missing["history", "the response is longer than the request allows"].add(
-                    step.ranks[0]
-                )
-            else:
-                self._histories[step.ranks[0]] = response
-            if len(response.history.rows) >= self._limit:
-                why = f"only the newest {self._limit:,} ops of each were asked for"
-                self._missing["complete history", why].add(step.ranks[0])
+            self._keep_history(step.ranks[0], response)
         elif isinstance(response, wire.SnapshotResponse):
             self._note_failed_dumps(step, response)
         elif isinstance(response, wire.TensorsResponse):
@@ -225,6 +263,21 @@ class CaptureCollector:
         for rank in step.ranks:
             self._left[rank] -= 1
 
+    def _keep_history(self, rank: int, response: wire.HistoryResponse) -> None:
+        history = response.history
+        try:
+            rows = length(history.columns) if history.columns is not None else len(history.rows)
+        except ValueError as error:
+            self._missing["history", f"the response is malformed ({error})"].add(rank)
+            return
+        if rows > self._limit:
+            self._missing["history", "the response is longer than the request allows"].add(rank)
+        else:
+            self._histories[rank] = response
+        if rows >= self._limit:
+            why = f"only the newest {self._limit:,} ops of each were asked for"
+            self._missing["complete history", why].add(rank)
+
     def _note_failed_dumps(self, step: _Step, response: wire.SnapshotResponse) -> None:
         assert isinstance(step.request, wire.SnapshotRequest)
         ranks = dict(zip(step.request.keys, step.ranks, strict=True))
@@ -237,7 +290,7 @@ class CaptureCollector:
 
     def _give_up(self, why: str) -> None:
         """Names what is still missing, and goes on without it."""
-        for number, step in self._under_way.values():
+        for number, step in (one for each in self._under_way.values() for one in each.values()):
             self._tracker.drop(number)
             self._missing[step.kind, why].update(step.ranks)
         for steps in self._steps.values():
@@ -274,6 +327,23 @@ class CaptureCollector:
         self.writing = replace(self.writing, state="failed", problem=problem, at_ns=now)
 
 
+def is_settled(frame: Frame, watched_ns: int) -> bool:
+    """Whether watching for longer is unlikely to change the verdict, or that there is none.
+
+    Where nobody waits for anything, a job with recorders is healthy at once: ages in rings are
+    older than our look. In any other one a wait that is young by now may last.
+    """
+    if frame.verdicts:
+        return all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
+    if frame.health == "ended":
+        return True
+    idle = all(
+        view.identity.prepared and not view.pending and view.state in ("moving", "done")
+        for view in frame.ranks.values()
+    )
+    return frame.health == "healthy" and (idle or watched_ns >= HEALTHY_NS)
+
+
 def same_job(job: wire.Job | None, other: wire.Job | None) -> bool:
     """Whether both are one job; its nonce may have become known meanwhile."""
     if job is None or other is None:
@@ -301,5 +371,6 @@ def _snapshots(views: list[JudgedRank]) -> list[_Step]:
 
 def _histories(views: list[JudgedRank], limit: int) -> list[_Step]:
     return [
-        _Step("history", (view.rank,), wire.HistoryRequest(0, view.key, limit)) for view in views
+        _Step("history", (view.rank,), wire.HistoryRequest(0, view.key, limit, columns=True))
+        for view in views
     ]

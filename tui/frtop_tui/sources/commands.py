@@ -120,7 +120,9 @@ class Commands:
         if reason:
             self._download.give_up(Problem.parse(text), now)
 
-    def capture(self, frame: Frame | None, path: Path, *, automatic: bool, now: int) -> None:
+    def capture(
+        self, frame: Frame | None, path: Path, *, automatic: bool, settle_ns: int = 0, now: int
+    ) -> None:
         """Collects everything that can be known now, and writes it to a file."""
         if self._collector is not None and not self._collector.over:
             self._collector.refuse(path)
@@ -132,7 +134,18 @@ class Commands:
             path=path,
             automatic=automatic,
             now=now,
+            settle_ns=settle_ns,
         )
+
+    def finish_capture(self, now: int) -> None:
+        """Writes what a capture has collected by now."""
+        if self._collector is not None:
+            self._collector.finish(now)
+
+    @property
+    def wants_frame(self) -> bool:
+        """Whether a file waits for the next frame."""
+        return self._collector is not None and self._collector.wants_frame
 
     def update(self, frame: Frame | None, now: int) -> None:
         """Takes a step in what is under way."""

@@ -130,8 +130,13 @@ class LiveSource:
     def ask_ras(self, rank: int, *, look: bool) -> None:
         self._commands.put(partial(Session.ask_ras, rank=rank, look=look))
 
-    def capture(self, path: Path, *, automatic: bool = False) -> None:
-        self._commands.put(partial(Session.capture, path=path, automatic=automatic))
+    def capture(self, path: Path, *, automatic: bool = False, settle_s: float = 0.0) -> None:
+        self._commands.put(
+            partial(Session.capture, path=path, automatic=automatic, settle_s=settle_s)
+        )
+
+    def finish_capture(self) -> None:
+        self._commands.put(Session.finish_capture)
 
     def choose(self, job: JobKey | None) -> None:
         self._commands.put(partial(Session.choose, job=job))

@@ -45,7 +45,7 @@ class RecordedSource:
     def ask_ras(self, rank: int, *, look: bool) -> None:
         """Does nothing: the frame has what RAS answered when it was recorded."""
 
-    def capture(self, path: Path, *, automatic: bool = False) -> None:
+    def capture(self, path: Path, *, automatic: bool = False, settle_s: float = 0.0) -> None:  # noqa: ARG002
         """Copies a capture that was opened, or writes one capture of all files of the job."""
         if automatic:
             return
@@ -69,6 +69,9 @@ class RecordedSource:
             self._set_writing("capture", path, problem=problem)
             return
         self._set_writing("capture", path, size=size)
+
+    def finish_capture(self) -> None:
+        """Does nothing: a capture is written at once."""
 
     def choose(self, job: JobKey | None) -> None:
         """Does nothing: there is one job."""

@@ -101,8 +101,17 @@ class Session:
     def ask_ras(self, rank: int, *, look: bool) -> None:
         self._ras.ask(self._frame, rank, time.monotonic_ns(), look=look)
 
-    def capture(self, path: Path, *, automatic: bool) -> None:
-        self._commands.capture(self._frame, path, automatic=automatic, now=time.monotonic_ns())
+    def capture(self, path: Path, *, automatic: bool, settle_s: float) -> None:
+        self._commands.capture(
+            self._frame,
+            path,
+            automatic=automatic,
+            settle_ns=round(settle_s * 1e9),
+            now=time.monotonic_ns(),
+        )
+
+    def finish_capture(self) -> None:
+        self._commands.finish_capture(time.monotonic_ns())
 
     def discover(self, now: int) -> None:
         """Connects to names that were resolved and to new agents of this host."""
@@ -249,7 +258,8 @@ class Session:
         if now < self._next_frame:
             self.requests.update(self._frame, now)
             self._commands.update(self._frame, now)
-            return None
+            if not self._commands.wants_frame:
+                return self._with_writings()
         observed = self._state.frame(now, time.time_ns(), self._job)
         judgement = self._engine.judge(observed)
         frame = judgement.frame
@@ -264,6 +274,13 @@ class Session:
         self._frame = replace(frame, writings=self._commands.writings)
         # With very many ranks, receiving updates comes before judging them more often.
         self._next_frame = max(now + FRAME_NS, (1 + PAUSE) * time.monotonic_ns() - PAUSE * now)
+        return self._frame
+
+    def _with_writings(self) -> Frame | None:
+        """The last frame, if a file has come further since."""
+        if self._frame is None or self._frame.writings == self._commands.writings:
+            return None
+        self._frame = replace(self._frame, writings=self._commands.writings)
         return self._frame
 
     def close(self) -> None:
