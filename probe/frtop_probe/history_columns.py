@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from operator import sub
 from typing import Final
@@ -28,15 +29,13 @@ def pack(values: Sequence[int]) -> wire.Column:
     Raises:
         OverflowError: two neighbours differ by 2**63 or more.
     """
-    if min(values) == max(values):
-        return wire.Column(values[0])
+    if values.count(values[0]) == len(values):
+        return wire.Column(int(values[0]))
     differences = list(map(sub, values[1:], values))
-    most = max(max(differences), -1 - min(differences))
-    width = next((width for width in (1, 2, 4) if most < 1 << 8 * width - 1), 8)
-    packed = array(_CODES[width], differences)
+    width, packed = _narrowest(differences)
     if sys.byteorder == "big":
         packed.byteswap()
-    return wire.Column(values[0], width, packed.tobytes())
+    return wire.Column(int(values[0]), width, packed.tobytes())
 
 
 def pack_rows(columns: Columns) -> wire.HistoryColumns | None:
@@ -81,6 +80,14 @@ def rows_of(columns: Columns) -> Iterator[wire.HistoryRow]:
     """The same as rows."""
     *others, pseudo, timeout = columns
     return map(wire.HistoryRow, *others, map(bool, pseudo), timeout)
+
+
+def _narrowest(values: list[int]) -> tuple[int, array[int]]:
+    """The values in as few bytes each as they need."""
+    for width, code in tuple(_CODES.items())[:-1]:
+        with suppress(OverflowError):
+            return width, array(code, values)
+    return 8, array(_CODES[8], values)
 
 
 def _unpacked(column: wire.Column, rows: int) -> list[int]:

@@ -258,6 +258,9 @@ def test_no_torn_read_while_threads_write(tmp_path: Path) -> None:
             for words in bulk_read.words(ring, previous - 8, previous):
                 number = words[0]
                 assert not words[-1] or words[1] == words[2] == words[5] == number
+            for slots in bulk_read.slots(ring, max(1, previous - 8), previous):
+                assert slots.sequence == slots.issued == slots.number == slots.thread
+                assert slots.record == slots.sequence
             return seen >= 3000
 
         wait_for(is_enough, lambda: f"3000 events; there are {seen}", seconds=60, pause_s=0)

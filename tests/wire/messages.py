@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from frtop_probe.wire import (
     UNTIMED,
     BlockSums,
+    Column,
     DataLoaderFetch,
     DataRequest,
     DataResponse,
@@ -18,6 +19,7 @@ from frtop_probe.wire import (
     Group,
     GroupProgress,
     History,
+    HistoryColumns,
     HistoryRequest,
     HistoryResponse,
     HistoryRow,
@@ -128,6 +130,7 @@ REQUESTS: Final = {
     "request-time-shown": TimeRequest(10, (1, 2, 7)),
     "request-history": HistoryRequest(11, 1, 500),
     "request-history-of-group": HistoryRequest(11, 1, 500, 2, 8769, 8832),
+    "request-history-columns": HistoryRequest(11, 1, 500, 0, 0, 0, True),
     "request-tensors": TensorsRequest(12, 1, 41207),
     "request-tensors-devices": TensorsRequest(12, 1, 41207, True),
     "request-data": DataRequest(13, 1, 41207, 2, 4096, 65536),
@@ -177,6 +180,19 @@ RESPONSES: Final = {
         History(
             (_SIGNATURE,), (), (HistoryRow(-(2**40), 2, 8812, 1, 0, 10**12, 1, 0, UNTIMED),), 3,
             "Flight Recorder",
+        ),
+    ),
+    "response-history-columns": HistoryResponse(
+        11,
+        "node4",
+        1,
+        History(
+            (_SIGNATURE,), (_SITE,), (), 12, "",
+            HistoryColumns(
+                Column(41207, 1, b"\1\1"), Column(2), Column(8812, 1, b"\1\1"), Column(1), Column(1),
+                Column(10**12, 4, b"\x40\x42\x0f\0" * 2), Column(10**9, 8, bytes(7) + b"\xff" * 9),
+                Column(2**47), Column(5, 2, b"\0\1\0\xff"), Column(0), Column(600_000),
+            ),
         ),
     ),
     "response-snapshot-flight-recorder": SnapshotResponse(

@@ -1,0 +1,109 @@
+"""What a ring still has: the same by field, in rows, and as it is read event by event."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agent.ring_builder import RingBuilder
+from frtop_probe import wire
+from frtop_probe.agent.histories import history
+from frtop_probe.agent.ring_view import RingView
+from frtop_probe.ring import layout
+from frtop_probe.ring.layout import Event, Flag, Side, StatusCell
+from frtop_probe.ring.reader import Ring
+from frtop_tui.export.histories import ops_of
+
+
+@pytest.fixture
+def builder(tmp_path: Path) -> RingBuilder:
+    builder = RingBuilder(tmp_path)
+    builder.standard_tables()
+    builder.add_signature(2, "broadcast", inputs=[7], root=3)
+    builder.add_entry(Side.SITE, 2, ["/srv/train.py", 40, "train"])
+    return builder
+
+
+def ring_rank(builder: RingBuilder) -> Any:
+    """As much of a rank with a recorder as a history needs."""
+    ring = Ring(builder.path)
+    return SimpleNamespace(ring=ring, view=RingView(ring))
+
+
+def read(builder: RingBuilder, limit: int = 0) -> wire.History:
+    """The rows, after a look that the columns say the same."""
+    rank = ring_rank(builder)
+    found = asyncio.run(history(rank, limit))
+    columns = asyncio.run(history(rank, limit, columns=True))
+    assert (columns.rows, found.columns) == ((), None)
+    assert (columns.signatures, columns.sites) == (found.signatures, found.sites)
+    assert (ops_of(columns), columns.lost) == (ops_of(found), found.lost)
+    return found
+
+
+def facts(op: wire.Op) -> wire.Op:
+    """The op without what histories do not hold; what took no time took one ns."""
+    done_ns = max(op.done_ns, op.issued_ns + 1) if op.done_ns else 0
+    return replace(op, done_ns=done_ns, usual_ns=0, usual_count=0)
+
+
+@pytest.mark.parametrize("count", [1, 7, 512, 600, 1500])
+def test_a_history_is_what_is_read_event_by_event(builder: RingBuilder, count: int) -> None:
+    for n in range(count):
+        if n % 50 == 9:
+            builder.pseudo("new_group")
+        flags = (Flag.SYNC, Flag.P2P, Flag.UNTRACKED)[n % 3]
+        builder.op(signature=1 + n % 2, site=1 + n % 4 // 2, flags=flags, done=n % 5 != 0)
+    slots = builder.shape.slots
+    found = read(builder)
+    for limit in (slots, 5):
+        expected, _ = ring_rank(builder).view.ops(limit)
+        assert ops_of(read(builder, limit)) == tuple(map(facts, expected))
+    assert (len(found.rows), found.lost) == (min(builder.sequence, slots), 0)
+    assert len(found.signatures) <= 3
+    assert len(found.sites) <= 2
+
+
+def test_an_empty_ring_has_no_history(builder: RingBuilder) -> None:
+    assert read(builder) == wire.History()
+
+
+def test_failed_pending_and_outdated_ends(builder: RingBuilder) -> None:
+    times = {"done": 900, "failed": -900, "pending": 0, "before": 100, "failed before": -100,
+             "at once": 500}  # fmt: skip
+    for number, done in enumerate(times.values(), 1):
+        builder.write_slot(number, 500, number, 1, 1, 1, 1, 0, 0, Event.OP, 0, 0, 0, done_ns=done)
+    assert [row.took_ns for row in read(builder).rows] == [400, -400, 0, 0, 0, 1]
+
+
+def test_steps_are_no_ops_and_what_is_being_written_is_lost(builder: RingBuilder) -> None:
+    for _ in range(6):
+        builder.op(done=True)
+    builder.write_slot(3, 5, 1, 0, 0, 0, 0, 0, 0, Event.STEP, 0, 0, 0)
+    builder.map[builder._slot(4)] ^= 0xFF  # torn
+    builder.map[builder._slot(5) + 8] ^= 0xFF
+    builder.cells[StatusCell.HEAD] = builder.sequence
+    found = read(builder)
+    assert ([row.sequence for row in found.rows], found.lost) == ([1, 2, 6], 2)
+
+
+def test_values_that_are_impossible_are_left_out(builder: RingBuilder) -> None:
+    """Rings are memory of another process: a damaged one may hold anything."""
+    for number, (issued, counted, thread) in enumerate(
+        [(5, 1, 1), (2**63 - 1, 1, 1), (-(2**63), 1, 1), (5, 2**64 - 1, 1), (5, 2**63, 1),
+         (5, 1, 2**63 + 7), (6, 2, 2)], 1,
+    ):  # fmt: skip
+        builder.write_slot(number, issued, counted, thread, 1, 1, 1, 0, 0, Event.OP, 0, 0, 0,
+                           done_ns=2**63 - 1)  # fmt: skip
+    assert {1, 7} <= {row.sequence for row in read(builder).rows} <= {1, 4, 7}
+
+
+def test_a_slot_of_an_unknown_kind_is_no_op(builder: RingBuilder) -> None:
+    builder.write_slot(1, 5, 1, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0)
+    assert read(builder).rows == ()
+    assert layout.SLOT_SIZE % 8 == 0  # slots are read as words
