@@ -44,8 +44,10 @@ class Answering(ScriptedSource):
         self._answer = answer
         self._problem = problem
 
-    def capture(self, path: Path, *, automatic: bool = False, settle_s: float = 0.0) -> None:
-        super().capture(path, automatic=automatic, settle_s=settle_s)
+    def capture(
+        self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False
+    ) -> None:
+        super().capture(path, automatic=automatic, settle_s=settle_s, redact=redact)
         if self._problem:
             return self._tell(Writing("capture", "failed", str(path), problem=self._problem))
         size = capture.write(path, self.frame(), {}, ())
@@ -79,7 +81,7 @@ def live(monkeypatch: pytest.MonkeyPatch) -> Callable[[Source], None]:
 
 def options(**fields: object) -> argparse.Namespace:
     known: dict[str, object] = {
-        "output": None, "save": None, "rank": 0, "op": 0, "json": False,
+        "output": None, "save": None, "rank": 0, "op": 0, "json": False, "redact": False,
     }  # fmt: skip
     return argparse.Namespace(**{**known, **fields})
 

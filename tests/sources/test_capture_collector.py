@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,18 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict, Why
 from frtop_tui.export import capture
 from frtop_tui.job.model import HostView
 from frtop_tui.sources import capture_collector
-from frtop_tui.sources.capture_collector import DEADLINE_NS, HOSTS_AT_ONCE, CaptureCollector
+from frtop_tui.sources.capture_collector import (
+    DEADLINE_NS,
+    HEALTHY_NS,
+    HISTORIES_AT_ONCE,
+    HOSTS_AT_ONCE,
+    CaptureCollector,
+    is_settled,
+)
 from frtop_tui.sources.file_worker import FileWorker
 from frtop_tui.sources.request_tracker import RequestTracker
 from sources.fakes import FakeConnections, S, frame_of, rank_view
@@ -63,10 +71,12 @@ class Scene:
         self.written.append((frame, sorted(histories), missing))
         return 4321
 
-    def begin(self, frame: Frame, *, automatic: bool = True) -> CaptureCollector:
+    def begin(
+        self, frame: Frame, settle_s: int = 0, *, automatic: bool = True
+    ) -> CaptureCollector:
         return CaptureCollector(
-            self.tracker, self.files, frame,
-            path=Path("x.cap"), automatic=automatic, now=self.now, write=self.write,
+            self.tracker, self.files, frame, path=Path("x.cap"), automatic=automatic,
+            now=self.now, settle_ns=settle_s * S, write=self.write,
         )  # fmt: skip
 
     def run(
@@ -74,7 +84,7 @@ class Scene:
     ) -> None:
         for _ in range(20 * seconds):
             self.now += S // 20
-            now_frame = Frame(self.now, self.now, job=frame.job, ranks=frame.ranks)
+            now_frame = replace(frame, now_ns=self.now, wall_ns=self.now)
             one.update(now_frame, self.now)
             self.at_once.append([host for host, _ in self.connections.sent])
             self.devices |= {
@@ -129,13 +139,15 @@ def test_the_frame_that_is_written_has_the_answers_in_it(scene: Scene) -> None:
     assert written.now_ns > frame.now_ns
 
 
-def test_a_host_has_one_request_at_a_time_and_hosts_are_asked_in_parallel(scene: Scene) -> None:
+def test_a_host_has_few_requests_at_a_time_and_hosts_are_asked_in_parallel(scene: Scene) -> None:
     frame = frame_of(*ranks([f"n{n}" for n in range(128)], 8))
     one = scene.begin(frame)
     scene.run(one, frame)
     assert one.writing.state == "written"
-    assert max(map(len, scene.at_once)) == HOSTS_AT_ONCE
-    assert all(len(set(places)) == len(places) for places in scene.at_once)
+    assert max(len(set(places)) for places in scene.at_once) == HOSTS_AT_ONCE
+    assert max(max(Counter(places).values(), default=0) for places in scene.at_once) == (
+        HISTORIES_AT_ONCE
+    )
     ((_, histories, missing),) = scene.written
     assert (len(histories), list(missing)) == (1024, [])
 
@@ -206,9 +218,10 @@ def test_of_very_many_ranks_only_the_newest_ops(
     one.update(frame, scene.now)
     scene.connections.respond(scene.tracker.receive, respond, scene.now)
     one.update(frame, scene.now)
-    ((_, request),) = scene.connections.sent
-    assert isinstance(request, wire.HistoryRequest)
-    assert request.limit == 25
+    requests = [request for _, request in scene.connections.sent]
+    assert [request.limit for request in requests if isinstance(request, wire.HistoryRequest)] == (
+        [25] * HISTORIES_AT_ONCE
+    )
 
 
 def test_a_second_capture_meanwhile_is_rejected(scene: Scene) -> None:
@@ -330,3 +343,111 @@ def test_a_job_that_ended_without_a_recorder_is_captured_as_it_was_seen(scene: S
     scene.run(one, frame)
     assert (one.writing.state, one.writing.done) == ("written", 2)
     assert scene.kinds == []
+
+
+MALFORMED = wire.HistoryColumns(
+    wire.Column(1, 1, b"\1\1"), wire.Column(1, 4, b"\1"), *[wire.Column(0)] * 9
+)
+
+
+def test_columns_that_do_not_fit_together_are_named_not_kept(scene: Scene) -> None:
+    def hostile(host: str, request: wire.Request) -> wire.Response | None:
+        response = respond(host, request)
+        if isinstance(response, wire.HistoryResponse) and request.id % 2:
+            history = wire.History(columns=MALFORMED)
+            return wire.HistoryResponse(response.id, host, response.key, history)
+        return response
+
+    frame = frame_of(*ranks(["a"], 2))
+    scene.run(scene.begin(frame), frame, agent=hostile)
+    ((_, histories, missing),) = scene.written
+    assert len(histories) == 1
+    (said,) = missing
+    assert "the response is malformed (group is not of 3 rows)" in said
+
+
+SUSPECT = Verdict("stuck", "suspect", "none", (), "x", Why("unknown", "unknown", ""), "")
+
+
+@pytest.mark.parametrize(("frame", "watched_s", "settled"), [
+    (frame_of(*ranks(["a"], 2), health="healthy"), 0, True),
+    (frame_of(*ranks(["a"], 2, pending=(OP,)), health="healthy"), 0, False),
+    (frame_of(*ranks(["a"], 2, pending=(OP,)), health="healthy"), HEALTHY_NS / S, True),
+    (frame_of(*ranks(["a"], 2, state="stopped"), health="healthy"), 0, False),
+    (frame_of(*ranks(["a"], 2), health="undecided"), 9, False),
+    (frame_of(*ranks(["a"], 2), health="ended"), 0, True),
+    (frame_of(*ranks(["a"], 2), health="hung", verdicts=(SUSPECT,)), 9, False),
+    (frame_of(*ranks(["a"], 2), health="hung",
+              verdicts=(replace(SUSPECT, confidence="confirmed"),)), 0, True),
+])  # fmt: skip
+def test_when_a_verdict_is_settled(frame: Frame, watched_s: float, settled: bool) -> None:
+    assert is_settled(frame, round(watched_s * S)) is settled
+
+
+def test_a_healthy_job_without_recorders_is_watched_for_a_while() -> None:
+    """Its ops have ages only since we look at it."""
+    views = ranks(["a"], 2)
+    outside = [replace(one, identity=replace(one.identity, prepared=False)) for one in views]
+    frame = frame_of(*outside, health="healthy")
+    assert not is_settled(frame, 0)
+    assert is_settled(frame, HEALTHY_NS)
+
+
+@pytest.mark.parametrize(("settle_s", "waits_s"), [(0, 0), (10, 10)])
+def test_a_verdict_is_waited_for_only_where_it_is_asked(
+    scene: Scene, settle_s: int, waits_s: int
+) -> None:
+    frame = frame_of(*ranks(["a"], 1), health="hung", verdicts=(SUSPECT,))
+    begun = scene.now
+    scene.run(scene.begin(frame, settle_s), frame)
+    assert waits_s * S <= scene.now - begun < (waits_s + 1) * S
+
+
+def test_an_interrupted_capture_has_what_came_and_names_the_rest(scene: Scene) -> None:
+    frame = frame_of(*ranks(["a", "deaf"], 2), health="hung", verdicts=(SUSPECT,))
+    one = scene.begin(frame, settle_s=10)
+    for _ in range(20):
+        scene.now += S // 20
+        one.update(replace(frame, now_ns=scene.now), scene.now)
+        scene.connections.respond(scene.tracker.receive, respond, scene.now)
+    assert one.writing.state == "collecting"
+    one.finish(scene.now)
+    scene.run(one, frame)
+    ((_, histories, missing),) = scene.written
+    assert histories == [0, 1]
+    assert list(missing) == [
+        "no stacks of ranks 2-3: it was interrupted",
+        "no history of ranks 2-3: it was interrupted",
+    ]
+    assert (one.writing.state, one.writing.done) == ("written", 4)
+
+
+def test_a_full_disk_is_named_by_the_file_that_was_asked_for(scene: Scene) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    frame = frame_of(*ranks(["a"], 1))
+    one = CaptureCollector(
+        scene.tracker, scene.files, frame, path=Path("x.cap"), automatic=False, now=S, write=full
+    )
+    scene.run(one, frame)
+    assert str(one.writing.problem) == (
+        "x.cap: No space left on device; name another file, or make room there"
+    )
+
+
+def test_a_redacted_capture_says_so_to_its_writer(scene: Scene) -> None:
+    said: list[object] = []
+
+    def write(*_: object, **options: object) -> int:
+        said.append(options.get("redact"))
+        return 1
+
+    frame = frame_of(*ranks(["a"], 1))
+    for redact in (False, True):
+        one = CaptureCollector(
+            scene.tracker, scene.files, frame, path=Path("x.cap"), automatic=False, now=scene.now,
+            redact=redact, write=write,
+        )  # fmt: skip
+        scene.run(one, frame)
+    assert said == [None, True]

@@ -30,13 +30,15 @@ def run(options: argparse.Namespace) -> int:
         require_writable(path)
     source = connect(options)
     try:
-        return capture(source, path)
+        return capture(source, path, redact=options.redact)
     finally:
         source.close()
         show_progress("")
 
 
-def capture(source: Source, path: Path | None, wait_s: float = VERDICT_S) -> int:
+def capture(
+    source: Source, path: Path | None, wait_s: float = VERDICT_S, *, redact: bool = False
+) -> int:
     """Collects while the verdict settles, writes the capture, prints its path and the verdict.
 
     Interrupted once, it writes what has come by then.
@@ -49,7 +51,7 @@ def capture(source: Source, path: Path | None, wait_s: float = VERDICT_S) -> int
         problem = frame.problem or Problem("no job found")
         raise FrtopError(problem.text, problem.next or "`frtop diagnose` shows why")
     path = path or default_path(frame, time.time_ns())
-    source.capture(path, settle_s=wait_s)
+    source.capture(path, settle_s=wait_s, redact=redact)
     try:
         writing = wait_for_file(source, "capture", path, "ranks")
     except KeyboardInterrupt:

@@ -142,14 +142,18 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     capture = verbs.add_parser(
         "capture",
         help="write everything known about a job to one file, for `frtop open`",
-        description="Waits up to 10 s for a verdict, then writes everything known to one file. "
-        "The exit status is 0 when the file is written, whatever the state of the job; "
-        "`frtop diagnose FILE` reports that.",
+        description="Collects everything known, waits up to 10 s for a verdict, and writes it to "
+        "one file. Interrupted once, it writes what it has by then. The exit status is 0 when the "
+        "file is written, whatever the state of the job; `frtop diagnose FILE` reports that.",
     )
     add_connection(capture)
     capture.add_argument("-o", "--output", metavar="FILE",
                          help="file to write or replace (default: a new frtop-JOB-TIME.cap "
                          "in the current folder)")  # fmt: skip
+    capture.add_argument("--redact", action="store_true",
+                         help="replace names of hosts, users and paths, values of the environment "
+                         "and of arguments, and data in it (docs/formats.md lists what stays)"
+                         )  # fmt: skip
     capture.set_defaults(run=_command("capture"))
 
     _doctor(verbs)

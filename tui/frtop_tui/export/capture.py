@@ -28,6 +28,7 @@ from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.histories import with_history
+from frtop_tui.export.redaction import Redaction
 from frtop_tui.job.model import DUMPS, CoverageNote, Problem, Recorded
 from frtop_tui.job.naming import printable
 
@@ -35,6 +36,7 @@ KIND: Final = "capture"
 FORMAT: Final = 3
 """Format 1 has other names of fields (`FORMAT_1_NAMES`); format 2 has histories in rows only."""
 READ_ONLY_REASON: Final = "this is a capture: there is no live job to ask"
+REDACTED: Final = "redacted: names of hosts, users and paths, values and data are replaced"
 
 
 class CaptureContent(msgspec.Struct, omit_defaults=True):
@@ -50,6 +52,7 @@ class CaptureContent(msgspec.Struct, omit_defaults=True):
     argv: tuple[str, ...] = ()  # the command that took it
     missing: tuple[str, ...] = ()  # what could not be collected, in sentences
     job: wire.Job | None = None
+    redacted: bool = False  # names and data were replaced when it was taken
 
 
 FORMAT_1_NAMES: Final = {
@@ -86,6 +89,7 @@ def write(
     missing: Sequence[str],
     *,
     over: bool = True,
+    redact: bool = False,
 ) -> int:
     """Writes a capture atomically.
 
@@ -95,6 +99,7 @@ def write(
         histories: by rank, of the ranks that answered.
         missing: what could not be collected, in sentences.
         over: whether to replace an existing file.
+        redact: whether to replace names and data in it (`export.redaction`).
 
     Returns:
         The size of the file in bytes.
@@ -104,19 +109,28 @@ def write(
         OSError: the file cannot be written; an existing one is unchanged.
     """
     source = frame.recorded  # if the frame was recorded, its time and author stay
+    by = source.by if source is not None else author()
+    argv = tuple(map(printable, sys.argv))
+    missing = tuple(map(printable, (*(source.notes if source is not None else ()), *missing)))
+    tables = {rank: response.history for rank, response in histories.items()}
+    if redact:
+        redaction = Redaction(frame, by)
+        frame, tables = redaction.frame(frame), redaction.values(tables)
+        by, argv, missing = redaction.author(by), redaction.argv(argv), redaction.texts(missing)
     content = CaptureContent(
         FORMAT,
         msgspec.Raw(
             _encoder.encode(replace(frame, recorded=None, writings=(), read_only="", trace=None))
         ),
-        {r: msgspec.Raw(_encoder.encode(a.history)) for r, a in histories.items()},
+        {rank: msgspec.Raw(_encoder.encode(history)) for rank, history in tables.items()},
         source.wall_ns if source is not None else time.time_ns(),
-        source.by if source is not None else author(),
+        by,
         source.version if source is not None else metadata.version("frtop"),
         platform.python_version(),
-        tuple(map(printable, sys.argv)),
-        tuple(map(printable, (*(source.notes if source is not None else ()), *missing))),
+        argv,
+        missing,
         frame.job,
+        redact,
     )
     return archive.write(path, KIND, _encoder.encode(content), overwrite=over)
 
@@ -165,7 +179,12 @@ def read(path: Path) -> Frame:
     if any(rank != view.rank for rank, view in ranks.items()) or frame.wall_ns < 0:
         raise damaged(path, "its values are impossible")
     recorded = Recorded(
-        "capture", str(path), content.wall_ns, content.by, content.version, content.missing
+        "capture",
+        str(path),
+        content.wall_ns,
+        content.by,
+        content.version,
+        (*content.missing, REDACTED) if content.redacted else content.missing,
     )
     return with_histories(
         replace(frame, ranks=ranks, recorded=recorded, read_only=READ_ONLY_REASON)

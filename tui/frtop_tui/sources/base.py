@@ -41,10 +41,13 @@ class Source(Protocol):
         With `look` nothing is asked, only looked at what is in the way: `JudgedRank.ras_look`.
         """
 
-    def capture(self, path: Path, *, automatic: bool = False, settle_s: float = 0.0) -> None:
+    def capture(
+        self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False
+    ) -> None:
         """Writes everything that can be known now into one file: `Frame.writings`.
 
-        Waits up to `settle_s` seconds for a verdict that is settled.
+        Waits up to `settle_s` seconds for a verdict that is settled. With `redact`, names and
+        data are replaced in it.
         """
 
     def finish_capture(self) -> None:
@@ -70,6 +73,7 @@ class ScriptedSource:
         self.saved: list[tuple[int, int, Path]] = []
         self.captured: list[tuple[Path, bool]] = []
         self.finished = 0
+        self.redacts = False
         self.ras_asked: list[tuple[int, bool]] = []
         self.chosen: list[JobKey | None] = []
         self.closed = False
@@ -104,8 +108,16 @@ class ScriptedSource:
     def ask_ras(self, rank: int, *, look: bool) -> None:
         self.ras_asked.append((rank, look))
 
-    def capture(self, path: Path, *, automatic: bool = False, settle_s: float = 0.0) -> None:  # noqa: ARG002
+    def capture(
+        self,
+        path: Path,
+        *,
+        automatic: bool = False,
+        settle_s: float = 0.0,  # noqa: ARG002
+        redact: bool = False,
+    ) -> None:
         self.captured.append((path, automatic))
+        self.redacts = redact
 
     def finish_capture(self) -> None:
         self.finished += 1

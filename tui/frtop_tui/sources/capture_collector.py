@@ -78,6 +78,7 @@ class CaptureCollector:
         automatic: bool,
         now: int,
         settle_ns: int = 0,
+        redact: bool = False,
         write: Callable[..., int] = capture.write,
     ) -> None:
         """Asks for all that can be known of the job in `frame`.
@@ -90,11 +91,12 @@ class CaptureCollector:
             automatic: whether frtop captures by itself.
             now: operator's clock.
             settle_ns: how long from now on to wait for a verdict that is settled.
+            redact: whether to replace names and data in the file.
             write: writes the file.
         """
         self._tracker = tracker
         self._files = files
-        self._write = write
+        self._write = partial(write, redact=True) if redact else write
         self._path = path
         self._replace_existing = False
         self._job = frame.job
@@ -309,7 +311,11 @@ class CaptureCollector:
 
         def write(path: Path) -> int:
             over = self._replace_existing and path == self._path
-            return self._write(path, frame, histories, missing, over=over)
+            try:
+                return self._write(path, frame, histories, missing, over=over)
+            except OSError as error:
+                error.filename = str(path)  # of a full disk it is unknown, else that of a draft
+                raise
 
         task = partial(write_unused, self._path, write)
         problem = Problem("; ".join(missing)) if missing else None

@@ -121,7 +121,14 @@ class Commands:
             self._download.give_up(Problem.parse(text), now)
 
     def capture(
-        self, frame: Frame | None, path: Path, *, automatic: bool, settle_ns: int = 0, now: int
+        self,
+        frame: Frame | None,
+        path: Path,
+        *,
+        automatic: bool,
+        now: int,
+        settle_ns: int = 0,
+        redact: bool = False,
     ) -> None:
         """Collects everything that can be known now, and writes it to a file."""
         if self._collector is not None and not self._collector.over:
@@ -135,6 +142,7 @@ class Commands:
             automatic=automatic,
             now=now,
             settle_ns=settle_ns,
+            redact=redact,
         )
 
     def finish_capture(self, now: int) -> None:

@@ -130,9 +130,13 @@ class LiveSource:
     def ask_ras(self, rank: int, *, look: bool) -> None:
         self._commands.put(partial(Session.ask_ras, rank=rank, look=look))
 
-    def capture(self, path: Path, *, automatic: bool = False, settle_s: float = 0.0) -> None:
+    def capture(
+        self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False
+    ) -> None:
         self._commands.put(
-            partial(Session.capture, path=path, automatic=automatic, settle_s=settle_s)
+            partial(
+                Session.capture, path=path, automatic=automatic, settle_s=settle_s, redact=redact
+            )
         )
 
     def finish_capture(self) -> None:

@@ -45,18 +45,32 @@ class RecordedSource:
     def ask_ras(self, rank: int, *, look: bool) -> None:
         """Does nothing: the frame has what RAS answered when it was recorded."""
 
-    def capture(self, path: Path, *, automatic: bool = False, settle_s: float = 0.0) -> None:  # noqa: ARG002
+    def capture(
+        self,
+        path: Path,
+        *,
+        automatic: bool = False,
+        settle_s: float = 0.0,  # noqa: ARG002
+        redact: bool = False,
+    ) -> None:
         """Copies a capture that was opened, or writes one capture of all files of the job."""
         if automatic:
             return
         recorded = self._frame.recorded
         try:
-            if recorded is not None and recorded.kind == "capture" and not recorded.filled:
+            if recorded is not None and recorded.kind == "capture" and not (
+                recorded.filled or redact
+            ):
                 content = capture.content_of(Path(recorded.path), capture.KIND)
                 write = partial(archive.write, kind=capture.KIND, content=content, overwrite=False)
             else:
                 write = partial(
-                    capture.write, frame=self._frame, histories={}, missing=(), over=False
+                    capture.write,
+                    frame=self._frame,
+                    histories={},
+                    missing=(),
+                    over=False,
+                    redact=redact,
                 )
             path, size = write_unused(path, write)
         except OverflowError:  # a damaged black box may have times of any size

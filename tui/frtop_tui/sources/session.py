@@ -101,13 +101,14 @@ class Session:
     def ask_ras(self, rank: int, *, look: bool) -> None:
         self._ras.ask(self._frame, rank, time.monotonic_ns(), look=look)
 
-    def capture(self, path: Path, *, automatic: bool, settle_s: float) -> None:
+    def capture(self, path: Path, *, automatic: bool, settle_s: float, redact: bool) -> None:
         self._commands.capture(
             self._frame,
             path,
             automatic=automatic,
-            settle_ns=round(settle_s * 1e9),
             now=time.monotonic_ns(),
+            settle_ns=round(settle_s * 1e9),
+            redact=redact,
         )
 
     def finish_capture(self) -> None:

@@ -1,0 +1,301 @@
+"""What of a capture may leave the house: names and data are replaced, the facts stay.
+
+Pure. Every field with a text has a rule in `RULES`; a field without one, of a later version, is
+treated as a sentence. Pseudonyms are stable within one capture, so whoever reads it, and the
+diagnosis itself, still tells which rank is on which host and who is in the same file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any, Final, TypeVar, get_type_hints
+
+from msgspec import Struct, structs
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.model import Frame, OpName, Verdict, Why
+from frtop_tui.export.pseudonyms import Pseudonyms
+from frtop_tui.job.model import CoverageNote, GroupKey, GroupView, HostView, Problem, Recorded
+
+Value = TypeVar("Value")
+_PLAIN_VALUE: Final = re.compile(
+    r"-?\d{1,12}(\.\d{1,6})?|\d{1,4}(,\d{1,4})*"
+    r"|true|false|on|off|yes|no|none|null|detail|info|warn|warning|error|debug|trace|version|",
+    re.IGNORECASE,
+)
+"""Values of the environment that can name nobody."""
+_NUMBER: Final = re.compile(r"-?\d{1,9}|None|True|False")
+_GROUP_NAME: Final = re.compile(r"'[\w:.-]{1,64}'|\"[\w:.-]{1,64}\"")
+_WORK: Final = re.compile(r"^\[?<[\w.]*\bWork\b")
+_ARGUMENTS: Final = frozenset(
+    {"src", "dst", "group_src", "group_dst", "tag", "use_local_synchronization", "group"}
+)
+"""Of torch's own functions: what the diagnosis reads of a call that only a stack shows."""
+_DATA: Final = ("minimum", "maximum", "mean", "norm")
+_MIN_NOTED: Final = 4
+"""Letters of a word that is also replaced in sentences; shorter ones are in many words."""
+
+RULES: Final[Mapping[type, Mapping[str, str]]] = {
+    Frame: {"notes": "text", "read_only": "text"},
+    wire.Job: {"master_addr": "endpoint", "run_id": "run", "nonce": "keep", "name": "program"},
+    HostView: {"name": "endpoint", "version": "keep", "notes": "text", "address": "endpoint",
+               "progress": "text"},
+    Problem: {"text": "text", "next": "text"},
+    wire.Identity: {"argv": "argv", "cwd": "folder", "torch": "keep", "python": "keep",
+                    "record": "folder", "settings": "settings"},
+    wire.Group: {"name": "keep", "description": "keep", "backend": "keep", "ranks": "keep"},
+    wire.Signature: {"kind": "keep", "reduce": "keep", "members": "keep"},
+    wire.TensorSpec: {"dtype": "keep", "device": "keep"},
+    wire.Site: {"file": "path", "function": "keep"},
+    wire.Process: {"state": "keep", "name": "keep", "wchan": "keep", "syscall": "keep",
+                   "file": "path"},
+    wire.UncaughtException: {"kind": "keep", "text": "message", "thread": "text"},
+    wire.TraceFrame: {"function": "keep", "file": "path", "module": "keep", "source": "source",
+                      "variables": "variables"},
+    wire.Snapshot: {"addresses": "endpoint", "ops_note": "text"},
+    wire.StackDump: {"error": "keep", "help": "text"},
+    wire.ThreadStack: {"name": "text"},
+    wire.DeadConnection: {"local": "endpoint", "remote": "endpoint"},
+    wire.TensorsResponse: {"host": "endpoint", "error": "keep", "help": "text"},
+    wire.OpTensors: {"error": "text"},
+    wire.TensorSummary: {"role": "keep", "dtype": "keep", "device": "keep", "first": "drop",
+                         "checksum": "checksum", "error": "text"},
+    wire.RasResponse: {"host": "endpoint", "version": "keep", "version_source": "text",
+                       "library": "path", "address": "endpoint", "checked": "text",
+                       "unchecked": "text", "error": "keep", "help": "text"},
+    wire.RasReport: {"form": "keep", "nccl_version": "keep", "notes": "text"},
+    wire.RasCommunicator: {"hash": "keep", "secondary_hash": "keep"},
+    wire.RasRank: {"host": "endpoint", "counts": "keep"},
+    wire.RasMissingRank: {"host": "endpoint"},
+    wire.RasNamedRank: {"host": "endpoint", "kind": "keep", "status": "keep"},
+    wire.RasSummaryRow: {"ranks_per_node": "keep", "status": "keep", "errors": "keep"},
+    wire.RasProblem: {"section": "keep", "kind": "keep", "communicator": "keep", "lines": "text"},
+    wire.Transport: {"name": "keep", "sign": "text"},
+    wire.NativeStacksResponse: {"host": "endpoint", "tool": "keep", "note": "text"},
+    wire.History: {"note": "text"},
+    GroupView: {"description": "keep", "backend": "keep"},
+    GroupKey: {"name": "keep", "ranks": "keep"},
+    CoverageNote: {"text": "text", "kind": "keep"},
+    Recorded: {"kind": "keep", "path": "path", "by": "author", "version": "keep", "notes": "text"},
+    Verdict: {"kind": "keep", "confidence": "keep", "progress": "keep", "headline": "text",
+              "next": "text", "evidence": "text", "missing": "text"},
+    Why: {"cause": "keep", "layer": "keep", "text": "text"},
+    OpName: {"kind": "keep"},
+}  # fmt: skip
+"""What becomes of each field with a text; docs/formats.md says it in words."""
+_OF_ANY: Final = {"host": "endpoint", "state": "keep", "health": "keep"}
+"""Of structs that are not in `RULES`, and those that inherit."""
+
+
+class Redaction:
+    """Redacts what belongs together: the same name in all of it gets the same pseudonym."""
+
+    def __init__(self, frame: Frame, author: str = "") -> None:
+        """Notes the names that sentences may repeat.
+
+        Args:
+            frame: what will be redacted.
+            author: `user@host` of whoever captures.
+        """
+        self._names = Pseudonyms()
+        self._shared: dict[int, tuple[object, Any]] = {}
+        self._note_names(frame, author)
+
+    def frame(self, frame: Frame) -> Frame:
+        """The frame, of which verdicts, ranks and numbers are as before; without a trace."""
+        made: Frame = self._of(structs.replace(frame, trace=None, writings=()), "text")
+        return made
+
+    def texts(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """Sentences about the frame."""
+        return tuple(map(self._names.text, texts))
+
+    def argv(self, words: Iterable[str]) -> tuple[str, ...]:
+        """A command: the program, and the names of options; values are replaced."""
+        return tuple(self._word(place, word) for place, word in enumerate(words))
+
+    def author(self, by: str) -> str:
+        """`user-1@host-3`."""
+        user, at, host = by.partition("@")
+        return f"{self._names.name('user', user)}{at}{self._names.endpoint(host)}"
+
+    def values(self, values: Mapping[int, Value]) -> dict[int, Value]:
+        """Structs of a capture by rank, such as a `wire.History`."""
+        return {rank: self._of(value, "text") for rank, value in values.items()}
+
+    def _of(self, value: Any, rule: str) -> Any:
+        if isinstance(value, str):
+            change: Callable[[str], str] = getattr(self, f"_{rule}")
+            return change(value)
+        if isinstance(value, Struct):
+            return self._struct(value)
+        if isinstance(value, tuple):
+            return tuple([self._of(one, rule) for one in value])
+        if isinstance(value, Mapping):
+            return {key: self._of(one, rule) for key, one in value.items()}
+        return value
+
+    def _struct(self, value: Struct) -> Struct:
+        shared = self._shared.get(id(value))  # ops by the thousand have one line
+        if shared is not None and shared[0] is value:
+            return shared[1]
+        changes: dict[str, Any] = {}
+        for name, rule in _plan(type(value)):
+            before = getattr(value, name)
+            after = getattr(self, f"_{rule}_of")(before) if rule in _WHOLE else self._of(before, rule)
+            if after is not before:
+                changes[name] = after
+        if isinstance(value, wire.TensorSummary):
+            changes |= dict.fromkeys(_DATA)
+        made = structs.replace(value, **changes) if changes else value
+        if isinstance(value, wire.Site | wire.Signature | wire.Job):
+            self._shared[id(value)] = value, made
+        return made
+
+    def _note_names(self, frame: Frame, author: str) -> None:
+        names = self._names
+        views = frame.ranks.values()
+        user, _, machine = author.partition("@")
+        recorded = frame.recorded.by.partition("@") if frame.recorded is not None else ("", "", "")
+        names.hosts(
+            [*(host.name for host in frame.hosts), *(view.host for view in views), machine,
+             recorded[2]]
+        )  # fmt: skip
+        for one in (user, recorded[0]):
+            names.note(one, names.name("user", one))
+        for view in views:
+            who = view.identity
+            for folder in (who.cwd, who.record):
+                names.note(folder, names.folder(folder))
+            for _, value in who.settings:
+                if len(value) >= _MIN_NOTED:
+                    names.note(value, self._setting(value))
+            for process in (view.process, *(view.snapshot.processes if view.snapshot else ())):
+                if process is not None and "/" in process.file:
+                    names.note(process.file, names.path(process.file))
+        for job in {job for job in (frame.job, *frame.other_jobs) if job is not None}:
+            for name, stands in ((job.name, self._program(job.name)),
+                                 (job.run_id, self._run(job.run_id))):  # fmt: skip
+                if len(name) >= _MIN_NOTED:
+                    names.note(name, stands)
+            names.note(job.master_addr, names.endpoint(job.master_addr))
+
+    # One method for each rule.
+
+    def _keep(self, text: str) -> str:
+        return text
+
+    def _drop_of(self, _: object) -> tuple[()]:
+        return ()
+
+    def _text(self, text: str) -> str:
+        return self._names.text(text)
+
+    def _message(self, text: str) -> str:
+        return self._names.message(text)
+
+    def _source(self, text: str) -> str:
+        return self._names.source(text)
+
+    def _endpoint(self, text: str) -> str:
+        return self._names.endpoint(text)
+
+    def _path(self, text: str) -> str:
+        return self._names.path(text)
+
+    def _folder(self, text: str) -> str:
+        return self._names.folder(text)
+
+    def _author(self, text: str) -> str:
+        return self.author(text)
+
+    def _run(self, text: str) -> str:
+        return self._names.name("run", text)
+
+    def _program(self, text: str) -> str:
+        return text if text.endswith(".py") and "/" not in text else self._names.name("job", text)
+
+    def _checksum(self, text: str) -> str:
+        return self._names.name("sum", text)
+
+    def _setting(self, value: str) -> str:
+        return value if _PLAIN_VALUE.fullmatch(value) else self._names.name("value", value)
+
+    def _settings_of(self, settings: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        return tuple((name, self._setting(value)) for name, value in settings)
+
+    def _argv_of(self, words: tuple[str, ...]) -> tuple[str, ...]:
+        return self.argv(words)
+
+    def _word(self, place: int, word: str) -> str:
+        if not place:
+            return self._names.path(word)
+        option, equals, value = word.partition("=")
+        if option.startswith("-"):
+            return f"{option}={self._word(1, value)}" if equals else option
+        if word.startswith(("/", "~", "./", "../")):
+            return self._names.path(word)
+        return self._names.name("arg", word)
+
+    def _variables_of(self, variables: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        kept = []
+        for name, value in variables:
+            if _WORK.match(value):
+                kept.append((name, "<Work>"))
+            elif name in _ARGUMENTS and _NUMBER.fullmatch(value):
+                kept.append((name, value))
+            elif name == "group" and _GROUP_NAME.fullmatch(value):
+                kept.append((name, value))
+            elif name == "kwargs":
+                kept.append((name, _with_group_only(value)))
+            elif name == "args" and value:
+                kept.append((name, _counted(value)))
+        return tuple(kept)
+
+
+_WHOLE: Final = ("argv", "settings", "variables", "drop")
+"""Rules that take the field as a whole."""
+
+
+def _with_group_only(text: str) -> str:
+    """Of the arguments by name, whether a group is among them."""
+    if not text or text.endswith("...}"):
+        return text and "{...}"
+    given = '"group": None' if '"group": None' in text else '"group": …'
+    return f"{{{given}}}" if '"group"' in text else "{…}"
+
+
+def _counted(text: str) -> str:
+    """Of the arguments without names, how many there are; "" where that is not clear."""
+    depth = count = 0
+    if not (text.startswith("(") and text.endswith(")")) or "..." in text or set(text) & {*"'\""}:
+        return ""
+    inner = text[1:-1].strip()
+    for letter in inner:
+        depth += (letter in "([{<") - (letter in ")]}>")
+        count += letter == "," and depth == 0
+    return f"({', '.join('…' * (count + bool(inner)))})" if not inner.endswith(",") else "(…,)"
+
+
+@cache
+def _plan(kind: type) -> tuple[tuple[str, str], ...]:
+    """The fields of a struct in which there may be texts, and their rules."""
+    rules = {**_OF_ANY, **next((RULES[one] for one in kind.__mro__ if one in RULES), {})}
+    hints = get_type_hints(kind)
+    fields = [field.name for field in structs.fields(kind) if has_texts(hints[field.name])]
+    plan = [(name, rules.get(name, "text")) for name in fields]
+    return tuple(one for one in plan if one[1] != "keep")
+
+
+def has_texts(kind: Any) -> bool:
+    """Whether values of a type may hold texts, other than those that have to be kept."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return bool(_plan(kind))
+    return kind is str or any(map(has_texts, getattr(kind, "__args__", ())))
+
+
+def redacted(frame: Frame) -> Frame:
+    """A frame whose names and data are replaced: for any file that leaves the house."""
+    return Redaction(frame).frame(frame)
