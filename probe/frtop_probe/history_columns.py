@@ -23,19 +23,19 @@ _WIDEST: Final = 2**63
 Columns = tuple[Sequence[int], ...]
 
 
-def pack(values: Sequence[int]) -> wire.Column:
+def pack(values: Sequence[int]) -> wire.HistoryColumn:
     """Packs one field of at least one row.
 
     Raises:
         OverflowError: two neighbours differ by 2**63 or more.
     """
     if values.count(values[0]) == len(values):
-        return wire.Column(int(values[0]))
+        return wire.HistoryColumn(int(values[0]))
     differences = list(map(sub, values[1:], values))
     width, packed = _narrowest(differences)
     if sys.byteorder == "big":
         packed.byteswap()
-    return wire.Column(int(values[0]), width, packed.tobytes())
+    return wire.HistoryColumn(int(values[0]), width, packed.tobytes())
 
 
 def pack_rows(columns: Columns) -> wire.HistoryColumns | None:
@@ -44,7 +44,7 @@ def pack_rows(columns: Columns) -> wire.HistoryColumns | None:
         return None
     first, *others = map(pack, columns)
     if not first.width:  # of one row, or of a damaged ring; then it must say how many
-        first = wire.Column(first.first, 1, bytes(len(columns[0]) - 1))
+        first = wire.HistoryColumn(first.first, 1, bytes(len(columns[0]) - 1))
     return wire.HistoryColumns(first, *others)
 
 
@@ -58,7 +58,7 @@ def length(columns: wire.HistoryColumns) -> int:
         raise ValueError("a history without numbered rows")
     rows = len(columns.sequence.differences) // columns.sequence.width + 1
     for name in FIELDS:
-        column: wire.Column = getattr(columns, name)
+        column: wire.HistoryColumn = getattr(columns, name)
         if column.width not in (0, *_CODES):
             raise ValueError(f"a column of {column.width} bytes each")
         if len(column.differences) != column.width * (rows - 1):
@@ -90,7 +90,7 @@ def _narrowest(values: list[int]) -> tuple[int, array[int]]:
     return 8, array(_CODES[8], values)
 
 
-def _unpacked(column: wire.Column, rows: int) -> list[int]:
+def _unpacked(column: wire.HistoryColumn, rows: int) -> list[int]:
     if not column.width:
         return [column.first] * rows
     differences = array(_CODES[column.width], column.differences)

@@ -533,7 +533,7 @@ class HistoryRow(Struct, frozen=True, array_like=True):
     timeout_ms: int = 0
 
 
-class Column(Struct, frozen=True, array_like=True):
+class HistoryColumn(Struct, frozen=True, array_like=True):
     """One field of consecutive rows: the `first` value, then differences from row to row.
 
     Each has `width` bytes (1, 2, 4 or 8), little-endian and signed; 0: all values are equal.
@@ -547,17 +547,17 @@ class Column(Struct, frozen=True, array_like=True):
 class HistoryColumns(Struct, frozen=True, array_like=True):
     """Rows of a `History` by field. `sequence` has one difference less than there are rows."""
 
-    sequence: Column
-    group: Column
-    number: Column
-    signature: Column
-    site: Column
-    issued_ns: Column
-    took_ns: Column
-    thread: Column
-    flags: Column
-    pseudo: Column
-    timeout_ms: Column
+    sequence: HistoryColumn
+    group: HistoryColumn
+    number: HistoryColumn
+    signature: HistoryColumn
+    site: HistoryColumn
+    issued_ns: HistoryColumn
+    took_ns: HistoryColumn
+    thread: HistoryColumn
+    flags: HistoryColumn
+    pseudo: HistoryColumn
+    timeout_ms: HistoryColumn
 
 
 class History(Struct, frozen=True, array_like=True):

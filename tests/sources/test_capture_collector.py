@@ -71,9 +71,7 @@ class Scene:
         self.written.append((frame, sorted(histories), missing))
         return 4321
 
-    def begin(
-        self, frame: Frame, settle_s: int = 0, *, automatic: bool = True
-    ) -> CaptureCollector:
+    def begin(self, frame: Frame, settle_s: int = 0, *, automatic: bool = True) -> CaptureCollector:
         return CaptureCollector(
             self.tracker, self.files, frame, path=Path("x.cap"), automatic=automatic,
             now=self.now, settle_ns=settle_s * S, write=self.write,
@@ -346,7 +344,7 @@ def test_a_job_that_ended_without_a_recorder_is_captured_as_it_was_seen(scene: S
 
 
 MALFORMED = wire.HistoryColumns(
-    wire.Column(1, 1, b"\1\1"), wire.Column(1, 4, b"\1"), *[wire.Column(0)] * 9
+    wire.HistoryColumn(1, 1, b"\1\1"), wire.HistoryColumn(1, 4, b"\1"), *[wire.HistoryColumn(0)] * 9
 )
 
 

@@ -14,7 +14,11 @@ VALUES = st.integers(1 - 2**62, 2**62 - 1)
 
 
 def row_of(sequence: int, values: list[int], pseudo: bool) -> wire.HistoryRow:
-    return wire.HistoryRow(sequence, *values[:-1], pseudo=pseudo, timeout_ms=values[-1])
+    group, number, signature, site, issued_ns, took_ns, thread, flags, timeout_ms = values
+    return wire.HistoryRow(
+        sequence, group, number, signature, site, issued_ns, took_ns, thread, flags, pseudo,
+        timeout_ms,
+    )  # fmt: skip
 
 
 @settings(max_examples=60, deadline=None)
@@ -45,22 +49,22 @@ def test_no_rows_are_no_columns() -> None:
     assert pack_rows(((),) * len(FIELDS)) is None
 
 
-NUMBERED = wire.Column(1, 1, b"\1" * 4)
-SAME = wire.Column(0)
+NUMBERED = wire.HistoryColumn(1, 1, b"\1" * 4)
+SAME = wire.HistoryColumn(0)
 
 
 @pytest.mark.parametrize("wrong", [
-    {"sequence": wire.Column(1)},
-    {"sequence": wire.Column(1, 3, b"\1" * 12)},
-    {"group": wire.Column(1, 1, b"\1" * 3)},
-    {"group": wire.Column(1, 5, b"\1" * 20)},
-    {"group": wire.Column(1, -1, b"")},
-    {"group": wire.Column(1, 0, b"\1" * 4)},
-    {"issued_ns": wire.Column(2**63, 8, (b"\xff" * 7 + b"\x7f") * 4)},
-    {"issued_ns": wire.Column(-(2**63), 1, b"\xff" * 4)},
+    {"sequence": wire.HistoryColumn(1)},
+    {"sequence": wire.HistoryColumn(1, 3, b"\1" * 12)},
+    {"group": wire.HistoryColumn(1, 1, b"\1" * 3)},
+    {"group": wire.HistoryColumn(1, 5, b"\1" * 20)},
+    {"group": wire.HistoryColumn(1, -1, b"")},
+    {"group": wire.HistoryColumn(1, 0, b"\1" * 4)},
+    {"issued_ns": wire.HistoryColumn(2**63, 8, (b"\xff" * 7 + b"\x7f") * 4)},
+    {"issued_ns": wire.HistoryColumn(-(2**63), 1, b"\xff" * 4)},
 ])  # fmt: skip
-def test_columns_that_do_not_fit_together_are_refused(wrong: dict[str, wire.Column]) -> None:
+def test_columns_that_do_not_fit_together_are_refused(wrong: dict[str, wire.HistoryColumn]) -> None:
     columns = {name: NUMBERED if name == "sequence" else SAME for name in FIELDS}
     assert len(unpack(wire.HistoryColumns(**columns))) == len(FIELDS)
-    with pytest.raises(ValueError, match="row|bytes|impossible"):
+    with pytest.raises(ValueError, match=r"row|bytes|impossible"):
         unpack(wire.HistoryColumns(**{**columns, **wrong}))

@@ -89,7 +89,7 @@ class HistoryBuilder:
             slots, found = slots.only(is_op), list(compress(found, is_op))
         if not found:
             return
-        signatures, sites, flags, pseudo = zip(*found, strict=True)  # type: ignore[misc]
+        signatures, sites, flags, pseudo = zip(*found, strict=True)
         took = [
             done - issued or 1 if done >= issued > 0 else _took(issued, done)
             for issued, done in zip(slots.issued, slots.done, strict=True)
@@ -97,7 +97,7 @@ class HistoryBuilder:
         fields = (slots.sequence, slots.group, slots.number, signatures, sites, slots.issued, took,
                   slots.thread, flags, pseudo, slots.timeout)  # fmt: skip
         for column, values in zip(self._columns, fields, strict=True):
-            column += values
+            column.extend(values)
 
     def build(self, lost: int, *, columns: bool = False) -> wire.History:
         """The history, of which `lost` ops in between could not be read."""
@@ -124,7 +124,9 @@ class HistoryBuilder:
 
 def _are_possible(slots: bulk_read.Slots) -> bool:
     columns = slots.issued, slots.number, slots.thread
-    return all(-_LONGEST < min(one, default=0) and max(one, default=0) < _LONGEST for one in columns)
+    return all(
+        min(one, default=0) > -_LONGEST and max(one, default=0) < _LONGEST for one in columns
+    )
 
 
 def _place(table: dict[Value, int], value: Value | None) -> int:

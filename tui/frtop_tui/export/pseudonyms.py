@@ -16,10 +16,10 @@ _COMMON: Final = frozenset({"root", "user", "rank", "host", "node", "job", "trai
 """Words of sentences: where they are also names, only whole fields are replaced."""
 _SYSTEM: Final = re.compile(r"/(?:dev|proc|sys|bin|lib|lib64|usr/lib|usr/lib64|usr/bin)/")
 """Where every machine has the same: kept, but for `/dev/shm`."""
-_SHARED_MEMORY: Final = "/dev/shm/"
+_SHARED_MEMORY: Final = "/dev/shm/"  # noqa: S108 - only compared
 _CODE: Final = re.compile(
     r"/(?=(?:(?:site|dist)-packages|python3[^/]*|vllm|sglang|deep_ep|pplx_kernels|mscclpp|nvshmem"
-    r"|flashinfer|aiter|asyncio|multiprocessing|filelock|frtop_probe)/"
+    r"|flashinfer|aiter|asyncio|multiprocessing|filelock|frtop_probe|torchinductor_user)/"
     r"|torch/(?:_|\w+\.py$|(?:nn|distributed|autograd|utils|optim|cuda|xpu|mps|cpu|accelerator"
     r"|backends|jit|fx|func|library|multiprocessing|testing|amp|compiler|export|profiler)/))"
 )
@@ -32,10 +32,9 @@ _FIRST_IPV4: Final = int(ipaddress.IPv4Address("198.18.0.1"))
 _FIRST_IPV6: Final = int(ipaddress.IPv6Address("2001:db8::1"))
 """Addresses that no machine has: for measurements, and for documents."""
 
-_IN_TEXT: Final = (
-    r"(?P<url>\b[a-z][a-z0-9+.-]*://[^\s'\"<>]+)"
-    r"|(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"
-    r"|(?P<path>(?<![\w/.<])(?:~[\w.-]*|\.{1,2})?/[^\s'\"<>():;,|]*[^\s'\"<>():;,.|])"
+_FIRST: Final = r"(?P<url>\b[a-z][a-z0-9+.-]*://[^\s'\"<>]+)|(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"
+_LAST: Final = (
+    r"(?P<path>(?<![\w/.<])(?:~[\w.-]*|\.{1,2})?/[^\s'\"<>():;,|]*[^\s'\"<>():;,.|])"
     r"|(?P<address>(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]*:[0-9A-Fa-f:]*:[0-9A-Fa-f.]*)"
     r"(?![\w.]*\w))"
     r"|(?P<secret>(?<![\w-])(?=[\w+=-]*\d)(?=[\w+=-]*[A-Za-z])[\w+=-]{24,})"
@@ -77,10 +76,10 @@ class Pseudonyms:
                 self._words[f"{re.escape(stem[1])}{_RANGES}{re.escape(stem[2])}"] = "hosts"
         self._pattern = None
 
-    def note(self, name: str, stands: str) -> None:
-        """From now on `stands` replaces a name wherever a text has it as a whole word."""
-        if len(name) > 1 and name != stands and name not in _COMMON:
-            self._words[re.escape(name)] = stands
+    def note(self, name: str, pseudonym: str) -> None:
+        """From now on `pseudonym` replaces a name wherever a text has it as a whole word."""
+        if len(name) > 1 and name != pseudonym and name not in _COMMON:
+            self._words[re.escape(name)] = pseudonym
             self._pattern = None
 
     def machine(self, name: str) -> str:
@@ -113,8 +112,11 @@ class Pseudonyms:
         """
         if "/" not in path or path.startswith("<"):
             return path
-        if not path.startswith("/"):
-            return self.path(f"/{path}").removeprefix("/")
+        if path.startswith("/"):
+            return self._absolute(path)
+        return self._absolute(f"/{path}").removeprefix("/")
+
+    def _absolute(self, path: str) -> str:
         if path in self._given.get("dir", {}):
             return self.folder(path)
         path = _COMPILED.sub("torchinductor_user", path)
@@ -144,7 +146,8 @@ class Pseudonyms:
         """A sentence: known names, addresses, paths, and what looks like a secret are replaced."""
         if self._pattern is None:
             ordered = "|".join(sorted(self._words, key=len, reverse=True)) or r"(?!)"
-            self._pattern = re.compile(rf"(?P<known>(?<![\w/-])(?:{ordered})(?![\w/-]))|{_IN_TEXT}")
+            known = rf"(?P<known>(?<![\w/-])(?:{ordered})(?![\w/-]))"
+            self._pattern = re.compile(f"{_FIRST}|{known}|{_LAST}")
         return self._pattern.sub(self._found, text)
 
     def message(self, text: str) -> str:

@@ -1,8 +1,8 @@
 """What of a capture may leave the house: names and data are replaced, the facts stay.
 
-Pure. Every field with a text has a rule in `RULES`; a field without one, of a later version, is
-treated as a sentence. Pseudonyms are stable within one capture, so whoever reads it, and the
-diagnosis itself, still tells which rank is on which host and who is in the same file.
+Pure. Every field with a text has a rule (`redaction_rules`). Pseudonyms are stable within one
+capture, so whoever reads it, and the diagnosis itself, still tells which rank is on which host and
+who is in the same file.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any, Final, TypeVar, get_type_hints
 from msgspec import Struct, structs
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.model import Frame, OpName, Verdict, Why
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.pseudonyms import Pseudonyms
-from frtop_tui.job.model import CoverageNote, GroupKey, GroupView, HostView, Problem, Recorded
+from frtop_tui.export.redaction_rules import OF_ANY, RULES
+from frtop_tui.job.model import Rank
 
 Value = TypeVar("Value")
 _PLAIN_VALUE: Final = re.compile(
@@ -37,57 +38,6 @@ _DATA: Final = ("minimum", "maximum", "mean", "norm")
 _MIN_NOTED: Final = 4
 """Letters of a word that is also replaced in sentences; shorter ones are in many words."""
 
-RULES: Final[Mapping[type, Mapping[str, str]]] = {
-    Frame: {"notes": "text", "read_only": "text"},
-    wire.Job: {"master_addr": "endpoint", "run_id": "run", "nonce": "keep", "name": "program"},
-    HostView: {"name": "endpoint", "version": "keep", "notes": "text", "address": "endpoint",
-               "progress": "text"},
-    Problem: {"text": "text", "next": "text"},
-    wire.Identity: {"argv": "argv", "cwd": "folder", "torch": "keep", "python": "keep",
-                    "record": "folder", "settings": "settings"},
-    wire.Group: {"name": "keep", "description": "keep", "backend": "keep", "ranks": "keep"},
-    wire.Signature: {"kind": "keep", "reduce": "keep", "members": "keep"},
-    wire.TensorSpec: {"dtype": "keep", "device": "keep"},
-    wire.Site: {"file": "path", "function": "keep"},
-    wire.Process: {"state": "keep", "name": "keep", "wchan": "keep", "syscall": "keep",
-                   "file": "path"},
-    wire.UncaughtException: {"kind": "keep", "text": "message", "thread": "text"},
-    wire.TraceFrame: {"function": "keep", "file": "path", "module": "keep", "source": "source",
-                      "variables": "variables"},
-    wire.Snapshot: {"addresses": "endpoint", "ops_note": "text"},
-    wire.StackDump: {"error": "keep", "help": "text"},
-    wire.ThreadStack: {"name": "text"},
-    wire.DeadConnection: {"local": "endpoint", "remote": "endpoint"},
-    wire.TensorsResponse: {"host": "endpoint", "error": "keep", "help": "text"},
-    wire.OpTensors: {"error": "text"},
-    wire.TensorSummary: {"role": "keep", "dtype": "keep", "device": "keep", "first": "drop",
-                         "checksum": "checksum", "error": "text"},
-    wire.RasResponse: {"host": "endpoint", "version": "keep", "version_source": "text",
-                       "library": "path", "address": "endpoint", "checked": "text",
-                       "unchecked": "text", "error": "keep", "help": "text"},
-    wire.RasReport: {"form": "keep", "nccl_version": "keep", "notes": "text"},
-    wire.RasCommunicator: {"hash": "keep", "secondary_hash": "keep"},
-    wire.RasRank: {"host": "endpoint", "counts": "keep"},
-    wire.RasMissingRank: {"host": "endpoint"},
-    wire.RasNamedRank: {"host": "endpoint", "kind": "keep", "status": "keep"},
-    wire.RasSummaryRow: {"ranks_per_node": "keep", "status": "keep", "errors": "keep"},
-    wire.RasProblem: {"section": "keep", "kind": "keep", "communicator": "keep", "lines": "text"},
-    wire.Transport: {"name": "keep", "sign": "text"},
-    wire.NativeStacksResponse: {"host": "endpoint", "tool": "keep", "note": "text"},
-    wire.History: {"note": "text"},
-    GroupView: {"description": "keep", "backend": "keep"},
-    GroupKey: {"name": "keep", "ranks": "keep"},
-    CoverageNote: {"text": "text", "kind": "keep"},
-    Recorded: {"kind": "keep", "path": "path", "by": "author", "version": "keep", "notes": "text"},
-    Verdict: {"kind": "keep", "confidence": "keep", "progress": "keep", "headline": "text",
-              "next": "text", "evidence": "text", "missing": "text"},
-    Why: {"cause": "keep", "layer": "keep", "text": "text"},
-    OpName: {"kind": "keep"},
-}  # fmt: skip
-"""What becomes of each field with a text; docs/formats.md says it in words."""
-_OF_ANY: Final = {"host": "endpoint", "state": "keep", "health": "keep"}
-"""Of structs that are not in `RULES`, and those that inherit."""
-
 
 class Redaction:
     """Redacts what belongs together: the same name in all of it gets the same pseudonym."""
@@ -100,7 +50,7 @@ class Redaction:
             author: `user@host` of whoever captures.
         """
         self._names = Pseudonyms()
-        self._shared: dict[int, tuple[object, Any]] = {}
+        self._shared: dict[int, tuple[Struct, Struct]] = {}
         self._note_names(frame, author)
 
     def frame(self, frame: Frame) -> Frame:
@@ -144,7 +94,11 @@ class Redaction:
         changes: dict[str, Any] = {}
         for name, rule in _plan(type(value)):
             before = getattr(value, name)
-            after = getattr(self, f"_{rule}_of")(before) if rule in _WHOLE else self._of(before, rule)
+            after = (
+                getattr(self, f"_{rule}_of")(before)
+                if rule in _OF_FIELDS
+                else self._of(before, rule)
+            )
             if after is not before:
                 changes[name] = after
         if isinstance(value, wire.TensorSummary):
@@ -166,21 +120,27 @@ class Redaction:
         for one in (user, recorded[0]):
             names.note(one, names.name("user", one))
         for view in views:
-            who = view.identity
-            for folder in (who.cwd, who.record):
-                names.note(folder, names.folder(folder))
-            for _, value in who.settings:
-                if len(value) >= _MIN_NOTED:
-                    names.note(value, self._setting(value))
-            for process in (view.process, *(view.snapshot.processes if view.snapshot else ())):
-                if process is not None and "/" in process.file:
-                    names.note(process.file, names.path(process.file))
+            self._note_names_of(view)
         for job in {job for job in (frame.job, *frame.other_jobs) if job is not None}:
-            for name, stands in ((job.name, self._program(job.name)),
+            for name, pseudonym in ((job.name, self._program(job.name)),
                                  (job.run_id, self._run(job.run_id))):  # fmt: skip
                 if len(name) >= _MIN_NOTED:
-                    names.note(name, stands)
+                    names.note(name, pseudonym)
             names.note(job.master_addr, names.endpoint(job.master_addr))
+
+    def _note_names_of(self, view: Rank) -> None:
+        names, who = self._names, view.identity
+        for folder in (who.cwd, who.record):
+            names.note(folder, names.folder(folder))
+        for _, value in who.settings:
+            if len(value) >= _MIN_NOTED:
+                names.note(value, self._setting(value))
+        for process in (view.process, *(view.snapshot.processes if view.snapshot else ())):
+            # Where a path ends is clear without this, unless there are blanks in it.
+            if process is not None and "/" in process.file:
+                pseudonym = names.path(process.file)
+                if " " in process.file:
+                    names.note(process.file, pseudonym)
 
     # One method for each rule.
 
@@ -240,23 +200,25 @@ class Redaction:
         return self._names.name("arg", word)
 
     def _variables_of(self, variables: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-        kept = []
-        for name, value in variables:
-            if _WORK.match(value):
-                kept.append((name, "<Work>"))
-            elif name in _ARGUMENTS and _NUMBER.fullmatch(value):
-                kept.append((name, value))
-            elif name == "group" and _GROUP_NAME.fullmatch(value):
-                kept.append((name, value))
-            elif name == "kwargs":
-                kept.append((name, _with_group_only(value)))
-            elif name == "args" and value:
-                kept.append((name, _counted(value)))
-        return tuple(kept)
+        made = ((name, _harmless(name, value)) for name, value in variables)
+        return tuple(one for one in made if one[1])
 
 
-_WHOLE: Final = ("argv", "settings", "variables", "drop")
+_OF_FIELDS: Final = ("argv", "settings", "variables", "drop")
 """Rules that take the field as a whole."""
+
+
+def _harmless(name: str, value: str) -> str:
+    """What the diagnosis reads of a variable of torch's functions, if it names nobody; else ""."""
+    if _WORK.match(value):
+        return "<Work>"
+    if name == "kwargs":
+        return _with_group_only(value)
+    if name == "args":
+        return _counted(value)
+    harmless = name in _ARGUMENTS and _NUMBER.fullmatch(value)
+    harmless = harmless or (name == "group" and _GROUP_NAME.fullmatch(value))
+    return value if harmless else ""
 
 
 def _with_group_only(text: str) -> str:
@@ -282,7 +244,7 @@ def _counted(text: str) -> str:
 @cache
 def _plan(kind: type) -> tuple[tuple[str, str], ...]:
     """The fields of a struct in which there may be texts, and their rules."""
-    rules = {**_OF_ANY, **next((RULES[one] for one in kind.__mro__ if one in RULES), {})}
+    rules = {**OF_ANY, **next((RULES[one] for one in kind.__mro__ if one in RULES), {})}
     hints = get_type_hints(kind)
     fields = [field.name for field in structs.fields(kind) if has_texts(hints[field.name])]
     plan = [(name, rules.get(name, "text")) for name in fields]

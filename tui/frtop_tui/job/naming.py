@@ -48,6 +48,15 @@ def job_key(job: wire.Job) -> JobKey:
     )
 
 
+def same_job(job: wire.Job | None, other: wire.Job | None) -> bool:
+    """Whether both are one job; its nonce may have become known meanwhile."""
+    if job is None or other is None:
+        return job is other
+    return job_key(job)[:-1] == job_key(other)[:-1] and (
+        job.nonce == other.nonce or not (job.nonce and other.nonce)
+    )
+
+
 def job_names(job: wire.Job) -> tuple[str, ...]:
     """All names of a job on the command line; `train.py#1` is its second attempt."""
     run_id = "" if job.run_id in NO_RUN else job.run_id

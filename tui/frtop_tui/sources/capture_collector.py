@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -20,12 +20,12 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.history_columns import length
-from frtop_tui.diagnosis.evidence.dataloader_worker import children_in_question
-from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import write_unused
 from frtop_tui.job.model import Problem, Writing
-from frtop_tui.job.naming import folded, job_key
+from frtop_tui.job.naming import folded, same_job
+from frtop_tui.sources.capture_steps import Kind, Step, plan
 from frtop_tui.sources.file_worker import FileWorker
 from frtop_tui.sources.request_tracker import RequestTracker
 
@@ -34,28 +34,11 @@ HOSTS_AT_ONCE: Final = 32
 """Responses that may come in together: each is decoded between two updates."""
 HISTORIES_AT_ONCE: Final = 2
 """Of one host, which reads one while the other is on its way. Of all else it has one request."""
-RANKS_PER_SNAPSHOT: Final = 8
-OPS_PER_SNAPSHOT: Final = 32
 MAX_ROWS: Final = 1_000_000
 """Ops in all histories together: whoever opens the file holds them all, at some 300 bytes each."""
-NO_RECORDER: Final = "they have no recorder, and are seen from outside"
 INTERRUPTED: Final = "it was interrupted"
 HEALTHY_NS: Final = 3_000_000_000
 """A job with ops under way must look healthy for so long: longer than the shortest unusual wait."""
-_UNRESPONSIVE: Final = ("silent", "stopped", "dead", "done", "unheard")
-"""Ranks that cannot respond; to ask each of them would take seconds."""
-
-Kind = str  # "stacks", "history", "tensors"
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One request to one host, and the ranks it is about."""
-
-    kind: Kind
-    ranks: tuple[int, ...]
-    request: wire.Request
-
 
 _TENSOR_ERRORS: Final = {
     "none": "no pending op has tensors",
@@ -104,10 +87,10 @@ class CaptureCollector:
         self._begun_ns, self._settle_until = now, now + settle_ns
         self._histories: dict[int, wire.HistoryResponse] = {}
         self._missing: dict[tuple[Kind, str], set[int]] = defaultdict(set)
-        self._steps: dict[str, deque[_Step]] = {}  # by host
+        self._steps: dict[str, deque[Step]] = {}  # by host
         self._agents: dict[str, int] = {}  # by host
         self._left = dict.fromkeys(frame.ranks, 0)  # rank -> its steps that are still to come
-        self._under_way: dict[str, dict[tuple[int, ...], tuple[int, _Step]]] = {}
+        self._under_way: dict[str, dict[tuple[int, ...], tuple[int, Step]]] = {}
         """By host and ranks, the number of the request."""
         self._limit = 0  # ops per history
         self._complete_ns = 0  # when all was there; a frame from then on contains it
@@ -124,7 +107,16 @@ class CaptureCollector:
             self._fail(Problem("no rank of a job is known yet", "wait until a rank is heard"), now)
             return
         files.submit_silently(self._check_path)
-        self._plan(frame)
+        self._limit = max(1, MAX_ROWS // len(frame.ranks))
+        # Devices are read for a person only.
+        steps, missing = plan(frame, self._limit, devices=not automatic)
+        self._steps |= {host: deque(some) for host, some in steps.items()}
+        self._agents |= {host: tracker.agent(host) for host in steps}
+        for why, ranks in missing.items():
+            self._missing[why] |= ranks
+        for step in chain.from_iterable(steps.values()):
+            for rank in step.ranks:
+                self._left[rank] += 1
 
     @property
     def over(self) -> bool:
@@ -176,48 +168,6 @@ class CaptureCollector:
         """Runs in the file worker: a file that is there now is replaced, a later one is not."""
         self._replace_existing = os.path.lexists(self._path)
 
-    def _plan(self, frame: Frame) -> None:
-        hosts: dict[str, list[JudgedRank]] = defaultdict(list)
-        for view in frame.ranks.values():
-            if view.state == "unheard":
-                self._missing["stacks or history", f"{view.host} is not heard"].add(view.rank)
-            else:
-                hosts[view.host].append(view)
-        self._limit = max(1, MAX_ROWS // len(frame.ranks))
-        may_act = {host.name: host.may_act and not frame.read_only for host in frame.hosts}
-        for name, views in hosts.items():
-            without = {view.rank for view in views if not view.identity.prepared}
-            if without:
-                self._missing["tensors", NO_RECORDER] |= without
-            recorded = [view for view in views if view.rank not in without]
-            # Of a process that has ended nobody can read what torch has recorded.
-            asked = [one for one in views if one.identity.prepared or one.exit_info is None]
-            steps = [*_snapshots(views), *_histories(asked, self._limit)]
-            if may_act.get(name, True):
-                steps += self._tensors(recorded)
-            elif pending := {view.rank for view in recorded if view.pending}:
-                why = frame.read_only or f"our key may only read on {name}"
-                self._missing["tensors", why] |= pending
-            if steps:  # ranks that have ended without a recorder are asked for nothing
-                self._steps[name] = deque(steps)
-            self._agents[name] = self._tracker.agent(name)
-            for step in steps:
-                for rank in step.ranks:
-                    self._left[rank] += 1
-
-    def _tensors(self, views: Iterable[JudgedRank]) -> list[_Step]:
-        steps = []
-        for view in views:
-            if not view.pending:
-                continue
-            if view.state in _UNRESPONSIVE:
-                self._missing["tensors", f"{view.state}, cannot respond"].add(view.rank)
-            else:
-                # Devices are read for a person only.
-                request = wire.TensorsRequest(0, view.key, devices=not self.writing.automatic)
-                steps.append(_Step("tensors", (view.rank,), request))
-        return steps
-
     def _send(self, now: int) -> None:
         for host, steps in list(self._steps.items()):
             if host not in self._under_way and len(self._under_way) >= HOSTS_AT_ONCE:
@@ -234,14 +184,14 @@ class CaptureCollector:
             if not steps:
                 del self._steps[host]
 
-    def _may_send(self, host: str, step: _Step) -> bool:
+    def _may_send(self, host: str, step: Step) -> bool:
         under_way = self._under_way.get(host, {}).values()
         return not under_way or (
             len(under_way) < HISTORIES_AT_ONCE
             and all(one.kind == step.kind == "history" for _, one in under_way)
         )
 
-    def _received(self, host: str, step: _Step, response: wire.Response, _now: int) -> None:
+    def _received(self, host: str, step: Step, response: wire.Response, _now: int) -> None:
         """Keeps a history; snapshots and tensors are in the job's state already."""
         under_way = self._under_way.get(host, {})
         under_way.pop(step.ranks, None)
@@ -280,7 +230,7 @@ class CaptureCollector:
             why = f"only the newest {self._limit:,} ops of each were asked for"
             self._missing["complete history", why].add(rank)
 
-    def _note_failed_dumps(self, step: _Step, response: wire.SnapshotResponse) -> None:
+    def _note_failed_dumps(self, step: Step, response: wire.SnapshotResponse) -> None:
         assert isinstance(step.request, wire.SnapshotRequest)
         ranks = dict(zip(step.request.keys, step.ranks, strict=True))
         for snapshot in response.snapshots:
@@ -348,35 +298,3 @@ def is_settled(frame: Frame, watched_ns: int) -> bool:
         for view in frame.ranks.values()
     )
     return frame.health == "healthy" and (idle or watched_ns >= HEALTHY_NS)
-
-
-def same_job(job: wire.Job | None, other: wire.Job | None) -> bool:
-    """Whether both are one job; its nonce may have become known meanwhile."""
-    if job is None or other is None:
-        return job is other
-    return job_key(job)[:-1] == job_key(other)[:-1] and (
-        job.nonce == other.nonce or not (job.nonce and other.nonce)
-    )
-
-
-def _snapshots(views: list[JudgedRank]) -> list[_Step]:
-    steps = []
-    living = [view for view in views if view.exit_info is None]
-    for start in range(0, len(living), RANKS_PER_SNAPSHOT):
-        some = living[start : start + RANKS_PER_SNAPSHOT]
-        request = wire.SnapshotRequest(
-            0,
-            keys=tuple(view.key for view in some),
-            stacks=True,
-            ops=OPS_PER_SNAPSHOT,
-            pids=tuple(pid for view in some for pid in children_in_question(view)),
-        )
-        steps.append(_Step("stacks", tuple(view.rank for view in some), request))
-    return steps
-
-
-def _histories(views: list[JudgedRank], limit: int) -> list[_Step]:
-    return [
-        _Step("history", (view.rank,), wire.HistoryRequest(0, view.key, limit, columns=True))
-        for view in views
-    ]

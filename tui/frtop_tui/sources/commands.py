@@ -12,8 +12,9 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import Problem, Writing
+from frtop_tui.job.naming import same_job
 from frtop_tui.job.state import JobState
-from frtop_tui.sources.capture_collector import CaptureCollector, same_job
+from frtop_tui.sources.capture_collector import CaptureCollector
 from frtop_tui.sources.file_worker import FileWorker
 from frtop_tui.sources.request_tracker import RequestTracker
 from frtop_tui.sources.tensor_download import TensorDownload

@@ -58,8 +58,10 @@ class RecordedSource:
             return
         recorded = self._frame.recorded
         try:
-            if recorded is not None and recorded.kind == "capture" and not (
-                recorded.filled or redact
+            if (
+                recorded is not None
+                and recorded.kind == "capture"
+                and not (recorded.filled or redact)
             ):
                 content = capture.content_of(Path(recorded.path), capture.KIND)
                 write = partial(archive.write, kind=capture.KIND, content=content, overwrite=False)

@@ -1,0 +1,64 @@
+"""What redaction does with each field that holds a text; docs/formats.md says it in words.
+
+A rule is the name of a method of `redaction.Redaction`. A field without a rule, of a later
+version, is treated as a sentence; a test asks for the rules of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.model import Frame, OpName, Verdict, Why
+from frtop_tui.job.model import CoverageNote, GroupKey, GroupView, HostView, Problem, Recorded
+
+RULES: Final[Mapping[type, Mapping[str, str]]] = {
+    Frame: {"notes": "text", "read_only": "text"},
+    wire.Job: {"master_addr": "endpoint", "run_id": "run", "nonce": "keep", "name": "program"},
+    HostView: {"name": "endpoint", "version": "keep", "notes": "text", "address": "endpoint",
+               "progress": "text"},
+    Problem: {"text": "text", "next": "text"},
+    wire.Identity: {"argv": "argv", "cwd": "folder", "torch": "keep", "python": "keep",
+                    "record": "folder", "settings": "settings"},
+    wire.Group: {"name": "keep", "description": "keep", "backend": "keep", "ranks": "keep"},
+    wire.Signature: {"kind": "keep", "reduce": "keep", "members": "keep"},
+    wire.TensorSpec: {"dtype": "keep", "device": "keep"},
+    wire.Site: {"file": "path", "function": "keep"},
+    wire.Process: {"state": "keep", "name": "keep", "wchan": "keep", "syscall": "keep",
+                   "file": "path"},
+    wire.UncaughtException: {"kind": "keep", "text": "message", "thread": "text"},
+    wire.TraceFrame: {"function": "keep", "file": "path", "module": "keep", "source": "source",
+                      "variables": "variables"},
+    wire.Snapshot: {"addresses": "endpoint", "ops_note": "text"},
+    wire.StackDump: {"error": "keep", "help": "text"},
+    wire.ThreadStack: {"name": "text"},
+    wire.DeadConnection: {"local": "endpoint", "remote": "endpoint"},
+    wire.TensorsResponse: {"host": "endpoint", "error": "keep", "help": "text"},
+    wire.OpTensors: {"error": "text"},
+    wire.TensorSummary: {"role": "keep", "dtype": "keep", "device": "keep", "first": "drop",
+                         "checksum": "checksum", "error": "text"},
+    wire.RasResponse: {"host": "endpoint", "version": "keep", "version_source": "text",
+                       "library": "path", "address": "endpoint", "checked": "text",
+                       "unchecked": "text", "error": "keep", "help": "text"},
+    wire.RasReport: {"form": "keep", "nccl_version": "keep", "notes": "text"},
+    wire.RasCommunicator: {"hash": "keep", "secondary_hash": "keep"},
+    wire.RasRank: {"host": "endpoint", "counts": "keep"},
+    wire.RasMissingRank: {"host": "endpoint"},
+    wire.RasNamedRank: {"host": "endpoint", "kind": "keep", "status": "keep"},
+    wire.RasSummaryRow: {"ranks_per_node": "keep", "status": "keep", "errors": "keep"},
+    wire.RasProblem: {"section": "keep", "kind": "keep", "communicator": "keep", "lines": "text"},
+    wire.Transport: {"name": "keep", "sign": "text"},
+    wire.NativeStacksResponse: {"host": "endpoint", "tool": "keep", "note": "text"},
+    wire.History: {"note": "text"},
+    GroupView: {"description": "keep", "backend": "keep"},
+    GroupKey: {"name": "keep", "ranks": "keep"},
+    CoverageNote: {"text": "text", "kind": "keep"},
+    Recorded: {"kind": "keep", "path": "path", "by": "author", "version": "keep", "notes": "text"},
+    Verdict: {"kind": "keep", "confidence": "keep", "progress": "keep", "headline": "text",
+              "next": "text", "evidence": "text", "missing": "text"},
+    Why: {"cause": "keep", "layer": "keep", "text": "text"},
+    OpName: {"kind": "keep"},
+}  # fmt: skip
+OF_ANY: Final = {"host": "endpoint", "state": "keep", "health": "keep"}
+"""Of structs that are not in `RULES`, and those that inherit."""
