@@ -1,8 +1,10 @@
-"""Files of the first version are read and keep their meaning.
+"""Files of each version are read for ever and keep their meaning.
 
-`old/` holds captures and black boxes as earlier builds wrote them: those of format 1, and
-`format2-*`. `expected.json` holds the facts that these builds reported for each. Sentences may
-change, facts may not.
+`old/` holds captures as builds of each format wrote them: those of format 1, `format2-*` and
+`format3-*`, whose histories are in columns and one of which is redacted. Black boxes lie there
+in the first container, and in `gzip-boxes` in that of today. `expected.json` holds the facts that
+these builds reported for each. Sentences may change, facts may not. A change of a format comes
+with a file that the build before it wrote.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from frtop_probe import archive
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.export import capture
 from frtop_tui.export.loader import open_paths
 from frtop_tui.report.document import document
 
@@ -44,5 +49,15 @@ def test_an_old_capture_keeps_its_facts(name: str) -> None:
     assert facts(open_paths([OLD / name])) == EXPECTED[name]
 
 
-def test_old_black_boxes_keep_their_facts() -> None:
-    assert facts(open_paths([*OLD.glob("*.box")])) == EXPECTED["boxes"]
+@pytest.mark.parametrize(("folder", "name"), [("", "boxes"), ("gzip-boxes", "gzip-boxes")])
+def test_old_black_boxes_keep_their_facts(folder: str, name: str) -> None:
+    assert facts(open_paths([*(OLD / folder).glob("*.box")])) == EXPECTED[name]
+
+
+def test_each_format_and_container_is_among_the_files() -> None:
+    captures = [path for path in OLD.glob("*.cap") if archive.kind_of(path) == capture.KIND]
+    formats = {msgspec.msgpack.decode(archive.read(one, capture.KIND))["format"] for one in captures}
+    assert formats == set(range(1, capture.FORMAT + 1))
+    beginnings = {path.read_bytes()[:8] for path in (*captures, *OLD.rglob("*.box"))}
+    assert beginnings == {archive.FIRST_MAGIC, archive.MAGIC[:8]}
+    assert {path.read_bytes()[:8] for path in OLD.rglob("*.box")} == beginnings
