@@ -9,6 +9,7 @@ import pytest
 
 from agent.agent_host import Host
 from frtop_probe import wire
+from frtop_tui.export.histories import ops_of
 from pipe.far_agent import FarAgent
 from waiting import wait_for
 
@@ -41,6 +42,9 @@ def test_rings_are_read_and_left(host: Host, far: FarAgent) -> None:
     assert seen.groups[0].ranks == "0-7"
     history = far.request(wire.HistoryRequest, seen.key).history
     assert history.rows
+    columns = far.request(wire.HistoryRequest, seen.key, 0, 0, 0, 0, True).history
+    assert ops_of(columns) == ops_of(history)
+    assert columns.columns is not None
     rank.kill()
     wait_for(
         lambda: far.request(wire.StateRequest).update.ranks[0].exit_info, "its end", pause_s=0.2
