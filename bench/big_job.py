@@ -1,4 +1,4 @@
-"""64 ranks on 8 hosts, all with full rings: the first frame, and a capture."""
+"""64 ranks on 8 hosts, and on one, all with full rings: the first frame, and a capture."""
 
 from __future__ import annotations
 
@@ -33,13 +33,24 @@ def main() -> None:
         print(
             f"  `frtop` to the first full frame   {statistics.median(frames):5.2f} s   (budget 2)"
         )
-        captures = [_capture(hosts.connect) for _ in range(REPEATS)]
-        seconds = statistics.median(took for took, _, _ in captures)
-        _, size, opened = captures[-1]
-        print(f"  `frtop capture`, start to exit    {seconds:5.2f} s, {size / 1e6:.1f} MB")
-        print(f"  `frtop diagnose FILE` of it       {opened:5.2f} s")
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        print(f"  the largest of these processes    {peak:5.0f} MB")
+        _captures(hosts)
+    with Hosts(1, HOSTS * RANKS, 0.0) as hosts:
+        print(f"{hosts.world} ranks on one agent, medians of {REPEATS}")
+        _captures(hosts)
+
+
+def _captures(hosts: Hosts) -> None:
+    captures = [_capture(hosts.connect) for _ in range(REPEATS)]
+    seconds = statistics.median(took for took, _, _ in captures)
+    _, size, opened = captures[-1]
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    print(
+        f"  `frtop capture`, start to exit    {seconds:5.2f} s, {size / 1e6:.1f} MB   (budget 3)"
+    )
+    print(f"  `frtop diagnose FILE` of it       {opened:5.2f} s")
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    print(f"  the largest of these processes    {peak:5.0f} MB")
+    print(f"  load of this machine              {load:5.1f} per core")
 
 
 def _first_frame(connect: list[str], world: int) -> float:
