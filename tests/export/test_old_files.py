@@ -56,7 +56,9 @@ def test_old_black_boxes_keep_their_facts(folder: str, name: str) -> None:
 
 def test_each_format_and_container_is_among_the_files() -> None:
     captures = [path for path in OLD.glob("*.cap") if archive.kind_of(path) == capture.KIND]
-    formats = {msgspec.msgpack.decode(archive.read(one, capture.KIND))["format"] for one in captures}
+    formats = {
+        msgspec.msgpack.decode(archive.read(one, capture.KIND))["format"] for one in captures
+    }
     assert formats == set(range(1, capture.FORMAT + 1))
     beginnings = {path.read_bytes()[:8] for path in (*captures, *OLD.rglob("*.box"))}
     assert beginnings == {archive.FIRST_MAGIC, archive.MAGIC[:8]}

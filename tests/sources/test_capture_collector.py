@@ -126,7 +126,7 @@ def test_all_ranks_are_asked_for_everything(scene: Scene) -> None:
         sorted(scene.kinds)
         == ["HistoryRequest"] * 4 + ["SnapshotRequest"] * 2 + ["TensorsRequest"] * 4
     )
-    assert scene.kinds[:2] == ["SnapshotRequest", "SnapshotRequest"]
+    assert scene.kinds[:4] == ["SnapshotRequest", "HistoryRequest"] * 2
 
 
 def test_the_frame_that_is_written_has_the_answers_in_it(scene: Scene) -> None:

@@ -1,7 +1,7 @@
 """Collects everything that can be known of a job now, for a capture.
 
-Snapshots with stacks come first, as they show one moment; then the histories, which do not
-change; then the tensors, for which the ranks themselves are asked. Each host has few
+Snapshots with stacks come first, as they show one moment; beside and after them the histories,
+which do not change; then the tensors, for which the ranks themselves are asked. Each host has few
 requests at a time, for a bounded number of ranks; `HOSTS_AT_ONCE` hosts are asked in
 parallel. The capture names what did not come in time.
 """
@@ -33,7 +33,7 @@ DEADLINE_NS: Final = 20_000_000_000
 HOSTS_AT_ONCE: Final = 32
 """Responses that may come in together: each is decoded between two updates."""
 HISTORIES_AT_ONCE: Final = 2
-"""Of one host, which reads one while the other is on its way. Of all else it has one request."""
+"""Of one host, which reads one while the other is on its way; of all else it has one request."""
 MAX_ROWS: Final = 1_000_000
 """Ops in all histories together: whoever opens the file holds them all, at some 300 bytes each."""
 INTERRUPTED: Final = "it was interrupted"
@@ -90,8 +90,8 @@ class CaptureCollector:
         self._steps: dict[str, deque[Step]] = {}  # by host
         self._agents: dict[str, int] = {}  # by host
         self._left = dict.fromkeys(frame.ranks, 0)  # rank -> its steps that are still to come
-        self._under_way: dict[str, dict[tuple[int, ...], tuple[int, Step]]] = {}
-        """By host and ranks, the number of the request."""
+        self._under_way: dict[str, dict[int, tuple[int, Step]]] = {}
+        """By host, the number of the request and the step, by the step's identity."""
         self._limit = 0  # ops per history
         self._complete_ns = 0  # when all was there; a frame from then on contains it
         self._wants_frame = False
@@ -172,29 +172,34 @@ class CaptureCollector:
         for host, steps in list(self._steps.items()):
             if host not in self._under_way and len(self._under_way) >= HOSTS_AT_ONCE:
                 continue
-            while steps and self._may_send(host, steps[0]):
-                step = steps.popleft()
+            while (step := self._next(host, steps)) is not None:
+                steps.remove(step)
                 received = partial(self._received, host, step)
                 timeout_ns = max(1, self._until - now)
                 number = self._tracker.request(
                     host, step.request, received, now, timeout_ns=timeout_ns,
                     agent=self._agents[host],
                 )  # fmt: skip
-                self._under_way.setdefault(host, {})[step.ranks] = number, step
+                self._under_way.setdefault(host, {})[id(step)] = number, step
             if not steps:
                 del self._steps[host]
 
-    def _may_send(self, host: str, step: Step) -> bool:
-        under_way = self._under_way.get(host, {}).values()
-        return not under_way or (
-            len(under_way) < HISTORIES_AT_ONCE
-            and all(one.kind == step.kind == "history" for _, one in under_way)
-        )
+    def _next(self, host: str, steps: deque[Step]) -> Step | None:
+        """The step to take beside those under way: while stacks are taken, the agent is idle."""
+        kinds = [step.kind for _, step in self._under_way.get(host, {}).values()]
+        if not kinds or not steps:
+            return steps[0] if steps else None
+        if steps[0].kind == "stacks" and "stacks" not in kinds:
+            return steps[0]
+        most = 1 if "stacks" in kinds else HISTORIES_AT_ONCE
+        if "tensors" in kinds or kinds.count("history") >= most:
+            return None
+        return next((step for step in steps if step.kind == "history"), None)
 
     def _received(self, host: str, step: Step, response: wire.Response, _now: int) -> None:
         """Keeps a history; snapshots and tensors are in the job's state already."""
         under_way = self._under_way.get(host, {})
-        under_way.pop(step.ranks, None)
+        under_way.pop(id(step), None)
         if not under_way:
             self._under_way.pop(host, None)
         if isinstance(response, wire.HistoryResponse):
