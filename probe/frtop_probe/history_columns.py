@@ -97,6 +97,7 @@ def _unpacked(column: wire.HistoryColumn, rows: int) -> list[int]:
     if sys.byteorder == "big":
         differences.byteswap()
     values = list(accumulate(differences, initial=column.first))
-    if min(values) < -_WIDEST or max(values) >= 2 * _WIDEST:
+    most = abs(column.first) + (rows << 8 * column.width - 1)
+    if most >= _WIDEST and (min(values) < -_WIDEST or max(values) >= 2 * _WIDEST):
         raise ValueError("values are impossible")
     return values

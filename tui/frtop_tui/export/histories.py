@@ -14,6 +14,7 @@ from frtop_probe.ring.layout import Flag
 from frtop_tui.diagnosis.model import JudgedRank
 
 Value = TypeVar("Value")
+_Flags = tuple[bool, bool, bool, bool, bool]
 _SYNC: Final = int(Flag.SYNC)
 _P2P: Final = int(Flag.P2P)
 _UNTRACKED: Final = int(Flag.UNTRACKED)
@@ -29,6 +30,7 @@ def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
         ValueError: it has columns that do not fit together.
     """
     signatures, sites = _table(history.signatures), _table(history.sites)
+    flags_of: dict[int, _Flags] = {}
     return tuple(
         [
             wire.Op(
@@ -40,24 +42,37 @@ def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
                 issued_ns,
                 (issued_ns + took_ns if took_ns > 0 else took_ns - issued_ns) if took_ns else 0,
                 thread,
-                bool(flags & _SYNC),
-                bool(flags & _P2P),
-                not flags & _UNTRACKED,
-                bool(pseudo),
+                sync,
+                p2p,
+                tracked,
+                pseudo == 1,
                 timeout_ms,
                 0,
                 0,
                 0,
                 True,
-                not flags & wire.UNTIMED,
-                bool(flags & _LATE),
+                timed,
+                late,
             )
             for (
                 sequence, group, number, signature, site, issued_ns, took_ns, thread, flags,
                 pseudo, timeout_ms,
             ) in _rows(history)
+            for sync, p2p, tracked, timed, late in (flags_of.get(flags) or _flags(flags, flags_of),)
         ]
     )  # fmt: skip
+
+
+def _flags(flags: int, known: dict[int, _Flags]) -> _Flags:
+    """Whether an op is synchronous, point-to-point, tracked, timed and late."""
+    found = known[flags] = (
+        bool(flags & _SYNC),
+        bool(flags & _P2P),
+        not flags & _UNTRACKED,
+        not flags & wire.UNTIMED,
+        bool(flags & _LATE),
+    )
+    return found
 
 
 def _rows(history: wire.History) -> Iterable[tuple[int, ...]]:
