@@ -122,6 +122,59 @@ def test_a_failed_capture_prints_the_reason(live: Callable[[Source], None], tmp_
     assert caught.value.exit_status == 1
 
 
+class Interrupted(Answering):
+    """Its operator presses ^C while it collects, so many times."""
+
+    def __init__(self, frame: Frame, times: int) -> None:
+        super().__init__(frame)
+        self.left = times
+
+    def capture(
+        self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False
+    ) -> None:
+        self.path = path
+
+    def frame(self) -> Frame:
+        if hasattr(self, "path") and self.left:
+            self.left -= 1
+            raise KeyboardInterrupt
+        return super().frame()
+
+    def finish_capture(self) -> None:
+        super().finish_capture()
+        size = capture.write(self.path, super().frame(), {}, ())
+        self._tell(Writing("capture", "written", str(self.path), 63, 64, size))
+
+
+def test_an_interrupted_capture_is_written(
+    live: Callable[[Source], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = Interrupted(hung(), 1)
+    live(source)
+    path = tmp_path / "x.cap"
+    assert capture_command.run(options(output=str(path))) == 0
+    assert source.finished == 1
+    printed = capsys.readouterr()
+    assert "interrupted, writing what has come" in printed.err
+    assert printed.out.startswith(str(path))
+    assert capture.read(path).verdicts == hung().verdicts
+
+
+def test_a_capture_that_is_interrupted_twice_is_given_up(
+    live: Callable[[Source], None], tmp_path: Path
+) -> None:
+    live(Interrupted(hung(), 2))
+    with pytest.raises(KeyboardInterrupt):
+        capture_command.run(options(output=str(tmp_path / "x.cap")))
+
+
+def test_redact_reaches_the_source(live: Callable[[Source], None], tmp_path: Path) -> None:
+    source = Answering(hung())
+    live(source)
+    assert capture_command.run(options(output=str(tmp_path / "x.cap"), redact=True)) == 0
+    assert source.redacts
+
+
 @pytest.mark.parametrize(("place", "says"), [
     (".", "is a folder"), ("none/x.cap", "there is no folder"),
 ])  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -94,3 +95,30 @@ def test_a_fifo_has_no_kind_and_does_not_block(tmp_path: Path) -> None:
     assert archive.kind_of(tmp_path / "a.cap") == ""
     with pytest.raises(IsADirectoryError):
         archive.kind_of(tmp_path)
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from frtop_tui.export import capture
+from export.test_capture import rows
+from screens.scenes import hung
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    capture.write(Path(sys.argv[1]), hung(), {0: rows(500)}, ())
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_a_disk_that_fills_up_leaves_the_file_that_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "x.cap"
+    path.write_bytes(b"the capture of yesterday")
+    tests = str(Path(__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, timeout=60,
+        check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])},
+    )  # fmt: skip
+    assert done.stdout == "File too large\n"
+    assert path.read_bytes() == b"the capture of yesterday"
+    assert [one.name for one in tmp_path.iterdir()] == ["x.cap"]
