@@ -57,7 +57,7 @@ def test_a_history_is_what_is_read_event_by_event(builder: RingBuilder, count: i
     for n in range(count):
         if n % 50 == 9:
             builder.pseudo("new_group")
-        flags = (Flag.SYNC, Flag.P2P, Flag.UNTRACKED)[n % 3]
+        flags = (Flag.SYNC, Flag.P2P, Flag.UNTRACKED, Flag.DEVICE | Flag.ENQUEUED)[n % 4]
         builder.op(signature=1 + n % 2, site=1 + n % 4 // 2, flags=flags, done=n % 5 != 0)
     slots = builder.shape.slots
     found = read(builder)

@@ -14,11 +14,13 @@ from frtop_probe.ring.layout import Flag
 from frtop_tui.diagnosis.model import JudgedRank
 
 Value = TypeVar("Value")
-_Flags = tuple[bool, bool, bool, bool, bool]
+_Flags = tuple[bool, bool, bool, bool, bool, bool, bool]
 _SYNC: Final = int(Flag.SYNC)
 _P2P: Final = int(Flag.P2P)
 _UNTRACKED: Final = int(Flag.UNTRACKED)
 _LATE: Final = int(Flag.LATE)
+_DEVICE: Final = int(Flag.DEVICE)
+_ENQUEUED: Final = int(Flag.ENQUEUED)
 
 
 def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
@@ -53,24 +55,31 @@ def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
                 True,
                 timed,
                 late,
+                0,
+                on_device,
+                enqueued,
             )
             for (
                 sequence, group, number, signature, site, issued_ns, took_ns, thread, flags,
                 pseudo, timeout_ms,
             ) in _rows(history)
-            for sync, p2p, tracked, timed, late in (flags_of.get(flags) or _flags(flags, flags_of),)
+            for sync, p2p, tracked, timed, late, on_device, enqueued in (
+                flags_of.get(flags) or _flags(flags, flags_of),
+            )
         ]
     )  # fmt: skip
 
 
 def _flags(flags: int, known: dict[int, _Flags]) -> _Flags:
-    """Whether an op is synchronous, point-to-point, tracked, timed and late."""
+    """What the flags of a row say, in the order in which `ops_of` takes it."""
     found = known[flags] = (
         bool(flags & _SYNC),
         bool(flags & _P2P),
         not flags & _UNTRACKED,
         not flags & wire.UNTIMED,
         bool(flags & _LATE),
+        bool(flags & _DEVICE),
+        bool(flags & _ENQUEUED),
     )
     return found
 
