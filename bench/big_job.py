@@ -44,9 +44,7 @@ def _captures(hosts: Hosts) -> None:
     seconds = statistics.median(took for took, _, _ in captures)
     _, size, opened = captures[-1]
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
-    print(
-        f"  `frtop capture`, start to exit    {seconds:5.2f} s, {size / 1e6:.1f} MB   (budget 3)"
-    )
+    print(f"  `frtop capture`, start to exit    {seconds:5.2f} s, {size / 1e6:.1f} MB   (budget 3)")
     print(f"  `frtop diagnose FILE` of it       {opened:5.2f} s")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     print(f"  the largest of these processes    {peak:5.0f} MB")
