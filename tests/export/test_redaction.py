@@ -19,7 +19,7 @@ from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.export import capture, redaction
 from frtop_tui.export.loader import open_paths
-from frtop_tui.export.pseudonyms import Pseudonyms
+from frtop_tui.export.pseudonyms import MAX_TEXT, Pseudonyms
 from frtop_tui.export.redaction import redacted
 from frtop_tui.export.redaction_rules import OF_ANY, RULES
 from frtop_tui.job.model import ObservedFrame
@@ -223,6 +223,12 @@ def test_sentences(text: str, expected: str | None) -> None:
     names = Pseudonyms()
     names.hosts(["node3", "node7"])
     assert names.text(text) == (text if expected is None else expected)
+
+
+def test_a_text_without_end_is_cut() -> None:
+    """An agent may send any: looking for names in a megabyte of it would take hours."""
+    found = Pseudonyms().text("a." * 500_000)
+    assert len(found) == MAX_TEXT + 1
 
 
 def test_the_same_name_is_the_same_everywhere() -> None:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+MAX_TEXT: Final = 8192
+"""Letters of a sentence; the rest is cut: the time to look for names grows with their square."""
 _OWN: Final = ("", "localhost", "none", "unknown", "root")
 _COMMON: Final = frozenset({"root", "user", "rank", "host", "node", "job", "train", "test"})
 """Words of sentences: where they are also names, only whole fields are replaced."""
@@ -144,6 +146,8 @@ class Pseudonyms:
 
     def text(self, text: str) -> str:
         """A sentence: known names, addresses, paths, and what looks like a secret are replaced."""
+        if len(text) > MAX_TEXT:
+            text = f"{text[:MAX_TEXT]}…"
         if self._pattern is None:
             ordered = "|".join(sorted(self._words, key=len, reverse=True)) or r"(?!)"
             known = rf"(?P<known>(?<![\w/-])(?:{ordered})(?![\w/-]))"
