@@ -139,23 +139,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
                       help="longest time to wait for the hosts (default 10)")  # fmt: skip
     jobs.set_defaults(run=_command("jobs"), job=None, read_only=True)
 
-    capture = verbs.add_parser(
-        "capture",
-        help="write everything known about a job to one file, for `frtop open`",
-        description="Collects everything known, waits up to 10 s for a verdict, and writes it to "
-        "one file. Interrupted once, it writes what it has by then. The exit status is 0 when the "
-        "file is written, whatever the state of the job; `frtop diagnose FILE` reports that.",
-    )
-    add_connection(capture)
-    capture.add_argument("-o", "--output", metavar="FILE",
-                         help="file to write or replace (default: a new frtop-JOB-TIME.cap "
-                         "in the current folder)")  # fmt: skip
-    capture.add_argument("--redact", action="store_true",
-                         help="replace names of hosts, users and paths, values of the environment "
-                         "and of arguments, and data in it (docs/formats.md lists what stays)"
-                         )  # fmt: skip
-    capture.set_defaults(run=_command("capture"))
-
+    _capture(verbs)
     _doctor(verbs)
     _tensors(verbs)
     _ras(verbs)
@@ -225,6 +209,25 @@ def _files(verb: argparse.ArgumentParser, count: str, help_text: str) -> None:
     verb.add_argument("--ranks-from", metavar="PATTERN",
                       help="how file names contain the rank, where frtop cannot find it: "
                       "'host*_gpu{rank}', 'rank{rank}/trace.json'")  # fmt: skip
+
+
+def _capture(verbs: argparse._SubParsersAction[_Parser]) -> None:
+    capture = verbs.add_parser(
+        "capture",
+        help="write everything known about a job to one file, for `frtop open`",
+        description="Collects everything known, waits up to 10 s for a verdict, and writes it to "
+        "one file. Interrupted once, it writes what it has by then. The exit status is 0 when the "
+        "file is written, whatever the state of the job; `frtop diagnose FILE` reports that.",
+    )
+    add_connection(capture)
+    capture.add_argument("-o", "--output", metavar="FILE",
+                         help="file to write or replace (default: a new frtop-JOB-TIME.cap "
+                         "in the current folder)")  # fmt: skip
+    capture.add_argument("--redact", action="store_true",
+                         help="replace names of hosts, users and paths, values of the environment "
+                         "and of arguments, and data in it (docs/formats.md lists what stays)"
+                         )  # fmt: skip
+    capture.set_defaults(run=_command("capture"))
 
 
 def _doctor(verbs: argparse._SubParsersAction[_Parser]) -> None:

@@ -25,7 +25,7 @@ from frtop_tui.export import capture
 from frtop_tui.export.output_path import write_unused
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import folded, same_job
-from frtop_tui.sources.capture_steps import Kind, Step, plan
+from frtop_tui.sources.capture_steps import TENSOR_ERRORS, Kind, Step, plan
 from frtop_tui.sources.file_worker import FileWorker
 from frtop_tui.sources.request_tracker import RequestTracker
 
@@ -39,13 +39,6 @@ MAX_ROWS: Final = 1_000_000
 INTERRUPTED: Final = "it was interrupted"
 HEALTHY_NS: Final = 3_000_000_000
 """A job with ops under way must look healthy for so long: longer than the shortest unusual wait."""
-
-_TENSOR_ERRORS: Final = {
-    "none": "no pending op has tensors",
-    "missing": "the recorder does not respond: it is older, could not start, or its socket file"
-    " was deleted",
-}
-"""Errors of responses, for several ranks at once."""
 
 
 class CaptureCollector:
@@ -208,7 +201,7 @@ class CaptureCollector:
             self._note_failed_dumps(step, response)
         elif isinstance(response, wire.TensorsResponse):
             if response.error:
-                why = _TENSOR_ERRORS.get(response.error) or response.help or response.error
+                why = TENSOR_ERRORS.get(response.error) or response.help or response.error
                 self._missing["tensors", why].update(step.ranks)
         else:
             why = (

@@ -17,6 +17,13 @@ NO_RECORDER: Final = "they have no recorder, and are seen from outside"
 _UNRESPONSIVE: Final = ("silent", "stopped", "dead", "done", "unheard")
 """Ranks that cannot respond; to ask each of them would take seconds."""
 
+TENSOR_ERRORS: Final = {
+    "none": "no pending op has tensors",
+    "missing": "the recorder does not respond: it is older, could not start, or its socket file"
+    " was deleted",
+}
+"""Errors of responses, for several ranks at once."""
+
 Kind = str  # "stacks", "history", "tensors"
 Missing = dict[tuple[Kind, str], set[int]]
 """Ranks by what is missing of them, and why."""
