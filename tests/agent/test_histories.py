@@ -14,7 +14,7 @@ from agent.ring_builder import RingBuilder
 from frtop_probe import wire
 from frtop_probe.agent.histories import history
 from frtop_probe.agent.ring_view import RingView
-from frtop_probe.ring import layout
+from frtop_probe.ring import bulk_read, layout
 from frtop_probe.ring.layout import Event, Flag, Side, StatusCell
 from frtop_probe.ring.reader import Ring
 from frtop_tui.export.histories import ops_of
@@ -107,3 +107,19 @@ def test_a_slot_of_an_unknown_kind_is_no_op(builder: RingBuilder) -> None:
     builder.write_slot(1, 5, 1, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0)
     assert read(builder).rows == ()
     assert layout.SLOT_SIZE % 8 == 0  # slots are read as words
+
+
+def test_what_the_rank_overwrites_meanwhile_is_there_all_the_same(builder: RingBuilder) -> None:
+    """The agent pauses while it builds a history, and the rank goes on."""
+    slots = builder.shape.slots
+    for _ in range(slots):
+        builder.op(done=True)
+    ring = Ring(builder.path)
+    chunks = bulk_read.slots(ring, 1, slots)
+    found = [*next(chunks).sequence]
+    for _ in range(slots):
+        builder.op(done=True)
+    for chunk in chunks:
+        found += chunk.sequence
+    assert found == list(range(1, slots + 1))
+    assert [*bulk_read.slots(ring, 2**62, 2**62 - 1)] == []

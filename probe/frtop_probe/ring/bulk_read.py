@@ -77,23 +77,31 @@ class Slots(NamedTuple):
 
 
 def slots(ring: Ring, first: int, last: int) -> Iterator[Slots]:
-    """Yields the events `first` to `last`, some at a time, without those that cannot be read."""
-    size = ring.shape.slots
-    while first <= last:
-        begin = first % size
-        count = min(last - first + 1, size - begin, _CHUNK)
-        copy = bytes(ring.slot_bytes[begin * layout.SLOT_SIZE : (begin + count) * layout.SLOT_SIZE])
-        words, halves = memoryview(copy).cast("q"), memoryview(copy).cast("I")
+    """Yields the events `first` to `last`, some at a time, without those that cannot be read.
+
+    They are copied at once: callers pause in between, and the rank may go on.
+    """
+    size, width = ring.shape.slots, layout.SLOT_SIZE
+    first = max(first, last - size + 1)
+    begin, count = first % size, max(0, last - first + 1)
+    straight = min(count, size - begin)
+    copy = memoryview(
+        bytes(ring.slot_bytes[begin * width : (begin + straight) * width])
+        + bytes(ring.slot_bytes[: (count - straight) * width])
+    )
+    for at in range(0, count, _CHUNK):
+        chunk = copy[at * width : (at + _CHUNK) * width]
+        words, halves = chunk.cast("q"), chunk.cast("I")
         found = Slots(
             *(words[word::_WIDTH].tolist() for word in _WORDS),
             *(halves[half :: 2 * _WIDTH].tolist() for half in _HALVES),
         )
-        sums = [crc32(body) for (body,) in _BODIES.iter_unpack(copy)]
+        sums = [crc32(body) for (body,) in _BODIES.iter_unpack(chunk)]
         expected = halves[_SUM_HALF :: 2 * _WIDTH].tolist()
-        if sums != expected or found.sequence != list(range(first, first + count)):
-            found = _readable(found, sums, expected, first)
+        numbers = list(range(first + at, first + at + len(sums)))
+        if sums != expected or found.sequence != numbers:
+            found = _readable(found, sums, expected, first + at)
         yield found
-        first += count
 
 
 def _readable(found: Slots, sums: list[int], expected: list[int], first: int) -> Slots:
