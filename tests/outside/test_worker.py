@@ -219,7 +219,7 @@ async def test_the_child_ends_with_its_parent() -> None:
         "async def main():\n"
         "    reader = OutsideWorker()\n"
         "    await reader.look(os.getpid())\n"
-        "    print(reader._child.process.pid, flush=True)\n"
+        "    print(reader._lines._child.process.pid, flush=True)\n"
         "    os._exit(0)\n"
         "asyncio.run(main())\n"
     )
