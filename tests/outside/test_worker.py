@@ -157,7 +157,7 @@ async def test_after_a_while_a_process_is_asked_again(fake: Fake, tmp_path: Path
 async def test_children_that_hang_are_bounded(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "MAX_LEFT", 2)
     reader = fake("time.sleep(600)", quarantine_s=0.0)
-    monkeypatch.setattr(reader, "_reap", lambda: None)  # as if a kill did not end them
+    monkeypatch.setattr(reader._lines, "_reap", lambda: None)  # as if a kill did not end them
     reasons = [(await reader.look(os.getpid())).reason for _ in range(3)]
     assert reasons == [worker.DID_NOT_RETURN, worker.DID_NOT_RETURN, worker.TOO_MANY_LEFT]
     monkeypatch.undo()
