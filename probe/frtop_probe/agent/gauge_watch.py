@@ -27,8 +27,8 @@ from frtop_probe.gauges.devices import (
 from frtop_probe.gauges.worker import GaugeWorker
 
 PERIOD_S: Final = 2.0
-LIST_READINGS: Final = 5
-"""NVML is asked for processes with every fifth reading, and when ranks have changed."""
+LIST_READINGS: Final = 6
+"""NVML is asked for processes with every sixth reading, and when a rank has opened a device."""
 SEARCH_S: Final = 6.0
 """Between two looks at the descriptors of a rank that had no GPU open."""
 INTEREST_S: Final = 30.0
@@ -89,7 +89,7 @@ class GaugeWatch:
                 await self._worker.stop()
             return
         processes = self._until_list <= 0
-        self._until_list = LIST_READINGS if processes else self._until_list - 1
+        self._until_list = LIST_READINGS - 1 if processes else self._until_list - 1
         reading = await self._worker.read(processes=processes)
         self._windows.add(reading, processes=processes)
         self._give(ranks, reading.problem)

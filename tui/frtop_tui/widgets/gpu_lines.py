@@ -5,7 +5,7 @@ from __future__ import annotations
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.gpu_activity import is_fresh, spinning
 from frtop_tui.diagnosis.model import JudgedRank
-from frtop_tui.job.gpus import SPINS, power_text, shared_text, throttle_text
+from frtop_tui.job.gpus import power_text, throttle_text
 from frtop_tui.job.naming import duration, printable
 from frtop_tui.widgets.formats import format_bytes
 from frtop_tui.widgets.spans import Line, join, plain
@@ -43,12 +43,12 @@ def _line(gpu: wire.Gpu, host_now_ns: int) -> Line:
             plain("" if fresh else f"{age} ago:", "warn"),
             plain(busy, "strong"),
             plain(power_text(last.power_mw, gpu.power_limit_mw), "strong"),
-            plain(SPINS if spins else "", "warn"),
+            plain("a kernel spins" if spins else "", "warn"),
+            plain(f"shared by {gpu.processes} processes" if gpu.processes > 1 else ""),
             plain(memory),
             plain("" if last.sm_mhz is None else f"{last.sm_mhz} MHz", "dim"),
             plain(throttle_text(last.throttle), "warn"),
             plain("MIG: figures of all parts" if gpu.mig else "", "dim"),
-            plain(shared_text(gpu), "dim"),
             name,
         )
     )
