@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from agent.outside_fakes import candidate, job
+from agent.ring_builder import RingBuilder
 from frtop_probe import wire
 from frtop_probe.agent.gauge_watch import GaugeWatch
 from frtop_probe.agent.gpu_windows import GAP_NS, SAMPLES, GpuWindows
@@ -128,3 +130,20 @@ def test_samples_on_both_sides_of_a_pause_are_not_of_one_window() -> None:
     assert windows.gpu(0).processes == 2
     windows.add(reading(9 + GAP_NS / 1e9, 100, 90), processes=False)
     assert len(windows.gpu(0).samples) == 1
+
+
+async def test_a_rank_with_a_recorder_sends_them_once_and_its_black_box_has_them(
+    tmp_path: Path,
+) -> None:
+    builder = RingBuilder(tmp_path)
+    builder.standard_tables()
+    tracker = RankTracker([tmp_path])
+    try:
+        tracker.tick(time.monotonic_ns())
+        (rank,) = tracker.ranks.values()
+        rank.gauges = wire.Gauges((wire.Gpu(3),))
+        sent = [tracker.tick(time.monotonic_ns()).ranks for _ in range(2)]
+        assert [one.gauges for ranks in sent for one in ranks if one.gauges] == [rank.gauges]
+        assert rank.reread(time.monotonic_ns()).gauges == rank.gauges
+    finally:
+        tracker.clear()

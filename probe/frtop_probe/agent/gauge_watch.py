@@ -66,6 +66,8 @@ class GaugeWatch:
         self._all_pids = sees_all_pids(proc)
         self._windows = GpuWindows()
         self._opens: dict[tuple[int, int], bool] = {}
+        self._mine: dict[int, tuple[int, ...]] = {}
+        self._reasons: dict[int, str] = {}
         self._search_at = 0.0
         self._until_list = 0
 
@@ -92,7 +94,11 @@ class GaugeWatch:
         self._until_list = LIST_READINGS - 1 if processes else self._until_list - 1
         reading = await self._worker.read(processes=processes)
         self._windows.add(reading, processes=processes)
-        self._give(ranks, reading.problem)
+        if processes:
+            self._match([rank.pid for rank in ranks])
+        for rank in ranks:
+            if rank.lives:  # it may have ended meanwhile
+                rank.gauges = self._gauges_of(rank.pid, reading.problem)
 
     def _is_wanted(self, now: float) -> bool:
         looked_at = now - self._last_asked() < INTEREST_S
@@ -119,15 +125,15 @@ class GaugeWatch:
         self._opens = known
         return [rank for one, rank in living.items() if known[one]]
 
-    def _give(self, ranks: list[TrackedRank], problem: str) -> None:
-        mine, reasons = gpus_by_pid(
+    def _match(self, pids: list[int]) -> None:
+        """Which GPU is whose, by the list of processes that was just read."""
+        self._mine, self._reasons = gpus_by_pid(
             self._windows.listed,
-            [rank.pid for rank in ranks],
+            pids,
             all_pids=self._all_pids,
             opens=lambda pid: opens_device(pid, self._proc, self._devices),
         )
-        for rank in ranks:
-            gpus = tuple(self._windows.gpu(index) for index in mine.get(rank.pid, ()))
-            note = problem or reasons.get(rank.pid, "")
-            if rank.lives:  # it may have ended meanwhile
-                rank.gauges = wire.Gauges(gpus, note)
+
+    def _gauges_of(self, pid: int, problem: str) -> wire.Gauges:
+        gpus = tuple(self._windows.gpu(index) for index in self._mine.get(pid, ()))
+        return wire.Gauges(gpus, problem or self._reasons.get(pid, ""))
