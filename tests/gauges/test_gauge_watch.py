@@ -46,9 +46,9 @@ class Machine:
         return rank
 
     @asynccontextmanager
-    async def watched(self) -> AsyncIterator[None]:
+    async def watched(self, period_s: float = 0.1) -> AsyncIterator[None]:
         watch = GaugeWatch(
-            self.tracker, lambda: self.asked, self.worker, period_s=0.1, devices=self.devices
+            self.tracker, lambda: self.asked, self.worker, period_s=period_s, devices=self.devices
         )
         task = asyncio.create_task(watch.run())
         try:
@@ -100,6 +100,24 @@ async def test_a_rank_that_nvml_does_not_list_is_undecided(gpus: Gpus, machine: 
         async with machine.watched():
             await wait_for_async(lambda: mine.gauges, "gauges")
             assert mine.gauges == wire.Gauges((), NOT_LISTED)
+
+
+@needs_standin
+async def test_after_a_failure_the_list_of_processes_is_asked_for_at_once(
+    gpus: Gpus, machine: Machine
+) -> None:
+    mine = machine.rank("nvidia0")
+    gpus.set(None, init="!9")
+    gpus.add(pids=mine.pid)
+    machine.worker = GaugeWorker(deadline_s=1.5, pause_s=0.01)
+    machine.asked = math.inf
+    async with machine.watched(period_s=0.5):
+        await wait_for_async(lambda: mine.gauges, "gauges")
+        assert mine.gauges == wire.Gauges((), "NVML: Driver Not Loaded")
+        gpus.set(None, init=0)
+        await wait_for_async(lambda: not mine.gauges.note, "no note")
+        assert len(mine.gauges.gpus) == 1
+        assert len(mine.gauges.gpus[0].samples) == 1
 
 
 async def test_a_host_without_a_device_open_starts_no_child(machine: Machine) -> None:

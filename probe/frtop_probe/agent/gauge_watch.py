@@ -94,6 +94,8 @@ class GaugeWatch:
         self._until_list = LIST_READINGS - 1 if processes else self._until_list - 1
         reading = await self._worker.read(processes=processes)
         self._windows.add(reading, processes=processes)
+        if reading.problem:
+            self._until_list = 0
         if processes:
             self._match([rank.pid for rank in ranks])
         for rank in ranks:
