@@ -138,6 +138,20 @@ def test_those_who_wait_for_a_late_rank_spin_and_it_is_still_the_late_one() -> N
     assert len(lines(verdict.evidence)) == 1
 
 
+def test_a_late_rank_that_works_may_have_small_kernels() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    for step in range(10):
+        scene.pass_time(0.5)
+        scene.kernel(2, "R", cpu_ns=step * SECOND)
+        uses(scene, range(4))
+        found = scene.judge().frame
+    verdict = only(found)
+    assert (verdict.culprits, verdict.progress) == ((2,), "active")
+    (line,) = lines(verdict.evidence)
+    assert line.startswith("3 GPUs of ranks 0-1,3 are")
+
+
 def test_a_gpu_that_spins_is_no_verdict_by_itself() -> None:
     scene = Scene(4)
     uses(scene, range(4))

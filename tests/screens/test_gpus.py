@@ -39,6 +39,11 @@ def test_all_figures_are_one_line(rank: JudgedRank) -> None:
     ]
 
 
+def test_of_a_rank_that_moves_nobody_says_that_a_kernel_waits(rank: JudgedRank) -> None:
+    (line,) = lines(replace(rank, state="moving"), H200)
+    assert "96 of 700 W · at little power · 31 G" in line
+
+
 def test_a_working_gpu_that_others_use_too_and_that_is_slowed_down(rank: JudgedRank) -> None:
     gpu = newest(replace(H200, processes=3), power_mw=690_000, throttle=0x44)
     (line,) = lines(rank, gpu)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.gpu_activity import is_fresh, spinning
 from frtop_tui.diagnosis.model import JudgedRank
@@ -10,19 +12,24 @@ from frtop_tui.job.naming import duration, printable
 from frtop_tui.widgets.formats import format_bytes
 from frtop_tui.widgets.spans import Line, join, plain
 
+_STANDS_STILL: Final = frozenset({"blocked", "late", "silent", "stopped"})
+"""States in which a rank's GPU should have nothing to do. One that moves may have small kernels."""
+
 
 def gpu_lines(rank: JudgedRank, now_ns: int) -> list[Line]:
     """One line per GPU, then what is not known of them; nothing for a rank without devices."""
     if rank.gauges is None or rank.exit_info is not None:
         return []
     host_now_ns = now_ns - rank.clock_ns
-    lines = [_line(gpu, host_now_ns) for gpu in rank.gauges.gpus]
+    spins = "a kernel spins" if rank.state in _STANDS_STILL else "at little power"
+    lines = [_line(gpu, host_now_ns, spins) for gpu in rank.gauges.gpus]
     if rank.gauges.note:
         lines.append(plain(f"GPU: {printable(rank.gauges.note)}", "dim"))
     return lines
 
 
-def _line(gpu: wire.Gpu, host_now_ns: int) -> Line:
+def _line(gpu: wire.Gpu, host_now_ns: int, low_power: str) -> Line:
+    """One GPU; `low_power` is what is said of one that is busy at little more than idle power."""
     title = plain(f"GPU {gpu.index}", "strong")
     name = plain(printable(gpu.name).removeprefix("NVIDIA "), "dim")
     if gpu.error:
@@ -36,14 +43,14 @@ def _line(gpu: wire.Gpu, host_now_ns: int) -> Line:
     memory = "" if last.memory_used is None else format_bytes(last.memory_used)
     if memory and gpu.memory_total:
         memory += f" of {format_bytes(gpu.memory_total)}"
-    spins = fresh and spinning(gpu) is not None
+    low = fresh and spinning(gpu) is not None
     return join(
         (
             title,
             plain("" if fresh else f"{age} ago:", "warn"),
             plain(busy, "strong"),
             plain(power_text(last.power_mw, gpu.power_limit_mw), "strong"),
-            plain("a kernel spins" if spins else "", "warn"),
+            plain(low_power if low else "", "warn"),
             plain(f"shared by {gpu.processes} processes" if gpu.processes > 1 else ""),
             plain(memory),
             plain("" if last.sm_mhz is None else f"{last.sm_mhz} MHz", "dim"),

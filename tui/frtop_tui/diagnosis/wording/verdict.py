@@ -82,7 +82,9 @@ def sentences(finding: Finding, frame: BaseFrame, tense: Tense = Tense.PRESENT) 
     """What there is to say about a finding; `frame` is the one that it was found in."""
     said = WORDS[type(finding.detail)](finding, finding.detail, frame, tense)
     if finding.kind in _WAITS or isinstance(finding.detail, InDoubt):
-        about = finding.victims.union(finding.culprits)
+        about = finding.victims
+        if finding.progress != "active":  # else a culprit's kernels are small, and do not wait
+            about = about.union(finding.culprits)
         if lines := gpu_evidence(frame.ranks, about, frame.now_ns):
             return replace(said, evidence=(*said.evidence, *lines))
     return said
