@@ -12,7 +12,7 @@ from frtop_tui.job.naming import duration, printable
 from frtop_tui.widgets.formats import format_bytes
 from frtop_tui.widgets.spans import Line, join, plain
 
-_STANDS_STILL: Final = frozenset({"blocked", "late", "silent", "stopped"})
+_NOT_MOVING: Final = frozenset({"blocked", "late", "silent", "stopped"})
 """States in which a rank's GPU should have nothing to do. One that moves may have small kernels."""
 
 
@@ -21,7 +21,7 @@ def gpu_lines(rank: JudgedRank, now_ns: int) -> list[Line]:
     if rank.gauges is None or rank.exit_info is not None:
         return []
     host_now_ns = now_ns - rank.clock_ns
-    spins = "a kernel spins" if rank.state in _STANDS_STILL else "at little power"
+    spins = "a kernel spins" if rank.state in _NOT_MOVING else "at little power"
     lines = [_line(gpu, host_now_ns, spins) for gpu in rank.gauges.gpus]
     if rank.gauges.note:
         lines.append(plain(f"GPU: {printable(rank.gauges.note)}", "dim"))
