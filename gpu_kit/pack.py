@@ -56,16 +56,16 @@ def main() -> int:
 
 
 def needed(pyproject: Path) -> list[str]:
-    """Returns what frtop depends on; torch is in no list but that of the demo.
+    """Returns what frtop depends on, and what its agent reads GPUs with.
 
-    The file's `dependencies` have one requirement a line, with a comment.
+    The file has one requirement a line, with a comment.
     """
     inside, found = False, []
     for line in pyproject.read_text().splitlines():
-        if line.startswith("dependencies = ["):
+        if line.startswith(("dependencies = [", "gpu = [")):
             inside = True
         elif inside and line.startswith("]"):
-            break
+            inside = False
         elif inside and line.strip().startswith('"'):
             found.append(line.strip().split('"')[1])
     return found

@@ -1,6 +1,7 @@
 """Utilisation and power of the GPU, five times a second: what a spinning kernel looks like.
 
-Run as a program it says a fact per sample, until it is killed: a read of NVML may hang.
+Read as frtop's agent reads it, and judged by the rule that frtop's verdicts use. Run as a program
+it says a fact per sample, until it is killed: a read of NVML may hang.
 """
 
 from __future__ import annotations
@@ -11,31 +12,33 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from frtop_probe.gauges.nvml import NvmlReader
 from gpu_kit import facts
 from gpu_kit.facts import Fact
 
 EVERY_S: Final = 0.2
 HALF: Final = 0.5
 BUSY_PERCENT: Final = 90
+_FIGURES: Final = ("percent", "watts", "mhz")
 
 
 def main() -> int:
-    """Returns 1 where there is no NVML."""
-    try:
-        import pynvml  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
-
-        pynvml.nvmlInit()
-        device = pynvml.nvmlDeviceGetHandleByIndex(0)
-    except Exception as error:  # noqa: BLE001 - whatever is missing, it is said
-        facts.say("no power", why=f"{type(error).__name__}: {error}")
-        return 1
+    """Returns 1 where NVML shows no GPU."""
+    reader = NvmlReader()
     while True:
+        reading = reader.read(processes=True)
+        if not reading.gpus:
+            facts.say("no power", why=reading.problem or "NVML shows no GPU")
+            return 1
+        gpu = reading.gpus[0]
         facts.say(
             "power",
-            at=time.monotonic(),
-            percent=pynvml.nvmlDeviceGetUtilizationRates(device).gpu,
-            watts=pynvml.nvmlDeviceGetPowerUsage(device) / 1000,
-            mhz=pynvml.nvmlDeviceGetClockInfo(device, pynvml.NVML_CLOCK_SM),
+            at=reading.at_ns / 1e9,
+            percent=gpu.utilization,
+            watts=None if gpu.power_mw is None else gpu.power_mw / 1000,
+            mhz=gpu.sm_mhz,
+            limit=None if gpu.power_limit_mw is None else gpu.power_limit_mw / 1000,
+            pids=gpu.pids,
         )
         time.sleep(EVERY_S)
 
@@ -51,23 +54,67 @@ def phases(found: Sequence[Fact]) -> dict[str, dict[str, float]]:
     ends = [mark["at"] for mark in marks[1:]] + [float("inf")]
     for mark, end in zip(marks, ends, strict=False):
         inside = [one for one in samples if mark["at"] + 1 < one["at"] < end]
-        if inside:
+        known = [one for one in inside if None not in [one[key] for key in _FIGURES]]
+        if known:
             medians[str(mark["name"])] = {
-                key: round(statistics.median(one[key] for one in inside), 1)
-                for key in ("percent", "watts", "mhz")
+                key: round(statistics.median(one[key] for one in known), 1) for key in _FIGURES
             }
     return medians
 
 
-def verdict(medians: dict[str, dict[str, float]]) -> tuple[bool, str]:
-    """Returns whether a hang is busy and nearer to idle power than to work, in words, too."""
+def by_the_rule(medians: dict[str, dict[str, float]], limit_w: float | None) -> dict[str, bool]:
+    """Whether frtop would say of each phase that a kernel spins, with and without idle power.
+
+    Of samples as an agent takes them: its rule wants some, and some time between them. Empty where
+    frtop's own modules cannot be imported, which a check says for itself.
+    """
+    try:
+        from frtop_probe import wire  # noqa: PLC0415 - needs msgspec
+        from frtop_tui.diagnosis.evidence.gpu_activity import spinning  # noqa: PLC0415
+        from frtop_tui.diagnosis.thresholds import SPIN_NS, SPIN_SAMPLES  # noqa: PLC0415
+    except ImportError:
+        return {}
+    idle_mw = int(1000 * medians["idle"]["watts"]) if "idle" in medians else None
+    found = {}
+    for name, one in medians.items():
+        step_ns = SPIN_NS // (SPIN_SAMPLES - 1) + 1
+        samples = tuple(
+            wire.GpuSample(n * step_ns, round(one["percent"]), int(1000 * one["watts"]))
+            for n in range(SPIN_SAMPLES)
+        )
+        limit_mw = None if limit_w is None else int(1000 * limit_w)
+        for known, idle in (("", None), (", idle power known", idle_mw)):
+            gpu = wire.Gpu(0, power_limit_mw=limit_mw, idle_mw=idle, samples=samples)
+            found[name + known] = spinning(gpu) is not None
+    return found
+
+
+def rule_of(found: Sequence[Fact]) -> dict[str, bool]:
+    """Returns what frtop's rule says: as it was said, else as it says now."""
+    for fact in facts.of(list(found), "power rule"):
+        return dict(fact["says"])
+    limits = [one["limit"] for one in facts.of(list(found), "power") if one.get("limit")]
+    return by_the_rule(phases(found), limits[0] if limits else None)
+
+
+def verdict(medians: dict[str, dict[str, float]], rule: dict[str, bool]) -> tuple[bool, str]:
+    """Returns whether a hang is busy and nearer to idle power than to work, in words, too.
+
+    And frtop's own rule has to tell it from work, by either of the two things that it goes by.
+    """
     idle, hang, work = (medians[name] for name in ("idle", "hang", "work"))
     share = (hang["watts"] - idle["watts"]) / max(1.0, work["watts"] - idle["watts"])
     text = "; ".join(
         f"{name} {one['percent']:.0f} %, {one['watts']:.0f} W, {one['mhz']:.0f} MHz"
         for name, one in (("idle", idle), ("hang", hang), ("work", work))
     )
-    return hang["percent"] >= BUSY_PERCENT and share < HALF, f"{text} (hang at {share:.0%} of work)"
+    spins = [name for name, says in rule.items() if says]
+    told = any(name.startswith("hang") for name in spins)
+    right = told and all(name.startswith("hang") for name in spins)
+    says = "; ".join(spins) or ("never" if rule else "not asked")
+    text += f" (hang at {share:.0%} of work; by frtop's rule a kernel"
+    text += f" spins: {says})"
+    return hang["percent"] >= BUSY_PERCENT and share < HALF and (right or not rule), text
 
 
 if __name__ == "__main__":

@@ -43,6 +43,8 @@ def run(context: Context) -> None:
         for name, end in job.logs().items():
             facts.say("log", who=name, end=end)
         facts.say("statuses", of=job.statuses(), running=job.alive())
+    # Here, because who judges has no module of frtop's.
+    facts.say("power rule", says=power.rule_of(facts.read(facts.file())))
 
 
 def _observe(context: Context, job: ranks.Ranks) -> None:
@@ -236,7 +238,7 @@ def _watchdog(found: list[Fact]) -> Finding:
 def _power(found: list[Fact]) -> list[Finding]:
     medians = power.phases(found)
     if {"idle", "hang", "work"} <= set(medians):
-        good, text = power.verdict(medians)
+        good, text = power.verdict(medians, power.rule_of(found))
         outcome: Outcome = "expected" if good else "otherwise"
         return [Finding("power", outcome, text, dict(medians))]
     why = [fact["why"] for fact in facts.of(found, "no power")]

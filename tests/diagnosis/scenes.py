@@ -70,6 +70,7 @@ class Actor:
     side_lost: int = 0
     pending_lost: int = 0
     transports: tuple[wire.Transport, ...] | None = None
+    gauges: wire.Gauges | None = None
     other_threads: tuple[wire.ThreadStack, ...] = ()
 
     @property
@@ -386,6 +387,7 @@ class Scene:
             exception=actor.exception,
             exit_info=actor.exit_info,
             transports=actor.transports,
+            gauges=actor.gauges,
         )
 
     def hear(self) -> None:

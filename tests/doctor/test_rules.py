@@ -424,3 +424,19 @@ def test_the_document_has_all_facts() -> None:
     assert document["exit_status"] == 0
     assert document["search"]["ranks"][0]["rings"][0]["capacity"] == 2000
     assert {one["mark"] for one in document["tiers"]} == {"ok"}
+
+
+def test_gpu_gauges_are_a_tier_only_where_the_driver_is() -> None:
+    def with_nvml(result: Result, detail: str = "") -> Examination:
+        return before(replace(HOST, nvml=Trial(result, detail)))
+
+    assert "gauges" not in [one.code for one in before().tiers]
+    fine = tier(with_nvml("ok", "8"), "gauges")
+    assert (fine.mark, fine.basis) == ("ok", "NVML tells of 8 GPUs")
+    lacking = with_nvml("missing")
+    assert lacking.exit_status == 0  # nothing that a verdict needs
+    (obstacle,) = tier(lacking, "gauges").obstacles
+    assert obstacle.changes[0].line.endswith("-m pip install 'nvidia-ml-py>=12.535'")
+    assert tier(with_nvml("killed"), "gauges").basis == "NVML hangs"
+    failed = tier(with_nvml("failed", "NVML: Driver Not Loaded"), "gauges")
+    assert failed.obstacles[0].text == "NVML: Driver Not Loaded"

@@ -88,12 +88,23 @@ def test_a_spinning_kernel_is_busy_at_idle_power() -> None:
     for name, at, percent, watts in phases:
         facts.append({"fact": "phase", "name": name, "at": at})
         facts += [
-            {"fact": "power", "at": at + s, "percent": percent, "watts": watts, "mhz": 1980}
+            {
+                "fact": "power",
+                "at": at + s,
+                "percent": percent,
+                "watts": watts,
+                "mhz": 1980,
+                "limit": 700,
+            }
             for s in range(2, 8)
         ]
     assert outcomes(hang.judge(facts))["power"] == "expected"
+    (said,) = [one.text for one in hang.judge(facts) if one.point == "power"]
+    assert "by frtop's rule a kernel spins: hang; hang, idle power known" in said
     hot = [fact | {"watts": 590} if fact.get("watts") == 120 else fact for fact in facts]
     assert outcomes(hang.judge(hot))["power"] == "otherwise"
+    cool = [fact | {"watts": 200} if fact.get("watts") == 600 else fact for fact in facts]
+    assert outcomes(hang.judge(cool))["power"] == "otherwise"  # frtop would take work for waiting
 
 
 def test_points_of_nccl2_have_names_of_their_own() -> None:

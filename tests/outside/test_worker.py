@@ -157,7 +157,7 @@ async def test_after_a_while_a_process_is_asked_again(fake: Fake, tmp_path: Path
 async def test_children_that_hang_are_bounded(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "MAX_LEFT", 2)
     reader = fake("time.sleep(600)", quarantine_s=0.0)
-    monkeypatch.setattr(reader, "_reap", lambda: None)  # as if a kill did not end them
+    monkeypatch.setattr(reader._lines, "_reap", lambda: None)  # as if a kill did not end them
     reasons = [(await reader.look(os.getpid())).reason for _ in range(3)]
     assert reasons == [worker.DID_NOT_RETURN, worker.DID_NOT_RETURN, worker.TOO_MANY_LEFT]
     monkeypatch.undo()
@@ -219,7 +219,7 @@ async def test_the_child_ends_with_its_parent() -> None:
         "async def main():\n"
         "    reader = OutsideWorker()\n"
         "    await reader.look(os.getpid())\n"
-        "    print(reader._child.process.pid, flush=True)\n"
+        "    print(reader._lines._child.process.pid, flush=True)\n"
         "    os._exit(0)\n"
         "asyncio.run(main())\n"
     )

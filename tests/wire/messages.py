@@ -15,6 +15,9 @@ from frtop_probe.wire import (
     DeadConnection,
     Error,
     ExitInfo,
+    Gauges,
+    Gpu,
+    GpuSample,
     Group,
     GroupProgress,
     History,
@@ -113,6 +116,22 @@ UPDATES: Final = {
         (
             RankUpdate(1, transports=(Transport("DeepEP", "module deep_ep is imported"),)),
             RankUpdate(2, transports=()),
+        ),
+    ),
+    "update-gauges": Update(
+        "node4", "99e1cc05", 15, 10**12, 10**18,
+        (
+            RankUpdate(1, gauges=Gauges((
+                Gpu(
+                    3, "GPU-7d", "NVIDIA H200", 700_000, 139 << 30, 71_500, 2, False, "",
+                    (
+                        GpuSample(10**12 - 2 * 10**9, 100, 96_000, 31 << 30, 1980, 0),
+                        GpuSample(10**12, None, 97_000),
+                    ),
+                ),
+                Gpu(4, error="GPU is lost", mig=True),
+            ), "which GPU it uses is not known")),
+            RankUpdate(2, gauges=Gauges()),
         ),
     ),
     "update-group-gone": Update(

@@ -322,6 +322,7 @@ class OutsideRank(TrackedRank):
             notes=(full.notes or ("",)) if full.notes != sent.notes else (),
             transports=full.transports if full.transports != sent.transports else None,
             blocks=tuple(self._blocks),
+            gauges=self._new_gauges(),
         )
         self._blocks.clear()
         self._sent = full
@@ -370,6 +371,7 @@ class OutsideRank(TrackedRank):
             notes=self._notes,
             transports=self._transports,
             blocks=self.flight.recent_sums(),
+            gauges=self.gauges,
         )
 
     def last_sign_ns(self) -> int:

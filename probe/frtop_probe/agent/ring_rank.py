@@ -94,6 +94,7 @@ class RingRank(TrackedRank):
             notes=self._new_notes(),
             blocks=self._blocks.fresh(now_ns) if self._blocks is not None else (),
             transports=self._new_transports(),
+            gauges=self._new_gauges(),
         )
         nothing = wire.RankUpdate(key=self.key, pending_more=self._pending_more)
         return None if fresh == nothing else fresh
@@ -126,6 +127,7 @@ class RingRank(TrackedRank):
             notes=self._notes,
             blocks=self._blocks.recent() if self._blocks is not None else (),
             transports=self._transports,
+            gauges=self.gauges,
         )
 
     def reread(self, now_ns: int) -> wire.RankUpdate:
@@ -134,6 +136,7 @@ class RingRank(TrackedRank):
             return self.full()
         copy = RingRank(self.key, self.ring, lives=self.lives, pidfd=None)
         copy.died_ns, copy.exit, copy.view = self.died_ns, self.exit, self.view
+        copy.gauges = self.gauges
         copy._blocks = None  # callers read the histories instead
         if not self.lives:
             return copy.end(now_ns, 0)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from frtop_probe import wire
+from frtop_probe.agent.gauge_watch import GaugeWatch
 from frtop_probe.agent.interfaces import Boxes, ClockReading, MakeUpdate, OperatorChannel
 from frtop_probe.agent.options import OPERATOR_LINGER, Options
 from frtop_probe.agent.outside_watch import OutsideWatch
@@ -80,6 +81,7 @@ class AgentService:
             boxes=options.boxes,
             for_root=options.for_root,
         )
+        self._gauges = GaugeWatch(tracker, lambda: self._last_asked)
         self._tick_time = ClockReading.now()
         self._boxes = make_boxes and make_boxes(taker, self._make_update, self.host, self.instance)
 
@@ -87,7 +89,7 @@ class AgentService:
         """Works until a signal, the companion's end, or the end of the linger time."""
         companion = self._watch_companion()
         serving = asyncio.create_task(self._handler.serve())
-        tasks = [serving]
+        tasks = [serving, asyncio.create_task(self._gauges.run())]
         if self._options.outside:
             tasks.append(asyncio.create_task(self._outside.run()))
         try:

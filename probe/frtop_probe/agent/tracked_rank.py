@@ -36,6 +36,7 @@ class TrackedRank(ABC):
         exit_info: set once it has been sent.
         held: a tool that was asked for holds its process now; what /proc says of it then is
             about that tool.
+        gauges: of the devices it uses; None while it is not known to use any.
     """
 
     def __init__(
@@ -51,6 +52,8 @@ class TrackedRank(ABC):
         self.oom_file = ""
         self.exit_info: wire.ExitInfo | None = None
         self.held = False
+        self.gauges: wire.Gauges | None = None
+        self._gauges_sent: wire.Gauges | None = None
         self._identity: wire.Identity | None = None
         self._process: wire.Process | None = None
         self._process_ticks = 0
@@ -168,6 +171,12 @@ class TrackedRank(ABC):
             clean=clean and ended.signal is None and ended.code in (0, None),
             oom_kills=oom_kills,
         )
+
+    def _new_gauges(self) -> wire.Gauges | None:
+        if self.gauges == self._gauges_sent:
+            return None
+        self._gauges_sent = self.gauges
+        return self.gauges
 
     def _new_process(self) -> wire.Process | None:
         process = processes.read_process(self.pid) if self.lives and not self.held else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frtop_probe.doctor.facts import HostFacts, SearchFacts, ServiceFacts
+from frtop_probe.doctor.gpu_gauges import gauges
 from frtop_probe.doctor.history import dumps, history
 from frtop_probe.doctor.reading import books, processes
 from frtop_probe.doctor.service import agent, archive, key, ports, recorder
@@ -45,6 +46,8 @@ def examine(
         dumps(host, search),
         recorder(host, search),
     ]
+    if (tier := gauges(host)) is not None:
+        tiers.append(tier)
     if service is not None:
         tiers += [key(service), agent(service), ports(service)]
     return Examination(host, search, service, (*tiers, archive(host)))

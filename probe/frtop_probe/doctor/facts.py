@@ -210,6 +210,8 @@ class HostFacts:
         settings: of `SETTINGS`, those set here: for a job that is started from here.
         job_python: the Python that a job would have; `job_torch` the torch in it.
         by_shell: nothing of frtop is installed here: it was brought along through a shell.
+        nvml: one reading of NVIDIA's GPUs, their number as its detail; "missing" without a
+            binding. None where there is no driver of NVIDIA's.
     """
 
     name: str
@@ -233,6 +235,7 @@ class HostFacts:
     job_python: str = ""
     job_torch: TorchFiles | None = None
     by_shell: bool = False
+    nvml: Trial | None = None
 
 
 @dataclass(frozen=True, slots=True)

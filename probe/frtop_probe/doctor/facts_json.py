@@ -51,6 +51,7 @@ def host_from(data: Mapping[str, Any]) -> HostFacts:
             "temporary": PlaceFacts(**data["temporary"]),
             "tools": tuple(tools),
             "job_torch": _torch_from(data["job_torch"]),
+            "nvml": Trial(**data["nvml"]) if data.get("nvml") else None,
         }
     )
 

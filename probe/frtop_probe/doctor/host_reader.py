@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -23,8 +24,11 @@ from frtop_probe.doctor.facts import (
     TorchFiles,
     Trial,
 )
+from frtop_probe.doctor.guarded import call
 from frtop_probe.doctor.process_rights import read_rights, read_text, read_yama
 from frtop_probe.doctor.torch_files import machine_of, read_torch
+from frtop_probe.gauges.devices import DEVICES, has_driver
+from frtop_probe.gauges.nvml import NO_BINDING, NOT_SENT, NvmlReader
 from frtop_probe.ring.folder import SHARED_MEMORY, TEMPORARY, FolderError, folder
 
 PY_SPY: Final = "py-spy"
@@ -33,6 +37,8 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _ST_NOEXEC: Final = 8
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _PYTHON_S: Final = 5.0
+_NVML_S: Final = 8.0
+"""Opening NVML takes seconds where the driver has to load its firmware."""
 _FIND_TORCH: Final = (
     "import importlib.util as u; s = u.find_spec('torch');"
     " print(s.submodule_search_locations[0] if s and s.submodule_search_locations else '')"
@@ -81,7 +87,23 @@ def read_host(
         job_python=python,
         job_torch=_torch_of(python),
         by_shell=by_shell,
+        nvml=read_nvml(),
     )
+
+
+def read_nvml(devices: Path = DEVICES) -> Trial | None:
+    """Reads NVIDIA's GPUs once, in a child that may be left behind; None without their driver."""
+    if not has_driver(devices):
+        return None
+    done = call(lambda: asdict(NvmlReader().read(processes=False)), _NVML_S)
+    if done.timed_out or done.signal:
+        return Trial("killed")
+    if not isinstance(done.value, dict):
+        return Trial("failed", "no answer")
+    problem = str(done.value["problem"])
+    if problem in (NO_BINDING, NOT_SENT):
+        return Trial("missing", problem)
+    return Trial("failed", problem) if problem else Trial("ok", str(len(done.value["gpus"])))
 
 
 def read_place(path: Path) -> PlaceFacts:

@@ -8,10 +8,6 @@ killed and left to the kernel, and the process that it was reading is not asked 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import socket
-import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +16,13 @@ from typing import Any, Final, TypeVar
 
 from frtop_probe import child_process
 from frtop_probe.outside.discovery.facts import SCAN_FAILED, Discovery, discovery_from
+from frtop_probe.outside.line_child import (
+    CHILD_ENDED,
+    CLOSED,
+    NO_CHILD,
+    TOO_MANY_LEFT,
+    LineChild,
+)
 from frtop_probe.outside.memory import PROC, NotReadable
 from frtop_probe.outside.model import (
     Books,
@@ -34,31 +37,19 @@ from frtop_probe.outside.model import (
 from frtop_probe.outside.process import identify
 from frtop_probe.outside.ring_table import ring_from
 
+__all__ = ["CHILD_ENDED", "CLOSED", "NO_CHILD", "TOO_MANY_LEFT", "Look", "OutsideWorker"]
+
 DID_NOT_RETURN: Final = "not readable: a read of its memory did not return"
 SCAN_DID_NOT_RETURN: Final = "no search for jobs: a read of /proc did not return"
-NO_CHILD: Final = "not readable: the program that reads did not start"
-CHILD_ENDED: Final = "not readable: the program that reads ended"
-TOO_MANY_LEFT: Final = "not readable: too many earlier reads have not returned"
-CLOSED: Final = "not readable: the reader was closed"
 
 DEADLINE_S: Final = 2.0
 """For a look without rings. A first look takes 0.02 to 0.1 s."""
 QUARANTINE_S: Final = 60.0
 """A driver call that hangs does not end within seconds, and each try costs a child."""
-_PATIENCE: Final = 5
-"""A slow child gets this many deadlines; one in an uninterruptible wait gets one."""
-_SAMPLES: Final = 5
-_SAMPLE_S: Final = 0.02
 _RING_FACTOR: Final = 5
 """How many times as long a look with a ring may take: the first searches a gigabyte of symbols."""
 MAX_LEFT: Final = 8
 """Children that may hang in a read at a time, per worker; some 25 MB each."""
-_START_S: Final = 20.0
-"""For the start of a child, on a machine whose cores are all busy."""
-_LINE: Final = 256 << 20
-"""Bytes of an answer: two full rings of 20,000 entries, as JSON, are 4 MB."""
-_CLOSE_S: Final = 0.5
-_CLOSE_STEP_S: Final = 0.01
 _MODULE: Final = "frtop_probe.outside"
 Result = TypeVar("Result")
 
@@ -86,13 +77,6 @@ class Look:
     after: Books | None = None
 
 
-@dataclass(slots=True)
-class _Child:
-    process: subprocess.Popen[bytes]
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-
 class OutsideWorker:
     """Reads processes through one child, one look at a time."""
 
@@ -114,13 +98,11 @@ class OutsideWorker:
         """
         self._deadline_s = deadline_s
         self._quarantine_s = quarantine_s
-        self._command = command or child_process.python_command(_MODULE)
         self._proc = proc
         self._lock = asyncio.Lock()
-        self._child: _Child | None = None
-        self._left: list[subprocess.Popen[bytes]] = []
+        program = command or child_process.python_command(_MODULE)
+        self._lines = LineChild(program, max_left=MAX_LEFT, proc=proc)
         self._quarantine: dict[tuple[int, int], float] = {}
-        self._closed = False
 
     async def look(
         self,
@@ -157,7 +139,6 @@ class OutsideWorker:
             "transports": transports,
         }
         async with self._lock:
-            self._reap()
             try:
                 answer = await self._ask(pid, request)
                 return _look_from(answer)
@@ -171,7 +152,6 @@ class OutsideWorker:
             recorded: pid and start ticks of the processes that have a recorder.
         """
         async with self._lock:
-            self._reap()
             try:
                 return discovery_from(await self._exchange({"scan": sorted(recorded)}))
             except TimeoutError:
@@ -183,13 +163,9 @@ class OutsideWorker:
 
     async def close(self) -> None:
         """Ends the child once its look is over; then waits at most 0.5 s for all that were left."""
-        self._closed = True
+        self._lines.refuse_requests()
         async with self._lock:
-            self._abandon()
-            end = time.monotonic() + _CLOSE_S
-            while self._left and time.monotonic() < end:
-                self._reap()
-                await asyncio.sleep(_CLOSE_STEP_S)
+            await self._lines.close()
 
     async def _ask(self, pid: int, request: dict[str, Any]) -> dict[str, Any]:
         identity = identify(pid, self._proc)  # stat never blocks
@@ -202,139 +178,14 @@ class OutsideWorker:
             raise NotReadable(DID_NOT_RETURN) from error
 
     async def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Sends a request to the child, which is abandoned unless it answers.
-
-        Raises:
-            TimeoutError: it did not answer in time.
-            NotReadable: it could not be started, or ended.
-        """
-        child = await self._running_child()
         factor = 1 if request.get("rings") is None else _RING_FACTOR
-        try:
-            child.writer.write(json.dumps(request).encode() + b"\n")
-            line = await self._line(child, factor * self._deadline_s)
-        except TimeoutError:
-            self._abandon()
-            raise
-        except OSError as error:
-            self._abandon()
-            raise NotReadable(CHILD_ENDED, str(error)) from error
-        except BaseException:  # cancelled: the answer that is under way is for nobody
-            self._abandon()
-            raise
-        return self._parse(line)
-
-    def _parse(self, line: bytes) -> dict[str, Any]:
-        try:
-            answer = json.loads(line)
-        except ValueError as error:  # it ended, perhaps in the middle of an answer
-            self._abandon()
-            raise NotReadable(CHILD_ENDED) from error
-        if not isinstance(answer, dict):
-            self._abandon()
-            raise NotReadable(CHILD_ENDED, "no answer")
-        return answer
+        return await self._lines.exchange(request, factor * self._deadline_s)
 
     def _refuse_in_quarantine(self, key: tuple[int, int]) -> None:
         now = time.monotonic()
         self._quarantine = {known: end for known, end in self._quarantine.items() if end > now}
         if key in self._quarantine:
             raise NotReadable(DID_NOT_RETURN, "asked a short while ago")
-
-    async def _line(self, child: _Child, deadline_s: float) -> bytes:
-        """Waits for an answer; a child that merely lacks CPU time is given more of it.
-
-        Raises:
-            TimeoutError: there was none.
-        """
-        answer = asyncio.ensure_future(child.reader.readline())
-        try:
-            for _ in range(_PATIENCE):
-                done, _ = await asyncio.wait({answer}, timeout=deadline_s)
-                if done:
-                    return answer.result()
-                if await self._waits_in_kernel(child):
-                    break
-        except ValueError as error:  # a longer line than any answer
-            raise ConnectionError(str(error)) from error
-        finally:
-            if not answer.done():
-                answer.cancel()
-        raise TimeoutError
-
-    async def _waits_in_kernel(self, child: _Child) -> bool:
-        """Tells whether the child stays in an uninterruptible wait; one for a disk is short."""
-        for _ in range(_SAMPLES):
-            try:
-                if identify(child.process.pid, self._proc).state != "D":
-                    return False
-            except NotReadable:  # it has ended
-                return True
-            await asyncio.sleep(_SAMPLE_S)
-        return True
-
-    async def _running_child(self) -> _Child:
-        if self._closed:
-            raise NotReadable(CLOSED)
-        if self._child is not None and self._child.process.poll() is not None:
-            self._abandon()
-        if self._child is None:
-            if len(self._left) >= MAX_LEFT:
-                raise NotReadable(TOO_MANY_LEFT)
-            child = await self._start()
-            await self._wait_until_ready(child)
-            self._child = child
-        return self._child
-
-    async def _start(self) -> _Child:
-        ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                process = subprocess.Popen(
-                    self._command,
-                    stdin=theirs.fileno(),
-                    stdout=theirs.fileno(),
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=child_process.inherited(),
-                    start_new_session=True,  # an interrupt from the terminal is not for it
-                )
-        except OSError as error:
-            ours.close()
-            raise NotReadable(NO_CHILD, str(error)) from error
-        try:
-            ours.setblocking(False)
-            reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE)
-        except BaseException:  # cancelled
-            ours.close()
-            process.kill()
-            self._left.append(process)
-            raise
-        return _Child(process, reader, writer)
-
-    async def _wait_until_ready(self, child: _Child) -> None:
-        line = b""
-        try:
-            with contextlib.suppress(OSError, asyncio.TimeoutError):
-                line = await asyncio.wait_for(child.reader.readline(), _START_S)
-        finally:  # also when cancelled
-            if not line.endswith(b"\n"):
-                self._leave(child)
-        if not line.endswith(b"\n"):
-            raise NotReadable(NO_CHILD)
-
-    def _abandon(self) -> None:
-        """Kills the child without waiting: one that is stuck in a read dies when it can."""
-        child, self._child = self._child, None
-        if child is not None:
-            self._leave(child)
-
-    def _leave(self, child: _Child) -> None:
-        child.writer.close()
-        child.process.kill()
-        self._left.append(child.process)
-
-    def _reap(self) -> None:
-        self._left = [process for process in self._left if process.poll() is None]
 
 
 def _look_from(answer: dict[str, Any]) -> Look:

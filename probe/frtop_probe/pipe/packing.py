@@ -21,10 +21,15 @@ PACKAGE: Final = "frtop_probe"
 AGENT: Final = "agent"
 DOCTOR: Final = "doctor"
 ROOTS: Final = {
-    AGENT: ("frtop_probe.pipe.agent", "frtop_probe.outside.__main__", "frtop_probe.ras.__main__"),
+    AGENT: (
+        "frtop_probe.pipe.agent",
+        "frtop_probe.gauges.__main__",
+        "frtop_probe.outside.__main__",
+        "frtop_probe.ras.__main__",
+    ),
     DOCTOR: ("frtop_probe.pipe.doctor",),
 }
-"""What is run there: the agent and its two children, or the doctor. By name in `pipe`."""
+"""What is run there: the agent and its children, or the doctor. By name in `pipe`."""
 STANDIN: Final = "frtop_probe/pipe/msgspec_standin/"
 VERSION_FILE: Final = "frtop_probe/pipe/VERSION"
 _MSGPACK: Final = ("__init__.py", "exceptions.py", "ext.py", "fallback.py")

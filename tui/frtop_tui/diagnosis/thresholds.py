@@ -88,3 +88,22 @@ MOST_ABSENT_EXPLAINED: Final = 64
 """Absent ranks of one op that are looked into one by one."""
 SUSPECTS_PER_NODE: Final = 6
 """Culprits and absent members of one op that are looked at: more show the same."""
+
+# A GPU that is busy and does no work (`evidence.gpu_activity`)
+
+SPIN_UTILIZATION: Final = 98
+"""Percent. A kernel that waits never ends, so NVML shows 100; some drivers round it down."""
+SPIN_SAMPLES: Final = 4
+"""In a row: an op that is merely slow, or the gap between two kernels, is over by then."""
+SPIN_NS: Final = 5_000_000_000
+"""Between the first and the last of them: utilization and power are means of up to a second."""
+SPIN_LIMIT_SHARE: Final = 0.3
+"""Of the power limit, where no idle power was seen. A data-centre GPU takes 10 to 20 % idle with
+high clocks; training takes more than half. Not measured: from data sheets and others' reports."""
+SPIN_RISE: Final = 0.2
+"""Of the way from idle power to the limit. A kernel that waits keeps a few of a hundred
+multiprocessors busy, and does no arithmetic. Not measured either."""
+MAX_IDLE_SHARE: Final = 0.5
+"""Of the power limit: what was seen above it as idle power is none."""
+GPU_STALE_NS: Final = 10_000_000_000
+"""Gauges are read every 2 s: older ones are not of now."""

@@ -87,6 +87,8 @@ class RankRecord:
             changes["exit_info"] = update.exit_info
         if update.notes:
             changes["notes"] = tuple(filter(None, update.notes))  # ("",): none any more
+        if update.gauges is not None:
+            changes["gauges"] = update.gauges
         if update.process is not None:
             # Mostly what the view will show: one copy less than if only the view set it.
             self._process = changes["process"] = update.process

@@ -12,6 +12,7 @@ from frtop_tui.widgets.activity import cpu_share
 from frtop_tui.widgets.formats import (
     format_bytes,
 )
+from frtop_tui.widgets.gpu_lines import gpu_lines
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, tail
 from frtop_tui.widgets.states import PROCESS_STATES
@@ -30,8 +31,8 @@ def system_call(process: wire.Process, room: int) -> Line:
     return plain(f"{process.syscall} {where}", "strong")
 
 
-def process_lines(rank: JudgedRank, width: int) -> list[Line]:
-    """The rank's own process, then its children, the awaited DataLoader worker first."""
+def process_lines(rank: JudgedRank, width: int, now_ns: int) -> list[Line]:
+    """The rank's own process, its GPUs, then its children, the awaited DataLoader worker first."""
     processes = rank.snapshot.processes if rank.snapshot is not None else ()
     own = next((p for p in processes if p.pid == rank.identity.pid), rank.process)
     if rank.exit_info is not None:
@@ -55,6 +56,7 @@ def process_lines(rank: JudgedRank, width: int) -> list[Line]:
     ]
     if rank.transports:
         rows.append(plain(f"  {of_rank(rank)}", "dim"))
+    rows += gpu_lines(rank, now_ns)
     children = [p for p in processes if p.pid != rank.identity.pid]
     fetch = None if rank.status is None else rank.status.fetch
     awaited = fetch.worker_pid if fetch is not None and fetch.end_ns < fetch.begin_ns else 0
@@ -87,9 +89,10 @@ class ProcessPane(LineView):
         super().__init__(id="process", classes="pane")
         self.entitle("process and children")
         self.rank: JudgedRank | None = None
+        self.now_ns = 0
 
     def show(self, frame: Frame, rank: JudgedRank) -> None:
-        self.rank = rank
+        self.rank, self.now_ns = rank, frame.now_ns
         title = "process and children"
         fetch = None if rank.status is None else rank.status.fetch
         if fetch is not None and fetch.end_ns < fetch.begin_ns:
@@ -99,5 +102,5 @@ class ProcessPane(LineView):
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
-        rows = [] if self.rank is None else process_lines(self.rank, width)
+        rows = [] if self.rank is None else process_lines(self.rank, width, self.now_ns)
         return [clip(row, width) for row in rows]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from frtop_tui.diagnosis.detectors.deadlock import Deadlock
 from frtop_tui.diagnosis.detectors.deaths.died import (
     Aborted,
@@ -42,6 +44,7 @@ from frtop_tui.diagnosis.wording import (
     transports,
     without_numbers,
 )
+from frtop_tui.diagnosis.wording.gpus import gpu_evidence
 from frtop_tui.diagnosis.wording.phrases import Tense
 from frtop_tui.job.model import BaseFrame
 
@@ -71,11 +74,20 @@ WORDS: Final[dict[type[Detail], Callable[[Finding, Any, BaseFrame, Tense], Sente
     DifferentCalls: without_numbers.different_calls,
     CallRing: without_numbers.call_ring,
 }
+_WAITS: Final = frozenset({"stuck", "not_entered"})
+"""Kinds of findings in which ranks wait in an op, maybe with a kernel of it on their devices."""
 
 
 def sentences(finding: Finding, frame: BaseFrame, tense: Tense = Tense.PRESENT) -> Sentences:
     """What there is to say about a finding; `frame` is the one that it was found in."""
-    return WORDS[type(finding.detail)](finding, finding.detail, frame, tense)
+    said = WORDS[type(finding.detail)](finding, finding.detail, frame, tense)
+    if finding.kind in _WAITS or isinstance(finding.detail, InDoubt):
+        about = finding.victims
+        if finding.progress != "active":  # else a culprit's kernels are small, and do not wait
+            about = about.union(finding.culprits)
+        if lines := gpu_evidence(frame.ranks, about, frame.now_ns):
+            return replace(said, evidence=(*said.evidence, *lines))
+    return said
 
 
 def word(finding: Finding, frame: BaseFrame) -> Verdict:

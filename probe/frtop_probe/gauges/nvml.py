@@ -1,0 +1,125 @@
+"""NVIDIA GPUs through NVML. Every call may hang in the driver: only the child makes them.
+
+`pynvml` (nvidia-ml-py) is no dependency of frtop: where it is missing that is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from frtop_probe.gauges.readings import MAX_GPUS, MAX_TEXT, GaugeReading, GpuReading
+
+MODULE: Final = "pynvml"
+NO_BINDING: Final = "nvidia-ml-py is not installed beside frtop; pip install 'frtop[gpu]'"
+NOT_SENT: Final = "nvidia-ml-py is not sent through a shell; install 'frtop[gpu]' on that host"
+_HIGHEST: Final = 2**63
+_LASTING: Final = ("GpuIsLost", "ResetRequired")
+"""Errors of a GPU that no other value survives."""
+
+
+class NvmlReader:
+    """Reads all GPUs; keeps NVML open between readings, since opening it takes long."""
+
+    def __init__(self) -> None:
+        """Loads nothing yet."""
+        self._nvml: Any = None
+
+    def load(self) -> None:
+        """Imports the binding, if it is there; calls nothing of the driver."""
+        with contextlib.suppress(Exception):  # `read` says what is wrong with it
+            importlib.import_module(MODULE)
+
+    def read(self, *, processes: bool) -> GaugeReading:
+        """Reads all GPUs.
+
+        Args:
+            processes: Whether to ask for the processes on each, which is the dearest call.
+        """
+        try:
+            nvml = self._open()
+            count = min(MAX_GPUS, int(nvml.nvmlDeviceGetCount()))
+            gpus = tuple(self._gpu(nvml, index, processes=processes) for index in range(count))
+        except ModuleNotFoundError:
+            why = NOT_SENT if sys.flags.no_site else NO_BINDING
+            return GaugeReading(time.monotonic_ns(), problem=why)
+        except Exception as error:  # noqa: BLE001 - of a driver, or an old binding: it is said
+            self._nvml = None  # the driver may have been loaded anew
+            return GaugeReading(time.monotonic_ns(), problem=f"NVML: {_text(str(error))}")
+        return GaugeReading(time.monotonic_ns(), gpus)
+
+    def _open(self) -> Any:
+        if self._nvml is None:
+            nvml = importlib.import_module(MODULE)
+            nvml.nvmlInit()
+            self._nvml = nvml
+        return self._nvml
+
+    def _gpu(self, nvml: Any, index: int, *, processes: bool) -> GpuReading:
+        try:
+            device = nvml.nvmlDeviceGetHandleByIndex(index)
+        except nvml.NVMLError as error:
+            return GpuReading(index, error=_text(str(error)))
+        lost: list[str] = []
+
+        def value(read: Callable[[], Any]) -> Any:
+            """What a call returns; None where this GPU, driver or binding does not have it."""
+            try:
+                return None if lost else read()
+            except nvml.NVMLError as error:
+                if type(error).__name__.endswith(_LASTING):
+                    lost.append(_text(str(error)))
+            except (AttributeError, ValueError):  # an older binding; a name that is no UTF-8
+                pass
+            return None
+
+        use = value(lambda: nvml.nvmlDeviceGetUtilizationRates(device).gpu)
+        power = value(lambda: nvml.nvmlDeviceGetPowerUsage(device))
+        memory = value(lambda: nvml.nvmlDeviceGetMemoryInfo(device))
+        mode = value(lambda: nvml.nvmlDeviceGetMigMode(device))
+        mhz = value(lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM))
+        reasons = value(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(device))
+        if reasons is None:  # the name before driver 535
+            reasons = value(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))
+        limit = value(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(device))
+        running = value(lambda: _pids(nvml, device)) if processes else None
+        uuid = value(lambda: nvml.nvmlDeviceGetUUID(device))
+        name = value(lambda: nvml.nvmlDeviceGetName(device))
+        return GpuReading(
+            index,
+            _text(uuid or ""),
+            _text(name or ""),
+            lost[0] if lost else "",
+            utilization=_number(use, 100),
+            power_mw=_number(power),
+            power_limit_mw=_number(limit),
+            memory_used=_number(memory.used) if memory is not None else None,
+            memory_total=_number(memory.total) if memory is not None else None,
+            sm_mhz=_number(mhz),
+            throttle=_number(reasons),
+            mig=bool(mode and mode[0]),
+            pids=running,
+        )
+
+
+def _pids(nvml: Any, device: Any) -> tuple[int, ...]:
+    """Processes that compute on a GPU. Drivers differ in which version of the call they have."""
+    for name in ("_v3", "_v2", ""):
+        with contextlib.suppress(nvml.NVMLError_FunctionNotFound, AttributeError):
+            found = getattr(nvml, f"nvmlDeviceGetComputeRunningProcesses{name}")(device)
+            return tuple(sorted({int(one.pid) for one in found}))
+    raise nvml.NVMLError(nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+
+def _number(value: Any, highest: int = _HIGHEST - 1) -> int | None:
+    """A plausible number; None otherwise: a driver may hand out a value for "not available"."""
+    return value if isinstance(value, int) and 0 <= value <= highest else None
+
+
+def _text(value: str) -> str:
+    """Printable, and not longer than a name is."""
+    return "".join(c for c in str(value) if c.isprintable())[:MAX_TEXT]
