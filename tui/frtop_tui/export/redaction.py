@@ -174,6 +174,9 @@ class Redaction:
     def _run(self, text: str) -> str:
         return self._names.name("run", text)
 
+    def _gpu(self, text: str) -> str:
+        return self._names.name("gpu", text)
+
     def _program(self, text: str) -> str:
         return text if text.endswith(".py") and "/" not in text else self._names.name("job", text)
 

@@ -49,6 +49,8 @@ RULES: Final[Mapping[type, Mapping[str, str]]] = {
     wire.RasNamedRank: {"host": "endpoint", "kind": "keep", "status": "keep"},
     wire.RasSummaryRow: {"ranks_per_node": "keep", "status": "keep", "errors": "keep"},
     wire.RasProblem: {"section": "keep", "kind": "keep", "communicator": "keep", "lines": "text"},
+    wire.Gauges: {"note": "text"},
+    wire.Gpu: {"uuid": "gpu", "name": "keep", "error": "text"},
     wire.Transport: {"name": "keep", "sign": "text"},
     wire.NativeStacksResponse: {"host": "endpoint", "tool": "keep", "note": "text"},
     wire.History: {"note": "text"},
