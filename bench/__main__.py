@@ -10,7 +10,6 @@ from typing import Final
 from bench import (
     agent_cost,
     big_job,
-    ddp_step,
     diagnosis,
     dumps,
     durations,
@@ -18,6 +17,7 @@ from bench import (
     reach,
     recorder_cost,
     startup,
+    steps,
     store_round_trip,
     thread_states,
     unprepared,
@@ -26,7 +26,7 @@ from bench import (
 PARTS: Final = (
     recorder_cost,
     durations,
-    ddp_step,
+    steps,
     thread_states,
     store_round_trip,
     startup,
