@@ -10,6 +10,7 @@ from typing import Final
 from bench import (
     agent_cost,
     big_job,
+    busy_thread,
     diagnosis,
     dumps,
     durations,
@@ -27,6 +28,7 @@ PARTS: Final = (
     recorder_cost,
     durations,
     steps,
+    busy_thread,
     thread_states,
     store_round_trip,
     startup,

@@ -13,10 +13,12 @@ from typing import Final
 LIMIT_S: Final = 300.0
 
 
-def run(module: str, *arguments: str, ranks: int = 2) -> list[str]:
+def run(
+    module: str, *arguments: str, ranks: int = 2, variables: dict[str, str] | None = None
+) -> list[str]:
     """Runs `python -m MODULE ARGUMENTS...` as each rank; returns what each printed.
 
-    They get a folder of their own for rings, and no agent.
+    They get a folder of their own for rings, no agent, and `variables` of the environment.
 
     Raises:
         subprocess.CalledProcessError: a rank failed.
@@ -27,6 +29,7 @@ def run(module: str, *arguments: str, ranks: int = 2) -> list[str]:
         environment = {
             **os.environ, "FRTOP_DIR": folder, "FRTOP_AGENT": "0", "WORLD_SIZE": str(ranks),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "OMP_NUM_THREADS": "1",
+            **(variables or {}),
         }  # fmt: skip
         command = [sys.executable, "-W", "ignore", "-m", module, *arguments]
         running = [
