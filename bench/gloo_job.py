@@ -29,6 +29,7 @@ def run(
         environment = {
             **os.environ, "FRTOP_DIR": folder, "FRTOP_AGENT": "0", "WORLD_SIZE": str(ranks),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "OMP_NUM_THREADS": "1",
+            "PYTHONFAULTHANDLER": "1",
             **(variables or {}),
         }  # fmt: skip
         command = [sys.executable, "-W", "ignore", "-m", module, *arguments]
