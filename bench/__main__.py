@@ -10,7 +10,7 @@ from typing import Final
 from bench import (
     agent_cost,
     big_job,
-    ddp_step,
+    busy_thread,
     diagnosis,
     dumps,
     durations,
@@ -18,6 +18,7 @@ from bench import (
     reach,
     recorder_cost,
     startup,
+    steps,
     store_round_trip,
     thread_states,
     unprepared,
@@ -26,7 +27,8 @@ from bench import (
 PARTS: Final = (
     recorder_cost,
     durations,
-    ddp_step,
+    steps,
+    busy_thread,
     thread_states,
     store_round_trip,
     startup,

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
+
+from bench import gloo_job
 
 ROUNDS: Final = 40
 SLEEPS_S: Final = (0.001, 0.01, 0.05, 0.1)
@@ -21,20 +18,7 @@ BUDGET_MS: Final = 1.0
 
 def main() -> None:
     """Prints by how much the end of an op differs from the moment at which its wait returned."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o700)
-        ranks = []
-        for rank in range(2):
-            environment = {
-                **os.environ, "FRTOP_DIR": folder, "FRTOP_AGENT": "0", "RANK": str(rank),
-                "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-            }  # fmt: skip
-            command = [sys.executable, "-W", "ignore", "-m", "bench.durations", "rank"]
-            ranks.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE))
-        found = [json.loads(rank.communicate()[0]) for rank in ranks]
+    found = [json.loads(out) for out in gloo_job.run("bench.durations", "rank")]
     print("recorded ends of ops, gloo, two ranks: ms after the truth (budget 1 ms)")
     print(f"{'op':<44}{'ops':>6}{'exact':>7}{'median':>9}{'worst':>9}")
     for name in found[0]:

@@ -8,14 +8,11 @@ recorder must not make this more frequent than training itself does.
 from __future__ import annotations
 
 import ctypes
-import os
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import Final
+
+from bench import gloo_job
 
 RANKS: Final = 2
 PAIRS: Final = 5
@@ -24,37 +21,15 @@ ROUNDS: Final = 1000
 
 def main() -> None:
     """Prints the thread states made in 1,000 steps with and without the recorder, and the ratio."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o700)
-        pairs = [(_measure(folder, "off"), _measure(folder, "on")) for _ in range(PAIRS)]
+    pairs = [(_measure("off"), _measure("on")) for _ in range(PAIRS)]
     print("recorder, thread states that C++ threads make in 1,000 rounds of one step")
     off, on = (statistics.median(column) for column in zip(*pairs, strict=True))
     each = ", ".join(f"{after / max(before, 1):.2f}" for before, after in pairs)
     print(f"off {off:.0f}, on {on:.0f}: ratio {on / max(off, 1):.2f}   per pair of runs: {each}")
 
 
-def _measure(folder: str, recorder: str) -> float:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    base = {
-        **os.environ,
-        "FRTOP_DIR": folder,
-        "FRTOP_AGENT": "0",
-        "WORLD_SIZE": str(RANKS),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-    }
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "bench.thread_states", recorder],
-            env={**base, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-        )
-        for rank in range(RANKS)
-    ]
-    made = [int(child.communicate(timeout=300)[0]) for child in children]
+def _measure(recorder: str) -> float:
+    made = [int(out) for out in gloo_job.run("bench.thread_states", recorder, ranks=RANKS)]
     return 1000 * sum(made) / ROUNDS / RANKS
 
 

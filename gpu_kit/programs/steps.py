@@ -7,21 +7,21 @@ the whole recorder, its thread included.
 
 from __future__ import annotations
 
-import hashlib
 import random
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import torch
 import torch.distributed as dist
 
 import frtop_probe
 from gpu_kit import facts, status
+from gpu_kit.programs import training
 from gpu_kit.programs.joining import Here, dump, join, say_joined
+from gpu_kit.programs.training import Maker, Step
 
 EQUAL_STEPS: Final = 5
 WARM_STEPS: Final = 3
@@ -31,8 +31,6 @@ STEPS: Final = 4
 OPS_OF_A_BLOCK: Final = 200
 RING: Final = 2100
 """More ops than the Flight Recorder keeps."""
-WIDTH: Final = 512
-Step = Callable[[], object]
 
 
 def main() -> None:
@@ -46,13 +44,13 @@ def main() -> None:
     if kind == "ops":
         _ops(here, seconds)
     else:
-        make = {"ddp": _ddp, "fsdp": _fsdp, "moe": _moe}[kind]
+        make = training.MAKERS[kind]
         _equal(here, kind, make)
         _timed(here, kind, make(here)[0], seconds)
     dist.destroy_process_group()
 
 
-def _equal(here: Here, kind: str, make: Callable[[Here], tuple[Step, Step]]) -> None:
+def _equal(here: Here, kind: str, make: Maker) -> None:
     digests = []
     for on in (False, True):
         (frtop_probe.start if on else frtop_probe.stop)()
@@ -107,81 +105,6 @@ def _agreed(here: Here, number: float) -> int:
     one = torch.tensor([number], device=here.device)
     dist.all_reduce(one, op=dist.ReduceOp.MIN)
     return int(one.item())
-
-
-# -- the steps: each maker starts from the same seed, and returns a step and its result
-
-
-def _ddp(here: Here) -> tuple[Step, Step]:
-    from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
-
-    model, batch = _model(here)
-    wrapped = DistributedDataParallel(model, bucket_cap_mb=1)
-    return _training(wrapped, batch), lambda: _digest(list(model.parameters()))
-
-
-def _fsdp(here: Here) -> tuple[Step, Step]:
-    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
-    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
-
-    model, batch = _model(here)
-    mesh = init_device_mesh(here.device.type, (here.world,))
-    for layer in model:
-        if isinstance(layer, torch.nn.Linear):
-            fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    parameters: list[Any] = list(model.parameters())
-    return _training(model, batch), lambda: _digest([one.to_local() for one in parameters])
-
-
-def _model(here: Here) -> tuple[torch.nn.Sequential, torch.Tensor]:
-    torch.manual_seed(0)
-    layers = [layer for _ in range(6) for layer in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU())]
-    batch = torch.randn(64, WIDTH) + here.rank
-    return torch.nn.Sequential(*layers).to(here.device), batch.to(here.device)
-
-
-def _training(model: torch.nn.Module, batch: torch.Tensor) -> Step:
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        model(batch).square().mean().backward()
-        optimizer.step()
-
-    return step
-
-
-def _moe(here: Here) -> tuple[Step, Step]:
-    """Tokens go to experts on other ranks and come back; how many to which changes each step."""
-    torch.manual_seed(0)
-    choose = random.Random(here.rank)
-    expert = torch.nn.Linear(WIDTH, WIDTH).to(here.device)
-    sums: list[float] = []
-
-    def step() -> None:
-        sends = [choose.randrange(1, 64) for _ in range(here.world)]
-        sent = torch.tensor(sends, device=here.device)
-        taken = torch.empty_like(sent)
-        dist.all_to_all_single(taken, sent)
-        takes = taken.tolist()
-        tokens = torch.full((sum(sends), WIDTH), here.rank + 1.0, device=here.device)
-        received = torch.empty(sum(takes), WIDTH, device=here.device)
-        dist.all_to_all_single(received, tokens, takes, sends)
-        with torch.no_grad():
-            answers = expert(received)
-        back = torch.empty_like(tokens)
-        dist.all_to_all_single(back, answers, sends, takes)
-        sums.append(float(back.sum()))
-
-    return step, lambda: repr(sums)
-
-
-def _digest(tensors: list[Any]) -> str:
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 # -- single ops of one rank, and looks at a full ring

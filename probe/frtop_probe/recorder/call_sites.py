@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Final
 
 from frtop_probe.recorder.guard import PACKAGE_FOLDER
@@ -19,6 +19,8 @@ from frtop_probe.ring.layout import Side, StatusCell
 
 MAX_FILES: Final = 65_536
 """Generated code has a new file name each time: the table is cleared at this size."""
+MAX_PLACES: Final = 1024
+"""Instructions whose line is kept; each holds its code object. Cleared at this size."""
 _SKIPPED_FILES: Final = tuple(
     str(module.__file__)
     for module in (contextlib, functools, threading, warnings)
@@ -41,27 +43,40 @@ class CallSites:
         self._writer = writer
         self._folders = (*_SKIPPED_FOLDERS, torch_folder.rstrip("/") + "/")
         self._skipped: dict[str, bool] = {}
+        self._places: dict[tuple[int, int], tuple[CodeType, int]] = {}
         self._numbers: dict[tuple[str, int], int] = {}
         self._count = itertools.count(1)
 
     def finder(self) -> Callable[[FrameType | None], int]:
         """Returns a function from the hook's caller to the number of the site, 0 for none."""
-        skipped, numbers = self._skipped, self._numbers
-        classify, intern = self._classify, self.intern
+        skipped, places = self._skipped, self._places
+        classify, number, identity = self._classify, self._number, id
 
         def site(frame: FrameType | None) -> int:
             while frame is not None:
-                file = frame.f_code.co_filename
+                code = frame.f_code
+                file = code.co_filename
                 skip = skipped.get(file)
                 if skip is None:
                     skip = classify(file)
                 if not skip:
-                    found = numbers.get((file, frame.f_lineno))
-                    return found if found is not None else intern(frame)
+                    # Not by its line: to find that takes longer the longer the function is.
+                    found = places.get((identity(code), frame.f_lasti))
+                    return found[1] if found is not None and found[0] is code else number(frame)
                 frame = frame.f_back
             return 0
 
         return site
+
+    def _number(self, frame: FrameType) -> int:
+        """Returns the number of a frame's line, and keeps it for this place in the code."""
+        code = frame.f_code
+        found = self._numbers.get((code.co_filename, frame.f_lineno)) or self.intern(frame)
+        if found:
+            if len(self._places) >= MAX_PLACES:
+                self._places.clear()
+            self._places[id(code), frame.f_lasti] = code, found
+        return found
 
     def _classify(self, file: str) -> bool:
         if len(self._skipped) > MAX_FILES:

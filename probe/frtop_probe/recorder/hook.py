@@ -23,7 +23,12 @@ from frtop_probe.recorder.groups import GroupTable
 from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.operations import Operation, operations
 from frtop_probe.recorder.pending import PendingOps
-from frtop_probe.recorder.signatures import NothingToCommunicate, SignatureTable, key_function
+from frtop_probe.recorder.signatures import (
+    NothingToCommunicate,
+    SignatureTable,
+    Splits,
+    key_function,
+)
 from frtop_probe.recorder.tensor_refs import tensor_getter, weak_refs
 from frtop_probe.recorder.waits import WaitHook
 from frtop_probe.recorder.writer import RingWriter
@@ -138,11 +143,12 @@ def _kernel(  # noqa: C901, PLR0915
     below, unbox_group, unbox_work = parts.below, parts.unbox_group, parts.unbox_work
     writer, enabled, fail = core.writer, core.enabled, core.fail
     shape, ring, words, cells = writer.shape, writer.map, writer.words, writer.cells
-    make_key, p2p = key_function(operation), operation.p2p
+    varying, p2p = Splits(), operation.p2p
+    make_key = key_function(operation, varying)
     at_party = max(operation.root, operation.peer)
     at_group, at_async, at_timeout = operation.group, operation.async_op, operation.timeout
     at_reduce, always = operation.reduce, operation.always_sync
-    known, write = signatures.writer_of(operation)
+    known, write = signatures.writer_of(operation, varying)
     floor, find_site = signatures.floor, core.sites.finder()
     known_groups, adopt = core.groups.known, core.groups.adopt
     mark_inexact = core.groups.mark_inexact  # the number may go to an op that is never issued

@@ -22,7 +22,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 from zlib import crc32
 
@@ -157,7 +156,7 @@ class PendingOps:
             return
         self.finish(entry, now, failed, late)
         if self.silent_handles.pop(id(work), None) is not None:
-            self._forget_silent(entry[1])
+            self.forget_silent(entry[1])
 
     def returned(self, sequence: int, now: int) -> None:
         """Completes an op that a thread has waited for unseen: the thread issues another op."""
@@ -165,12 +164,13 @@ class PendingOps:
         for entry in (*list(self.handles.values()), *(entry for _, entry in silent)):
             if entry[1] == sequence:
                 self.finish(entry, now, late=True)
-                self._forget_silent(sequence)
+                self.forget_silent(sequence)
                 for key, other in silent:
                     if other is entry:
                         self.silent_handles.pop(key, None)
 
-    def _forget_silent(self, sequence: int) -> None:
+    def forget_silent(self, sequence: int) -> None:
+        """Lets go of a handle that does not tell its end, after its op is complete."""
         self._weak.pop(sequence, None)
         for item in list(self.to_weaken):
             if item[0][1] == sequence:
@@ -398,8 +398,10 @@ class PendingOps:
 
 
 def _drop(queue: deque[ToWeaken], one: ToWeaken) -> None:
-    with suppress(IndexError, ValueError):  # another thread took it
+    try:  # noqa: SIM105 - `suppress` costs a microsecond
         queue.remove(one)
+    except (IndexError, ValueError):  # another thread took it
+        pass
 
 
 def _failed(work: Any) -> bool:

@@ -32,6 +32,13 @@ MAX_KEYS: Final = 1024
 MAX_SPLITS: Final = 4096
 """Most splits in the keys that are kept per op: some 0.5 MB."""
 MIN_KEYS: Final = 8
+TRIED: Final = 8
+"""Keys with splits in a row that must be new for the next ones not to be tried."""
+UNTRIED: Final = 120
+"""How many ops with splits then go without a key. It costs more than it can save where splits vary
+at every op: hashing, comparing and storing two numbers a rank."""
+UNKEYED: Final = ()
+"""The key of an op whose sizes are to be written anyway. It is never known."""
 _TRIES: Final = 3
 """How often other threads may come in between before an op stays without sizes."""
 
@@ -40,18 +47,32 @@ class NothingToCommunicate(Exception):
     """The tensors are fake or on the meta device, so nothing is communicated."""
 
 
-def key_function(operation: Operation) -> KeyFunction:
-    """Returns the cheapest key function for this op; it may run ten times per millisecond."""
+class Splits:
+    """Decides whether keys with splits are worth what they cost: not where all of them are new.
+
+    Two threads may miscount, which is harmless.
+    """
+
+    __slots__ = ("skip", "tried", "written")
+
+    def __init__(self) -> None:
+        self.skip = 0
+        """How many ops go without a key from now on."""
+        self.tried = 0
+        self.written = 0
+        """How many of those that were tried had to be written."""
+
+
+def key_function(operation: Operation, varying: Splits | None = None) -> KeyFunction:
+    """Returns the cheapest key function for this op; it may run ten times per millisecond.
+
+    Args:
+        operation: the op.
+        varying: counts keys with splits, together with the function that writes what is new.
+    """
     base = _of_tensors(operation)
-    splits = [p for p in (operation.in_splits, operation.out_splits) if p >= 0]
-    if splits:
-        inputs, outputs = splits[0], splits[-1]
-
-        def with_splits(args: Sequence[Any]) -> tuple[Key, bool]:
-            key, cpu = base(args)
-            return (key, tuple(args[inputs]), tuple(args[outputs])), cpu
-
-        return with_splits
+    if operation.in_splits >= 0:
+        return _with_splits(operation, base, varying or Splits())
     if operation.tag >= 0:
         tag = operation.tag
 
@@ -61,6 +82,28 @@ def key_function(operation: Operation) -> KeyFunction:
 
         return with_tag
     return base
+
+
+def _with_splits(operation: Operation, base: KeyFunction, varying: Splits) -> KeyFunction:
+    inputs, outputs = operation.in_splits, operation.out_splits
+    depths = [argument.depth for argument in operation.tensors]
+    first = operation.tensors[0].position if set(depths) == {0} else -1
+
+    def with_splits(args: Sequence[Any]) -> tuple[Key, bool]:
+        if varying.skip > 0:
+            varying.skip -= 1
+            if first >= 0 and args[first].is_cpu:
+                return UNKEYED, True
+            return UNKEYED, base(args)[1]
+        if varying.tried >= TRIED:
+            if varying.written >= TRIED:
+                varying.skip = UNTRIED
+            varying.tried = varying.written = 0
+        varying.tried += 1
+        key, cpu = base(args)
+        return (key, tuple(args[inputs]), tuple(args[outputs])), cpu
+
+    return with_splits
 
 
 def _of_tensors(operation: Operation) -> KeyFunction:
@@ -113,21 +156,26 @@ def _general(tensors: tuple[TensorArgument, ...]) -> KeyFunction:
         key: list[Any] = []
         cpu = True
         for argument in tensors:
-            previous: Key | None = None
-            count = 0
-            for tensor in flat(args[argument.position], argument.depth):
-                local = tensor.is_cpu
-                if not local:
-                    cpu = False
-                    if tensor.is_meta:
-                        raise NothingToCommunicate
-                this = (tensor.dtype, tensor.shape, local)
-                if this == previous:
-                    count += 1
-                    continue
-                key += (previous, count)
-                previous, count = this, 1
-            key += (previous, count)
+            given, depth = args[argument.position], argument.depth
+            rows = [
+                (tensor.dtype, tensor.shape, tensor.is_cpu)
+                for tensor in (given if depth == 1 else flat(given, depth))
+            ]
+            key.append(len(rows))
+            if not rows:
+                continue
+            row = rows[0]
+            local = row[2]
+            if rows.count(row) == len(rows):
+                key.append(row)
+            else:
+                for row, equal in itertools.groupby(rows):
+                    key += (row, len(list(equal)))
+                    local = local and row[2]
+            if not local:
+                cpu = False
+                if any(tensor.is_meta for tensor in flat(given, depth)):
+                    raise NothingToCommunicate
         return tuple(key), cpu
 
     return general
@@ -142,6 +190,50 @@ def flat(value: Any, depth: int) -> Iterator[Any]:
     else:
         for inner in value:
             yield from inner
+
+
+def encoder(operation: Operation) -> Callable[[Sequence[Any]], tuple[Key, list[int]]]:
+    """Returns the cheapest function that does what `encode` does for this op."""
+    tensors, tag, splits = operation.tensors, operation.tag, operation.in_splits
+    usual = operation.barrier or tag >= 0
+    if not usual and splits < 0 and [one.depth for one in tensors] == [1]:
+        return _one_encoder(operation)
+    if not usual and sorted((one.depth, one.output) for one in tensors) == [(0, False), (0, True)]:
+        return _pair_encoder(operation)
+    return lambda args: encode(operation, args)
+
+
+def _one_encoder(operation: Operation) -> Callable[[Sequence[Any]], tuple[Key, list[int]]]:
+    (argument,) = operation.tensors
+    position, output = argument.position, argument.output
+
+    def one(args: Sequence[Any]) -> tuple[Key, list[int]]:
+        listed = args[position]
+        if len(listed) != 1:
+            return encode(operation, args)
+        tensor = listed[0]
+        side, shape = ((tensor.dtype, tensor.device),), tensor.shape
+        return ((), side) if output else (side, ()), [1, 0, 1, len(shape), *shape]
+
+    return one
+
+
+def _pair_encoder(operation: Operation) -> Callable[[Sequence[Any]], tuple[Key, list[int]]]:
+    (given,) = (one.position for one in operation.tensors if not one.output)
+    (taken,) = (one.position for one in operation.tensors if one.output)
+    outgoing, incoming = operation.in_splits, operation.out_splits
+
+    def pair(args: Sequence[Any]) -> tuple[Key, list[int]]:
+        a, b = args[given], args[taken]
+        shape, other = a.shape, b.shape
+        kinds = ((a.dtype, a.device),), ((b.dtype, b.device),)
+        integers = [1, 0, 1, len(shape), *shape, 1, 0, 1, len(other), *other]
+        if outgoing >= 0:
+            sent, received = args[outgoing], args[incoming]
+            integers += (len(sent), *sent, len(received), *received)
+        return kinds, integers
+
+    return pair
 
 
 def encode(  # noqa: C901 - one loop, and every call counts
@@ -195,9 +287,10 @@ class SignatureTable:
         self._half = writer.shape.chunks // 2
         self.floor: list[float] = [0.0]
         """Sizes of a lower `Written[2]` are to be written again."""
+        self._write_sizes = self._sizes_writer()
 
     def writer_of(
-        self, operation: Operation
+        self, operation: Operation, varying: Splits | None = None
     ) -> tuple[dict[Key, Written], Callable[[Key, Sequence[Any]], Written]]:
         """Returns what is known of an op by key, and a function that writes what is not.
 
@@ -205,22 +298,28 @@ class SignatureTable:
         raises would leave it locked.
         """
         known: dict[Key, Written] = {}
+        oldest: deque[Key] = deque()  # the first key of a dict is slow to find once many have gone
         forms: dict[Key, int] = {}
-        splits_at = operation.in_splits
-        write_sizes = self._write_sizes
+        encoded, write_sizes = encoder(operation), self._write_sizes
+        splits_at, counted = operation.in_splits, varying or Splits()
 
         def write(key: Key, args: Sequence[Any]) -> Written:
-            kinds, integers = encode(operation, args)
+            kinds, integers = encoded(args)
             form = forms.get(kinds)
             if form is None:
                 form = forms[kinds] = self._enter(_form(operation, kinds))
             position = write_sizes(integers) if integers else 0
             written = form, position, position or math.inf
+            if key is UNKEYED:
+                return written
             limit = MAX_KEYS
             if splits_at >= 0:
+                counted.written += 1
                 limit = max(MIN_KEYS, MAX_SPLITS // (1 + len(args[splits_at])))
-            if len(known) >= limit:
-                known.pop(next(iter(known), None), None)  # type: ignore[arg-type]
+            if key not in known:
+                oldest.append(key)
+                if len(oldest) > limit:
+                    known.pop(oldest.popleft(), None)
             known[key] = written
             return written
 
@@ -241,29 +340,40 @@ class SignatureTable:
         self._writer.cells[StatusCell.SIDE_LOST] += 1
         return 0
 
-    def _write_sizes(self, integers: list[int]) -> int:
-        """Writes a record; returns its position, 0 if it is too long or threads interfere."""
-        writer, chunks = self._writer, self._writer.shape.chunks
-        packed = sizes.pack(integers)
-        if packed is None or (count := sizes.chunks(packed[0])) > chunks // 4:
+    def _sizes_writer(self) -> Callable[[list[int]], int]:
+        """Returns a function that writes a record.
+
+        It returns the record's position, 0 if it is too long or threads interfere.
+        """
+        data, shape, floor, half = self._writer.map, self._writer.shape, self.floor, self._half
+        numbers, chunks, at = self._chunks, shape.chunks, shape.sizes_offset
+        end, most, width = at + chunks * layout.CHUNK, shape.chunks // 4, layout.CHUNK
+        pack, make, chunks_of, skip = sizes.pack, sizes.record, sizes.chunks, itertools.islice
+
+        def write_sizes(integers: list[int]) -> int:
+            packed = pack(integers)
+            if packed is None or (count := chunks_of(packed[0])) > most:
+                return 0
+            for _ in range(_TRIES):
+                first = last = next(numbers)
+                if count > 1:
+                    last = deque(skip(numbers, count - 1), 1)[0]
+                    if last - first != count - 1:
+                        continue  # another thread took one of them
+                record = make(first, *packed)
+                begin = at + first % chunks * width
+                after = begin + len(record)
+                if after <= end:
+                    data[begin:after] = record
+                else:
+                    data[begin:end] = record[: end - begin]
+                    data[at : at + after - end] = record[end - begin :]
+                if last - half > floor[0]:  # noqa: PLR1730 - a call may switch threads
+                    floor[0] = last - half
+                return first
             return 0
-        for _ in range(_TRIES):
-            first = next(self._chunks)
-            last = first
-            if count > 1:
-                last = deque(itertools.islice(self._chunks, count - 1), 1)[0]
-            if last - first != count - 1:
-                continue  # another thread took one of them
-            data = sizes.record(first, *packed)
-            begin = first % chunks * layout.CHUNK
-            straight = min(len(data), chunks * layout.CHUNK - begin)
-            at = writer.shape.sizes_offset
-            writer.map[at + begin : at + begin + straight] = data[:straight]
-            if straight < len(data):
-                writer.map[at : at + len(data) - straight] = data[straight:]
-            self.floor[0] = max(self.floor[0], last - self._half)
-            return first
-        return 0
+
+        return write_sizes
 
 
 def _form(operation: Operation, kinds: Key) -> dict[str, Any]:

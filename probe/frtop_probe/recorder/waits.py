@@ -72,6 +72,7 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
     device_handles, overflow, is_open = pending.device_handles, pending.overflow, pending.open
     find, forget, close = handles.get, handles.pop, is_open.pop
     ended, set_wait, measured = pending.wait_ended, pending.set_wait, pending.measured
+    forget_silent = pending.forget_silent
     words, shape, place = pending.writer.words, pending.writer.shape, MAX_UNMEASURED - 1
     first, slots, width = shape.slots_offset // 8, shape.slots, layout.SLOT_SIZE // 8
     wait_word, done_word = layout.SLOT_WAIT // 8, layout.SLOT_DONE // 8
@@ -115,14 +116,18 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
                 if silent:  # it says nothing, but a wait that takes no time has waited for nothing
                     before = now - begun < EXACT_NS
                 late = before and now - entry[2] > EXACT_NS
-                if failed or late or overflow or silent or sequence not in is_open:
+                if failed or late or overflow or sequence not in is_open:
                     ended(entry, self, begun if late else now, failed, late)
                 else:  # `finish` without the steps that the usual op does not need
                     if words[at] == sequence:
                         words[at + done_word] = now
                     measured[sequence & place] = entry[3], now - entry[2], True
                     close(sequence, None)
-                    forget(key, None)
+                    if silent:
+                        silent_handles.pop(key, None)
+                        forget_silent(sequence)
+                    else:
+                        forget(key, None)
             except Exception as error:
                 if raised_by_signal_handler(error):
                     raise

@@ -27,6 +27,8 @@ _POSITION: Final = struct.Struct("=Q")
 _MAX_COUNT: Final = 2**16 - 1
 _CODES: Final = {code: array(code).itemsize for code in "IQ"}
 _HEAD: Final = layout.SIZES.size
+_pack_position: Final = _POSITION.pack
+_pack_head: Final = layout.SIZES.pack
 
 
 Run = tuple[str, tuple[int, ...], int, str]
@@ -75,8 +77,8 @@ def record(position: int, packed: bytes, width: int) -> bytes:
         packed: the integers.
         width: bytes of each.
     """
-    checksum = crc32(packed, crc32(_POSITION.pack(position)))
-    return layout.SIZES.pack(position, checksum, len(packed) // width, width) + packed
+    checksum = crc32(_pack_position(position) + packed)
+    return _pack_head(position, checksum, len(packed) // width, width) + packed
 
 
 def head(data: bytes, position: int) -> tuple[int, int] | None:

@@ -1,0 +1,39 @@
+"""The recorder in and out of one process, so that the two are compared side by side.
+
+What is out is out: a kernel that is only switched off still costs most of what it costs when it is
+on, since torch turns the op's arguments into Python objects for it.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from frtop_probe.recorder.hook import Hook
+from frtop_probe.recorder.lifecycle import lifecycle
+
+
+class RecorderSwitch:
+    """Only for moments in which no thread issues ops: kernels must not go beneath one."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        """Starts the recorder. The default group must exist."""
+        lifecycle.start()
+        assert lifecycle.recorder is not None
+        self._recorder = lifecycle.recorder
+        assert self._recorder.hook is not None
+        self._torch = torch
+
+    def set(self, on: bool) -> None:
+        """Installs kernels and wrappers and starts the thread, or the other way round."""
+        recorder = self._recorder
+        if on and recorder.hook is None:
+            recorder.hook = Hook(recorder, recorder.signatures, self._torch)
+            recorder.resume()
+        elif not on and recorder.hook is not None:
+            recorder.stop()
+            recorder.hook.remove()
+            recorder.hook = None
+
+    def issued(self) -> int:
+        """Returns how many ops were recorded so far."""
+        return sum(group.number + group.p2p for group in self._recorder.groups.known.values())

@@ -1,0 +1,139 @@
+"""The cost of the recorder per training step: DDP, FSDP2 and tensor parallel on gloo, two ranks.
+
+First the same steps twice from the same start, without and with the recorder: losses and
+parameters must be equal bit by bit. Then pairs of blocks, without and with it, inside one process,
+because two runs differ by more than a percent anyway. All ranks change over at the same step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bench import gloo_job
+from bench.paired import Interval, differences, median_interval
+
+KINDS: Final = ("ddp", "fsdp", "tensor_parallel")
+MAX_PAIRS: Final = 200
+MEASURE_S: Final = 25.0
+STEPS: Final = 4
+"""Of a block."""
+EQUAL_STEPS: Final = 5
+WARM_STEPS: Final = 2
+"""After each change: the kernels are new, and the ranks come together again."""
+BUDGET_PERCENT: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a rank saw: median step of each block in ms, with and without; ops of a step."""
+
+    wall: tuple[list[float], list[float]]
+    cpu: tuple[list[float], list[float]]
+    ops: float
+    equal: bool
+
+
+def main() -> None:
+    """Prints step times without and with the recorder, and the median difference of the pairs."""
+    print(f"recorder, training steps of 2 ranks on gloo: pairs of blocks of {STEPS} steps, "
+          f"without and with it (budget {BUDGET_PERCENT:+.1f} %)")  # fmt: skip
+    print("added: median of the differences of pairs, and its 95 % interval; "
+          "cpu: all threads of rank 0")  # fmt: skip
+    titles = f"{'without':>11}{'us':>26}{'%':>28}{'us an op':>10}{'pairs':>7}"
+    print(f"{'step':<16}{'ops':>4} {'clock':<5}{titles}  results")
+    for kind in KINDS:
+        ranks = [Measured(**json.loads(out)) for out in gloo_job.run("bench.steps", kind)]
+        equal = "bit-equal" if all(one.equal for one in ranks) else "DIFFERENT"
+        ops = ranks[0].ops
+        print(f"{kind:<16}{ops:>4.0f} wall {row(*ranks[0].wall, ops)}  {equal}")
+        print(f"{'':<21}cpu  {row(*ranks[0].cpu, ops)}", flush=True)
+
+
+def row(on_ms: list[float], off_ms: list[float], ops: float) -> str:
+    """Returns what pairs of blocks say, in columns."""
+    without = statistics.median(off_ms)
+    added = median_interval(differences(on_ms, off_ms))
+    percent = added.scaled(100 / without)
+    each = 1000 * added.median / ops if ops else 0.0
+    return (f"{without:>8.2f} ms{_text(added.scaled(1000), '.0f'):>26}"
+            f"{_text(percent, '.2f'):>28}{each:>+10.1f}{len(on_ms):>7}")  # fmt: skip
+
+
+def _text(interval: Interval, form: str) -> str:
+    low, median, high = (f"{value:+{form}}" for value in asdict(interval).values())
+    return f"{median} ({low} … {high})"
+
+
+# -- a rank
+
+
+def measure(kind: str) -> Measured:
+    """Runs one rank."""
+    import torch  # noqa: PLC0415
+    import torch.distributed as dist  # noqa: PLC0415
+
+    from bench.recorder_switch import RecorderSwitch  # noqa: PLC0415 - only ranks need these
+    from gpu_kit.programs import training  # noqa: PLC0415
+    from gpu_kit.programs.joining import Here  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    here = Here(dist.get_rank(), dist.get_world_size(), torch.device("cpu"), Path(os.devnull))
+    switch, make = RecorderSwitch(torch), training.MAKERS[kind]
+    equal = len({_trained(switch, make, here, on=on) for on in (False, True)}) == 1
+    step, _ = make(here)
+    blocks: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    ops: list[float] = []
+    began = time.monotonic()
+    for pair in range(-1, MAX_PAIRS):
+        first = bool(pair % 2)  # the first of a pair has what the last block left behind
+        for on in (first, not first):
+            before = switch.issued()
+            found = _block(switch, step, on=on)
+            if on:
+                ops.append((switch.issued() - before) / (WARM_STEPS + STEPS))
+            if pair >= 0:
+                blocks[on].append(found)
+        late = torch.tensor(float(time.monotonic() - began > MEASURE_S))
+        dist.all_reduce(late)
+        if late:
+            break
+    switch.set(True)
+    dist.destroy_process_group()
+    wall, cpu = (
+        tuple([block[clock] for block in blocks[on]] for on in (True, False)) for clock in (0, 1)
+    )
+    return Measured(wall, cpu, statistics.median(ops), equal)  # type: ignore[arg-type]
+
+
+def _trained(switch: Any, make: Any, here: Any, *, on: bool) -> str:
+    """Trains from the start; returns losses and parameters, bit by bit."""
+    switch.set(on)
+    step, digest = make(here)
+    losses = [float(step()).hex() for _ in range(EQUAL_STEPS)]
+    return " ".join([*losses, digest()])
+
+
+def _block(switch: Any, step: Any, *, on: bool) -> tuple[float, float]:
+    """Returns wall and CPU time of the median step, in ms."""
+    switch.set(on)
+    for _ in range(WARM_STEPS):
+        step()
+    wall, cpu = [], []
+    for _ in range(STEPS):
+        began, used = time.perf_counter(), time.process_time()
+        step()
+        wall.append(1000 * (time.perf_counter() - began))
+        cpu.append(1000 * (time.process_time() - used))
+    return statistics.median(wall), statistics.median(cpu)
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(measure(sys.argv[1]))))
