@@ -475,6 +475,7 @@ def frame(place: str, function: str = "train", source: str = "") -> wire.TraceFr
 
 
 C10D = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+RECORDER = "/venv/lib/python3.11/site-packages/frtop_probe/recorder"
 COLLECTIVE = (
     frame(f"{C10D}:3024", "all_reduce"),
     frame("/venv/lib/python3.11/site-packages/torch/distributed/c10d_logger.py:83", "wrapper"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, DATALOADER, LOCK, frame
+from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, DATALOADER, LOCK, RECORDER, frame
 from frtop_probe import wire
+from frtop_tui.diagnosis.evidence.c10d_call import call_of
 from frtop_tui.diagnosis.evidence.stack_location import (
     LocationKind,
     is_asleep_on_lock,
@@ -171,3 +172,34 @@ def test_frames_of_torch_and_libraries_are_not_the_users(file: str, own: bool) -
     inner = wire.TraceFrame("f", file, 1)
     outer = wire.TraceFrame("main", "/srv/job/main.py", 2)
     assert user_frame((inner, outer)) == (inner if own else outer)
+
+
+@pytest.mark.parametrize("wrappers", [
+    (),
+    (frame(f"{RECORDER}/waits.py:110", "_wrapper.<locals>.wait"),),
+    (frame(f"{RECORDER}/waits.py:146", "on_device"), frame(f"{RECORDER}/waits.py:93", "wait")),
+])  # fmt: skip
+@pytest.mark.parametrize("frames", [
+    COLLECTIVE,
+    (frame("train.py:21", source="handle.wait()"),),
+    (frame(f"{TORCH}/distributed/_functional_collectives.py:9", "wait"), frame("train.py:3")),
+])  # fmt: skip
+def test_a_wait_is_the_same_with_and_without_our_wrapper(
+    wrappers: tuple[wire.TraceFrame, ...], frames: tuple[wire.TraceFrame, ...]
+) -> None:
+    wrapped, plain = stack(*wrappers, *frames), stack(*frames)
+    asleep = kernel(syscall="futex")
+    assert locate(wrapped, asleep) == locate(plain, asleep)
+    found, expected = call_of(wrapped), call_of(plain)
+    assert found is not None
+    assert expected is not None
+    assert (found.text, found.role) == (expected.text, expected.role)
+
+
+def test_a_call_is_the_same_with_and_without_our_kernel() -> None:
+    wrapped = stack(frame(f"{RECORDER}/hook.py:250", "_kernel.<locals>.kernel"), *COLLECTIVE)
+    assert locate(wrapped, kernel()) == locate(stack(*COLLECTIVE), kernel())
+    found, expected = call_of(wrapped), call_of(stack(*COLLECTIVE))
+    assert found is not None
+    assert expected is not None
+    assert found.text == expected.text

@@ -6,12 +6,15 @@ import pytest
 
 from frtop_probe.ring.layout import Flag
 from frtop_probe.ring.reader import EventRow, Ring
+from frtop_probe.wire import ThreadStack, TraceFrame
+from frtop_tui.diagnosis.evidence.stack_location import locate
+from frtop_tui.job.stack_frames import is_wrapper, shown_frames
 from recorder.rank_runner import FinishedRank, kind, ops, run
 
 pytestmark = pytest.mark.torch
 
 PROGRAM = """
-    import os, threading, time
+    import os, sys, threading, time
     import torch, torch.distributed as dist
 
     dist.init_process_group("gloo")
@@ -23,11 +26,21 @@ PROGRAM = """
         call()
         truth.append((before, time.monotonic_ns()))
 
+    def show_main_stack():
+        time.sleep(0.15)
+        frame = sys._current_frames()[threading.main_thread().ident]
+        while frame is not None:
+            code = frame.f_code
+            print("at", code.co_name, code.co_filename, frame.f_lineno, file=sys.stderr)
+            frame = frame.f_back
+
     for pause in (0.1, 0.3, 0.05):  # synchronous, then asleep
         timed(lambda: dist.all_reduce(t))
         time.sleep(pause)
     if rank == 1:
         time.sleep(0.3)
+    else:
+        threading.Thread(target=show_main_stack).start()
     timed(lambda: dist.broadcast(t, 0))  # one waits for the other
     if rank == 1:
         time.sleep(0.3)
@@ -133,3 +146,15 @@ def test_a_wait_that_goes_on_is_seen(world: list[FinishedRank]) -> None:
     pending = [row for row in world[0].ring.pending() if kind(world[0].ring, row) == "recv"]
     assert len(pending) == 1
     assert pending[0].wait_ns >= pending[0].issued_ns
+
+
+def test_the_stack_of_a_wait_reads_as_without_the_wrapper(world: list[FinishedRank]) -> None:
+    seen = [line.split()[1:] for line in world[0].err.splitlines() if line.startswith("at ")]
+    frames = tuple(TraceFrame(name, file, int(line)) for name, file, line in seen)
+    assert is_wrapper(frames[0])
+    shown = tuple(shown_frames(frames))
+    assert shown[0].function == "broadcast"
+    assert not any("frtop_probe" in frame.file for frame in shown)
+    places = [locate(ThreadStack(1, 1, "", False, False, each)) for each in (frames, shown)]
+    assert places[0] == places[1]
+    assert places[0].kind == "collective"

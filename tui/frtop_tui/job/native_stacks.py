@@ -9,6 +9,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import duration
+from frtop_tui.job.stack_frames import shown_frames
 
 USUAL_S: Final = 0.7
 """Measured on an idle host, with either tool; docs/unprepared.md has the figures."""
@@ -26,7 +27,7 @@ class AlikeThreads:
     first: wire.ThreadStack
     count: int
     frames: tuple[wire.TraceFrame, ...]
-    """Without those that only start the interpreter, of which there were `hidden`."""
+    """Without frtop's wrappers, and those that only start the interpreter: these are `hidden`."""
     hidden: int
 
 
@@ -73,4 +74,5 @@ def _alike(threads: Sequence[wire.ThreadStack]) -> AlikeThreads:
     frames = threads[0].frames
     outermost = max((i for i, frame in enumerate(frames) if not frame.native), default=-1)
     shown = frames[: outermost + 1] if outermost >= 0 else frames
-    return AlikeThreads(threads[0], len(threads), shown, len(frames) - len(shown))
+    hidden = len(frames) - len(shown)
+    return AlikeThreads(threads[0], len(threads), tuple(shown_frames(shown)), hidden)

@@ -1,6 +1,6 @@
-"""How stack frames are written, and which of them is the user's own code.
+"""How stack frames are written, which of them are shown, and which is the user's own code.
 
-Verdicts and screens use the same rule, so both name the same line.
+Verdicts and screens use the same rules, so both name the same line.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ _PACKAGES: Final = re.compile(
     r"|(?:.*/)?(?:frtop_probe|_distutils_hack)/"
 )
 """Packages by their contents, as they may run from source: torch, frtop itself."""
+_RECORDER: Final = re.compile(r"(?:.*/)?frtop_probe/recorder/\w+\.py$")
+_WRAPPERS: Final = frozenset({
+    "__next__", "exec_module", "excepthook", "followed", "kernel", "on_device", "register",
+    "threading_excepthook", "wait", "wrapper",
+})  # fmt: skip
+"""Functions of frtop's recorder that the program runs instead of torch's, and that call those."""
 
 
 def is_user_code(frame: wire.TraceFrame) -> bool:
@@ -34,15 +40,32 @@ def is_user_code(frame: wire.TraceFrame) -> bool:
     )
 
 
+def is_wrapper(frame: wire.TraceFrame) -> bool:
+    """Whether a frame is a wrapper of frtop's recorder around what the program has called."""
+    name = frame.function.rpartition(".")[2]  # newer Python versions report qualified names
+    return name in _WRAPPERS and not frame.native and _RECORDER.match(frame.file) is not None
+
+
+def shown_frames(frames: Sequence[wire.TraceFrame]) -> Sequence[wire.TraceFrame]:
+    """The frames of a stack as they would be without frtop's wrappers, for people to read.
+
+    Other frames of the recorder stay: a rank that hangs there hangs because of frtop. Where there
+    is nothing but wrappers, C++ has called one, and they stay, too.
+    """
+    if not any(map(is_wrapper, frames)):
+        return frames
+    return [frame for frame in frames if not is_wrapper(frame)] or frames
+
+
 def user_frame_index(frames: Sequence[wire.TraceFrame]) -> int | None:
     """Index of the innermost frame of user code, None when there is none."""
     return next((index for index, frame in enumerate(frames) if is_user_code(frame)), None)
 
 
 def user_frame(frames: Sequence[wire.TraceFrame]) -> wire.TraceFrame:
-    """The innermost frame of user code, else the innermost frame; `frames` is not empty."""
+    """The innermost frame of user code, else the innermost that is shown; `frames` is not empty."""
     index = user_frame_index(frames)
-    return frames[0 if index is None else index]
+    return shown_frames(frames)[0] if index is None else frames[index]
 
 
 def short_file(path: str) -> str:

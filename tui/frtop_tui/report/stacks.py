@@ -9,7 +9,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.job.naming import duration, printable
 from frtop_tui.job.native_stacks import group_alike, held_for
-from frtop_tui.job.stack_frames import frame_line, user_frame_index
+from frtop_tui.job.stack_frames import frame_line, shown_frames, user_frame_index
 
 _NAME: Final = 56
 """Columns for names of functions; longer ones move their file to the right."""
@@ -38,7 +38,7 @@ def rank_lines(rank: JudgedRank, now_ns: int, *, native: bool) -> list[str]:
         if alike.count > 1:
             words.append(f"and {alike.count - 1} more with this stack")
         lines.append("  " + "  ".join(words))
-        frames = alike.frames if native else thread.frames
+        frames = alike.frames if native else shown_frames(thread.frames)
         lines += frame_lines(frames, "    ")
         if native and alike.hidden:
             lines.append(f"      (frames of the interpreter's start: {alike.hidden})")

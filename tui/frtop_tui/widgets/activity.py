@@ -12,7 +12,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.naming import duration
-from frtop_tui.job.stack_frames import basename, user_frame
+from frtop_tui.job.stack_frames import basename, shown_frames, user_frame
 from frtop_tui.widgets.formats import (
     format_age_coarse,
     format_exit,
@@ -127,7 +127,8 @@ def _file_call(rank: JudgedRank) -> str:
 
 def _function(rank: JudgedRank) -> str:
     stack = rank.main_stack
-    return f"in {stack.frames[0].function}" if stack is not None and stack.frames else ""
+    frames = shown_frames(stack.frames) if stack is not None else ()
+    return f"in {frames[0].function}" if frames else ""
 
 
 def describe_activity_and_line(rank: JudgedRank, now_ns: int, reasons: Mapping[int, Why]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.stack_frames import is_user_code
+from frtop_tui.job.stack_frames import is_user_code, shown_frames
 from frtop_tui.widgets.formats import format_exit, op_name
 
 FrameKey = tuple[str, str, int]
@@ -135,7 +135,7 @@ def merge_frame(frame: Frame, ranks: Iterable[int]) -> MergedStacks:
         if stack is None or not stack.frames or rank.snapshot is None:
             missing.setdefault(why_no_stack(rank), []).append(number)
             continue
-        stacks.append((number, stack.frames))
+        stacks.append((number, shown_frames(stack.frames)))
         oldest = min(oldest, (rank.stacks_taken_ns or rank.snapshot.at_ns) + rank.clock_ns)
     listed = sorted(missing.items(), key=lambda item: (len(item[1]), item[1]))
     reasons = tuple((why, tuple(numbers)) for why, numbers in listed)

@@ -9,7 +9,12 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.stack_frames import frame_line, is_user_code, user_frame_index
+from frtop_tui.job.stack_frames import (
+    frame_line,
+    is_user_code,
+    shown_frames,
+    user_frame_index,
+)
 from frtop_tui.widgets.formats import format_age_coarse
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.native_lines import YOURS, native_lines, native_title
@@ -39,6 +44,7 @@ def frame_lines(
 
     `folded` hides the frames between the innermost one and the user's own.
     """
+    frames = shown_frames(frames)
     rows: list[Line] = []
     mine = user_frame_index(frames)
     hidden = range(1, mine) if folded and mine is not None and mine > 2 else range(0)

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec import Struct
 
 from frtop_probe import wire
-from frtop_tui.job.stack_frames import frame_line, user_frame
+from frtop_tui.job.stack_frames import frame_line, shown_frames, user_frame
 
 LocationKind = Literal[
     "collective",  # inside a c10d call or the wait for one
@@ -47,7 +47,8 @@ FILE_KINDS: Final = frozenset({"file_io", "file_lock"})
 class StackLocation(Struct, frozen=True):
     """What a thread is doing, and the line of the user's program that led there.
 
-    `sure` is False where only the kernel shows it: a wait inside C++ looks the same.
+    `leaf` is the innermost frame that is shown. `sure` is False where only the kernel shows it: a
+    wait inside C++ looks the same.
     """
 
     kind: LocationKind
@@ -194,16 +195,17 @@ def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) 
     leaf = frames[0]
     line = line_and_function(user_frame(frames))
     kind = _library_kind(frames) or _line_kind(leaf)
+    shown = shown_frames(frames)[0]
     if _waits_for_file_lock(process) and kind != "dataloader" and kind not in OP_WAITS:
-        return StackLocation("file_lock", line, leaf)
+        return StackLocation("file_lock", line, shown)
     if (_serves(frames) and not stack.active) or _awaits_engine(frames):
-        return StackLocation("idle", line, leaf)
+        return StackLocation("idle", line, shown)
     if kind is not None:
-        return StackLocation(_corrected(kind, leaf, process), line, leaf)
+        return StackLocation(_corrected(kind, leaf, process), line, shown)
     if stack.active or stack.owns_gil:
-        return StackLocation("computing", line, leaf)
+        return StackLocation("computing", line, shown)
     queued = bool(QUEUE_GET.search(leaf.source)) and is_asleep_on_lock(process)
-    return StackLocation(_kernel_kind(process), line, leaf, sure=queued)
+    return StackLocation(_kernel_kind(process), line, shown, sure=queued)
 
 
 def line_and_function(frame: wire.TraceFrame) -> str:

@@ -30,7 +30,7 @@ from frtop_tui.diagnosis.wording.phrases import (
 from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import duration, folded
-from frtop_tui.job.stack_frames import user_frame
+from frtop_tui.job.stack_frames import shown_frames, user_frame
 
 
 def exited(_finding: Finding, detail: Exited, frame: BaseFrame, tense: Tense) -> Sentences:
@@ -74,7 +74,8 @@ def died(_finding: Finding, detail: Died, frame: BaseFrame, tense: Tense) -> Sen
         for death in detail.deaths[:4]
     ]
     if view.exception is not None and view.exception.main:
-        evidence += [f"  {line_and_function(raised_in)}" for raised_in in view.exception.frames[:4]]
+        raised_in = shown_frames(view.exception.frames)[:4]
+        evidence += [f"  {line_and_function(raised)}" for raised in raised_in]
     evidence += broken_evidence(frame.ranks, detail.followers)
     waiting = tense.waits(detail.waiting) if detail.waiting else ""
     if detail.followers - detail.waiting and not detail.waiting:
