@@ -125,6 +125,28 @@ def test_a_refused_rank_closes_all_that_is_read_and_names_only_that_rank() -> No
     assert found.exit_status == 1
 
 
+def test_prepared_ranks_let_the_agent_read_them_where_yama_leaves_that_to_them() -> None:
+    ranks = [
+        replace(RANK, pid=78 + n, rank=n, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=(),
+                prepared=True)
+        for n in range(2)
+    ]  # fmt: skip
+    refused = Trial("refused", "EACCES")
+    host = replace(HOST, yama="1", read_memory=refused, vm_readv=refused, ptrace=refused)
+    found = beside(*ranks, host=host)
+    for code in ("stacks", "books", "native"):
+        assert tier(found, code).obstacles == ()
+        assert tier(found, code).mark == "not tried"
+        assert tier(found, code).notes[0].startswith("ranks 0-1: prepared, and kernel.yama")
+    for scope in ("2", "3"):  # which no process can open for another
+        found = beside(*ranks, host=replace(host, yama=scope))
+        assert tier(found, "books").obstacles[0].code == "yama"
+    mixed = beside(ranks[0], replace(ranks[1], prepared=False), host=host)
+    (obstacle,) = tier(mixed, "books").obstacles
+    assert (obstacle.code, obstacle.of) == ("yama", ("rank 1",))
+    assert any(one.line.startswith("frtop run") for one in obstacle.changes)
+
+
 def test_the_same_reason_of_several_ranks_is_said_once() -> None:
     ranks = [
         replace(

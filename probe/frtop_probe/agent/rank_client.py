@@ -1,4 +1,4 @@
-"""Asks a rank for its tensors, through the socket of its recorder's thread.
+"""Asks a rank for its tensors, or for permission to read it, by its recorder's socket.
 
 A rank that hangs may not answer; then `/proc` and the ring show why. Replies are checked like
 all data from outside.
@@ -99,6 +99,15 @@ async def read_tensor_data(rank: RingRank, request: wire.DataRequest) -> wire.Da
         error,
         text,
     )
+
+
+async def ask_for_permission(rank: RingRank) -> bool:
+    """Asks a rank to let this process read its memory; returns whether it did."""
+    try:
+        reply, _ = await _query(rank, {"ask": "trace"})
+    except _NoReplyError:
+        return False
+    return not reply.error
 
 
 async def _query(rank: RingRank, request: dict[str, Any]) -> tuple[_Reply, bytes]:

@@ -21,6 +21,7 @@ from frtop_probe.agent.outside_watch import OutsideWatch
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.request_handler import RequestHandler
 from frtop_probe.agent.snapshots import SnapshotTaker
+from frtop_probe.agent.trace_requests import TraceRequests
 
 TICK: Final = 0.5
 REQUEST_GAP: Final = 8.0
@@ -89,7 +90,8 @@ class AgentService:
         """Works until a signal, the companion's end, or the end of the linger time."""
         companion = self._watch_companion()
         serving = asyncio.create_task(self._handler.serve())
-        tasks = [serving, asyncio.create_task(self._gauges.run())]
+        asking = TraceRequests(self._tracker)
+        tasks = [serving, *map(asyncio.create_task, (self._gauges.run(), asking.run()))]
         if self._options.outside:
             tasks.append(asyncio.create_task(self._outside.run()))
         try:

@@ -9,7 +9,7 @@ from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, ProcessRights, RankFacts, SearchFacts, TorchFiles
 from frtop_probe.doctor.tier import Change, Obstacle, Tier, counted, folded, judged
-from frtop_probe.doctor.tracing import is_contained, other_user, why_refused
+from frtop_probe.doctor.tracing import RESTRICTED, is_contained, other_user, why_refused
 from frtop_probe.outside.c10d_books import NO_GROUPS, NO_MODULE
 from frtop_probe.outside.cpython import FREE_THREADED, NO_PYTHON, NOT_STARTED, UNKNOWN_PYTHON
 from frtop_probe.outside.flight_settings import NEWEST_READ, OLDEST_READ, release
@@ -74,7 +74,7 @@ def books(host: HostFacts, search: SearchFacts) -> Tier:
         basis=basis,
         known=known,
         ranks=len(ranks),
-        notes=_version_notes(host, search),
+        notes=(*left_to_agent(host, search), *_version_notes(host, search)),
     )
 
 
@@ -84,11 +84,35 @@ def rights_of(host: HostFacts, ranks: Iterable[RankFacts]) -> Iterable[Obstacle]
     for rank in read:
         if rank.memory == NO_RIGHT and rank.rights is not None:
             found = _why(host, rank, rank.rights)
+            if _is_left_to_agent(host, rank, found):
+                continue
             # Without the pid, the same reason of several ranks is said once.
             text = found.text.replace(f"process {rank.pid}", "it") if len(read) > 1 else found.text
             yield replace(found, text=text, of=(rank.name,))
     if not read and not host.read_memory.is_open:
         yield why_refused(host.rights, host.rights, host.yama)
+
+
+def left_to_agent(host: HostFacts, search: SearchFacts) -> tuple[str, ...]:
+    """Which ranks only the agent of this host may read, because they let it."""
+    names = [
+        rank.name
+        for rank in search.ranks
+        if rank.memory == NO_RIGHT
+        and rank.rights is not None
+        and _is_left_to_agent(host, rank, _why(host, rank, rank.rights))
+    ]
+    if not names:
+        return ()
+    text = (
+        f"prepared, and kernel.yama.ptrace_scope is {RESTRICTED}: they let the agent of this host"
+        " read them, unless FRTOP_PTRACER=0. Doctor is another process, and could not try it"
+    )
+    return (f"{folded(names)}: {text}",)
+
+
+def _is_left_to_agent(host: HostFacts, rank: RankFacts, found: Obstacle) -> bool:
+    return rank.prepared and found.code == "yama" and host.yama == RESTRICTED
 
 
 def _why(host: HostFacts, rank: RankFacts, rights: ProcessRights) -> Obstacle:

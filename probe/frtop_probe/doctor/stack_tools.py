@@ -7,7 +7,7 @@ from shlex import quote
 from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, RankFacts, SearchFacts, ToolFacts, Trial
-from frtop_probe.doctor.reading import rights_of
+from frtop_probe.doctor.reading import left_to_agent, rights_of
 from frtop_probe.doctor.tier import MEMFD, Change, Obstacle, Tier, judged, without_seccomp
 from frtop_probe.doctor.tracing import is_in_other_pids
 
@@ -24,7 +24,8 @@ def python_stacks(host: HostFacts, search: SearchFacts) -> Tier:
     obstacles = [*_of_tool(host, tool), *rights]
     if not rights and host.read_memory.result == "ok" and host.vm_readv.result == "killed":
         obstacles += _of_call(host, "process_vm_readv", host.vm_readv)  # refused, it reads the file
-    if not obstacles and tool.trial.result not in ("ok", "not tried"):
+    left = left_to_agent(host, search)
+    if not (obstacles or left) and tool.trial.result not in ("ok", "not tried"):
         obstacles.append(_of_failure(host, tool))
     tried = tool.trial.result == "ok"
     return judged(
@@ -34,8 +35,9 @@ def python_stacks(host: HostFacts, search: SearchFacts) -> Tier:
         lost="why a rank is not there; sends, receives and rendezvous, which are in no list",
         obstacles=obstacles,
         basis=_basis(host, tool, tried=tried),
-        known=tried,
+        known=tried and not left,
         ranks=len(search.ranks),
+        notes=left,
     )
 
 
@@ -58,8 +60,9 @@ def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
             change = Change("type", f"kill -CONT {rank.pid}")
             obstacles.append(Obstacle("stopped", "it is stopped", (change,), (rank.name,)))
     install = f"{quote(host.program)} -m pip install 'pystack>=1.7'"
-    notes = () if tool is pystack else (f"pystack shows threads without Python, too: {install}",)
-    known = host.ptrace.result == "ok"
+    left = left_to_agent(host, search)
+    more = () if tool is pystack else (f"pystack shows threads without Python, too: {install}",)
+    known = host.ptrace.result == "ok" and not left
     return judged(
         "native",
         "native stacks",
@@ -69,7 +72,7 @@ def native_stacks(host: HostFacts, search: SearchFacts) -> Tier:
         basis=f"{tool.name}; a process of ours was seized" if known else "not tried",
         known=known,
         ranks=len(ranks),
-        notes=notes,
+        notes=(*left, *more),
     )
 
 

@@ -21,6 +21,13 @@ _UNCONFINED: Final = (
     Change("docker run", "--security-opt label=disable    # SELinux"),
     _OUTSIDE,
 )
+RESTRICTED: Final = "1"
+"""The value of kernel.yama.ptrace_scope with which a process may allow another to trace it."""
+_PREPARED: Final = Change(
+    "type",
+    "frtop run -- COMMAND    # ranks that are started so let the agent of their host read them,"
+    " unless FRTOP_PTRACER=0",
+)
 _YAMA_PATH: Final = "/proc/sys/kernel/yama/ptrace_scope"
 _NAMES: Final = {
     0: "CHOWN", 1: "DAC_OVERRIDE", 2: "DAC_READ_SEARCH", 6: "SETGID", 7: "SETUID",
@@ -135,10 +142,12 @@ def _module(ours: ProcessRights, theirs: ProcessRights, yama: str, *, may: bool)
             (Change("type", _SET_YAMA_AT_BOOT),),
         )
     if yama in ("1", "2") and not may:
-        who = "parents" if yama == "1" else "administrators"
+        restricted = yama == RESTRICTED
+        who = "parents" if restricted else "administrators"
+        named = ", and whom it names" if restricted else ""
         return Obstacle(
             "yama",
-            f"{_YAMA_PATH} is {yama}: only {who} may trace a process",
+            f"{_YAMA_PATH} is {yama}: only {who} may trace a process{named}",
             (
                 Change("type", f"sudo sysctl kernel.yama.ptrace_scope=0{_where(ours)}"),
                 *(
@@ -146,6 +155,7 @@ def _module(ours: ProcessRights, theirs: ProcessRights, yama: str, *, may: bool)
                     if is_contained(ours) or is_contained(theirs)
                     else _with_capability(ours)
                 ),
+                *([_PREPARED] if restricted else []),
             ),
         )
     if not may:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from frtop_probe.recorder import agent_launch, fetches, identity, steps
+from frtop_probe.recorder import agent_launch, fetches, identity, steps, trace_permission
 from frtop_probe.recorder.call_sites import CallSites
 from frtop_probe.recorder.device_watch import DeviceWatch
 from frtop_probe.recorder.exceptions import ExceptionRecorder
@@ -306,6 +306,8 @@ class Recorder:
             return None
 
     def _respond(self, request: Mapping[str, Any], go_on: Callable[[], bool]) -> Response:
+        if request.get("ask") == trace_permission.ASK:
+            return trace_permission.respond(self.home, request)
         if self.tensors is None:  # no process group yet, so no ops
             return {"error": "none"}, b""
         return self.tensors.respond(request, go_on)

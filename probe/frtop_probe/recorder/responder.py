@@ -37,16 +37,18 @@ Respond = Callable[
     [Mapping[str, Any], Callable[[], bool]], tuple[dict[str, Any], bytes | bytearray]
 ]
 """Takes a request and a function that long work calls between pieces (false: the client has
-left); returns header and data of the response."""
+left); returns header and data of the response. The request's `peer` is the client's pid, by the
+kernel; 0 in another pid namespace."""
 
 
 class _Client:
     """The client being served: first `received` grows to a line, then `unsent` shrinks."""
 
-    __slots__ = ("connection", "deadline", "received", "unsent")
+    __slots__ = ("connection", "deadline", "peer", "received", "unsent")
 
-    def __init__(self, connection: OwnedSocket) -> None:
+    def __init__(self, connection: OwnedSocket, peer: int) -> None:
         self.connection = connection
+        self.peer = peer
         self.deadline = time.monotonic() + TIMEOUT_S
         self.received = b""
         self.unsent: memoryview | None = None
@@ -136,9 +138,9 @@ class Responder:
         given = connection.socket.getsockopt(
             socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
         )
-        _, uid, _ = _CREDENTIALS.unpack(given)
+        pid, uid, _ = _CREDENTIALS.unpack(given)
         if uid in (os.geteuid(), 0):
-            self._client = _Client(connection)
+            self._client = _Client(connection, pid)
         else:
             connection.close()
 
@@ -171,19 +173,19 @@ class Responder:
 
         if not go_on():
             raise ConnectionError("the client has left")
-        header, data = self._response(line, go_on)
+        header, data = self._response(line, client.peer, go_on)
         text = json.dumps(header, separators=(",", ":")).encode(errors="replace")
         client.unsent = memoryview(HEAD.pack(len(text), len(data)) + text + data)
         client.deadline = time.monotonic() + TIMEOUT_S
 
     def _response(
-        self, line: bytes, go_on: Callable[[], bool]
+        self, line: bytes, peer: int, go_on: Callable[[], bool]
     ) -> tuple[dict[str, Any], bytes | bytearray]:
         try:
             request = json.loads(line)
             if not isinstance(request, dict):
                 raise TypeError("no request")
-            return self._respond(request, go_on)
+            return self._respond({**request, "peer": peer}, go_on)
         except Exception as error:  # noqa: BLE001 - a failing request must not end the beat
             text = f"the rank failed to respond: {type(error).__name__}: {error}"
             return {"error": "failed", "help": text[:MAX_REQUEST]}, b""

@@ -1,0 +1,103 @@
+"""Asks prepared ranks to let this agent read them, where Yama leaves that to them.
+
+When a rank is first seen, until it has answered: a permission that the program gives to somebody
+else later is never replaced. And only after a refusal: who allows everybody is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from frtop_probe import daemon_thread
+from frtop_probe.agent.rank_client import SILENT_NS, ask_for_permission
+from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.ring_rank import RingRank
+from frtop_probe.doctor.process_rights import read_yama
+from frtop_probe.doctor.tracing import RESTRICTED
+from frtop_probe.ring.layout import StatusCell
+
+PAUSE_S: Final = 1.0
+TRIES: Final = 3
+"""Questions to a rank that says no, or does not understand."""
+
+
+class TraceRequests:
+    """Goes through the ranks of a tracker again and again."""
+
+    def __init__(
+        self,
+        tracker: RankTracker,
+        scope: Callable[[], str] = read_yama,
+        is_refused: Callable[[int], bool] | None = None,
+    ) -> None:
+        """Asks nobody yet.
+
+        Args:
+            tracker: of the ranks.
+            scope: reads kernel.yama.ptrace_scope.
+            is_refused: whether the memory of a process (its pid) may not be read.
+        """
+        self._tracker = tracker
+        self._scope = scope
+        self._is_refused = is_refused or _is_refused
+        self._settled: set[int] = set()
+        """Keys of ranks that have allowed it, or need not be asked."""
+        self._tries: dict[int, int] = {}
+
+    async def run(self) -> None:
+        """Never returns."""
+        while True:
+            await self.check()
+            await asyncio.sleep(PAUSE_S)
+
+    async def check(self) -> None:
+        """Asks the ranks that are new."""
+        ranks = self._tracker.ranks
+        self._settled &= ranks.keys()
+        self._tries = {key: count for key, count in self._tries.items() if key in ranks}
+        new = [
+            rank
+            for key, rank in ranks.items()
+            if key not in self._settled and isinstance(rank, RingRank) and rank.lives
+        ]
+        if not new or self._scope() != RESTRICTED:
+            return
+        try:
+            refused = await daemon_thread.run(lambda: self._refused(new), "frtop trace trial")
+        except RuntimeError:  # no thread: the next time
+            return
+        self._settled |= {rank.key for rank in new} - {rank.key for rank in refused}
+        await asyncio.gather(*map(self._ask, refused))
+
+    def _refused(self, ranks: Iterable[RingRank]) -> list[RingRank]:
+        return [rank for rank in ranks if self._is_refused(rank.pid)]
+
+    async def _ask(self, rank: RingRank) -> None:
+        if not _beats(rank):
+            return
+        tries = self._tries[rank.key] = self._tries.get(rank.key, 0) + 1
+        if await ask_for_permission(rank) or tries >= TRIES:
+            self._settled.add(rank.key)
+
+
+def _beats(rank: RingRank) -> bool:
+    """Whether the thread that answers runs: requests of others must not wait behind ours."""
+    try:
+        return time.monotonic_ns() - rank.ring.cell(StatusCell.BEAT_NS) < SILENT_NS
+    except ValueError:  # the ring has been closed
+        return False
+
+
+def _is_refused(pid: int) -> bool:
+    """Whether the kernel refuses to open a process's memory; nothing is read of it."""
+    try:
+        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
+    except PermissionError:
+        return True
+    except OSError:  # it has ended
+        return False
+    return False
