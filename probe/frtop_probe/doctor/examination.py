@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from frtop_probe.doctor.devices import devices
 from frtop_probe.doctor.facts import HostFacts, SearchFacts, ServiceFacts
 from frtop_probe.doctor.gpu_gauges import gauges
 from frtop_probe.doctor.history import dumps, history
@@ -44,6 +45,7 @@ def examine(
         history(host, search),
         native_stacks(host, search),
         dumps(host, search),
+        devices(host, search),
         recorder(host, search),
     ]
     if (tier := gauges(host)) is not None:

@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from frtop_probe import device_settings
+
 SETTINGS: Final = (
-    "TORCH_FR_BUFFER_SIZE",
-    "TORCH_NCCL_TRACE_BUFFER_SIZE",
-    "TORCH_NCCL_DUMP_ON_TIMEOUT",
+    *device_settings.READ,
     "TORCH_FR_DUMP_TEMP_FILE",
     "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
-    "TORCH_NCCL_BLOCKING_WAIT",
-    "NCCL_BLOCKING_WAIT",
 )
-"""Variables of torch that decide what is left of its ops. No other variable is read."""
+"""Variables of torch and NCCL that decide what is seen of their ops. No other one is read."""
 
 ProgramFlaw = Literal["", "unreadable", "capabilities"]
 """Its user may not read it, or it has capabilities of its own (`setcap`)."""

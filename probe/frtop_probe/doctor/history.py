@@ -6,20 +6,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from frtop_probe.device_settings import DUMP, YES, DeviceSetting, settings_in_the_way, uses_nccl
 from frtop_probe.doctor.facts import HostFacts, RankFacts, SearchFacts
 from frtop_probe.doctor.reading import UNREAD, reinstalled, rights_of
 from frtop_probe.doctor.tier import Change, Obstacle, Tier, judged, set_variable
-from frtop_probe.outside.flight_ring import NO_RING, OFF
-from frtop_probe.outside.flight_settings import DEFAULT_SIZE, default_size, release, size_names
+from frtop_probe.outside.flight_ring import NO_RING
+from frtop_probe.outside.flight_settings import OFF, flight_ring_size, release
 from frtop_probe.outside.static_symbols import CHANGED, STRIPPED
 
-DUMP: Final = "TORCH_NCCL_DUMP_ON_TIMEOUT"
-BLOCKING: Final = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
 _DUMPS_BY_DEFAULT_SINCE: Final = (2, 11)
 """Seen in sources of 2025 and later, not in those of 2024; no release in between was compared."""
+NCCL: Final = ("nccl",)
+"""What a job may use, where its groups do not tell."""
 _UNKNOWN: Final = f"whether this release dumps by itself is not known: export {DUMP}=1 is surest"
-_NO: Final = ("0", "n", "no", "f", "false")
-_YES: Final = ("1", "y", "yes", "t", "true")
 
 
 def history(host: HostFacts, search: SearchFacts) -> Tier:
@@ -53,12 +52,12 @@ def dumps(host: HostFacts, search: SearchFacts) -> Tier:
     if search.ranks:
         for rank in concerned:
             version = rank.torch.version if rank.torch is not None else ""
-            found = [*_of_size(version, rank.settings), *_of_dump(rank.settings)]
+            found = _of_dumps(version, rank.settings)
             obstacles += [replace(one, of=(rank.name,)) for one in found]
             known = known and _dumps(version, rank.settings)
     else:
         version = host.job_torch.version if host.job_torch is not None else ""
-        obstacles += [*_of_size(version, host.settings), *_of_dump(host.settings)]
+        obstacles += _of_dumps(version, host.settings)
         known = _dumps(version, host.settings)
     known = known and bool(concerned or not search.ranks)
     asked = bool(concerned) if search.ranks else host.job_torch is not None
@@ -102,43 +101,31 @@ def _of_next_job(host: HostFacts) -> Iterable[Obstacle]:
 
 def _of_size(version: str, settings: Mapping[str, str]) -> Iterable[Obstacle]:
     """The size of the ring, where it is none."""
-    size, name = ring_size(version, settings)
-    if size != 0:
-        return
-    why = f"{name}={settings[name][:20]}" if name else f"torch {version} has it off by default"
-    text = f"{OFF}: {why}"
-    yield Obstacle("recorder off", text, set_variable(size_names(version)[0], str(DEFAULT_SIZE)))
+    found = settings_in_the_way(NCCL, settings, version)
+    yield from (as_obstacle(one) for one in found if one.code == "recorder off")
 
 
-def ring_size(version: str, settings: Mapping[str, str]) -> tuple[int | None, str]:
-    """Entries of the ring (None if unknown), and the variable that says so ("" for none)."""
-    for name in size_names(version):
-        if name in settings:
-            text = settings[name].strip()
-            return (int(text) if text.isascii() and text.isdecimal() else None), name
-    return default_size(version), ""
+def _of_dumps(version: str, settings: Mapping[str, str]) -> Iterable[Obstacle]:
+    found = settings_in_the_way(NCCL, settings, version)
+    yield from (as_obstacle(one) for one in found if one.dumps)
 
 
-def _of_dump(settings: Mapping[str, str]) -> Iterable[Obstacle]:
-    if settings.get(DUMP, "").lower() in _NO:
-        text = f"{DUMP}={settings[DUMP]}: NCCL's watchdog dumps nothing"
-        yield Obstacle("no dumps", text, set_variable(DUMP, "1"))
-    for name in BLOCKING:
-        if settings.get(name, "").lower() in _YES:
-            text = f"{name}={settings[name]}: no watchdog runs, which dumps and counts ops as over"
-            yield Obstacle("blocking wait", text, set_variable(name, "0"))
+def as_obstacle(setting: DeviceSetting) -> Obstacle:
+    """A setting of torch's or NCCL's that is in the way of a tier."""
+    changes = set_variable(setting.variable, setting.value) if setting.variable else ()
+    return Obstacle(setting.code, setting.why, changes)
 
 
 def _dumps(version: str, settings: Mapping[str, str]) -> bool:
     """Whether it surely dumps."""
     known = release(version)
-    size, _ = ring_size(version, settings)
+    size, _ = flight_ring_size(version, settings)
     by_default = known is not None and known >= _DUMPS_BY_DEFAULT_SINCE
-    return bool(size) and (by_default or settings.get(DUMP, "").lower() in _YES)
+    return bool(size) and (by_default or settings.get(DUMP, "").lower() in YES)
 
 
 def _may_have_nccl(rank: RankFacts) -> bool:
-    return not rank.backends or any("nccl" in kind for kind in rank.backends)
+    return not rank.backends or uses_nccl(rank.backends)
 
 
 def _dump_basis(search: SearchFacts, *, asked: bool, known: bool) -> str:
@@ -165,7 +152,7 @@ def _basis_before(host: HostFacts) -> tuple[str, bool]:
     """The same, of a job that is yet to start."""
     if host.job_torch is None:
         return "no torch was found", False
-    size, _ = ring_size(host.job_torch.version, host.settings)
+    size, _ = flight_ring_size(host.job_torch.version, host.settings)
     if not size:
         return f"the default of torch {host.job_torch.version or '?'} is not known", False
     return f"a ring of {size:,} ops, by the settings here", host.job_torch.locals is True

@@ -15,6 +15,7 @@ from typing import Final
 
 from frtop_probe.outside import cxx
 from frtop_probe.outside.elf import Image
+from frtop_probe.outside.flight_settings import OFF
 from frtop_probe.outside.memory import NotReadable, ProcessMemory, to_words
 from frtop_probe.outside.model import FlightRing, RingEntry
 from frtop_probe.outside.recorded_lines import RecordedLines
@@ -24,7 +25,6 @@ from frtop_probe.outside.torch_layout import NO_TORCH, TorchLayout
 
 NO_RING: Final = "no Flight Recorder in this process yet"
 MOVED: Final = "ring not readable: it moved while it was read"
-OFF: Final = "the Flight Recorder is off"
 
 INSTANCES: Final = {
     "gloo": ("_ZZN4c10d14FlightRecorderIN3c105EventEE3getEvE8instance",),

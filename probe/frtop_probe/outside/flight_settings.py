@@ -7,8 +7,10 @@ Sources: FlightRecorder.hpp of the wheels of 2.13 and 2.14 (both names, 2,000), 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
+OFF: Final = "the Flight Recorder is off"
 SIZE_NAMES: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """Entries of the ring, 0 for none. The first from torch 2.9 on, which reads both, the first one
 first; torch before 2.9 reads the second only. Without either it is off before 2.11, and 2,000 from
@@ -41,3 +43,12 @@ def default_size(version: str) -> int | None:
     """Entries of the ring where no variable is set; None for an unknown release."""
     known = release(version)
     return None if known is None else DEFAULT_SIZE if known >= _ON_SINCE else 0
+
+
+def flight_ring_size(version: str, settings: Mapping[str, str]) -> tuple[int | None, str]:
+    """Entries of the ring (None if unknown), and the variable that says so ("" for none)."""
+    for name in size_names(version):
+        if name in settings:
+            text = settings[name].strip()
+            return (int(text) if text.isascii() and text.isdecimal() else None), name
+    return default_size(version), ""

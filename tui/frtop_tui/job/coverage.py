@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from frtop_probe import wire
 from frtop_probe.ring.layout import State
 from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.job.device_settings import settings_of_rank
 from frtop_tui.job.model import Coverage, CoverageNote, ObservedRank, RankState
 from frtop_tui.job.naming import folded
 from frtop_tui.job.outside import NEXT_TIME, NOT_PREPARED
@@ -23,6 +24,7 @@ class RankCounts:
         self._outside: set[int] = set()
         self._unread: dict[int, str] = {}
         self._beside: dict[int, tuple[wire.Transport, ...]] = {}
+        self._blind: dict[int, tuple[str, ...]] = {}
         self._off: set[int] = set()
         self._hook_errors: set[int] = set()
         self._ops_lost: dict[int, int] = {}
@@ -67,6 +69,7 @@ class RankCounts:
             everybody = len(self._beside) == len(ranks)
             whose = "" if everybody else f"{folded(self._beside)}: "
             texts.append(f"{whose}{beside_c10d(names)}")
+        texts += self._blind_texts(len(ranks))
         if nameless:
             texts.append(nameless_text(nameless))
         if lost_updates:
@@ -79,6 +82,17 @@ class RankCounts:
             notes=(*notes, *map(CoverageNote, texts)),
             unprepared=tuple(sorted(self._outside)),
         )
+
+    def _blind_texts(self, ranks: int) -> list[str]:
+        """Settings for which no op on a device is followed, each with the ranks that have it."""
+        found: dict[str, list[int]] = {}
+        for rank, sentences in sorted(self._blind.items()):
+            for sentence in sentences:
+                found.setdefault(sentence, []).append(rank)
+        return [
+            text if len(those) == ranks else f"{folded(those)}: {text}"
+            for text, those in found.items()
+        ]
 
     def _recorder_notes(self) -> list[str]:
         """What recorders lost, and which of them switched themselves off."""
@@ -102,6 +116,7 @@ class RankCounts:
             ranks.discard(rank)
         self._unread.pop(rank, None)
         self._beside.pop(rank, None)
+        self._blind.pop(rank, None)
         self._ops_lost.pop(rank, None)
         self._signatures_lost.pop(rank, None)
 
@@ -114,6 +129,7 @@ class RankCounts:
             self._outside.add(rank)
         if view.transports:
             self._beside[rank] = view.transports
+        self._blind[rank] = tuple(one.sentence for one in settings_of_rank(view) if one.blinds)
         if not view.identity.books and view.notes:
             self._unread[rank] = view.notes[0]
         if status is None:
@@ -132,7 +148,8 @@ def _counted(view: ObservedRank) -> tuple[object, ...]:
     """The fields of a view that are counted."""
     status, identity = view.status, view.identity
     notes = () if identity.books else view.notes
-    seen_from = (identity.prepared, identity.books, notes, view.transports)
+    settings = (identity.settings, identity.torch, view.groups)
+    seen_from = (identity.prepared, identity.books, notes, view.transports, settings)
     if status is None:
         return (view.state, seen_from)
     return (

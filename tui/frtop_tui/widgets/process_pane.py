@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.device_settings import settings_of_rank
 from frtop_tui.job.naming import duration
 from frtop_tui.job.transports import of_rank
 from frtop_tui.widgets.activity import cpu_share
@@ -14,7 +15,7 @@ from frtop_tui.widgets.formats import (
 )
 from frtop_tui.widgets.gpu_lines import gpu_lines
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, clip, fit, join, plain, tail
+from frtop_tui.widgets.spans import Line, clip, fit, join, plain, tail, wrap
 from frtop_tui.widgets.states import PROCESS_STATES
 
 TROUBLE = ("D", "T", "t", "Z", "X")
@@ -57,6 +58,8 @@ def process_lines(rank: JudgedRank, width: int, now_ns: int) -> list[Line]:
     if rank.transports:
         rows.append(plain(f"  {of_rank(rank)}", "dim"))
     rows += gpu_lines(rank, now_ns)
+    for one in settings_of_rank(rank):
+        rows += wrap(one.sentence, width, "warn" if one.blinds else "dim", ("  ", ""))
     children = [p for p in processes if p.pid != rank.identity.pid]
     fetch = None if rank.status is None else rank.status.fetch
     awaited = fetch.worker_pid if fetch is not None and fetch.end_ns < fetch.begin_ns else 0
