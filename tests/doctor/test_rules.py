@@ -55,9 +55,11 @@ def lines(found: Examination, code: str, where: str = "") -> list[str]:
 
 def test_where_all_is_open_the_exit_status_is_0() -> None:
     for found in (beside(RANK), before()):
-        assert [one.code for one in found.tiers if one.mark != "ok"] == []
+        assert [one.code for one in found.tiers if one.mark != "ok"] == ["devices"]  # never tried
         assert found.exit_status == 0
-        assert doctor_lines(found)[-1] == "all that was tried is open (exit status 0)"
+        assert doctor_lines(found)[-1] == (
+            "all that was tried is open; not tried: ops on devices (exit status 0)"
+        )
 
 
 def test_what_costs_no_evidence_keeps_the_exit_status_0() -> None:
@@ -445,7 +447,7 @@ def test_the_document_has_all_facts() -> None:
     document = doctor_document(beside(RANK))
     assert document["exit_status"] == 0
     assert document["search"]["ranks"][0]["rings"][0]["capacity"] == 2000
-    assert {one["mark"] for one in document["tiers"]} == {"ok"}
+    assert {one["mark"] for one in document["tiers"]} == {"ok", "not tried"}
 
 
 def test_gpu_gauges_are_a_tier_only_where_the_driver_is() -> None:
@@ -462,3 +464,33 @@ def test_gpu_gauges_are_a_tier_only_where_the_driver_is() -> None:
     assert tier(with_nvml("killed"), "gauges").basis == "NVML hangs"
     failed = tier(with_nvml("failed", "NVML: Driver Not Loaded"), "gauges")
     assert failed.obstacles[0].text == "NVML: Driver Not Loaded"
+
+
+def test_settings_that_hide_ops_on_devices_are_named_with_the_ranks_that_have_them() -> None:
+    blocking = replace(RANK, settings={"TORCH_NCCL_BLOCKING_WAIT": "1"})
+    other = replace(RANK, pid=78, rank=1, settings={"NCCL_RAS_ENABLE": "0"})
+    found = tier(beside(blocking, other), "devices")
+    (obstacle,) = found.obstacles
+    assert (obstacle.code, obstacle.of) == ("blocking wait", ("rank 0",))
+    assert [one.line for one in obstacle.changes if one.where == "job script"] == [
+        "export TORCH_NCCL_BLOCKING_WAIT=0"
+    ]
+    timing, ras = found.notes
+    assert timing.startswith("when an op of NCCL began on its device")  # of both
+    assert ras.startswith("rank 1: `frtop ras` finds nobody to ask: NCCL_RAS_ENABLE=0")
+
+
+def test_a_ring_that_was_seen_counts_more_than_the_settings() -> None:
+    old = replace(TORCH, version="2.9.1")
+    off = tier(beside(replace(RANK, torch=old, rings=())), "devices")
+    assert [one.code for one in off.obstacles] == ["recorder off"]
+    assert tier(beside(replace(RANK, torch=old)), "devices").obstacles == ()
+    (obstacle,) = tier(before(replace(HOST, job_torch=old)), "devices").obstacles
+    assert obstacle.text == "the Flight Recorder is off: torch 2.9.1 has it off by default"
+
+
+def test_without_a_group_of_nccl_no_setting_of_it_counts() -> None:
+    blind = {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_FR_BUFFER_SIZE": "0"}
+    found = tier(beside(replace(RANK, backends=("gloo",), settings=blind)), "devices")
+    assert (found.mark, found.basis) == ("not tried", "no group of NCCL")
+    assert found.obstacles == found.notes == ()

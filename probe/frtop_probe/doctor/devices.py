@@ -12,7 +12,7 @@ from frtop_probe.doctor.tier import Obstacle, Tier, folded, judged
 
 
 def devices(host: HostFacts, search: SearchFacts) -> Tier:
-    """What prepared ranks can tell of an op after it was issued, by their settings alone."""
+    """What prepared ranks can tell of an op after it was issued: settings only, so never ok."""
     ranks = [rank for rank in search.ranks if not rank.no_return and not rank.settings_unread]
     concerned = [rank for rank in ranks if uses_nccl(rank.backends or NCCL)]
     obstacles: list[Obstacle] = []
@@ -27,15 +27,15 @@ def devices(host: HostFacts, search: SearchFacts) -> Tier:
                     notes.setdefault(one.sentence, []).append(rank.name)
     elif host.job_torch is not None:
         obstacles, notes = _of_next_job(host.job_torch.version, host.settings)
-    known = bool(concerned) if search.ranks else host.job_torch is not None
+    asked = bool(concerned) if search.ranks else host.job_torch is not None
     return judged(
         "devices",
         "ops on devices",
         tells="of prepared ranks, whether an op of NCCL was handed to its device, and is over",
         lost="an op that hangs on a device looks like one that nobody has waited for",
         obstacles=obstacles,
-        basis=_basis(search, known=known),
-        known=known,
+        basis=_basis(search, asked=asked),
+        known=False,
         ranks=len(concerned),
         notes=(
             text if len(names) in (0, len(concerned)) else f"{folded(names)}: {text}"
@@ -62,9 +62,9 @@ def _records(rank: RankFacts) -> bool | None:
     return True if any(ring.capacity for ring in rank.rings if ring.kind == "nccl") else None
 
 
-def _basis(search: SearchFacts, *, known: bool) -> str:
-    if known:
-        return "by the settings; not tried"
+def _basis(search: SearchFacts, *, asked: bool) -> str:
+    if asked:
+        return "the settings hide nothing of them"
     if not search.ranks:
         return "no torch was found"
     unread = any(rank.settings_unread for rank in search.ranks)
