@@ -32,6 +32,16 @@ _DUMPS_LOST: Final = "nothing is dumped when an op of NCCL times out"
 _NO: Final = ("0", "n", "no", "f", "false")
 YES: Final = ("1", "y", "yes", "t", "true")
 _LONGEST: Final = 20
+OFF_REASON: Final = "recorder off"
+OWN_REASONS: Final = {
+    "p2p": "sends and receives share its numbers",
+    "not handed over": "its backend notes nothing that it hands over",
+    "unreadable": "its status cannot be read",
+    "rocm": "on ROCm the question for its status may hang, so nobody asks",
+    "nccl variant": "of this variant of NCCL the question for its status may hang, so nobody asks",
+}
+"""Why a recorder does not follow a group (`recorder.device_front`), in words."""
+_IN_MANY_JOBS: Final = "p2p"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,7 @@ def settings_in_the_way(
     torch: str = "",
     *,
     records: bool | None = None,
-    unobserved: str = "",
+    reasons: Mapping[str, str] | None = None,
 ) -> tuple[DeviceSetting, ...]:
     """The settings that hide what ops of NCCL do, the worst first; () without NCCL.
 
@@ -82,18 +92,16 @@ def settings_in_the_way(
         settings: variables of the rank's environment.
         torch: its version, "" if unknown: then nothing follows from what is not set.
         records: whether the Flight Recorder was seen to record; None if nobody looked.
-        unobserved: why a rank's ops are not followed, as it says itself; "" if it does not.
+        reasons: why the rank's recorder does not follow groups, with the names of those.
     """
     if not uses_nccl(backends):
         return ()
-    found = [
-        *_recorder_off(settings, torch, records=records),
-        *_blocking(settings),
-    ]
-    if unobserved and not found:
-        found.append(DeviceSetting("unobserved", unobserved, _STATES_LOST, blinds=True))
+    if records is None and OFF_REASON in (reasons or {}):
+        records = False
+    blinding = [*_recorder_off(settings, torch, records=records), *_blocking(settings)]
     return (
-        *found,
+        *blinding,
+        *_reasons(reasons or {}, explained=bool(blinding)),
         *_dumps(settings),
         *_errors(settings),
         *_timing(settings, torch),
@@ -125,6 +133,17 @@ def _blocking(settings: Mapping[str, str]) -> Iterable[DeviceSetting]:
             yield DeviceSetting(
                 "blocking wait", why, _STATES_LOST, name, "0", blinds=True, dumps=True
             )
+
+
+def _reasons(reasons: Mapping[str, str], *, explained: bool) -> Iterable[DeviceSetting]:
+    """What the recorder says itself; `explained` by a setting is all but messages."""
+    for reason, groups in reasons.items():
+        word, _, more = reason.partition(":")
+        if word in OWN_REASONS and (word == _IN_MANY_JOBS or not explained):
+            detail = f" ({more.strip()})" if more.strip() else ""
+            why = f"{OWN_REASONS[word]}{detail}"
+            lost = f"in {groups}, {_STATES_LOST}"
+            yield DeviceSetting(word, why, lost, blinds=word != _IN_MANY_JOBS)
 
 
 def _dumps(settings: Mapping[str, str]) -> Iterable[DeviceSetting]:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 from msgspec.structs import replace
 
 from diagnosis.scenes import Scene
-from frtop_probe.device_settings import READ, settings_in_the_way, uses_nccl
+from frtop_probe import wire
+from frtop_probe.device_settings import (
+    OFF_REASON,
+    OWN_REASONS,
+    READ,
+    settings_in_the_way,
+    uses_nccl,
+)
+from frtop_probe.recorder import device_front, device_watch
 from frtop_tui.job.coverage import RankCounts
 from frtop_tui.job.device_settings import settings_of_rank
 from frtop_tui.job.model import ObservedRank
@@ -81,7 +91,7 @@ def test_timing_is_off_unless_it_is_set() -> None:
 @pytest.mark.parametrize("backends", [(), ("gloo",), ("cpu:gloo",), ("undefined", "mpi")])
 def test_without_nccl_nothing_is_said(backends: tuple[str, ...]) -> None:
     blind = {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_FR_BUFFER_SIZE": "0", "NCCL_RAS_ENABLE": "0"}
-    assert settings_in_the_way(backends, blind, "2.9.0", unobserved="capturing") == ()
+    assert settings_in_the_way(backends, blind, "2.9.0", reasons={"recorder off": "dp"}) == ()
     assert not uses_nccl(backends)
     assert uses_nccl((*backends, "cpu:gloo,cuda:nccl"))
 
@@ -93,15 +103,43 @@ def test_what_was_seen_counts_more_than_what_is_set() -> None:
     assert found.why == "the Flight Recorder is off"
 
 
-def test_a_reason_of_the_rank_itself_is_said_where_no_setting_explains_it() -> None:
-    (found,) = settings_in_the_way(NCCL, TIMED, "2.13.0", unobserved="a CUDA graph is captured")
+def test_a_reason_of_the_recorder_is_said_where_no_setting_explains_it() -> None:
+    reasons = {"not handed over": "dp"}
+    (found,) = settings_in_the_way(NCCL, TIMED, "2.13.0", reasons=reasons)
+    assert found.blinds
     assert found.sentence == (
-        "whether an op of NCCL runs on its device, or is over, is not known:"
-        " a CUDA graph is captured"
+        "in dp, whether an op of NCCL runs on its device, or is over, is not known:"
+        " its backend notes nothing that it hands over"
     )
-    off = {"TORCH_FR_BUFFER_SIZE": "0"} | TIMED
-    (found,) = settings_in_the_way(NCCL, off, "2.13.0", unobserved="recorder off")
-    assert found.variable == "TORCH_FR_BUFFER_SIZE"
+    blocking = TIMED | {"TORCH_NCCL_BLOCKING_WAIT": "1"}
+    (found,) = settings_in_the_way(NCCL, blocking, "2.13.0", reasons=reasons)
+    assert found.variable == "TORCH_NCCL_BLOCKING_WAIT"
+
+
+def test_that_the_flight_recorder_is_off_is_what_the_recorder_saw() -> None:
+    (found,) = settings_in_the_way(NCCL, TIMED, "2.13.0", reasons={"recorder off": "dp"})
+    assert (found.code, found.variable) == ("recorder off", "TORCH_FR_BUFFER_SIZE")
+
+
+def test_messages_hide_one_group_in_many_jobs_and_blind_nobody() -> None:
+    (found,) = settings_in_the_way(NCCL, TIMED, "2.13.0", reasons={"p2p": "pp"})
+    assert not found.blinds
+    assert found.sentence.startswith("in pp, whether")
+
+
+def test_an_error_of_the_status_is_said_and_an_unknown_word_is_not() -> None:
+    reasons = {"unreadable: ValueError: x": "dp", "destroyed": "tp", "from later": "ep"}
+    (found,) = settings_in_the_way(NCCL, TIMED, "2.13.0", reasons=reasons)
+    assert found.why == "its status cannot be read (ValueError: x)"
+
+
+def test_the_words_are_those_of_the_recorder() -> None:
+    known = {value for name, value in vars(device_front).items() if name.isupper()}
+    assert OFF_REASON in known
+    assert set(OWN_REASONS) - {"rocm", "nccl variant"} <= known
+    source = inspect.getsource(device_watch)
+    assert '"rocm"' in source
+    assert '"nccl variant"' in source
 
 
 def test_a_value_of_any_length_is_cut() -> None:
@@ -151,4 +189,18 @@ def test_the_details_of_a_rank_say_all_of_them() -> None:
     assert [one.code for one in settings_of_rank(rank)] == ["blocking wait", "no timing", "no RAS"]
     outside = replace(rank, identity=replace(rank.identity, prepared=False))
     assert settings_of_rank(outside) == ()
-    assert settings_of_rank(rank, "capturing") == settings_of_rank(rank)
+
+
+def test_what_the_recorder_says_of_groups_is_taken_from_them() -> None:
+    (rank,) = views("nccl", {"NCCL_RAS_ENABLE": "1"} | TIMED).values()
+    ((number, group),) = rank.groups.items()
+    blind = replace(rank, groups={number: replace(group, blind="recorder off")})
+    assert [one.code for one in settings_of_rank(blind)] == ["recorder off"]
+    assert len(texts({0: blind}, before={0: rank})) == 1
+    assert texts({0: rank}, before={0: blind}) == []
+    old = replace(rank, identity=replace(rank.identity, torch="2.9.1"))
+    assert [one.code for one in settings_of_rank(old)] == ["recorder off"]
+    watched = wire.GroupProgress(number, 5, 0, 1, watched=True)  # switched on in the program, say
+    following = replace(old, group_progress={number: watched})
+    assert settings_of_rank(following) == ()
+    assert texts({0: following}, before={0: old}) == []

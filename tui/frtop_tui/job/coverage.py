@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from frtop_probe import wire
 from frtop_probe.ring.layout import State
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.job.device_settings import settings_of_rank
+from frtop_tui.job.device_settings import follows, settings_of_rank
 from frtop_tui.job.model import Coverage, CoverageNote, ObservedRank, RankState
 from frtop_tui.job.naming import folded
 from frtop_tui.job.outside import NEXT_TIME, NOT_PREPARED
@@ -148,7 +148,7 @@ def _counted(view: ObservedRank) -> tuple[object, ...]:
     """The fields of a view that are counted."""
     status, identity = view.status, view.identity
     notes = () if identity.books else view.notes
-    settings = (identity.settings, identity.torch, view.groups)
+    settings = (identity.settings, identity.torch, view.groups, follows(view))
     seen_from = (identity.prepared, identity.books, notes, view.transports, settings)
     if status is None:
         return (view.state, seen_from)

@@ -7,27 +7,46 @@ from typing import Final
 
 from frtop_probe.device_settings import DeviceSetting, settings_in_the_way
 from frtop_tui.job.model import Rank
+from frtop_tui.job.naming import group_label, shortened
 
 _MOST: Final = 256
 """Combinations of groups and settings that are remembered: ranks of a job are alike."""
 
 
-def settings_of_rank(rank: Rank, unobserved: str = "") -> tuple[DeviceSetting, ...]:
-    """Which of the settings of a prepared rank are in the way, the worst first.
+def settings_of_rank(rank: Rank) -> tuple[DeviceSetting, ...]:
+    """Which settings of a prepared rank are in the way, the worst first; of others none is known.
 
-    Args:
-        rank: of any other rank no settings are known.
-        unobserved: why its ops are not followed, as its recorder says; "" if it does not.
+    What its recorder says of its groups counts more than what is set.
     """
     who = rank.identity
     if not who.prepared:
         return ()
-    backends = frozenset(group.backend for group in rank.groups.values() if not group.gone)
-    return _found(backends, who.settings, who.torch, unobserved)
+    groups = [group for group in rank.groups.values() if not group.gone]
+    reasons: dict[str, list[str]] = {}
+    for group in groups:
+        if group.blind:
+            reasons.setdefault(group.blind, []).append(group_label(group.name, group.description))
+    return _found(
+        frozenset(group.backend for group in groups),
+        who.settings,
+        who.torch,
+        True if follows(rank) else None,
+        tuple((reason, ", ".join(names)) for reason, names in reasons.items()),
+    )
+
+
+def follows(rank: Rank) -> bool:
+    """Whether its recorder sees the device of any group: then the Flight Recorder is on."""
+    return any(one.watched for one in rank.group_progress.values())
 
 
 @lru_cache(_MOST)
 def _found(
-    backends: frozenset[str], settings: tuple[tuple[str, str], ...], torch: str, unobserved: str
+    backends: frozenset[str],
+    settings: tuple[tuple[str, str], ...],
+    torch: str,
+    records: bool | None,
+    reasons: tuple[tuple[str, str], ...],
 ) -> tuple[DeviceSetting, ...]:
-    return settings_in_the_way(sorted(backends), dict(settings), torch, unobserved=unobserved)
+    named = {reason: shortened(names) for reason, names in reasons}
+    return settings_in_the_way(backends, dict(settings), torch, records=records, reasons=named)
