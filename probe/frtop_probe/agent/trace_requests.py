@@ -51,7 +51,10 @@ class TraceRequests:
     async def run(self) -> None:
         """Never returns."""
         while True:
-            await self.check()
+            try:
+                await self.check()
+            except Exception as error:  # noqa: BLE001 - the worker's boundary: the next round asks
+                self._tracker.note(f"ranks could not be asked for permission to trace: {error!r}")
             await asyncio.sleep(PAUSE_S)
 
     async def check(self) -> None:
@@ -62,7 +65,7 @@ class TraceRequests:
         new = [
             rank
             for key, rank in ranks.items()
-            if key not in self._settled and isinstance(rank, RingRank) and rank.lives
+            if key not in self._settled and isinstance(rank, RingRank) and _can_answer(rank)
         ]
         if not new or self._scope() != RESTRICTED:
             return
@@ -77,17 +80,15 @@ class TraceRequests:
         return [rank for rank in ranks if self._is_refused(rank.pid)]
 
     async def _ask(self, rank: RingRank) -> None:
-        if not _beats(rank):
-            return
         tries = self._tries[rank.key] = self._tries.get(rank.key, 0) + 1
         if await ask_for_permission(rank) or tries >= TRIES:
             self._settled.add(rank.key)
 
 
-def _beats(rank: RingRank) -> bool:
+def _can_answer(rank: RingRank) -> bool:
     """Whether the thread that answers runs: requests of others must not wait behind ours."""
     try:
-        return time.monotonic_ns() - rank.ring.cell(StatusCell.BEAT_NS) < SILENT_NS
+        return rank.lives and time.monotonic_ns() - rank.ring.cell(StatusCell.BEAT_NS) < SILENT_NS
     except ValueError:  # the ring has been closed
         return False
 
