@@ -18,8 +18,8 @@ from frtop_probe.agent import op_table
 from frtop_probe.agent.flight_history import MAX_OPS, FlightHistory
 from frtop_probe.agent.flight_ops import KnownGroup, ops_of
 from frtop_probe.consistency.signatures import RULE_OF_SIZES, difference
-from frtop_probe.outside.flight_ring import NO_RING, OFF
-from frtop_probe.outside.flight_settings import SWITCH_ON
+from frtop_probe.outside.flight_ring import NO_RING
+from frtop_probe.outside.flight_settings import OFF, SWITCH_ON
 from frtop_probe.outside.model import Backend, FlightRing, RingEntry
 from frtop_probe.outside.ring_table import ring_from, table_of
 from frtop_probe.outside.worker import DID_NOT_RETURN, Look

@@ -27,7 +27,8 @@ from frtop_probe.doctor.tier import Mark, Tier
 from frtop_probe.doctor.tracing import why_refused
 from frtop_probe.outside.c10d_books import NO_GROUPS
 from frtop_probe.outside.cpython import FREE_THREADED
-from frtop_probe.outside.flight_ring import NO_RING, OFF
+from frtop_probe.outside.flight_ring import NO_RING
+from frtop_probe.outside.flight_settings import OFF
 from frtop_probe.outside.memory import NO_RIGHT, WAITS_FOR_MEMORY
 from frtop_probe.outside.static_symbols import CHANGED, STRIPPED
 from frtop_probe.outside.torch_layout import STRIPPED as NO_CLASSES
@@ -493,4 +494,5 @@ def test_without_a_group_of_nccl_no_setting_of_it_counts() -> None:
     blind = {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_FR_BUFFER_SIZE": "0"}
     found = tier(beside(replace(RANK, backends=("gloo",), settings=blind)), "devices")
     assert (found.mark, found.basis) == ("not tried", "no group of NCCL")
-    assert found.obstacles == found.notes == ()
+    assert found.obstacles == ()
+    assert found.notes == ()

@@ -163,9 +163,10 @@ def texts(
 ) -> list[str]:
     counts = RankCounts()
     for number, view in ranks.items():
-        if before is not None:
-            counts.put(None, before[number])
-        counts.put(before and before[number], view)
+        old = before[number] if before is not None else None
+        if old is not None:
+            counts.put(None, old)
+        counts.put(old, view)
     notes = counts.coverage(ranks, len(ranks), 0, 0).notes
     return [note.text for note in notes if "NCCL" in note.text]
 

@@ -15,8 +15,8 @@ from frtop_probe.agent.op_table import OpTable
 from frtop_probe.agent.outside_books import counted
 from frtop_probe.consistency.checksums import signature_digest, weight
 from frtop_probe.consistency.signatures import RULE_OF_SIZES
-from frtop_probe.outside.flight_ring import NO_RING, OFF
-from frtop_probe.outside.flight_settings import SIZE_NAMES, SWITCH_ON
+from frtop_probe.outside.flight_ring import NO_RING
+from frtop_probe.outside.flight_settings import OFF, SIZE_NAMES, SWITCH_ON
 from frtop_probe.outside.model import FlightRing
 from frtop_probe.outside.worker import Look
 
