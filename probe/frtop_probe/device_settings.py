@@ -170,7 +170,7 @@ def _timing(settings: Mapping[str, str], torch: str) -> Iterable[DeviceSetting]:
     set_to = _shown(settings, named[0]) if named else f"{TIMING[0]} is not set"
     why = f"{set_to} (torch warns that it can make its watchdog hang)"
     yield DeviceSetting(
-        "no timing", why, "when an op of NCCL began on its device is not known", TIMING[0], "1"
+        "no timing", why, "when an op of NCCL began on its device is in no dump", TIMING[0], "1"
     )
 
 

@@ -490,6 +490,13 @@ def test_a_ring_that_was_seen_counts_more_than_the_settings() -> None:
     assert obstacle.text == "the Flight Recorder is off: torch 2.9.1 has it off by default"
 
 
+def test_a_torch_for_cpus_has_no_nccl() -> None:
+    blind = replace(HOST, settings={"TORCH_NCCL_BLOCKING_WAIT": "1"})
+    found = tier(before(replace(blind, job_torch=replace(TORCH, version="2.13.0+cpu"))), "devices")
+    assert (found.mark, found.basis, found.notes) == ("not tried", "a torch without NCCL", ())
+    assert tier(before(blind), "devices").mark == "closed"
+
+
 def test_without_a_group_of_nccl_no_setting_of_it_counts() -> None:
     blind = {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_FR_BUFFER_SIZE": "0"}
     found = tier(beside(replace(RANK, backends=("gloo",), settings=blind)), "devices")

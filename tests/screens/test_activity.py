@@ -15,7 +15,9 @@ from frtop_tui.widgets.activity import (
     describe_activity_and_line,
     source_line,
 )
+from frtop_tui.widgets.process_pane import process_lines
 from frtop_tui.widgets.rank_table import RowContext, columns, most_relevant
+from frtop_tui.widgets.spans import text_of
 
 from . import scenes
 from .driving import driven
@@ -133,3 +135,16 @@ def test_cpu_share_needs_two_snapshots() -> None:
     assert cpu_share(new, None, 7) is None
     assert cpu_share(new, old, 8) is None
     assert cpu_share(old, new, 7) is None
+
+
+def test_the_details_of_a_rank_name_settings_that_hide_ops_on_devices() -> None:
+    rank = scenes.hung().ranks[scenes.CULPRIT]
+    settings = (("TORCH_NCCL_BLOCKING_WAIT", "1"),)
+    identity = replace(rank.identity, torch="2.13.0", settings=settings)
+    nccl = {number: replace(group, backend="nccl") for number, group in rank.groups.items()}
+    rows = process_lines(replace(rank, identity=identity, groups=nccl), 200)
+    blind = next(row for row in rows if "next time set TORCH_NCCL_BLOCKING_WAIT=0" in text_of(row))
+    assert blind[-1][1] == "warn"
+    gloo = {number: replace(group, backend="gloo") for number, group in rank.groups.items()}
+    rows = process_lines(replace(rank, identity=identity, groups=gloo), 200)
+    assert not any("TORCH_NCCL" in text_of(row) for row in rows)

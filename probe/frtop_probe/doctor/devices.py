@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from frtop_probe.device_settings import DeviceSetting, settings_in_the_way, uses_nccl
-from frtop_probe.doctor.facts import HostFacts, RankFacts, SearchFacts
+from frtop_probe.doctor.facts import HostFacts, RankFacts, SearchFacts, TorchFiles
 from frtop_probe.doctor.history import NCCL, as_obstacle
 from frtop_probe.doctor.tier import Obstacle, Tier, folded, judged
+
+_CPU_BUILD: Final = "+cpu"
 
 
 def devices(host: HostFacts, search: SearchFacts) -> Tier:
     """What prepared ranks can tell of an op after it was issued: settings only, so never ok."""
     ranks = [rank for rank in search.ranks if not rank.no_return and not rank.settings_unread]
     concerned = [rank for rank in ranks if uses_nccl(rank.backends or NCCL)]
+    asked = bool(concerned) if search.ranks else _has_nccl(host.job_torch)
     obstacles: list[Obstacle] = []
     notes: dict[str, list[str]] = {}
     if search.ranks:
@@ -25,16 +29,15 @@ def devices(host: HostFacts, search: SearchFacts) -> Tier:
             for one in found:
                 if _is_note(one):
                     notes.setdefault(one.sentence, []).append(rank.name)
-    elif host.job_torch is not None:
+    elif host.job_torch is not None and asked:
         obstacles, notes = _of_next_job(host.job_torch.version, host.settings)
-    asked = bool(concerned) if search.ranks else host.job_torch is not None
     return judged(
         "devices",
         "ops on devices",
         tells="of prepared ranks, whether an op of NCCL was handed to its device, and is over",
         lost="an op that hangs on a device looks like one that nobody has waited for",
         obstacles=obstacles,
-        basis=_basis(search, asked=asked),
+        basis=_basis(host, search, asked=asked),
         known=False,
         ranks=len(concerned),
         notes=(
@@ -42,6 +45,11 @@ def devices(host: HostFacts, search: SearchFacts) -> Tier:
             for text, names in notes.items()
         ),
     )
+
+
+def _has_nccl(torch: TorchFiles | None) -> bool:
+    """Whether an installation may have NCCL."""
+    return torch is not None and not torch.version.endswith(_CPU_BUILD)
 
 
 def _of_next_job(
@@ -62,10 +70,10 @@ def _records(rank: RankFacts) -> bool | None:
     return True if any(ring.capacity for ring in rank.rings if ring.kind == "nccl") else None
 
 
-def _basis(search: SearchFacts, *, asked: bool) -> str:
+def _basis(host: HostFacts, search: SearchFacts, *, asked: bool) -> str:
     if asked:
         return "the settings hide nothing of them"
     if not search.ranks:
-        return "no torch was found"
+        return "no torch was found" if host.job_torch is None else "a torch without NCCL"
     unread = any(rank.settings_unread for rank in search.ranks)
     return "settings not readable" if unread else "no group of NCCL"
