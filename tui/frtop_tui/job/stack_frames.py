@@ -18,12 +18,15 @@ _PACKAGES: Final = re.compile(
     r"|(?:.*/)?(?:frtop_probe|_distutils_hack)/"
 )
 """Packages by their contents, as they may run from source: torch, frtop itself."""
-_RECORDER: Final = re.compile(r"(?:.*/)?frtop_probe/recorder/\w+\.py$")
+_RECORDER: Final = re.compile(r"(?:.*/)?frtop_probe/recorder/(\w+)\.py$")
 _WRAPPERS: Final = frozenset({
-    "__next__", "exec_module", "excepthook", "followed", "kernel", "on_device", "register",
-    "threading_excepthook", "wait", "wrapper",
+    ("exceptions", "excepthook"), ("exceptions", "threading_excepthook"), ("fetches", "__next__"),
+    ("graph_captures", "begin"), ("graph_captures", "end"), ("group_calls", "register"),
+    ("group_calls", "wrapper"), ("guard", "wrapper"), ("hook", "kernel"),
+    ("import_hook", "exec_module"), ("waits", "on_device"), ("waits", "wait"),
 })  # fmt: skip
-"""Functions of frtop's recorder that the program runs instead of torch's, and that call those."""
+"""By module, functions of frtop's recorder that the program runs instead of torch's or Python's,
+and that call those."""
 
 
 def is_user_code(frame: wire.TraceFrame) -> bool:
@@ -42,8 +45,11 @@ def is_user_code(frame: wire.TraceFrame) -> bool:
 
 def is_wrapper(frame: wire.TraceFrame) -> bool:
     """Whether a frame is a wrapper of frtop's recorder around what the program has called."""
-    name = frame.function.rpartition(".")[2]  # newer Python versions report qualified names
-    return name in _WRAPPERS and not frame.native and _RECORDER.match(frame.file) is not None
+    found = _RECORDER.match(frame.file)
+    if found is None or frame.native:
+        return False
+    # Newer Python versions report qualified names.
+    return (found[1], frame.function.rpartition(".")[2]) in _WRAPPERS
 
 
 def shown_frames(frames: Sequence[wire.TraceFrame]) -> Sequence[wire.TraceFrame]:
