@@ -142,9 +142,9 @@ def test_the_details_of_a_rank_name_settings_that_hide_ops_on_devices() -> None:
     settings = (("TORCH_NCCL_BLOCKING_WAIT", "1"),)
     identity = replace(rank.identity, torch="2.13.0", settings=settings)
     nccl = {number: replace(group, backend="nccl") for number, group in rank.groups.items()}
-    rows = process_lines(replace(rank, identity=identity, groups=nccl), 200)
+    rows = process_lines(replace(rank, identity=identity, groups=nccl), 200, scenes.NOW)
     blind = next(row for row in rows if "next time set TORCH_NCCL_BLOCKING_WAIT=0" in text_of(row))
     assert blind[-1][1] == "warn"
     gloo = {number: replace(group, backend="gloo") for number, group in rank.groups.items()}
-    rows = process_lines(replace(rank, identity=identity, groups=gloo), 200)
+    rows = process_lines(replace(rank, identity=identity, groups=gloo), 200, scenes.NOW)
     assert not any("TORCH_NCCL" in text_of(row) for row in rows)
