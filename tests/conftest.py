@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
+
+# Hundreds of processes are started here: where Python is told to keep no bytecode, each of them
+# would compile frtop anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Agents under test look at no process without a recorder: other tests run some beside them.
 os.environ["FRTOP_OUTSIDE"] = "0"

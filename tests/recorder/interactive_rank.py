@@ -6,11 +6,9 @@ import json
 import os
 import select
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from frtop_probe.recorder.responder import HEAD
 from frtop_probe.ring import socket_path
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring
-from recorder.rank_runner import DEADLINE_S, environment, free_port
+from recorder.rank_runner import DEADLINE_S, end, environment, free_port, start
 from waiting import wait_for
 
 PROGRAM = """
@@ -51,30 +49,45 @@ class InteractiveRank:
     Code sent to it may use `torch`, `dist`, `rank`, `lifecycle`, `wait_for` and a dict `saved`.
     """
 
-    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
-        self.process = process
-        self.pid = process.pid
+    def __init__(self, folder: Path, backend: str, environ: Mapping[str, str]) -> None:
+        file = folder.parent / "interactive.py"
+        file.write_text(PROGRAM)
+        stdin, ours = os.pipe()
+        theirs, stdout = os.pipe()
+        self._stdin, self._stdout = os.fdopen(ours, "w"), os.fdopen(theirs)
+        try:
+            self.process = start(file, [backend], environ, stdin=stdin, stdout=stdout, stderr=2)
+        finally:
+            os.close(stdin)
+            os.close(stdout)
+        self.pid = self.process.pid
         self.folder = folder
+        self._ring: Ring | None = None
+
+    def ready(self) -> None:
         self.expect("ready")
-        (path,) = folder.glob(f"{self.pid}-*.ring")
-        self.ring = Ring(path)
+        (path,) = self.folder.glob(f"{self.pid}-*.ring")
+        self._ring = Ring(path)
+
+    @property
+    def ring(self) -> Ring:
+        assert self._ring is not None
+        return self._ring
 
     @property
     def socket_path(self) -> Path:
         return socket_path.socket_of(self.ring.path)
 
     def expect(self, word: str) -> None:
-        assert self.process.stdout is not None
-        if not select.select([self.process.stdout], [], [], DEADLINE_S)[0]:
+        if not select.select([self._stdout], [], [], DEADLINE_S)[0]:
             raise TimeoutError(word)
-        line = self.process.stdout.readline().strip()
+        line = self._stdout.readline().strip()
         assert line == word, line
 
     def start(self, code: str) -> None:
         """Sends code and does not wait for it."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(code) + "\n")
-        self.process.stdin.flush()
+        self._stdin.write(json.dumps(code) + "\n")
+        self._stdin.flush()
 
     def run(self, code: str) -> None:
         self.start(code)
@@ -118,10 +131,12 @@ class InteractiveRank:
         return time.monotonic() - begin
 
     def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
-        self.ring.close()
+        end(self.process)
+        with suppress(BrokenPipeError):  # of code that it never read
+            self._stdin.close()
+        self._stdout.close()
+        if self._ring is not None:
+            self._ring.close()
 
 
 FIELDS = (
@@ -137,27 +152,15 @@ def interactive_ranks(
     """Starts ranks, and kills them at the end."""
     base = environment(folder, prepared=True, OMP_NUM_THREADS=str(threads), **more)
     base |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", PROGRAM, backend],
-            env=base | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    started: list[InteractiveRank] = []
-    try:
-        for process in processes:
-            started.append(InteractiveRank(process, folder))  # noqa: PERF401 - each may fail
-        yield started
-    finally:
+    with ExitStack() as stack:
+        started = []
+        for rank in range(ranks):
+            environ = base | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            started.append(InteractiveRank(folder, backend, environ))
+            stack.callback(started[-1].kill)
         for one in started:
-            one.kill()
-        for process in processes[len(started) :]:
-            process.kill()
-            process.communicate()
+            one.ready()
+        yield started
 
 
 def open_sockets(pid: int) -> set[str]:

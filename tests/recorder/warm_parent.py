@@ -1,0 +1,104 @@
+"""Forks ranks from one process that has loaded torch, so that each of them need not.
+
+Run by `warm_ranks` as `python warm_parent.py`, prepared as by `frtop run`, with a socket as
+stdin. Each message is a program as JSON, with the descriptors of its stdin, stdout and stderr, and
+of a pipe for its exit status. The answer is its pid. When the socket ends, so do all ranks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, Final
+
+import torch.distributed
+import torch.nn.parallel
+import torch.testing._internal.distributed.fake_pg
+import torch.utils.data
+
+_PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def serve() -> dict[str, Any] | None:
+    """Returns the program in a rank, and None in the parent at its end."""
+    client = socket.socket(fileno=os.dup(0))
+    running: dict[int, tuple[int, int]] = {}  # pid and pipe by pidfd
+    while True:
+        for ready in select.select([client.fileno(), *running], [], [])[0]:
+            if ready in running:
+                pid, pipe = running.pop(ready)
+                _, status = os.waitpid(pid, 0)
+                os.write(pipe, str(os.waitstatus_to_exitcode(status)).encode())
+                os.close(pipe)
+                os.close(ready)
+                continue
+            message, given, _, _ = socket.recv_fds(client, 1 << 20, 4)
+            if not message:
+                for pid, _ in running.values():
+                    os.kill(pid, signal.SIGKILL)
+                return None
+            parent = os.getpid()
+            pid = os.fork()
+            if not pid:
+                _become(given, [client.detach(), *running, *(pipe for _, pipe in running.values())])
+                return None if os.getppid() != parent else dict(json.loads(message))
+            for one in given[:3]:
+                os.close(one)
+            running[os.pidfd_open(pid)] = (pid, given[3])
+            client.send(str(pid).encode())
+
+
+def _become(given: list[int], parents: list[int]) -> None:
+    """Takes the rank's own descriptors, and leaves those of the parent and of other ranks."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    for target, source in enumerate(given[:3]):
+        os.dup2(source, target)
+    for one in (*given, *parents):
+        os.close(one)
+
+
+def run(program: dict[str, Any]) -> None:
+    """Runs a program as `python FILE ARGUMENTS` does: in `__main__`, with its own traceback."""
+    os.environ.clear()
+    os.environ.update(program["environment"])
+    os.chdir(program["folder"])
+    file = program["file"]
+    sys.argv = [file, *program["arguments"]]
+    sys.path[0] = str(Path(file).parent)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    main = ModuleType("__main__")
+    main.__file__ = file
+    sys.modules["__main__"] = main
+    try:
+        exec(compile(Path(file).read_text(), file, "exec"), main.__dict__)
+    except Exception as error:  # noqa: BLE001 - as the interpreter
+        _report(error, error.__traceback__)
+        sys.exit(1)
+
+
+def _report(error: Exception, trace: TracebackType | None) -> None:
+    """Does what the interpreter does with an exception that nobody caught."""
+    assert trace is not None
+    error = error.with_traceback(trace.tb_next)  # without this file's frame
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except Exception:  # noqa: BLE001 - as the interpreter
+        traceback.print_exc()
+
+
+if __name__ == "__main__":
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    gc.freeze()  # what a rank does not collect, it does not copy
+    if (wanted := serve()) is not None:
+        run(wanted)
