@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from unittest.mock import patch
 
+import textual.app
+import textual.pilot
 from textual.pilot import Pilot
 
 from frtop_tui.app import FrtopApp
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.sources.base import ScriptedSource
-from waiting import wait_for_async
+from waiting import DEADLINE_S, wait_for_async
 
 
 class Driven:
@@ -44,19 +48,46 @@ class Driven:
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
+        await self.drawn()
+
+    async def resize(self, width: int, height: int) -> None:
+        await self.pilot.resize_terminal(width, height)
+        await self.drawn()
+
+    async def drawn(self) -> None:
+        """Waits until all messages are handled and drawn, and what follows from them."""
+        await self.pilot.pause()
         await self.pilot.pause()
 
     async def give(self, frame: Frame) -> None:
         """Hands a new frame to the source and waits until the app has drawn it."""
         self.source.give(frame)
         self.app.tick()
-        await self.pilot.pause()
+        await self.drawn()
+
+
+async def all_handled(_seconds: float = 0) -> None:
+    """Waits until the event loop has nothing to do but to wait for timers, files and threads.
+
+    Textual's own `wait_for_idle` guesses so from the CPU time, and sleeps 20 ms or more for it.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + DEADLINE_S
+    await asyncio.sleep(0)
+    while loop._ready:  # type: ignore[attr-defined]
+        assert loop.time() < end, "there is always something to do"
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager
 async def driven(*frames: Frame, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Driven]:
     source = ScriptedSource(frames)
     app = FrtopApp(source)
-    async with app.run_test(size=size, notifications=True) as pilot:
-        await pilot.pause()
-        yield Driven(app, source, pilot)
+    with (
+        patch.object(textual.app, "wait_for_idle", all_handled),
+        patch.object(textual.pilot, "wait_for_idle", all_handled),
+    ):
+        async with app.run_test(size=size, notifications=True) as pilot:
+            driven = Driven(app, source, pilot)
+            await driven.drawn()
+            yield driven

@@ -124,7 +124,7 @@ async def test_culprits_come_first_in_the_table_with_their_activity() -> None:
         await app.press("2")
         await app.sees("sleeps  train.py:59", "ended by signal 6")
         assert app.text().index("L late") < app.text().index("D dead")
-        await app.pilot.resize_terminal(160, 40)
+        await app.resize(160, 40)
         await app.sees("sleeps      ")
 
 

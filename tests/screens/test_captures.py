@@ -110,7 +110,7 @@ async def test_e_captures_and_shows_progress_and_path() -> None:
 async def test_the_capture_path_stays_below_the_verdict() -> None:
     async with driven(answer_scenes.captured()) as app:
         for size in ((80, 24), (100, 30), (200, 60)):
-            await app.pilot.resize_terminal(*size)
+            await app.resize(*size)
             await app.sees("captured automatically: frtop-llama-70b-0302.cap, 3.1 MB")
 
 

@@ -48,7 +48,7 @@ async def test_rights_are_visible_at_every_size() -> None:
     async with driven(answer_scenes.hosts(), size=(200, 60)) as app:
         await app.press("3", "G", "k")
         for size in ((60, 15), (80, 24), (200, 60)):
-            await app.pilot.resize_terminal(*size)
+            await app.resize(*size)
             await app.sees("read-only")
             if size[0] >= 80:
                 await app.sees("+0.3 ms ±0.3")

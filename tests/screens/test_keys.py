@@ -96,7 +96,7 @@ async def test_the_users_frame_is_visible_beside_the_innermost_one() -> None:
         await app.press("enter")
         await app.sees("◀ yours")
         assert "unfold" not in app.text()
-        await app.pilot.resize_terminal(80, 20)
+        await app.resize(80, 20)
         await app.sees("… 5 frames, enter unfolds", "wait ", "◀ yours", "enter unfold ")
         await app.press("enter")
         await app.sees("_try_get_data")
@@ -111,7 +111,7 @@ async def test_rank_classes_out_of_sight_are_counted() -> None:
     async with driven(replace(scenes.hung(), ranks=ranks)) as app:
         await app.press("enter")
         await app.sees("other ranks, +3 more")
-        await app.pilot.resize_terminal(120, 50)
+        await app.resize(120, 50)
         await app.wait_for(lambda: "+3 more" not in app.text())
 
 

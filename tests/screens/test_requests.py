@@ -35,7 +35,7 @@ async def test_drawing_a_frame_twice_sends_nothing(keys: tuple[str, ...]) -> Non
         for seconds in (1, 2):
             app.screen.show(replace(scenes.hung(), now_ns=scenes.NOW + seconds * scenes.S))
             app.screen.draw_all()
-            await app.pilot.pause()
+            await app.drawn()
         assert sent(app.source) == before
         assert app.source.watched == watched
 

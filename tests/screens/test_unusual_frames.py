@@ -114,7 +114,7 @@ async def test_every_answer_scene_is_drawn_on_every_screen(scene: str) -> None:
         for key in ("enter", "t", "2", "3", "4", "J", "question_mark"):
             await app.press(key)
             await app.sees("?")
-        await app.pilot.resize_terminal(200, 60)
+        await app.resize(200, 60)
         await app.press("1")
         await app.sees("most relevant ranks")
 
@@ -169,9 +169,9 @@ async def test_a_rank_that_was_never_heard_can_be_opened() -> None:
 
 async def test_a_too_small_terminal_shows_both_sizes_and_recovers() -> None:
     async with driven(scenes.hung()) as app:
-        await app.pilot.resize_terminal(50, 12)
+        await app.resize(50, 12)
         await app.sees("60x15", "50x12")
-        await app.pilot.resize_terminal(80, 24)
+        await app.resize(80, 24)
         await app.sees("rank 37 (node4)", "bbbbbLbb")
         await app.press("enter")
         await app.sees("job > dp:0 > rank 37")
@@ -179,9 +179,9 @@ async def test_a_too_small_terminal_shows_both_sizes_and_recovers() -> None:
 
 async def test_screens_follow_the_terminal_from_small_to_large_and_back() -> None:
     async with driven(scenes.hung()) as app:
-        await app.pilot.resize_terminal(200, 60)
+        await app.resize(200, 60)
         await app.sees("most relevant ranks", "train.py:231", "rank 37 (node4)")
-        await app.pilot.resize_terminal(80, 24)
+        await app.resize(80, 24)
         await app.wait_for(lambda: "most relevant ranks" not in app.text())
         await app.sees("rank 37 (node4)", "bbbbbLbb")
 
