@@ -6,42 +6,39 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from frtop_probe.outside.memory import NotReadable
 from frtop_probe.outside.model import Backend, Books, GroupBook
 from frtop_probe.outside.reader import OutsideReader
+from recorder.warm_ranks import WarmRank
 from waiting import wait_for
 
+Rank = WarmRank | subprocess.Popen[bytes]
 PROGRAM = Path(__file__).parent / "rank_program.py"
 START_S = 90.0
 """Importing torch takes seconds, and tests run side by side."""
 
 
 @contextmanager
-def job(what: str, folder: Path, size: int = 3, **environment: str) -> Iterator[list[int]]:
-    """Runs ranks until the block ends; gives their pids once all of them are ready."""
+def job(
+    what: str, folder: Path, size: int = 3, *, warm: bool = True, **environment: str
+) -> Iterator[list[int]]:
+    """Runs ranks until the block ends; gives their pids once all of them are ready.
+
+    With `warm` they are forked from a process that has loaded torch: quicker, but their command
+    lines and environments, as the kernel shows them, are those of that process.
+    """
     store = folder / "store"
     count = 1 if what in ("spawned", "without_groups") else size
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), what, str(store)],
-            env={
-                **os.environ,
-                "RANK": str(rank),
-                "WORLD_SIZE": str(size),
-                "OMP_NUM_THREADS": "1",
-                **environment,
-            },
-            start_new_session=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for rank in range(count)
-    ]
+    processes: list[Rank] = []
     try:
+        for rank in range(count):
+            of_rank = {"RANK": str(rank), "WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1"}
+            start = _warm if warm and not environment else _cold
+            processes.append(start(what, store, {**os.environ, **of_rank, **environment}))
         ranks = 1 if what == "without_groups" else size
         yield [_pid_of(store, rank, processes) for rank in range(ranks)]
     finally:
@@ -52,7 +49,22 @@ def job(what: str, folder: Path, size: int = 3, **environment: str) -> Iterator[
             process.wait()
 
 
-def _pid_of(store: Path, rank: int, processes: list[subprocess.Popen[bytes]]) -> int:
+def _warm(what: str, store: Path, environment: Mapping[str, str]) -> Rank:
+    with Path(os.devnull).open("r+b") as null:
+        return WarmRank(PROGRAM, [what, str(store)], environment, (null.fileno(),) * 3)
+
+
+def _cold(what: str, store: Path, environment: Mapping[str, str]) -> Rank:
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), what, str(store)],
+        env=dict(environment),
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def _pid_of(store: Path, rank: int, processes: list[Rank]) -> int:
     path = Path(f"{store}.{rank}")
 
     def is_ready() -> bool:

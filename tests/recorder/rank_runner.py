@@ -116,8 +116,7 @@ def start(
 
 
 def end(process: WarmRank | subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.kill()
+    process.kill()
     process.wait(DEADLINE_S)
 
 

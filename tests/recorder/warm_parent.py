@@ -1,6 +1,6 @@
 """Forks ranks from one process that has loaded torch, so that each of them need not.
 
-Run by `warm_ranks` as `python warm_parent.py`, prepared as by `frtop run`, with a socket as
+Run by `warm_ranks` as `python warm_parent.py`, prepared as by `frtop run` or not, with a socket as
 stdin. Each message is a program as JSON, with the descriptors of its stdin, stdout and stderr, and
 of a pipe for its exit status. The answer is its pid. When the socket ends, so do all ranks.
 """
@@ -61,6 +61,7 @@ def serve() -> dict[str, Any] | None:
 def _become(given: list[int], parents: list[int]) -> None:
     """Takes the rank's own descriptors, and leaves those of the parent and of other ranks."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    os.setsid()
     for target, source in enumerate(given[:3]):
         os.dup2(source, target)
     for one in (*given, *parents):

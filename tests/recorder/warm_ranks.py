@@ -41,7 +41,7 @@ class WarmRank:
         }
         self._status, status = os.pipe()
         try:
-            parent = _parent(environment["PYTHONPATH"])
+            parent = _parent(environment.get("PYTHONPATH", ""))
             socket.send_fds(parent, [json.dumps(program).encode()], [*standard, status])
             answer = parent.recv(64)
         finally:
@@ -55,10 +55,10 @@ class WarmRank:
             self.wait(0)
         return self.returncode
 
-    def wait(self, timeout: float) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
             if not select.select([self._status], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
             said = os.read(self._status, 64)
             os.close(self._status)
             assert said, "the process that forks the ranks has ended"
@@ -71,12 +71,17 @@ class WarmRank:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
+        """Kills it, and those of its children that have not left its process group."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 @cache
 def _parent(path: str) -> socket.socket:
-    """Starts the parent of this test process' ranks, and ends it with this process."""
+    """Starts the parent of this test process' ranks, and ends it with this process.
+
+    Whether there is a recorder in them is decided by PYTHONPATH.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen(
