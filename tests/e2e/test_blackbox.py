@@ -53,7 +53,7 @@ def test_black_boxes_of_a_hung_job_that_was_killed_say_why_it_hung(
     job = torchrun("told_to_hang.py", str(tmp_path), "1", ranks=3)
     wait_for(lambda: len(heads(home)) == 3 and min(heads(home)) > 12, "it trains", 60)
     (tmp_path / "hang").touch()
-    wait_for(lambda: len(set(heads(home))) == 2, "it hangs", 10)
+    wait_for(lambda: len(set(heads(home))) == 2, "it hangs")
     time.sleep(6)  # nothing shows from outside that the agent has looked, twice
     assert under_way([home], 0)
     assert not list(record.iterdir())

@@ -19,8 +19,9 @@ def rings(home: Path) -> list[Path]:
     return list(home.glob("*.ring"))
 
 
-def test_run_then_diagnose_json(home: Path, torchrun: Launch) -> None:
-    job = torchrun("orderly.py", "12")
+def test_run_then_diagnose_json(home: Path, torchrun: Launch, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    job = torchrun("orderly.py", str(end))
     wait_for(lambda: any(home.glob("agent-*.json")) and len(rings(home)) == 2, "two rings", 60)
     said = frtop("diagnose", "--json")
     assert said.returncode == 0, said.stdout + said.stderr
@@ -29,6 +30,7 @@ def test_run_then_diagnose_json(home: Path, torchrun: Launch) -> None:
     assert sorted(document["ranks"]) == ["0", "1"]
     assert document["coverage"]["heard"] == document["coverage"]["expected"] == 2
     assert document["job"]["world_size"] == 2
+    end.touch()
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 0, output
     said = frtop("diagnose")
@@ -68,9 +70,11 @@ def test_a_job_whose_environment_has_no_frtop(home: Path, torchrun: Launch, tmp_
         [python, "-c", "import torch, frtop_probe"], capture_output=True, check=False
     )
     assert b"No module named 'frtop_probe'" in without.stderr
-    job = torchrun("orderly.py", "8", python=str(python))
+    end = tmp_path / "end"
+    job = torchrun("orderly.py", str(end), python=str(python))
     wait_for(lambda: any(home.glob("agent-*.json")) and len(rings(home)) == 2, "two rings", 60)
     said = frtop("diagnose", "--json")
+    end.touch()
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 0, output
     assert said.returncode == 0, said.stdout + said.stderr

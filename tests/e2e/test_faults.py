@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -61,10 +63,7 @@ def watch(source: LiveSource, job: DemoJob, seconds: float) -> Frame:
     ],
 )
 def test_the_culprit_and_the_cause_are_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with DemoJob(FAULTS[name]) as job:
-        for variable, value in job.environment().items():
-            monkeypatch.setenv(variable, value)
-        job.start()
+    with demo(name, monkeypatch) as job:
         source = LiveSource()
         try:
             frame = watch(source, job, 90)
@@ -76,15 +75,10 @@ def test_the_culprit_and_the_cause_are_right(name: str, monkeypatch: pytest.Monk
         if name in POSTURES:
             assert view.state == POSTURES[name]
         assert exit_status(frame) == (5 if name in HELD_UP else 3)
-    assert not job.folder.exists()
-    assert not job.rings.exists()
 
 
 def test_a_healthy_run_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    with DemoJob(FAULTS["none"]) as job:
-        for variable, value in job.environment().items():
-            monkeypatch.setenv(variable, value)
-        job.start()
+    with demo("none", monkeypatch) as job:
         source = LiveSource()
         frames: list[Frame] = []
 
@@ -106,26 +100,20 @@ def test_a_healthy_run_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None
         )
 
 
-def test_no_file_or_process_remains(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, children = demo_folders(), {*psutil.Process().children()}
-    job = DemoJob(FAULTS["stop"])
-    for variable, value in job.environment().items():
-        monkeypatch.setenv(variable, value)
-    with job:
+@contextmanager
+def demo(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[DemoJob]:
+    """Starts the demo. After it there is neither file nor process of it, nor a zombie."""
+    children = {*psutil.Process().children()}
+    with DemoJob(FAULTS[name]) as job:
+        for variable, value in job.environment().items():
+            monkeypatch.setenv(variable, value)
         job.start()
-        source = LiveSource()
-        try:
-            wait_for(lambda: source.frame().ranks, job.output, 60, pause_s=0.1)
-        finally:
-            source.close()
+        yield job
+    assert not job.folder.exists()
+    assert not job.rings.exists()
     assert not [p for p in Path("/proc").glob("[0-9]*") if _lives_in(p, job.rings)]
-    assert demo_folders() <= before
-    left = {*psutil.Process().children()} - children  # those before are of other tests
+    left = {*psutil.Process().children()} - children
     assert not [one for one in left if one.status() == psutil.STATUS_ZOMBIE]
-
-
-def demo_folders() -> set[Path]:
-    return {*Path("/dev/shm").glob("frtop-demo*"), *Path("/tmp").glob("frtop-demo*")}
 
 
 def _lives_in(process: Path, folder: Path) -> bool:

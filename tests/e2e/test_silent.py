@@ -24,6 +24,7 @@ def source(home: Path) -> Iterator[LiveSource]:
     source.close()
 
 
+@pytest.mark.long  # the zoo has it in every run (silent/reduce_op)
 def test_one_different_reduce_op_in_five_thousand_is_named(
     torchrun: Launch, source: LiveSource, tmp_path: Path
 ) -> None:

@@ -42,9 +42,12 @@ PROGRAM = """
 """
 
 
-def test_compiled_ddp_trains_identically_and_dynamo_skips_the_hook(tmp_path: Path) -> None:
-    ours = run(PROGRAM, tmp_path / "rings", ranks=2)
-    bare = run(PROGRAM, tmp_path / "none", ranks=2, FRTOP_OFF="1")
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_compiled_ddp_trains_identically_and_dynamo_skips_the_hook(
+    tmp_path: Path, ranks: int
+) -> None:
+    ours = run(PROGRAM, tmp_path / "rings", ranks=ranks)
+    bare = run(PROGRAM, tmp_path / "none", ranks=ranks, FRTOP_OFF="1")
     for ended in (*ours, *bare):
         assert ended.code == 0, ended.err
     assert len({ended.out for ended in (*ours, *bare)}) == 1

@@ -19,6 +19,7 @@ CHOSEN: tuple[tuple[str, Mode], ...] = (
     ("mismatch/rank_zero", "late"),
     ("not_entered/dataloader_worker", "late"),
     ("not_entered/gil_asleep", "sync"),
+    ("silent/reduce_op", "sync"),
 )
 UNPREPARED: tuple[tuple[str, Mode], ...] = (
     ("dead/segfault", "sync"),
