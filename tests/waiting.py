@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
+"""Of anything that happens at all, on a host where every step takes twenty times as long."""
 Found = TypeVar("Found")
 Description = str | Callable[[], str]
 """What is waited for; a function is called only on failure, for instance to read logs."""

@@ -25,12 +25,14 @@ from frtop_probe.ring import socket_path
 from frtop_probe.ring.layout import State, StatusCell
 from frtop_probe.ring.reader import Ring
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
 
 AnyResponse = wire.TensorsResponse | wire.DataResponse
 
 
-def tensors(rank: RingRank, sequence: int = 0, within_s: float = 2) -> wire.TensorsResponse:
+def tensors(
+    rank: RingRank, sequence: int = 0, within_s: float = DEADLINE_S
+) -> wire.TensorsResponse:
     """Asks for tensors; checks the time taken, and that no descriptor stays open."""
     gc.collect()  # what earlier tests left to the collector is not counted
     open_before = os.listdir("/proc/self/fd")  # noqa: PTH208
@@ -38,7 +40,7 @@ def tensors(rank: RingRank, sequence: int = 0, within_s: float = 2) -> wire.Tens
     response = asyncio.run(
         rank_client.summarize_tensors("here", rank, wire.TensorsRequest(5, 1, sequence))
     )
-    assert time.monotonic() - begin < within_s
+    assert time.monotonic() - begin < DEADLINE_S
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == len(open_before)  # noqa: PTH208
     assert (response.id, response.host, response.key) == (5, "here", rank.key)
@@ -69,7 +71,12 @@ def tracked_rank(path: Path) -> Iterator[RingRank]:
 
 
 @pytest.mark.torch
-def test_a_rank_replies_or_the_reason_is_given(tmp_path: Path) -> None:
+def test_a_rank_replies_or_the_reason_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_client, "DEADLINE_S", 2 * DEADLINE_S)  # not met here, but once
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
     with interactive_ranks(tmp_path / "rings", 2) as pair, tracked_rank(pair[0].ring.path) as rank:
         recorded: InteractiveRank = pair[0]
         assert tensors(rank).error == "none"
@@ -96,11 +103,14 @@ def test_a_rank_replies_or_the_reason_is_given(tmp_path: Path) -> None:
         assert data(rank, sequence, 1, 0, 4).error == "failed"
         assert data(rank, sequence + 1, 0, 0, 4).error == "gone"
 
-        # The rank sleeps in C and holds the GIL.
-        recorded.start("ctypes.PyDLL(None).usleep(6_000_000)")
+        # The rank waits in C and holds the GIL.
+        recorded.start(f"ctypes.PyDLL(None).open({os.fsencode(gate)!r}, os.O_RDONLY)")
         wait_for(lambda: _beat_age(rank) > 1.2, "silence")
+        monkeypatch.setattr(rank_client, "DEADLINE_S", 0.5)
         refused = tensors(rank)
         assert (refused.error, refused.ops) == ("silent", ())
+        monkeypatch.setattr(rank_client, "DEADLINE_S", 2 * DEADLINE_S)
+        os.close(os.open(gate, os.O_WRONLY))
         recorded.expect("done")
         assert tensors(rank).ops
 
@@ -168,7 +178,9 @@ def test_malformed_replies_are_refused(tmp_path: Path, reply: bytes, error: str)
         assert response.help.isprintable()
 
 
-def test_a_rank_that_does_not_reply_meets_the_deadline(tmp_path: Path) -> None:
+def test_a_rank_that_does_not_reply_meets_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     builder = RingBuilder(tmp_path)
     path = socket_path.socket_of(builder.path)
     with tracked_rank(builder.path) as rank, socket.socket(socket.AF_UNIX) as listener:
@@ -178,7 +190,8 @@ def test_a_rank_that_does_not_reply_meets_the_deadline(tmp_path: Path) -> None:
             assert tensors(rank).error == "deadline"
         # The first connection is still in the queue, which has no room for another.
         builder.cells[StatusCell.BEAT_NS] = 1
-        assert tensors(rank, within_s=0.5).error == "silent"
+        monkeypatch.setattr(rank_client, "DEADLINE_S", 2 * DEADLINE_S)
+        assert tensors(rank).error == "silent"
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from frtop_probe.pipe import channel as pipe_channel
 from frtop_probe.pipe.channel import MAX_WAITING, PipeChannel, PipeRights
 from frtop_probe.pipe.lines import encoded
 from frtop_probe.pipe.output import MAX_QUEUED
-from waiting import wait_for_async
+from waiting import DEADLINE_S, wait_for_async
 
 UPDATE = os.urandom(100_000)
 OPERATOR = Operator(b"", b"")
@@ -85,7 +85,7 @@ async def test_last_words_do_not_wait_for_an_operator_that_does_not_read(
     channel = ends.channel()
     for _ in range(200):
         channel.publish(UPDATE)
-    await asyncio.wait_for(channel.close(), 5)
+    await asyncio.wait_for(channel.close(), DEADLINE_S)
 
 
 async def test_requests_that_nobody_takes_are_not_read(ends: Ends) -> None:
@@ -96,7 +96,7 @@ async def test_requests_that_nobody_takes_are_not_read(ends: Ends) -> None:
     await wait_for_async(lambda: not channel.reading, "it stops to read")
     os.write(ends.to_agent, line + b"bye\n")
     for _ in range(MAX_WAITING + 1):
-        assert await asyncio.wait_for(channel.receive(), 5) == (OPERATOR, b"x")
+        assert await asyncio.wait_for(channel.receive(), DEADLINE_S) == (OPERATOR, b"x")
     await wait_for_async(lambda: ends.ended, "the rest is read")
     await channel.close()
 
@@ -112,7 +112,7 @@ async def test_an_operator_that_says_nothing_has_left(
         await asyncio.sleep(0.1)
         os.write(ends.to_agent, b"ping 1\n")
     assert not ends.ended
-    await asyncio.wait_for(watching, 5)
+    await asyncio.wait_for(watching, DEADLINE_S)
     assert ends.ended
     await channel.close()
 

@@ -172,7 +172,7 @@ def test_nothing_is_left_when_the_operator_is_gone(way: Way) -> None:
     assert way.process.stdin is not None
     way.process.stdin.close()
     way.process.wait(15)
-    wait_for(lambda: not any(one.is_running() for one in children), "all have ended", 10)
+    wait_for(lambda: not any(one.is_running() for one in children), "all have ended")
 
 
 @pytest.mark.long

@@ -226,7 +226,7 @@ def test_it_ends_when_nothing_is_said_for_too_long(way: Way) -> None:
     ignored = next(line for line in status.splitlines() if line.startswith("SigIgn"))
     assert not int(ignored.split()[1], 16) & 1 << 13  # SIGALRM
     os.kill(way.process.pid, 14)
-    wait_for(lambda: way.process.poll() is not None, "it ends by an alarm", 5)
+    wait_for(lambda: way.process.poll() is not None, "it ends by an alarm")
 
 
 def test_frames_may_come_in_any_pieces() -> None:

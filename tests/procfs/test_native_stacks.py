@@ -92,7 +92,7 @@ async def test_the_process_runs_on_when_the_agent_is_killed_and_the_tool_does_no
         agent.kill()
         agent.wait()
     try:
-        await wait_for_async(lambda: not target.tracers(), "the kernel lets go of it", 5)
+        await wait_for_async(lambda: not target.tracers(), "the kernel lets go of it")
     finally:
         with suppress(ProcessLookupError):
             os.kill(tracer, signal.SIGKILL)

@@ -12,6 +12,7 @@ import pytest
 from frtop_probe.ras import client
 from ras.answers import TEXT, as_json, communicator, rank
 from ras.stand_in import StandIn
+from waiting import DEADLINE_S
 
 JSON = as_json(communicator([rank(0, 10), rank(1, 11, 8811)]))
 Serve = Callable[..., StandIn]
@@ -88,7 +89,7 @@ def test_a_server_that_fails_is_a_reason_within_a_deadline(
     found = ask(server)
     assert (found.error, found.asked, found.report) == (error, asked, None)
     assert text in found.text
-    assert time.monotonic() - begin < 8
+    assert time.monotonic() - begin < DEADLINE_S / 2
     assert server.statuses == asked
 
 

@@ -15,7 +15,7 @@ from frtop_tui.sources.endpoints import PipeEndpoint
 from frtop_tui.sources.pipes.connections import PipeConnections
 from frtop_tui.sources.pipes.payload import agent_lines
 from frtop_tui.sources.pipes.places import Place
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
 
 
 class OperatorPipes:
@@ -50,14 +50,14 @@ class OperatorPipes:
 
         wait_for(holds, what, pause_s=0)
 
-    def await_event(self, event: ConnectionEvent, seconds: float = 20) -> None:
+    def await_event(self, event: ConnectionEvent, seconds: float = DEADLINE_S) -> None:
         def has_come() -> bool:
             self.step()
             return event in self.events
 
         wait_for(has_come, lambda: f"{event} among {self.events[-5:]}", seconds, pause_s=0)
 
-    def await_failure(self, host: str, seconds: float = 20) -> str:
+    def await_failure(self, host: str, seconds: float = DEADLINE_S) -> str:
         def text() -> str:
             self.step()
             failed = [one for one in self.events if isinstance(one, ConnectionFailed)]

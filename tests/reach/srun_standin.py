@@ -9,7 +9,7 @@ By the manual of Slurm 23.11, and as Slurm 22.05 was seen to do:
   at the end of theirs.
 
 `SRUN_REFUSES` in the environment is what it says before it gives up, `SRUN_WAITS` what it says
-while it waits for ever.
+while it waits for ever; it makes the file `SRUN_SPOKEN` once it has said it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import IO
 
 CUT = 1024
@@ -27,10 +28,10 @@ _writing = threading.Lock()
 
 def main(arguments: list[str]) -> int:
     if refusal := os.environ.get("SRUN_REFUSES"):
-        print(f"srun: {refusal}", file=sys.stderr)
+        _say(refusal)
         return 1
     if reason := os.environ.get("SRUN_WAITS"):
-        print(f"srun: {reason}", file=sys.stderr, flush=True)
+        _say(reason)
         time.sleep(1000)
     count = next(int(one.partition("=")[2]) for one in arguments if one.startswith("--ntasks="))
     assert {"--label", "--input=all", "--kill-on-bad-exit=0", "--overlap"} <= set(arguments)
@@ -62,6 +63,11 @@ def main(arguments: list[str]) -> int:
     for reader in readers:
         reader.join()
     return max(task.wait() for task in tasks)
+
+
+def _say(reason: str) -> None:
+    print(f"srun: {reason}", file=sys.stderr, flush=True)
+    Path(os.environ["SRUN_SPOKEN"]).touch()
 
 
 def _pass_on(output: IO[bytes], label: bytes) -> None:

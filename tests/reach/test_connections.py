@@ -28,7 +28,7 @@ from frtop_tui.sources.pipes.payload import agent_lines
 from frtop_tui.sources.pipes.places import places
 from frtop_tui.sources.pipes.slurm import step_command
 from reach.operator_pipes import OperatorPipes
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
 
 HERE = Path(__file__).parent
 CLEAN = ("env", "-i", f"PATH={os.environ['PATH']}", "FRTOP_OUTSIDE=0")
@@ -142,7 +142,7 @@ def test_py_spy_is_sent_to_who_has_none_and_delays_nothing(operator: OperatorPip
     for number in range(1, 20):
         begin = time.monotonic()
         operator.ask("here", number)
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < DEADLINE_S / 2
     (only,) = operator.connections._pipes
     operator.await_that(lambda: only._tool is not None, "it is on its way")
 
@@ -200,10 +200,14 @@ def test_where_srun_refuses_each_host_is_reached_by_itself(
     variable: str,
     said: str,
 ) -> None:
-    monkeypatch.setattr(pipe, "REFUSED_S", 1.0)
+    spoken = tmp_path / "spoken"
+    monkeypatch.setattr(pipe, "REFUSED_S", DEADLINE_S)
     monkeypatch.setenv(variable, said.removeprefix("srun: "))
+    monkeypatch.setenv("SRUN_SPOKEN", str(spoken))
     for endpoint in step_of(tmp_path, monkeypatch, ["node0"]):
         operator.connections.connect(endpoint)
+    operator.await_that(spoken.exists, "srun says why")
+    monkeypatch.setattr(pipe, "REFUSED_S", 1.0)
     operator.await_event(Connected("node0"))
     words = [one.text for one in operator.events if isinstance(one, Progressed)]
     assert f"by ssh: srun: {said}" in words

@@ -164,7 +164,7 @@ def test_a_large_tensor_stays_within_the_budget_and_the_beat_goes_on(pair: Pair)
     beats, begin = rank.ring.cell(StatusCell.BEATS), time.monotonic()
     seen = one(rank)
     took = time.monotonic() - begin
-    assert 1.0 < took < 5
+    assert 1.0 < took < DEADLINE_S / 2
     assert rank.ring.cell(StatusCell.BEATS) >= beats + 2
     assert MAX_VALUES < seen["seen"] < seen["elements"]
     assert seen["seen"] & (seen["seen"] - 1) == 0  # usually the same for other ranks

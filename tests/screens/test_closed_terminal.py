@@ -27,7 +27,7 @@ print("cleaning up", file=sys.stderr, flush=True)
 os.write(int(sys.argv[1]), f"left {{status}} closed {{source.closed}}".encode())
 sys.exit(end(status))
 """
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class OnTerminal:
@@ -79,7 +79,7 @@ def test_a_closed_window_ends_the_app_and_its_caller_cleans_up(on_terminal: OnTe
     on_terminal.close_window()
     status, output, took = on_terminal.ended()
     assert (status, output) == (129, "left 129 closed True")
-    assert took < 5, "takes a second on an idle machine"
+    assert took < LIMIT_S / 2, "takes a second on an idle machine"
 
 
 def test_sigterm_restores_the_terminal(on_terminal: OnTerminal) -> None:
