@@ -149,10 +149,15 @@ class Host:
         self.ranks.append(RankProcess(process))
         return self.ranks[-1]
 
-    def spawn(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def spawn(
+        self,
+        *arguments: str,
+        program: tuple[str, str] = ("-m", "frtop_probe.agent"),
+        **environment: str,
+    ) -> subprocess.Popen[str]:
         """Starts an agent, which may leave at once."""
         agent = subprocess.Popen(
-            [sys.executable, "-m", "frtop_probe.agent", *arguments],
+            [sys.executable, *program, *arguments],
             env={**self.environment, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -161,9 +166,9 @@ class Host:
         self.agents.append(agent)
         return agent
 
-    def agent(self, *arguments: str, **environment: str) -> Announcement:
+    def agent(self, *arguments: str, **more: Any) -> Announcement:
         """Starts an agent and waits until it has announced itself."""
-        agent = self.spawn(*arguments, **environment)
+        agent = self.spawn(*arguments, **more)
 
         def up() -> Announcement | None:
             assert agent.poll() is None, agent.communicate()
