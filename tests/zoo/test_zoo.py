@@ -25,6 +25,8 @@ UNPREPARED: tuple[tuple[str, Mode], ...] = (
     ("dead/segfault", "sync"),
     ("unobserved/wedged_behind_op", "late"),
 )
+PATIENCE = 3.0
+"""`make zoo`, which runs alone, has none."""
 REST = tuple(
     (name, mode) for name in names() for mode in case_of(name).modes if (name, mode) not in CHOSEN
 )
@@ -32,13 +34,13 @@ REST = tuple(
 
 @pytest.fixture(scope="module")
 def zoo() -> Iterator[Zoo]:
-    with Zoo() as zoo:
+    with Zoo(patience=PATIENCE) as zoo:
         yield zoo
 
 
 @pytest.fixture(scope="module")
 def unprepared_zoo() -> Iterator[Zoo]:
-    with Zoo(prepared=False) as zoo:
+    with Zoo(prepared=False, patience=PATIENCE) as zoo:
         yield zoo
 
 
