@@ -70,7 +70,9 @@ class CaptureCollector:
             now: operator's clock.
             settle_ns: how long from now on to wait for a verdict that is settled.
             redact: whether to replace names and data in the file.
+            kind: of the file.
             write: writes the file.
+            may_replace: whether a file that is there now is replaced.
         """
         self._tracker = tracker
         self._files = files
