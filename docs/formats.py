@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 import types
 import typing
@@ -16,8 +17,12 @@ import msgspec
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.capture import FORMAT_1_NAMES, CaptureContent
+from frtop_tui.export.formats import frame_json, op_table
 
 PAGE: Final = Path(__file__).with_name("formats.md")
+EXPORT_PAGE: Final = Path(__file__).with_name("export.md")
+SCHEMA: Final = Path(frame_json.__file__).with_name("frame.schema.json")
+"""Of `frtop export --as json`."""
 ADDED: Final[Mapping[str, str]] = {}
 """The version that appended a field: `{"Op.started_ns": "0.2.0"}`. Others are of the first."""
 _COMMENT: Final = re.compile(r"^    (\w+): [^#\n]*#\s*(.+(?:,\n    # .+)*)$", re.MULTILINE)
@@ -43,14 +48,29 @@ def regions() -> dict[str, str]:
     return found
 
 
+def with_columns(page: str) -> str:
+    """`docs/export.md` with the columns of the CSV between their marks."""
+    rows = [f"| `{name}` | {text} |" for name, text in op_table.COLUMNS.items()]
+    return _replaced(page, "columns", "\n".join(["| column | |", "|---|---|", *rows]))
+
+
+def schema_text() -> str:
+    """The schema of the JSON that is exported, as it is shipped."""
+    return json.dumps(frame_json.frame_schema(), indent=1) + "\n"
+
+
 def with_tables(page: str) -> str:
     """`page` with the tables of this version between their marks."""
     for name, text in regions().items():
-        begin, end = f"<!-- {name}: written by `make docs` -->", f"<!-- end of {name} -->"
-        before, _, rest = page.partition(begin)
-        _, _, after = rest.partition(end)
-        page = f"{before}{begin}\n\n{text}\n\n{end}{after}"
+        page = _replaced(page, name, text)
     return page
+
+
+def _replaced(page: str, name: str, text: str) -> str:
+    begin, end = f"<!-- {name}: written by `make docs` -->", f"<!-- end of {name} -->"
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
 def _sections(roots: list[type], named: set[type]) -> Iterator[str]:
@@ -145,3 +165,5 @@ def _structs(hint: Any) -> list[type]:
 
 if __name__ == "__main__":
     PAGE.write_text(with_tables(PAGE.read_text()))
+    EXPORT_PAGE.write_text(with_columns(EXPORT_PAGE.read_text()))
+    SCHEMA.write_text(schema_text())

@@ -6,6 +6,7 @@ import pytest
 
 from frtop_probe import wire
 from frtop_tui.job.naming import duration
+from frtop_tui.report import rank_words
 from frtop_tui.widgets import formats
 
 from .scenes import S
@@ -70,10 +71,10 @@ def test_an_op_shows_its_peer_or_root() -> None:
     recv = wire.Op(1, 1, 0, wire.Signature("recv", peer=3), None, 0)
     send = wire.Op(1, 1, 0, wire.Signature("send", peer=3), None, 0)
     cast = wire.Op(1, 1, 7, wire.Signature("broadcast", root=0), None, 0)
-    assert formats.op_kind(recv) == "recv <-3"
-    assert formats.op_kind(send) == "send ->3"
-    assert formats.op_kind(cast) == "broadcast root 0"
-    assert formats.op_kind(wire.Op(1, 1, 7, None, None, 0)) == "unknown op"
+    assert rank_words.op_kind(recv) == "recv <-3"
+    assert rank_words.op_kind(send) == "send ->3"
+    assert rank_words.op_kind(cast) == "broadcast root 0"
+    assert rank_words.op_kind(wire.Op(1, 1, 7, None, None, 0)) == "unknown op"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_an_op_shows_its_peer_or_root() -> None:
     ],
 )
 def test_an_exit_claims_no_more_than_is_known(end: wire.ExitInfo, words: str) -> None:
-    assert formats.format_exit(end) == words
+    assert rank_words.format_exit(end) == words
 
 
 def test_folded_ranks_are_cut_between_ranges() -> None:

@@ -6,7 +6,7 @@ import time
 
 from frtop_probe import wire
 from frtop_tui.job.stack_frames import frame_line
-from frtop_tui.widgets.merged_stacks import (
+from frtop_tui.report.merged_stacks import (
     StackNode,
     merge_frame,
     merge_stacks,

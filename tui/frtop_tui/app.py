@@ -23,6 +23,7 @@ from frtop_tui.export.output_path import default_path
 from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import JobKey, duration, job_key, printable
 from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.export import ExportScreen
 from frtop_tui.screens.files import job_to_capture
 from frtop_tui.screens.help import HelpScreen, key_rows
 from frtop_tui.screens.hosts import HostsScreen
@@ -31,6 +32,7 @@ from frtop_tui.screens.keyboard import OrderedKeys
 from frtop_tui.screens.messages import (
     AskRas,
     ChooseJob,
+    ExportJob,
     InspectRank,
     OpenRank,
     OpenRanks,
@@ -73,6 +75,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         "screens/ras.tcss",
         "screens/hosts.tcss",
         "screens/jobs.tcss",
+        "screens/export.tcss",
         "screens/help.tcss",
         "app.tcss",
     ]
@@ -89,6 +92,9 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         Binding("J", "jobs", "jobs", tooltip="list all jobs", id="jobs"),
         Binding(
             "e", "capture", "capture", tooltip="write everything known to a file", id="capture"
+        ),
+        Binding(
+            "E", "export", "export", tooltip="write a report, a trace, stacks, ...", id="export"
         ),
         Binding("Z", "pause", "pause", tooltip="freeze the screen, or resume", id="pause"),
         Binding("y", "copy", "copy", tooltip="copy the verdict", id="copy"),
@@ -257,6 +263,18 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
             self.notify(text, markup=False)
         else:
             self.source.capture(path, automatic=automatic)
+
+    async def action_export(self) -> None:
+        """Opens the list of formats."""
+        screen = self.screen
+        if not isinstance(screen, FrameScreen) or isinstance(screen, ExportScreen):
+            return
+        if screen.check_available("export"):
+            await self.open(ExportScreen(self.marked))
+
+    async def on_export_job(self, event: ExportJob) -> None:
+        self.source.export(event.path, event.name)
+        await self.action_back()
 
     def on_take_stacks(self, event: TakeStacks) -> None:
         self.source.dump(event.ranks)

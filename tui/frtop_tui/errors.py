@@ -10,6 +10,7 @@ FrtopError              exit status 1
 ├── RemoteTrouble           a host was reached, and no agent can run or go on there
 ├── WrongKey                an agent refuses our key, or has a key we do not know
 ├── KeyTrouble              our own key file cannot be used
+├── NotWritten              a file could not be written; one that was there is as it was
 ├── Unreadable              a file is damaged, or of a kind that frtop does not open
 ├── DemoFailed              the demo's job did not start
 └── Missing                 a program or package is not installed
@@ -69,6 +70,10 @@ class KeyTrouble(FrtopError):
 
 class Unreadable(FrtopError):
     """A file is damaged, of an unknown kind, or of a newer frtop."""
+
+
+class NotWritten(FrtopError):
+    """A file could not be written; one that was there before is as it was."""
 
 
 class DemoFailed(FrtopError):

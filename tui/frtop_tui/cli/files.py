@@ -28,7 +28,7 @@ def require_writable(path: Path) -> None:
 
 
 def wait_for_file(
-    source: Source, kind: Literal["capture", "tensors"], path: Path, unit: str
+    source: Source, kind: Literal["capture", "tensors", "export"], path: Path, unit: str
 ) -> Writing:
     """The finished file; its name may differ from `path`.
 

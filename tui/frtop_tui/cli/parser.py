@@ -16,6 +16,7 @@ from frtop_tui.cli.host_options import (
     require_one_job,
     settle_hosts,
 )
+from frtop_tui.cli.option_values import number, port, rank, seconds
 from frtop_tui.demo.faults import FAULTS
 from frtop_tui.errors import UsageError
 
@@ -105,7 +106,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     )
     diagnose.add_argument(
         "--wait",
-        type=_seconds,
+        type=seconds,
         default=10.0,
         metavar="SECONDS",
         help="longest time to wait for a verdict (default 10)",
@@ -135,11 +136,12 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     )
     add_hosts(jobs)
     jobs.add_argument("--json", action="store_true", help="print a JSON document")
-    jobs.add_argument("--wait", type=_seconds, default=10.0, metavar="SECONDS",
+    jobs.add_argument("--wait", type=seconds, default=10.0, metavar="SECONDS",
                       help="longest time to wait for the hosts (default 10)")  # fmt: skip
     jobs.set_defaults(run=_command("jobs"), job=None, read_only=True)
 
     _capture(verbs)
+    _export(verbs)
     _doctor(verbs)
     _tensors(verbs)
     _ras(verbs)
@@ -166,7 +168,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     agent = verbs.add_parser("agent", help="run this host's agent in the foreground")
     agent.add_argument(
         "--port",
-        type=_port,
+        type=port,
         help="first of its two ports (default: 7677, or the next free pair; 7675 with --all-users)",
     )
     agent.add_argument("--bind", metavar="ADDRESS", help="address to listen on (default: all)")
@@ -230,6 +232,29 @@ def _capture(verbs: argparse._SubParsersAction[_Parser]) -> None:
     capture.set_defaults(run=_command("capture"))
 
 
+def _export(verbs: argparse._SubParsersAction[_Parser]) -> None:
+    from frtop_tui.export.format_names import FORMAT_NAMES  # noqa: PLC0415
+
+    export = verbs.add_parser(
+        "export",
+        help="write what is known of a job as a report, a trace, stacks, a table",
+        description="Writes what is known of a live job, or of captures, black boxes, dumps and"
+        " stacks, in a format that other programs or people read. The exit status is 0 when it is"
+        " written, whatever the state of the job.",
+        epilog="formats:\n" + "".join(f"  {n:15} {s}\n" for n, s in FORMAT_NAMES.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_connection(export)
+    _files(export, "*", "export these files instead of a live job")
+    export.add_argument("--as", dest="form", choices=FORMAT_NAMES, required=True, metavar="FORMAT",
+                        help=f"one of {', '.join(FORMAT_NAMES)}")  # fmt: skip
+    export.add_argument("-o", "--output", metavar="PATH",
+                        help="file or folder to write; - is standard output (default: a new "
+                        "frtop-JOB-TIME in the current folder)")  # fmt: skip
+    export.add_argument("--force", action="store_true", help="replace a file that is there")
+    export.set_defaults(run=_command("export"))
+
+
 def _doctor(verbs: argparse._SubParsersAction[_Parser]) -> None:
     doctor = verbs.add_parser(
         "doctor",
@@ -254,8 +279,8 @@ def _tensors(verbs: argparse._SubParsersAction[_Parser]) -> None:
         "tensors", help="ask a rank for statistics of the tensors of its pending ops"
     )
     add_connection(tensors, pid=False)
-    tensors.add_argument("--rank", type=_rank, required=True, metavar="N", help="global rank")
-    tensors.add_argument("--op", type=_number, default=0, metavar="OP",
+    tensors.add_argument("--rank", type=rank, required=True, metavar="N", help="global rank")
+    tensors.add_argument("--op", type=number, default=0, metavar="OP",
                          help="only this pending op: as in the column `op`, or its number "
                               "(default: all)")  # fmt: skip
     tensors.add_argument("--save", metavar="FILE",
@@ -274,7 +299,7 @@ def _ras(verbs: argparse._SubParsersAction[_Parser]) -> None:
         " Exit status 0 with an answer, 1 without.",
     )
     add_connection(ras)
-    ras.add_argument("--rank", type=_rank, metavar="N",
+    ras.add_argument("--rank", type=rank, metavar="N",
                      help="ask through this rank (default: the first that lives)")  # fmt: skip
     ras.add_argument("--twice", action="store_true",
                      help="ask again 11 s later, and say what has not moved: twice the risk"
@@ -294,7 +319,7 @@ def _stacks(verbs: argparse._SubParsersAction[_Parser]) -> None:
         "for about 0.7 s, at most 5 s; ranks are taken one after the other.",
     )
     add_connection(stacks)
-    stacks.add_argument("--rank", type=_rank, nargs="+", metavar="N",
+    stacks.add_argument("--rank", type=rank, nargs="+", metavar="N",
                         help="global ranks (default: all, merged)")  # fmt: skip
     stacks.add_argument("--native", action="store_true",
                         help="also frames of C and C++; the named ranks stand still for it"
@@ -330,37 +355,6 @@ def _key(verbs: argparse._SubParsersAction[_Parser]) -> None:
     remove = acts.add_parser("remove", help="no longer admit or trust this key")
     remove.add_argument("public", metavar="PUBLIC_OR_NAME")
     remove.set_defaults(act="remove")
-
-
-def _rank(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rank: ranks are 0, 1, 2 ...")
-    return int(text)
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an op's number")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 86400:
-        raise argparse.ArgumentTypeError(f"{text!r}: seconds must be more than 0, at most a day")
-    return value
-
-
-def _port(text: str) -> int:
-    value = int(text) if text.isdecimal() else 0
-    if not 1 <= value <= 65534:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: ports are 1 to 65534 (the next port is used, too)"
-        )
-    return value
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

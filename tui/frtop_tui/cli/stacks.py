@@ -12,7 +12,6 @@ from typing import Final
 from msgspec import structs
 
 from frtop_probe import wire
-from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.cli.live import (
     AppearanceTimer,
     agrees,
@@ -25,9 +24,8 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.naming import printable
 from frtop_tui.job.native_stacks import cost
-from frtop_tui.report.stacks import frame_lines, own_dump, rank_lines, stacks_document
+from frtop_tui.report.stacks import merged_lines, own_dump, rank_lines, stacks_document
 from frtop_tui.sources.base import Source
-from frtop_tui.widgets.merged_stacks import merge_frame
 
 ALL_HEARD_S: Final = 5.0
 """How long to wait until all ranks of the job are heard."""
@@ -85,28 +83,6 @@ def _print_stacks(source: Source, wanted: Sequence[int], options: argparse.Names
     else:
         print("\n".join(merged_lines(frame, sorted(before))))
     return 0 if any((dump := own_dump(rank)) and dump.threads for rank in ranks) else 1
-
-
-def merged_lines(frame: Frame, ranks: Sequence[int]) -> list[str]:
-    """The main threads of many ranks as a tree, outermost frame first; it indents at branches."""
-    merged = merge_frame(frame, ranks)
-    lines: list[str] = []
-    waiting = [(root, 0) for root in reversed(merged.roots)]
-    while waiting:
-        head, depth = waiting.pop()
-        chain = [head]
-        while len(chain[-1].children) == 1 and not chain[-1].ends_here:
-            chain.append(chain[-1].children[0])
-        indent = "  " * depth
-        lines.append(f"{indent}{_name(head.ranks)}")
-        lines += frame_lines([node.frame for node in chain], indent)
-        waiting += [(child, depth + 1) for child in reversed(chain[-1].children)]
-    lines += [f"{_name(numbers)}: no stack: {why}" for why, numbers in merged.missing]
-    return list(map(printable, lines))
-
-
-def _name(ranks: Sequence[int]) -> str:
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {fold(ranks)}"
 
 
 def _has_new_stacks(old: JudgedRank, new: JudgedRank) -> bool:

@@ -135,6 +135,27 @@ def write(
     return archive.write(path, KIND, _encoder.encode(content), overwrite=over)
 
 
+def collected(
+    frame: Frame, histories: Mapping[int, wire.HistoryResponse], missing: Sequence[str]
+) -> Frame:
+    """The frame that a capture of this would open as, without its being a file.
+
+    Args:
+        frame: the judged moment.
+        histories: by rank, of the ranks that answered.
+        missing: what could not be collected, in sentences.
+    """
+    ranks = {
+        rank: with_history(
+            view, histories[rank].history if rank in histories else None, frame.now_ns
+        )
+        for rank, view in frame.ranks.items()
+    }
+    notes = (*frame.coverage.notes, *map(CoverageNote, missing))
+    coverage = replace(frame.coverage, notes=notes)
+    return with_histories(replace(frame, ranks=ranks, coverage=coverage, writings=()))
+
+
 @dataclass(frozen=True, slots=True)
 class CaptureHead:
     """Time and job of a capture: enough to choose between several."""

@@ -19,8 +19,8 @@ Result = TypeVar("Result")
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def default_path(frame: Frame, wall_ns: int) -> Path:
-    """An unused path `frtop-<job>-<HHMM>.cap` in the current folder.
+def default_path(frame: Frame, wall_ns: int, suffix: str = ".cap") -> Path:
+    """An unused path `frtop-<job>-<HHMM><suffix>` in the current folder.
 
     If that is not writable, in the folder for temporary files.
     """
@@ -28,7 +28,7 @@ def default_path(frame: Frame, wall_ns: int) -> Path:
     title = job_title(frame.job).rpartition("/")[2] if frame.job is not None else "job"
     name = _STRANGE.sub("-", title).strip("-.")[:MAX_NAME] or "job"
     clock = time.strftime("%H%M", time.localtime(wall_ns / 1e9))
-    return unused_path(folder / f"frtop-{name}-{clock}.cap")
+    return unused_path(folder / f"frtop-{name}-{clock}{suffix}")
 
 
 def unused_path(path: Path) -> Path:

@@ -261,11 +261,11 @@ class HostView(Struct, frozen=True):
 class Writing(Struct, frozen=True):
     """Progress of a file that is written.
 
-    `done` and `total` count ranks for a capture, bytes for tensors. `automatic`: frtop
+    `done` and `total` count ranks for a capture or an export, bytes for tensors. `automatic`: frtop
     captures a confirmed hang by itself.
     """
 
-    kind: Literal["capture", "tensors"]
+    kind: Literal["capture", "tensors", "export"]
     state: Literal["collecting", "writing", "written", "failed"]
     path: str
     done: int = 0

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.model import JudgedRank
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.naming import duration, printable
 from frtop_tui.job.native_stacks import group_alike, held_for
-from frtop_tui.job.stack_frames import frame_line, shown_frames, user_frame_index
+from frtop_tui.job.stack_frames import (
+    frame_line,
+    is_user_code,
+    shown_frames,
+    user_frame_index,
+)
+from frtop_tui.report.merged_stacks import StackNode, merge_frame
 
 _NAME: Final = 56
 """Columns for names of functions; longer ones move their file to the right."""
@@ -54,6 +62,57 @@ def frame_lines(frames: Sequence[wire.TraceFrame], indent: str) -> list[str]:
         f"{frame_line(frame)}{'  <- yours' if index == mine else ''}"
         for index, frame in enumerate(frames)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A chain of frames without a branch; `parent` is the place of the one before it, or -1."""
+
+    nodes: tuple[StackNode, ...]
+    depth: int
+    parent: int
+
+    @property
+    def ranks(self) -> Sequence[int]:
+        return self.nodes[0].ranks
+
+    @property
+    def frames(self) -> list[tuple[str, bool]]:
+        """Each frame as text, and whether it is the user's own code."""
+        return [
+            (f"{node.frame.function}  {frame_line(node.frame)}", is_user_code(node.frame))
+            for node in self.nodes
+        ]
+
+
+def branches(roots: Sequence[StackNode]) -> Iterable[Branch]:
+    """The tree of stacks, each branch after its parent."""
+    waiting = [(root, 0, -1) for root in reversed(roots)]
+    count = 0
+    while waiting:
+        head, depth, parent = waiting.pop()
+        chain = [head]
+        while len(chain[-1].children) == 1 and not chain[-1].ends_here:
+            chain.append(chain[-1].children[0])
+        yield Branch(tuple(chain), depth, parent)
+        waiting += [(child, depth + 1, count) for child in reversed(chain[-1].children)]
+        count += 1
+
+
+def merged_lines(frame: Frame, ranks: Sequence[int]) -> list[str]:
+    """The main threads of many ranks as a tree, outermost frame first; it indents at branches."""
+    merged = merge_frame(frame, ranks)
+    lines: list[str] = []
+    for branch in branches(merged.roots):
+        indent = "  " * branch.depth
+        lines.append(f"{indent}{_ranks_name(branch.ranks)}")
+        lines += frame_lines([node.frame for node in branch.nodes], indent)
+    lines += [f"{_ranks_name(numbers)}: no stack: {why}" for why, numbers in merged.missing]
+    return list(map(printable, lines))
+
+
+def _ranks_name(ranks: Sequence[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {fold(ranks)}"
 
 
 def why_none(dump: wire.StackDump | None) -> str:

@@ -16,16 +16,16 @@ from frtop_tui.report.explain import explain_lines
 
 _MOST_HOSTS: Final = 4
 """Hosts not heard that are listed with their reasons."""
-_NO_VERDICT: Final[dict[Health, str]] = {
+NO_VERDICT: Final[dict[Health, str]] = {
     "ended": "its ranks have ended, and nobody waits for any of them",
     "unheard": "no rank that may still run is heard: this is the last known state",
 }
-_HEALTHY: Final = "no rank waits unusually long"
+HEALTHY: Final = "no rank waits unusually long"
 
 
 def text(frame: Frame) -> list[str]:
     """The lines that `frtop diagnose` prints; all of them are safe for a terminal."""
-    lines = [_title(frame), *recorded_lines(frame)]
+    lines = [title_line(frame), *recorded_lines(frame)]
     if frame.problem:
         lines.append(str(frame.problem))
     for verdict in frame.verdicts:
@@ -37,9 +37,9 @@ def text(frame: Frame) -> list[str]:
         lines += frame.notes
         notes = missing
     elif not frame.verdicts and frame.ranks:
-        lines.append(_NO_VERDICT.get(frame.health, _HEALTHY))
+        lines.append(NO_VERDICT.get(frame.health, HEALTHY))
     if frame.ranks:  # without ranks `problem` names the hosts
-        notes += [*_unheard_hosts(frame), *differing(environment(frame.ranks.values()))]
+        notes += [*unheard_hosts(frame), *differing(environment(frame.ranks.values()))]
     tail = [f"note  {note}" for note in notes]
     if frame.job is not None and (others := other_jobs_text(frame)):
         tail.append(others)
@@ -53,20 +53,30 @@ def verdict_lines(verdict: Verdict, *, least: bool = False) -> list[str]:
 
     With `least`, it may last for longer than is known, and a timeout come sooner.
     """
-    suspect = "" if verdict.confidence == "confirmed" else " (suspect)"
-    lines = [
-        f"{verdict.kind.upper().replace('_', ' ')}{suspect}: {verdict.headline}",
-        f"  why   {verdict.why.layer}: {verdict.why.text}",
-    ]
-    if verdict.kind not in ("dead", "mismatch"):
-        lines.append(f"  progress  {verdict.progress}")
-    if verdict.left_s is not None:
-        most = "at most " if least else ""
-        lines.append(f"  killed by its own timeout in {most}{duration(verdict.left_s)}")
-    lines.append(f"  next  {verdict.next}")
+    lines = [f"{kind_words(verdict)}: {verdict.headline}"]
+    for label, said in verdict_facts(verdict, least=least):
+        lines.append(f"  {said}" if label == "timeout" else f"  {label:<4}  {said}")
     lines += [f"  -     {line}" for line in verdict.evidence]
     lines += [f"  not seen  {line}" for line in verdict.missing]
     return lines
+
+
+def kind_words(verdict: Verdict) -> str:
+    """`NOT ENTERED`, `DEAD (suspect)`."""
+    suspect = "" if verdict.confidence == "confirmed" else " (suspect)"
+    return f"{verdict.kind.upper().replace('_', ' ')}{suspect}"
+
+
+def verdict_facts(verdict: Verdict, *, least: bool = False) -> list[tuple[str, str]]:
+    """What is said of a verdict, with its label, in the order in which it is read."""
+    facts = [("why", f"{verdict.why.layer}: {verdict.why.text}")]
+    if verdict.kind not in ("dead", "mismatch"):
+        facts.append(("progress", verdict.progress))
+    if verdict.left_s is not None:
+        most = "at most " if least else ""
+        left = duration(verdict.left_s)
+        facts.append(("timeout", f"killed by its own timeout in {most}{left}"))
+    return [*facts, ("next", verdict.next)]
 
 
 def recorded_lines(frame: Frame) -> list[str]:
@@ -82,7 +92,8 @@ def recorded_lines(frame: Frame) -> list[str]:
     ]
 
 
-def _title(frame: Frame) -> str:
+def title_line(frame: Frame) -> str:
+    """The job, its health and since when, how much of it was seen."""
     if frame.job is None:
         return f"frtop: {frame.health}"
     since = duration(max(0.0, (frame.until_ns - frame.since_ns) / 1e9)) if frame.since_ns else ""
@@ -96,7 +107,7 @@ def _title(frame: Frame) -> str:
     )
 
 
-def _unheard_hosts(frame: Frame) -> list[str]:
+def unheard_hosts(frame: Frame) -> list[str]:
     """The first hosts that are not heard, and why."""
     unheard = [host for host in frame.hosts if host.state != "heard"]
     lines = []

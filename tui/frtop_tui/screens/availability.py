@@ -36,8 +36,8 @@ def why_unavailable(
     if frame.recorded is not None:
         nothing_there = _without_recorder(frame, rank) if name == "tensors" else ""
         return _when_recorded(name, frame) or nothing_there
-    if name == "capture":
-        return _when_capturing(frame)
+    if name in ("capture", "export"):
+        return _when_writing(name, frame)
     if name in (*ASKS, "tensors"):
         return _when_read_only(frame, host) or _without_recorder(frame, rank)
     if name in (RAS, "native"):
@@ -85,11 +85,11 @@ def _when_recorded(name: str, frame: Frame) -> str:
     return ""
 
 
-def _when_capturing(frame: Frame) -> str:
+def _when_writing(name: str, frame: Frame) -> str:
     if frame.job is None:
-        return "There is no job to capture."
-    running = file_in_progress(frame, "capture")
-    return f"A capture is in progress: {short_path(running.path)}." if running is not None else ""
+        return f"There is no job to {name}."
+    running, what = file_in_progress(frame, name), "A capture" if name == "capture" else "An export"
+    return f"{what} is in progress: {short_path(running.path)}." if running is not None else ""
 
 
 def _when_read_only(frame: Frame, host: str) -> str:

@@ -10,8 +10,9 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export.output_path import unused_path
 from frtop_tui.job.naming import JobKey, job_key, job_title
+from frtop_tui.report.rank_words import op_kind, op_number
 from frtop_tui.widgets.checksum_match import find_op
-from frtop_tui.widgets.formats import format_file_size, op_kind, op_number
+from frtop_tui.widgets.formats import format_file_size
 
 CAPTURED_HEALTH = ("hung", "dead", "diverged")
 

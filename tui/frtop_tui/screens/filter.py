@@ -17,8 +17,8 @@ from difflib import get_close_matches
 
 from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.report.rank_states import MEANINGS
 from frtop_tui.widgets.formats import group_name
-from frtop_tui.widgets.states import MEANINGS
 
 Test = Callable[[JudgedRank], bool]
 

@@ -9,11 +9,11 @@ from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.report.rank_states import LETTERS, MEANINGS
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.widgets.keyline import key_name
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, plain, wrap
-from frtop_tui.widgets.states import LETTERS, MEANINGS
 
 GLOSSARY = {
     "verdict": "which rank everyone is waiting for, why, and whether the job is hung",

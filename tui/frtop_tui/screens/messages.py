@@ -75,6 +75,14 @@ class SaveTensors(Message):
         self.rank, self.sequence, self.path = rank, sequence, path
 
 
+class ExportJob(Message):
+    """Write the job to a file in one of the formats."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        super().__init__()
+        self.path, self.name = path, name
+
+
 class ChooseJob(Message):
     """Show another job."""
 

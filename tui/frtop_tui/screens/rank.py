@@ -12,13 +12,11 @@ from textual.containers import Container
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.naming import duration, group_label, printable
 from frtop_tui.job.native_stacks import cost, has_native
+from frtop_tui.report.rank_words import format_exit
 from frtop_tui.screens.base import OneRankScreen
 from frtop_tui.screens.messages import OpenRas, OpenTensors, TakeNativeStacks, TakeStacks
 from frtop_tui.screens.native_key import AGAIN_S, NativeKey
-from frtop_tui.widgets.formats import (
-    format_age_coarse,
-    format_exit,
-)
+from frtop_tui.widgets.formats import format_age_coarse
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.other_ranks import OtherRanksPane
 from frtop_tui.widgets.process_pane import ProcessPane

@@ -53,6 +53,9 @@ class Source(Protocol):
     def finish_capture(self) -> None:
         """Writes what a capture has collected by now, and names the rest missing."""
 
+    def export(self, path: Path, name: str, *, over: bool = False) -> None:
+        """Writes the same in a format of other programs or people: `Frame.writings`."""
+
     def choose(self, job: JobKey | None) -> None:
         """Shows this job from now on; None: the newest."""
 
@@ -74,6 +77,7 @@ class ScriptedSource:
         self.captured: list[tuple[Path, bool]] = []
         self.finished = 0
         self.redacts = False
+        self.exported: list[tuple[Path, str, bool]] = []
         self.ras_asked: list[tuple[int, bool]] = []
         self.chosen: list[JobKey | None] = []
         self.closed = False
@@ -121,6 +125,9 @@ class ScriptedSource:
 
     def finish_capture(self) -> None:
         self.finished += 1
+
+    def export(self, path: Path, name: str, *, over: bool = False) -> None:
+        self.exported.append((path, name, over))
 
     def choose(self, job: JobKey | None) -> None:
         self.chosen.append(job)

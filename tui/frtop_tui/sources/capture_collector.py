@@ -1,4 +1,4 @@
-"""Collects everything that can be known of a job now, for a capture.
+"""Collects everything that can be known of a job now, for a capture or an export.
 
 Snapshots with stacks come first, as they show one moment; beside and after them the histories,
 which do not change; then the tensors, for which the ranks themselves are asked. Each host has few
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
@@ -51,11 +51,13 @@ class CaptureCollector:
         frame: Frame,
         *,
         path: Path,
-        automatic: bool,
         now: int,
         settle_ns: int = 0,
         redact: bool = False,
+        automatic: bool = False,
+        kind: Literal["capture", "export"] = "capture",
         write: Callable[..., int] = capture.write,
+        may_replace: bool = True,
     ) -> None:
         """Asks for all that can be known of the job in `frame`.
 
@@ -68,7 +70,9 @@ class CaptureCollector:
             now: operator's clock.
             settle_ns: how long from now on to wait for a verdict that is settled.
             redact: whether to replace names and data in the file.
+            kind: of the file.
             write: writes the file.
+            may_replace: whether a file that is there now is replaced.
         """
         self._tracker = tracker
         self._files = files
@@ -88,8 +92,9 @@ class CaptureCollector:
         self._limit = 0  # ops per history
         self._complete_ns = 0  # when all was there; a frame from then on contains it
         self._wants_frame = False
+        self._may_replace = may_replace
         self.writing = Writing(
-            "capture",
+            kind,
             "collecting",
             str(path),
             total=len(frame.ranks),
@@ -128,7 +133,8 @@ class CaptureCollector:
 
     def refuse(self, path: Path) -> None:
         """Rejects another capture while this one is under way."""
-        problem = Problem(f"already capturing: {path} was not begun", "repeat it afterwards")
+        doing = "capturing" if self.writing.kind == "capture" else "exporting"
+        problem = Problem(f"already {doing}: {path} was not begun", "repeat it afterwards")
         self.writing = replace(self.writing, problem=problem)
 
     def update(self, frame: Frame, now: int) -> None:
@@ -159,7 +165,7 @@ class CaptureCollector:
 
     def _check_path(self) -> None:
         """Runs in the file worker: a file that is there now is replaced, a later one is not."""
-        self._replace_existing = os.path.lexists(self._path)
+        self._replace_existing = self._may_replace and os.path.lexists(self._path)
 
     def _send(self, now: int) -> None:
         for host, steps in list(self._steps.items()):

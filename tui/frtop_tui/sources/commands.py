@@ -5,12 +5,14 @@ Stacks, and looking at ranks again: `agent_requests`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.export.formats.writing import write_collected
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import same_job
 from frtop_tui.job.state import JobState
@@ -31,7 +33,7 @@ class Commands:
         self._state = state
         self._files = FileWorker()
         self._download: TensorDownload | None = None
-        self._collector: CaptureCollector | None = None
+        self._collectors: dict[str, CaptureCollector] = {}  # by kind of file, the last one
         self._shown: wire.Job | None = None
         self._inspecting: set[tuple[str, int]] = set()
         """Ranks that are being asked, by host and key."""
@@ -43,7 +45,8 @@ class Commands:
     @property
     def writings(self) -> tuple[Writing, ...]:
         """The last file of each kind."""
-        return tuple(one.writing for one in (self._collector, self._download) if one is not None)
+        files = (*self._collectors.values(), self._download)
+        return tuple(one.writing for one in files if one is not None)
 
     def inspect(self, frame: Frame | None, rank: int, now: int) -> None:
         """Asks a rank for its tensors; its view gets the response, or why there is none."""
@@ -132,29 +135,39 @@ class Commands:
         redact: bool = False,
     ) -> None:
         """Collects everything that can be known now, and writes it to a file."""
-        if self._collector is not None and not self._collector.over:
-            self._collector.refuse(path)
+        make = partial(CaptureCollector, automatic=automatic, settle_ns=settle_ns, redact=redact)
+        self._collect("capture", frame, path, now, make)
+
+    def export(self, frame: Frame | None, path: Path, name: str, *, over: bool, now: int) -> None:
+        """Collects the same, and writes it in another format."""
+        write = partial(write_collected, name=name)
+        make = partial(CaptureCollector, kind="export", write=write, may_replace=over)
+        self._collect("export", frame, path, now, make)
+
+    def _collect(
+        self,
+        kind: str,
+        frame: Frame | None,
+        path: Path,
+        now: int,
+        make: Callable[..., CaptureCollector],
+    ) -> None:
+        before = self._collectors.get(kind)
+        if before is not None and not before.over:
+            before.refuse(path)
             return
-        self._collector = CaptureCollector(
-            self._tracker,
-            self._files,
-            frame if frame is not None else _EMPTY,
-            path=path,
-            automatic=automatic,
-            now=now,
-            settle_ns=settle_ns,
-            redact=redact,
-        )
+        shown = frame if frame is not None else _EMPTY
+        self._collectors[kind] = make(self._tracker, self._files, shown, path=path, now=now)
 
     def finish_capture(self, now: int) -> None:
         """Writes what a capture has collected by now."""
-        if self._collector is not None:
-            self._collector.finish(now)
+        for collector in self._collectors.values():
+            collector.finish(now)
 
     @property
     def wants_frame(self) -> bool:
         """Whether a file waits for the next frame."""
-        return self._collector is not None and self._collector.wants_frame
+        return any(one.wants_frame for one in self._collectors.values())
 
     def update(self, frame: Frame | None, now: int) -> None:
         """Takes a step in what is under way."""
@@ -168,15 +181,14 @@ class Commands:
         ranks, self._ask_again = self._ask_again, set()
         for rank in ranks:
             self.inspect(frame, rank, now)
-        if self._collector is not None:
-            self._collector.update(frame, now)
+        for collector in self._collectors.values():
+            collector.update(frame, now)
 
     def _forget_files(self) -> None:
         """Another job is shown: files of the former would seem to be of it."""
         if self._download is not None and self._download.over:
             self._download = None
-        if self._collector is not None and self._collector.over:
-            self._collector = None
+        self._collectors = {kind: one for kind, one in self._collectors.items() if not one.over}
 
     def close(self, now: int) -> None:
         """Gives up a download, so that no partial file is left; lets the last write end."""

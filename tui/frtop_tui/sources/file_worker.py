@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from frtop_probe import daemon_thread
+from frtop_tui.errors import FrtopError
 from frtop_tui.job.model import Problem
 
 Result = TypeVar("Result")
@@ -63,6 +64,8 @@ def _run(task: Callable[[], Result], on_done: OnDone[Result], on_failed: OnFaile
             f"{path}{error.strerror or error}", "name another file, or make room there"
         )
         return partial(on_failed, problem)
+    except FrtopError as error:
+        return partial(on_failed, Problem(error.text, error.next_step))
     except Exception as error:  # noqa: BLE001 - a worker's boundary: reported, and it goes on
         return partial(on_failed, Problem(f"frtop itself failed: {error!r}"))
     return partial(on_done, result)

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from frtop_probe import archive
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.errors import Unreadable
+from frtop_tui.errors import FrtopError, Unreadable
 from frtop_tui.export import capture
+from frtop_tui.export.formats.writing import write_export
 from frtop_tui.export.output_path import write_unused
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import JobKey
@@ -89,6 +90,19 @@ class RecordedSource:
     def finish_capture(self) -> None:
         """Does nothing: a capture is written at once."""
 
+    def export(self, path: Path, name: str, *, over: bool = False) -> None:
+        """Writes the frame in another format."""
+        write = partial(write_export, frame=self._frame, name=name, over=over)
+        try:
+            path, size = (path, write(path)) if over else write_unused(path, write)
+        except FrtopError as error:
+            self._set_writing("export", path, problem=Problem(error.text, error.next_step))
+        except (OSError, OverflowError) as error:
+            problem = Problem(f"{path} was not written: {error}", "name another file")
+            self._set_writing("export", path, problem=problem)
+        else:
+            self._set_writing("export", path, size=size)
+
     def choose(self, job: JobKey | None) -> None:
         """Does nothing: there is one job."""
 
@@ -97,7 +111,7 @@ class RecordedSource:
 
     def _set_writing(
         self,
-        kind: Literal["capture", "tensors"],
+        kind: Literal["capture", "tensors", "export"],
         path: Path,
         *,
         problem: Problem | None = None,

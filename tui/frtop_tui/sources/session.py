@@ -114,6 +114,10 @@ class Session:
     def finish_capture(self) -> None:
         self._commands.finish_capture(time.monotonic_ns())
 
+    def export(self, path: Path, name: str, *, over: bool) -> None:
+        now = time.monotonic_ns()
+        self._commands.export(self._frame, path, name, over=over, now=now)
+
     def discover(self, now: int) -> None:
         """Connects to names that were resolved and to new agents of this host."""
         for name, endpoint in self._resolver.resolved():

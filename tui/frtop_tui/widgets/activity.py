@@ -13,12 +13,8 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.naming import duration
 from frtop_tui.job.stack_frames import basename, shown_frames, user_frame
-from frtop_tui.widgets.formats import (
-    format_age_coarse,
-    format_exit,
-    format_site,
-    op_name,
-)
+from frtop_tui.report.rank_words import format_exit, op_name
+from frtop_tui.widgets.formats import format_age_coarse, format_site
 
 CAUSES: Final = {
     "sleeping": "sleeps",

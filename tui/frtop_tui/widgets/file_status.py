@@ -10,6 +10,9 @@ from frtop_tui.widgets.formats import format_bytes, format_file_size, short_path
 from frtop_tui.widgets.spans import Line, wrap
 
 IN_PROGRESS = ("collecting", "writing")
+_DOING = {"capture": "capturing", "tensors": "saving", "export": "exporting"}
+_DONE = {"capture": "captured", "tensors": "saved", "export": "exported"}
+_WHAT = {"capture": "the capture", "tensors": "saving the tensors", "export": "the export"}
 FILE_TONES = {"collecting": "strong", "writing": "strong", "written": "good", "failed": "bad"}
 
 
@@ -24,7 +27,7 @@ def files_summary(frame: Frame) -> str:
     words = []
     for writing in frame.writings:
         if writing.state in IN_PROGRESS:
-            words.append("capturing" if writing.kind == "capture" else "saving")
+            words.append(_DOING[writing.kind])
             if writing.state == "collecting" and writing.total:
                 words[-1] += f" {_progress(writing)}"
         elif writing.kind == "capture" and writing.state == "written":
@@ -33,29 +36,29 @@ def files_summary(frame: Frame) -> str:
 
 
 def _progress(writing: Writing) -> str:
-    if writing.kind == "capture":
+    if writing.kind != "tensors":
         return f"{writing.done:,}/{writing.total:,} ranks"
     return f"{format_bytes(writing.done)} of {format_bytes(writing.total)}"
 
 
 def describe_file(writing: Writing) -> str:
     """How far the file is, where it was written, or why that failed."""
-    capture, path = writing.kind == "capture", short_path(writing.path)
+    path = short_path(writing.path)
     if writing.state in IN_PROGRESS:
         counted = writing.total and writing.state == "collecting"
         progress = f" {_progress(writing)}" if counted else ""
-        return f"{'capturing' if capture else 'saving'}{progress} to {path}"
+        return f"{_DOING[writing.kind]}{progress} to {path}"
     if writing.state == "failed":
-        what = "the capture" if capture else "saving the tensors"
+        what = _WHAT[writing.kind]
         return f"{what} failed: {writing.problem or 'reason unknown'}"
     automatically = " automatically" if writing.automatic else ""
-    verb = "captured" if capture else "saved"
+    verb = _DONE[writing.kind]
     done = f"{verb}{automatically}: {path}, {format_file_size(writing.size)}"
     return f"{done}; {writing.problem}" if writing.problem else done
 
 
 def file_lines(
-    frame: Frame, width: int, kinds: Collection[str] = ("capture", "tensors")
+    frame: Frame, width: int, kinds: Collection[str] = ("capture", "tensors", "export")
 ) -> list[Line]:
     """One sentence for every file of these kinds."""
     rows: list[Line] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import duration, group_label, job_title
 
@@ -94,25 +94,6 @@ def format_tensors(specs: tuple[wire.TensorSpec, ...] | None) -> str:
     return f"{_DTYPES.get(dtype, dtype)}[{shape}]{times}" + (f" +{more}" if more else "")
 
 
-def op_kind(op: wire.Op) -> str:
-    """`all_reduce`, `recv <-3`, `broadcast root 0`."""
-    signature = op.signature
-    if signature is None:
-        return "unknown op"
-    peer = ""
-    if signature.peer is not None:
-        arrow = "<-" if "recv" in signature.kind else "->"
-        peer = f" {arrow}{signature.peer}"
-    elif signature.root is not None:
-        peer = f" root {signature.root}"
-    return signature.kind + peer
-
-
-def op_number(op: wire.Op) -> str:
-    """`#8812`, the op's number in its group; empty for an op without a number."""
-    return "" if op.pseudo or (not op.number and not op.group) else f"#{op.number}"
-
-
 def format_site(where: wire.Site | None) -> str:
     """`train.py:231`."""
     if where is None:
@@ -121,30 +102,8 @@ def format_site(where: wire.Site | None) -> str:
     return f"{name}:{where.line}" if where.line else name
 
 
-def op_group(rank: JudgedRank, op: wire.Op) -> str:
-    """The label of the group that an op of this rank belongs to."""
-    group = rank.groups.get(op.group)
-    return "" if group is None else group_label(group.name, group.description)
-
-
-def op_name(rank: JudgedRank, op: wire.Op) -> str:
-    """`all_reduce #8812 dp:0`: kind, number and group."""
-    return " ".join(filter(None, (op_kind(op), op_number(op), op_group(rank, op))))
-
-
 def group_name(group: GroupView) -> str:
     return group_label(group.key.name, group.description)
-
-
-def format_exit(exit_info: wire.ExitInfo) -> str:
-    """How the process ended, as far as that is known."""
-    kills = exit_info.oom_kills
-    oom = f", {kills} OOM kill{'s' * (kills > 1)} in its cgroup meanwhile" if kills else ""
-    if exit_info.signal is not None:
-        return f"ended by signal {exit_info.signal}{oom}"
-    if exit_info.exit_code is not None:
-        return f"ended with exit code {exit_info.exit_code}{oom}"
-    return ("exited cleanly" if exit_info.clean else "process gone, cause unknown") + oom
 
 
 def job_name(frame: Frame) -> str:

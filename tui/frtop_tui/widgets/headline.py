@@ -13,12 +13,7 @@ from frtop_tui.job.model import Recorded
 from frtop_tui.job.naming import duration, folded_hosts
 from frtop_tui.job.outside import age_text, is_least_since, preparation
 from frtop_tui.widgets.file_status import files_summary
-from frtop_tui.widgets.formats import (
-    format_local_time,
-    format_rank_count,
-    job_name,
-    short_path,
-)
+from frtop_tui.widgets.formats import format_local_time, format_rank_count, job_name, short_path
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, spread, width_of
 from frtop_tui.widgets.states import HEALTH_TONE

@@ -8,9 +8,7 @@ from typing import Final
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.model import HostState, HostView
 from frtop_tui.job.naming import duration
-from frtop_tui.widgets.formats import (
-    format_rank_count,
-)
+from frtop_tui.widgets.formats import format_rank_count
 from frtop_tui.widgets.host_table import STATE_TONE, HostRow, clock_figures, format_clock_offset
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, flow, plain, wrap

@@ -7,16 +7,11 @@ from collections.abc import Sequence
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import RankState
-from frtop_tui.widgets.formats import (
-    format_exit,
-    format_rank_count,
-    format_site,
-    op_name,
-    shorten_ranks,
-)
+from frtop_tui.report.rank_states import URGENCY
+from frtop_tui.report.rank_words import format_exit, op_name
+from frtop_tui.widgets.formats import format_rank_count, format_site, shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
-from frtop_tui.widgets.states import URGENCY
 
 
 def describe_position(rank: JudgedRank) -> str:

@@ -10,9 +10,7 @@ from frtop_tui.job.device_settings import settings_of_rank
 from frtop_tui.job.naming import duration
 from frtop_tui.job.transports import of_rank
 from frtop_tui.widgets.activity import cpu_share
-from frtop_tui.widgets.formats import (
-    format_bytes,
-)
+from frtop_tui.widgets.formats import format_bytes
 from frtop_tui.widgets.gpu_lines import gpu_lines
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, tail, wrap

@@ -10,14 +10,12 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.naming import group_label
 from frtop_tui.job.outside import NEXT_TIME, age_text
+from frtop_tui.report.rank_words import op_group, op_kind, op_number
 from frtop_tui.widgets.formats import (
     format_age_coarse,
     format_duration,
     format_site,
     format_tensors,
-    op_group,
-    op_kind,
-    op_number,
 )
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, plain, wrap

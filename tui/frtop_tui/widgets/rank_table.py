@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.outside import is_least
+from frtop_tui.report.rank_states import LETTERS, URGENCY
 from frtop_tui.widgets.activity import (
     blame_reasons,
     cpu_share,
@@ -23,7 +24,6 @@ from frtop_tui.widgets.activity import (
 from frtop_tui.widgets.formats import format_age_coarse
 from frtop_tui.widgets.grid_layout import natural_key, short_hosts
 from frtop_tui.widgets.spans import Line, Span
-from frtop_tui.widgets.states import LETTERS, URGENCY
 from frtop_tui.widgets.table import Column, LineTable
 
 LINE_NEEDS = 110

@@ -11,9 +11,7 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_probe.wire import Snapshot
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.stack_frames import basename, is_user_code
-from frtop_tui.widgets.formats import format_rank_count, shorten_ranks
-from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.merged_stacks import (
+from frtop_tui.report.merged_stacks import (
     FrameKey,
     MergedStacks,
     TreeLine,
@@ -21,6 +19,8 @@ from frtop_tui.widgets.merged_stacks import (
     shared_op,
     tree_lines,
 )
+from frtop_tui.widgets.formats import format_rank_count, shorten_ranks
+from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, plain, wrap
 
 

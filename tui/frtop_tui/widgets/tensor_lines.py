@@ -9,13 +9,13 @@ from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.outside import age_text
+from frtop_tui.report.rank_words import op_name
 from frtop_tui.widgets.checksum_match import ChecksumMatch, find_op, match_checksums
 from frtop_tui.widgets.formats import (
     format_bytes,
     format_rank_count,
     format_site,
     format_tensors,
-    op_name,
     shorten_ranks,
 )
 from frtop_tui.widgets.spans import Line, flow, plain, wrap

@@ -8,14 +8,11 @@ from collections.abc import Sequence
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.job_activity import other_jobs_line, rank_notes
 from frtop_tui.job.outside import age_text, is_least_since
+from frtop_tui.report.rank_states import URGENCY
 from frtop_tui.widgets.file_status import file_lines
-from frtop_tui.widgets.formats import (
-    format_rank_count,
-    job_name,
-)
+from frtop_tui.widgets.formats import format_rank_count, job_name
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
-from frtop_tui.widgets.states import URGENCY
 
 KINDS = {
     "dead": "died",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.stack_frames import is_user_code, shown_frames
-from frtop_tui.widgets.formats import format_exit, op_name
+from frtop_tui.report.rank_words import format_exit, op_name
 
 FrameKey = tuple[str, str, int]
 """Function, file and line: frames with equal keys share a node."""
@@ -116,6 +116,8 @@ def why_no_stack(rank: JudgedRank) -> str:
         if dump.error:
             return dump.help or dump.error
         return "no thread with Python frames"
+    if not rank.evidence.has_stacks:
+        return "nothing that was read has its stack"
     if rank.state == "unheard":
         return "its agent cannot be reached"
     return "requested, no answer yet"

@@ -1,0 +1,50 @@
+"""A real job that hangs, exported live: torch's own analyzer names the rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from e2e.conftest import Launch, frtop
+from waiting import wait_for
+
+
+@pytest.mark.long
+def test_a_live_hang_is_read_by_those_who_know_nothing_of_us(
+    home: Path, torchrun: Launch, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "shard")
+    job = torchrun("told_to_hang.py", str(tmp_path), "1")
+    try:
+        wait_for(lambda: len(list(home.glob("*.ring"))) == 2, "two rings", 60)
+        wait_for(lambda: frtop("diagnose").returncode == 0, "training goes on", 60)
+        (tmp_path / "hang").touch()
+        wait_for(lambda: frtop("diagnose").returncode == 3, "the verdict", 60)
+        exported(tmp_path)
+    finally:
+        job.terminate()  # the launcher takes its ranks with it
+        job.communicate(timeout=60)
+
+
+def exported(folder: Path) -> None:
+    dumps = folder / "dumps"
+    done = frtop("export", "--as", "flightrecorder", "-o", str(dumps))
+    assert done.returncode == 0, done.stdout + done.stderr
+    analyzer = "torch.distributed.flight_recorder.fr_trace"
+    said = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", analyzer, str(dumps)],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert "missing ranks: {1}" in said.stdout + said.stderr
+    trace = json.loads(frtop("export", "--as", "chrome", "-o", "-").stdout)
+    names = [event["name"] for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert any(name.startswith("NOT ENTERED: rank 1 (") for name in names)
+    assert any(name.startswith("PENDING all_reduce #") for name in names)
+    assert trace["otherData"]["clock_error_at_most_ns"] is not None
+    report = frtop("export", "--as", "markdown", "-o", "-").stdout
+    assert "has not entered all\\_reduce" in report

@@ -1,0 +1,128 @@
+"""`frtop export`: what is known of a job, as a file that other programs or people read."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from frtop_tui.cli.capture import VERDICT_S
+from frtop_tui.cli.files import require_writable, wait_for_file
+from frtop_tui.cli.live import connect, show_progress, wait_for_report
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.export.flightrecorder.file_names import pattern_of
+from frtop_tui.export.format_names import SUFFIXES, is_one_file
+from frtop_tui.export.formats.writing import encoded, write_export
+from frtop_tui.export.loader import open_paths
+from frtop_tui.export.output_path import default_path
+from frtop_tui.job.coverage import unheard_text
+from frtop_tui.job.model import Problem
+from frtop_tui.job.naming import printable
+
+STDOUT: Final = "-"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 when all is written, whatever the state of the job."""
+    name = options.form
+    path = _path(options, name)
+    if options.paths:
+        return _export_recorded(options, name, path)
+    return _export_live(options, name, path)
+
+
+def _path(options: argparse.Namespace, name: str) -> Path | None:
+    """Where to write; None: a new name, or standard output."""
+    if options.output is None:
+        return None
+    if options.output == STDOUT:
+        if not is_one_file(name):
+            raise UsageError(f"{name} is a folder of files", "name it: -o FOLDER")
+        return None
+    path = Path(options.output)
+    if not is_one_file(name):
+        _require_new_folder(path)
+        return path
+    require_writable(path)
+    if path.exists() and not options.force:
+        raise UsageError(f"{path} is there already", "name another file, or replace it: --force")
+    return path
+
+
+def _require_new_folder(path: Path) -> None:
+    if path.is_dir():
+        if any(path.iterdir()):
+            raise UsageError(f"{path} is there already and not empty", "name a new folder with -o")
+    elif path.exists():
+        raise UsageError(f"{path} is there already, and a file", "name a new folder with -o")
+    else:
+        require_writable(path)
+
+
+def _export_recorded(options: argparse.Namespace, name: str, path: Path | None) -> int:
+    if options.connect != ["local"]:
+        raise UsageError(
+            "export takes either files or hosts",
+            "leave out --connect and --ssh to read files, or the files to export a live job",
+        )
+    paths = [Path(one) for one in options.paths]
+    frame = open_paths(paths, options.job, pattern_of(options.ranks_from))
+    if options.output == STDOUT:
+        content = encoded(frame, name)
+        assert isinstance(content, bytes)
+        return _print_bytes(content, frame)
+    path = path or default_path(frame, time.time_ns(), SUFFIXES[name])
+    try:
+        size = write_export(path, frame, name, over=options.force)
+    except FileExistsError as error:
+        raise FrtopError(f"{path} is there already", "name another one with -o") from error
+    _say_done(path, size, "", frame)
+    return 0
+
+
+def _export_live(options: argparse.Namespace, name: str, path: Path | None) -> int:
+    source = connect(options)
+    try:
+        frame = wait_for_report(source, VERDICT_S, show_progress)
+        if not frame.ranks:
+            problem = frame.problem or Problem("no job found")
+            raise FrtopError(problem.text, problem.next or "`frtop diagnose` shows why")
+        if options.output == STDOUT:
+            with tempfile.TemporaryDirectory(prefix="frtop-") as folder:
+                path = Path(folder) / f"export{SUFFIXES[name]}"
+                source.export(path, name)
+                wait_for_file(source, "export", path, "ranks")
+                show_progress("")
+                return _print_bytes(path.read_bytes(), source.frame())
+        path = path or default_path(frame, time.time_ns(), SUFFIXES[name])
+        source.export(path, name, over=options.force)
+        writing = wait_for_file(source, "export", path, "ranks")
+        show_progress("")
+        _say_done(Path(writing.path), writing.size, str(writing.problem or ""), source.frame())
+    finally:
+        source.close()
+        show_progress("")
+    return 0
+
+
+def _say_done(path: Path, size: int, missing: str, frame: Frame) -> None:
+    written = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} KB"
+    print(f"{path}  {written}")
+    if missing:
+        print(f"missing: {printable(missing)}")
+    if not frame.coverage.complete:
+        print(unheard_text(frame.coverage))
+
+
+def _print_bytes(content: bytes, frame: Frame) -> int:
+    """Nothing but the content on standard output: what is missing goes to standard error."""
+    if not frame.coverage.complete:
+        print(unheard_text(frame.coverage), file=sys.stderr)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+    return 0

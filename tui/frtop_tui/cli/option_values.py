@@ -1,0 +1,43 @@
+"""Values of options, checked while the command line is parsed.
+
+Each function raises `argparse.ArgumentTypeError` with what the value has to be.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+
+def rank(text: str) -> int:
+    """A global rank."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rank: ranks are 0, 1, 2 ...")
+    return int(text)
+
+
+def number(text: str) -> int:
+    """An op's number, from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an op's number")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """More than 0, at most a day."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 86400:
+        raise argparse.ArgumentTypeError(f"{text!r}: seconds must be more than 0, at most a day")
+    return value
+
+
+def port(text: str) -> int:
+    """A port; the next one is used, too."""
+    value = int(text) if text.isdecimal() else 0
+    if not 1 <= value <= 65534:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: ports are 1 to 65534 (the next port is used, too)"
+        )
+    return value

@@ -1,0 +1,1 @@
+"""Writers of judged frames in formats of other programs, and of people."""

@@ -1,0 +1,115 @@
+"""All ops that a frame knows of a rank, on one clock, with what is known of their ends.
+
+Times are those of the operator's wall clock: a host's own times plus its measured offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+
+OpEnd = Literal[
+    "exact",
+    "at most",  # found over at that time: it may have ended before
+    "failed",
+    "pending",
+    "unknown",  # it is over, or nobody sees when it is
+]
+_Key = tuple[int, int, bool, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RankOp:
+    """One op of one rank. `begin_ns` and `end_ns` are Unix times; `end_ns` 0: not known.
+
+    Where it is not `op.dated`, it had begun by `begin_ns`, or before.
+    """
+
+    view: JudgedRank
+    op: wire.Op
+    group: wire.Group | None
+    begin_ns: int
+    end_ns: int
+    end: OpEnd
+
+    @property
+    def kind(self) -> str:
+        return self.op.signature.kind if self.op.signature is not None else "unknown op"
+
+
+def unix_offset_ns(frame: Frame, view: JudgedRank) -> int:
+    """Added to a time of the rank's host this gives Unix time, by the operator's clock."""
+    return view.clock_ns - frame.now_ns + frame.wall_ns
+
+
+def rank_ops(frame: Frame, view: JudgedRank) -> Iterator[RankOp]:
+    """The ops of one rank, by the time at which they were issued."""
+    shift = unix_offset_ns(frame, view)
+    waits = {_key(view, op) for op in view.pending}
+    if view.blocked_on is not None:
+        waits.add(_key(view, view.blocked_on))
+    for key, op in sorted(_known(view).items(), key=lambda one: _issued(one[1])):
+        end = _end(view, op, in_question=key in waits)
+        has_end = end in ("exact", "at most", "failed")
+        yield RankOp(
+            view,
+            op,
+            view.groups.get(op.group),
+            op.issued_ns + shift,
+            abs(op.done_ns) + shift if has_end else 0,
+            end,
+        )
+
+
+def _issued(op: wire.Op) -> tuple[int, int]:
+    return (op.issued_ns, op.sequence)
+
+
+def _key(view: JudgedRank, op: wire.Op) -> _Key:
+    """What is the same for one op. Sources that are read from outside count by themselves."""
+    numbered = op.number > 0 and not (op.p2p or op.pseudo)
+    sequence = 0 if numbered and not view.evidence.has_one_naming else op.sequence
+    return (op.group, op.number, op.p2p, sequence)
+
+
+def _known(view: JudgedRank) -> dict[_Key, wire.Op]:
+    """Every op that is known from anywhere, as the source tells of it that knows most."""
+    known: dict[_Key, wire.Op] = {}
+    lasts = [one.last for one in view.group_progress.values() if one.last is not None]
+    looked = view.snapshot.ops if view.snapshot is not None else ()
+    blocked = (view.blocked_on,) if view.blocked_on is not None else ()
+    for op in (*looked, *lasts, *view.pending, *blocked):
+        key = _key(view, op)
+        before = known.get(key)
+        if before is None or _tells_more(op, before):
+            known[key] = op
+    return known
+
+
+def _tells_more(op: wire.Op, before: wire.Op) -> bool:
+    if (op.signature is None) != (before.signature is None):
+        return before.signature is None
+    return before.pending and not op.pending
+
+
+def _end(view: JudgedRank, op: wire.Op, *, in_question: bool) -> OpEnd:
+    if op.done_ns < 0:
+        return "failed"
+    if op.done_ns > 0:
+        if not (op.tracked and op.timed):
+            return "unknown"
+        # What is read from outside, or by torch's own watchdog, is found over some time later.
+        found = op.late or is_dumped(view) or not view.identity.prepared
+        return "at most" if found else "exact"
+    if in_question:
+        return "pending"
+    return "unknown" if is_dumped(view) or not op.tracked else "pending"
+
+
+def is_dumped(view: JudgedRank) -> bool:
+    """Whether the ops are those of a dump: it lists what is unfinished, so the others are over."""
+    return not view.evidence.has_process

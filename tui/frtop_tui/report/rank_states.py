@@ -1,0 +1,32 @@
+"""Letters and meanings of the states of ranks: on screens and in reports."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from frtop_tui.job.model import RankState
+
+LETTERS: Final[dict[RankState, str]] = {
+    "moving": ".",
+    "blocked": "b",
+    "late": "L",
+    "silent": "S",
+    "stopped": "T",
+    "dead": "D",
+    "done": "o",
+    "unheard": "?",
+    "starting": "s",
+}
+MEANINGS: Final[dict[RankState, str]] = {
+    "late": "other ranks wait for it, or all ranks are held up outside of any op",
+    "dead": "its process ended, and not cleanly",
+    "silent": "alive, but its beat has stopped: something holds the GIL",
+    "stopped": "its process is stopped, by SIGSTOP or a debugger",
+    "unheard": "its host or agent cannot be reached; its last known state is shown",
+    "blocked": "it waits in an op",
+    "starting": "it is in no process group yet",
+    "moving": "its op numbers advance, or nothing indicates otherwise",
+    "done": "it exited cleanly",
+}
+"""Ordered by how likely the rank is the culprit."""
+URGENCY: Final[dict[RankState, int]] = {state: n for n, state in enumerate(MEANINGS)}

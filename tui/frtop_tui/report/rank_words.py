@@ -1,0 +1,48 @@
+"""How ops of ranks, and the ends of their processes, are written: on screens and in reports."""
+
+from __future__ import annotations
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.model import JudgedRank
+from frtop_tui.job.naming import group_label
+
+
+def op_kind(op: wire.Op) -> str:
+    """`all_reduce`, `recv <-3`, `broadcast root 0`."""
+    signature = op.signature
+    if signature is None:
+        return "unknown op"
+    peer = ""
+    if signature.peer is not None:
+        arrow = "<-" if "recv" in signature.kind else "->"
+        peer = f" {arrow}{signature.peer}"
+    elif signature.root is not None:
+        peer = f" root {signature.root}"
+    return signature.kind + peer
+
+
+def op_number(op: wire.Op) -> str:
+    """`#8812`, the op's number in its group; empty for an op without a number."""
+    return "" if op.pseudo or (not op.number and not op.group) else f"#{op.number}"
+
+
+def op_group(rank: JudgedRank, op: wire.Op) -> str:
+    """The label of the group that an op of this rank belongs to."""
+    group = rank.groups.get(op.group)
+    return "" if group is None else group_label(group.name, group.description)
+
+
+def op_name(rank: JudgedRank, op: wire.Op) -> str:
+    """`all_reduce #8812 dp:0`: kind, number and group."""
+    return " ".join(filter(None, (op_kind(op), op_number(op), op_group(rank, op))))
+
+
+def format_exit(exit_info: wire.ExitInfo) -> str:
+    """How the process ended, as far as that is known."""
+    kills = exit_info.oom_kills
+    oom = f", {kills} OOM kill{'s' * (kills > 1)} in its cgroup meanwhile" if kills else ""
+    if exit_info.signal is not None:
+        return f"ended by signal {exit_info.signal}{oom}"
+    if exit_info.exit_code is not None:
+        return f"ended with exit code {exit_info.exit_code}{oom}"
+    return ("exited cleanly" if exit_info.clean else "process gone, cause unknown") + oom

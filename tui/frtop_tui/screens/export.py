@@ -1,0 +1,85 @@
+"""Asks for a format and a path, in which the job is then written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Input, Static
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.export.format_names import SUFFIXES
+from frtop_tui.export.output_path import default_path
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.messages import ExportJob
+from frtop_tui.widgets.format_list import FormatList
+from frtop_tui.widgets.formats import short_path
+
+HINT = "Names, paths and stacks of the job are in it. enter writes it; an existing file stays."
+
+
+class ExportScreen(FrameScreen):
+    """Opened over another screen; the second `enter`, on the path, writes the file."""
+
+    AUTO_FOCUS = "#formats"
+    crumb = "export"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back_or_leave", "back", tooltip="write nothing", id="back"),
+    ]
+
+    def __init__(self, marked: set[int]) -> None:
+        super().__init__(marked)
+        self._proposed = ""
+
+    def panes(self) -> ComposeResult:
+        yield FormatList()
+        yield Input("", placeholder="path", id="export-path", compact=True, select_on_focus=False)
+        yield Static(HINT, id="export-hint", markup=False)
+
+    def draw(self, frame: Frame) -> None:
+        formats = self.query_one(FormatList)
+        formats.redraw()
+        formats.entitle(formats.title())
+        self._propose(frame, formats.chosen)
+
+    def _propose(self, frame: Frame, name: str) -> None:
+        """Fills in a path that nothing has, unless the user has typed another one."""
+        field = self.query_one(Input)
+        if field.value != self._proposed or field.has_focus:
+            return
+        try:
+            path = short_path(str(default_path(frame, frame.wall_ns, SUFFIXES[name])))
+        except OSError:  # the current folder was deleted
+            path = ""
+        self._proposed = field.value = path
+
+    def on_line_view_moved(self) -> None:
+        self.draw_all()
+
+    def on_line_view_chosen(self) -> None:
+        field = self.query_one(Input)
+        # `focus()` acts some messages later; the next key must reach the field.
+        self.set_focus(field)
+        field.cursor_position = len(field.value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        text = event.value.strip()
+        if not text:
+            self.app.notify("Name a file: there is no path yet.", timeout=8, markup=False)
+            return
+        path = Path(text).expanduser()
+        if not path.parent.is_dir():
+            self.app.notify(f"There is no folder {path.parent}.", timeout=8, markup=False)
+            return
+        name = self.query_one(FormatList).chosen
+        self.app.post_message(ExportJob(path, name))  # the app closes this screen
+
+    async def action_back_or_leave(self) -> None:
+        """From the path back to the formats, from there to the screen before."""
+        if self.query_one(Input).has_focus:
+            self.set_focus(self.query_one(FormatList))
+        else:
+            await self.run_action("app.back")
