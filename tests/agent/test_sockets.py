@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 import zmq
@@ -129,7 +130,8 @@ def test_a_key_readable_by_others_is_an_error(host: Host) -> None:
 
 @pytest.mark.parametrize(("variable", "value"), [("FRTOP_PORT", "x"), ("FRTOP_AGENT_LINGER", "-1")])
 def test_an_invalid_option_is_named(host: Host, variable: str, value: str) -> None:
-    agent = host.spawn(**{variable: value})
+    environment: dict[str, Any] = {variable: value}
+    agent = host.spawn(**environment)
     _, errors = agent.communicate(timeout=DEADLINE)
     assert agent.returncode == 2
     assert f"{variable}={value}" in errors

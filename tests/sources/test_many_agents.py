@@ -182,7 +182,7 @@ def test_a_host_that_hangs_is_silent_and_does_not_delay_a_capture(
         frame = frame_with(source, lambda f: (w := file(f, "capture")) and w.state == "written")
         writing = file(frame, "capture")
         assert writing is not None
-        assert "no history of rank 1: no response in 3 s" in str(writing.problem)
+        assert "no history of rank 1: no response from 127.0.0.1:" in str(writing.problem)
         frame = frame_with(source, lambda f: f.ranks[1].state == "unheard")
         assert states(frame) == {pair.names[0]: "heard", pair.names[1]: "silent"}
     finally:
