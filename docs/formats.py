@@ -18,6 +18,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.capture import FORMAT_1_NAMES, CaptureContent
 from frtop_tui.export.formats import frame_json, op_table
+from frtop_tui.report import stream_events
 
 PAGE: Final = Path(__file__).with_name("formats.md")
 EXPORT_PAGE: Final = Path(__file__).with_name("export.md")
@@ -43,6 +44,7 @@ def regions() -> dict[str, str]:
     found = {"wire": "\n\n".join(_sections(roots, named))}
     capture = _sections([CaptureContent, Frame], named)
     found["capture"] = "\n\n".join(capture)
+    found["events"] = "\n\n".join(_sections(list(stream_events.ALL), named))
     rows = [f"| `{name}` | `{old}` |" for name, old in FORMAT_1_NAMES.items()]
     found["format-1"] = "\n".join(["| format 2 | format 1 |", "|---|---|", *rows])
     return found
@@ -92,6 +94,8 @@ def _section(kind: type) -> str:
     is_array = config is not None and config.array_like
     tag = config.tag if config is not None else None
     lines = [f"{0:>2}  {'tag':<18}{_json(tag)}"] if tag else []
+    if tag and config is not None and not is_array:
+        lines = [f"{config.tag_field:<18}{_json(tag)}"]
     for index, (name, default) in enumerate(_fields(kind), len(lines)):
         place = f"{index:>2}  " if is_array else ""
         line = f"{place}{name:<18}{_type_name(hints[name])}{default}"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -26,15 +27,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Creates an FRTOP_DIR in shared memory; agents bind to loopback and end with the test."""
+    with own_home(monkeypatch) as folder:
+        yield folder
+
+
+@contextmanager
+def own_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The same for a job that several tests look at."""
     folder = Path(tempfile.mkdtemp(prefix="frtop-test-", dir="/dev/shm"))
     monkeypatch.setenv("FRTOP_DIR", str(folder))
     monkeypatch.setenv("FRTOP_KEY_FILE", str(folder / "key"))
     monkeypatch.setenv("FRTOP_BIND", "127.0.0.1")
     monkeypatch.setenv("FRTOP_AGENT_WITH", str(os.getpid()))
-    yield folder
-    for process in family(folder):
-        process.kill()
-    shutil.rmtree(folder)
+    try:
+        yield folder
+    finally:
+        for process in family(folder):
+            process.kill()
+        shutil.rmtree(folder)
 
 
 def family(folder: Path) -> list[psutil.Process]:

@@ -18,6 +18,7 @@ from export.test_capture import rows
 from frtop_probe import keys
 from frtop_probe.history_columns import pack_rows
 from frtop_probe.ring.folder import AgentFiles
+from frtop_tui.cli import main
 from frtop_tui.export import capture
 from screens.scenes import hung
 
@@ -32,16 +33,16 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     host.close()
 
 
-def run_example(name: str, *arguments: Path) -> list[str]:
+def run_example(name: str, *arguments: Path, stdin: bytes = b"") -> list[str]:
     """The lines that an example of the page prints; it imports nothing of ours."""
     (example,) = re.findall(
         rf"^```python {name}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
     )
     program = f"{example}\nprint(sorted({OURS} & set(sys.modules)))"
     command = [sys.executable, "-W", "error", "-c", program, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    *lines, imported = done.stdout.splitlines()
+    *lines, imported = done.stdout.decode().splitlines()
     assert imported == "[]"
     return lines
 
@@ -99,3 +100,20 @@ def test_the_stream_of_an_agent_is_read_with_msgpack_alone(host: Host) -> None:
     state, update = run_example("stream", AgentFiles.here(host.folder).card, keys.path())
     assert re.fullmatch(rf"rank 0 pid {rank.pid} groups \[.+\]", state)
     assert re.fullmatch(rf"update \d+ of {re.escape(announced.host)} has news of \d+ ranks", update)
+
+
+def test_events_of_a_capture_are_read_with_msgpack_alone(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    frame = hung()
+    capture.write(tmp_path / "x.cap", frame, {3: rows(2)}, ())
+    words = ["stream", "--as", "msgpack", "--only", "ops,states,verdicts", "--ranks", "3,37"]
+    assert main([*words, str(tmp_path / "x.cap")]) == 0
+    first, *lines = run_example("events", stdin=capfdbinary.readouterr().out)
+    assert first == "schema 1 job llama-70b"
+    assert lines[:2] == ["rank 3 issued all_reduce 1", "rank 3 issued all_reduce 2"]
+    assert lines[-3:] == [
+        "rank 3 is blocked",
+        "rank 37 is late",
+        f"begun {frame.verdicts[0].headline}",
+    ]

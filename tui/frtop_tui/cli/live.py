@@ -8,7 +8,7 @@ import pwd
 import sys
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from frtop_probe import wire
 from frtop_tui.cli.output import stderr_width
@@ -17,6 +17,9 @@ from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import listed, printable
 from frtop_tui.sources.base import Source
+
+if TYPE_CHECKING:
+    from frtop_tui.sources.live import LiveSource
 
 HEALTHY_S: Final = 3.0
 """A job must look healthy for this long to be reported as healthy: longer than the shortest
@@ -34,7 +37,7 @@ FIRST_ANSWER_S: Final = 3.0
 """How long to wait for the first answer of any host."""
 
 
-def connect(options: argparse.Namespace) -> Source:
+def connect(options: argparse.Namespace) -> LiveSource:
     """The source for the options that name hosts, `--job`, `--pid` and `--read-only`.
 
     Its module is imported here: commands on files need no network.
@@ -167,7 +170,7 @@ def _wait_until(
         if is_ready(frame, waited_s):
             return frame
         if waited_s > wait_s:
-            _require_job(frame)
+            require_job(frame)
             return frame
         report(describe_progress(frame))
         time.sleep(0.05)
@@ -209,7 +212,7 @@ def await_rank(source: Source, rank: int) -> JudgedRank:
         time.sleep(0.05)
 
 
-def _require_job(frame: Frame) -> None:
+def require_job(frame: Frame) -> None:
     """Raises NoJob if hosts answered, and no job was found on them."""
     heard = [host.name for host in frame.hosts if host.state == "heard"]
     if heard and not (frame.ranks or frame.other_jobs or frame.problem):

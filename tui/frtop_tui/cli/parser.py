@@ -8,6 +8,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from frtop_tui.cli.consumer_options import METRICS, STREAM, add_metrics, add_stream
 from frtop_tui.cli.host_options import (
     add_connection,
     add_hosts,
@@ -146,6 +147,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     _tensors(verbs)
     _ras(verbs)
     _stacks(verbs)
+    _consumers(verbs)
     _key(verbs)
 
     run = verbs.add_parser(
@@ -328,6 +330,23 @@ def _stacks(verbs: argparse._SubParsersAction[_Parser]) -> None:
                         help="do not ask before a rank stands still")  # fmt: skip
     stacks.add_argument("--json", action="store_true", help="print a JSON document")
     stacks.set_defaults(run=_command("stacks"))
+
+
+def _consumers(verbs: argparse._SubParsersAction[_Parser]) -> None:
+    """The verbs whose output is read by other programs."""
+    for name, described, add in (("stream", STREAM, add_stream), ("metrics", METRICS, add_metrics)):
+        verb = verbs.add_parser(
+            name,
+            help=described["help"],
+            description=described["description"],
+            epilog=described.get("epilog"),
+        )
+        add_connection(verb)
+        _files(verb, "*", "captures, black boxes, dumps or stacks instead of a live job")
+        add(verb)
+        verb.add_argument("--wait", type=_seconds, default=10.0, metavar="SECONDS",
+                          help="longest time to wait for the job (default 10)")  # fmt: skip
+        verb.set_defaults(run=_command(name))
 
 
 def _key(verbs: argparse._SubParsersAction[_Parser]) -> None:

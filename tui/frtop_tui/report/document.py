@@ -35,7 +35,7 @@ def document(frame: Frame) -> dict[str, Any]:
         "other_jobs": [_other_job(job, frame) for job in frame.other_jobs],
         "recorded": _recorded(frame.recorded),
         "health": frame.health,
-        "verdicts": [_verdict(verdict, descriptions) for verdict in frame.verdicts],
+        "verdicts": [verdict_fields(verdict, descriptions) for verdict in frame.verdicts],
         "coverage": {
             "expected": coverage.expected,
             "heard": coverage.heard,
@@ -132,7 +132,8 @@ def _ranks(frame: Frame) -> dict[str, Any]:
     return {str(rank): known[rank] for rank in sorted(known)}
 
 
-def _verdict(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[str, Any]:
+def verdict_fields(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[str, Any]:
+    """What is said of one verdict; `descriptions` of groups by their keys."""
     group, op = verdict.group, verdict.op
     return {
         "kind": verdict.kind,

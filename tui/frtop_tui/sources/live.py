@@ -31,6 +31,7 @@ from frtop_tui.sources.endpoints import LOCAL, expand
 from frtop_tui.sources.forwarding.connections import ForwardedConnections
 from frtop_tui.sources.joined_connections import JoinedConnections
 from frtop_tui.sources.local_discovery import LocalDiscovery
+from frtop_tui.sources.op_follower import FollowedOps, OpOutlet
 from frtop_tui.sources.pipes.connections import PipeConnections
 from frtop_tui.sources.pipes.payload import agent_lines
 from frtop_tui.sources.pipes.place_search import PlaceSearch
@@ -84,6 +85,7 @@ class LiveSource:
         self._read_only = read_only
         self._explain = explain
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._outlet = OpOutlet()
         self._closing = threading.Event()
         self._frame = Frame(now_ns=time.monotonic_ns(), wall_ns=time.time_ns())
         self._thread = daemon_thread.start(self._run, "frtop source")
@@ -148,6 +150,15 @@ class LiveSource:
     def choose(self, job: JobKey | None) -> None:
         self._commands.put(partial(Session.choose, job=job))
 
+    def follow_ops(self, ranks: Iterable[int] | None) -> None:
+        """Follows every op of these ranks from now on; None: of all. `take_ops` gives them."""
+        wanted = frozenset(ranks) if ranks is not None else None
+        self._commands.put(lambda session: session.ops.follow(wanted))
+
+    def take_ops(self) -> tuple[list[FollowedOps], int]:
+        """What came of them since the last time, and how many events did not fit."""
+        return self._outlet.take()
+
     def close(self) -> None:
         self._closing.set()
         self._thread.join(timeout=12)
@@ -167,6 +178,7 @@ class LiveSource:
                 self._job,
                 local,
                 PlaceSearch(self._places) if self._places else None,
+                outlet=self._outlet,
                 read_only=self._read_only,
                 explain=self._explain,
             )

@@ -30,6 +30,7 @@ from frtop_tui.sources.connection_events import (
 )
 from frtop_tui.sources.endpoints import Resolver
 from frtop_tui.sources.local_discovery import LocalDiscovery
+from frtop_tui.sources.op_follower import OpFollower, OpOutlet
 from frtop_tui.sources.pipes.place_search import PlaceSearch
 from frtop_tui.sources.ras_commands import RasCommands
 
@@ -44,7 +45,8 @@ class Session:
     """Belongs to the source's thread.
 
     Args of the constructor: `names` are the hosts the operator named, `local` finds agents
-    of this host, `places` those that are reached through a shell (None: not asked for).
+    of this host, `places` those that are reached through a shell (None: not asked for),
+    `outlet` takes the ops that are followed.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Session:
         local: LocalDiscovery | None = None,
         places: PlaceSearch | None = None,
         *,
+        outlet: OpOutlet | None = None,
         read_only: bool = False,
         explain: bool = False,
     ) -> None:
@@ -68,6 +71,7 @@ class Session:
         self.requests = AgentRequests(connections.send, self._state, read_only=read_only)
         self._commands = Commands(self.requests.tracker, self._state)
         self._ras = RasCommands(self.requests.tracker, self._state)
+        self.ops = OpFollower(self.requests.tracker, outlet or OpOutlet())
         self._resolver = Resolver(names)
         self._resolved_at: dict[str, int] = {}
         self._endpoints: dict[str, AnyEndpoint] = {}  # by host
@@ -263,6 +267,7 @@ class Session:
         if now < self._next_frame:
             self.requests.update(self._frame, now)
             self._commands.update(self._frame, now)
+            self.ops.update(self._frame, now)
             if not self._commands.wants_frame:
                 return self._with_writings()
         observed = self._state.frame(now, time.time_ns(), self._job)

@@ -1,0 +1,236 @@
+"""Metrics of frames, read by Prometheus' own parsers: bounded, monotonic, no free text."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.cli import main
+from frtop_tui.cli.parser import parse
+from frtop_tui.diagnosis.model import Frame, Why
+from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.export import capture
+from frtop_tui.report.job_counts import GROUPS, JobCounts
+from frtop_tui.sources.op_follower import FollowedOps
+from screens.scenes import S, hung
+
+pytest.importorskip("prometheus_client")
+
+from prometheus_client import CollectorRegistry
+from prometheus_client import generate_latest as classic_text
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.parser import (
+    text_string_to_metric_families as classic_families,
+)
+
+from frtop_tui.cli.metric_families import JobCollector
+from frtop_tui.cli.metrics import _server
+
+HOSTILE = 'a"b\\c\n# HELP x\x1b]0;x\x07\u202e\ud800}'
+Samples = dict[str, dict[tuple[str, ...], float]]
+
+
+def samples(collector: JobCollector) -> Samples:
+    """All samples by name, each by the values of its labels, as both parsers read them."""
+    registry = CollectorRegistry()
+    registry.register(collector)  # type: ignore[arg-type, unused-ignore]
+    encode: Any = generate_latest
+    text = encode(registry).decode()
+    parse_text: Any = text_string_to_metric_families
+    list(classic_families(classic_text(registry).decode()))
+    found: Samples = defaultdict(dict)
+    for family in parse_text(text):
+        for sample in family.samples:
+            key = tuple(sample.labels.values())
+            assert key not in found[sample.name], "a series is there twice"
+            found[sample.name][key] = sample.value
+    return found
+
+
+def collected(*frames: Frame, per_rank: bool | None = None) -> Samples:
+    collector = JobCollector(per_rank)
+    for frame in frames:
+        collector.update(frame, [], 0)
+    return samples(collector)
+
+
+def later(frame: Frame, seconds: float, **changes: Any) -> Frame:
+    return replace(frame, now_ns=frame.now_ns + int(seconds * S), **changes)
+
+
+def test_a_hang_is_in_the_numbers() -> None:
+    found = collected(hung())
+    assert found["frtop_health"]["hung",] == 1
+    assert sum(found["frtop_health"].values()) == 1
+    assert found["frtop_ranks"]["late",] == 1
+    assert found["frtop_ranks_expected"][()] == 64
+    (words,) = found["frtop_verdicts"]
+    assert set(words) == {"not_entered", "dataloader", "confirmed", "none"}
+    assert found["frtop_culprits"][()] == 1
+    assert found["frtop_longest_wait_seconds"][()] > 200
+
+
+def test_hostile_names_are_labels_and_nothing_more() -> None:
+    frame = hung()
+    group = wire.Group(1, HOSTILE, HOSTILE * 9, "nccl", "0-63")
+    ranks = {
+        rank: replace(view, host=HOSTILE, groups={1: group}) for rank, view in frame.ranks.items()
+    }
+    assert frame.job is not None
+    job = replace(frame.job, name=HOSTILE, run_id=HOSTILE)
+    why = Why(HOSTILE, "unknown", HOSTILE)
+    verdicts = tuple(replace(one, why=why) for one in frame.verdicts)
+    found = collected(replace(frame, ranks=ranks, job=job, verdicts=verdicts))
+    words = [word for series in found.values() for labels in series for word in labels]
+    assert any("# HELP x" in word for word in words), "names are shown"
+    assert all(word.isprintable() and len(word) <= 80 for word in words)
+    (verdict,) = found["frtop_verdicts"]
+    assert "unknown" in verdict
+
+
+def test_many_groups_share_a_label() -> None:
+    frame = hung()
+    groups = {n: wire.Group(n, f"g{n}", "", "gloo", "0-63") for n in range(1, 1000)}
+    progress = {n: wire.GroupProgress(n, 1, 0, 1) for n in groups}
+    ranks = {5: replace(frame.ranks[5], groups=groups, group_progress=progress)}
+    ops = collected(replace(frame, ranks=ranks))["frtop_ops_total"]
+    assert len(ops) == GROUPS + 1
+    assert sum(ops.values()) == 999
+
+
+@pytest.mark.parametrize(("count", "chosen", "shown"), [
+    (64, None, True), (65, None, False), (65, True, True), (64, False, False),
+])  # fmt: skip
+def test_ranks_have_series_up_to_64_or_as_chosen(
+    count: int, chosen: bool | None, shown: bool
+) -> None:
+    frame = hung()
+    ranks = {n: replace(frame.ranks[5], rank=n) for n in range(count)}
+    found = collected(replace(frame, ranks=ranks), per_rank=chosen)
+    assert len(found.get("frtop_rank_state", {})) == (count if shown else 0)
+
+
+def with_ops(frame: Frame, *issued: int, **identity: Any) -> Frame:
+    """The frame with ranks 0, 1, ... that have issued so many ops of one group."""
+    group = wire.Group(1, "0", "default_pg", "gloo", "0-63")
+    ranks = {}
+    for rank, number in enumerate(issued):
+        view = frame.ranks[rank]
+        ranks[rank] = replace(
+            view, groups={1: group}, group_progress={1: wire.GroupProgress(1, number, 0, 1)},
+            identity=replace(view.identity, **identity),
+        )  # fmt: skip
+    return replace(frame, ranks=ranks)
+
+
+def test_counters_only_grow_when_ranks_go_and_come_again() -> None:
+    frame = hung()
+    steps = [with_ops(frame, 100, 90), with_ops(frame, 110), with_ops(frame, 5, 95, start_ticks=7)]
+    collector, seen = JobCollector(), []
+    for step in steps:
+        collector.update(step, [], 0)
+        seen.append(sum(samples(collector)["frtop_ops_total"].values()))
+    assert seen == [190, 200, 300]
+
+
+def test_another_job_begins_anew_and_says_since_when() -> None:
+    frame = replace(with_ops(hung(), 100), up_s=60.0)
+    assert frame.job is not None
+    collector = JobCollector()
+    collector.update(frame, [], 0)
+    before = samples(collector)
+    passed = 3600 * S
+    other = replace(
+        with_ops(frame, 3), job=replace(frame.job, attempt=1), up_s=5.0,
+        now_ns=frame.now_ns + passed, wall_ns=frame.wall_ns + passed,
+    )  # fmt: skip
+    collector.update(other, [], 0)
+    after = samples(collector)
+    (was,), (now,) = before["frtop_ops_total"].values(), after["frtop_ops_total"].values()
+    (created,), (again,) = before["frtop_ops_created"].values(), after["frtop_ops_created"].values()
+    assert (was, now) == (100, 3)
+    assert (created, again) == (frame.wall_ns / S - 60, frame.wall_ns / S + 3600 - 5)
+
+
+def test_waiting_is_added_up_by_group_and_a_sleeping_machine_adds_little() -> None:
+    frame = hung()
+    found = collected(frame, later(frame, 2), later(frame, 3600))
+    waited = found["frtop_waiting_seconds_total"]
+    assert sum(waited.values()) == pytest.approx(63 * 7)
+
+
+def test_bytes_are_those_of_the_ops_that_were_followed() -> None:
+    frame = hung()
+    view = frame.ranks[0]
+    number = min(view.groups)
+    signature = wire.Signature("all_reduce", inputs=(wire.TensorSpec("float32", (10,)),))
+    ops = tuple(wire.Op(n, number, n, signature, None, n) for n in range(3))
+    collector = JobCollector()
+    unknown = wire.Op(9, number, 9, None, None, 9)
+    collector.update(frame, [FollowedOps(view, (*ops, unknown), lost=4)], 2)
+    found = samples(collector)
+    assert list(found["frtop_bytes_total"].values()) == [120]
+    assert found["frtop_ops_without_size_total"][()] == 1
+    assert found["frtop_lost_total"]["ops",] == 6
+
+
+def test_step_times_are_those_between_steps() -> None:
+    counts, frame = JobCounts.begin(hung()), hung()
+    for step, begun in ((10, 1), (11, 3), (15, 11)):
+        status = wire.RankStatus(2, 1, 5, step=step, step_ns=begun * S)
+        counts.update(replace(frame, ranks={0: replace(frame.ranks[0], status=status)}))
+    assert counts.steps[0].seconds == 2.0
+
+
+def test_a_capture_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.cap"
+    capture.write(path, hung(), {}, ())
+    assert main(["metrics", "--once", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert text.endswith("# EOF\n")
+    parse_text: Any = text_string_to_metric_families
+    assert list(parse_text(text))
+    assert main(["metrics", str(path)]) == 2
+    assert "frtop metrics --once FILE" in capsys.readouterr().err
+
+
+def test_an_address_that_is_taken_is_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(FrtopError, match="cannot listen on"):
+            _server(taken.getsockname(), JobCollector())
+
+
+@pytest.mark.parametrize("words", [["metrics", "--listen", "9400"], ["metrics", "--listen", ":94"],
+                                   ["stream", "--only", "op"], ["stream", "--ranks", "x"]
+                                   ])  # fmt: skip
+def test_wrong_options_say_what_is_right(words: list[str]) -> None:
+    with pytest.raises(UsageError):
+        parse(words)
+
+
+def test_the_page_and_the_dashboard_have_the_metrics_that_there_are() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    there = {name for name in collected(hung()) if not name.endswith("_created")}
+    there -= {"frtop_build_info"}
+    page = set(re.findall(r"`(frtop_\w+)`", (docs / "metrics.md").read_text()))
+    empty = {"frtop_bytes_total", "frtop_timeout_left_seconds", "frtop_step_seconds",
+             "frtop_clock_error_seconds"}  # fmt: skip
+    assert there - page == set()
+    assert page - there <= empty
+    expressions = [
+        target["expr"]
+        for panel in json.loads((docs / "frtop-grafana.json").read_text())["panels"]
+        for target in panel["targets"]
+    ]
+    assert set(re.findall(r"frtop_\w+", " ".join(expressions))) <= page
