@@ -8,7 +8,8 @@ import pytest
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import JudgedRank
-from frtop_tui.sources.op_follower import INTERVAL_NS, MOST, FollowedOps, OpFollower, OpOutlet
+from frtop_tui.sources import op_follower
+from frtop_tui.sources.op_follower import INTERVAL_NS, FollowedOps, OpFollower, OpOutlet
 from frtop_tui.sources.request_tracker import RequestTracker
 from sources.fakes import FakeConnections, S, frame_of, rank_view
 
@@ -151,16 +152,19 @@ def test_ops_that_the_ring_no_longer_has_are_counted() -> None:
     assert "faster" in told.text
 
 
-def test_a_pending_op_that_is_far_back_ends_when_it_is_no_longer_pending() -> None:
+def test_a_pending_op_that_is_far_back_ends_when_it_is_no_longer_pending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(op_follower, "MOST", most := 256)
     ring = Ring()
     ring.issue(1, took=0)
     pending = wire.Op(1, 1, 1, None, None, 1000)
     following = Following(r0=ring)
     following.fields = {"pending": (pending,)}
     assert numbers(following.look()) == [1]
-    ring.issue(MOST + 100)
+    ring.issue(most + 100)
     assert numbers(following.look(8), "ended")[0] > 1
-    assert max(following.limits) == MOST
+    assert max(following.limits) == most
     following.fields = {}
     told = following.look(8)
     assert numbers(told, "ended") == [1]

@@ -344,7 +344,7 @@ def _consumers(verbs: argparse._SubParsersAction[_Parser]) -> None:
         add_connection(verb)
         _files(verb, "*", "captures, black boxes, dumps or stacks instead of a live job")
         add(verb)
-        verb.add_argument("--wait", type=_seconds, default=10.0, metavar="SECONDS",
+        verb.add_argument("--wait", type=seconds, default=10.0, metavar="SECONDS",
                           help="longest time to wait for the job (default 10)")  # fmt: skip
         verb.set_defaults(run=_command(name))
 
