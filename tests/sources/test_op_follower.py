@@ -19,8 +19,9 @@ GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-1")
 class Ring:
     """Ops of one rank, as its agent gives them; each of them is one slot."""
 
-    def __init__(self, slots: int = 100_000) -> None:
+    def __init__(self, slots: int = 100_000, first: int = 1) -> None:
         self.slots = slots
+        self.first = first  # sequence; those of a Flight Recorder's ring are negative
         self.took: list[int] = []  # 0: pending
 
     def issue(self, count: int, took: int = 5) -> None:
@@ -28,7 +29,7 @@ class Ring:
 
     def history(self, limit: int) -> wire.History:
         rows = [
-            wire.HistoryRow(n, 1, n, 1, 0, 1000 * n, took, 7)
+            wire.HistoryRow(self.first - 1 + n, 1, n, 1, 0, 1000 * n, took, 7)
             for n, took in enumerate(self.took, 1)
             if n > len(self.took) - min(limit or self.slots, self.slots)
         ]
@@ -124,8 +125,9 @@ def test_few_ops_are_asked_for_while_few_are_issued() -> None:
     assert max(following.limits) < 400
 
 
-def test_more_than_was_expected_is_asked_for_again_and_nothing_is_lost() -> None:
-    ring = Ring()
+@pytest.mark.parametrize("first", [1, -(2**40)])
+def test_more_than_was_expected_is_asked_for_again_and_nothing_is_lost(first: int) -> None:
+    ring = Ring(first=first)
     ring.issue(100)
     following = Following(r0=ring)
     following.look()
@@ -140,8 +142,9 @@ def test_more_than_was_expected_is_asked_for_again_and_nothing_is_lost() -> None
     assert [one.lost for one in told] == [0]
 
 
-def test_ops_that_the_ring_no_longer_has_are_counted() -> None:
-    ring = Ring(slots=1000)
+@pytest.mark.parametrize("first", [1, -(2**40)])
+def test_ops_that_the_ring_no_longer_has_are_counted(first: int) -> None:
+    ring = Ring(slots=1000, first=first)
     ring.issue(100)
     following = Following(r0=ring)
     following.look()

@@ -73,7 +73,7 @@ class _RankOps:
 
     asked_ns: int = 0
     issued: int = 0  # by its counters, when it was last asked
-    last: int = 0  # sequence of the newest op that was seen
+    last: int = -(2**63)  # sequence of the newest op that was seen; some are negative
     oldest: int = 0  # of the oldest one in the last response
     seen: frozenset[int] = frozenset()
     open: dict[int, wire.Op] = field(default_factory=dict)
