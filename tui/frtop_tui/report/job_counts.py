@@ -20,6 +20,8 @@ from frtop_tui.job.op_size import tensor_bytes
 GROUPS: Final = 32
 """Process groups with a label of their own, those that were seen first; the rest are `other`."""
 MAX_LABEL: Final = 80
+MOST_KNOWN: Final = 256
+"""Groups of a rank that are remembered when it has destroyed them."""
 
 GroupLabels = tuple[str, str]
 """Name and folded ranks of a group, as labels."""
@@ -58,7 +60,7 @@ class JobCounts:
     lost: Counter[str] = field(default_factory=Counter)
     steps: dict[int, StepTime] = field(default_factory=dict)
     _groups: set[GroupLabels] = field(default_factory=set)
-    _progress: dict[tuple[Process, int], int] = field(default_factory=dict)
+    _progress: dict[Process, dict[int, int]] = field(default_factory=dict)
     _losses: dict[tuple[object, str], int] = field(default_factory=dict)
     _last_ns: int = 0
 
@@ -109,11 +111,15 @@ class JobCounts:
 
     def _add_rank(self, view: Rank, passed_s: float) -> None:
         process = (view.host, view.identity.pid, view.identity.start_ticks)
+        known = self._progress.setdefault(process, {})
+        if len(known) > MOST_KNOWN + len(view.group_progress):
+            for number in known.keys() - view.group_progress.keys():
+                del known[number]
         for number, progress in view.group_progress.items():
             issued = progress.number + progress.p2p
-            grown = issued - self._progress.get((process, number), 0)
+            grown = issued - known.get(number, 0)
             if grown > 0:
-                self._progress[process, number] = issued
+                known[number] = issued
                 self.ops[self.labels_of(view.groups.get(number))] += grown
                 self.rank_ops[view.rank] += grown
         if view.state == "blocked" and view.blocked_on is not None:
