@@ -30,11 +30,15 @@ async def gauges() -> AsyncIterator[GaugeWorker]:
     await made.close()
 
 
+MODULE = "frtop_probe.gauges"
+
+
 def children(pid: int | None = None) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(pid).children():
         with suppress(psutil.NoSuchProcess):
-            if child.status() != psutil.STATUS_ZOMBIE:
+            # Other tests of this process may have left a child that serves them.
+            if child.status() != psutil.STATUS_ZOMBIE and MODULE in child.cmdline():
                 found.append(child)
     return found
 
