@@ -18,6 +18,7 @@ from frtop_tui.cli.host_options import (
     settle_hosts,
 )
 from frtop_tui.cli.option_values import number, port, rank, seconds
+from frtop_tui.cli.watch_options import add_watch
 from frtop_tui.demo.faults import FAULTS
 from frtop_tui.errors import UsageError
 
@@ -143,6 +144,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
 
     _capture(verbs)
     _export(verbs)
+    add_watch(verbs, _command("watch"))
     _doctor(verbs)
     _tensors(verbs)
     _ras(verbs)
