@@ -16,7 +16,7 @@ import pytest
 
 from frtop_tui.errors import UsageError
 from frtop_tui.watch.deliveries import Deliveries
-from frtop_tui.watch.lines import Lines
+from frtop_tui.watch.lines import EventLines
 from frtop_tui.watch.web_hook import WebHook
 from waiting import wait_for
 
@@ -35,8 +35,8 @@ def command(*words: str, deadline_s: float = 10.0, dry_run: bool = False) -> Del
 
 def test_a_command_gets_the_verdict_and_variables(tmp_path: Path) -> None:
     path = tmp_path / "told"
-    code = "import os, sys; print(os.environ['FRTOP_JOB'], sys.stdin.read(), file=open(sys.argv[1], 'w'))"
-    deliveries = command(sys.executable, "-c", code, str(path))
+    code = "import os, sys; print(os.environ['FRTOP_JOB'], sys.stdin.read())"
+    deliveries = command("sh", "-c", f'"{sys.executable}" -c "{code}" > {path}')
     assert deliveries.start(EVENT, {"FRTOP_JOB": "a b;$(c)"}) == []
     result = outcome(deliveries)
     assert (result["event"], result["ok"]) == ("command", True)
@@ -115,8 +115,10 @@ def test_a_web_hook_is_tried_again_while_the_server_is_overloaded() -> None:
 
 @pytest.mark.parametrize("status", [302, 400, 403])
 def test_a_web_hook_that_refuses_is_not_tried_again(status: int) -> None:
+    paused: list[float] = []
     with server(status) as (url, got):
-        assert WebHook(url, pause=pytest.fail).send(EVENT) == f"answered {status}"
+        assert WebHook(url, pause=paused.append).send(EVENT) == f"answered {status}"
+    assert not paused
     assert len(got) == 1
 
 
@@ -145,7 +147,7 @@ def test_lines_go_on_after_a_full_disk_and_count_what_was_lost(
             raise OSError(28, "No space left on device")
         written.append(text)
 
-    lines = Lines(write)
+    lines = EventLines(write)
     lines.put({"event": "one"})
     lines.put({"event": "two"})
     said = wait_for(lambda: capsys.readouterr().err, "it is said")

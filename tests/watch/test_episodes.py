@@ -82,6 +82,14 @@ def test_with_little_time_left_the_capture_does_not_wait(
     assert whats(episodes.judge(at(scenes.hung(), 2))) == ["confirmed"]
 
 
+def test_a_verdict_that_wavers_is_captured_early_once() -> None:
+    episodes = new()
+    assert whats(episodes.judge(at(suspect(left_s=20), 0))) == ["suspect", "early"]
+    frame = suspect(left_s=19)
+    other = replace(frame, verdicts=(replace(frame.verdicts[0], kind="undecided"),))
+    assert whats(episodes.judge(at(other, 1))) == ["suspect"]
+
+
 def test_what_was_delivered_is_not_reported_by_a_successor() -> None:
     first = new()
     (decision,) = first.judge(at(scenes.hung(), 0))

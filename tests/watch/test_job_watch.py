@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import job_key
 from frtop_tui.sources.base import ScriptedSource
 from frtop_tui.watch.deliveries import Deliveries
+from frtop_tui.watch.history import FILE, CulpritHistory
 from frtop_tui.watch.job_file import JobFile
 from frtop_tui.watch.job_watch import JobWatch, Plan
 from screens import scenes
@@ -31,7 +31,14 @@ class Watched:
         self.file = JobFile(state or folder, job_key(scenes.JOB))
         self.said: list[dict[str, Any]] = []
         plan = Plan(3600, 30, folder, dry_run=dry_run)
-        self.watch = JobWatch(self.source, self.file, plan, self.deliveries, self.said.append)
+        self.watch = JobWatch(
+            self.source,
+            self.file,
+            plan,
+            self.deliveries,
+            history=CulpritHistory(folder / FILE),
+            say=self.said.append,
+        )
 
     def give(self, frame: Frame) -> None:
         self.source.give(frame)
@@ -114,7 +121,7 @@ def test_two_watchers_share_a_job_out(tmp_path: Path) -> None:
     one.release()
     assert two.claim()
     two.release()
-    assert os.listdir(tmp_path)  # the lock itself stays: others may wait on it
+    assert list(tmp_path.iterdir())  # the lock itself stays: others may wait on it
 
 
 def test_a_damaged_state_says_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import argparse
 import json
 from pathlib import Path
 
+from frtop_tui.cli.history import history_lines
 from frtop_tui.cli.live import connect, show_progress, wait_for_report
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import UsageError
@@ -24,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(document(frame), indent=1))
     else:
-        print("\n".join(text(frame)))
+        print("\n".join([*text(frame), *history_lines(frame)]))
     return exit_status(frame)
 
 

@@ -144,7 +144,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
 
     _capture(verbs)
     _export(verbs)
-    add_watch(verbs, _command("watch"))
+    add_watch(verbs, _command("watch"), _command("history"))
     _doctor(verbs)
     _tensors(verbs)
     _ras(verbs)

@@ -17,10 +17,11 @@ from frtop_tui.cli.live import connect
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.sources.base import Source
 from frtop_tui.watch.deliveries import Deliveries
+from frtop_tui.watch.history import FILE, CulpritHistory
 from frtop_tui.watch.job_file import JobFile, remove_old
 from frtop_tui.watch.job_sources import JobSources
 from frtop_tui.watch.job_watch import JobWatch, Plan
-from frtop_tui.watch.lines import Lines
+from frtop_tui.watch.lines import EventLines
 from frtop_tui.watch.watcher import Watcher
 from frtop_tui.watch.web_hook import WebHook
 
@@ -43,13 +44,15 @@ def run(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal may go, the watcher stays
     plan = Plan(options.every, options.before, captures, options.dry_run)
     deliveries = Deliveries(command, hook, deadline_s=options.deadline, dry_run=options.dry_run)
-    lines = Lines()
+    lines = EventLines()
     watcher = Watcher(
         JobSources(partial(_open, options), options.job),
         deliveries,
         lines,
         file_of=lambda one: JobFile(state, one.key),
-        new_watch=lambda one, file, say: JobWatch(one.source, file, plan, deliveries, say),
+        new_watch=lambda one, file, say: JobWatch(
+            one.source, file, plan, deliveries, history=CulpritHistory(state / FILE), say=say
+        ),
     )
     try:
         watcher.say({"event": "started", "pid": os.getpid(), "state": str(state)})

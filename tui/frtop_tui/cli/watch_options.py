@@ -16,7 +16,10 @@ BEFORE_S: Final = 30.0
 DEADLINE_S: Final = 60.0
 
 
-def add_watch(verbs: Any, run: Callable[[argparse.Namespace], int]) -> None:
+Run = Callable[[argparse.Namespace], int]
+
+
+def add_watch(verbs: Any, run: Run, run_history: Run) -> None:
     watch = verbs.add_parser(
         "watch",
         help="watch all jobs unattended: capture a hang in time, and tell whom it concerns",
@@ -51,6 +54,34 @@ def add_watch(verbs: Any, run: Callable[[argparse.Namespace], int]) -> None:
     watch.add_argument("--dry-run", action="store_true",
                        help="capture, run, send and note nothing; say what would be")  # fmt: skip
     watch.set_defaults(run=run)
+    _add_history(verbs, run_history)
+
+
+def _add_history(verbs: Any, run: Run) -> None:
+    history = verbs.add_parser(
+        "history",
+        help="hosts that were culprits again and again, and what to drain",
+        description="Lists the hosts that confirmed verdicts blamed, as `frtop watch` has noted"
+        " them: how often, for what, in which jobs.",
+    )
+    history.add_argument("--days", type=_days, default=14.0, metavar="N",
+                         help="look back so many days (default 14; kept are 90)")  # fmt: skip
+    history.add_argument("--json", action="store_true", help="print a JSON document")
+    history.add_argument("--forget", action="store_true", help="remove the history")
+    history.add_argument("--state", metavar="FOLDER",
+                         help="the folder of the watcher's state (default:"
+                         " ~/.local/state/frtop)")  # fmt: skip
+    history.set_defaults(run=run)
+
+
+def _days(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 366:
+        raise argparse.ArgumentTypeError(f"{text!r}: days must be more than 0, at most 366")
+    return value
 
 
 def time_span(text: str) -> float:

@@ -86,7 +86,7 @@ class Episodes:
             report = self._put(cause, Report("suspect", now_s))
             decisions.append(Decision("suspect", cause, verdict))
         why = haste(frame, verdict, self._before_s)
-        if why and report.stage == "suspect" and not report.early:
+        if why and report.stage == "suspect" and not self._has_capture:
             report.early = True
             decisions.append(Decision("early", cause, verdict, why))
         return decisions
@@ -97,6 +97,12 @@ class Episodes:
         if report is not None:
             report.stage = stage
             report.capture = capture or report.capture
+
+    @property
+    def _has_capture(self) -> bool:
+        """Whether one was taken, or asked for, of what still lasts, whatever it was called then."""
+        lasting = [one for one in self.reports.values() if not one.over]
+        return any(one.early or one.stage != "suspect" for one in lasting)
 
     def _confirm(
         self, cause: str, verdict: Verdict, report: Report | None, now_s: float

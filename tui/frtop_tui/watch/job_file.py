@@ -26,11 +26,16 @@ MAX_BYTES: Final = 1 << 20
 _decoder = msgspec.json.Decoder(dict[str, Report])
 
 
+def run_name(key: JobKey) -> str:
+    """A name for files and rows: one start of a job, and never what the job says of itself."""
+    return hashlib.sha256(repr(key).encode()).hexdigest()[:24]
+
+
 class JobFile:
     """The reports of one job, by its key."""
 
     def __init__(self, folder: Path, key: JobKey) -> None:
-        name = hashlib.sha256(repr(key).encode()).hexdigest()[:24]
+        name = run_name(key)
         self._path = folder / f"job-{name}.json"
         self._lock_path = folder / f"job-{name}.lock"
         self._lock: int | None = None

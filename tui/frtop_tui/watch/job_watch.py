@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.export.output_path import default_name, unused_path
 from frtop_tui.job.model import Writing
 from frtop_tui.sources.base import Source
 from frtop_tui.watch.deliveries import Deliveries
 from frtop_tui.watch.episodes import Decision, Episodes
 from frtop_tui.watch.events import about, event_of, variables_of
+from frtop_tui.watch.history import CulpritHistory
 from frtop_tui.watch.job_file import JobFile
+from frtop_tui.watch.offenders import DAY_S, DAYS, culprits_now, said_before
 
 CAPTURE_NS: Final = 60_000_000_000
 """A capture without any outcome for so long has failed: nobody is told later than that."""
@@ -50,6 +52,8 @@ class JobWatch:
         file: JobFile,
         plan: Plan,
         deliveries: Deliveries,
+        *,
+        history: CulpritHistory,
         say: Callable[[dict[str, Any]], None],
     ) -> None:
         self.frame: Frame | None = None
@@ -57,6 +61,7 @@ class JobWatch:
         self._plan = plan
         self._deliveries = deliveries
         self._say = say
+        self._history = history
         self._captures: deque[_Capture] = deque()
         self._trouble = ""
         self._source = source
@@ -93,12 +98,26 @@ class JobWatch:
 
     def _take(self, frame: Frame, decision: Decision) -> None:
         event = event_of(frame, decision)
+        if decision.what == "confirmed" and decision.verdict is not None:
+            event["before"] = self._note(frame, decision.verdict)
         if decision.what != "resumed":
             self._say(event)
         else:
             event["event"] = "confirmed"  # whoever is told has not heard of it
         if decision.what in ("early", "confirmed", "resumed"):
             self._captures.append(_Capture(decision, event))
+
+    def _note(self, frame: Frame, verdict: Verdict) -> list[str]:
+        """What the history says of the culprits; adds them to it."""
+        history = self._history
+        known = history.since(frame.wall_ns / 1e9 - DAYS * DAY_S)
+        problems = [history.problem]
+        if not self._plan.dry_run and (rows := culprits_now(frame, verdict)):
+            history.add(rows)
+            problems.append(history.problem)
+        for problem in filter(None, problems):
+            self._say({"event": "trouble", "problem": problem})
+        return said_before(known, frame, verdict)
 
     def _update_capture(self, frame: Frame) -> None:
         """Asks for the next capture, or looks whether the one that was asked for is there."""

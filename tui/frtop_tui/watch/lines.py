@@ -27,7 +27,7 @@ def _write(text: str) -> None:
         left = left[os.write(descriptor, left) :]
 
 
-class Lines:
+class EventLines:
     """JSON objects, one a line."""
 
     def __init__(self, write: Callable[[str], None] = _write) -> None:

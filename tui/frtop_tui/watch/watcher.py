@@ -15,7 +15,7 @@ from frtop_tui.watch.events import stamped
 from frtop_tui.watch.job_file import JobFile
 from frtop_tui.watch.job_sources import MOST_JOBS, JobSource, JobSources
 from frtop_tui.watch.job_watch import JobWatch
-from frtop_tui.watch.lines import Lines
+from frtop_tui.watch.lines import EventLines
 
 TROUBLE_S: Final = 5.0
 """A problem that lasts so long is said: agents come and go."""
@@ -30,7 +30,7 @@ class Watcher:
         self,
         sources: JobSources,
         deliveries: Deliveries,
-        lines: Lines,
+        lines: EventLines,
         *,
         file_of: JobFileOf,
         new_watch: NewWatch,
