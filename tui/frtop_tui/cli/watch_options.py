@@ -51,6 +51,10 @@ def add_watch(verbs: Any, run: Run, run_history: Run) -> None:
                        " for the confirmation (default 30s)")  # fmt: skip
     watch.add_argument("--deadline", type=time_span, default=DEADLINE_S, metavar="TIME",
                        help="longest time for CMD (default 60s)")  # fmt: skip
+    watch.add_argument("--kill", action="store_true",
+                       help="end the ranks of a job with a confirmed verdict, once it is captured"
+                       " and CMD is over: SIGTERM, after 15 s SIGKILL; only this user's, on this"
+                       " host")  # fmt: skip
     watch.add_argument("--dry-run", action="store_true",
                        help="capture, run, send and note nothing; say what would be")  # fmt: skip
     watch.set_defaults(run=run)

@@ -12,12 +12,14 @@ import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from frtop_probe import daemon_thread
+from frtop_tui.watch.job_end import JobEnd, end_ranks
 from frtop_tui.watch.web_hook import WebHook
 
 MOST_AT_ONCE: Final = 16
@@ -43,12 +45,23 @@ class Deliveries:
     def under_way(self) -> bool:
         return self._running > 0
 
-    def start(self, event: dict[str, Any], variables: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Begins to tell of an event; returns events of what is not done."""
+    def start(
+        self, event: dict[str, Any], variables: Mapping[str, str], end: JobEnd | None = None
+    ) -> list[dict[str, Any]]:
+        """Begins to tell of an event; returns events of what is not done.
+
+        With `end` the ranks are ended once the command is over: it may look at them.
+        """
         where = {"job": event.get("job"), "cause": event.get("cause")}
         wanted: list[tuple[str, Any, Any]] = []
+        told = threading.Event()
         if self._command:
-            wanted.append(("command", self._command, lambda: self._run(event, variables)))
+            wanted.append(("command", self._command, lambda: self._run(event, variables, told)))
+        else:
+            told.set()
+        if end is not None:
+            pids = [one.pid for one in end.ranks]
+            wanted.append(("killed", pids, lambda: self._end(end, told)))
         if self._hook is not None:
             hook = self._hook
             wanted.append(("post", hook.name, lambda: hook.send(event)))
@@ -89,8 +102,20 @@ class Deliveries:
         self._running += 1
         daemon_thread.start(run, "frtop watch delivery")
 
-    def _run(self, event: dict[str, Any], variables: Mapping[str, str]) -> str:
+    def _end(self, end: JobEnd, told: threading.Event) -> str:
+        told.wait(self._deadline_s + 3 * GRACE_S)
+        return "; ".join(filter(None, (end_ranks(end.ranks), end.problem)))
+
+    def _run(
+        self, event: dict[str, Any], variables: Mapping[str, str], told: threading.Event
+    ) -> str:
         """Why the command failed, "" if it did not."""
+        try:
+            return self._run_command(event, variables)
+        finally:
+            told.set()
+
+    def _run_command(self, event: dict[str, Any], variables: Mapping[str, str]) -> str:
         try:
             child = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=sys.stderr, stderr=sys.stderr,

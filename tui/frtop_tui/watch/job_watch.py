@@ -12,11 +12,13 @@ from typing import Any, Final
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.export.output_path import default_name, unused_path
 from frtop_tui.job.model import Writing
+from frtop_tui.report.alarm import is_alarm
 from frtop_tui.sources.base import Source
 from frtop_tui.watch.deliveries import Deliveries
 from frtop_tui.watch.episodes import Decision, Episodes
 from frtop_tui.watch.events import about, event_of, variables_of
 from frtop_tui.watch.history import CulpritHistory
+from frtop_tui.watch.job_end import local_names, plan_end
 from frtop_tui.watch.job_file import JobFile
 from frtop_tui.watch.offenders import DAY_S, DAYS, culprits_now, said_before
 
@@ -32,6 +34,7 @@ class Plan:
     before_s: float
     captures: Path | None
     dry_run: bool = False
+    kill: bool = False
 
 
 @dataclass(slots=True)
@@ -176,7 +179,10 @@ class JobWatch:
         self._episodes.reach(cause, "delivered")
         self._save()
         event = {**one.event, "capture": path}
-        for said in self._deliveries.start(event, variables_of(frame, event, path)):
+        end = None
+        if self._plan.kill and is_alarm(frame):  # it may have gone on while it was captured
+            end = plan_end(frame, local_names())
+        for said in self._deliveries.start(event, variables_of(frame, event, path), end):
             self._say(said)
 
     def _save(self) -> None:
