@@ -12,6 +12,7 @@ from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import job_key
 from frtop_tui.sources.base import ScriptedSource
 from frtop_tui.watch.deliveries import Deliveries
+from frtop_tui.watch.episodes import Report
 from frtop_tui.watch.history import FILE, CulpritHistory
 from frtop_tui.watch.job_file import JobFile
 from frtop_tui.watch.job_watch import JobWatch, Plan
@@ -122,6 +123,12 @@ def test_two_watchers_share_a_job_out(tmp_path: Path) -> None:
     assert two.claim()
     two.release()
     assert list(tmp_path.iterdir())  # the lock itself stays: others may wait on it
+
+
+def test_what_was_said_before_the_nonce_was_known_is_not_forgotten(tmp_path: Path) -> None:
+    key = (*job_key(scenes.JOB)[:-1], "")
+    JobFile(tmp_path, key).save({"stuck/gil": Report("delivered", 1.0)})
+    assert "stuck/gil" in JobFile(tmp_path, (*key[:-1], "abcd")).load()
 
 
 def test_a_damaged_state_says_nothing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from frtop_probe.agent.box_folder import state_folder
 from frtop_tui.cli.live import connect
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.sources.base import Source
+from frtop_tui.watch.below import Below
 from frtop_tui.watch.deliveries import Deliveries
 from frtop_tui.watch.history import FILE, CulpritHistory
 from frtop_tui.watch.job_file import JobFile, remove_old
@@ -45,10 +46,12 @@ def run(options: argparse.Namespace) -> int:
     plan = Plan(options.every, options.before, captures, options.dry_run, options.kill)
     deliveries = Deliveries(command, hook, deadline_s=options.deadline, dry_run=options.dry_run)
     lines = EventLines()
+    below = Below(options.below) if options.below is not None else None
     watcher = Watcher(
         JobSources(partial(_open, options), options.job),
         deliveries,
         lines,
+        is_wanted=below.has_started if below is not None else lambda _: True,
         file_of=lambda one: JobFile(state, one.key),
         new_watch=lambda one, file, say: JobWatch(
             one.source, file, plan, deliveries, history=CulpritHistory(state / FILE), say=say
@@ -56,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     )
     try:
         watcher.say({"event": "started", "pid": os.getpid(), "state": str(state)})
-        while not ended.wait(STEP_S):
+        while not ended.wait(STEP_S) and (below is None or below.lives):
             watcher.step()
         _finish(watcher)
         watcher.say({"event": "stopped"})

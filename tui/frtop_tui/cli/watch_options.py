@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from frtop_tui.cli.host_options import add_connection
+from frtop_tui.cli.host_options import add_connection, pid_of
 
 UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 EVERY_S: Final = 3600.0
@@ -57,6 +57,9 @@ def add_watch(verbs: Any, run: Run, run_history: Run) -> None:
                        " host")  # fmt: skip
     watch.add_argument("--dry-run", action="store_true",
                        help="capture, run, send and note nothing; say what would be")  # fmt: skip
+    watch.add_argument("--below", type=pid_of, metavar="PID",
+                       help="only jobs that this process of this host started, until it ends"
+                       )  # fmt: skip
     watch.set_defaults(run=run)
     _add_history(verbs, run_history)
 

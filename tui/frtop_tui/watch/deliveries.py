@@ -54,14 +54,16 @@ class Deliveries:
         """
         where = {"job": event.get("job"), "cause": event.get("cause")}
         wanted: list[tuple[str, Any, Any]] = []
-        told = threading.Event()
+        command_over = threading.Event()
         if self._command:
-            wanted.append(("command", self._command, lambda: self._run(event, variables, told)))
+            wanted.append(
+                ("command", self._command, lambda: self._run(event, variables, command_over))
+            )
         else:
-            told.set()
+            command_over.set()
         if end is not None:
             pids = [one.pid for one in end.ranks]
-            wanted.append(("killed", pids, lambda: self._end(end, told)))
+            wanted.append(("killed", pids, lambda: self._end(end, command_over)))
         if self._hook is not None:
             hook = self._hook
             wanted.append(("post", hook.name, lambda: hook.send(event)))
@@ -102,18 +104,18 @@ class Deliveries:
         self._running += 1
         daemon_thread.start(run, "frtop watch delivery")
 
-    def _end(self, end: JobEnd, told: threading.Event) -> str:
-        told.wait(self._deadline_s + 3 * GRACE_S)
+    def _end(self, end: JobEnd, command_over: threading.Event) -> str:
+        command_over.wait(self._deadline_s + 3 * GRACE_S)
         return "; ".join(filter(None, (end_ranks(end.ranks), end.problem)))
 
     def _run(
-        self, event: dict[str, Any], variables: Mapping[str, str], told: threading.Event
+        self, event: dict[str, Any], variables: Mapping[str, str], command_over: threading.Event
     ) -> str:
         """Why the command failed, "" if it did not."""
         try:
             return self._run_command(event, variables)
         finally:
-            told.set()
+            command_over.set()
 
     def _run_command(self, event: dict[str, Any], variables: Mapping[str, str]) -> str:
         try:

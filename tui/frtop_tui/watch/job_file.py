@@ -38,6 +38,8 @@ class JobFile:
         name = run_name(key)
         self._path = folder / f"job-{name}.json"
         self._lock_path = folder / f"job-{name}.lock"
+        # A watcher that saw only the start of the job knew no nonce.
+        self._early_path = folder / f"job-{run_name((*key[:-1], ''))}.json"
         self._lock: int | None = None
 
     def claim(self) -> bool:
@@ -62,11 +64,10 @@ class JobFile:
 
     def load(self) -> dict[str, Report]:
         """What was said before; a file that is missing or damaged says nothing."""
-        try:
-            with self._path.open("rb") as file:
+        for path in (self._path, self._early_path):
+            with suppress(OSError, msgspec.MsgspecError), path.open("rb") as file:
                 return _decoder.decode(file.read(MAX_BYTES))
-        except (OSError, msgspec.MsgspecError):
-            return {}
+        return {}
 
     def save(self, reports: dict[str, Report]) -> None:
         """Raises OSError; then the last file is still there."""

@@ -34,6 +34,7 @@ class JobSource:
     job: wire.Job
     source: Source
     seen_ns: int
+    opened_ns: int
 
     @property
     def key(self) -> JobKey:
@@ -76,7 +77,7 @@ class JobSources:
             else:
                 source = self._open()
                 source.choose(job_key(job))
-                self._watched.append(JobSource(job, source, now_ns))
+                self._watched.append(JobSource(job, source, now_ns, now_ns))
         return tuple(self._watched)
 
     def gone(self, now_ns: int) -> tuple[JobSource, ...]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Problem
 from frtop_tui.watch.deliveries import Deliveries
 from frtop_tui.watch.events import stamped
@@ -19,6 +20,8 @@ from frtop_tui.watch.lines import EventLines
 
 TROUBLE_S: Final = 5.0
 """A problem that lasts so long is said: agents come and go."""
+NONCE_NS: Final = 30_000_000_000
+"""How long a job may take to agree on its nonce, by which its successors are told apart."""
 JobFileOf = Callable[[JobSource], JobFile]
 NewWatch = Callable[[JobSource, JobFile, Callable[[dict[str, Any]], None]], JobWatch]
 
@@ -34,12 +37,15 @@ class Watcher:
         *,
         file_of: JobFileOf,
         new_watch: NewWatch,
+        is_wanted: Callable[[Frame], bool] = lambda _: True,
     ) -> None:
+        """Args: is_wanted: whether a job is to be watched, asked until it is."""
         self._sources = sources
         self._deliveries = deliveries
         self._lines = lines
         self._file_of = file_of
         self._new_watch = new_watch
+        self._is_wanted = is_wanted
         self._jobs: dict[JobSource, JobWatch] = {}
         self._files: dict[JobSource, JobFile] = {}
         self._problem: tuple[str, float] = ("", 0.0)
@@ -78,6 +84,12 @@ class Watcher:
 
     def _claim(self, one: JobSource) -> JobWatch | None:
         """The watch of a new job; None while another watcher has it."""
+        frame = one.source.frame()
+        young = time.monotonic_ns() - one.opened_ns < NONCE_NS
+        if not one.job.nonce and young and not frame.verdicts:
+            return None
+        if not self._is_wanted(frame):
+            return None
         file = self._files.get(one)
         if file is None:
             file = self._files[one] = self._file_of(one)
