@@ -13,9 +13,8 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.job_activity import activity_in
-from frtop_tui.job.naming import JobKey, is_called, job_key
+from frtop_tui.job.naming import JobKey, is_called, job_key, same_job
 from frtop_tui.sources.base import Source
-from frtop_tui.sources.capture_collector import same_job
 
 MOST_JOBS: Final = 32
 """Watched at once: each has a thread, and a connection to each host."""
