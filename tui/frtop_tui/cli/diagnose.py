@@ -9,7 +9,6 @@ import argparse
 import json
 from pathlib import Path
 
-from frtop_tui.cli.history import history_lines
 from frtop_tui.cli.live import connect, show_progress, wait_for_report
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import UsageError
@@ -25,8 +24,16 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(document(frame), indent=1))
     else:
-        print("\n".join([*text(frame), *history_lines(frame)]))
+        print("\n".join([*text(frame), *_history(frame)]))
     return exit_status(frame)
+
+
+def _history(frame: Frame) -> list[str]:
+    if frame.recorded is not None:
+        return []
+    from frtop_tui.cli.history import history_lines  # noqa: PLC0415 - SQLite, for live jobs only
+
+    return history_lines(frame)
 
 
 def _recorded(options: argparse.Namespace) -> Frame:

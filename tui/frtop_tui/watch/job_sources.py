@@ -12,6 +12,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import FrtopError
 from frtop_tui.job.job_activity import activity_in
 from frtop_tui.job.naming import JobKey, is_called, job_key, same_job
 from frtop_tui.sources.base import Source
@@ -22,6 +23,8 @@ RECENT_S: Final = 300.0
 """A job that ended so recently is looked at: it may have died while no watcher ran."""
 GONE_NS: Final = 20_000_000_000
 """A job that was not seen alive for so long is left."""
+PAUSE_NS: Final = 5_000_000_000
+"""Before a source is opened again that could not be opened, or failed."""
 NOBODY: Final[JobKey] = ("", -1, -1, "frtop lists jobs", -1, "frtop")
 """The key of no job: the source that lists them shows none."""
 
@@ -53,6 +56,9 @@ class JobSources:
         self._left: list[wire.Job] = []
         self.too_many = 0
         """Jobs that are not watched because there are too many."""
+        self.problem = ""
+        """Why a source could not be opened, "" if all could."""
+        self._open_again_ns = 0
 
     def frame(self) -> Frame:
         """The last list of jobs: its hosts, and why nothing is seen."""
@@ -62,20 +68,16 @@ class JobSources:
         """Opens what is new; returns all that are watched."""
         frame = self._list.frame()
         if frame.problem is not None and frame.problem.internal:
-            self._list.close()
-            self._list = self._open()
-            self._list.choose(NOBODY)
+            self._list = self._opened(NOBODY, now_ns, self._list) or self._list
         self.too_many = 0
         for job in self._to_watch(frame):
             known = next((one for one in self._watched if same_job(one.job, job)), None)
             if known is not None:
                 known.job, known.seen_ns = job, now_ns
-                self._reopen_failed(known)
+                self._reopen_failed(known, now_ns)
             elif len(self._watched) >= MOST_JOBS:
                 self.too_many += 1
-            else:
-                source = self._open()
-                source.choose(job_key(job))
+            elif (source := self._opened(job_key(job), now_ns)) is not None:
                 self._watched.append(JobSource(job, source, now_ns, now_ns))
         return tuple(self._watched)
 
@@ -111,9 +113,25 @@ class JobSources:
             if not any(same_job(job, left) for left in self._left):
                 yield job
 
-    def _reopen_failed(self, one: JobSource) -> None:
+    def _reopen_failed(self, one: JobSource, now_ns: int) -> None:
         problem = one.source.frame().problem
         if problem is not None and problem.internal:
-            one.source.close()
-            one.source = self._open()
-            one.source.choose(one.key)
+            one.source = self._opened(one.key, now_ns, one.source) or one.source
+
+    def _opened(self, key: JobKey, now_ns: int, failed: Source | None = None) -> Source | None:
+        """A source for a job, in place of one that failed; None while none can be opened."""
+        if now_ns < self._open_again_ns:
+            return None
+        if failed is not None:
+            self._open_again_ns = now_ns + PAUSE_NS  # it may fail again at once
+        try:
+            source = self._open()
+        except FrtopError as error:  # no agent, and none can be started; a key that is gone
+            self.problem = f"{error.text}; {error.next_step}"
+            self._open_again_ns = now_ns + PAUSE_NS
+            return None
+        self.problem = ""
+        source.choose(key)
+        if failed is not None:
+            failed.close()
+        return source

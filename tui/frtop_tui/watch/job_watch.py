@@ -67,6 +67,7 @@ class JobWatch:
         self._history = history
         self._captures: deque[_Capture] = deque()
         self._trouble = ""
+        self._announced = False
         self._source = source
         self._episodes = Episodes(file.load(), every_s=plan.every_s, before_s=plan.before_s)
 
@@ -87,10 +88,11 @@ class JobWatch:
         frame = self._source.frame()
         if frame is self.frame:
             return
-        first, self.frame = self.frame is None or self.frame.job is None, frame
+        self.frame = frame
         if frame.job is None:
             return
-        if first:
+        if not self._announced:
+            self._announced = True
             self._say({"event": "watching", **about(frame), "ranks": len(frame.ranks)})
         decisions = self._episodes.judge(frame)
         for decision in decisions:

@@ -6,7 +6,9 @@ Nothing that fails in one job, in a command or on a disk ends it.
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from frtop_tui.diagnosis.model import Frame
@@ -50,6 +52,7 @@ class Watcher:
         self._files: dict[JobSource, JobFile] = {}
         self._problem: tuple[str, float] = ("", 0.0)
         self._said_problem = ""
+        self._failures: set[tuple[JobSource, type[Exception]]] = set()
 
     @property
     def busy(self) -> bool:
@@ -60,10 +63,10 @@ class Watcher:
         """Looks at all jobs once."""
         now_ns = time.monotonic_ns()
         for one in self._sources.update(now_ns):
-            watch = self._jobs.get(one) or self._claim(one)
-            if watch is not None:
-                watch.use(one.source)
-                watch.step()
+            try:
+                self._step(one)
+            except Exception as error:  # noqa: BLE001 - a job's boundary: said, the others go on
+                self._say_failure(one, error)
         for result in self._deliveries.results():
             self.say(result)
         for one in self._sources.gone(now_ns):
@@ -71,6 +74,22 @@ class Watcher:
             if watch is None or not watch.busy:
                 self._leave(one)
         self._say_problem()
+
+    def _step(self, one: JobSource) -> None:
+        watch = self._jobs.get(one) or self._claim(one)
+        if watch is not None:
+            watch.use(one.source)
+            watch.step()
+
+    def _say_failure(self, one: JobSource, error: Exception) -> None:
+        """Says once per job and kind of error that frtop itself failed."""
+        slot = one, type(error)
+        if slot not in self._failures:
+            self._failures.add(slot)
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(where.filename).name}:{where.lineno}"
+            problem = f"frtop itself failed on {one.job.name}: {error!r} at {place}"
+            self.say({"event": "trouble", "problem": problem})
 
     def say(self, event: dict[str, Any]) -> None:
         """One line."""
@@ -104,6 +123,7 @@ class Watcher:
     def _leave(self, one: JobSource) -> None:
         watch, file = self._jobs.pop(one, None), self._files.pop(one, None)
         self._sources.leave(one)
+        self._failures = {slot for slot in self._failures if slot[0] is not one}
         if watch is not None:
             self.say(
                 {
@@ -132,6 +152,8 @@ class Watcher:
         if failed:
             names = ", ".join(sorted(host.name for host in failed)[:8])
             return f"{len(failed)} hosts are not heard ({names}): {failed[0].problem}"
+        if self._sources.problem:
+            return self._sources.problem
         if self._sources.too_many:
             return f"{self._sources.too_many} jobs are not watched: {MOST_JOBS} are, at most"
         if problem is not None and not any(host.heard_ns for host in frame.hosts):
