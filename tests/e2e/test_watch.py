@@ -126,6 +126,7 @@ def test_the_capture_is_complete_before_a_timeout_of_a_minute(
     line = next(line for line in job.stdout if line.startswith("hangs "))
     hung_s = float(line.split()[1])
     done = one.wait("command", 55)
+    assert one.events("confirmed")[0]["job"]["prepared"] is prepared
     took_s = time.time() - hung_s
     assert job.poll() is None
     captured = [event for event in one.events("captured") if event["ok"]]
