@@ -99,7 +99,8 @@ def test_a_hang_is_captured_and_told_once_and_the_job_ended_on_demand(
     assert again.events("watching")
     assert not again.events("confirmed")
     assert not again.events("killed")
-    for one in (again, third):
+    again.process.terminate()
+    for one in (third, again):
         one.stop()
     (row,) = CulpritHistory(tmp_path / "state" / FILE).since(0)
     assert (row.rank, row.cause) == (1, "sleeping")
