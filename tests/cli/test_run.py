@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from frtop_probe.recorder.device_tensors import SETTING
-from frtop_tui.cli import run
+from frtop_tui.cli import main, run
 from frtop_tui.errors import UsageError
 from waiting import DEADLINE_S, wait_for
 
@@ -446,3 +446,15 @@ def test_the_audit_has_a_file_and_syslog_beside_it() -> None:
     assert run._audit(["/a", "syslog:/b"]) == (Path("/a"), Path("/b"))
     with pytest.raises(UsageError, match="one file"):
         run._audit(["/a", "/b"])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"), [("--evry 1h", "--evry"), ("'", "No closing quotation")]
+)
+def test_wrong_options_of_the_watcher_are_said_before_the_job_starts(
+    options: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    touched = tmp_path / "x"
+    assert main(["run", "--watch-options", options, "--", "touch", str(touched)]) == 2
+    assert says in capsys.readouterr().err
+    assert not touched.exists()

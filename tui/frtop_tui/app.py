@@ -22,9 +22,9 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.output_path import default_path
 from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import JobKey, duration, job_key, printable
+from frtop_tui.report.alarm import job_to_capture
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.export import ExportScreen
-from frtop_tui.screens.files import job_to_capture
 from frtop_tui.screens.help import HelpScreen, key_rows
 from frtop_tui.screens.hosts import HostsScreen
 from frtop_tui.screens.jobs import JobsScreen

@@ -25,6 +25,11 @@ def box_folder(environment: Mapping[str, str] = os.environ) -> str:
     named = environment.get(BOXES, "")
     if named:
         return "" if named == "0" else named
+    return state_folder(environment)
+
+
+def state_folder(environment: Mapping[str, str] = os.environ) -> str:
+    """The folder of the user's for what outlives a program; "" where there is no home."""
     state = environment.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):  # noqa: PTH117 - it may be empty
         home = environment.get("HOME", "")

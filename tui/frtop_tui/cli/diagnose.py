@@ -24,8 +24,16 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(document(frame), indent=1))
     else:
-        print("\n".join(text(frame)))
+        print("\n".join([*text(frame), *_history(frame)]))
     return exit_status(frame)
+
+
+def _history(frame: Frame) -> list[str]:
+    if frame.recorded is not None:
+        return []
+    from frtop_tui.cli.history import history_lines  # noqa: PLC0415 - SQLite, for live jobs only
+
+    return history_lines(frame)
 
 
 def _recorded(options: argparse.Namespace) -> Frame:

@@ -18,6 +18,7 @@ from frtop_tui.cli.host_options import (
     settle_hosts,
 )
 from frtop_tui.cli.option_values import number, port, rank, seconds
+from frtop_tui.cli.watch_options import add_watch
 from frtop_tui.demo.faults import FAULTS
 from frtop_tui.errors import UsageError
 
@@ -143,6 +144,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
 
     _capture(verbs)
     _export(verbs)
+    add_watch(verbs, _command("watch"), _command("history"))
     _doctor(verbs)
     _tensors(verbs)
     _ras(verbs)
@@ -150,22 +152,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     _consumers(verbs)
     _key(verbs)
 
-    run = verbs.add_parser(
-        "run",
-        help="start a job with the recorder: frtop run -- torchrun ...",
-        description="Runs the command with the recorder. The job's code need not change, and "
-        "its environment need not contain frtop.",
-    )
-    run.add_argument("--record", metavar="DIR",
-                     help="write a black box for `frtop open` there when a rank dies"
-                     )  # fmt: skip
-    run.add_argument("--device-tensors", action="store_true",
-                     help="let tensors on NVIDIA GPUs be read: each rank makes a stream and 4 MiB "
-                     "of pinned memory at its first op there, for which the driver may wait for "
-                     "the device"
-                     )  # fmt: skip
-    run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
-    run.set_defaults(run=_command("run"))
+    _run(verbs)
 
     agent = verbs.add_parser("agent", help="run this host's agent in the foreground")
     agent.add_argument(
@@ -255,6 +242,31 @@ def _export(verbs: argparse._SubParsersAction[_Parser]) -> None:
                         "frtop-JOB-TIME in the current folder)")  # fmt: skip
     export.add_argument("--force", action="store_true", help="replace a file that is there")
     export.set_defaults(run=_command("export"))
+
+
+def _run(verbs: argparse._SubParsersAction[_Parser]) -> None:
+    run = verbs.add_parser(
+        "run",
+        help="start a job with the recorder: frtop run -- torchrun ...",
+        description="Runs the command with the recorder. The job's code need not change, and "
+        "its environment need not contain frtop.",
+    )
+    run.add_argument("--record", metavar="DIR",
+                     help="write a black box for `frtop open` there when a rank dies"
+                     )  # fmt: skip
+    run.add_argument("--device-tensors", action="store_true",
+                     help="let tensors on NVIDIA GPUs be read: each rank makes a stream and 4 MiB "
+                     "of pinned memory at its first op there, for which the driver may wait for "
+                     "the device"
+                     )  # fmt: skip
+    run.add_argument("--watch", action="store_true",
+                     help="watch the job meanwhile, as `frtop watch`; its lines go to stderr"
+                     )  # fmt: skip
+    run.add_argument("--watch-options", default="", metavar="OPTIONS",
+                     help="the same with options of `frtop watch`: '--exec ./tell.sh --kill'"
+                     )  # fmt: skip
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
+    run.set_defaults(run=_command("run"))
 
 
 def _doctor(verbs: argparse._SubParsersAction[_Parser]) -> None:

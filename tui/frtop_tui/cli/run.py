@@ -11,6 +11,7 @@ import argparse
 import errno
 import os
 import secrets
+import shlex
 import shutil
 import sys
 import time
@@ -46,6 +47,8 @@ def run(options: argparse.Namespace) -> int:
         raise _cannot_run(command[0])
     record = _record(options.record)
     environment = prepare(os.environ, record, device_tensors=options.device_tensors)
+    if options.watch or options.watch_options:
+        _start_watch(options.watch_options)
     try:
         if record is None:
             execute(command, environment)
@@ -54,6 +57,25 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise _cannot_run(command[0], error.strerror or "") from error
     return exit_like(child.wait(), lambda: _report_boxes(record, known, began))
+
+
+def _start_watch(text: str) -> None:
+    """Starts `frtop watch` on what is run here. A watcher that does not start keeps no job from it.
+
+    Raises:
+        UsageError: the options are none of `frtop watch`.
+    """
+    from frtop_tui.cli.parser import parse  # noqa: PLC0415 - seldom needed
+    from frtop_tui.watch.below import start_beside  # noqa: PLC0415 - as above
+
+    try:
+        words = ["watch", "--below", str(os.getpid()), *shlex.split(text)]
+    except ValueError as error:
+        raise UsageError(f"--watch-options {text!r}: {error}", "quote it for a shell") from error
+    parse(words)
+    problem = start_beside([sys.executable, "-m", "frtop_tui", *words])
+    if problem:
+        _say(f"frtop: the job runs without a watcher: {problem}")
 
 
 def run_agent(options: argparse.Namespace) -> int:

@@ -25,10 +25,16 @@ def default_path(frame: Frame, wall_ns: int, suffix: str = ".cap") -> Path:
     If that is not writable, in the folder for temporary files.
     """
     folder = Path.cwd() if os.access(".", os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+    return unused_path(folder / default_name(frame, wall_ns, suffix))
+
+
+def default_name(frame: Frame, wall_ns: int, suffix: str = ".cap", *, day: bool = False) -> str:
+    """`frtop-<job>-<HHMM><suffix>`; with `day` the date is in it, and the time is exact."""
     title = job_title(frame.job).rpartition("/")[2] if frame.job is not None else "job"
     name = _STRANGE.sub("-", title).strip("-.")[:MAX_NAME] or "job"
-    clock = time.strftime("%H%M", time.localtime(wall_ns / 1e9))
-    return unused_path(folder / f"frtop-{name}-{clock}{suffix}")
+    form = "%Y%m%d-%H%M%S" if day else "%H%M"
+    clock = time.strftime(form, time.localtime(wall_ns / 1e9))
+    return f"frtop-{name}-{clock}{suffix}"
 
 
 def unused_path(path: Path) -> Path:

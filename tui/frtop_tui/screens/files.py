@@ -1,35 +1,17 @@
-"""Which files screens write: the automatic capture of a hang, and tensors on request."""
+"""Which files screens write: tensors on request."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from pathlib import Path
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export.output_path import unused_path
-from frtop_tui.job.naming import JobKey, job_key, job_title
+from frtop_tui.job.naming import job_title
 from frtop_tui.report.rank_words import op_kind, op_number
 from frtop_tui.widgets.checksum_match import find_op
 from frtop_tui.widgets.formats import format_file_size
-
-CAPTURED_HEALTH = ("hung", "dead", "diverged")
-
-
-def job_to_capture(frame: Frame, captured: Collection[JobKey]) -> JobKey | None:
-    """The job to capture automatically now: its hang is confirmed for the first time.
-
-    Args:
-        frame: the newest frame; a recorded one is never captured again.
-        captured: jobs that were captured automatically before.
-    """
-    if frame.recorded is not None or frame.job is None or frame.health not in CAPTURED_HEALTH:
-        return None
-    if not frame.verdicts or frame.verdicts[0].confidence != "confirmed":
-        return None
-    key = job_key(frame.job)
-    return None if key in captured else key
 
 
 def readable_bytes(op: wire.OpTensors) -> int:

@@ -1,0 +1,82 @@
+"""`frtop history`: which hosts were culprits again and again, as `frtop watch` has noted it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from datetime import datetime
+from pathlib import Path
+
+from frtop_probe.agent.box_folder import state_folder
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import FrtopError
+from frtop_tui.job.naming import listed, printable
+from frtop_tui.watch.history import FILE, Culprit, CulpritHistory
+from frtop_tui.watch.offenders import DAY_S, DAYS, Offender, offender_fields, offenders, said_before
+
+MOST_LINES = 40
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0, with or without a history."""
+    path = history_path(options.state)
+    if options.forget:
+        return _forget(path)
+    found = _read(path, options.days)
+    rows = offenders(found)
+    if options.json:
+        known = {"days": options.days, "hosts": [offender_fields(one) for one in rows]}
+        print(json.dumps(known, indent=1))
+        return 0
+    runs = len({one.run for one in found})
+    print(f"{runs} runs with a confirmed culprit in {options.days:g} days: {path}")
+    for one in rows[:MOST_LINES]:
+        for line in _lines(one):
+            print(printable(line))
+    if len(rows) > MOST_LINES:
+        print(f"and {len(rows) - MOST_LINES} more hosts: --json has all")
+    return 0
+
+
+def history_path(state: str | None) -> Path:
+    """The file; raises `FrtopError` if there is no home for it."""
+    folder = state or state_folder()
+    if not folder:
+        raise FrtopError("there is no home for the history", "name its folder with --state")
+    return Path(folder).expanduser().absolute() / FILE
+
+
+def history_lines(frame: Frame) -> list[str]:
+    """What the history says of the culprits of a live frame, for `frtop diagnose`."""
+    if frame.recorded is not None or not frame.verdicts or not state_folder():
+        return []
+    found = CulpritHistory(history_path(None)).since(time.time() - DAYS * DAY_S)
+    lines = {line: None for one in frame.verdicts for line in said_before(found, frame, one)}
+    return [printable(f"note  {line}: `frtop history`") for line in lines]
+
+
+def _read(path: Path, days: float) -> tuple[Culprit, ...]:
+    history = CulpritHistory(path)
+    found = history.since(time.time() - days * DAY_S)
+    if history.problem:
+        raise FrtopError(history.problem, "frtop history again, or --forget")
+    return found
+
+
+def _lines(one: Offender) -> list[str]:
+    last = datetime.fromtimestamp(one.last_s).astimezone().strftime("%Y-%m-%d %H:%M")
+    times = "once" if one.times == 1 else f"{one.times} times"
+    causes = listed([f"{cause} ({count})" if count > 1 else cause for cause, count in one.causes])
+    lines = [f"{one.name}  {times}, last {last}: {causes}; in {listed(one.jobs, 4)}"]
+    lines += [f"  link  {link}" for link in one.links[:4]]
+    return [*lines, *([f"  next  {one.advice}"] if one.advice else [])]
+
+
+def _forget(path: Path) -> int:
+    try:
+        there = CulpritHistory(path).forget()
+    except OSError as error:
+        raise FrtopError(f"{path}: {error.strerror}", "remove it by hand") from error
+    print(f"removed {path}" if there else f"there is no history: {path}")
+    return 0

@@ -1,0 +1,103 @@
+"""The options of `frtop watch`; without its imports, which need the network's."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from frtop_tui.cli.host_options import add_connection, pid_of
+
+UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+EVERY_S: Final = 3600.0
+BEFORE_S: Final = 30.0
+"""A confirmation takes up to 12 s, a capture of a large job some more."""
+DEADLINE_S: Final = 60.0
+
+
+Run = Callable[[argparse.Namespace], int]
+
+
+def add_watch(verbs: Any, run: Run, run_history: Run) -> None:
+    watch = verbs.add_parser(
+        "watch",
+        help="watch all jobs unattended: capture a hang in time, and tell whom it concerns",
+        description="Watches all jobs that the hosts run, with or without the recorder. A verdict"
+        " that is confirmed is captured, then a command or a web hook is told; each event is one"
+        " line of JSON. Where little of an op's own timeout is left, the capture does not wait for"
+        " the confirmation. Runs until it is ended, and goes on where it was when it is started"
+        " again. docs/watch.md has a service for systemd, Slurm and Kubernetes.",
+    )
+    add_connection(watch, pid=False)
+    watch.add_argument("--exec", dest="command", metavar="CMD", default="",
+                       help="run this for each confirmed verdict, which it gets as JSON on its"
+                       " input; without a shell")  # fmt: skip
+    watch.add_argument("--shell", action="store_true",
+                       help="run CMD by sh -c")  # fmt: skip
+    watch.add_argument("--post", metavar="URL", default="",
+                       help="send each confirmed verdict there, as JSON by POST")  # fmt: skip
+    watch.add_argument("--captures", metavar="FOLDER",
+                       help="where captures go (default: captures in the folder of the state);"
+                       " none: no captures")  # fmt: skip
+    watch.add_argument("--state", metavar="FOLDER",
+                       help="what was reported, so that it is not reported again (default:"
+                       " ~/.local/state/frtop)")  # fmt: skip
+    watch.add_argument("--every", type=time_span, default=EVERY_S, metavar="TIME",
+                       help="report one cause in one job once in this time: 90s, 10m, 6h, 2d"
+                       " (default 1h)")  # fmt: skip
+    watch.add_argument("--before", type=time_span, default=BEFORE_S, metavar="TIME",
+                       help="with so little left of the op's own timeout, capture without waiting"
+                       " for the confirmation (default 30s)")  # fmt: skip
+    watch.add_argument("--deadline", type=time_span, default=DEADLINE_S, metavar="TIME",
+                       help="longest time for CMD (default 60s)")  # fmt: skip
+    watch.add_argument("--kill", action="store_true",
+                       help="end the ranks of a job with a confirmed verdict, once it is captured"
+                       " and CMD is over: SIGTERM, after 15 s SIGKILL; only this user's, on this"
+                       " host")  # fmt: skip
+    watch.add_argument("--dry-run", action="store_true",
+                       help="capture, run, send and note nothing; say what would be")  # fmt: skip
+    watch.add_argument("--below", type=pid_of, metavar="PID",
+                       help="only jobs that this process of this host started, until it ends"
+                       )  # fmt: skip
+    watch.set_defaults(run=run)
+    _add_history(verbs, run_history)
+
+
+def _add_history(verbs: Any, run: Run) -> None:
+    history = verbs.add_parser(
+        "history",
+        help="hosts that were culprits again and again, and what to drain",
+        description="Lists the hosts that confirmed verdicts blamed, as `frtop watch` has noted"
+        " them: how often, for what, in which jobs.",
+    )
+    history.add_argument("--days", type=_days, default=14.0, metavar="N",
+                         help="look back so many days (default 14; kept are 90)")  # fmt: skip
+    history.add_argument("--json", action="store_true", help="print a JSON document")
+    history.add_argument("--forget", action="store_true", help="remove the history")
+    history.add_argument("--state", metavar="FOLDER",
+                         help="the folder of the watcher's state (default:"
+                         " ~/.local/state/frtop)")  # fmt: skip
+    history.set_defaults(run=run)
+
+
+def _days(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 366:
+        raise argparse.ArgumentTypeError(f"{text!r}: days must be more than 0, at most 366")
+    return value
+
+
+def time_span(text: str) -> float:
+    """Seconds, from `90`, `90s`, `10m`, `6h` or `2d`."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
+    try:
+        value = float(number) * UNITS[unit]
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 366 * UNITS["d"]:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: 90s, 10m, 6h, 2d")
+    return value
