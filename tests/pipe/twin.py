@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,17 +14,30 @@ PARTS = ("json", "msgpack", "structs")
 
 
 def twin(name: str) -> ModuleType:
-    """A second module of the same source, for which `import msgspec` gives the stand-in."""
-    real = importlib.import_module(name)
-    assert real.__file__ is not None
-    spec = importlib.util.spec_from_file_location(f"{name}_in_the_archive", real.__file__)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # annotations are read there
+    """A second module, or package, of the same source: `import msgspec` gives it the stand-in."""
+    real = _of(name)
+    parent, _, last = name.rpartition(".")
     with _standin():
-        spec.loader.exec_module(module)
-    return module
+        for one in real:
+            del sys.modules[one]
+        importlib.import_module(name)
+        fresh = _of(name)
+    for one, module in fresh.items():
+        alias = f"{name}_in_the_archive{one.removeprefix(name)}"
+        sys.modules[alias] = module  # annotations are read there
+        for member in vars(module).values():
+            if isinstance(member, type) and member.__module__ == one:
+                member.__module__ = alias
+        del sys.modules[one]
+    sys.modules.update(real)
+    setattr(sys.modules[parent], last, real[name])
+    return fresh[name]
+
+
+def _of(name: str) -> dict[str, ModuleType]:
+    """The loaded modules of a package; it is imported first."""
+    importlib.import_module(name)
+    return {one: m for one, m in sys.modules.items() if one == name or one.startswith(f"{name}.")}
 
 
 @contextmanager

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.model import Coverage, GroupKey, GroupView, Problem
+from frtop_tui.job.model import Coverage, GroupView, Problem
+from frtop_tui.job.naming import GroupKey
 
 from .scenes import (
     CULPRIT,

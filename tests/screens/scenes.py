@@ -13,12 +13,12 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank, OpName, Verdict, Why
 from frtop_tui.job.model import (
     Coverage,
     CoverageNote,
-    GroupKey,
     GroupView,
     HostView,
     Problem,
     RankState,
 )
+from frtop_tui.job.naming import GroupKey
 
 S = 1_000_000_000
 NOW = 90_000 * S

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frtop_probe import wire
+from frtop_probe.wire import codec
 from wire.messages import REQUESTS, RESPONSES, UPDATE, UPDATES
 
 BYTES = Path(__file__).parent / "bytes"
@@ -121,6 +122,6 @@ def test_a_deeply_nested_message_raises_a_wire_error() -> None:
 
 
 def test_a_message_that_is_too_large_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MAX_MESSAGE", 10)
+    monkeypatch.setattr(codec, "MAX_MESSAGE", 10)
     with pytest.raises(wire.WireError, match="larger"):
         wire.decode_update(wire.encode(UPDATE))

@@ -103,6 +103,9 @@ class RequestHandler:
             now = wire.TimeResponse(request.id, time.monotonic_ns(), time.time_ns())
             await self._send(operator, now)
             return
+        if isinstance(request, wire.StatisticsRequest):
+            await self._send(operator, wire.Error(request.id, MALFORMED, "words"))
+            return
         if self._is_full(operator):
             text = "the agent is busy with earlier requests: wait for their answers"
             await self._send(operator, wire.Error(request.id, text, "busy"))

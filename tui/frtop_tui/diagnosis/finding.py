@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.model import Confidence, OpName, Progress, VerdictKind
-from frtop_tui.job.model import GroupKey
+from frtop_tui.job.naming import GroupKey
 
 
 class Detail(Struct, frozen=True):

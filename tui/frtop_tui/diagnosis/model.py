@@ -8,7 +8,8 @@ from typing import Final, Literal
 from msgspec import Struct, field
 
 from frtop_tui.diagnosis.trace import Trace
-from frtop_tui.job.model import BaseFrame, GroupKey, ObservedFrame, Rank, Writing, as_rank
+from frtop_tui.job.model import BaseFrame, ObservedFrame, Rank, Writing, as_rank
+from frtop_tui.job.naming import GroupKey
 
 VerdictKind = Literal["dead", "mismatch", "cycle", "not_entered", "stuck", "slow", "undecided"]
 Confidence = Literal["suspect", "confirmed"]

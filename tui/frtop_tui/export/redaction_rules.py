@@ -11,7 +11,9 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, OpName, Verdict, Why
-from frtop_tui.job.model import CoverageNote, GroupKey, GroupView, HostView, Problem, Recorded
+from frtop_tui.job.model import CoverageNote, GroupView, HostView, Problem, Recorded
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.statistics import CallRow, JobStatistics, SampledOp
 
 RULES: Final[Mapping[type, Mapping[str, str]]] = {
     Frame: {"notes": "text", "read_only": "text"},
@@ -54,6 +56,10 @@ RULES: Final[Mapping[type, Mapping[str, str]]] = {
     wire.Transport: {"name": "keep", "sign": "text"},
     wire.NativeStacksResponse: {"host": "endpoint", "tool": "keep", "note": "text"},
     wire.History: {"note": "text"},
+    wire.Mark: {"kind": "keep", "text": "text"},
+    CallRow: {"kind": "keep"},
+    SampledOp: {"kind": "keep"},
+    JobStatistics: {"notes": "text"},
     GroupView: {"description": "keep", "backend": "keep"},
     GroupKey: {"name": "keep", "ranks": "keep"},
     CoverageNote: {"text": "text", "kind": "keep"},

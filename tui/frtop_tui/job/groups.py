@@ -9,7 +9,8 @@ from itertools import chain
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import unfold
-from frtop_tui.job.model import GroupKey, GroupView, Rank
+from frtop_tui.job.model import GroupView, Rank
+from frtop_tui.job.naming import GroupKey
 
 Identifier = tuple[str, str, int]
 """Name, folded members, epoch: cheaper to hash than a `GroupKey`."""

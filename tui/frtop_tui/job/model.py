@@ -14,6 +14,8 @@ from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from frtop_probe import wire
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.statistics import JobStatistics
 
 RankState = Literal[
     "moving",  # its numbers advance, or nothing shows otherwise
@@ -60,14 +62,6 @@ class Problem(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.text}; {self.next}" if self.next else self.text
-
-
-class GroupKey(Struct, frozen=True):
-    """A group across ranks: its number or name alone repeats with other members."""
-
-    name: str
-    ranks: str  # folded
-    epoch: int = 0
 
 
 class Evidence(Struct, frozen=True, omit_defaults=True):
@@ -371,6 +365,7 @@ class BaseFrame(Struct, frozen=True):
     read_only: str = ""  # why nothing may be asked of the ranks, "" if it may
     activities: tuple[JobActivity, ...] = ()  # of `job` and `other_jobs`
     divergence_hints: tuple[DivergenceHint, ...] = ()  # of the last seconds
+    statistics: JobStatistics | None = None  # the newest ones, where anybody asked for them
 
 
 class ObservedFrame(BaseFrame, frozen=True):

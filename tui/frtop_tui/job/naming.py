@@ -15,11 +15,21 @@ from functools import lru_cache
 from shlex import quote
 from typing import Final
 
+from msgspec import Struct
+
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 
 JobKey = tuple[str, int, int, str, int, str]
 """A `wire.Job` without its name, which may differ between ranks."""
+
+
+class GroupKey(Struct, frozen=True):
+    """A group across ranks: its number or name alone repeats with other members."""
+
+    name: str
+    ranks: str  # folded
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

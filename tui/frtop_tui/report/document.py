@@ -14,8 +14,8 @@ from frtop_tui.diagnosis.graph.wait_node import number_of
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.environment import environment
 from frtop_tui.job.job_activity import activity_in, known_jobs
-from frtop_tui.job.model import GroupKey, HostView, Rank, Recorded
-from frtop_tui.job.naming import job_address, job_call
+from frtop_tui.job.model import HostView, Rank, Recorded
+from frtop_tui.job.naming import GroupKey, job_address, job_call
 from frtop_tui.job.outside import all_prepared
 
 _UNHEARD_RANK: Final[dict[str, Any]] = {

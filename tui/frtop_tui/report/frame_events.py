@@ -11,8 +11,8 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.graph.wait_node import number_of
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.job_activity import known_jobs
-from frtop_tui.job.model import GroupKey, GroupView, Rank
-from frtop_tui.job.naming import same_job
+from frtop_tui.job.model import GroupView, Rank
+from frtop_tui.job.naming import GroupKey, same_job
 from frtop_tui.report.document import job_fields, verdict_fields
 from frtop_tui.report.stream_events import (
     GroupMoved,

@@ -1,0 +1,76 @@
+"""Messages as bytes: encoding, and decoding that checks every type and bound."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from frtop_probe.wire.requests import Request
+from frtop_probe.wire.responses import BlackBox, Response
+from frtop_probe.wire.updates import Update
+
+PROTOCOL: Final = b"frtop1"
+MAX_MESSAGE: Final = 64 * 1024 * 1024
+"""Upper bound on a message in bytes; also the limit of the sockets."""
+
+Message = TypeVar("Message")
+
+
+class WireError(Exception):
+    """The data is no message of this protocol: too large, malformed, or of another type."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_updates = msgspec.msgpack.Decoder(Update)
+_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_responses: msgspec.msgpack.Decoder[Response] = msgspec.msgpack.Decoder(Response)
+_boxes = msgspec.msgpack.Decoder(BlackBox)
+
+
+def encode(message: Update | Request | Response | BlackBox) -> bytes:
+    return _encoder.encode(message)
+
+
+def to_frame(message: Update | Request | Response) -> bytes:
+    """Encodes a message into the one frame that is sent."""
+    return PROTOCOL + _encoder.encode(message)
+
+
+def from_frame(frame: bytes) -> bytes:
+    """Removes the protocol's prefix from a frame; raises `WireError` when it is missing."""
+    if not frame.startswith(PROTOCOL):
+        raise WireError("no message of frtop")
+    return frame[len(PROTOCOL) :]
+
+
+def decode_update(data: bytes) -> Update:
+    """Decodes an update; raises `WireError` for anything else."""
+    return _decode(_updates, data)
+
+
+def decode_request(data: bytes) -> Request:
+    """Decodes a request; raises `WireError` for anything else."""
+    return _decode(_requests, data)
+
+
+def decode_response(data: bytes) -> Response:
+    """Decodes a response; raises `WireError` for anything else."""
+    return _decode(_responses, data)
+
+
+def decode_box(data: bytes) -> BlackBox:
+    """Decodes a black box, whose file bounds the size; raises `WireError` for anything else."""
+    try:
+        return _boxes.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(str(error)) from error
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Message], data: bytes) -> Message:
+    if len(data) > MAX_MESSAGE:
+        raise WireError(f"message of {len(data)} bytes is larger than {MAX_MESSAGE}")
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(str(error)) from error

@@ -1,0 +1,46 @@
+"""Figures of devices, as their drivers show them."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class GpuSample(Struct, frozen=True, array_like=True):
+    """A GPU at one time. None: its driver does not say, as with MIG.
+
+    `utilization` is the percentage of time in which any kernel ran, `power_mw` in milliwatts,
+    `memory_used` in bytes, `throttle` has NVML's bits of why clocks are not higher.
+    """
+
+    at_ns: int
+    utilization: int | None = None
+    power_mw: int | None = None
+    memory_used: int | None = None
+    sm_mhz: int | None = None
+    throttle: int | None = None
+
+
+class Gpu(Struct, frozen=True, array_like=True):
+    """A GPU that a rank computes on; its figures are those of all processes on it.
+
+    `index` is that of nvidia-smi, which CUDA's may differ from. `idle_mw` is the lowest power that
+    the agent has seen of it while no kernel ran, None if it never saw that.
+    """
+
+    index: int
+    uuid: str = ""
+    name: str = ""
+    power_limit_mw: int | None = None
+    memory_total: int | None = None
+    idle_mw: int | None = None
+    processes: int = 0  # that compute on it, the rank among them; 0: not known
+    mig: bool = False  # it is divided, and its figures are those of all parts
+    error: str = ""  # why there are no figures, such as that it is lost
+    samples: tuple[GpuSample, ...] = ()  # the last few, oldest first
+
+
+class Gauges(Struct, frozen=True, array_like=True):
+    """The devices that a rank uses. `note` says what is not known of them, and why."""
+
+    gpus: tuple[Gpu, ...] = ()
+    note: str = ""

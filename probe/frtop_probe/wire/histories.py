@@ -1,0 +1,89 @@
+"""All ops that a rank's ring still has, as rows or as columns."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from frtop_probe.wire.ops import Signature, Site
+
+UNTIMED: Final = 256
+"""Flag of a row: `took_ns` says that the op is over, and not how long it took."""
+
+
+class HistoryRow(Struct, frozen=True, array_like=True):
+    """An `Op` in a `History`: `signature` and `site` are indices into its tables from 1, 0 is none.
+
+    `took_ns` is 0 while pending, and negative when the op failed after that time. `flags` are
+    those of a ring slot (`ring.layout.Flag`), and `UNTIMED`.
+    """
+
+    sequence: int
+    group: int
+    number: int
+    signature: int
+    site: int
+    issued_ns: int
+    took_ns: int
+    thread: int
+    flags: int = 0
+    pseudo: bool = False
+    timeout_ms: int = 0
+
+
+class HistoryColumn(Struct, frozen=True, array_like=True):
+    """One field of consecutive rows: the `first` value, then differences from row to row.
+
+    Each has `width` bytes (1, 2, 4 or 8), little-endian and signed; 0: all values are equal.
+    """
+
+    first: int
+    width: int = 0
+    differences: bytes = b""
+
+
+class HistoryColumns(Struct, frozen=True, array_like=True):
+    """Rows of a `History` by field. `sequence` has one difference less than there are rows."""
+
+    sequence: HistoryColumn
+    group: HistoryColumn
+    number: HistoryColumn
+    signature: HistoryColumn
+    site: HistoryColumn
+    issued_ns: HistoryColumn
+    took_ns: HistoryColumn
+    thread: HistoryColumn
+    flags: HistoryColumn
+    pseudo: HistoryColumn
+    timeout_ms: HistoryColumn
+
+
+class Mark(Struct, frozen=True, array_like=True):
+    """Something that a rank did beside ops, from `begin_ns` to `end_ns` (equal: at that time).
+
+    `kind` is one of "step", which ends at `end_ns`, "fetch", "forward", "backward", "optimizer",
+    "note". `number` is that of the step; `samples` is what the job said of it, 0 for nothing.
+    """
+
+    kind: str
+    begin_ns: int
+    end_ns: int
+    number: int = 0
+    text: str = ""
+    samples: int = 0
+
+
+class History(Struct, frozen=True, array_like=True):
+    """All ops that a rank's ring still has, oldest first; signatures and sites are sent once.
+
+    The ops are in `rows`, or by field in `columns`.
+    """
+
+    signatures: tuple[Signature, ...] = ()
+    sites: tuple[Site, ...] = ()
+    rows: tuple[HistoryRow, ...] = ()
+    lost: int = 0  # ops in between that cannot be read
+    note: str = ""  # where the ops come from, and what is not known of them; "": a recorder's ring
+    columns: HistoryColumns | None = None
+    marks: tuple[Mark, ...] = ()  # of the same time as the ops, oldest first

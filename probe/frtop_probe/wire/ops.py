@@ -1,0 +1,124 @@
+"""Ops of ranks, and the groups in which they are issued."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class TensorSpec(Struct, frozen=True, array_like=True):
+    """`count` consecutive tensors with the same dtype, shape and device."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    count: int = 1
+    device: str = "cpu"
+
+
+class Signature(Struct, frozen=True, array_like=True):
+    """What an op does, apart from when and where. `peer` and `root` are global ranks.
+
+    `members` is set only for calls that make groups: the ranks that must make the call (folded).
+    """
+
+    kind: str
+    reduce: str | None = None
+    root: int | None = None
+    peer: int | None = None
+    tag: int | None = None
+    inputs: tuple[TensorSpec, ...] | None = None
+    outputs: tuple[TensorSpec, ...] | None = None
+    in_splits: tuple[int, ...] | None = None
+    out_splits: tuple[int, ...] | None = None
+    members: str | None = None
+
+
+class Site(Struct, frozen=True, array_like=True):
+    """The line that issued an op: the innermost frame outside torch."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Op(Struct, frozen=True, array_like=True):
+    """One op of one rank. `group` is the rank's own id of the group (0: none).
+
+    `done_ns` is 0 while the op is pending, and negative when it failed at that time. `thread` is
+    the pthread ident, as in py-spy's dumps. `usual_ns` is the smoothed wait of the call site over
+    `usual_count` ops. `timeout_ms` 0 means the group's timeout. `started_ns` is when its device
+    was seen to work on it; 0: not seen, or not observed. Where it is not `dated`, it was issued
+    at `issued_ns` or before: that is when it was first seen. Where it is not `timed`, `done_ns`
+    says that it is over, and not when it ended; where it is `late`, that it ended by then.
+    `wait_ns` is when a thread began to wait for it, negative when the last wait ended; 0: nobody
+    has waited, or nobody saw it. `on_device`: the call that issues it does not wait for it; once
+    that has returned, it is `enqueued`. Both are only told by a recorder.
+    """
+
+    sequence: int
+    group: int
+    number: int
+    signature: Signature | None
+    site: Site | None
+    issued_ns: int
+    done_ns: int = 0
+    thread: int = 0
+    sync: bool = False
+    p2p: bool = False
+    tracked: bool = True
+    pseudo: bool = False
+    timeout_ms: int = 0
+    usual_ns: int = 0
+    usual_count: int = 0
+    started_ns: int = 0
+    dated: bool = True
+    timed: bool = True
+    late: bool = False
+    wait_ns: int = 0
+    on_device: bool = False
+    enqueued: bool = False
+
+    @property
+    def pending(self) -> bool:
+        return self.done_ns == 0
+
+
+class Group(Struct, frozen=True, array_like=True):
+    """A process group as one rank knows it; `ranks` is folded (`0-3,8`).
+
+    `exact` says that ops were counted from the group's creation, so their numbers can be compared
+    between ranks. `epoch` counts re-creations with the same name and members. A group is `gone`
+    when this rank has destroyed it; how far the rank came in it is still known then. `blind` is why
+    the recorder does not see what its device does with its ops (`recorder.device_front`); "" where
+    it sees that, or they run on no device. `error` is the backend's, "" for none.
+    """
+
+    id: int
+    name: str
+    description: str
+    backend: str
+    ranks: str
+    exact: bool = True
+    epoch: int = 0
+    timeout_s: float = 0.0
+    gone: bool = False
+    blind: str = ""
+    error: str = ""
+
+
+class GroupProgress(Struct, frozen=True, array_like=True):
+    """A rank's progress in a group: the number and time of its last op there.
+
+    `last` is None while the group moves quickly, since it would be outdated at once. `enqueued` is
+    the number of the last collective that was handed to its device, `completed` of the last one
+    that the device was seen to complete, at `advanced_ns` or before; they are true while `watched`.
+    """
+
+    group: int
+    number: int
+    p2p: int
+    issued_ns: int
+    last: Op | None = None
+    enqueued: int = 0
+    completed: int = 0
+    advanced_ns: int = 0
+    watched: bool = False

@@ -1,0 +1,137 @@
+"""What operators ask of an agent."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class StateRequest(Struct, frozen=True, array_like=True, tag="state"):
+    """Requests the full state; answered with a full `Update`.
+
+    With `read_only`, the operator gives up acting: from then on the agent refuses it on this
+    connection, whatever the key's right. With `follow`, an agent that publishes nothing, because
+    not everybody may see everything, sends this connection its updates (`UpdateMessage`).
+    """
+
+    id: int
+    read_only: bool = False
+    follow: bool = False
+
+
+class SnapshotRequest(Struct, frozen=True, array_like=True, tag="look"):
+    """Requests snapshots of some ranks: `/proc` of them and their descendants, the last `ops` ops.
+
+    With `stacks`, also a non-blocking dump of their threads, and of the processes in `pids` that
+    are descendants of such a rank.
+    """
+
+    id: int
+    keys: tuple[int, ...]
+    stacks: bool = True
+    ops: int = 0
+    pids: tuple[int, ...] = ()
+
+
+class TimeRequest(Struct, frozen=True, array_like=True, tag="time"):
+    """Requests the agent's clocks; half of the round trip bounds the error of the comparison.
+
+    `shown` are those of its ranks without a recorder that the operator shows: the others are
+    followed with less detail. None: the operator does not say.
+    """
+
+    id: int
+    shown: tuple[int, ...] | None = None
+
+
+class HistoryRequest(Struct, frozen=True, array_like=True, tag="history"):
+    """Requests the ops that a rank's ring still has, the newest `limit` (0: all).
+
+    With a `group` (the rank's own id of it), only that group's collectives with the numbers
+    `first` to `last`. With `columns`, a history that is long may come as columns.
+    """
+
+    id: int
+    key: int
+    limit: int = 0
+    group: int = 0
+    first: int = 0
+    last: int = 0
+    columns: bool = False
+
+
+class TensorsRequest(Struct, frozen=True, array_like=True, tag="tensors"):
+    """Requests a summary of the tensors of a rank's pending op `sequence` (0: of all).
+
+    An act, not a reading: it makes the rank work, and shows data. `devices`: a person asks, so
+    memory of devices is read, too, where the job was started for that.
+    """
+
+    id: int
+    key: int
+    sequence: int = 0
+    devices: bool = False
+
+
+class DataRequest(Struct, frozen=True, array_like=True, tag="data"):
+    """Requests bytes of one tensor of a pending op: `size` bytes from `offset` on. An act.
+
+    `index` counts the tensors of the op in the order of `TensorsResponse`.
+    """
+
+    id: int
+    key: int
+    sequence: int
+    index: int
+    offset: int
+    size: int
+
+
+class RasRequest(Struct, frozen=True, array_like=True, tag="ras"):
+    """Requests what NCCL's RAS tells of the job of a rank. An act: asking RAS has crashed jobs.
+
+    Without `ask` the agent only looks at the rank: its NCCL, and what is in the way of asking.
+    """
+
+    id: int
+    key: int
+    ask: bool = False
+
+
+class NativeStacksRequest(Struct, frozen=True, array_like=True, tag="native"):
+    """Requests the stacks of a rank's threads with their frames of C and C++.
+
+    An act: the rank's process stands still while they are taken, for up to some seconds. An agent
+    takes those of one rank at a time, and refuses a second request meanwhile ("busy").
+    """
+
+    id: int
+    key: int
+
+
+class StatisticsRequest(Struct, frozen=True, array_like=True, tag="statistics"):
+    """Requests what ranks did from `since_ns` to `until_ns` (0: now), by the agent's clock.
+
+    What is asked for is what it costs: `calls`, the newest `samples` ops of each group and the
+    newest `steps` steps of each rank.
+    """
+
+    id: int
+    keys: tuple[int, ...]
+    since_ns: int = 0
+    until_ns: int = 0
+    calls: bool = True
+    samples: int = 0
+    steps: int = 0
+
+
+Request = (
+    StateRequest
+    | SnapshotRequest
+    | TimeRequest
+    | HistoryRequest
+    | TensorsRequest
+    | DataRequest
+    | RasRequest
+    | NativeStacksRequest
+    | StatisticsRequest
+)

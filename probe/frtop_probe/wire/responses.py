@@ -1,0 +1,187 @@
+"""What an agent answers, and the black box that it saves."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from frtop_probe.wire.histories import History
+from frtop_probe.wire.ops import Site
+from frtop_probe.wire.ranks import Job
+from frtop_probe.wire.ras import RasReport
+from frtop_probe.wire.snapshots import Snapshot, StackDump
+from frtop_probe.wire.statistics import RankStatistics
+from frtop_probe.wire.tensors import OpTensors
+from frtop_probe.wire.updates import Update
+
+
+class StateResponse(Struct, frozen=True, array_like=True, tag="state"):
+    """`may_act` says whether this operator may also act on ranks."""
+
+    id: int
+    update: Update
+    may_act: bool = True
+
+
+class UpdateMessage(Struct, frozen=True, array_like=True, tag="update"):
+    """An update for one connection only, after a `StateRequest` with `follow`; `id` is always 0."""
+
+    id: int
+    update: Update
+
+
+class TimeResponse(Struct, frozen=True, array_like=True, tag="time"):
+    id: int
+    monotonic_ns: int
+    wall_ns: int
+
+
+class HistoryResponse(Struct, frozen=True, array_like=True, tag="history"):
+    id: int
+    host: str
+    key: int
+    history: History
+
+
+class TensorsResponse(Struct, frozen=True, array_like=True, tag="tensors"):
+    """The tensors of a rank's pending ops at `at_ns`.
+
+    `error` is one of "", "gone", "silent" (the rank holds the GIL), "stopped", "deadline", "none"
+    (nothing pending), "missing" (no responder), "failed"; `help` is the message for the user,
+    with the next step.
+    """
+
+    id: int
+    host: str
+    key: int
+    at_ns: int
+    ops: tuple[OpTensors, ...] = ()
+    error: str = ""
+    help: str = ""
+
+
+class DataResponse(Struct, frozen=True, array_like=True, tag="data"):
+    """Bytes of a tensor from `offset` on; fewer than requested at its end (`total`)."""
+
+    id: int
+    key: int
+    sequence: int
+    index: int
+    offset: int
+    total: int
+    data: bytes = b""
+    error: str = ""
+    help: str = ""
+
+
+class RasResponse(Struct, frozen=True, array_like=True, tag="ras"):
+    """What an agent found before it asked RAS, and what RAS answered (`report`).
+
+    `version` is that of the rank's NCCL library, "" unknown, and `version_source` how it was found.
+    `checked` says what was looked at to rule out that a communicator is being made, `unchecked`
+    what could not be. `pids` are own pids, as in `RasRank`, of ranks of this host by their keys.
+
+    `error` is one of "", "gone", "missing" (no NCCL), "off" (RAS is), "making" (a communicator
+    is being made), "busy", "namespace" (another network), "shared" (two jobs on one port),
+    "closed" (nobody listens), "deadline", "cut", "malformed", "other" (another job answered),
+    "failed"; `help` is the message for the user, with the next step.
+    """
+
+    id: int
+    host: str
+    key: int
+    at_ns: int
+    asked: bool = False  # RAS was asked: from then on it is to be counted as asked
+    version: str = ""
+    version_source: str = ""
+    library: str = ""
+    address: str = ""
+    checked: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    pids: tuple[tuple[int, int], ...] = ()
+    report: RasReport | None = None
+    error: str = ""
+    help: str = ""
+
+
+class NativeStacksResponse(Struct, frozen=True, array_like=True, tag="native"):
+    """The native stacks of a rank as of `at_ns`, or why there are none.
+
+    `note` is what else the user must know: that the process was left stopped, for instance.
+    """
+
+    id: int
+    host: str
+    key: int
+    at_ns: int
+    stopped_ns: int = 0  # how long the process stood still, at most
+    dump: StackDump = StackDump(0)
+    tool: str = ""  # "py-spy" or "pystack"; "" when nothing was attached
+    note: str = ""
+
+
+class SnapshotResponse(Struct, frozen=True, array_like=True, tag="look"):
+    id: int
+    host: str
+    snapshots: tuple[Snapshot, ...]
+    monotonic_ns: int = 0
+
+
+class StatisticsResponse(Struct, frozen=True, array_like=True, tag="statistics"):
+    """What ranks did up to `until_ns`, which took the agent `cpu_ns` of its time."""
+
+    id: int
+    host: str
+    since_ns: int
+    until_ns: int
+    ranks: tuple[RankStatistics, ...] = ()
+    sites: tuple[Site, ...] = ()
+    cpu_ns: int = 0
+
+
+class Error(Struct, frozen=True, array_like=True, tag="refusal"):
+    """The agent will not, or cannot; `text` is a message for the user.
+
+    `reason` is one of "" (unknown), "permission", "busy", "gone", "failed", "words" (malformed).
+    """
+
+    id: int
+    text: str
+    reason: str = ""
+
+
+Response = (
+    StateResponse
+    | UpdateMessage
+    | SnapshotResponse
+    | TimeResponse
+    | HistoryResponse
+    | TensorsResponse
+    | DataResponse
+    | RasResponse
+    | NativeStacksResponse
+    | StatisticsResponse
+    | Error
+)
+
+
+class BlackBox(Struct, frozen=True, array_like=True):
+    """The black box: what an agent saves of one job's ranks on its host.
+
+    `before` is the state as of the last tick before the first bad death, None when there was
+    none; `after` is the state as of writing. `snapshots` are the last ones taken, oldest first.
+    `complete` says that every rank had ended and was read. `since_ns` is when the agent began to
+    follow ranks without a recorder, by its monotonic clock; 0: they have recorders.
+    """
+
+    host: str
+    instance: str
+    job: Job
+    monotonic_ns: int
+    wall_ns: int
+    before: Update | None
+    after: Update
+    snapshots: tuple[SnapshotResponse, ...] = ()
+    histories: tuple[HistoryResponse, ...] = ()
+    complete: bool = False
+    version: str = ""
+    since_ns: int = 0

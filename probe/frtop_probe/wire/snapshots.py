@@ -1,0 +1,88 @@
+"""One rank seen from outside at one time: processes, stacks, connections."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from frtop_probe.wire.ops import Op
+from frtop_probe.wire.ranks import RankStatus, TraceFrame
+
+
+class Process(Struct, frozen=True, array_like=True):
+    """A process or thread as /proc shows it. `wchan` and `syscall` are the main thread's.
+
+    Both are "" if unreadable. `state` is the process's state letter (main thread), `file` the
+    target of its current read, write or similar call, `cpu_ns` user + system of all threads,
+    `io_bytes` read + written (-1 unreadable), `rss` bytes. `ready_ns` is how long the main thread
+    ran or was ready to run, up to its last turn (-1 unreadable).
+    """
+
+    pid: int
+    state: str
+    name: str = ""
+    wchan: str = ""
+    syscall: str = ""
+    file: str = ""
+    cpu_ns: int = 0
+    io_bytes: int = -1
+    rss: int = 0
+    threads: int = 0
+    children: int = 0
+    parent: int = 0
+    ready_ns: int = -1
+
+
+class ThreadStack(Struct, frozen=True, array_like=True):
+    """One thread of a dump. `ident` is the pthread handle, `tid` the native thread id."""
+
+    ident: int
+    tid: int
+    name: str
+    active: bool
+    owns_gil: bool
+    frames: tuple[TraceFrame, ...]
+
+
+class StackDump(Struct, frozen=True, array_like=True):
+    """The stacks of one process, or why there are none.
+
+    `error` is one of "", "refused", "gone", "deadline", "missing", "failed", and for native stacks
+    also "stopped" (it was, or a debugger holds it) and "uninterruptible" (a thread in state D);
+    `help` is the message for the user, with the next step.
+    """
+
+    pid: int
+    threads: tuple[ThreadStack, ...] = ()
+    error: str = ""
+    help: str = ""
+
+
+class DeadConnection(Struct, frozen=True, array_like=True):
+    """A TCP connection whose peer acknowledges nothing: `10.0.0.1:4711`, `[fe80::1]:4711`.
+
+    `queued` bytes were sent without acknowledgement, the oldest were resent `retransmits` times.
+    """
+
+    local: str
+    remote: str
+    queued: int = 0
+    retransmits: int = 0
+
+
+class Snapshot(Struct, frozen=True, array_like=True):
+    """One rank at one time. `processes` has the rank first, then its descendants.
+
+    `dead_connections` are the rank's own; `addresses` are those of its host that have connections.
+    """
+
+    key: int
+    at_ns: int
+    status: RankStatus | None = None
+    processes: tuple[Process, ...] = ()
+    dumps: tuple[StackDump, ...] = ()
+    ops: tuple[Op, ...] = ()
+    ops_lost: int = 0
+    threads: tuple[Process, ...] = ()  # the rank's own threads; `pid` is the native thread id
+    dead_connections: tuple[DeadConnection, ...] = ()
+    addresses: tuple[str, ...] = ()
+    ops_note: str = ""  # without a recorder: where `ops` come from, or why there are none

@@ -1,0 +1,107 @@
+"""What ranks did within a window of time: calls, sampled ops, steps.
+
+An agent computes it where the rings are, when it is asked. Of sums and histograms of several ranks
+and hosts the sum is right; of sampled ops, numbers that are multiples of the same power of two are
+chosen everywhere, so that ranks and hosts tell of the same ops without having spoken.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from frtop_probe.wire.histories import HistoryColumn
+
+OCTAVE: Final = 8
+"""Buckets of durations per doubling: a bucket's middle is within 4.5 % of what is in it."""
+
+
+class CallStatistics(Struct, frozen=True, array_like=True):
+    """Ops of one rank that were issued within the window, by line, group, kind and size.
+
+    `site` is an index into `StatisticsResponse.sites` from 1, 0 is none. `size_class` is the bit
+    length of an op's bytes (0: no data, or not known), `bytes` the sum. `durations` has pairs of
+    bucket and count of the `timed` ops, those whose end is exact: bucket `b` begins at
+    `2 ** (b / OCTAVE)` ns. `timed_bytes` are the bytes of these. `late` of the other ops ended at
+    an upper bound only, `pending` have not ended. `waited_ns` is how long threads waited for them,
+    as far as that was seen.
+    """
+
+    kind: str
+    group: int
+    site: int = 0
+    size_class: int = 0
+    p2p: bool = False
+    on_device: bool = False
+    count: int = 0
+    bytes: int = 0
+    timed: int = 0
+    timed_bytes: int = 0
+    timed_ns: int = 0
+    max_ns: int = 0
+    durations: tuple[tuple[int, int], ...] = ()
+    late: int = 0
+    pending: int = 0
+    waited_ns: int = 0
+    first_ns: int = 0  # when the first and the last one were issued
+    last_ns: int = 0
+
+
+class SampledOps(Struct, frozen=True, array_like=True):
+    """Collectives of one group that a rank issued, by field, oldest first.
+
+    Their numbers are multiples of `stride`. `call` is an index into `RankStatistics.calls` from 1.
+    `took_ns` is 0 while pending, negative where the end is an upper bound, or unknown (-1).
+    """
+
+    group: int
+    stride: int
+    number: HistoryColumn
+    issued_ns: HistoryColumn
+    took_ns: HistoryColumn
+    bytes: HistoryColumn
+    call: HistoryColumn
+    count: int = 0
+
+
+class StepTimes(Struct, frozen=True, array_like=True):
+    """Training steps of a rank that ended within the window, by field, oldest first.
+
+    A step lasts from the end of the one before to its own end. Of each step: `took_ns`, then how
+    long the rank was inside DataLoader fetches, how long the thread that steps was kept by
+    communication for certain (`blocked_ns`: calls and waits that do not return before the op is
+    over), how long any op was pending at all (`pending_ns`, so exposed communication is between the
+    two), and forward, backward and optimizer where they are recorded (else 0, see `phases`).
+    `samples` is what the job said of it, 0 for nothing.
+    """
+
+    number: HistoryColumn
+    end_ns: HistoryColumn
+    took_ns: HistoryColumn
+    data_ns: HistoryColumn
+    blocked_ns: HistoryColumn
+    pending_ns: HistoryColumn
+    forward_ns: HistoryColumn
+    backward_ns: HistoryColumn
+    optimizer_ns: HistoryColumn
+    samples: HistoryColumn
+    count: int = 0
+    phases: bool = False
+    fetches: bool = False  # whether fetches are recorded at all
+
+
+class RankStatistics(Struct, frozen=True, array_like=True):
+    """One rank's part. From `from_ns` on every op of it is counted (its ring has lost older ones).
+
+    `lost` ops within the window cannot be read. `note` says where the ops come from, and what is
+    not known of them; "": a recorder's ring.
+    """
+
+    key: int
+    from_ns: int
+    calls: tuple[CallStatistics, ...] = ()
+    samples: tuple[SampledOps, ...] = ()
+    steps: StepTimes | None = None
+    lost: int = 0
+    note: str = ""

@@ -1,0 +1,71 @@
+"""What changed on a host in one tick."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from frtop_probe.wire.gauges import Gauges
+from frtop_probe.wire.ops import Group, GroupProgress, Op
+from frtop_probe.wire.ranks import (
+    BlockSums,
+    ExitInfo,
+    Identity,
+    RankStatus,
+    Transport,
+    UncaughtException,
+)
+from frtop_probe.wire.snapshots import Process
+
+OF_OTHERS: Final = ": not looked at"
+"""In a note about a host: other users have ranks there. After "; " comes whom to ask for what."""
+BY_ROOTS_LIST: Final = "by root's list our key sees the ranks of "
+"""Beginning of a note about a host whose root serves all users, to a key that sees only some."""
+NO_SEARCH: Final = "no search for jobs"
+"""Begins the note of a host on which nobody could look for jobs."""
+LEFT_GROUPS: Final = "it has destroyed its process groups"
+"""Note of a rank without a recorder, whose books had groups and have none."""
+
+
+class RankUpdate(Struct, frozen=True, array_like=True):
+    """What changed about one rank; None and empty fields have not changed.
+
+    Except `pending` and `transports`: None has not changed, empty says that there are none.
+    `key` is the agent's number for the process, stable while the agent runs. In the response to
+    `StateRequest`, all fields are set.
+    """
+
+    key: int
+    identity: Identity | None = None
+    status: RankStatus | None = None
+    groups: tuple[Group, ...] = ()
+    group_progress: tuple[GroupProgress, ...] = ()
+    pending: tuple[Op, ...] | None = None
+    pending_more: int = 0  # number of further pending ops that were left out
+    process: Process | None = None
+    exception: UncaughtException | None = None
+    exit_info: ExitInfo | None = None
+    notes: tuple[str, ...] = ()
+    blocks: tuple[BlockSums, ...] = ()  # in the full state: the most recent blocks
+    transports: tuple[Transport, ...] | None = None  # those past c10d, as far as known
+    gauges: Gauges | None = None  # of its devices, where it has any open
+
+
+class Update(Struct, frozen=True, array_like=True):
+    """What changed on a host in one tick; also the host's full state on request.
+
+    `number` counts ticks; the full state has the number of the last tick it includes. A client
+    applies the updates that follow, and requests the state again when one is missing.
+    """
+
+    host: str
+    instance: str  # of the agent; another instance counts from the start
+    number: int
+    monotonic_ns: int
+    wall_ns: int
+    ranks: tuple[RankUpdate, ...] = ()
+    forgotten: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()  # about the host, as rings that cannot be read; ("",): none left
+    version: str = ""
+    full: bool = False

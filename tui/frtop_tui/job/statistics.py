@@ -1,0 +1,138 @@
+"""What the ranks of a job did within a window of time: the types that statistics are shown in.
+
+`frtop_tui.statistics` makes them of what agents answer. Times named `*_ns` are of the operator's
+clock where they are points in time. None means that nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from frtop_probe import wire
+from frtop_tui.job.naming import GroupKey
+
+
+class CallRow(Struct, frozen=True):
+    """Ops of one kind from one line, in one group or in groups that are alike, of one size class.
+
+    Durations last from the issue to the end, and are of the `timed` ops only, those whose end is
+    exact. `skew_ns` is the median time from the first to the last arrival of the sampled ops,
+    `transfer_ns` from the last arrival to the last end; bandwidths are by the latter, in bytes a
+    second. `last` are the ranks that came last, and in how many of `sampled` ops each.
+    """
+
+    kind: str
+    groups: tuple[GroupKey, ...]
+    site: wire.Site | None
+    size: int  # upper bound of the bytes of an op, a power of two; 0: no data, or not known
+    ranks: tuple[int, ...]
+    p2p: bool = False
+    on_device: bool = False
+    count: int = 0
+    bytes: int = 0
+    rate: float = 0.0  # ops a second, of all ranks
+    timed: int = 0
+    p50_ns: int | None = None
+    p95_ns: int | None = None
+    max_ns: int | None = None
+    total_ns: int = 0  # sum of the durations of timed ops
+    waited_ns: int = 0
+    late: int = 0
+    pending: int = 0
+    sampled: int = 0
+    skew_ns: int | None = None
+    transfer_ns: int | None = None
+    algorithm_bandwidth: float | None = None
+    bus_bandwidth: float | None = None
+    last: tuple[tuple[int, int], ...] = ()  # rank and count, the most often first
+
+
+class SampledOp(Struct, frozen=True):
+    """One collective across the ranks of its group: when each of them issued it.
+
+    `arrivals` has the ranks that are known of; it is `complete` if these are all members.
+    `ended_ns` is the last exact end that is known, None where none is. Times of different hosts
+    are wrong by up to `error_ns` (None: that was not measured).
+    """
+
+    number: int
+    arrivals: Mapping[int, int]
+    complete: bool
+    kind: str = ""
+    site: wire.Site | None = None
+    bytes: int = 0
+    ended_ns: int | None = None
+    error_ns: int | None = None
+
+    @property
+    def first_ns(self) -> int:
+        return min(self.arrivals.values())
+
+    @property
+    def last_ns(self) -> int:
+        return max(self.arrivals.values())
+
+    @property
+    def last_rank(self) -> int:
+        return max(self.arrivals, key=self.arrivals.__getitem__)
+
+    @property
+    def skew_ns(self) -> int:
+        """From the first to the last arrival."""
+        return self.last_ns - self.first_ns
+
+
+class SampledGroup(Struct, frozen=True):
+    """The sampled ops of one group, oldest first."""
+
+    group: GroupKey
+    members: tuple[int, ...]
+    arrivals: tuple[SampledOp, ...]
+    stride: int = 1  # one op of so many was sampled
+
+
+class StepSplit(Struct, frozen=True):
+    """One training step of one rank: durations in ns; None where that is not recorded.
+
+    The time that communication took from it is between `blocked_ns` and `pending_ns`.
+    """
+
+    number: int
+    end_ns: int
+    took_ns: int
+    data_ns: int | None = None
+    blocked_ns: int = 0
+    pending_ns: int = 0
+    forward_ns: int | None = None
+    backward_ns: int | None = None
+    optimizer_ns: int | None = None
+    samples: int | None = None
+
+
+class JobStatistics(Struct, frozen=True):
+    """All of it, of the ranks that answered.
+
+    `from_ns` is since when every op of all of them is counted: rings forget older ones.
+    `missing` are ranks that did not answer, or of whom nothing can be known.
+    """
+
+    since_ns: int
+    until_ns: int
+    from_ns: int
+    ranks: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    calls: tuple[CallRow, ...] = ()
+    groups: tuple[SampledGroup, ...] = ()
+    steps: Mapping[int, tuple[StepSplit, ...]] = field(
+        default_factory=dict
+    )  # by rank, oldest first
+    clock_error_ns: int | None = None  # the largest between two hosts of the job; 0: one host
+    lost: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """The length of the window."""
+        return (self.until_ns - self.since_ns) / 1e9
