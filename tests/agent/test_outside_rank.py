@@ -32,7 +32,8 @@ from frtop_probe.agent.outside_rank import (
     STALE_NS,
     OutsideRank,
 )
-from frtop_probe.outside.c10d_books import NO_GROUPS, NO_PENDING
+from frtop_probe.outside.c10d_backends import NO_PENDING
+from frtop_probe.outside.c10d_books import NO_GROUPS
 from frtop_probe.outside.memory import NO_RIGHT, REPLACED
 from frtop_probe.outside.model import Backend, FoundTransport, GroupBook, TensorInfo, Work
 from frtop_probe.outside.worker import Look

@@ -220,7 +220,7 @@ def test_counters_read_between_their_increments_are_read_again(
     with OutsideReader(absent[0]) as reader:
         steady = wait_for_books(reader, lambda books: bool(pending_kinds(books)), "an op")
         assert reader._books is not None
-        intact = reader._books._block
+        intact = reader._books._backends._block
         torn: list[bool] = []
 
         def block(address: int, vtable: int, kind: BackendClass, group: GroupBook) -> bytes:
@@ -232,7 +232,7 @@ def test_counters_read_between_their_increments_are_read_again(
             changed = count.to_bytes(4, "little")
             return raw[: kind.collectives] + changed + raw[kind.collectives + 4 :]
 
-        monkeypatch.setattr(reader._books, "_block", block)
+        monkeypatch.setattr(reader._books._backends, "_block", block)
         assert reader.read().groups == steady.groups
         assert torn
 
