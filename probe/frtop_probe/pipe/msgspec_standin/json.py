@@ -18,8 +18,8 @@ class _JsonDecoder(Generic[Value]):
     def __init__(self, kind: Any = Any) -> None:
         self._convert = converter(kind)
         # Of what is read as it is, nothing would be checked below.
-        real, whole = (_finite, int) if kind is Any else (_real, _whole)
-        self._numbers: dict[str, Callable[[str], Any]] = {"parse_float": real, "parse_int": whole}
+        real, integer = (_finite, int) if kind is Any else (_real, _integer)
+        self._numbers: dict[str, Callable[[str], Any]] = {"parse_float": real, "parse_int": integer}
 
     def decode(self, data: bytes) -> Value:
         """The value of the bytes.
@@ -64,7 +64,7 @@ def _real(digits: str) -> float | _OutOfRange:
     return _OutOfRange() if math.isinf(value) else value
 
 
-def _whole(digits: str) -> int | _OutOfRange:
+def _integer(digits: str) -> int | _OutOfRange:
     try:
         return int(digits)
     except ValueError:  # more digits than Python converts
