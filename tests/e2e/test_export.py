@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +50,9 @@ def exported(folder: Path) -> None:
     assert trace["otherData"]["clock_error_at_most_ns"] is not None
     report = frtop("export", "--as", "markdown", "-o", "-").stdout
     assert "has not entered all\\_reduce" in report
+    for form in ("json", "markdown", "csv"):
+        told = frtop("export", "--as", form, "-o", "-").stdout
+        redacted = frtop("export", "--as", form, "--redact", "-o", "-").stdout
+        assert folder.name not in redacted
+        assert socket.gethostname() in told
+        assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", redacted)

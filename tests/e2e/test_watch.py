@@ -16,7 +16,7 @@ import pytest
 
 from e2e.conftest import Launch, frtop
 from e2e.test_unprepared import Launcher
-from frtop_tui.watch.history import FILE, CulpritHistory
+from frtop_tui.watch.history import FILE, Culprit, CulpritHistory
 from waiting import wait_for
 
 Event = dict[str, Any]
@@ -82,6 +82,7 @@ def test_a_hang_is_told_by_a_watcher_that_was_restarted_and_the_job_ended_on_dem
     first = watch(*options)
     wait_for(lambda: first.events("suspect") or first.events("confirmed"), "a verdict", 60)
     first.kill()
+    says_what_was_before(options[1], tmp_path, monkeypatch)
 
     second = watch(*options)
     killed = second.wait("killed")
@@ -97,6 +98,21 @@ def test_a_hang_is_told_by_a_watcher_that_was_restarted_and_the_job_ended_on_dem
     second.stop()
     (row,) = CulpritHistory(tmp_path / "state" / FILE).since(0)
     assert (row.rank, row.cause) == (1, "sleeping")
+
+
+def says_what_was_before(job: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`frtop diagnose` knows the host from runs before this one."""
+    host = json.loads(frtop("jobs", "--json").stdout)["hosts"][0]["name"]
+    (folder / "home" / "frtop").mkdir(parents=True)
+    CulpritHistory(folder / "home" / "frtop" / FILE).add([
+        Culprit(time.time() - 86400, run, "old.py", host, 5, "5", "", "stuck", "device", "device")
+        for run in "abc"
+    ])  # fmt: skip
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "home"))
+    before = f"{host} gpu5 was the culprit 3 times in 14 days before this run"
+    assert json.loads(frtop("diagnose", "--job", job, "--json").stdout)["before"] == [before]
+    assert f"note  {before}: `frtop history`" in frtop("diagnose", "--job", job).stdout
+    monkeypatch.delenv("XDG_STATE_HOME")
 
 
 def address_of(pid: int) -> str:

@@ -116,8 +116,9 @@ def test_a_disk_that_fills_up_leaves_the_file_that_was_there(tmp_path: Path) -> 
     path.write_bytes(b"the capture of yesterday")
     tests = str(Path(__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, timeout=60,
-        check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])},
+        [sys.executable, "-B", "-c", FULL_DISK, str(path)],
+        capture_output=True, text=True, timeout=60, check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])},
     )  # fmt: skip
     assert done.stdout == "File too large\n"
     assert path.read_bytes() == b"the capture of yesterday"

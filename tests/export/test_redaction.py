@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -17,7 +19,10 @@ from export.test_old_files import EXPECTED, OLD, facts
 from frtop_probe import archive, wire
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame, Verdict
+from frtop_tui.errors import NotWritten
 from frtop_tui.export import capture, redaction
+from frtop_tui.export.format_names import FORMAT_NAMES, SUFFIXES
+from frtop_tui.export.formats.writing import encoded, write_export
 from frtop_tui.export.loader import open_paths
 from frtop_tui.export.pseudonyms import MAX_TEXT, Pseudonyms
 from frtop_tui.export.redaction import redacted
@@ -143,7 +148,7 @@ def test_no_name_and_no_data_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [secret for secret in SECRETS if secret in left] == []
     found = open_paths([path])
     assert found.recorded is not None
-    assert capture.REDACTED in found.recorded.notes
+    assert redaction.REDACTED in found.recorded.notes
     assert found.recorded.by.startswith("user-1@host-")
     view = found.ranks[37]
     assert view.process is not None
@@ -163,6 +168,67 @@ def test_no_name_and_no_data_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert view.tensors is not None
     (tensor,) = view.tensors.ops[0].tensors
     assert (tensor.nans, tensor.shape, tensor.minimum, tensor.first) == (2, (4,), None, ())
+
+
+def with_ops_of(frame: Frame) -> Frame:
+    """The same with a secret in the lines of its ops, which dumps and tables have."""
+    view = frame.ranks[37]
+    assert view.snapshot is not None
+    site = wire.Site("/home/alice/acme/moonshot/train.py", 7, "load")
+    ops = tuple(replace(op, site=site) for op in view.snapshot.ops)
+    view = replace(view, snapshot=replace(view.snapshot, ops=ops))
+    return replace(frame, ranks={**frame.ranks, 37: view})
+
+
+def bytes_of(content: bytes | Mapping[str, bytes]) -> str:
+    """All of an export, with what its format escapes."""
+    files = {"": content} if isinstance(content, bytes) else content
+    texts = [f"{name}\n{one.decode('utf-8', 'replace')}" for name, one in files.items()]
+    return html.unescape("\n".join(texts)).replace("\\", "")
+
+
+@pytest.mark.parametrize("form", FORMAT_NAMES)
+def test_no_name_is_left_in_any_format(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture, "author", lambda: "alice@gpu-a.example")
+    frame = with_ops_of(secret_frame())
+    assert "alice" in bytes_of(encoded(frame, form)) or form == "collapsed"  # no folders there
+    found = bytes_of(encoded(frame, form, redact=True))
+    assert [secret for secret in SECRETS if secret in found] == []
+    path = tmp_path / f"x{SUFFIXES[form]}"
+    write_export(path, frame, form, over=False, redact=True)
+    files = [path] if path.is_file() else list(path.iterdir())
+    assert bytes_of({one.name: one.read_bytes() for one in files}).count("alice") == 0
+    if form in ("html", "markdown", "json", "chrome"):
+        assert redaction.REDACTED in found
+
+
+@pytest.mark.parametrize("form", FORMAT_NAMES)
+@pytest.mark.parametrize("name", ["format2-sleeping.cap", "judged-mismatch.cap", "node0.box"])
+def test_no_name_of_a_real_job_is_left_in_any_format(form: str, name: str) -> None:
+    frame = open_paths([OLD / name])
+    try:
+        found = bytes_of(encoded(frame, form, redact=True))
+    except NotWritten:  # no stacks there
+        return
+    left = [one for one in names_in(frame) if re.search(rf"(?<!\w){re.escape(one)}(?!\w)", found)]
+    assert left == []
+
+
+def names_in(frame: Frame) -> set[str]:
+    """Hosts, folders, values of arguments and of the environment, with which it was recorded."""
+    found = {view.host for view in frame.ranks.values()}
+    for view in frame.ranks.values():
+        who = view.identity
+        found |= {who.cwd, who.record, *(str(Path(word).parent) for word in who.argv[:1])}
+        found |= {word for word in who.argv[1:] if not word.startswith("-")}
+        found |= {value for _, value in who.settings if not redaction._PLAIN_VALUE.fullmatch(value)}
+        found |= {one.file.rpartition("/")[0] for stack in view.threads for one in stack.frames}
+    if frame.recorded is not None:
+        found.add(frame.recorded.by)
+    public = re.compile(r"$|/?$|\.$|<|.{0,3}$|root@|torch/|localhost")
+    return {one for one in found if not public.match(one)}
 
 
 def structs_in(kind: Any, found: set[type]) -> set[type]:

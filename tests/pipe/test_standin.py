@@ -169,6 +169,29 @@ def test_json_of_other_programs_is_read_alike(name: str, data: st.DataObject) ->
     assert json_outcome(here, bytes(text)) == json_outcome(real, bytes(text))
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"pid": 1, "more": [null, 1e9995]}', b'{"pid": 1, "more": {"x": -1e999}}',
+        b'{"pid": 1, "more": %s}' % (b"9" * 5000), b'{"pid": 1e999}',
+        b'{"pid": %s}' % (b"9" * 5000), b'{"pid": 1, "library": 1e999}',
+        b'{"pid": 1, "more": 1e}',
+    ],
+)  # fmt: skip
+def test_a_number_out_of_range_matters_only_where_it_is_read(data: bytes) -> None:
+    real, here = (module._looks for module in DECODERS["_looks"])
+    assert json_outcome(here, data) == json_outcome(real, data)
+
+
+def test_a_number_out_of_range_is_no_value() -> None:
+    decoder = msgspec_standin.json.Decoder()
+    for data in (b"1e999", b"[1e999]"):
+        with pytest.raises(msgspec_standin.DecodeError):
+            decoder.decode(data)
+        with pytest.raises(msgspec.DecodeError):
+            msgspec.json.decode(data)
+
+
 @pytest.mark.parametrize("text", ["\\ud800", "\\udc80x", "\\ud800\\ud800", "\\ud83d\\ude00"])
 def test_half_of_a_surrogate_pair_is_no_text(text: str) -> None:
     data = b'{"pid": 1, "library": "%s"}' % text.encode()

@@ -50,7 +50,7 @@ def capture(
     if not frame.ranks:
         problem = frame.problem or Problem("no job found")
         raise FrtopError(problem.text, problem.next or "`frtop diagnose` shows why")
-    path = path or default_path(frame, time.time_ns())
+    path = path or default_path(frame, time.time_ns(), redact=redact)
     source.capture(path, settle_s=wait_s, redact=redact)
     try:
         writing = wait_for_file(source, "capture", path, "ranks")

@@ -14,6 +14,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import UsageError
 from frtop_tui.export.flightrecorder.file_names import pattern_of
 from frtop_tui.export.loader import open_paths
+from frtop_tui.job.naming import printable
 from frtop_tui.report.document import document
 from frtop_tui.report.exit_status import exit_status
 from frtop_tui.report.text import text
@@ -21,19 +22,22 @@ from frtop_tui.report.text import text
 
 def run(options: argparse.Namespace) -> int:
     frame = _recorded(options) if options.paths else _live(options)
+    before = _before(frame)
     if options.json:
-        print(json.dumps(document(frame), indent=1))
+        print(json.dumps({**document(frame), "before": before}, indent=1))
     else:
-        print("\n".join([*text(frame), *_history(frame)]))
+        notes = [f"note  {printable(line)}: `frtop history`" for line in before]
+        print("\n".join([*text(frame), *notes]))
     return exit_status(frame)
 
 
-def _history(frame: Frame) -> list[str]:
-    if frame.recorded is not None:
+def _before(frame: Frame) -> list[str]:
+    """What the history says of the culprits of a live job."""
+    if frame.recorded is not None or not frame.verdicts:
         return []
-    from frtop_tui.cli.history import history_lines  # noqa: PLC0415 - SQLite, for live jobs only
+    from frtop_tui.cli.history import told_before  # noqa: PLC0415 - SQLite, for live jobs only
 
-    return history_lines(frame)
+    return told_before(frame)
 
 
 def _recorded(options: argparse.Namespace) -> Frame:

@@ -72,12 +72,12 @@ def _export_recorded(options: argparse.Namespace, name: str, path: Path | None) 
     paths = [Path(one) for one in options.paths]
     frame = open_paths(paths, options.job, pattern_of(options.ranks_from))
     if options.output == STDOUT:
-        content = encoded(frame, name)
+        content = encoded(frame, name, redact=options.redact)
         assert isinstance(content, bytes)
         return _print_bytes(content, frame)
-    path = path or default_path(frame, time.time_ns(), SUFFIXES[name])
+    path = path or default_path(frame, time.time_ns(), SUFFIXES[name], redact=options.redact)
     try:
-        size = write_export(path, frame, name, over=options.force)
+        size = write_export(path, frame, name, over=options.force, redact=options.redact)
     except FileExistsError as error:
         raise FrtopError(f"{path} is there already", "name another one with -o") from error
     _say_done(path, size, "", frame)
@@ -94,12 +94,12 @@ def _export_live(options: argparse.Namespace, name: str, path: Path | None) -> i
         if options.output == STDOUT:
             with tempfile.TemporaryDirectory(prefix="frtop-") as folder:
                 path = Path(folder) / f"export{SUFFIXES[name]}"
-                source.export(path, name)
+                source.export(path, name, redact=options.redact)
                 wait_for_file(source, "export", path, "ranks")
                 show_progress("")
                 return _print_bytes(path.read_bytes(), source.frame())
-        path = path or default_path(frame, time.time_ns(), SUFFIXES[name])
-        source.export(path, name, over=options.force)
+        path = path or default_path(frame, time.time_ns(), SUFFIXES[name], redact=options.redact)
+        source.export(path, name, over=options.force, redact=options.redact)
         writing = wait_for_file(source, "export", path, "ranks")
         show_progress("")
         _say_done(Path(writing.path), writing.size, str(writing.problem or ""), source.frame())

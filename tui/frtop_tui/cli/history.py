@@ -47,13 +47,12 @@ def history_path(state: str | None) -> Path:
     return Path(folder).expanduser().absolute() / FILE
 
 
-def history_lines(frame: Frame) -> list[str]:
-    """What the history says of the culprits of a live frame, for `frtop diagnose`."""
-    if frame.recorded is not None or not frame.verdicts or not state_folder():
+def told_before(frame: Frame) -> list[str]:
+    """What the history in its usual place says of the culprits of a frame, for `frtop diagnose`."""
+    if not state_folder():
         return []
     found = CulpritHistory(history_path(None)).since(time.time() - DAYS * DAY_S)
-    lines = {line: None for one in frame.verdicts for line in said_before(found, frame, one)}
-    return [printable(f"note  {line}: `frtop history`") for line in lines]
+    return list({line: None for one in frame.verdicts for line in said_before(found, frame, one)})
 
 
 def _read(path: Path, days: float) -> tuple[Culprit, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from frtop_tui.cli.consumer_options import METRICS, STREAM, add_metrics, add_stream
+from frtop_tui.cli.file_options import add_capture, add_export, add_files
 from frtop_tui.cli.host_options import (
     add_connection,
     add_hosts,
@@ -94,7 +95,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_connection(diagnose)
-    _files(
+    add_files(
         diagnose,
         "*",
         "diagnose captures, black boxes, dumps or stacks instead of a live job",
@@ -120,7 +121,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
         help="show a recorded job: a capture, or a folder of black boxes or dumps",
         description="Shows a recorded job on the same screens. Needs no network and no torch.",
     )
-    _files(
+    add_files(
         opened,
         "+",
         "captures, black boxes, Flight Recorder dumps, py-spy stacks, or folders of them",
@@ -142,8 +143,8 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
                       help="longest time to wait for the hosts (default 10)")  # fmt: skip
     jobs.set_defaults(run=_command("jobs"), job=None, read_only=True)
 
-    _capture(verbs)
-    _export(verbs)
+    add_capture(verbs, _command("capture"))
+    add_export(verbs, _command("export"))
     add_watch(verbs, _command("watch"), _command("history"))
     _doctor(verbs)
     _tensors(verbs)
@@ -193,55 +194,6 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
                       "exit status 0 if the verdict is right")  # fmt: skip
     demo.set_defaults(run=_command("demo"))
     return top, tuple(verbs.choices)
-
-
-def _files(verb: argparse.ArgumentParser, count: str, help_text: str) -> None:
-    verb.add_argument("paths", nargs=count, metavar="PATH", help=help_text)
-    verb.add_argument("--ranks-from", metavar="PATTERN",
-                      help="how file names contain the rank, where frtop cannot find it: "
-                      "'host*_gpu{rank}', 'rank{rank}/trace.json'")  # fmt: skip
-
-
-def _capture(verbs: argparse._SubParsersAction[_Parser]) -> None:
-    capture = verbs.add_parser(
-        "capture",
-        help="write everything known about a job to one file, for `frtop open`",
-        description="Collects everything known, waits up to 10 s for a verdict, and writes it to "
-        "one file. Interrupted once, it writes what it has by then. The exit status is 0 when the "
-        "file is written, whatever the state of the job; `frtop diagnose FILE` reports that.",
-    )
-    add_connection(capture)
-    capture.add_argument("-o", "--output", metavar="FILE",
-                         help="file to write or replace (default: a new frtop-JOB-TIME.cap "
-                         "in the current folder)")  # fmt: skip
-    capture.add_argument("--redact", action="store_true",
-                         help="replace names of hosts, users and paths, values of the environment "
-                         "and of arguments, and data in it (docs/formats.md lists what stays)"
-                         )  # fmt: skip
-    capture.set_defaults(run=_command("capture"))
-
-
-def _export(verbs: argparse._SubParsersAction[_Parser]) -> None:
-    from frtop_tui.export.format_names import FORMAT_NAMES  # noqa: PLC0415
-
-    export = verbs.add_parser(
-        "export",
-        help="write what is known of a job as a report, a trace, stacks, a table",
-        description="Writes what is known of a live job, or of captures, black boxes, dumps and"
-        " stacks, in a format that other programs or people read. The exit status is 0 when it is"
-        " written, whatever the state of the job.",
-        epilog="formats:\n" + "".join(f"  {n:15} {s}\n" for n, s in FORMAT_NAMES.items()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_connection(export)
-    _files(export, "*", "export these files instead of a live job")
-    export.add_argument("--as", dest="form", choices=FORMAT_NAMES, required=True, metavar="FORMAT",
-                        help=f"one of {', '.join(FORMAT_NAMES)}")  # fmt: skip
-    export.add_argument("-o", "--output", metavar="PATH",
-                        help="file or folder to write; - is standard output (default: a new "
-                        "frtop-JOB-TIME in the current folder)")  # fmt: skip
-    export.add_argument("--force", action="store_true", help="replace a file that is there")
-    export.set_defaults(run=_command("export"))
 
 
 def _run(verbs: argparse._SubParsersAction[_Parser]) -> None:
@@ -354,7 +306,7 @@ def _consumers(verbs: argparse._SubParsersAction[_Parser]) -> None:
             epilog=described.get("epilog"),
         )
         add_connection(verb)
-        _files(verb, "*", "captures, black boxes, dumps or stacks instead of a live job")
+        add_files(verb, "*", "captures, black boxes, dumps or stacks instead of a live job")
         add(verb)
         verb.add_argument("--wait", type=seconds, default=10.0, metavar="SECONDS",
                           help="longest time to wait for the job (default 10)")  # fmt: skip

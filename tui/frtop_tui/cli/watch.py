@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,7 @@ from frtop_tui.cli.live import connect
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.sources.base import Source
 from frtop_tui.watch.below import Below
+from frtop_tui.watch.capture_folder import CaptureFolder
 from frtop_tui.watch.deliveries import Deliveries
 from frtop_tui.watch.history import FILE, CulpritHistory
 from frtop_tui.watch.job_file import JobFile, remove_old
@@ -29,6 +31,8 @@ from frtop_tui.watch.web_hook import WebHook
 STEP_S: Final = 0.25
 CLOSING_S: Final = 25.0
 """How long captures and commands that are under way may take once the watcher is to end."""
+SWEEP_S: Final = 3600.0
+"""How often files of jobs of the past are looked for."""
 NO_CAPTURES: Final = "none"
 
 
@@ -38,7 +42,6 @@ def run(options: argparse.Namespace) -> int:
     hook = WebHook(options.post) if options.post else None
     state = _folder(options.state, "--state")
     captures = _captures(options, state)
-    remove_old(state)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
@@ -59,7 +62,11 @@ def run(options: argparse.Namespace) -> int:
     )
     try:
         watcher.say({"event": "started", "pid": os.getpid(), "state": str(state)})
+        sweep_at = 0.0
         while not ended.wait(STEP_S) and (below is None or below.lives):
+            if time.monotonic() >= sweep_at:
+                sweep_at = time.monotonic() + SWEEP_S
+                remove_old(state)
             watcher.step()
         _finish(watcher)
         watcher.say({"event": "stopped"})
@@ -107,10 +114,11 @@ def _command(options: argparse.Namespace) -> list[str]:
     return words
 
 
-def _captures(options: argparse.Namespace, state: Path) -> Path | None:
+def _captures(options: argparse.Namespace, state: Path) -> CaptureFolder | None:
     if options.captures == NO_CAPTURES:
         return None
-    return _folder(options.captures or str(state / "captures"), "--captures")
+    path = _folder(options.captures or str(state / "captures"), "--captures")
+    return CaptureFolder(path, state, most=options.keep, most_bytes=options.keep_bytes)
 
 
 def _folder(named: str | None, option: str) -> Path:

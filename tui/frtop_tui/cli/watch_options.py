@@ -16,6 +16,11 @@ BEFORE_S: Final = 30.0
 DEADLINE_S: Final = 60.0
 
 
+MOST_CAPTURES: Final = 100
+MOST_BYTES: Final = 4 << 30
+"""Of all captures together; one of 64 ranks with full rings takes 7 MB."""
+SIZES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
 Run = Callable[[argparse.Namespace], int]
 
 
@@ -40,6 +45,11 @@ def add_watch(verbs: Any, run: Run, run_history: Run) -> None:
     watch.add_argument("--captures", metavar="FOLDER",
                        help="where captures go (default: captures in the folder of the state);"
                        " none: no captures")  # fmt: skip
+    watch.add_argument("--keep", type=_count, default=MOST_CAPTURES, metavar="N",
+                       help="keep so many captures, the newest, and those of what lasts (default"
+                       f" {MOST_CAPTURES})")  # fmt: skip
+    watch.add_argument("--keep-bytes", type=size, default=MOST_BYTES, metavar="SIZE",
+                       help="keep so much of them in all: 500M, 4G (default 4G)")  # fmt: skip
     watch.add_argument("--state", metavar="FOLDER",
                        help="what was reported, so that it is not reported again (default:"
                        " ~/.local/state/frtop)")  # fmt: skip
@@ -88,6 +98,22 @@ def _days(text: str) -> float:
         value = 0.0
     if not 0 < value <= 366:
         raise argparse.ArgumentTypeError(f"{text!r}: days must be more than 0, at most 366")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text) if text.isdecimal() else 0
+    if not 1 <= value <= 100_000:
+        raise argparse.ArgumentTypeError(f"{text!r}: captures to keep are 1 to 100000")
+    return value
+
+
+def size(text: str) -> int:
+    """Bytes, from `1000000`, `500M` or `4G`: powers of 1024."""
+    number, unit = (text[:-1], SIZES[text[-1]]) if text[-1:] in SIZES else (text, 1)
+    value = int(number) * unit if number.isdecimal() and len(number) < 16 else 0
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: 500M, 4G")
     return value
 
 

@@ -28,7 +28,7 @@ from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.histories import with_history
-from frtop_tui.export.redaction import Redaction
+from frtop_tui.export.redaction import REDACTED, Redaction
 from frtop_tui.job.model import DUMPS, CoverageNote, Problem, Recorded
 from frtop_tui.job.naming import printable
 
@@ -36,7 +36,6 @@ KIND: Final = "capture"
 FORMAT: Final = 3
 """Format 1 has other names of fields (`FORMAT_1_NAMES`); format 2 has histories in rows only."""
 READ_ONLY_REASON: Final = "this is a capture: there is no live job to ask"
-REDACTED: Final = "redacted: names of hosts, users and paths, values and data are replaced"
 
 
 class CaptureContent(msgspec.Struct, omit_defaults=True):

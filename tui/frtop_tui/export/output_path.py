@@ -10,7 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from msgspec import structs
+
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.export.redaction import redacted
 from frtop_tui.job.naming import job_title
 
 MAX_NAME: Final = 40
@@ -19,11 +22,14 @@ Result = TypeVar("Result")
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def default_path(frame: Frame, wall_ns: int, suffix: str = ".cap") -> Path:
+def default_path(frame: Frame, wall_ns: int, suffix: str = ".cap", *, redact: bool = False) -> Path:
     """An unused path `frtop-<job>-<HHMM><suffix>` in the current folder.
 
-    If that is not writable, in the folder for temporary files.
+    If that is not writable, in the folder for temporary files. With `redact` the name of a job is
+    in it only where redaction leaves it.
     """
+    if redact:
+        frame = redacted(structs.replace(frame, ranks={}, groups=(), verdicts=(), trace=None))
     folder = Path.cwd() if os.access(".", os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
     return unused_path(folder / default_name(frame, wall_ns, suffix))
 

@@ -18,9 +18,10 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.pseudonyms import Pseudonyms
 from frtop_tui.export.redaction_rules import OF_ANY, RULES
-from frtop_tui.job.model import Rank
+from frtop_tui.job.model import CoverageNote, Rank
 
 Value = TypeVar("Value")
+REDACTED: Final = "redacted: names of hosts, users and paths, values and data are replaced"
 _PLAIN_VALUE: Final = re.compile(
     r"-?\d{1,12}(\.\d{1,6})?|\d{1,4}(,\d{1,4})*"
     r"|true|false|on|off|yes|no|none|null|detail|info|warn|warning|error|debug|trace|version|",
@@ -264,3 +265,13 @@ def has_texts(kind: Any) -> bool:
 def redacted(frame: Frame) -> Frame:
     """A frame whose names and data are replaced: for any file that leaves the house."""
     return Redaction(frame).frame(frame)
+
+
+def for_others(frame: Frame, author: str) -> Frame:
+    """The same without the name of `author` (`user@host`), and with a note that says so."""
+    made = Redaction(frame, author).frame(frame)
+    recorded = made.recorded
+    if recorded is not None and REDACTED in recorded.notes:
+        return made
+    notes = (*made.coverage.notes, CoverageNote(REDACTED))
+    return structs.replace(made, coverage=structs.replace(made.coverage, notes=notes))

@@ -53,7 +53,7 @@ class Source(Protocol):
     def finish_capture(self) -> None:
         """Writes what a capture has collected by now, and names the rest missing."""
 
-    def export(self, path: Path, name: str, *, over: bool = False) -> None:
+    def export(self, path: Path, name: str, *, over: bool = False, redact: bool = False) -> None:
         """Writes the same in a format of other programs or people: `Frame.writings`."""
 
     def choose(self, job: JobKey | None) -> None:
@@ -126,8 +126,9 @@ class ScriptedSource:
     def finish_capture(self) -> None:
         self.finished += 1
 
-    def export(self, path: Path, name: str, *, over: bool = False) -> None:
+    def export(self, path: Path, name: str, *, over: bool = False, redact: bool = False) -> None:
         self.exported.append((path, name, over))
+        self.redacts = redact
 
     def choose(self, job: JobKey | None) -> None:
         self.chosen.append(job)

@@ -138,10 +138,14 @@ class Commands:
         make = partial(CaptureCollector, automatic=automatic, settle_ns=settle_ns, redact=redact)
         self._collect("capture", frame, path, now, make)
 
-    def export(self, frame: Frame | None, path: Path, name: str, *, over: bool, now: int) -> None:
+    def export(
+        self, frame: Frame | None, path: Path, name: str, *, over: bool, redact: bool, now: int
+    ) -> None:
         """Collects the same, and writes it in another format."""
         write = partial(write_collected, name=name)
-        make = partial(CaptureCollector, kind="export", write=write, may_replace=over)
+        make = partial(
+            CaptureCollector, kind="export", write=write, may_replace=over, redact=redact
+        )
         self._collect("export", frame, path, now, make)
 
     def _collect(

@@ -144,8 +144,8 @@ class LiveSource:
     def finish_capture(self) -> None:
         self._commands.put(Session.finish_capture)
 
-    def export(self, path: Path, name: str, *, over: bool = False) -> None:
-        self._commands.put(partial(Session.export, path=path, name=name, over=over))
+    def export(self, path: Path, name: str, *, over: bool = False, redact: bool = False) -> None:
+        self._commands.put(partial(Session.export, path=path, name=name, over=over, redact=redact))
 
     def choose(self, job: JobKey | None) -> None:
         self._commands.put(partial(Session.choose, job=job))

@@ -90,9 +90,9 @@ class RecordedSource:
     def finish_capture(self) -> None:
         """Does nothing: a capture is written at once."""
 
-    def export(self, path: Path, name: str, *, over: bool = False) -> None:
+    def export(self, path: Path, name: str, *, over: bool = False, redact: bool = False) -> None:
         """Writes the frame in another format."""
-        write = partial(write_export, frame=self._frame, name=name, over=over)
+        write = partial(write_export, frame=self._frame, name=name, over=over, redact=redact)
         try:
             path, size = (path, write(path)) if over else write_unused(path, write)
         except FrtopError as error:

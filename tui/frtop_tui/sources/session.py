@@ -118,9 +118,9 @@ class Session:
     def finish_capture(self) -> None:
         self._commands.finish_capture(time.monotonic_ns())
 
-    def export(self, path: Path, name: str, *, over: bool) -> None:
+    def export(self, path: Path, name: str, *, over: bool, redact: bool) -> None:
         now = time.monotonic_ns()
-        self._commands.export(self._frame, path, name, over=over, now=now)
+        self._commands.export(self._frame, path, name, over=over, redact=redact, now=now)
 
     def discover(self, now: int) -> None:
         """Connects to names that were resolved and to new agents of this host."""

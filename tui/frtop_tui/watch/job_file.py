@@ -22,6 +22,9 @@ from frtop_tui.watch.episodes import Report
 
 OLDEST_S: Final = 30 * 86400.0
 """Files of jobs that nobody has watched for so long are removed."""
+DRAFT_S: Final = 600.0
+SUCCESSOR_S: Final = 600.0
+"""A watcher that was killed may be started again within that time, and needs its captures."""
 MAX_BYTES: Final = 1 << 20
 _decoder = msgspec.json.Decoder(dict[str, Report])
 
@@ -53,12 +56,16 @@ class JobFile:
         descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return False
+            # Whoever had it may have removed it meanwhile: then this locks nothing.
+            ours = os.fstat(descriptor).st_ino == self._lock_path.stat().st_ino
+        except (BlockingIOError, FileNotFoundError):
+            ours = False
         except OSError:
             os.close(descriptor)
             raise
+        if not ours:
+            os.close(descriptor)
+            return False
         self._lock = descriptor
         return True
 
@@ -74,17 +81,49 @@ class JobFile:
         atomic_file.write(self._path, msgspec.json.encode(reports))
 
     def release(self) -> None:
-        """Gives the job up to another watcher."""
+        """Gives the job up to another watcher. Of a job without a report nothing is left."""
         if self._lock is not None:
+            if not self._path.exists():
+                with suppress(OSError):
+                    self._lock_path.unlink()
             os.close(self._lock)
             self._lock = None
 
 
 def remove_old(folder: Path) -> None:
-    """Removes what is left of jobs of the past."""
-    oldest = time.time() - OLDEST_S
+    """Removes what is left of jobs of the past, and drafts of watchers that were killed."""
+    now_s = time.time()
     with suppress(OSError):
-        for path in folder.glob("job-*"):
-            with suppress(OSError):
-                if path.stat().st_mtime < oldest:
-                    path.unlink()
+        for pattern, oldest_s in (("job-*", OLDEST_S), (".job-*", DRAFT_S)):
+            for path in folder.glob(pattern):
+                with suppress(OSError):
+                    is_old = path.stat().st_mtime < now_s - oldest_s
+                    if is_old and not (path.suffix == ".lock" and _is_locked(path)):
+                        path.unlink()
+
+
+def captures_of_open_episodes(folder: Path) -> frozenset[str]:
+    """Paths of captures of what lasts, in jobs that are watched now or were a moment ago.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
+    found = set()
+    for path in list(folder.glob("job-*.json")):
+        with suppress(OSError, msgspec.MsgspecError), path.open("rb") as file:
+            reports = _decoder.decode(file.read(MAX_BYTES)).values()
+            captures = {one.capture for one in reports if one.capture and not one.over}
+            just_now = time.time() - path.stat().st_mtime < SUCCESSOR_S
+            if captures and (just_now or _is_locked(path.with_suffix(".lock"))):
+                found |= captures
+    return frozenset(found)
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a watcher has the job. The lock is taken for a moment: others try again."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -6,14 +6,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from frtop_tui.diagnosis.model import Frame, Verdict
-from frtop_tui.export.output_path import default_name, unused_path
 from frtop_tui.job.model import Writing
 from frtop_tui.report.alarm import is_alarm
 from frtop_tui.sources.base import Source
+from frtop_tui.watch.capture_folder import CaptureFolder
 from frtop_tui.watch.deliveries import Deliveries
 from frtop_tui.watch.episodes import Decision, Episodes
 from frtop_tui.watch.events import about, event_of, variables_of
@@ -32,7 +31,7 @@ class Plan:
 
     every_s: float
     before_s: float
-    captures: Path | None
+    captures: CaptureFolder | None
     dry_run: bool = False
     kill: bool = False
 
@@ -141,15 +140,24 @@ class JobWatch:
             self._captured(frame, one, "")
         elif not one.asked_ns:
             one.asked_ns = now_ns
-            path = unused_path(self._plan.captures / default_name(frame, frame.wall_ns, day=True))
-            self._source.capture(path, automatic=True)
+            self._source.capture(self._plan.captures.new_path(frame), automatic=True)
         elif (writing := _written_since(frame, one.asked_ns)) is not None:
             self._say(self._about_capture(one, writing, now_ns))
             self._captured(frame, one, writing.path if writing.state == "written" else "")
+            self._make_room(self._plan.captures, writing.path)
         elif now_ns - one.asked_ns > CAPTURE_NS:
             late = Writing("capture", "failed", "")
             self._say(self._about_capture(one, late, now_ns))
             self._captured(frame, one, "")
+
+    def _make_room(self, folder: CaptureFolder, newest: str) -> None:
+        """Removes old captures; those of what lasts in this job are needed."""
+        lasting = [one.capture for one in self._episodes.reports.values() if not one.over]
+        removed = folder.make_room([newest, *lasting])
+        if removed.paths:
+            self._say({"event": "removed", "what": list(removed.paths)})
+        if removed.problem:
+            self._say({"event": "trouble", "problem": removed.problem})
 
     def _about_capture(self, one: _Capture, writing: Writing, now_ns: int) -> dict[str, Any]:
         ok = writing.state == "written"

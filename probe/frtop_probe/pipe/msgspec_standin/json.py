@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from .conversion import DecodeError, converter
@@ -16,6 +17,9 @@ class _JsonDecoder(Generic[Value]):
 
     def __init__(self, kind: Any = Any) -> None:
         self._convert = converter(kind)
+        # Of what is read as it is, nothing would be checked below.
+        real, integer = (_finite, int) if kind is Any else (_real, _integer)
+        self._numbers: dict[str, Callable[[str], Any]] = {"parse_float": real, "parse_int": integer}
 
     def decode(self, data: bytes) -> Value:
         """The value of the bytes.
@@ -24,9 +28,9 @@ class _JsonDecoder(Generic[Value]):
             DecodeError: they are malformed, or of another type (ValidationError).
         """
         try:
-            # What is no UTF-8 matters only in texts that are wanted: they are checked below.
+            # What is no UTF-8, or out of range, matters only where it is wanted: checked below.
             text = data.decode(errors="surrogateescape")
-            plain = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+            plain = json.loads(text, parse_constant=_refuse, **self._numbers)
         except json.JSONDecodeError as error:
             if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated"):
                 raise DecodeError("Input data was truncated") from error
@@ -49,3 +53,19 @@ def _finite(digits: str) -> float:
     if math.isinf(value):
         raise ValueError("a number is out of range")
     return value
+
+
+class _OutOfRange:
+    """In the place of a number that Python cannot hold: no type takes it."""
+
+
+def _real(digits: str) -> float | _OutOfRange:
+    value = float(digits)
+    return _OutOfRange() if math.isinf(value) else value
+
+
+def _integer(digits: str) -> int | _OutOfRange:
+    try:
+        return int(digits)
+    except ValueError:  # more digits than Python converts
+        return _OutOfRange()

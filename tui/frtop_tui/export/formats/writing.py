@@ -15,6 +15,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NotWritten
 from frtop_tui.export import capture
 from frtop_tui.export.formats.table import WRITERS, Content
+from frtop_tui.export.redaction import for_others
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
@@ -27,6 +28,7 @@ def write_collected(
     *,
     over: bool,
     name: str,
+    redact: bool = False,
 ) -> int:
     """Writes what was collected of a live job; as `capture.write`, in the format `name`.
 
@@ -34,10 +36,11 @@ def write_collected(
         FileExistsError: the file exists, and `over` is false.
         NotWritten: it cannot be written.
     """
-    return write_export(path, capture.collected(frame, histories, missing), name, over=over)
+    collected = capture.collected(frame, histories, missing)
+    return write_export(path, collected, name, over=over, redact=redact)
 
 
-def write_export(path: Path, frame: Frame, name: str, *, over: bool) -> int:
+def write_export(path: Path, frame: Frame, name: str, *, over: bool, redact: bool = False) -> int:
     """Writes a frame in the format `name`, and returns the size in bytes.
 
     Args:
@@ -45,12 +48,13 @@ def write_export(path: Path, frame: Frame, name: str, *, over: bool) -> int:
         frame: with everything that is known.
         name: of the format.
         over: whether to replace an existing file.
+        redact: whether to replace names and data in it.
 
     Raises:
         FileExistsError: it exists, and `over` is false; or it is a folder with files in it.
         NotWritten: it cannot be written.
     """
-    content = encoded(frame, name)
+    content = encoded(frame, name, redact=redact)
     try:
         if isinstance(content, bytes):
             atomic_file.write(path, content, overwrite=over)
@@ -64,14 +68,14 @@ def write_export(path: Path, frame: Frame, name: str, *, over: bool) -> int:
     return sum(map(len, content.values()))
 
 
-def encoded(frame: Frame, name: str) -> Content:
-    """The content in the format `name`.
+def encoded(frame: Frame, name: str, *, redact: bool = False) -> Content:
+    """The content in the format `name`, with `redact` without names and data.
 
     Raises:
         NotWritten: the frame cannot be written so: it has no stacks, or impossible times.
     """
     try:
-        return WRITERS[name](frame)
+        return WRITERS[name](for_others(frame, capture.author()) if redact else frame)
     except (OverflowError, ValueError) as error:  # a damaged file may have times of any size
         text = f"the recorded times make no sense ({str(error)[:100]})"
         raise NotWritten(text, "copy the files again from where they were written") from error
