@@ -553,3 +553,35 @@ def test_a_full_process_table_is_reported_in_one_line(tmp_path: Path) -> None:
     assert ended.code == 0, ended.err
     (line,) = ended.err.splitlines()
     assert "can't start new thread" in line
+
+
+@pytest.mark.long
+def test_a_program_that_ends_while_a_call_of_ours_is_slow_does_not_abort(tmp_path: Path) -> None:
+    """Python aborts the process if a thread comes back from torch while the interpreter goes."""
+    program = (
+        FAKE
+        + """
+    import threading, time
+    from datetime import timedelta
+    init()
+    from frtop_probe.recorder.lifecycle import lifecycle
+    store = dist.HashStore()
+    class Slow:
+        def look(self, now):
+            if threading.current_thread().name != "frtop":
+                return
+            print("in it", flush=True)
+            try:
+                store.wait(["never"], timedelta(seconds=3))
+            except dist.DistStoreError:
+                pass
+    watch = lifecycle.recorder.devices
+    watch.look = Slow().look
+    flush_until = time.monotonic() + 1
+    while time.monotonic() < flush_until:
+        time.sleep(0.01)
+    """
+    )
+    (ended,) = run(program, tmp_path / "rings")
+    assert "in it" in ended.out
+    assert ended.code == 0, ended.err
