@@ -17,9 +17,9 @@ BEAT_S: Final = 0.25
 """Pause between two beats. A beat takes the GIL and evicts caches, and no reader needs beats
 more often."""
 JOIN_S: Final = 10.0
-"""Longest wait for the thread's end. It ends within milliseconds unless it is in a call of torch that
-does not return, or the machine is overloaded. Left alone in such a call while the interpreter goes,
-it would abort the process where the call takes the GIL again; so patience is the lesser evil."""
+"""Longest wait for the thread's end. It ends within milliseconds unless it is in a call of torch
+that does not return, or the machine is overloaded. Left alone in such a call while the interpreter
+goes, it would abort the process where the call takes the GIL again: waiting is the lesser evil."""
 _FAULTS: Final = frozenset({
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP,
     signal.SIGSYS, signal.SIGABRT,
