@@ -141,6 +141,12 @@ async def test_a_child_that_does_not_answer_is_left_behind(fake: Fake) -> None:
     assert sockets() == before
 
 
+async def test_a_child_that_works_is_waited_for(fake: Fake) -> None:
+    """It has no core for itself on a machine that has too much to do."""
+    reader = fake(f"end = time.time() + 1.5\n    while time.time() < end: pass\n    {ANSWER}")
+    assert (await reader.look(os.getpid())).reason == ""
+
+
 async def test_after_a_while_a_process_is_asked_again(fake: Fake, tmp_path: Path) -> None:
     marker = tmp_path / "once"
     reader = fake(
@@ -161,6 +167,40 @@ async def test_children_that_hang_are_bounded(fake: Fake, monkeypatch: pytest.Mo
     reasons = [(await reader.look(os.getpid())).reason for _ in range(3)]
     assert reasons == [worker.DID_NOT_RETURN, worker.DID_NOT_RETURN, worker.TOO_MANY_LEFT]
     monkeypatch.undo()
+
+
+HANGS_AT = """
+import time
+from frtop_probe.outside import __main__ as child
+from frtop_probe.outside.discovery import proc_reader
+real = proc_reader.read_blocking
+def read(pid, names):
+    if pid == {pid}:
+        time.sleep(600)
+    return real(pid, names)
+proc_reader.read_blocking = read
+child.main()
+"""
+
+
+async def test_a_search_leaves_out_the_process_at_which_one_hung() -> None:
+    """Otherwise one process that is stuck in a driver would hide all jobs of its host."""
+    seen: list[str] = []
+
+    async def leaves_out() -> bool:
+        seen.extend((await reader.scan()).reasons)
+        return any("1 process: no answer in time" in one for one in seen)
+
+    with program(IDLE) as stuck:
+        command = [sys.executable, "-c", HANGS_AT.replace("{pid}", str(stuck.pid))]
+        reader = OutsideWorker(deadline_s=0.4, command=command)
+        try:
+            async with asyncio.timeout(60):
+                while not await leaves_out():
+                    pass
+        finally:
+            await reader.close()
+    assert seen[0] == worker.SCAN_DID_NOT_RETURN
 
 
 def test_a_search_that_fails_keeps_the_addresses_of_the_ranks(

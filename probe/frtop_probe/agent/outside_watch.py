@@ -62,7 +62,8 @@ _PAUSES: Final = {
     CHILD_ENDED: RESTART_S,
     NO_CHILD: RESTART_S,
     SCAN_FAILED: RESTART_S,
-    **dict.fromkeys((DID_NOT_RETURN, SCAN_DID_NOT_RETURN, TOO_MANY_LEFT, *UNCHANGING), RETRY_S),
+    SCAN_DID_NOT_RETURN: RESTART_S,  # the next one leaves out the process at which it hung
+    **dict.fromkeys((DID_NOT_RETURN, TOO_MANY_LEFT, *UNCHANGING), RETRY_S),
 }
 """After a look or a search that could not read, by its reason."""
 

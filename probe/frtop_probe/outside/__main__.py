@@ -3,9 +3,10 @@
 It may be left behind at any moment, when a read does not return, and ends with its input.
 A request has `pid`, and asks for `books` (a bool), `rings` (entries per ring, or null; from those
 with the ids in `since` on, by kind of ring), `environment` (names), `tensors` and `works`
-(addresses of Python objects), `transports` (a bool: those past c10d). A request with `scan` (pid
-and start ticks of each process that has a recorder) asks for the jobs of this host instead. With
-both books and rings the answer has `after`, too: the books once more, read after the rings.
+(addresses of Python objects), `transports` (a bool: those past c10d). With both books and rings the
+answer has `after`, too: the books once more, read after the rings. A request with `scan` (pid and
+start ticks of each process that has a recorder) asks for the jobs of this host instead; the memory
+of those in `stuck` (pids) is not read.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, BinaryIO, Final
 
+from frtop_probe.outside.discovery import proc_reader
 from frtop_probe.outside.discovery.claims import NAMES
 from frtop_probe.outside.discovery.facts import SCAN_FAILED, Discovery
 from frtop_probe.outside.discovery.scanner import Scanner
 from frtop_probe.outside.memory import GONE, PROC, REPLACED, NotReadable
 from frtop_probe.outside.model import TensorInfo, Work
+from frtop_probe.outside.process import named_after
 from frtop_probe.outside.reader import OutsideReader
 from frtop_probe.outside.ring_table import table_of
 from frtop_probe.outside.static_symbols import StaticSymbols
@@ -39,12 +42,14 @@ class Readers:
         """Starts with none."""
         self._readers: dict[int, OutsideReader] = {}
         self._symbols = StaticSymbols()
-        self._scanner = Scanner(run_time_environ=self._environment_of)
+        self._stuck: frozenset[int] = frozenset()
+        self._scanner = Scanner(blocking=self._read_blocking, run_time_environ=self._environment_of)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answers one request; `reason` says why an answer has nothing."""
         if "scan" in request:
             recorded = frozenset((int(pid), int(ticks)) for pid, ticks in request["scan"])
+            self._stuck = frozenset(map(int, request.get("stuck", ())))
             self._drop_ended()
             try:
                 return asdict(self._scanner.scan(recorded))
@@ -75,9 +80,18 @@ class Readers:
             if "books" in answer:
                 answer["after"] = asdict(reader.read())
 
+    def _read_blocking(self, pid: int, names: tuple[str, ...]) -> proc_reader.Blocking:
+        if pid in self._stuck:
+            raise TimeoutError
+        with named_after(pid):
+            return proc_reader.read_blocking(pid, names)
+
     def _environment_of(self, pid: int) -> dict[str, str] | None:
+        if pid in self._stuck:
+            return None
         try:
-            return self._reader(pid).environment(NAMES)
+            with named_after(pid):
+                return self._reader(pid).environment(NAMES)
         except NotReadable as error:
             if error.reason in (GONE, REPLACED):
                 self._drop(pid)

@@ -27,7 +27,11 @@ TOO_MANY_LEFT: Final = "not readable: too many earlier reads have not returned"
 CLOSED: Final = "not readable: the reader was closed"
 
 _PATIENCE: Final = 5
-"""A slow child gets this many deadlines; one in an uninterruptible wait gets one."""
+"""A child gets this many deadlines in which it uses no CPU time; one in an uninterruptible wait
+gets one."""
+_MOST: Final = 30
+"""Deadlines of a child that works. Killed for being slow, it would have to begin anew, and on an
+overloaded machine never come to an end."""
 _SAMPLES: Final = 5
 _SAMPLE_S: Final = 0.02
 _START_S: Final = 20.0
@@ -62,6 +66,8 @@ class LineChild:
         self._child: _Child | None = None
         self._left: list[subprocess.Popen[bytes]] = []
         self._closed = False
+        self.left_at = ""
+        """What the last child that was left behind had named itself: what it was at."""
 
     @property
     def runs(self) -> bool:
@@ -122,11 +128,14 @@ class LineChild:
         """
         answer = asyncio.ensure_future(child.reader.readline())
         try:
-            for _ in range(_PATIENCE):
+            idle, used = 0, self._cpu_ticks(child)
+            for _ in range(_MOST):
                 done, _ = await asyncio.wait({answer}, timeout=deadline_s)
                 if done:
                     return answer.result()
-                if await self._waits_in_kernel(child):
+                before, used = used, self._cpu_ticks(child)
+                idle = idle + 1 if used == before else 0
+                if idle == _PATIENCE or await self._waits_in_kernel(child):
                     break
         except ValueError as error:  # a longer line than any answer
             raise ConnectionError(str(error)) from error
@@ -134,6 +143,12 @@ class LineChild:
             if not answer.done():
                 answer.cancel()
         raise TimeoutError
+
+    def _cpu_ticks(self, child: _Child) -> int:
+        try:
+            return identify(child.process.pid, self._proc).cpu_ticks
+        except NotReadable:  # it has ended
+            return 0
 
     async def _waits_in_kernel(self, child: _Child) -> bool:
         """Tells whether the child stays in an uninterruptible wait; one for a disk is short."""
@@ -199,6 +214,7 @@ class LineChild:
         """Kills the child without waiting: one that is stuck in a read dies when it can."""
         child, self._child = self._child, None
         if child is not None:
+            self.left_at = _name(child.process.pid, self._proc)
             self._leave(child)
 
     def _leave(self, child: _Child) -> None:
@@ -208,3 +224,11 @@ class LineChild:
 
     def _reap(self) -> None:
         self._left = [process for process in self._left if process.poll() is None]
+
+
+def _name(pid: int, proc: Path) -> str:
+    """The name of a process, which it may change; "" if it has ended. Never blocks."""
+    try:
+        return (proc / str(pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +18,9 @@ _MAX_STAT: Final = 4096
 _MEMORY_LOCK_WAITS: Final = ("rwsem_down", "down_read", "down_write", "mmap_read", "mmap_write")
 """Beginnings of wchan while a thread waits for an address space's lock (kernel/locking/rwsem.c)."""
 
+AT: Final = "at "
+"""Begins the name of a process, with a pid, while it reads the memory of that one in a search."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
@@ -25,12 +30,14 @@ class ProcessIdentity:
         start_ticks: Start time in clock ticks after boot: with the pid it names one process.
         state: Letter of the main thread's state, as in proc(5).
         wchan: Kernel function in which the main thread waits; "" if it runs or this is hidden.
+        cpu_ticks: CPU time of all threads in clock ticks.
     """
 
     pid: int
     start_ticks: int
     state: str
     wchan: str
+    cpu_ticks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,8 @@ def identify(pid: int, proc: Path = PROC) -> ProcessIdentity:
         wchan = _read_small(folder / "wchan").decode("ascii", "replace").strip()
     except NotReadable:  # hidden on some kernels
         wchan = ""
-    return ProcessIdentity(pid, int(fields[19]), state, "" if wchan == "0" else wchan)
+    ticks = sum(int(field) for field in fields[11:13] if field.isdigit())
+    return ProcessIdentity(pid, int(fields[19]), state, "" if wchan == "0" else wchan, ticks)
 
 
 def refuse_if_locked(identity: ProcessIdentity) -> None:
@@ -166,3 +174,22 @@ def read_maps(pid: int, proc: Path = PROC) -> str:
     except OSError as error:
         raise NotReadable(GONE, str(error)) from error
     return b"".join(parts).decode("utf-8", "replace")
+
+
+@contextmanager
+def named_after(pid: int) -> Iterator[None]:
+    """Names this process after the one that it reads: where that hangs, others see at which."""
+    before = _rename(f"{AT}{pid}".encode())
+    try:
+        yield
+    finally:
+        _rename(before)
+
+
+def _rename(name: bytes) -> bytes:
+    """Gives this process another name, and returns the one before; without /proc nothing."""
+    before = name
+    with suppress(OSError), (PROC / "self" / "comm").open("r+b", buffering=0) as comm:
+        before = comm.read(64).strip()
+        comm.write(name)
+    return before

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -34,7 +35,7 @@ from frtop_probe.outside.model import (
     tensor_from,
     work_from,
 )
-from frtop_probe.outside.process import identify
+from frtop_probe.outside.process import AT, identify
 from frtop_probe.outside.ring_table import ring_from
 
 __all__ = ["CHILD_ENDED", "CLOSED", "NO_CHILD", "TOO_MANY_LEFT", "Look", "OutsideWorker"]
@@ -152,9 +153,11 @@ class OutsideWorker:
             recorded: pid and start ticks of the processes that have a recorder.
         """
         async with self._lock:
+            request = {"scan": sorted(recorded), "stuck": [pid for pid, _ in self._quarantined()]}
             try:
-                return discovery_from(await self._exchange({"scan": sorted(recorded)}))
+                return discovery_from(await self._exchange(request))
             except TimeoutError:
+                self._avoid(self._lines.left_at)
                 return Discovery(reasons=(SCAN_DID_NOT_RETURN,))
             except NotReadable as error:
                 return Discovery(reasons=(error.reason,))
@@ -182,10 +185,22 @@ class OutsideWorker:
         return await self._lines.exchange(request, factor * self._deadline_s)
 
     def _refuse_in_quarantine(self, key: tuple[int, int]) -> None:
+        if key in self._quarantined():
+            raise NotReadable(DID_NOT_RETURN, "asked a short while ago")
+
+    def _quarantined(self) -> dict[tuple[int, int], float]:
         now = time.monotonic()
         self._quarantine = {known: end for known, end in self._quarantine.items() if end > now}
-        if key in self._quarantine:
-            raise NotReadable(DID_NOT_RETURN, "asked a short while ago")
+        return self._quarantine
+
+    def _avoid(self, left_at: str) -> None:
+        """Keeps the next searches from the process at which one has hung: it hides all others."""
+        name, _, pid = left_at.rpartition(AT)
+        if not name and pid.isdecimal():
+            with suppress(NotReadable):  # it has ended
+                found = identify(int(pid), self._proc)
+                key = found.pid, found.start_ticks
+                self._quarantine[key] = time.monotonic() + self._quarantine_s
 
 
 def _look_from(answer: dict[str, Any]) -> Look:
