@@ -1,4 +1,4 @@
-"""From ops as objects, as files and torch's Flight Recorder have them, to the fields of `OpFields`."""
+"""From ops as objects, as files and torch's Flight Recorder have them, to `OpFields`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _class_of(
     return OpClass(
         table.place(key),
         op.group,
-        collective=not op.p2p,
+        collective=not op.p2p and op.group > 0,
         size=size or 0,
         exact=op.tracked and op.timed and not op.late,
         late=op.tracked and op.timed and op.late,

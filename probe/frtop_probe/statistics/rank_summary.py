@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import compress
 from typing import NamedTuple
 
 from frtop_probe import wire
-from frtop_probe.statistics.calls import CallTable, OpFields
+from frtop_probe.statistics.calls import CallTable, OpClass, OpFields
 from frtop_probe.statistics.samples import Sampler
 from frtop_probe.statistics.steps import StepSplitter
 
@@ -33,16 +34,28 @@ class RankSummary:
 
     def add(self, ops: OpFields) -> None:
         """Adds ops. Those from before the window only matter for its first step."""
-        window = self.window
-        if window.steps:
+        self.add_to_steps(ops)
+        inside = within(ops, self.window.since_ns, self.window.until_ns)
+        if inside.issued:
+            self.add_inside(inside)
+
+    def add_to_steps(self, ops: OpFields) -> None:
+        """Adds ops of any time, in the order of their issue."""
+        if self.window.steps:
             self.splitter.add_ops(ops)
-        inside = within(ops, window.since_ns, window.until_ns)
-        if not inside.issued:
-            return
-        if window.calls:
-            self.table.count(inside)
+
+    def add_inside(self, ops: OpFields, resolve: Callable[[int], OpClass] | None = None) -> None:
+        """Adds ops of the window to its rows and samples.
+
+        Args:
+            ops: at least one.
+            resolve: gives the class of the op at a place with line and size, where `ops` has
+                classes without them because nobody asks for `calls`.
+        """
+        if self.window.calls:
+            self.table.count(ops)
         if self._sampler is not None:
-            self._sampler.add(inside)
+            self._sampler.add(ops, resolve)
 
     def build(self, key: int, from_ns: int, lost: int, note: str) -> wire.RankStatistics:
         """What is sent.

@@ -7,6 +7,7 @@ choose the same power; where they do not, the multiples of the larger one are mu
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Final
 
 from frtop_probe import wire
@@ -29,7 +30,8 @@ class Sampler:
         """By group: the stride minus one."""
         self._samples: defaultdict[int, list[_Sample]] = defaultdict(list)
 
-    def add(self, ops: OpFields) -> None:
+    def add(self, ops: OpFields, resolve: Callable[[int], OpClass] | None = None) -> None:
+        """Adds ops; `resolve` gives the full class of the one at a place, see `RankSummary`."""
         masks = self.masks
         chosen = [
             place
@@ -38,13 +40,13 @@ class Sampler:
         ]
         for place in chosen:
             one, number = ops.classes[place], ops.number[place]
-            self.put(one, number, ops.issued[place], ops.took[place])
+            if not number & masks[one.group]:
+                full = one if resolve is None else resolve(place)
+                self._put(full, number, ops.issued[place], ops.took[place])
 
-    def put(self, one: OpClass, number: int, issued: int, took: int) -> None:
+    def _put(self, one: OpClass, number: int, issued: int, took: int) -> None:
         """Adds an op; drops every other one where there are too many."""
         group, masks = one.group, self.masks
-        if number & masks[group]:
-            return
         samples = self._samples[group]
         samples.append((number, issued, _as_sent(one, took), one.bytes, one.call))
         while len(samples) > self._most and masks[group] < 2**62:

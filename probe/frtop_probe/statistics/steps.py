@@ -52,16 +52,23 @@ class StepSplitter:
 
     def add_ops(self, ops: OpFields) -> None:
         """Adds ops in the order of their issue."""
-        now, pending = self._now, self._pending
-        pending += [
-            (issued, issued + took if took > 0 else now if not took else issued - took)
-            for issued, took in zip(ops.issued, ops.took, strict=True)
-        ]
-        for one, issued, took, thread in zip(
-            ops.classes, ops.issued, ops.took, ops.thread, strict=True
-        ):
-            if one.sync and one.exact and took > 0:
-                self._blocked[thread].append((issued, issued + took))
+        if not ops.issued:
+            return
+        now, joined = self._now, self._pending
+        begin, end = joined.pop() if joined else (ops.issued[0], ops.issued[0])
+        for issued, took in zip(ops.issued, ops.took, strict=True):
+            over = issued + took if took > 0 else issued - took if took else now
+            if issued > end:
+                joined.append((begin, end))
+                begin, end = issued, over
+            elif over > end:
+                end = over
+        joined.append((begin, end))
+        blocked = self._blocked
+        for place in [place for place, one in enumerate(ops.classes) if one.sync and one.exact]:
+            if ops.took[place] > 0:
+                issued = ops.issued[place]
+                blocked[ops.thread[place]].append((issued, issued + ops.took[place]))
 
     def build(self, since_ns: int, until_ns: int, most: int) -> wire.StepTimes | None:
         """The newest `most` steps that ended within the window; None of a rank without any."""

@@ -13,7 +13,7 @@ from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import StepSplit
 
 
-class KnownGroup(NamedTuple):
+class GroupAcross(NamedTuple):
     """A group as one rank knows it, across ranks."""
 
     key: GroupKey
@@ -64,11 +64,11 @@ _STEP_FIELDS = ("number", "end_ns", "took_ns", "data_ns", "blocked_ns", "pending
                 "backward_ns", "optimizer_ns", "samples")  # fmt: skip
 
 
-def known_group(group: wire.Group) -> KnownGroup:
+def group_across(group: wire.Group) -> GroupAcross:
     """The group across ranks."""
     members = members_of(group.ranks)
     label = group.description if group.description not in ("", "undefined") else ""
-    return KnownGroup(
+    return GroupAcross(
         GroupKey(group.name, group.ranks, group.epoch), (label, len(members)), members, group.exact
     )
 

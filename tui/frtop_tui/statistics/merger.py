@@ -13,7 +13,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, StepSplit
-from frtop_tui.statistics.answers import KnownGroup, RankAnswer, clock_error, known_group
+from frtop_tui.statistics.answers import GroupAcross, RankAnswer, clock_error, group_across
 from frtop_tui.statistics.merged_calls import MOST_ROWS, CallSums, ops_by_row, rows_of
 from frtop_tui.statistics.sampled_ops import JoinedGroup, RowKey
 
@@ -53,7 +53,7 @@ class StatisticsMerger:
         self._steps: defaultdict[int, deque[StepSplit]] = defaultdict(
             lambda: deque(maxlen=MOST_STEPS)
         )
-        self._known: dict[wire.Group, KnownGroup] = {}
+        self._known: dict[wire.Group, GroupAcross] = {}
         self._hosts: set[str] = set()
 
     def begin(self, number: int, since_ns: int, until_ns: int) -> None:
@@ -112,15 +112,15 @@ class StatisticsMerger:
                 joined = self._groups[known.key] = JoinedGroup(known)
             joined.add(answer, sampled, rows, number)
 
-    def _is_wanted(self, known: KnownGroup | None) -> bool:
+    def _is_wanted(self, known: GroupAcross | None) -> bool:
         if self._of_groups is None:
             return True
         return known is not None and known.key in self._of_groups
 
-    def _group(self, group: wire.Group) -> KnownGroup:
+    def _group(self, group: wire.Group) -> GroupAcross:
         found = self._known.get(group)
         if found is None:
-            found = self._known[group] = known_group(group)
+            found = self._known[group] = group_across(group)
         return found
 
     def forget(self, before_ns: int) -> None:

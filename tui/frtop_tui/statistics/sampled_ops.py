@@ -10,7 +10,7 @@ from frtop_probe import wire
 from frtop_probe.history_columns import unpack_column
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import SampledGroup, SampledOp
-from frtop_tui.statistics.answers import KnownGroup, RankAnswer, clock_error
+from frtop_tui.statistics.answers import GroupAcross, RankAnswer, clock_error
 
 MOST_OPS: Final = 65_536
 """Ops of one group, whatever agents say."""
@@ -45,7 +45,7 @@ class JoinedOp:
 class JoinedGroup:
     """The ops of one group. Numbers mean the same ops on all ranks."""
 
-    def __init__(self, known: KnownGroup) -> None:
+    def __init__(self, known: GroupAcross) -> None:
         self.key: GroupKey = known.key
         self.members = known.members
         self.hosts: set[str] = set()
