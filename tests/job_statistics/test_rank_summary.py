@@ -12,6 +12,7 @@ from frtop_probe.statistics.calls import MAX_CALLS
 from frtop_probe.statistics.durations import histogram, quantile
 from frtop_probe.statistics.op_bytes import op_bytes
 from frtop_probe.statistics.rank_summary import Window
+from frtop_probe.statistics.samples import is_chosen
 from frtop_probe.statistics.steps import StepEnd, overlaps
 from job_statistics.ranks import ALL_REDUCE, MEBI, MS, S, answer, op
 
@@ -77,12 +78,18 @@ def test_ops_are_counted_by_how_sure_their_end_is() -> None:
     assert unpack_column(sampled.took_ns, 5) == [5 * MS, 7 * MS, -9 * MS, -1, 0]
 
 
-def test_samples_are_multiples_of_one_power_of_two() -> None:
-    ops = [op(n, n * MS, MS // 2) for n in range(1, 1001)]
+def test_samples_are_spread_over_all_lines() -> None:
+    lines = [wire.Site("/srv/train.py", n, "train") for n in range(8)]
+    ops = [op(n, n * MS, MS // 2, site=lines[n % 8]) for n in range(1, 4001)]
     (sampled,) = answer(0, ops, WINDOW).statistics.samples
     numbers = unpack_column(sampled.number, sampled.count)
-    assert sampled.stride == 16
-    assert numbers == list(range(16, 1001, 16))
+    assert sampled.stride in (64, 128)
+    assert numbers == [n for n in range(1, 4001) if is_chosen(n, sampled.stride)]
+    assert 16 < len(numbers) <= 64
+    assert {n % 8 for n in numbers} == set(range(8))
+    for period in (2, 3, 6, 7, 8):
+        found = [sum(n % period == r for n in numbers) for r in range(period)]
+        assert min(found) >= 1
 
 
 def test_ranks_that_are_not_equally_far_tell_of_the_same_ops() -> None:

@@ -153,7 +153,7 @@ class StatisticsMerger:
         seconds: defaultdict[int, float] = defaultdict(float)
         for one in slices:
             for rank, from_ns in one.from_ns.items():
-                seconds[rank] += max(0, one.until_ns - max(from_ns, one.since_ns)) / 1e9
+                seconds[rank] += max(0, one.until_ns - from_ns) / 1e9
         groups = [group.build(errors) for group in self._groups.values()]
         by_row = ops_by_row(ops for _, ops in groups)
         error = clock_error([errors.get(host) for host in self._hosts])

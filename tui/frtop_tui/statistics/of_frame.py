@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_probe import wire
 from frtop_probe.statistics.calls import SiteTable
 from frtop_probe.statistics.op_records import fields_of
@@ -12,7 +14,7 @@ from frtop_probe.statistics.rank_summary import RankSummary, Window
 from frtop_probe.statistics.steps import SPANS, StepEnd
 from frtop_tui.job.groups import members_of
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.job.statistics import JobStatistics, StepSplit
 from frtop_tui.statistics.answers import RankAnswer, errors_of
 from frtop_tui.statistics.merger import StatisticsMerger
 from frtop_tui.statistics.wanted import StatisticsWanted, samples_for
@@ -47,6 +49,20 @@ def statistics_of(
         window = Window(since - view.clock_ns, until - view.clock_ns, wanted.calls, samples, STEPS)
         merger.add(0, _answer(view, marks.get(rank, ()), window))
     return merger.build(errors_of(frame.hosts), frame.ranks)
+
+
+def again(
+    frame: BaseFrame, wanted: StatisticsWanted, steps: Mapping[int, tuple[StepSplit, ...]]
+) -> JobStatistics | None:
+    """The same of a frame whose steps are known from its marks, which it does not hold itself."""
+    found = statistics_of(frame, {}, wanted)
+    if found is None:
+        return None
+    inside = {
+        rank: tuple(step for step in several if found.since_ns <= step.end_ns < found.until_ns)
+        for rank, several in steps.items()
+    }
+    return replace(found, steps={rank: several for rank, several in inside.items() if several})
 
 
 def _ops(view: Rank) -> tuple[wire.Op, ...]:

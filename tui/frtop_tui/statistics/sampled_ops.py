@@ -8,6 +8,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.history_columns import unpack_column
+from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import SampledGroup, SampledOp
 from frtop_tui.statistics.answers import GroupAcross, RankAnswer, clock_error
@@ -107,7 +108,7 @@ class JoinedGroup:
         strides, found = self._strides, []
         for number in sorted(self.ops):
             op = self.ops[number]
-            if number % strides[op.slice]:
+            if not is_chosen(number, strides[op.slice]):
                 continue  # not all ranks tell of it
             if op.result is None or op.result.error_ns != error:
                 _finish(op, len(self.members), error)
