@@ -61,7 +61,8 @@ class Following:
         window = Window(since, until, request.calls, request.samples, request.steps)
         first = -(-(since + self.clock(host)) // (S // 10))
         last = -(-(until + self.clock(host)) // (S // 10))
-        ranks, sites = [], ()
+        ranks: list[wire.RankStatistics] = []
+        sites: tuple[wire.Site, ...] = ()
         for key in request.keys[: self.most]:
             ops = [op(n, n * S // 10 - self.clock(host), MS) for n in range(first, last)]
             one = answer(key, ops, window)

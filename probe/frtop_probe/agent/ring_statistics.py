@@ -47,7 +47,7 @@ def ring_statistics(
     if window.steps:
         begin = _add_steps(ring, summary, window, oldest, head) or first
     reader = _FieldReader(rank.view, summary.table, sites, calls=window.calls)
-    read, from_ns = 0, window.since_ns
+    read, from_ns = 0, max(window.since_ns, ring.header.monotonic_ns)
     for slots in bulk_read.slots(ring, min(begin, first), head):
         if not read and slots.issued and first == oldest > 1:
             from_ns = slots.issued[0]

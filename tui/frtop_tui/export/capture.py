@@ -122,7 +122,12 @@ def write(
         msgspec.Raw(
             _encoder.encode(
                 replace(
-                    frame, recorded=None, writings=(), read_only="", trace=None, statistics=None
+                    frame,
+                    recorded=None,
+                    writings=(),
+                    read_only="",
+                    trace=None,
+                    statistics=None if tables else frame.statistics,  # made of them when opened
                 )
             )
         ),
@@ -216,7 +221,13 @@ def read(path: Path) -> Frame:
         (*content.missing, REDACTED) if content.redacted else content.missing,
     )
     return with_histories(
-        replace(frame, ranks=ranks, recorded=recorded, read_only=READ_ONLY_REASON, statistics=found)
+        replace(
+            frame,
+            ranks=ranks,
+            recorded=recorded,
+            read_only=READ_ONLY_REASON,
+            statistics=found or frame.statistics,
+        )
     )
 
 

@@ -26,7 +26,7 @@ class RecordedSource:
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
-        self._steps = frame.statistics.steps if frame.statistics is not None else {}
+        self._statistics = frame.statistics
         self._wanted: dict[str, StatisticsWanted] = {}
 
     def frame(self) -> Frame:
@@ -118,7 +118,9 @@ class RecordedSource:
             self._wanted[whom] = wanted
         joint = joint_wanted(self._wanted.values())
         if joint is not None and joint.calls:
-            self._frame = replace(self._frame, statistics=again(self._frame, joint, self._steps))
+            self._frame = replace(
+                self._frame, statistics=again(self._frame, joint, self._statistics)
+            )
 
     def close(self) -> None:
         """Does nothing: there is no thread and no socket."""

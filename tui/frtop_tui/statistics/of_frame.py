@@ -14,7 +14,7 @@ from frtop_probe.statistics.rank_summary import RankSummary, Window
 from frtop_probe.statistics.steps import SPANS, StepEnd
 from frtop_tui.job.groups import members_of
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.job.statistics import JobStatistics, StepSplit
+from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.statistics.answers import RankAnswer, errors_of
 from frtop_tui.statistics.merger import StatisticsMerger
 from frtop_tui.statistics.wanted import StatisticsWanted, samples_for
@@ -23,7 +23,7 @@ ALL: Final = StatisticsWanted(window_s=0.0, calls=True)
 """Everything that the histories have."""
 STEPS: Final = 1024
 Marks = Mapping[int, tuple[wire.Mark, ...]]
-"""By rank, of its history."""
+"""By rank, of its history: ranks that are not there have none."""
 
 
 def statistics_of(
@@ -33,7 +33,7 @@ def statistics_of(
 
     None where no rank has a history.
     """
-    with_ops = {n: view for n, view in frame.ranks.items() if _ops(view) or marks.get(n)}
+    with_ops = {n: view for n, view in frame.ranks.items() if n in marks}
     issued = [op.issued_ns + view.clock_ns for view in with_ops.values() for op in
               (*_ops(view)[:1], *_ops(view)[-1:]) if op.issued_ns > 0]  # fmt: skip
     issued += [one.begin_ns + frame.ranks[n].clock_ns for n in with_ops for one in
@@ -52,15 +52,15 @@ def statistics_of(
 
 
 def again(
-    frame: BaseFrame, wanted: StatisticsWanted, steps: Mapping[int, tuple[StepSplit, ...]]
+    frame: BaseFrame, wanted: StatisticsWanted, before: JobStatistics | None
 ) -> JobStatistics | None:
-    """The same of a frame whose steps are known from its marks, which it does not hold itself."""
-    found = statistics_of(frame, {}, wanted)
-    if found is None:
+    """The same for others who want it; steps are those of `before`, as a frame holds no marks."""
+    found = statistics_of(frame, dict.fromkeys(before.ranks, ()), wanted) if before else None
+    if found is None or before is None:
         return None
     inside = {
         rank: tuple(step for step in several if found.since_ns <= step.end_ns < found.until_ns)
-        for rank, several in steps.items()
+        for rank, several in before.steps.items()
     }
     return replace(found, steps={rank: several for rank, several in inside.items() if several})
 
