@@ -20,6 +20,8 @@ FIELDS: Final = wire.HistoryRow.__struct_fields__
 """The columns, in the order of the rows' fields."""
 _CODES: Final = {1: "b", 2: "h", 4: "i", 8: "q"}
 _WIDEST: Final = 2**63
+MOST_ROWS: Final = 2**20
+"""Of a column by itself: equal values take no bytes, so these do not bound their number."""
 Columns = tuple[Sequence[int], ...]
 
 
@@ -74,6 +76,18 @@ def unpack(columns: wire.HistoryColumns) -> Columns:
     """
     rows = length(columns)
     return tuple(_unpacked(getattr(columns, name), rows) for name in FIELDS)
+
+
+def unpack_column(column: wire.HistoryColumn, rows: int) -> list[int]:
+    """The values of one column by itself.
+
+    Raises:
+        ValueError: it is not of so many rows, or has impossible values.
+    """
+    long_enough = 0 < rows <= MOST_ROWS and len(column.differences) == column.width * (rows - 1)
+    if column.width not in (0, *_CODES) or not long_enough:
+        raise ValueError(f"a column that is not of {rows} rows")
+    return _unpacked(column, rows)
 
 
 def rows_of(columns: Columns) -> Iterator[wire.HistoryRow]:

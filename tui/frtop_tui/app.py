@@ -50,6 +50,7 @@ from frtop_tui.screens.ras import RasScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.tensors import TensorsScreen
 from frtop_tui.sources.base import Source
+from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.terminal import TerminalGone, is_there, watched
 from frtop_tui.widgets.file_status import IN_PROGRESS, describe_file
 from frtop_tui.widgets.verdict import verdict_text
@@ -124,6 +125,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
 
     def on_mount(self) -> None:
         self._home_loop = asyncio.get_running_loop()
+        self.source.want_statistics(StatisticsWanted(), whom="verdicts")
         self.tick()
         self.set_interval(TICK_S, self.tick)
 

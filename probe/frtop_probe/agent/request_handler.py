@@ -20,6 +20,7 @@ from frtop_probe.agent.ras_requests import RasRequests
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.agent.snapshots import SnapshotTaker
+from frtop_probe.agent.statistics_requests import statistics_response
 from frtop_probe.agent.tracked_rank import TrackedRank
 
 MAX_PENDING: Final = 4
@@ -38,7 +39,8 @@ ActRequest = wire.TensorsRequest | wire.DataRequest | wire.RasRequest | wire.Nat
 read."""
 RankRequest = wire.HistoryRequest | wire.TensorsRequest | wire.DataRequest
 """Requests that only a rank with a recorder can answer."""
-SlowRequest = wire.SnapshotRequest | RankRequest | wire.RasRequest | wire.NativeStacksRequest
+ManyRanksRequest = wire.SnapshotRequest | wire.StatisticsRequest
+SlowRequest = ManyRanksRequest | RankRequest | wire.RasRequest | wire.NativeStacksRequest
 
 
 class RequestHandler:
@@ -103,9 +105,6 @@ class RequestHandler:
             now = wire.TimeResponse(request.id, time.monotonic_ns(), time.time_ns())
             await self._send(operator, now)
             return
-        if isinstance(request, wire.StatisticsRequest):
-            await self._send(operator, wire.Error(request.id, MALFORMED, "words"))
-            return
         if self._is_full(operator):
             text = "the agent is busy with earlier requests: wait for their answers"
             await self._send(operator, wire.Error(request.id, text, "busy"))
@@ -165,17 +164,15 @@ class RequestHandler:
             await self._send(operator, wire.Error(request.id, text, "failed"))
 
     async def _respond(self, request: SlowRequest) -> wire.Response:
-        wanted = request.keys if isinstance(request, wire.SnapshotRequest) else (request.key,)
+        wanted = request.keys if isinstance(request, ManyRanksRequest) else (request.key,)
         known = self._tracker.ranks
         self.shown.note(wanted, known)
         ranks = [known[key] for key in dict.fromkeys(wanted) if key in known]
         if not ranks:
             text = f"{self._host} no longer has this rank: ask for the state again"
             return wire.Error(request.id, text, "gone")
-        if isinstance(request, wire.SnapshotRequest):
-            snapshots = await self._taker.take_requested(request, ranks)
-            now_ns = time.monotonic_ns()
-            return wire.SnapshotResponse(request.id, self._host, snapshots, now_ns)
+        if isinstance(request, ManyRanksRequest):
+            return await self._ask_many(request, ranks)
         rank = ranks[0]
         if isinstance(request, wire.RasRequest):
             return await self._ras.respond(request, rank)
@@ -184,6 +181,12 @@ class RequestHandler:
         if isinstance(rank, RingRank):
             return await self._ask(request, rank)
         return await self._ask_outside(request, rank)
+
+    async def _ask_many(self, request: ManyRanksRequest, ranks: list[TrackedRank]) -> wire.Response:
+        if isinstance(request, wire.StatisticsRequest):
+            return await statistics_response(self._host, request, ranks)
+        snapshots = await self._taker.take_requested(request, ranks)
+        return wire.SnapshotResponse(request.id, self._host, snapshots, time.monotonic_ns())
 
     async def _ask_outside(self, request: RankRequest, rank: TrackedRank) -> wire.Response:
         """What torch's own recorder has of a rank without ours, or why there is nothing."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from frtop_probe import keys, wire
 from frtop_probe.agent.interfaces import Operator
-from frtop_probe.agent.request_handler import ActRequest
+from frtop_probe.agent.request_handler import ActRequest, ManyRanksRequest
 from frtop_probe.all_users.admitted import AdmittedKey
 from frtop_probe.all_users.audit import AuditLog, AuditProblem, line_of
 from frtop_probe.all_users.subscription import joint_key, split_key
@@ -30,6 +30,7 @@ NAMES: Final[dict[type, str]] = {
     wire.DataRequest: "data",
     wire.RasRequest: "ras",
     wire.NativeStacksRequest: "native",
+    wire.StatisticsRequest: "statistics",
 }
 """What the audit calls them. A look with stacks is called "stacks"."""
 OneRankRequest = (
@@ -39,7 +40,7 @@ OneRankRequest = (
     | wire.RasRequest
     | wire.NativeStacksRequest
 )
-RankRequest = wire.SnapshotRequest | OneRankRequest
+RankRequest = ManyRanksRequest | OneRankRequest
 Touched = tuple[str, int, int]
 """User, pid and global rank."""
 
@@ -96,6 +97,8 @@ class RankRequests:
             return refused
         if isinstance(request, wire.SnapshotRequest):
             return await self._snapshots(request, granted)
+        if isinstance(request, wire.StatisticsRequest):
+            return await self._statistics(request, granted)
         asker, process, _ = granted[0]
         found = await process.ask(asker, replace(request, key=split_key(request.key)[1]))
         return self._returned(request.id, process, found)
@@ -104,7 +107,7 @@ class RankRequests:
         self, admitted: AdmittedKey, request: RankRequest
     ) -> tuple[dict[UserProcess, list[int]], list[Touched]]:
         """The ranks that a request names, by process; and those that the key may not see."""
-        named = request.keys if isinstance(request, wire.SnapshotRequest) else (request.key,)
+        named = request.keys if isinstance(request, ManyRanksRequest) else (request.key,)
         by_process: dict[UserProcess, list[int]] = defaultdict(list)
         hidden: list[Touched] = []
         for key in dict.fromkeys(named):
@@ -161,6 +164,37 @@ class RankRequests:
                 return self._returned(request.id, process, answer)
         return wire.SnapshotResponse(request.id, self._host, tuple(snapshots), time.monotonic_ns())
 
+    async def _statistics(
+        self, request: wire.StatisticsRequest, granted: list[tuple[Asker, UserProcess, list[int]]]
+    ) -> wire.Response:
+        """The ranks of all processes that answer; each has a table of lines of its own."""
+        answers = await asyncio.gather(
+            *(
+                process.ask(asker, replace(request, keys=tuple(split_key(key)[1] for key in ranks)))
+                for asker, process, ranks in granted
+            )
+        )
+        found: list[tuple[int, wire.StatisticsResponse]] = []
+        for (_, process, _), answer in zip(granted, answers, strict=True):
+            if isinstance(answer, wire.StatisticsResponse):
+                found.append((process.number, answer))
+            elif len(granted) == 1:
+                return self._returned(request.id, process, answer)
+        ranks: list[wire.RankStatistics] = []
+        sites: list[wire.Site] = []
+        for number, answer in found:
+            before = len(sites)
+            sites += answer.sites
+            ranks += (
+                replace(one, key=joint_key(number, one.key), calls=_moved(one.calls, before))
+                for one in answer.ranks
+            )
+        until = max((one.until_ns for _, one in found), default=request.until_ns)
+        spent = sum(one.cpu_ns for _, one in found)
+        return wire.StatisticsResponse(
+            request.id, self._host, request.since_ns, until, tuple(ranks), tuple(sites), spent
+        )
+
     def _returned(
         self, number: int, process: UserProcess, found: wire.Response | None
     ) -> wire.Response:
@@ -206,3 +240,10 @@ class RankRequests:
                 refused=refused,
             )
         )
+
+
+def _moved(calls: tuple[wire.CallStatistics, ...], places: int) -> tuple[wire.CallStatistics, ...]:
+    """The rows with their lines that many places later."""
+    if not places:
+        return calls
+    return tuple(replace(one, site=one.site + places) if one.site else one for one in calls)

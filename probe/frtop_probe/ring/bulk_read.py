@@ -32,6 +32,8 @@ _WORDS: Final = (0, 1, 2, 3, 7, 9)
 """Fields of `Slots` that are whole words of a slot; the others are halves of 32 bits."""
 _HALVES: Final = (8, 9, 10, 11, 12, 13, 17)
 _SUM_HALF: Final = 16
+_KIND_BYTE: Final = 52
+"""Offset of a slot's event."""
 
 
 def words(ring: Ring, first: int, last: int) -> Iterator[Words]:
@@ -108,6 +110,31 @@ def _readable(found: Slots, sums: list[int], expected: list[int], first: int) ->
     """Leaves out slots that are being written, or were overwritten meanwhile."""
     read = enumerate(zip(sums, expected, found.sequence, strict=True), first)
     return found.only(made == right and of == number for number, (made, right, of) in read)
+
+
+def first_since(ring: Ring, first: int, last: int, at_ns: int) -> int:
+    """Returns the first event from `first` to `last` that is not before `at_ns`; else `last + 1`.
+
+    Threads may write a few events out of order, so some before it may be later by microseconds.
+    """
+    words, size = ring.slot_bytes.cast("q"), ring.shape.slots
+    begin, end = first, last + 1
+    while begin < end:
+        middle = (begin + end) // 2
+        if words[middle % size * _WIDTH + layout.SLOT_ISSUED // 8] < at_ns:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+def events(ring: Ring, first: int, last: int, event: Event) -> list[int]:
+    """Returns those from `first` to `last` that are of this kind, as far as one byte tells."""
+    size, width = ring.shape.slots, layout.SLOT_SIZE
+    kinds = bytes(ring.slot_bytes[_KIND_BYTE::width])
+    if event not in kinds:
+        return []
+    return [one for one in range(first, last + 1) if kinds[one % size] == event]
 
 
 def event_and_flags(what: int) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """What ranks did within a window of time: calls, sampled ops, steps.
 
 An agent computes it where the rings are, when it is asked. Of sums and histograms of several ranks
-and hosts the sum is right; of sampled ops, numbers that are multiples of the same power of two are
-chosen everywhere, so that ranks and hosts tell of the same ops without having spoken.
+and hosts the sum is right; sampled ops are chosen by their number alone, so that ranks and hosts
+tell of the same ops without having spoken (`frtop_probe.statistics.samples`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CallStatistics(Struct, frozen=True, array_like=True):
 class SampledOps(Struct, frozen=True, array_like=True):
     """Collectives of one group that a rank issued, by field, oldest first.
 
-    Their numbers are multiples of `stride`. `call` is an index into `RankStatistics.calls` from 1.
+    One in `stride` is told, a power of two. `call` is an index into `RankStatistics.calls` from 1.
     `took_ns` is 0 while pending, negative where the end is an upper bound, or unknown (-1).
     """
 

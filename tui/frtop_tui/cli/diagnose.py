@@ -18,6 +18,7 @@ from frtop_tui.job.naming import printable
 from frtop_tui.report.document import document
 from frtop_tui.report.exit_status import exit_status
 from frtop_tui.report.text import text
+from frtop_tui.statistics.wanted import StatisticsWanted
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,6 +53,7 @@ def _recorded(options: argparse.Namespace) -> Frame:
 
 def _live(options: argparse.Namespace) -> Frame:
     source = connect(options)
+    source.want_statistics(StatisticsWanted(), whom="verdicts")
     try:
         return wait_for_report(source, options.wait, show_progress)
     finally:

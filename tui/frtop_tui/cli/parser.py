@@ -19,6 +19,7 @@ from frtop_tui.cli.host_options import (
     settle_hosts,
 )
 from frtop_tui.cli.option_values import number, port, rank, seconds
+from frtop_tui.cli.statistics_options import add_statistics
 from frtop_tui.cli.watch_options import add_watch
 from frtop_tui.demo.faults import FAULTS
 from frtop_tui.errors import UsageError
@@ -145,6 +146,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
 
     add_capture(verbs, _command("capture"))
     add_export(verbs, _command("export"))
+    add_statistics(verbs, _command("statistics"), _command("statistics", "run_diff"))
     add_watch(verbs, _command("watch"), _command("history"))
     _doctor(verbs)
     _tensors(verbs)

@@ -21,6 +21,7 @@ from frtop_tui.export.replay import replay, wall_offset
 from frtop_tui.job.model import Coverage, CoverageNote, Recorded
 from frtop_tui.job.naming import JobKey, folded, job_key, job_names
 from frtop_tui.job.outside import NOT_PREPARED
+from frtop_tui.statistics.of_frame import statistics_of
 
 KIND: Final = "blackbox"
 SUFFIX: Final = ".box"
@@ -94,11 +95,15 @@ def frame_of(files: Sequence[BoxFile]) -> Frame:
     notes = (*_notes(boxes), *_older(files, boxes))
     recorded = Recorded("black box", str(path), newest.wall_ns, "", newest.version, notes)
     coverage = _coverage(frame.coverage, frame)
-    return with_histories(
-        replace(
-            frame, ranks=ranks, coverage=coverage, recorded=recorded, read_only=READ_ONLY_REASON
-        )
+    frame = replace(
+        frame, ranks=ranks, coverage=coverage, recorded=recorded, read_only=READ_ONLY_REASON
     )
+    marks = {
+        rank: history.marks
+        for rank, view in ranks.items()
+        if (history := histories.get((view.host, view.key))) is not None
+    }
+    return with_histories(replace(frame, statistics=statistics_of(frame, marks)))
 
 
 def _by_host(files: Sequence[BoxFile]) -> Mapping[str, wire.BlackBox]:

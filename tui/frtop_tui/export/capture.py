@@ -31,6 +31,7 @@ from frtop_tui.export.histories import with_history
 from frtop_tui.export.redaction import REDACTED, Redaction
 from frtop_tui.job.model import DUMPS, CoverageNote, Problem, Recorded
 from frtop_tui.job.naming import printable
+from frtop_tui.statistics.of_frame import statistics_of
 
 KIND: Final = "capture"
 FORMAT: Final = 3
@@ -119,7 +120,16 @@ def write(
     content = CaptureContent(
         FORMAT,
         msgspec.Raw(
-            _encoder.encode(replace(frame, recorded=None, writings=(), read_only="", trace=None))
+            _encoder.encode(
+                replace(
+                    frame,
+                    recorded=None,
+                    writings=(),
+                    read_only="",
+                    trace=None,
+                    statistics=None if tables else frame.statistics,  # made of them when opened
+                )
+            )
         ),
         {rank: msgspec.Raw(_encoder.encode(history)) for rank, history in tables.items()},
         source.wall_ns if source is not None else time.time_ns(),
@@ -152,7 +162,9 @@ def collected(
     }
     notes = (*frame.coverage.notes, *map(CoverageNote, missing))
     coverage = replace(frame.coverage, notes=notes)
-    return with_histories(replace(frame, ranks=ranks, coverage=coverage, writings=()))
+    frame = replace(frame, ranks=ranks, coverage=coverage, writings=())
+    marks = {rank: response.history.marks for rank, response in histories.items()}
+    return with_histories(replace(frame, statistics=statistics_of(frame, marks)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +203,8 @@ def read(path: Path) -> Frame:
             rank: with_history(view, histories.get(rank), frame.now_ns)
             for rank, view in frame.ranks.items()
         }
+        marks = {rank: history.marks for rank, history in histories.items()}
+        found = statistics_of(replace(frame, ranks=ranks), marks)
     except _DECODE_ERRORS as error:
         raise _not_decoded(path, content.version, error) from error
     finally:
@@ -207,7 +221,13 @@ def read(path: Path) -> Frame:
         (*content.missing, REDACTED) if content.redacted else content.missing,
     )
     return with_histories(
-        replace(frame, ranks=ranks, recorded=recorded, read_only=READ_ONLY_REASON)
+        replace(
+            frame,
+            ranks=ranks,
+            recorded=recorded,
+            read_only=READ_ONLY_REASON,
+            statistics=found or frame.statistics,
+        )
     )
 
 

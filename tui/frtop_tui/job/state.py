@@ -25,9 +25,10 @@ from frtop_tui.job.model import (
     ObservedFrame,
     Problem,
 )
-from frtop_tui.job.naming import Wanted, job_key, listed
+from frtop_tui.job.naming import Wanted, job_key, listed, same_job
 from frtop_tui.job.rank_views import RankViews
 from frtop_tui.job.record import RankRecord
+from frtop_tui.job.statistics import JobStatistics
 
 MAX_SHARED_GROUPS: Final = 65_536
 
@@ -48,6 +49,11 @@ class JobState:
         self._views = RankViews()
         self._checksums = ChecksumComparisons()
         self._activities = JobActivities()
+        self._statistics: tuple[wire.Job, JobStatistics | None] | None = None
+
+    def set_statistics(self, job: wire.Job, statistics: JobStatistics | None) -> None:
+        """Sets the newest statistics of a job; None: nobody asks for them any more."""
+        self._statistics = job, statistics
 
     def set_host(
         self, name: str, state: HostState, problem: Problem | None = None, now_ns: int = 0
@@ -224,7 +230,13 @@ class JobState:
             read_only=self._read_only or _may_only_read(hosts, chosen.records),
             activities=activities,
             divergence_hints=self._checksums.hints(chosen.key, now_ns),
+            statistics=self._statistics_of(chosen.job),
         )
+
+    def _statistics_of(self, job: wire.Job) -> JobStatistics | None:
+        if self._statistics is None or not same_job(self._statistics[0], job):
+            return None
+        return self._statistics[1]
 
     def _by_job(self) -> tuple[list[JobRanks], list[RankRecord]]:
         """As `by_job`, computed again only when a record was added, removed or replaced."""

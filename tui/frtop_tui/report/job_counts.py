@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from frtop_probe import wire
+from frtop_probe.statistics.op_bytes import tensor_bytes
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import group_label, printable, same_job, shortened
-from frtop_tui.job.op_size import tensor_bytes
 
 GROUPS: Final = 32
 """Process groups with a label of their own, those that were seen first; the rest are `other`."""

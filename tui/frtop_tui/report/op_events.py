@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from frtop_probe import wire
+from frtop_probe.statistics.op_bytes import tensor_bytes
 from frtop_tui.job.model import Rank
-from frtop_tui.job.op_size import tensor_bytes
 from frtop_tui.report.stream_events import OpEnded, OpIssued, StreamEvent
 from frtop_tui.report.timeline import Timeline
 

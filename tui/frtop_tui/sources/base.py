@@ -8,6 +8,7 @@ from typing import Protocol
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import JobKey
+from frtop_tui.statistics.wanted import StatisticsWanted
 
 
 class Source(Protocol):
@@ -59,6 +60,12 @@ class Source(Protocol):
     def choose(self, job: JobKey | None) -> None:
         """Shows this job from now on; None: the newest."""
 
+    def want_statistics(self, wanted: StatisticsWanted | None, *, whom: str = "") -> None:
+        """Keeps statistics of what ranks do fresh for `whom`: `Frame.statistics`; None: no more.
+
+        Several may want some: they get what serves all of them.
+        """
+
     def close(self) -> None:
         """Ends threads and sockets."""
 
@@ -80,6 +87,7 @@ class ScriptedSource:
         self.exported: list[tuple[Path, str, bool]] = []
         self.ras_asked: list[tuple[int, bool]] = []
         self.chosen: list[JobKey | None] = []
+        self.statistics_wanted: dict[str, StatisticsWanted | None] = {}
         self.closed = False
 
     def frame(self) -> Frame:
@@ -132,6 +140,9 @@ class ScriptedSource:
 
     def choose(self, job: JobKey | None) -> None:
         self.chosen.append(job)
+
+    def want_statistics(self, wanted: StatisticsWanted | None, *, whom: str = "") -> None:
+        self.statistics_wanted[whom] = wanted
 
     def close(self) -> None:
         self.closed = True

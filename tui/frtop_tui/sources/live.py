@@ -38,6 +38,7 @@ from frtop_tui.sources.pipes.place_search import PlaceSearch
 from frtop_tui.sources.pipes.places import AnyPlace
 from frtop_tui.sources.pipes.through import ForwardedAgents
 from frtop_tui.sources.session import Session
+from frtop_tui.statistics.wanted import StatisticsWanted
 
 KEY_INTERVAL_S: Final = 0.2
 FILES_PER_HOST: Final = 3
@@ -149,6 +150,9 @@ class LiveSource:
 
     def choose(self, job: JobKey | None) -> None:
         self._commands.put(partial(Session.choose, job=job))
+
+    def want_statistics(self, wanted: StatisticsWanted | None, *, whom: str = "") -> None:
+        self._commands.put(lambda session: session.statistics.want(wanted, whom))
 
     def follow_ops(self, ranks: Iterable[int] | None) -> None:
         """Follows every op of these ranks from now on; None: of all. `take_ops` gives them."""

@@ -17,6 +17,8 @@ from frtop_tui.export.formats.writing import write_export
 from frtop_tui.export.output_path import write_unused
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import JobKey
+from frtop_tui.statistics.of_frame import again
+from frtop_tui.statistics.wanted import StatisticsWanted, joint_wanted
 
 
 class RecordedSource:
@@ -24,6 +26,8 @@ class RecordedSource:
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
+        self._statistics = frame.statistics
+        self._wanted: dict[str, StatisticsWanted] = {}
 
     def frame(self) -> Frame:
         return self._frame
@@ -105,6 +109,18 @@ class RecordedSource:
 
     def choose(self, job: JobKey | None) -> None:
         """Does nothing: there is one job."""
+
+    def want_statistics(self, wanted: StatisticsWanted | None, *, whom: str = "") -> None:
+        """Counts the ops of the frame again; without `calls` it has them since it was opened."""
+        if wanted is None:
+            self._wanted.pop(whom, None)
+        else:
+            self._wanted[whom] = wanted
+        joint = joint_wanted(self._wanted.values())
+        if joint is not None and joint.calls:
+            self._frame = replace(
+                self._frame, statistics=again(self._frame, joint, self._statistics)
+            )
 
     def close(self) -> None:
         """Does nothing: there is no thread and no socket."""

@@ -33,6 +33,7 @@ from frtop_tui.sources.local_discovery import LocalDiscovery
 from frtop_tui.sources.op_follower import OpFollower, OpOutlet
 from frtop_tui.sources.pipes.place_search import PlaceSearch
 from frtop_tui.sources.ras_commands import RasCommands
+from frtop_tui.sources.statistics_follower import StatisticsFollower
 
 FRAME_NS: Final = 250_000_000
 PAUSE: Final = 3
@@ -72,6 +73,7 @@ class Session:
         self._commands = Commands(self.requests.tracker, self._state)
         self._ras = RasCommands(self.requests.tracker, self._state)
         self.ops = OpFollower(self.requests.tracker, outlet or OpOutlet())
+        self.statistics = StatisticsFollower(self.requests.tracker, self._state.set_statistics)
         self._resolver = Resolver(names)
         self._resolved_at: dict[str, int] = {}
         self._endpoints: dict[str, AnyEndpoint] = {}  # by host
@@ -268,6 +270,7 @@ class Session:
             self.requests.update(self._frame, now)
             self._commands.update(self._frame, now)
             self.ops.update(self._frame, now)
+            self.statistics.update(self._frame, now)
             if not self._commands.wants_frame:
                 return self._with_writings()
         observed = self._state.frame(now, time.time_ns(), self._job)

@@ -16,6 +16,7 @@ from frtop_tui.errors import FrtopError
 from frtop_tui.job.job_activity import activity_in
 from frtop_tui.job.naming import JobKey, is_called, job_key, same_job
 from frtop_tui.sources.base import Source
+from frtop_tui.statistics.wanted import StatisticsWanted
 
 MOST_JOBS: Final = 32
 """Watched at once: each has a thread, and a connection to each host."""
@@ -132,6 +133,8 @@ class JobSources:
             return None
         self.problem = ""
         source.choose(key)
+        if key != NOBODY:
+            source.want_statistics(StatisticsWanted(), whom="verdicts")
         if failed is not None:
             failed.close()
         return source

@@ -1,0 +1,186 @@
+"""What a rank with a recorder did within a window, out of its ring.
+
+Slots are read by the hundred and stay in columns. Without rows of calls, line and size are only
+looked up of ops that are sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from typing import Final, cast
+
+from frtop_probe import wire
+from frtop_probe.agent.ring_rank import RingRank
+from frtop_probe.agent.ring_view import RingView
+from frtop_probe.ring import bulk_read
+from frtop_probe.ring.layout import Event, Flag, StatusCell
+from frtop_probe.ring.reader import OpKey, Ring
+from frtop_probe.statistics.calls import CallKey, CallTable, OpClass, OpFields, SiteTable
+from frtop_probe.statistics.op_bytes import op_bytes
+from frtop_probe.statistics.rank_summary import RankSummary, Window
+from frtop_probe.statistics.steps import StepEnd
+
+_LONGEST: Final = 2**62
+"""Values in a ring may be anything; sums of them must fit the wire."""
+_Kind = tuple[int, ...]
+"""Group, event and flags, later flags; with calls also form, position of sizes, site."""
+
+
+def ring_statistics(
+    rank: RingRank, window: Window, sites: SiteTable, now_ns: int
+) -> Generator[None, None, wire.RankStatistics]:
+    """Returns what a rank did, also one that has ended; yields where others may have their turn.
+
+    Args:
+        rank: whose ring is read.
+        window: what is asked for, by the host's clock.
+        sites: gets the lines.
+        now_ns: the host's clock.
+    """
+    ring = rank.ring
+    ring.refresh()
+    head = ring.cell(StatusCell.HEAD)
+    oldest = max(1, head - ring.shape.slots + 1)
+    first = bulk_read.first_since(ring, oldest, head, window.since_ns)
+    summary = RankSummary(window, now_ns)
+    begin = first
+    if window.steps:
+        begin = _add_steps(ring, summary, window, oldest, head) or first
+    reader = _FieldReader(rank.view, summary.table, sites, calls=window.calls)
+    read, from_ns = 0, max(window.since_ns, ring.header.monotonic_ns)
+    for slots in bulk_read.slots(ring, min(begin, first), head):
+        if not read and slots.issued and first == oldest > 1:
+            from_ns = slots.issued[0]
+        read += len(slots.sequence)
+        _add(summary, reader, slots, window)
+        yield
+    lost = max(0, head - min(begin, first) + 1) - read
+    return summary.build(rank.key, from_ns, lost, "")
+
+
+def _add(
+    summary: RankSummary, reader: _FieldReader, slots: bulk_read.Slots, window: Window
+) -> None:
+    slots, fields = reader.fields(slots)
+    if not slots.issued:
+        return
+    summary.add_to_steps(fields)
+    since, until = window.since_ns, window.until_ns
+    if min(slots.issued) < since or max(slots.issued) >= until:
+        slots, fields = reader.fields(slots.only([since <= at < until for at in slots.issued]))
+    if slots.issued:
+        summary.add_inside(fields, reader.resolver(slots))
+
+
+def _add_steps(
+    ring: Ring, summary: RankSummary, window: Window, oldest: int, head: int
+) -> int | None:
+    """Adds ends of steps; returns the first event that matters for the steps of the window."""
+    ends = [end for end in _step_ends(ring, oldest, head) if end[1].at_ns < window.until_ns]
+    inside = [place for place, (_, end) in enumerate(ends) if end.at_ns >= window.since_ns]
+    if not inside:
+        return None
+    # The step before the first one begins earlier: ops that it left pending may last into it.
+    first = max(0, max(inside[0], len(ends) - window.steps) - 2)
+    for _, end in ends[first:]:
+        summary.splitter.add_end(end)
+    return ends[first][0]
+
+
+def _step_ends(ring: Ring, oldest: int, head: int) -> Iterable[tuple[int, StepEnd]]:
+    """Steps that the ring has, with the events at which they ended."""
+    for sequence in bulk_read.events(ring, oldest, head, Event.STEP):
+        row = ring.event(sequence)
+        if row is not None and row.event is Event.STEP:
+            yield sequence, StepEnd(row.number, row.issued_ns, row.thread)
+
+
+class _FieldReader:
+    """From slots to the fields that are summed up; looks up what many ops share once."""
+
+    def __init__(self, view: RingView, table: CallTable, sites: SiteTable, *, calls: bool) -> None:
+        self._view = view
+        self._table = table
+        self._sites = sites
+        self._calls = calls
+        self._known: dict[_Kind, OpClass | None] = {}
+        self._full: dict[_Kind, OpClass | None] = {}
+
+    def fields(self, slots: bulk_read.Slots) -> tuple[bulk_read.Slots, OpFields]:
+        """The slots that are ops, and their fields."""
+        if self._calls:
+            kinds: list[_Kind] = list(
+                zip(slots.group, slots.what, slots.later, slots.form, slots.record, slots.site,
+                    strict=True)
+            )  # fmt: skip
+        else:
+            kinds = list(zip(slots.group, slots.what, slots.later, strict=True))
+        known = self._known
+        for kind in dict.fromkeys(kinds):
+            if kind not in known:
+                known[kind] = self._look_up(kind)
+        classes = [known[kind] for kind in kinds]
+        if None in classes or not _are_possible(slots):
+            is_op = [
+                one is not None and 0 <= issued < _LONGEST and 0 <= number < _LONGEST
+                for one, issued, number in zip(classes, slots.issued, slots.number, strict=True)
+            ]
+            slots = slots.only(is_op)
+            classes = [one for one, right in zip(classes, is_op, strict=True) if right]
+        took = [
+            done - issued or 1 if done >= issued > 0 else 0 if done > -issued else -1
+            for issued, done in zip(slots.issued, slots.done, strict=True)
+        ]
+        ops = cast("list[OpClass]", classes)
+        return slots, OpFields(ops, slots.number, slots.issued, took, slots.thread)
+
+    def resolver(self, slots: bulk_read.Slots) -> Callable[[int], OpClass] | None:
+        """Gives the full class of the op at a place; None where all are full."""
+        if self._calls:
+            return None
+
+        def resolve(place: int) -> OpClass:
+            kind = (slots.group[place], slots.what[place], slots.later[place], slots.form[place],
+                    slots.record[place], slots.site[place])  # fmt: skip
+            if kind not in self._full:
+                self._full[kind] = self._look_up(kind)
+            found = self._full[kind]
+            assert found is not None
+            return found
+
+        return resolve
+
+    def _look_up(self, kind: _Kind) -> OpClass | None:
+        """What is the same in all ops of a kind; None if these are no ops."""
+        group, what, later, *rest = kind
+        event, flags = bulk_read.event_and_flags(what)
+        if event != Event.OP:
+            return None
+        flags |= bulk_read.flags_and_reduce(later)[0]
+        call = size = 0
+        p2p, late = bool(flags & Flag.P2P), bool(flags & Flag.LATE)
+        if rest:
+            form, record, site = rest
+            view = self._view
+            signature = view.signature(OpKey(group, form, 0, record), None)
+            found = op_bytes(signature, len(view.members(group))) if signature is not None else 0
+            size = min(found or 0, _LONGEST)
+            name = signature.kind if signature is not None else ""
+            device = bool(flags & Flag.DEVICE)
+            place = self._sites.place(view.site(site))
+            call = self._table.place(CallKey(name, group, place, size.bit_length(), p2p, device))
+        tracked = not flags & Flag.UNTRACKED
+        return OpClass(
+            call,
+            group,
+            collective=not p2p,
+            size=size,
+            exact=tracked and not late,
+            late=tracked and late,
+            sync=bool(flags & Flag.SYNC),
+        )
+
+
+def _are_possible(slots: bulk_read.Slots) -> bool:
+    columns = slots.issued, slots.number
+    return all(min(one, default=0) >= 0 and max(one, default=0) < _LONGEST for one in columns)

@@ -1,0 +1,174 @@
+"""Counts a rank's ops by line, group, kind and size."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from frtop_probe import wire
+from frtop_probe.statistics.durations import histogram
+
+MAX_CALLS: Final = 512
+"""Rows of one rank. Programs whose sizes vary have some for each line, one for each octave."""
+_MOST: Final = 2**62
+
+
+class CallKey(NamedTuple):
+    """What the ops of a row have in common; `site` is an index into a `SiteTable`."""
+
+    kind: str
+    group: int
+    site: int
+    size_class: int
+    p2p: bool
+    on_device: bool
+
+
+OTHERS: Final = CallKey("", 0, 0, 0, False, False)
+"""The row of all ops for which there is no room."""
+
+
+class OpClass:
+    """What many ops share. Compared by identity, as ops are sorted by it."""
+
+    __slots__ = ("bytes", "call", "collective", "exact", "group", "late", "sync")
+
+    def __init__(
+        self,
+        call: int,
+        group: int,
+        *,
+        collective: bool,
+        size: int = 0,
+        exact: bool = True,
+        late: bool = False,
+        sync: bool = False,
+    ) -> None:
+        """Args: call: row of a `CallTable`. exact, late: what an end says. sync: calls wait."""
+        self.call = call
+        self.group = group
+        self.collective = collective
+        self.bytes = size
+        self.exact = exact
+        self.late = late
+        self.sync = sync
+
+
+class OpFields(NamedTuple):
+    """Ops of one rank in the order of their issue, field by field.
+
+    `took` is how long an op took in ns: 0 while it is pending, negative if it failed.
+    """
+
+    classes: Sequence[OpClass]
+    number: Sequence[int]
+    issued: Sequence[int]
+    took: Sequence[int]
+    thread: Sequence[int]
+
+
+class SiteTable:
+    """Lines of a response, which are sent once; indices are from 1 on."""
+
+    def __init__(self) -> None:
+        self.places: dict[wire.Site, int] = {}
+
+    def place(self, site: wire.Site | None) -> int:
+        return 0 if site is None else self.places.setdefault(site, len(self.places) + 1)
+
+
+class CallTable:
+    """The rows of one rank."""
+
+    def __init__(self) -> None:
+        self.places: dict[CallKey, int] = {}
+        self._sums: dict[int, _Sums] = {}
+
+    def place(self, key: CallKey) -> int:
+        """The row of a key, from 1 on."""
+        if key not in self.places and len(self.places) >= MAX_CALLS:
+            key = OTHERS
+        return self.places.setdefault(key, len(self.places) + 1)
+
+    def count(self, ops: OpFields) -> None:
+        """Adds ops to their rows."""
+        by_class: defaultdict[OpClass, list[int]] = defaultdict(list)
+        for place, one in enumerate(ops.classes):
+            by_class[one].append(place)
+        for one, places in by_class.items():
+            sums = self._sums.get(one.call)
+            if sums is None:
+                sums = self._sums[one.call] = _Sums()
+            issued, took = ops.issued, ops.took
+            sums.add(one, [took[place] for place in places], issued[places[0]], issued[places[-1]])
+
+    def rows(self, wanted: Sequence[int] = ()) -> tuple[tuple[wire.CallStatistics, ...], list[int]]:
+        """Rows with ops, and those that are wanted for their key.
+
+        Returns:
+            The rows, and by former place their place among these, from 1 on; 0 for none.
+        """
+        used = self._sums.keys() | set(wanted)
+        rows, places = [], [0] * (len(self.places) + 1)
+        for key, place in self.places.items():
+            if place in used:
+                sums = self._sums.get(place)
+                row = wire.CallStatistics(*key)
+                rows.append(row if sums is None else sums.row(key))
+                places[place] = len(rows)
+        return tuple(rows), places
+
+    @property
+    def is_full(self) -> bool:
+        return OTHERS in self.places
+
+
+class _Sums:
+    __slots__ = ("bytes", "count", "durations", "first_ns", "last_ns", "late", "max_ns", "pending",
+                 "timed", "timed_bytes", "timed_ns", "waited_ns")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.count = self.bytes = self.timed = self.timed_bytes = self.timed_ns = 0
+        self.max_ns = self.late = self.pending = self.waited_ns = 0
+        self.first_ns = self.last_ns = 0
+        self.durations: Counter[int] = Counter()
+
+    def add(self, one: OpClass, took: list[int], first_ns: int, last_ns: int) -> None:
+        count = len(took)
+        self.count += count
+        self.bytes += count * one.bytes
+        self.first_ns = min(self.first_ns or first_ns, first_ns)
+        self.last_ns = max(self.last_ns, last_ns)
+        ended = took if min(took) > 0 else [ns for ns in took if ns > 0]
+        if len(ended) < count:
+            self.pending += took.count(0) if one.exact or one.late else 0
+        if one.late:
+            self.late += len(ended)
+        if not one.exact or not ended:
+            return
+        total = sum(ended)
+        self.timed += len(ended)
+        self.timed_bytes += len(ended) * one.bytes
+        self.timed_ns += total
+        self.max_ns = max(self.max_ns, *ended)
+        self.durations.update(histogram(ended))
+        if one.sync:
+            self.waited_ns += total
+
+    def row(self, key: CallKey) -> wire.CallStatistics:
+        return wire.CallStatistics(
+            *key,
+            self.count,
+            min(self.bytes, _MOST),
+            self.timed,
+            min(self.timed_bytes, _MOST),
+            min(self.timed_ns, _MOST),
+            min(self.max_ns, _MOST),
+            tuple(sorted(self.durations.items())),
+            self.late,
+            self.pending,
+            min(self.waited_ns, _MOST),
+            self.first_ns,
+            self.last_ns,
+        )

@@ -1,0 +1,139 @@
+"""Splits the training steps of a rank: data, communication, phases.
+
+A step lasts from the end of the one before to its own end. How much of it communication took is
+known between two bounds: what kept the thread that steps for certain, and how long any op was
+pending at all.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from frtop_probe import wire
+from frtop_probe.history_columns import pack
+from frtop_probe.statistics.calls import OpFields
+
+MAX_STEPS: Final = 4096
+SPANS: Final = ("fetch", "forward", "backward", "optimizer")
+Interval = tuple[int, int]
+
+
+class StepEnd(NamedTuple):
+    """The end of a step: its number, when, by which thread, and the samples it had (0: unsaid)."""
+
+    number: int
+    at_ns: int
+    thread: int = 0
+    samples: int = 0
+
+
+class StepSplitter:
+    """Takes the ops and marks of one rank, in any order, and splits its steps."""
+
+    def __init__(self, now_ns: int) -> None:
+        """Args: now_ns: until then an op is pending that has not ended."""
+        self._now = now_ns
+        self._ends: list[StepEnd] = []
+        self._spans: defaultdict[str, list[Interval]] = defaultdict(list)
+        self._pending: list[Interval] = []
+        self._blocked: defaultdict[int, list[Interval]] = defaultdict(list)
+        self.fetches = self.phases = False
+
+    def add_end(self, end: StepEnd) -> None:
+        self._ends.append(end)
+
+    def add_span(self, kind: str, begin_ns: int, end_ns: int) -> None:
+        """Adds one of `SPANS`."""
+        self._spans[kind].append((begin_ns, end_ns))
+
+    def add_ops(self, ops: OpFields) -> None:
+        """Adds ops in the order of their issue."""
+        if not ops.issued:
+            return
+        now, joined = self._now, self._pending
+        begin, end = joined.pop() if joined else (ops.issued[0], ops.issued[0])
+        for issued, took in zip(ops.issued, ops.took, strict=True):
+            over = issued + took if took > 0 else issued - took if took else now
+            if issued > end:
+                joined.append((begin, end))
+                begin, end = issued, over
+            elif over > end:
+                end = over
+        joined.append((begin, end))
+        blocked = self._blocked
+        for place in [place for place, one in enumerate(ops.classes) if one.sync and one.exact]:
+            if ops.took[place] > 0:
+                issued = ops.issued[place]
+                blocked[ops.thread[place]].append((issued, issued + ops.took[place]))
+
+    def build(self, since_ns: int, until_ns: int, most: int) -> wire.StepTimes | None:
+        """The newest `most` steps that ended within the window; None of a rank without any."""
+        ends = sorted(self._ends, key=lambda end: end.at_ns)
+        steps = [
+            (before.at_ns, end)
+            for before, end in pairwise(ends)
+            if since_ns <= end.at_ns < until_ns
+        ][-min(most, MAX_STEPS) :]
+        if not steps:
+            return None
+        bounds = [(begin, end.at_ns) for begin, end in steps]
+        pending = overlaps(bounds, self._pending)
+        spans = {kind: overlaps(bounds, self._spans[kind]) for kind in SPANS}
+        blocked_of = {
+            thread: overlaps(bounds, self._blocked[thread])
+            for thread in {end.thread for _, end in steps}
+        }
+        blocked = [blocked_of[end.thread][place] for place, (_, end) in enumerate(steps)]
+        return wire.StepTimes(
+            number=pack([end.number for _, end in steps]),
+            end_ns=pack([end.at_ns for _, end in steps]),
+            took_ns=pack([end - begin for begin, end in bounds]),
+            data_ns=pack(spans["fetch"]),
+            blocked_ns=pack(blocked),
+            pending_ns=pack(pending),
+            forward_ns=pack(spans["forward"]),
+            backward_ns=pack(spans["backward"]),
+            optimizer_ns=pack(spans["optimizer"]),
+            samples=pack([end.samples for _, end in steps]),
+            count=len(steps),
+            phases=self.phases,
+            fetches=self.fetches,
+        )
+
+
+def overlaps(bounds: Sequence[Interval], intervals: Iterable[Interval]) -> list[int]:
+    """How much of each of `bounds` the intervals cover together, in ns.
+
+    Args:
+        bounds: one after the other, none overlaps another.
+        intervals: in any order, and they may overlap.
+    """
+    found = [0] * len(bounds)
+    begins = [begin for begin, _ in bounds]
+    ends = [end for _, end in bounds]
+    for begin, end in _joined(intervals):
+        for place in range(bisect_right(ends, begin), bisect_left(begins, end)):
+            found[place] += min(end, ends[place]) - max(begin, begins[place])
+    return found
+
+
+def _joined(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same time as intervals of which none overlaps another."""
+    joined: list[Interval] = []
+    last_begin = last_end = 0
+    first = True
+    for begin, end in sorted(intervals):
+        if first:
+            last_begin, last_end, first = begin, end, False
+        elif begin > last_end:
+            joined.append((last_begin, last_end))
+            last_begin, last_end = begin, end
+        elif end > last_end:
+            last_end = end
+    if not first and last_end > last_begin:
+        joined.append((last_begin, last_end))
+    return joined

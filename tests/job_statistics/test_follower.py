@@ -1,0 +1,177 @@
+"""Which slices of time are asked for, of whom, and what becomes of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_probe.statistics.rank_summary import Window
+from frtop_tui.diagnosis.model import JudgedRank
+from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.sources.request_tracker import RequestTracker
+from frtop_tui.sources.statistics_follower import INTERVAL_NS, LAG_NS, PIECES, StatisticsFollower
+from frtop_tui.statistics.wanted import StatisticsWanted
+from job_statistics.ranks import MS, answer, group, op
+from sources.fakes import FakeConnections, S, frame_of, rank_view
+
+GROUP = group(1, "0-3")
+ALL = StatisticsWanted(60.0, calls=True)
+
+
+class Following:
+    """Four ranks on two hosts, whose clocks differ; each issues ten ops a second, for ever."""
+
+    def __init__(self) -> None:
+        self.connections = FakeConnections()
+        self.tracker = RequestTracker(self.connections.send)
+        self.told: list[JobStatistics | None] = []
+        self.follower = StatisticsFollower(self.tracker, lambda _, found: self.told.append(found))
+        self.now = 1000 * S
+        self.asked: list[tuple[str, wire.StatisticsRequest]] = []
+        self.most = 9  # ranks in one answer
+        self.refusing: Sequence[str] = ()
+
+    def clock(self, host: str) -> int:
+        return 500 * S if host == "node1" else 0
+
+    def views(self) -> list[JudgedRank]:
+        return [
+            replace(rank_view(rank, host, groups={1: GROUP}), clock_ns=self.clock(host))
+            for rank, host in enumerate(("node0", "node0", "node1", "node1"))
+        ]
+
+    def go_on(self, seconds: float = 0.1) -> None:
+        self.now += round(seconds * S)
+        frame = frame_of(*self.views())
+        for _ in range(8):  # each answer lets the next question go
+            self.follower.update(frame, self.now)
+            self.connections.respond(self.tracker.receive, self.answer, self.now)
+        self.tracker.update(self.now)
+        self.follower.update(frame, self.now)
+
+    def answer(self, host: str, request: wire.Request) -> wire.Response | None:
+        assert isinstance(request, wire.StatisticsRequest)
+        self.asked.append((host, request))
+        if host in self.refusing:
+            return wire.Error(request.id, "not understood", "words")
+        since, until = request.since_ns, request.until_ns
+        window = Window(since, until, request.calls, request.samples, request.steps)
+        first = -(-(since + self.clock(host)) // (S // 10))
+        last = -(-(until + self.clock(host)) // (S // 10))
+        ranks: list[wire.RankStatistics] = []
+        sites: tuple[wire.Site, ...] = ()
+        for key in request.keys[: self.most]:
+            ops = [op(n, n * S // 10 - self.clock(host), MS) for n in range(first, last)]
+            one = answer(key, ops, window)
+            ranks.append(one.statistics)
+            sites = tuple(one.sites)
+        return wire.StatisticsResponse(request.id, host, since, until, tuple(ranks), sites)
+
+
+@pytest.fixture
+def following() -> Following:
+    return Following()
+
+
+def test_nobody_is_asked_while_nobody_wants_to_know(following: Following) -> None:
+    following.go_on(10)
+    assert following.asked == []
+    following.follower.want(ALL)
+    following.go_on()
+    assert following.asked
+    following.follower.want(None)
+    assert following.told[-1] is None
+    count = len(following.asked)
+    following.go_on(10)
+    assert len(following.asked) == count
+
+
+def test_slices_follow_each_other_on_the_clock_of_each_host(following: Following) -> None:
+    following.follower.want(ALL)
+    following.go_on()
+    first = following.now
+    for _ in range(3):
+        following.go_on(5)
+    for host in ("node0", "node1"):
+        spans = [(one.since_ns + following.clock(host), one.until_ns + following.clock(host))
+                 for name, one in following.asked if name == host]  # fmt: skip
+        assert spans[0][0] == first - LAG_NS - 60 * S
+        assert [end for _, end in spans[:-1]] == [begin for begin, _ in spans[1:]]
+        assert spans[-1][1] == following.now - LAG_NS
+        assert len(spans) == PIECES + 3
+
+
+def test_a_window_is_what_its_slices_have(following: Following) -> None:
+    following.follower.want(ALL)
+    following.go_on()
+    found = following.told[-1]
+    assert found is not None
+    assert (len(following.told), found.ranks, found.missing) == (1, (0, 1, 2, 3), ())
+    (row,) = found.calls
+    assert row.count == pytest.approx(4 * 600, abs=4)
+    assert row.rate == pytest.approx(40, rel=0.01)
+    assert row.skew_ns == 0
+    for _ in range(30):
+        following.go_on(5)
+    later = following.told[-1]
+    assert later is not None
+    assert later.calls[0].count == pytest.approx(4 * 600, abs=4 * 52)
+    assert later.seconds == pytest.approx(60, abs=5.5)
+    assert later.calls[0].rate == pytest.approx(40, rel=0.01)
+
+
+def test_ranks_that_an_answer_left_out_are_asked_for_again(following: Following) -> None:
+    following.most = 1
+    following.follower.want(StatisticsWanted(5.0, calls=True))
+    following.go_on()
+    found = following.told[-1]
+    assert found is not None
+    assert found.ranks == (0, 1, 2, 3)
+    assert found.calls[0].count == 4 * 50
+
+
+def test_an_agent_that_does_not_know_the_question_is_named_once(following: Following) -> None:
+    following.refusing = ("node1",)
+    following.follower.want(ALL)
+    for _ in range(3):
+        following.go_on(5)
+    assert sum(host == "node1" for host, _ in following.asked) == 1
+    found = following.told[-1]
+    assert found is not None
+    assert found.missing == (2, 3)
+    assert "node1" in found.notes[0]
+
+
+def test_a_host_that_does_not_answer_holds_nobody_up(following: Following) -> None:
+    following.follower.want(StatisticsWanted(5.0))
+    respond = following.answer
+
+    def deaf(host: str, request: wire.Request) -> wire.Response | None:
+        return None if host == "node1" else respond(host, request)
+
+    following.answer = deaf  # type: ignore[method-assign]
+    for _ in range(9):
+        following.go_on(2.5)
+    found = following.told[-1]
+    assert found is not None
+    assert found.missing == (2, 3)
+    following.answer = respond  # type: ignore[method-assign]
+    for _ in range(8):
+        following.go_on(5)
+    assert following.told[-1] is not None
+    assert following.told[-1].missing == ()
+
+
+def test_another_job_begins_anew(following: Following) -> None:
+    following.follower.want(ALL)
+    following.go_on()
+    other = wire.Job("node0", 29501, 4, "run", 0, "m", "train.py")
+    following.now += INTERVAL_NS
+    following.follower.update(frame_of(*following.views(), job=other), following.now)
+    (host, request), *_ = following.connections.sent
+    assert host == "node0"
+    assert isinstance(request, wire.StatisticsRequest)
+    assert request.until_ns - request.since_ns == 15 * S

@@ -1,0 +1,181 @@
+"""Answers of ranks and hosts become the statistics of a job."""
+
+from __future__ import annotations
+
+import pytest
+
+from frtop_probe import wire
+from frtop_probe.statistics.rank_summary import Window
+from frtop_probe.statistics.steps import StepEnd
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.statistics.comparison import compare
+from frtop_tui.statistics.merger import StatisticsMerger
+from frtop_tui.statistics.orders import ORDERS, ordered, selected, share_of_step
+from frtop_tui.statistics.wanted import MOST_TIMES, StatisticsWanted, joint_wanted, samples_for
+from job_statistics.ranks import MS, S, answer, group, op
+
+WINDOW = Window(0, 10 * S, calls=True, samples=64, steps=100)
+ONE_HOST = {"node0": 400_000}
+
+
+def merged(skew_ns: int = 20 * MS, transfer_ns: int = 5 * MS, ops: int = 50) -> StatisticsMerger:
+    """Four ranks of one host; rank 2 comes last to all ops."""
+    merger = StatisticsMerger()
+    merger.begin(0, 0, 10 * S)
+    for rank in range(4):
+        late = skew_ns if rank == 2 else 0
+        took = skew_ns - late + transfer_ns
+        mine = [op(n, n * 100 * MS + late, took, sync=True) for n in range(1, ops + 1)]
+        merger.add(0, answer(rank, mine, WINDOW))
+    return merger
+
+
+def test_skew_is_apart_from_transfer() -> None:
+    found = merged().build(ONE_HOST, range(5))
+    assert found is not None
+    (row,) = found.calls
+    assert (row.count, row.ranks, row.sampled) == (200, (0, 1, 2, 3), 50)
+    assert (row.skew_ns, row.transfer_ns) == (20 * MS, 5 * MS)
+    assert row.last == ((2, 50),)
+    assert row.rate == pytest.approx(20.0)
+    # 1 MiB in 5 ms; all_reduce of 4 ranks: 2 * 3/4
+    assert row.algorithm_bandwidth == pytest.approx((1 << 20) / 0.005)
+    assert row.bus_bandwidth == pytest.approx(1.5 * (1 << 20) / 0.005)
+    assert share_of_step(row) == pytest.approx(50 * (3 * 25 + 5) / 4 / 10_000)
+    assert (found.missing, found.clock_error_ns, found.from_ns) == ((4,), 0, 0)
+
+
+def test_within_the_error_of_clocks_nobody_comes_last() -> None:
+    merger = StatisticsMerger()
+    merger.begin(0, 0, 10 * S)
+    for rank in range(4):
+        late = MS // 2 if rank == 2 else 0
+        mine = [op(n, n * 100 * MS + late - rank // 2 * S, 6 * MS - late) for n in range(11, 60)]
+        host = f"node{rank // 2}"
+        merger.add(0, answer(rank, mine, WINDOW, host=host, clock_ns=rank // 2 * S))
+    for error, last, bandwidth in ((300_000, (), False), (100_000, ((2, 49),), True)):
+        found = merger.build({"node0": error, "node1": error}, range(4))
+        assert found is not None
+        (row,) = found.calls
+        assert found.clock_error_ns == 2 * error
+        assert (row.skew_ns, row.last) == (MS // 2, last)
+        assert (row.bus_bandwidth is not None) is bandwidth
+        assert found.groups[0].arrivals[0].error_ns == 2 * error
+    unknown = merger.build({"node0": 1, "node1": None}, range(4))
+    assert unknown is not None
+    assert (unknown.clock_error_ns, unknown.calls[0].last) == (None, ())
+
+
+def test_slices_make_one_window_and_are_forgotten() -> None:
+    merger = StatisticsMerger()
+    for number in range(3):
+        since, until = number * 10 * S, (number + 1) * 10 * S
+        merger.begin(number, since, until)
+        window = Window(since, until, calls=True, samples=64, steps=100)
+        for rank in range(4):
+            # An op that one rank issues in this slice and another one in the next is one op.
+            late = 50 * MS if rank == 3 else 0
+            mine = [op(n, n * 200 * MS - MS + late, 60 * MS - late) for n in range(1, 150)]
+            steps = [StepEnd(n, n * 200 * MS) for n in range(150)]
+            merger.add(number, answer(rank, mine, window, steps=steps))
+    found = merger.build(ONE_HOST, range(4))
+    assert found is not None
+    assert (found.since_ns, found.until_ns, found.from_ns) == (0, 30 * S, 0)
+    (row,) = found.calls
+    assert row.count == 4 * 149
+    numbers = [one.number for one in found.groups[0].arrivals if one.complete]
+    assert numbers == list(range(1, 150))
+    assert [one.number for one in found.steps[1]] == list(range(1, 150))
+    merger.forget(20 * S)
+    later = merger.build(ONE_HOST, range(4))
+    assert later is not None
+    assert later.since_ns == 20 * S
+    assert later.calls[0].count == 4 * 49 + 1  # rank 3 issued op 100 after the border
+    assert min(later.steps[0], key=lambda one: one.number).number == 100
+
+
+def test_what_was_pending_in_an_older_slice_is_pending_no_more() -> None:
+    merger = StatisticsMerger()
+    for number in range(2):
+        merger.begin(number, number * 10 * S, (number + 1) * 10 * S)
+        window = Window(number * 10 * S, (number + 1) * 10 * S)
+        merger.add(number, answer(0, [op(number + 1, number * 10 * S + 9 * S)], window))
+    found = merger.build(ONE_HOST, range(1))
+    assert found is not None
+    assert (found.calls[0].count, found.calls[0].pending) == (2, 1)
+
+
+def test_groups_that_are_alike_are_one_row() -> None:
+    merger = StatisticsMerger()
+    merger.begin(0, 0, 10 * S)
+    for rank in range(4):
+        mine = group(1, "0-1" if rank < 2 else "2-3", "tp")
+        ops = [op(n, n * MS * 10, MS) for n in range(1, 9)]
+        merger.add(0, answer(rank, ops, WINDOW, groups=(mine,)))
+    found = merger.build(ONE_HOST, range(4))
+    assert found is not None
+    (row,) = found.calls
+    assert [key.ranks for key in row.groups] == ["0-1", "2-3"]
+    assert len(found.groups) == 2
+    only = selected(found, ranks=[3])
+    assert [one.members for one in only.groups] == [(2, 3)]
+    assert selected(found, groups=[GroupKey("nobody", "0")]).calls == ()
+
+
+def test_only_wanted_ranks_are_counted_and_all_arrive() -> None:
+    merger = StatisticsMerger(ranks=[1])
+    merger.begin(0, 0, 10 * S)
+    for rank in range(4):
+        merger.add(0, answer(rank, [op(1, S, MS)], WINDOW))
+    found = merger.build(ONE_HOST, range(4))
+    assert found is not None
+    assert (found.calls[0].ranks, found.calls[0].sampled) == ((1,), 1)
+
+
+def test_numbers_of_unaligned_groups_are_not_joined() -> None:
+    merger = StatisticsMerger()
+    merger.begin(0, 0, 10 * S)
+    inexact = wire.Group(1, "dp", "dp", "gloo", "0-3", exact=False)
+    for rank in range(4):
+        merger.add(0, answer(rank, [op(1, S, MS)], WINDOW, groups=(inexact,)))
+    found = merger.build(ONE_HOST, range(4))
+    assert found is not None
+    assert found.groups == ()
+    assert found.calls[0].skew_ns is None
+
+
+@pytest.mark.parametrize("order", [*ORDERS, "line"])
+def test_every_order_sorts_rows_without_figures(order: str) -> None:
+    merger = merged()
+    merger.add(0, answer(7, [op(1, S, p2p=True)], WINDOW))
+    found = merger.build(ONE_HOST, range(8))
+    assert found is not None
+    rows = ordered(found.calls, order)
+    assert len(rows) == 2
+    if order != "line":
+        assert not rows[0].p2p
+
+
+def test_a_comparison_names_what_is_beyond_the_noise() -> None:
+    before = merged().build(ONE_HOST, range(4))
+    after = merged(skew_ns=60 * MS).build(ONE_HOST, range(4))
+    assert before is not None
+    assert after is not None
+    (line,) = compare(before, after).lines
+    assert (line.duration.change, line.skew.change) == ("slower", "slower")
+    (same,) = compare(before, before).lines
+    assert (same.duration.change, same.skew.change) == ("same", "same")
+    few = merged(ops=3).build(ONE_HOST, range(4))
+    assert few is not None
+    assert compare(few, few).lines[0].skew.change == "unknown"
+
+
+def test_what_is_asked_for_is_bounded_at_any_size() -> None:
+    for ranks, slices in ((8, 12), (64, 12), (4096, 12), (4096, 1), (10_000, 1)):
+        samples = samples_for([3] * ranks, slices)
+        assert samples == 1 or samples * 3 * ranks * slices <= MOST_TIMES
+    assert joint_wanted([]) is None
+    narrow = StatisticsWanted(30.0, calls=True, ranks=frozenset({1}))
+    assert joint_wanted([narrow, StatisticsWanted()]) == StatisticsWanted(
+        60.0, calls=True, ranks=frozenset({1})
+    )

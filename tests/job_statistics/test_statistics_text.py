@@ -1,0 +1,141 @@
+"""The table, the comparison and their JSON, of files as `frtop statistics` and `diff` read them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.__main__ import main
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.export import capture
+from frtop_tui.job.groups import group_views
+from frtop_tui.report.statistics_words import bandwidth_words, size_words, time_words
+from frtop_tui.sources.recorded import RecordedSource
+from frtop_tui.statistics.wanted import StatisticsWanted
+from job_statistics.ranks import ALL_REDUCE, LINE, MS, S, group
+from sources.fakes import JOB, frame_of, rank_view
+
+GROUP = group(1, "0-3")
+
+
+def write(path: Path, *, late_ms: int = 20, torch: str = "2.13.0") -> Frame:
+    """A capture of four ranks; rank 2 comes last to every op, and a step takes 0.1 s."""
+    views = [rank_view(rank, "node0", groups={1: GROUP}) for rank in range(4)]
+    views = [
+        replace(view, identity=replace(view.identity, torch=torch, main_ident=1)) for view in views
+    ]
+    frame = frame_of(*views, now=100 * S, groups=group_views(views))
+    histories = {}
+    for rank in range(4):
+        late = late_ms * MS if rank == 2 else 0
+        rows = tuple(
+            wire.HistoryRow(
+                n, 1, n, 1, 1, 90 * S + n * 100 * MS + late, late_ms * MS - late + MS, 1, 1
+            )
+            for n in range(1, 81)
+        )  # fmt: skip
+        marks = tuple(
+            wire.Mark("step", at, at, n, "", 32)
+            for n in range(80)
+            for at in (90 * S + n * 100 * MS + 50 * MS,)
+        )
+        history = wire.History((ALL_REDUCE,), (LINE,), rows, marks=marks)
+        histories[rank] = wire.HistoryResponse(1, "node0", rank + 1, history)
+    capture.write(path, frame, histories, ())
+    return capture.read(path)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert main(list(argv)) == 0
+    return capsys.readouterr().out
+
+
+def test_a_capture_has_statistics(tmp_path: Path) -> None:
+    frame = write(tmp_path / "a.cap")
+    found = frame.statistics
+    assert found is not None
+    (row,) = found.calls
+    assert (row.count, row.skew_ns, row.transfer_ns) == (320, 20 * MS, MS)
+    assert row.last == ((2, row.sampled),)
+    step = found.steps[2][0]
+    assert (step.took_ns, step.blocked_ns, step.pending_ns) == (100 * MS, MS, MS)
+    assert (found.steps[0][0].pending_ns, step.samples, step.data_ns) == (21 * MS, 32, None)
+    # They are computed when the file is opened. Where it has no histories, they are written.
+    capture.write(tmp_path / "b.cap", frame, {}, ())
+    assert capture.read(tmp_path / "b.cap").statistics == found
+
+
+def test_a_recorded_source_counts_again_what_is_asked_for(tmp_path: Path) -> None:
+    source = RecordedSource(write(tmp_path / "a.cap"))
+    everything = source.frame().statistics
+    source.want_statistics(StatisticsWanted(), whom="verdicts")
+    assert source.frame().statistics is everything
+    wanted = StatisticsWanted(5.0, calls=True, ranks=frozenset({1}))
+    source.want_statistics(wanted, whom="screen")
+    found = source.frame().statistics
+    assert found is not None
+    assert (found.calls[0].ranks, found.seconds) == ((1,), pytest.approx(60.0))
+    source.want_statistics(None, whom="verdicts")
+    found = source.frame().statistics
+    assert found is not None
+    assert found.seconds == pytest.approx(5.0, abs=0.1)
+    assert 0 < found.calls[0].count <= 50
+    assert 0 < len(found.steps[3]) <= 50
+
+
+def test_the_table_says_who_is_late_and_where_a_step_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "a.cap")
+    text = printed(capsys, "statistics", str(tmp_path / "a.cap"))
+    assert "train.py:40  all_reduce  default_pg  1.05 MB    320" in text
+    assert "rank 2: 100 %" in text
+    assert "20.0 ms" in text
+    assert "samples/s" in text
+    assert " ".join(text.split()).count("rank 2 - - - 1.00 ms - 99.0 ms 100 ms") == 1
+    document = json.loads(
+        printed(capsys, "statistics", "--json", "--rank", "1", "--", str(tmp_path / "a.cap"))
+    )
+    assert document["calls"][0]["ranks"] == [1]
+    assert document["calls"][0]["skew_ns"] == 20 * MS
+    assert document["steps"][0]["rank"] is None
+
+
+def test_a_comparison_of_captures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "a.cap")
+    write(tmp_path / "b.cap", late_ms=50, torch="2.14.0")
+    paths = str(tmp_path / "a.cap"), str(tmp_path / "b.cap")
+    same = printed(capsys, "diff", paths[0], paths[0])
+    assert "nothing changed by more than the noise" in same
+    text = printed(capsys, "diff", *paths)
+    assert "torch: 2.13.0, then 2.14.0" in text
+    (line,) = (one for one in text.splitlines() if one.startswith("train.py:40"))
+    assert line.split()[-1] == "slower"
+    assert "50.0 ms" in line
+    document = json.loads(printed(capsys, "diff", "--json", *paths))
+    assert document["lines"][0]["skew"]["change"] == "slower"
+    assert document["step"]["change"] == "same"
+
+
+def test_mistakes_name_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "a.cap")
+    path = str(tmp_path / "a.cap")
+    for options, told in (
+        (("--rank", "9"), "the job has no rank 9"),
+        (("--group", "tp"), "no group is called 'tp'"),
+        (("--sort", "time", "--ssh", "node0"), "either files or hosts"),
+    ):
+        assert main(["statistics", path, *options]) != 0
+        assert told in capsys.readouterr().err
+
+
+def test_figures_have_three_digits_and_a_unit() -> None:
+    assert [time_words(ns) for ns in (None, 0, 340, 18_234_000, 1_104_000_000)] == [
+        "-", "0 ms", "340 ns", "18.2 ms", "1.10 s"]  # fmt: skip
+    assert [size_words(one) for one in (0, 8, 52_400_000)] == ["-", "8 B", "52.4 MB"]
+    assert bandwidth_words(41.3e9) == "41.3 GB/s"
+    assert frame_of(job=JOB).statistics is None

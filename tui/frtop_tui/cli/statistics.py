@@ -1,0 +1,108 @@
+"""`frtop statistics` and `frtop diff`: where the time goes, and what changed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Final
+
+from frtop_tui.cli.live import connect, show_progress, wait_for_ranks
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.export.flightrecorder.file_names import pattern_of
+from frtop_tui.export.loader import open_paths
+from frtop_tui.job.naming import GroupKey, group_label, listed
+from frtop_tui.report.comparison_text import comparison_document, comparison_lines
+from frtop_tui.report.statistics_table import statistics_document, statistics_lines
+from frtop_tui.sources.base import Source
+from frtop_tui.sources.recorded import RecordedSource
+from frtop_tui.statistics.wanted import StatisticsWanted
+
+ANSWER_S: Final = 20.0
+"""How long to wait for the agents: a full ring takes 20 ms, and a host may have dozens."""
+RECORDED_S: Final = 0.0
+"""Of files all that they have, unless a window is asked for."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 with figures, 1 without."""
+    source = _source(options)
+    try:
+        frame = source.frame() if options.paths else wait_for_ranks(
+            source, options.wait, show_progress
+        )  # fmt: skip
+        source.want_statistics(_wanted(options, frame))
+        frame = _answered(source, options.wait if options.paths else ANSWER_S)
+    finally:
+        source.close()
+        show_progress("")
+    if options.json:
+        found = frame.statistics
+        print(json.dumps(statistics_document(found, options.sort) if found else None, indent=1))
+    else:
+        print("\n".join(statistics_lines(frame, options.sort)))
+    return 0 if frame.statistics is not None else 1
+
+
+def _source(options: argparse.Namespace) -> Source:
+    if not options.paths:
+        return connect(options)
+    if options.connect != ["local"]:
+        raise UsageError(
+            "statistics takes either files or hosts",
+            "leave out --connect and --ssh to read files, or the files for a live job",
+        )
+    paths = [Path(path) for path in options.paths]
+    return RecordedSource(open_paths(paths, options.job, pattern_of(options.ranks_from)))
+
+
+def _wanted(options: argparse.Namespace, frame: Frame) -> StatisticsWanted:
+    ranks = frozenset(options.rank) if options.rank else None
+    if ranks is not None and (strange := sorted(ranks - frame.ranks.keys())):
+        raise UsageError(f"the job has no rank {strange[0]}", "`frtop jobs` lists its ranks")
+    window = options.window or (RECORDED_S if options.paths else 60.0)
+    groups = _groups(options.group, frame) if options.group else None
+    return StatisticsWanted(window, calls=True, ranks=ranks, groups=groups)
+
+
+def _groups(names: list[str], frame: Frame) -> frozenset[GroupKey]:
+    found = set()
+    for name in names:
+        called = {
+            one.key
+            for one in frame.groups
+            if name in (one.key.name, one.description, group_label(one.key.name, one.description))
+        }
+        if not called:
+            there = sorted({group_label(one.key.name, one.description) for one in frame.groups})
+            raise UsageError(f"no group is called {name!r}", f"there is {listed(there)}")
+        found |= called
+    return frozenset(found)
+
+
+def _answered(source: Source, wait_s: float) -> Frame:
+    """The first frame with statistics of all ranks; of some after `wait_s` seconds."""
+    end = time.monotonic() + wait_s
+    while True:
+        frame = source.frame()
+        found = frame.statistics
+        if frame.recorded is not None or (found is not None and not found.missing and found.ranks):
+            return frame
+        if frame.problem is not None and frame.problem.internal:
+            raise FrtopError(frame.problem.text, frame.problem.next)
+        if time.monotonic() > end or (found is not None and found.notes):
+            return frame
+        show_progress(f"asking {len(frame.hosts)} hosts what their ranks did")
+        time.sleep(0.05)
+
+
+def run_diff(options: argparse.Namespace) -> int:
+    """Returns 0, whatever changed."""
+    before, after = (open_paths([Path(path)], options.job) for path in (options.a, options.b))
+    if options.json:
+        print(json.dumps(comparison_document(before, after), indent=1))
+    else:
+        print("\n".join(comparison_lines(before, after)))
+    return 0

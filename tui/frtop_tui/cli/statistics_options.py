@@ -1,0 +1,54 @@
+"""Options of the verbs that tell where the time goes: `statistics` and `diff`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from frtop_tui.cli.file_options import add_files
+from frtop_tui.cli.host_options import add_connection
+from frtop_tui.cli.option_values import rank, seconds
+
+Run = Callable[[argparse.Namespace], int]
+SORTS = ("time", "waiting", "skew", "p50", "p95", "max", "count", "bytes", "bus", "line")
+
+
+def add_statistics(verbs: Any, run: Run, run_diff: Run) -> None:
+    verb = verbs.add_parser(
+        "statistics",
+        help="where the time goes: by line, and who comes last; where a step goes",
+        description="Counts what the ranks of a live job did within the last seconds, or what"
+        " captures and black boxes hold of theirs: ops by line, group and size, how long they took,"
+        " bandwidths as nccl-tests defines them, who came last and by how much, and where a step"
+        " goes. docs/statistics.md defines each figure. Exit status 0 with figures, 1 without.",
+    )
+    add_connection(verb)
+    add_files(verb, "*", "captures or black boxes instead of a live job")
+    verb.add_argument("--window", type=seconds, default=0.0, metavar="SECONDS",
+                      help="of the last so many seconds, as far as rings reach back (default: 60;"
+                      " of files all that they have)")  # fmt: skip
+    verb.add_argument("--rank", type=rank, nargs="+", metavar="N",
+                      help="count the ops of these global ranks only")  # fmt: skip
+    verb.add_argument("--group", nargs="+", metavar="NAME",
+                      help="count the ops of these groups only, by name or description"
+                      )  # fmt: skip
+    verb.add_argument("--sort", choices=SORTS, default="time",
+                      help="what is largest in the first row, or `line` (default: time)"
+                      )  # fmt: skip
+    verb.add_argument("--json", action="store_true", help="print a JSON document")
+    verb.add_argument("--wait", type=seconds, default=10.0, metavar="SECONDS",
+                      help="longest time to wait for the job (default 10)")  # fmt: skip
+    verb.set_defaults(run=run)
+    diff = verbs.add_parser(
+        "diff",
+        help="what changed between two captures: lines, steps, skew, settings",
+        description="Compares two captures or black boxes of one job, or of two runs of it: lines"
+        " whose ops are new, gone, slower or faster by more than the noise, the time of a step, who"
+        " comes late, and settings. Exit status 0, whatever changed.",
+    )
+    diff.add_argument("a", metavar="BEFORE", help="capture or black boxes")
+    diff.add_argument("b", metavar="AFTER", help="likewise, of a later time or another run")
+    diff.add_argument("--job", metavar="NAME", help="name, run id or address:port")
+    diff.add_argument("--json", action="store_true", help="print a JSON document")
+    diff.set_defaults(run=run_diff)

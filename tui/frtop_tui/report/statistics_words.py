@@ -1,0 +1,113 @@
+"""Figures of statistics in words, as screens, tables and reports write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from frtop_tui.job.model import GroupView
+from frtop_tui.job.naming import GroupKey, duration, folded, group_label, shortened
+from frtop_tui.job.statistics import CallRow, JobStatistics
+
+_TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+NOT_KNOWN = "-"
+EVEN = 1.5
+"""Who comes last to less than this many times its share does so by chance: "even"."""
+
+FEW = 20
+"""Of fewer sampled ops no share is told."""
+
+
+def time_words(ns: float | None) -> str:
+    """`18.2 ms`, `1.10 s`, `340 µs`; `-` for None."""
+    if ns is None:
+        return NOT_KNOWN
+    for unit, name in _TIMES:
+        if abs(ns) >= unit:
+            return f"{_three_digits(ns / unit)} {name}"
+    return "0 ms"
+
+
+def size_words(size: float) -> str:
+    """`52.4 MB`, `8 B`; `-` for 0."""
+    if not size:
+        return NOT_KNOWN
+    for unit, name in _SIZES:
+        if size >= unit:
+            return f"{_three_digits(size / unit)} {name}"
+    return f"{size:.0f} B"
+
+
+def bandwidth_words(of_bytes: float | None) -> str:
+    """`41.3 GB/s`; `-` for None."""
+    return NOT_KNOWN if of_bytes is None else f"{size_words(max(1.0, of_bytes))}/s"
+
+
+def _three_digits(value: float) -> str:
+    return (
+        f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+    )
+
+
+def line_words(row: CallRow) -> str:
+    """`train.py:231`; `-` where the line is not known."""
+    if row.site is None:
+        return NOT_KNOWN
+    return f"{row.site.file.rsplit('/', 1)[-1]}:{row.site.line}"
+
+
+def labels_of(groups: Iterable[GroupView]) -> dict[GroupKey, str]:
+    """What groups are called, by key."""
+    return {one.key: group_label(one.key.name, one.description) for one in groups}
+
+
+def group_words(row: CallRow, labels: Mapping[GroupKey, str]) -> str:
+    """`default_pg`, or `tp:*` for several groups that are alike; `-` where it is not known."""
+    if not row.groups:
+        return NOT_KNOWN
+    names = {labels.get(key, key.name) for key in row.groups}
+    if len(names) == 1:
+        return names.pop() + (":*" if len(row.groups) > 1 else "")
+    return f"{len(row.groups)} groups"
+
+
+def last_words(row: CallRow) -> str:
+    """`rank 12: 94 %`, `rank 1: 2 of 4`, `even`, or `-` where nobody is known to have come last."""
+    if not row.last or not row.sampled:
+        return NOT_KNOWN
+    rank, times = row.last[0]
+    members = max(2, len(row.ranks) // max(1, len(row.groups)))
+    if row.sampled < FEW:
+        return f"rank {rank}: {times} of {row.sampled}"
+    if times <= EVEN * row.sampled / members:
+        return "even"
+    return f"rank {rank}: {100 * times / row.sampled:.0f} %"
+
+
+def clock_words(found: JobStatistics) -> str:
+    """How far times of different hosts may be wrong; "" for one host."""
+    if found.clock_error_ns is None:
+        return "clocks of hosts not measured: who comes last between hosts is not known"
+    return f"clocks ±{time_words(found.clock_error_ns)}" if found.clock_error_ns else ""
+
+
+def window_words(found: JobStatistics) -> str:
+    """`last 60 s`; and for how long every op is counted, where rings have forgotten some."""
+    seconds = found.seconds
+    counted = max(0.0, (found.until_ns - found.from_ns) / 1e9)
+    text = f"last {duration(seconds)}"
+    return text if counted > 0.98 * seconds else f"{text}, every op of the last {duration(counted)}"
+
+
+def coverage_words(found: JobStatistics) -> list[str]:
+    """What the figures lack, in sentences."""
+    lines = [f"nothing is known of {folded(found.missing)}"] if found.missing else []
+    if found.lost:
+        lines.append(f"{found.lost:,} ops could not be read")
+    return [*lines, *found.notes]
+
+
+def ranks_words(found: JobStatistics) -> str:
+    """`64 ranks`."""
+    count = len(found.ranks)
+    return shortened(folded(found.ranks)) if count == 1 else f"{count} ranks"

@@ -1,0 +1,105 @@
+"""One rank's answer with what is needed to merge it: its clock, its groups, its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from frtop_probe import wire
+from frtop_probe.history_columns import unpack_column
+from frtop_tui.job.groups import members_of
+from frtop_tui.job.model import HostView, Rank
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.statistics import StepSplit
+
+
+class GroupAcross(NamedTuple):
+    """A group as one rank knows it, across ranks."""
+
+    key: GroupKey
+    alike: tuple[str, int]
+    """Groups with the same description and as many members are shown in one row."""
+    members: tuple[int, ...]
+    exact: bool
+
+
+class RankAnswer(NamedTuple):
+    """What an agent told of one rank; `clock_ns` added to its times gives the operator's."""
+
+    rank: int
+    host: str
+    clock_ns: int
+    groups: Mapping[int, wire.Group]
+    statistics: wire.RankStatistics
+    sites: Sequence[wire.Site]
+
+    def site(self, place: int) -> wire.Site | None:
+        return self.sites[place - 1] if 0 < place <= len(self.sites) else None
+
+    def steps(self) -> list[StepSplit]:
+        """Its steps on the operator's clock; none where the columns do not fit together."""
+        found = self.statistics.steps
+        if found is None:
+            return []
+        try:
+            columns = [unpack_column(getattr(found, name), found.count) for name in _STEP_FIELDS]
+        except ValueError:
+            return []
+        return [
+            StepSplit(
+                number, end + self.clock_ns, took,
+                data if found.fetches else None,
+                blocked, pending,
+                forward if found.phases else None,
+                backward if found.phases else None,
+                optimizer if found.phases or optimizer else None,
+                samples or None,
+            )
+            for number, end, took, data, blocked, pending, forward, backward, optimizer, samples
+            in zip(*columns, strict=True)
+        ]  # fmt: skip
+
+
+_STEP_FIELDS = ("number", "end_ns", "took_ns", "data_ns", "blocked_ns", "pending_ns", "forward_ns",
+                "backward_ns", "optimizer_ns", "samples")  # fmt: skip
+
+
+def group_across(group: wire.Group) -> GroupAcross:
+    """The group across ranks."""
+    members = members_of(group.ranks)
+    label = group.description if group.description not in ("", "undefined") else ""
+    return GroupAcross(
+        GroupKey(group.name, group.ranks, group.epoch), (label, len(members)), members, group.exact
+    )
+
+
+def answers_of(
+    views: Mapping[int, Rank], response: wire.StatisticsResponse
+) -> list[tuple[Rank, RankAnswer]]:
+    """The answers of one host, of ranks that are known.
+
+    Args:
+        views: the ranks of that host by key.
+        response: of its agent.
+    """
+    return [
+        (view, RankAnswer(view.rank, view.host, view.clock_ns, view.groups, one, response.sites))
+        for one in response.ranks
+        if (view := views.get(one.key)) is not None
+    ]
+
+
+def clock_error(hosts: Sequence[int | None]) -> int | None:
+    """The largest error between times of two of these hosts, by the error of each; None: unknown.
+
+    Of one host it is 0: its ranks read one clock.
+    """
+    if len(hosts) < 2:
+        return 0
+    errors = sorted((one for one in hosts if one is not None), reverse=True)
+    return sum(errors[:2]) if len(errors) == len(hosts) else None
+
+
+def errors_of(hosts: Sequence[HostView]) -> dict[str, int | None]:
+    """By name of a host, the error of its clock against ours."""
+    return {host.name: host.clock_error_ns for host in hosts}

@@ -1,0 +1,149 @@
+"""Adds up rows of calls over ranks, slices of time and groups that are alike."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Final
+
+from frtop_probe import wire
+from frtop_probe.statistics.durations import LAST_BUCKET, quantile
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.statistics import CallRow
+from frtop_tui.statistics.bandwidth import bus_factor
+from frtop_tui.statistics.sampled_ops import JoinedOp, RowKey
+
+MOST_ROWS: Final = 16_384
+"""Rows of a job, whatever agents say."""
+CLEAR: Final = 10
+"""A transfer gives a bandwidth if it is this many times as long as clocks may be wrong."""
+NAMED: Final = 16
+"""Ranks that came last to a row's ops are named up to this many."""
+
+
+class CallSums:
+    """The sums of one row, of any number of ranks."""
+
+    __slots__ = ("bytes", "count", "durations", "groups", "late", "max_ns", "pending", "ranks",
+                 "timed", "total_ns", "waited_ns")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.count = self.bytes = self.timed = self.total_ns = self.max_ns = 0
+        self.waited_ns = self.late = self.pending = 0
+        self.durations: Counter[int] = Counter()
+        self.groups: set[GroupKey] = set()
+        self.ranks: set[int] = set()
+
+    def add(self, one: wire.CallStatistics, rank: int, group: GroupKey | None) -> None:
+        self.count += one.count
+        self.bytes += one.bytes
+        self.timed += one.timed
+        self.total_ns += one.timed_ns
+        self.max_ns = max(self.max_ns, one.max_ns)
+        self.waited_ns += one.waited_ns
+        self.late += one.late
+        self.pending += one.pending
+        durations = self.durations
+        for bucket, count in one.durations:
+            if 0 <= bucket <= LAST_BUCKET:
+                durations[bucket] += count
+        self.ranks.add(rank)
+        if group is not None:
+            self.groups.add(group)
+
+    def merge(self, other: CallSums, *, newest: bool) -> None:
+        """Adds a slice; what was pending in one that is not the `newest` has ended since."""
+        self.count += other.count
+        self.bytes += other.bytes
+        self.timed += other.timed
+        self.total_ns += other.total_ns
+        self.max_ns = max(self.max_ns, other.max_ns)
+        self.waited_ns += other.waited_ns
+        self.late += other.late
+        self.pending += other.pending if newest else 0
+        self.durations.update(other.durations)
+        self.ranks |= other.ranks
+        self.groups |= other.groups
+
+
+def rows_of(
+    sums: Mapping[RowKey, CallSums],
+    ops: Mapping[RowKey, Sequence[JoinedOp]],
+    seconds: Mapping[int, float],
+    error_ns: int | None,
+) -> tuple[CallRow, ...]:
+    """The rows, those first whose ops took longest in sum.
+
+    Args:
+        sums: of each row.
+        ops: sampled ones of each row, of all groups.
+        seconds: by rank, for how long its ops are counted.
+        error_ns: between the clocks of two hosts, at most; None: not known.
+    """
+    rows = [_row(key, one, ops.get(key, ()), seconds, error_ns) for key, one in
+            sums.items() if one.count]  # fmt: skip
+    return tuple(sorted(rows, key=lambda row: (-row.total_ns, -row.count, row.kind)))
+
+
+def _row(
+    key: RowKey,
+    sums: CallSums,
+    ops: Sequence[JoinedOp],
+    seconds: Mapping[int, float],
+    error_ns: int | None,
+) -> CallRow:
+    kind, (_, members), site, size_class, p2p, on_device = key
+    joined = [op for op in ops if op.complete]
+    transfers = [(op.transfer_ns, op.bytes) for op in joined if op.transfer_ns is not None]
+    algorithm = None
+    if transfers and error_ns is not None:
+        clear = [size / ns * 1e9 for ns, size in transfers if size and ns >= CLEAR * error_ns]
+        algorithm = median(clear) if clear else None
+    factor = bus_factor(kind, members)
+    covered = [seconds.get(rank, 0.0) for rank in sums.ranks]
+    mean = sum(covered) / len(covered) if covered else 0.0
+    # Within the error of the clocks nobody is known to be the last one.
+    clear_skews = [op for op in joined if error_ns is not None and op.skew_ns > error_ns]
+    last = Counter(op.last_rank for op in clear_skews)
+    ordered = sorted(last.items(), key=lambda item: (-item[1], item[0]))
+    return CallRow(
+        kind=kind,
+        groups=tuple(sorted(sums.groups, key=_order)),
+        site=site,
+        size=1 << size_class if size_class else 0,
+        ranks=tuple(sorted(sums.ranks)),
+        p2p=p2p,
+        on_device=on_device,
+        count=sums.count,
+        bytes=sums.bytes,
+        rate=sums.count / mean if mean > 0 else 0.0,
+        timed=sums.timed,
+        p50_ns=quantile(sums.durations, 0.5, sums.max_ns),
+        p95_ns=quantile(sums.durations, 0.95, sums.max_ns),
+        max_ns=sums.max_ns or None,
+        total_ns=sums.total_ns,
+        waited_ns=sums.waited_ns,
+        late=sums.late,
+        pending=sums.pending,
+        sampled=len(joined),
+        skew_ns=round(median(op.skew_ns for op in joined)) if joined else None,
+        transfer_ns=round(median(ns for ns, _ in transfers)) if transfers else None,
+        algorithm_bandwidth=algorithm,
+        bus_bandwidth=algorithm * factor if algorithm is not None and factor else None,
+        last=tuple(ordered[:NAMED]),
+    )
+
+
+def _order(key: GroupKey) -> tuple[int, str, str, int]:
+    return (len(key.name), key.name, key.ranks, key.epoch)
+
+
+def ops_by_row(groups: Iterable[Sequence[JoinedOp]]) -> dict[RowKey, list[JoinedOp]]:
+    """The sampled ops of each row."""
+    found: defaultdict[RowKey, list[JoinedOp]] = defaultdict(list)
+    for ops in groups:
+        for op in ops:
+            for row in op.rows:
+                found[row].append(op)
+    return found

@@ -1,0 +1,99 @@
+"""Orders and filters of the rows of statistics, and how much of a step a row takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from statistics import median
+from typing import Final
+
+from msgspec.structs import replace
+
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.statistics import CallRow, JobStatistics, SampledOp
+
+
+def waited_ns(row: CallRow) -> int:
+    """Time that ranks waited for the last one to come, in sum, as far as the samples tell.
+
+    The median skew is lost by all but the last rank, in every op.
+    """
+    return (row.skew_ns or 0) * row.count
+
+
+def place_of(row: CallRow) -> tuple[str, int, str, str]:
+    """A row's line in the program."""
+    site = row.site
+    if site is None:
+        return ("", 0, row.kind, "")
+    return (site.file, site.line, row.kind, site.function)
+
+
+ORDERS: Final[dict[str, Callable[[CallRow], float]]] = {
+    "waiting": waited_ns,
+    "time": lambda row: row.total_ns,
+    "skew": lambda row: row.skew_ns or -1,
+    "p50": lambda row: row.p50_ns or -1,
+    "p95": lambda row: row.p95_ns or -1,
+    "max": lambda row: row.max_ns or -1,
+    "count": lambda row: row.count,
+    "bytes": lambda row: row.bytes,
+    "bus": lambda row: row.bus_bandwidth or -1,
+}
+"""By name, what is largest in the row that comes first."""
+SLOWEST: Final = "time"
+"""The order in which rows come by themselves."""
+
+
+def ordered(rows: Iterable[CallRow], order: str = SLOWEST) -> list[CallRow]:
+    """The rows in one of `ORDERS`, or by `line`."""
+    if order == "line":
+        return sorted(rows, key=place_of)
+    value = ORDERS[order]
+    return sorted(rows, key=lambda row: (-value(row), -row.total_ns, place_of(row)))
+
+
+def share_of_step(row: CallRow) -> float | None:
+    """How much of the time of its ranks, and so of their steps, the ops of a row were pending.
+
+    At most so much was lost to them: the rank may have computed meanwhile. Ops that overlap count
+    twice, so it may be more than 1. None where no duration is known; ops whose end is not exact
+    are taken to last as long as the others.
+    """
+    if not row.timed or not row.ranks:
+        return None
+    return row.rate * (row.total_ns / row.timed) / 1e9 / len(row.ranks)
+
+
+def selected(
+    statistics: JobStatistics,
+    ranks: Collection[int] | None = None,
+    groups: Collection[GroupKey] | None = None,
+) -> JobStatistics:
+    """What concerns these ranks and groups.
+
+    Rows are of all ranks that were asked, so a row in which one of them takes part stays as it is:
+    who wants the figures of one rank alone asks for that (`StatisticsWanted.ranks`).
+    """
+    calls, sampled, steps = statistics.calls, statistics.groups, statistics.steps
+    if groups is not None:
+        of_groups = frozenset(groups)
+        calls = tuple(row for row in calls if of_groups.intersection(row.groups))
+        sampled = tuple(one for one in sampled if one.group in of_groups)
+    if ranks is not None:
+        of_ranks = frozenset(ranks)
+        calls = tuple(row for row in calls if of_ranks.intersection(row.ranks))
+        sampled = tuple(one for one in sampled if of_ranks.intersection(one.members))
+        steps = {rank: found for rank, found in steps.items() if rank in of_ranks}
+    return replace(statistics, calls=calls, groups=sampled, steps=steps)
+
+
+def complete_ops(statistics: JobStatistics) -> list[SampledOp]:
+    """Sampled ops to which all members came."""
+    return [op for group in statistics.groups for op in group.arrivals if op.complete]
+
+
+def median_step_ns(statistics: JobStatistics, rank: int | None = None) -> int | None:
+    """The median time of a step, of one rank or of all; None where none is known."""
+    several = [statistics.steps.get(rank, ())] if rank is not None else statistics.steps.values()
+    took = [step.took_ns for steps in several for step in steps]
+    return round(median(took)) if took else None

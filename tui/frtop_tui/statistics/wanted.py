@@ -1,0 +1,52 @@
+"""What somebody wants to know of what the ranks did, and what it may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from msgspec import Struct
+
+from frtop_tui.job.naming import GroupKey
+
+MOST_TIMES: Final = 250_000
+"""Issue times of sampled ops of all ranks in a window: some 100 bytes each."""
+MOST_SAMPLES: Final = 64
+"""Ops of one group in one slice: enough for who is late how often, and for a median."""
+MOST_STEPS: Final = 16
+"""Steps of one rank in one slice. Splitting them costs the agent up to a microsecond an op."""
+
+
+class StatisticsWanted(Struct, frozen=True):
+    """A window of time up to now, and what of it.
+
+    Without `calls` only sampled ops and steps are asked for, which costs little. `ranks` and
+    `groups` limit whose calls are counted; None: all.
+    """
+
+    window_s: float = 60.0
+    calls: bool = False
+    ranks: frozenset[int] | None = None
+    groups: frozenset[GroupKey] | None = None
+
+
+def samples_for(memberships: Collection[int], slices: int) -> int:
+    """How many ops of each group to ask for in a slice, so that all together stay few.
+
+    Args:
+        memberships: of each rank, in how many groups it is.
+        slices: how many a window has.
+    """
+    each_op = max(1, sum(memberships)) * max(1, slices)
+    return max(1, min(MOST_SAMPLES, MOST_TIMES // each_op))
+
+
+def joint_wanted(several: Collection[StatisticsWanted]) -> StatisticsWanted | None:
+    """What serves all who want something; None if nobody does."""
+    if not several:
+        return None
+    with_calls = [one for one in several if one.calls]
+    narrow = with_calls[0] if len(with_calls) == 1 else StatisticsWanted()
+    return StatisticsWanted(
+        max(one.window_s for one in several), bool(with_calls), narrow.ranks, narrow.groups
+    )
