@@ -76,6 +76,19 @@ def unpack(columns: wire.HistoryColumns) -> Columns:
     return tuple(_unpacked(getattr(columns, name), rows) for name in FIELDS)
 
 
+def unpack_column(column: wire.HistoryColumn, rows: int) -> list[int]:
+    """One field of so many rows.
+
+    Raises:
+        ValueError: the column is not of so many, or has impossible values.
+    """
+    if column.width not in (0, *_CODES):
+        raise ValueError(f"a column of {column.width} bytes each")
+    if column.width and len(column.differences) != column.width * (rows - 1):
+        raise ValueError(f"a column that is not of {rows} rows")
+    return _unpacked(column, rows)
+
+
 def rows_of(columns: Columns) -> Iterator[wire.HistoryRow]:
     """The same as rows."""
     *others, pseudo, timeout = columns

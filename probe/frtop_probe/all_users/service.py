@@ -164,6 +164,8 @@ class AllUsersService:
             return None
         if isinstance(request, wire.TimeRequest):
             return None  # answered above
+        if isinstance(request, wire.GaugeHistoryRequest):
+            return wire.GaugeHistoryResponse(request.id, self.host, wire.GaugeHistory())
         if isinstance(request, wire.StatisticsRequest):
             return wire.Error(request.id, "not through root's agent yet", "words")
         return await self._requests.respond(operator, admitted, request, self._not_act(operator))
