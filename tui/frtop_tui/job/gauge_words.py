@@ -26,9 +26,9 @@ def per_second(rate: int) -> str:
 
 
 def cores(thousandths: int) -> str:
-    """`0.4`, `7.9`, `61` cores."""
+    """`0.04`, `7.9`, `61` cores."""
     value = thousandths / 1000
-    return f"{value:.1f}" if value < 10 else f"{value:.0f}"
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
 
 def _scaled(value: int, base: int, units: tuple[str, ...]) -> tuple[float, str]:
