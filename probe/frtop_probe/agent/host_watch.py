@@ -80,7 +80,7 @@ class HostWatch:
         """What was asked for of the last ten minutes."""
         return self._table.history(frozenset(request.gauges), max(0, request.points))
 
-    def whole_history(self) -> wire.GaugeHistory:
+    def all_history(self) -> wire.GaugeHistory:
         """All of the last ten minutes, for a file."""
         return self._table.history()
 

@@ -89,7 +89,7 @@ class AgentService:
         self._tick_time = ClockReading.now()
         self._boxes = make_boxes and make_boxes(taker, self._make_update, self.host, self.instance)
         if self._boxes is not None:
-            self._boxes.gauge_history = self._host_gauges.whole_history
+            self._boxes.gauge_history = self._host_gauges.all_history
 
     async def run(self) -> LeaveReason:
         """Works until a signal, the companion's end, or the end of the linger time."""

@@ -22,7 +22,7 @@ NO_CGROUPS: Final = "the limits of ranks' cgroups cannot be read here"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CgroupPlace:
     """One process in one hierarchy: folders of its cgroup and of those above, the own first."""
 
     levels: tuple[Path, ...]
@@ -56,7 +56,7 @@ def hierarchies(mounts: Iterable[Mount]) -> dict[str, Mount]:
     return found
 
 
-def place(path: str, mount: Mount, version: int) -> Place | None:
+def place(path: str, mount: Mount, version: int) -> CgroupPlace | None:
     """The folders of a cgroup; None where it is not below what is mounted here."""
     root = mount.root.rstrip("/")
     if path != root and not path.startswith(root + "/"):
@@ -64,9 +64,9 @@ def place(path: str, mount: Mount, version: int) -> Place | None:
     parts = [part for part in path[len(root) :].split("/") if part]
     if ".." in parts:  # outside of our own namespace of cgroups
         return None
-    top = Path(mount.point)
+    top = Path(mount.folder)
     levels = [top.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
-    return Place(tuple(levels[:MAX_LEVELS]), version)
+    return CgroupPlace(tuple(levels[:MAX_LEVELS]), version)
 
 
 class CgroupSource:
@@ -100,7 +100,7 @@ class CgroupSource:
         pids: tuple[int, ...],
         now_ns: int,
     ) -> SubjectReading:
-        def levels(controller: str) -> Place | None:
+        def levels(controller: str) -> CgroupPlace | None:
             """Where a controller's files are: in its own hierarchy, or in version 2's."""
             for name, version in ((controller, 1), (UNIFIED, 2)):
                 if name in paths and name in mounted:

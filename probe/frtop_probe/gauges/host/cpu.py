@@ -31,10 +31,10 @@ def parse_stat(text: str) -> tuple[dict[str, int], int]:
 
 def parse_load(text: str) -> int | None:
     """The load of the last minute in hundredths."""
-    whole, point, part = (text.split() or [""])[0].partition(".")
-    if not point or len(part) != 2 or number(whole) is None or number(part) is None:
+    integer, dot, part = (text.split() or [""])[0].partition(".")
+    if not dot or len(part) != 2 or number(integer) is None or number(part) is None:
         return None
-    return int(whole) * 100 + int(part)
+    return int(integer) * 100 + int(part)
 
 
 class CpuSource:

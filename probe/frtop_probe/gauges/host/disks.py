@@ -96,7 +96,7 @@ class DiskSource:
                     continue
                 key = f"{mount.device} {mount.kind}"
                 if key not in found and len(found) < MAX_DISKS:
-                    found[key] = _Disk(mount, root + mount.point)
+                    found[key] = _Disk(mount, root + mount.folder)
                 if key in found:
                     found[key].pids.add(pid)
         return found
@@ -121,7 +121,7 @@ class DiskSource:
             values["written"] = self._rates.per_second((key, "written"), device.written, now_ns)
             values["busy"] = self._rates.permille((key, "busy"), device.busy_ns, now_ns)
         detail = f"{disk.mount.kind} {disk.mount.source}"
-        return SubjectReading("disk", printable(disk.mount.point), known(**values),
+        return SubjectReading("disk", printable(disk.mount.folder), known(**values),
                               printable(detail), problem, tuple(sorted(disk.pids)))  # fmt: skip
 
 

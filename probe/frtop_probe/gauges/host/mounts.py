@@ -17,8 +17,8 @@ class Mount:
 
     Attributes:
         device: major and minor number, as `8:1`.
-        root: which folder of the file system is mounted.
-        point: where.
+        root: what of the file system is mounted.
+        folder: where it is mounted.
         kind: of the file system, as `nfs4`.
         source: of the file system, as `filer:/data`.
         options: of the file system itself, separated by commas.
@@ -26,7 +26,7 @@ class Mount:
 
     device: str
     root: str
-    point: str
+    folder: str
     kind: str
     source: str
     options: str = ""
@@ -51,8 +51,8 @@ def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
     """The mount that a path is on; of several at one place the last, which hides the others."""
     best: Mount | None = None
     for mount in mounts:
-        inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
-        if inside and (best is None or len(mount.point) >= len(best.point)):
+        inside = path == mount.folder or path.startswith(mount.folder.rstrip("/") + "/")
+        if inside and (best is None or len(mount.folder) >= len(best.folder)):
             best = mount
     return best
 

@@ -23,7 +23,12 @@ def _facts(gauges: HostGauges, disk: GaugedSubject) -> Iterator[HostFact]:
     if size and free is not None and free <= most:
         begin, at_least = since(gauges, disk, "free", lambda value: value <= most)
         yield HostFact("disk full", disk.name, disk.keys, free, size, begin, at_least)
-    inodes = disk.values.get("inodes_free")
-    if inodes is not None and inodes <= FULL_INODES:
+    yield from _few_inodes(gauges, disk)
+
+
+def _few_inodes(gauges: HostGauges, disk: GaugedSubject) -> Iterator[HostFact]:
+    """A file system may have room, and no place for one more file."""
+    left = disk.values.get("inodes_free")
+    if left is not None and left <= FULL_INODES:
         begin, at_least = since(gauges, disk, "inodes_free", FULL_INODES.__ge__)
-        yield HostFact("disk full", disk.name, disk.keys, inodes, 0, begin, at_least, 0, "inodes")
+        yield HostFact("disk full", disk.name, disk.keys, left, 0, begin, at_least, 0, "inodes")
