@@ -73,6 +73,8 @@ class GaugeWatch:
         self._until_list = 0
         self.subjects: tuple[SubjectReading, ...] = ()
         """The GPUs of the last reading, where there was one."""
+        self.memory: dict[int, int] = {}
+        """By pid of a rank, the bytes that it has on its GPUs, where that is known."""
         self.note = ""
         """Why there are none."""
 
@@ -92,7 +94,7 @@ class GaugeWatch:
     async def _step(self, now: float) -> None:
         ranks = self._ranks_with_gpus(now) if self._is_wanted(now) else []
         if not ranks:
-            self.subjects, self.note = (), ""
+            self.subjects, self.memory, self.note = (), {}, ""
             if self._worker.runs:
                 await self._worker.stop()
             return
@@ -106,6 +108,8 @@ class GaugeWatch:
             self._match([rank.pid for rank in ranks])
         self.note = reading.problem
         self.subjects = () if reading.problem else self._windows.subjects(self._users())
+        memory = {} if reading.problem else self._windows.memory
+        self.memory = {pid: memory[pid] for pid in self._mine if pid in memory}
         for rank in ranks:
             if rank.lives:  # it may have ended meanwhile
                 rank.gauges = self._gauges_of(rank.pid, reading.problem)

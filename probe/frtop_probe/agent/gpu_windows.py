@@ -54,6 +54,16 @@ class GpuWindows:
         """By index, the pids of NVML's last list; None where it had none."""
         return {index: window.pids for index, window in self._windows.items()}
 
+    @property
+    def memory(self) -> dict[int, int]:
+        """By pid, the bytes that it has on all GPUs together, by the last lists of processes."""
+        found: dict[int, int] = {}
+        for window in self._windows.values():
+            for pid, size in zip(window.pids or (), window.pid_bytes, strict=False):
+                if size >= 0:
+                    found[pid] = found.get(pid, 0) + size
+        return found
+
     def gpu(self, index: int) -> wire.Gpu:
         """One GPU with its last samples."""
         window = self._windows[index]

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.agent.gauge_table import GaugeTable
 from frtop_probe.agent.gauge_watch import INTEREST_S, PERIOD_S, GaugeWatch
 from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.gauges.host.subjects import SubjectReading
 from frtop_probe.gauges.host.worker import HostWorker
 
 IDLE_PERIOD_S: Final = 10.0
@@ -84,6 +86,13 @@ class HostWatch:
         """All of the last ten minutes, for a file."""
         return self._table.history()
 
+    def _with_memory(self, subject: SubjectReading) -> SubjectReading:
+        """A rank with what it has on its GPUs: only the driver says that without asking the rank."""
+        size = self._gpus.memory.get(subject.pids[0]) if subject.kind == "rank" else None
+        if size is None:
+            return subject
+        return replace(subject, values={**subject.values, "gpu_mem": size})
+
     def _pause_s(self, now: float) -> float:
         looked_at = now - self._last_asked() < INTEREST_S
         ranks = self._tracker.ranks.values()
@@ -97,5 +106,5 @@ class HostWatch:
                 await self._worker.stop()
             return
         reading = await self._worker.read(living)
-        subjects = (*reading.subjects, *self._gpus.subjects)
+        subjects = (*map(self._with_memory, reading.subjects), *self._gpus.subjects)
         self._table.add(reading.at_ns, subjects, (*reading.notes, self._gpus.note), living.get)

@@ -84,7 +84,7 @@ def _unpacked(column: wire.HistoryColumn, points: int) -> tuple[int, ...]:
 class GaugeRecord:
     """What a host's agent has said of its gauges; `view` is made anew when that changes."""
 
-    _at_ns: int = 0
+    _at_ns: int = -1  # none yet
     _notes: tuple[str, ...] = ()
     _subjects: dict[int, wire.GaugeSubject] = field(default_factory=dict)
     _series: dict[int, wire.GaugeSeries] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class GaugeRecord:
         """Takes in what is new, or all there is."""
         if full:
             self._subjects, self._series, self._values, self._notes = {}, {}, {}, ()
-        self._at_ns = sample.at_ns
+        self._at_ns = max(0, sample.at_ns)
         for subject in sample.subjects:
             if subject.id in self._subjects or len(self._subjects) < MAX_SUBJECTS:
                 self._subjects[subject.id] = subject
@@ -124,11 +124,11 @@ class GaugeRecord:
         """Another agent numbers otherwise."""
         self._history = wire.GaugeHistory()
         self._subjects, self._series, self._values, self._notes = {}, {}, {}, ()
-        self._at_ns, self._view = 0, None
+        self._at_ns, self._view = -1, None
 
     def view(self) -> HostGauges | None:
         """All of it; None before the first sample. The same object until something is new."""
-        if self._view is None and (self._at_ns or self._history.points):
+        if self._view is None and (self._at_ns >= 0 or self._history.points):
             self._view = self._made()
         return self._view
 
@@ -151,7 +151,7 @@ class GaugeRecord:
         subjects.sort(key=lambda one: (_ORDER.get(one.kind, len(_ORDER)), natural(one.name)))
         points = self._history.points
         times = self._history.times
-        at_ns = self._at_ns or (_unpacked(times, points) or (0,))[-1]
+        at_ns = self._at_ns if self._at_ns >= 0 else (_unpacked(times, points) or (0,))[-1]
         notes = self._notes or self._history.notes
         return HostGauges(at_ns, tuple(subjects), notes, points, times)
 
