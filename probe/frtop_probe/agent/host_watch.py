@@ -87,7 +87,7 @@ class HostWatch:
         return self._table.history()
 
     def _with_memory(self, subject: SubjectReading) -> SubjectReading:
-        """A rank with what it has on its GPUs: only the driver says that without asking the rank."""
+        """A rank with what it has on its GPUs: the driver says that without asking the rank."""
         size = self._gpus.memory.get(subject.pids[0]) if subject.kind == "rank" else None
         if size is None:
             return subject
