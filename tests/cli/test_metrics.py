@@ -20,6 +20,7 @@ from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.export import capture
 from frtop_tui.report.job_counts import GROUPS, JobCounts
 from frtop_tui.sources.op_follower import FollowedOps
+from screens.gauge_scenes import measured
 from screens.scenes import S, hung
 
 pytest.importorskip("prometheus_client")
@@ -229,9 +230,25 @@ def test_wrong_options_say_what_is_right(words: list[str]) -> None:
         parse(words)
 
 
+def test_gauges_of_hosts_are_in_the_numbers_and_bounded() -> None:
+    found = collected(measured(1))
+    assert found["frtop_host_cpu_ratio"]["node3",] == 0.61
+    assert found["frtop_host_pressure_ratio"]["node3", "cpu"] == 0.03
+    assert found["frtop_host_link_bytes_per_second"]["node1", "mlx5_0:1", "sent"] == pytest.approx(
+        3e9, rel=0.002
+    )
+    assert found["frtop_gpu_clock_hertz"]["4", "node1"] == 1.11e9
+    assert found["frtop_gpu_busy_ratio"]["3", "node1"] == 0.98
+    facts = {kind: count for (kind,), count in found["frtop_host_facts"].items() if count}
+    assert facts == {"gpu slow": 1}
+    many = collected(measured(1, 70, hosts=100))
+    assert "frtop_host_cpu_ratio" not in many
+    assert many["frtop_host_facts"]["gpu slow",] == 2
+
+
 def test_the_page_and_the_dashboard_have_the_metrics_that_there_are() -> None:
     docs = Path(__file__).parents[2] / "docs"
-    there = {name for name in collected(hung()) if not name.endswith("_created")}
+    there = {name for name in collected(measured()) if not name.endswith("_created")}
     there -= {"frtop_build_info"}
     page = set(re.findall(r"`(frtop_\w+)`", (docs / "metrics.md").read_text()))
     empty = {"frtop_bytes_total", "frtop_timeout_left_seconds", "frtop_step_seconds",

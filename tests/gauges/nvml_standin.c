@@ -12,7 +12,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { OK = 0, UNINITIALIZED = 1, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7 };
+enum { OK = 0, UNINITIALIZED = 1, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, TIMEOUT = 10 };
 typedef struct { unsigned int pid; unsigned long long memory; unsigned int gpu, compute; } process;
 
 static int opened;
@@ -130,6 +130,63 @@ int nvmlDeviceGetEnforcedPowerLimit(void *gpu, unsigned int *value)
 int nvmlDeviceGetClockInfo(void *gpu, unsigned int kind, unsigned int *value)
 {
     return kind == 1 ? small(gpu, "sm", value) : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetMaxClockInfo(void *gpu, unsigned int kind, unsigned int *value)
+{
+    return kind == 1 ? small(gpu, "sm_max", value) : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetTemperature(void *gpu, unsigned int sensor, unsigned int *value)
+{
+    return sensor == 0 ? small(gpu, "temperature", value) : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetIndex(void *gpu, unsigned int *index)
+{
+    *index = (unsigned int)((long)gpu - 1);
+    return OK;
+}
+
+/* Events: a line `xids 3 79 0 31` has pairs of a GPU and an XID, each of which is told once. */
+static unsigned int told;
+typedef struct { void *gpu; unsigned long long kind, data; unsigned int instance, part; } event;
+
+int nvmlEventSetCreate(void **set)
+{
+    *set = &told;
+    return OK;
+}
+
+int nvmlDeviceRegisterEvents(void *gpu, unsigned long long kinds, void *set)
+{
+    unsigned int value;
+    int result = small(gpu, "listen", &value);
+
+    (void)set;
+    return result == OK && !value ? NOT_SUPPORTED : kinds == 8 ? OK : NOT_SUPPORTED;
+}
+
+int nvmlEventSetWait_v2(void *set, event *found, unsigned int wait)
+{
+    char text[1024], *next = text, *end;
+    unsigned int count = 0;
+
+    (void)set, (void)wait;
+    if (look(-1, "xids", text, sizeof text) != OK)
+        return TIMEOUT;
+    for (;; count++, next = end) {
+        unsigned long gpu = strtoul(next, &end, 10), xid;
+
+        if (end == next)
+            return TIMEOUT;
+        xid = strtoul(end, &end, 10);
+        if (count == told) {
+            told++;
+            *found = (event){(void *)(gpu + 1), 8, xid, 0, 0};
+            return OK;
+        }
+    }
 }
 
 int nvmlDeviceGetMemoryInfo(void *gpu, unsigned long long *memory)

@@ -21,6 +21,7 @@ HANG = "hang"
 H200 = {
     "name": "NVIDIA H200", "utilization": 100, "power": 96_000, "limit": 700_000,
     "total": 139 << 30, "used": 31 << 30, "sm": 1980, "throttle": 0, "mig": 0,
+    "sm_max": 1980, "temperature": 61, "listen": 1,
 }  # fmt: skip
 
 needs_standin = pytest.mark.skipif(

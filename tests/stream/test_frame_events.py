@@ -8,8 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.model import Frame
 from frtop_probe.statistics.op_bytes import tensor_bytes
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.report.frame_events import FrameEvents
 from frtop_tui.report.stream_events import KINDS
 from frtop_tui.report.timeline import Timeline

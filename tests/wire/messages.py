@@ -15,7 +15,13 @@ from frtop_probe.wire import (
     DeadConnection,
     Error,
     ExitInfo,
+    GaugeColumn,
+    GaugeHistory,
+    GaugeHistoryRequest,
+    GaugeHistoryResponse,
     Gauges,
+    GaugeSeries,
+    GaugeSubject,
     Gpu,
     GpuSample,
     Group,
@@ -26,6 +32,7 @@ from frtop_probe.wire import (
     HistoryRequest,
     HistoryResponse,
     HistoryRow,
+    HostSample,
     Identity,
     Job,
     NativeStacksRequest,
@@ -134,6 +141,24 @@ UPDATES: Final = {
             RankUpdate(2, gauges=Gauges()),
         ),
     ),
+    "update-host-gauges": Update(
+        "node4", "99e1cc05", 16, 10**12, 10**18,
+        (
+            RankUpdate(1, gauges=Gauges((
+                Gpu(3, samples=(GpuSample(10**12, 98, 96_000, 31 << 30, 1110, 128, 61),),
+                    max_sm_mhz=1980, xid=79, xid_at_ns=10**12),
+            ))),
+        ),
+        gauges=HostSample(
+            10**12,
+            (
+                GaugeSubject(1, "host", ""),
+                GaugeSubject(2, "disk", "/data", "nfs4 filer:/data", (1, 2), "it does not answer"),
+            ),
+            (GaugeSeries(1, 1, "cpu"), GaugeSeries(2, 1, "load"), GaugeSeries(300, 2, "free")),
+            (1, 2, 300), (612, 2**40, None), (7,), ("no InfiniBand",),
+        ),
+    ),
     "update-group-gone": Update(
         "node4", "99e1cc05", 14, 10**12, 10**18,
         (RankUpdate(1, groups=(Group(2, "5", "dp:0", "gloo", "0-63", True, 0, 600.0, True),)),),
@@ -155,6 +180,7 @@ REQUESTS: Final = {
     "request-data": DataRequest(13, 1, 41207, 2, 4096, 65536),
     "request-ras": RasRequest(14, 1, True),
     "request-native-stacks": NativeStacksRequest(14, 1),
+    "request-gauges": GaugeHistoryRequest(15, ("cpu", "in"), 60),
 }
 RESPONSES: Final = {
     "response-state": StateResponse(7, _UPDATE),
@@ -253,6 +279,15 @@ RESPONSES: Final = {
             )),),
         ),
         "pystack", "process 90077 is stopped",
+    ),
+    "response-gauges": GaugeHistoryResponse(
+        15, "node4",
+        GaugeHistory(
+            3, HistoryColumn(10**12, 8, b"\0\x94\x35\x77\0\0\0\0" * 2),
+            (GaugeSubject(1, "host", ""),),
+            (GaugeColumn(GaugeSeries(1, 1, "cpu"), HistoryColumn(612, 2, b"\1\0\xff\xff")),),
+            ("no InfiniBand",),
+        ),
     ),
     "response-data": DataResponse(13, 1, 41207, 2, 4096, 2**26, b"\x00\x80", "gone", "too late"),
     "response-ras": RasResponse(

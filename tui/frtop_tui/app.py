@@ -115,6 +115,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         self.paused_frame: Frame | None = None
         """The frame on the screen while paused."""
         self._watched: tuple[int, ...] = ()
+        self._shown_hosts: tuple[str, ...] = ()
         self._captured: set[JobKey] = set()
         """Jobs that were captured automatically."""
         self._writings: tuple[Writing, ...] = ()
@@ -151,6 +152,9 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         if screen.watched_ranks != self._watched:
             self._watched = screen.watched_ranks
             self.source.watch(self._watched)
+        if screen.shown_hosts != self._shown_hosts:
+            self._shown_hosts = screen.shown_hosts
+            self.source.show_hosts(self._shown_hosts)
 
     def _draw(self, newest: Frame) -> None:
         """Draws the newest frame, or the paused one, on the visible screen."""

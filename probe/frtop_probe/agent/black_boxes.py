@@ -64,6 +64,8 @@ class BlackBoxWriter:
         self._job_of: dict[int, RecordedJob] = {}
         self._paths: set[Path] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.gauge_history: Callable[[], wire.GaugeHistory] | None = None
+        """What there is of the host's gauges; None: nobody reads them."""
         tracker.on_death = self.handle_death
         taker.on_snapshots = self._add_requested
 
@@ -241,6 +243,7 @@ class BlackBoxWriter:
             complete=complete,
             version=after.version,
             since_ns=job.since_ns,
+            gauges=self.gauge_history() if self.gauge_history is not None else None,
         )
 
     async def _write(self, job: RecordedJob, path: Path, box: wire.BlackBox) -> None:

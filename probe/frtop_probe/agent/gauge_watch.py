@@ -24,6 +24,7 @@ from frtop_probe.gauges.devices import (
     opens_device,
     sees_all_pids,
 )
+from frtop_probe.gauges.host.subjects import SubjectReading
 from frtop_probe.gauges.worker import GaugeWorker
 
 PERIOD_S: Final = 2.0
@@ -70,6 +71,12 @@ class GaugeWatch:
         self._reasons: dict[int, str] = {}
         self._search_at = 0.0
         self._until_list = 0
+        self.subjects: tuple[SubjectReading, ...] = ()
+        """The GPUs of the last reading, where there was one."""
+        self.memory: dict[int, int] = {}
+        """By pid of a rank, the bytes that it has on its GPUs, where that is known."""
+        self.note = ""
+        """Why there are none."""
 
     async def run(self) -> None:
         """Works until it is cancelled."""
@@ -87,6 +94,7 @@ class GaugeWatch:
     async def _step(self, now: float) -> None:
         ranks = self._ranks_with_gpus(now) if self._is_wanted(now) else []
         if not ranks:
+            self.subjects, self.memory, self.note = (), {}, ""
             if self._worker.runs:
                 await self._worker.stop()
             return
@@ -98,6 +106,10 @@ class GaugeWatch:
             self._until_list = 0
         if processes:
             self._match([rank.pid for rank in ranks])
+        self.note = reading.problem
+        self.subjects = () if reading.problem else self._windows.subjects(self._users())
+        memory = {} if reading.problem else self._windows.memory
+        self.memory = {pid: memory[pid] for pid in self._mine if pid in memory}
         for rank in ranks:
             if rank.lives:  # it may have ended meanwhile
                 rank.gauges = self._gauges_of(rank.pid, reading.problem)
@@ -135,6 +147,14 @@ class GaugeWatch:
             all_pids=self._all_pids,
             opens=lambda pid: opens_device(pid, self._proc, self._devices),
         )
+
+    def _users(self) -> dict[int, list[int]]:
+        """By GPU, the pids of its ranks."""
+        users: dict[int, list[int]] = {}
+        for pid, indices in self._mine.items():
+            for index in indices:
+                users.setdefault(index, []).append(pid)
+        return users
 
     def _gauges_of(self, pid: int, problem: str) -> wire.Gauges:
         gpus = tuple(self._windows.gpu(index) for index in self._mine.get(pid, ()))

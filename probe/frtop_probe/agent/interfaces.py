@@ -91,6 +91,9 @@ MakeUpdate = Callable[[tuple[wire.RankUpdate, ...], ClockReading | None], wire.U
 class Boxes(Protocol):
     """Writes black boxes."""
 
+    gauge_history: Callable[[], wire.GaugeHistory] | None
+    """What they have of the host's gauges."""
+
     def tick(self, now_ns: int) -> None: ...
 
     async def finish(self, tick: Callable[[], None], end: float) -> None:

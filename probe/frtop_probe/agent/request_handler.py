@@ -65,6 +65,8 @@ class RequestHandler:
         self.last_asked = -math.inf
         """When an operator last asked for anything."""
         self.shown = ShownRanks()
+        self.gauge_history: Callable[[wire.GaugeHistoryRequest], wire.GaugeHistory] | None = None
+        """Gives the gauges of the host; None: nobody reads them."""
         self._pending: Counter[Operator] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -104,6 +106,10 @@ class RequestHandler:
             self.shown.note(request.shown, self._tracker.ranks)
             now = wire.TimeResponse(request.id, time.monotonic_ns(), time.time_ns())
             await self._send(operator, now)
+            return
+        if isinstance(request, wire.GaugeHistoryRequest):
+            found = self.gauge_history(request) if self.gauge_history else wire.GaugeHistory()
+            await self._send(operator, wire.GaugeHistoryResponse(request.id, self._host, found))
             return
         if self._is_full(operator):
             text = "the agent is busy with earlier requests: wait for their answers"

@@ -15,6 +15,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.agent.gauge_watch import GaugeWatch
+from frtop_probe.agent.host_watch import HostWatch
 from frtop_probe.agent.interfaces import Boxes, ClockReading, MakeUpdate, OperatorChannel
 from frtop_probe.agent.options import OPERATOR_LINGER, Options
 from frtop_probe.agent.outside_watch import OutsideWatch
@@ -83,15 +84,22 @@ class AgentService:
             for_root=options.for_root,
         )
         self._gauges = GaugeWatch(tracker, lambda: self._last_asked)
+        self._host_gauges = HostWatch(tracker, lambda: self._last_asked, self._gauges)
+        self._handler.gauge_history = self._host_gauges.history
         self._tick_time = ClockReading.now()
         self._boxes = make_boxes and make_boxes(taker, self._make_update, self.host, self.instance)
+        if self._boxes is not None:
+            self._boxes.gauge_history = self._host_gauges.all_history
 
     async def run(self) -> LeaveReason:
         """Works until a signal, the companion's end, or the end of the linger time."""
         companion = self._watch_companion()
         serving = asyncio.create_task(self._handler.serve())
         asking = TraceRequests(self._tracker)
-        tasks = [serving, *map(asyncio.create_task, (self._gauges.run(), asking.run()))]
+        works = [self._gauges.run(), asking.run()]
+        if not self._options.for_root:  # a process per user would read the host as often
+            works.append(self._host_gauges.run())
+        tasks = [serving, *map(asyncio.create_task, works)]
         if self._options.outside:
             tasks.append(asyncio.create_task(self._outside.run()))
         try:
@@ -134,6 +142,7 @@ class AgentService:
             forgotten=result.forgotten,
             notes=(self._notes() or ("",)) if notes_changed else (),
             version=self.version,
+            gauges=self._host_gauges.changes(),
         )
         self._channel.publish(wire.to_frame(update))
 
@@ -200,4 +209,5 @@ class AgentService:
             notes=self._notes(),
             version=self.version,
             full=True,
+            gauges=self._host_gauges.full(),
         )

@@ -164,6 +164,8 @@ class AllUsersService:
             return None
         if isinstance(request, wire.TimeRequest):
             return None  # answered above
+        if isinstance(request, wire.GaugeHistoryRequest):
+            return wire.GaugeHistoryResponse(request.id, self.host, wire.GaugeHistory())
         return await self._requests.respond(operator, admitted, request, self._not_act(operator))
 
     def _not_act(self, operator: Operator) -> str:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from frtop_probe.gauges.gpu_errors import XidErrors
 from frtop_probe.gauges.readings import MAX_GPUS, MAX_TEXT, GaugeReading, GpuReading
 
 MODULE: Final = "pynvml"
@@ -28,6 +29,7 @@ class NvmlReader:
     def __init__(self) -> None:
         """Loads nothing yet."""
         self._nvml: Any = None
+        self._xids = XidErrors()
 
     def load(self) -> None:
         """Imports the binding, if it is there; calls nothing of the driver."""
@@ -43,6 +45,7 @@ class NvmlReader:
         try:
             nvml = self._open()
             count = min(MAX_GPUS, int(nvml.nvmlDeviceGetCount()))
+            self._xids.listen(nvml, count)
             gpus = tuple(self._gpu(nvml, index, processes=processes) for index in range(count))
         except ModuleNotFoundError:
             why = NOT_SENT if sys.flags.no_site else NO_BINDING
@@ -57,6 +60,7 @@ class NvmlReader:
             nvml = importlib.import_module(MODULE)
             nvml.nvmlInit()
             self._nvml = nvml
+            self._xids = XidErrors()  # those of before are of an NVML that was closed
         return self._nvml
 
     def _gpu(self, nvml: Any, index: int, *, processes: bool) -> GpuReading:
@@ -86,7 +90,9 @@ class NvmlReader:
         if reasons is None:  # the name before driver 535
             reasons = value(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))
         limit = value(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(device))
-        running = value(lambda: _pids(nvml, device)) if processes else None
+        max_mhz = value(lambda: nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM))
+        heat = value(lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU))
+        running = value(lambda: _processes(nvml, device)) if processes else None
         uuid = value(lambda: nvml.nvmlDeviceGetUUID(device))
         name = value(lambda: nvml.nvmlDeviceGetName(device))
         return GpuReading(
@@ -102,16 +108,26 @@ class NvmlReader:
             sm_mhz=_number(mhz),
             throttle=_number(reasons),
             mig=bool(mode and mode[0]),
-            pids=running,
+            pids=None if running is None else tuple(running),
+            pid_bytes=() if running is None else tuple(running.values()),
+            max_sm_mhz=_number(max_mhz),
+            temperature=_number(heat, 1000),
+            xid=self._xids.last(index),
+            xids=self._xids.count(index),
+            xid_at_ns=self._xids.at_ns(index),
         )
 
 
-def _pids(nvml: Any, device: Any) -> tuple[int, ...]:
-    """Processes that compute on a GPU. Drivers differ in which version of the call they have."""
+def _processes(nvml: Any, device: Any) -> dict[int, int]:
+    """Processes that compute on a GPU, with their memory there, -1 for unknown.
+
+    Drivers differ in which version of the call they have.
+    """
     for name in ("_v3", "_v2", ""):
         with contextlib.suppress(nvml.NVMLError_FunctionNotFound, AttributeError):
             found = getattr(nvml, f"nvmlDeviceGetComputeRunningProcesses{name}")(device)
-            return tuple(sorted({int(one.pid) for one in found}))
+            used = {int(one.pid): _number(getattr(one, "usedGpuMemory", None)) for one in found}
+            return {pid: -1 if used[pid] is None else used[pid] or 0 for pid in sorted(used)}
     raise nvml.NVMLError(nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 

@@ -24,6 +24,11 @@ class GpuReading:
         throttle: bits of NVML's reasons why clocks are not higher.
         mig: it is divided; what is said of it is then of all its parts.
         pids: processes that compute on it, as NVML counts them; not asked for each time.
+        pid_bytes: memory of it that each of `pids` has, -1 where that is not known.
+        max_sm_mhz: the highest clock it can have.
+        temperature: degrees Celsius.
+        xid: the last XID error since this child listens, 0 for none; `xids` counts them, and
+            `xid_at_ns` is when the last one was found (monotonic clock). None: not offered.
     """
 
     index: int
@@ -39,6 +44,12 @@ class GpuReading:
     throttle: int | None = None
     mig: bool = False
     pids: tuple[int, ...] | None = None
+    pid_bytes: tuple[int, ...] = ()
+    max_sm_mhz: int | None = None
+    temperature: int | None = None
+    xid: int = 0
+    xids: int | None = None
+    xid_at_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,4 +73,5 @@ def reading_from(data: Mapping[str, Any]) -> GaugeReading:
 
 def _gpu_from(data: Mapping[str, Any]) -> GpuReading:
     pids = data["pids"]
-    return GpuReading(**{**data, "pids": None if pids is None else tuple(pids)})
+    known = {"pids": None if pids is None else tuple(pids), "pid_bytes": tuple(data["pid_bytes"])}
+    return GpuReading(**{**data, **known})

@@ -24,6 +24,7 @@ ROOTS: Final = {
     AGENT: (
         "frtop_probe.pipe.agent",
         "frtop_probe.gauges.__main__",
+        "frtop_probe.gauges.host.__main__",
         "frtop_probe.outside.__main__",
         "frtop_probe.ras.__main__",
     ),

@@ -38,6 +38,13 @@ from frtop_probe.wire.histories import (
     HistoryRow,
     Mark,
 )
+from frtop_probe.wire.host_gauges import (
+    GaugeColumn,
+    GaugeHistory,
+    GaugeSeries,
+    GaugeSubject,
+    HostSample,
+)
 from frtop_probe.wire.ops import (
     Group,
     GroupProgress,
@@ -68,6 +75,7 @@ from frtop_probe.wire.ras import (
 )
 from frtop_probe.wire.requests import (
     DataRequest,
+    GaugeHistoryRequest,
     HistoryRequest,
     NativeStacksRequest,
     RasRequest,
@@ -82,6 +90,7 @@ from frtop_probe.wire.responses import (
     BlackBox,
     DataResponse,
     Error,
+    GaugeHistoryResponse,
     HistoryResponse,
     NativeStacksResponse,
     RasResponse,
@@ -138,6 +147,12 @@ __all__ = [
     "DeadConnection",
     "Error",
     "ExitInfo",
+    "GaugeColumn",
+    "GaugeHistory",
+    "GaugeHistoryRequest",
+    "GaugeHistoryResponse",
+    "GaugeSeries",
+    "GaugeSubject",
     "Gauges",
     "Gpu",
     "GpuSample",
@@ -149,6 +164,7 @@ __all__ = [
     "HistoryRequest",
     "HistoryResponse",
     "HistoryRow",
+    "HostSample",
     "Identity",
     "Job",
     "Mark",

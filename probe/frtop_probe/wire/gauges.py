@@ -18,6 +18,7 @@ class GpuSample(Struct, frozen=True, array_like=True):
     memory_used: int | None = None
     sm_mhz: int | None = None
     throttle: int | None = None
+    temperature: int | None = None  # degrees Celsius
 
 
 class Gpu(Struct, frozen=True, array_like=True):
@@ -37,6 +38,9 @@ class Gpu(Struct, frozen=True, array_like=True):
     mig: bool = False  # it is divided, and its figures are those of all parts
     error: str = ""  # why there are no figures, such as that it is lost
     samples: tuple[GpuSample, ...] = ()  # the last few, oldest first
+    max_sm_mhz: int | None = None  # the highest clock it can have
+    xid: int = 0  # of the last XID error since the agent listens, 0 for none
+    xid_at_ns: int = 0
 
 
 class Gauges(Struct, frozen=True, array_like=True):

@@ -124,6 +124,18 @@ class StatisticsRequest(Struct, frozen=True, array_like=True, tag="statistics"):
     steps: int = 0
 
 
+class GaugeHistoryRequest(Struct, frozen=True, array_like=True, tag="gauges"):
+    """Requests what the agent remembers of the host's gauges, some ten minutes.
+
+    With `gauges`, only those of these names. With `points`, as many as that at most: each is then
+    of some samples in a row.
+    """
+
+    id: int
+    gauges: tuple[str, ...] = ()
+    points: int = 0
+
+
 Request = (
     StateRequest
     | SnapshotRequest
@@ -134,4 +146,5 @@ Request = (
     | RasRequest
     | NativeStacksRequest
     | StatisticsRequest
+    | GaugeHistoryRequest
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from frtop_probe.wire.histories import History
+from frtop_probe.wire.host_gauges import GaugeHistory
 from frtop_probe.wire.ops import Site
 from frtop_probe.wire.ranks import Job
 from frtop_probe.wire.ras import RasReport
@@ -138,6 +139,12 @@ class StatisticsResponse(Struct, frozen=True, array_like=True, tag="statistics")
     cpu_ns: int = 0
 
 
+class GaugeHistoryResponse(Struct, frozen=True, array_like=True, tag="gauges"):
+    id: int
+    host: str
+    history: GaugeHistory
+
+
 class Error(Struct, frozen=True, array_like=True, tag="refusal"):
     """The agent will not, or cannot; `text` is a message for the user.
 
@@ -160,6 +167,7 @@ Response = (
     | RasResponse
     | NativeStacksResponse
     | StatisticsResponse
+    | GaugeHistoryResponse
     | Error
 )
 
@@ -185,3 +193,4 @@ class BlackBox(Struct, frozen=True, array_like=True):
     complete: bool = False
     version: str = ""
     since_ns: int = 0
+    gauges: GaugeHistory | None = None  # of the host, of the last ten minutes

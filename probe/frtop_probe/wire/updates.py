@@ -7,6 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from frtop_probe.wire.gauges import Gauges
+from frtop_probe.wire.host_gauges import HostSample
 from frtop_probe.wire.ops import Group, GroupProgress, Op
 from frtop_probe.wire.ranks import (
     BlockSums,
@@ -69,3 +70,4 @@ class Update(Struct, frozen=True, array_like=True):
     notes: tuple[str, ...] = ()  # about the host, as rings that cannot be read; ("",): none left
     version: str = ""
     full: bool = False
+    gauges: HostSample | None = None  # of the host; None: nothing new

@@ -12,6 +12,7 @@ from typing import Any, Final, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
+from frtop_tui.cli.host_metrics import HostMetrics
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.model import Health, HostState, RankState
@@ -39,6 +40,7 @@ class JobCollector:
         self._counts = JobCounts()
         self._frame: Frame | None = None
         self._version = metadata.version("frtop")
+        self._hosts = HostMetrics()
 
     def update(self, frame: Frame, followed: list[FollowedOps], unfit: int) -> None:
         """Takes in the newest frame, ops that were followed, and how many of them did not fit."""
@@ -58,6 +60,7 @@ class JobCollector:
             if self._frame is not None:
                 families += [*self._of_job(self._frame), *self._of_groups(self._frame)]
                 families += [*self._of_frtop(self._frame), *self._of_ranks(self._frame)]
+                families += self._hosts.families(self._frame)
         yield from families
 
     def _of_job(self, frame: Frame) -> Iterator[Any]:

@@ -107,3 +107,27 @@ MAX_IDLE_SHARE: Final = 0.5
 """Of the power limit: what was seen above it as idle power is none."""
 GPU_STALE_NS: Final = 10_000_000_000
 """Gauges are read every 2 s: older ones are not of now."""
+
+# What of a host is out of the ordinary (`evidence.host_facts`); shares are in permille
+
+BUSY_CPU: Final = 900
+"""Below, a processor is free, and who waits for one waits for another reason."""
+PRESSURE_CPU: Final = 300
+"""For three tenths of the time some task waits for a processor. A loader per core makes less."""
+PRESSURE_MEMORY: Final = 100
+"""For a tenth of the time *all* tasks wait for memory: it is being written out and read again."""
+PRESSURE_IO: Final = 300
+"""For three tenths of the time all tasks that could run wait for disks."""
+HELD_BACK: Final = 100
+"""A cgroup that has used up its share in a tenth of its periods: each such period is a pause."""
+FULL_SHARE: Final = 0.05
+FULL_BYTES: Final = 10 << 30
+"""Both: one checkpoint may not fit any more. 5 % of a large file system are many checkpoints."""
+FULL_INODES: Final = 10
+"""Permille of files that can still be made."""
+SATURATED: Final = 0.9
+"""Of a link's speed: protocols take the rest."""
+CAPPED_SHARE: Final = 0.6
+"""At its power limit a GPU usually runs at more of its highest clock than this (by data sheets)."""
+WORKING_GPU: Final = 500
+"""A GPU that is used for less than half of the time lowers its clock by itself."""

@@ -178,6 +178,12 @@ class Redaction:
     def _gpu(self, text: str) -> str:
         return self._names.name("gpu", text)
 
+    def _device(self, text: str) -> str:
+        """The kind of a file system stays; where it lies may be the name of a filer."""
+        kind, blank, source = text.partition(" ")
+        named = "/" in source or ":" in source
+        return f"{kind}{blank}{self._names.name('device', source) if named else source}"
+
     def _program(self, text: str) -> str:
         return text if text.endswith(".py") and "/" not in text else self._names.name("job", text)
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, OpName, Verdict, Why
+from frtop_tui.job.host_gauges import GaugedSubject, HostGauges
 from frtop_tui.job.model import CoverageNote, GroupView, HostView, Problem, Recorded
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow, JobStatistics, SampledOp
@@ -52,6 +53,9 @@ RULES: Final[Mapping[type, Mapping[str, str]]] = {
     wire.RasSummaryRow: {"ranks_per_node": "keep", "status": "keep", "errors": "keep"},
     wire.RasProblem: {"section": "keep", "kind": "keep", "communicator": "keep", "lines": "text"},
     wire.Gauges: {"note": "text"},
+    HostGauges: {"notes": "text"},
+    GaugedSubject: {"kind": "keep", "name": "path", "detail": "device", "problem": "text",
+                    "values": "keep", "history": "keep"},
     wire.Gpu: {"uuid": "gpu", "name": "keep", "error": "text"},
     wire.Transport: {"name": "keep", "sign": "text"},
     wire.NativeStacksResponse: {"host": "endpoint", "tool": "keep", "note": "text"},

@@ -61,6 +61,8 @@ class _Replay:
             self._state.apply(
                 name, structs.replace(box.after, full=True), wall_time(box, box.after)
             )
+            if box.gauges is not None:
+                self._state.apply_gauge_history(name, box.gauges)
         for _, name, response in responses:
             self._state.apply_snapshots(name, response)
         self._apply_histories(end)

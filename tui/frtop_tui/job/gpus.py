@@ -35,5 +35,10 @@ def shared_text(gpu: wire.Gpu) -> str:
 
 def throttle_text(bits: int | None) -> str:
     """`slowed by power cap, heat (hardware)`; "" if nothing slows it, or nobody knows."""
-    named = [name for bit, name in _THROTTLE.items() if (bits or 0) & bit]
+    named = throttle_reasons(bits)
     return f"slowed by {', '.join(named)}" if named else ""
+
+
+def throttle_reasons(bits: int | None) -> list[str]:
+    """`power cap`, `heat (hardware)`: what slows it down against its will."""
+    return [name for bit, name in _THROTTLE.items() if (bits or 0) & bit]

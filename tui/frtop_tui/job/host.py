@@ -9,6 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_tui.job.clock import HostClock, Timers
+from frtop_tui.job.host_gauges import GaugeRecord
 from frtop_tui.job.model import HostState, HostView, Problem
 from frtop_tui.job.naming import duration
 from frtop_tui.job.record import RankRecord
@@ -51,6 +52,7 @@ class HostRecord:
     missing: int = 0  # updates lost since the last full state
     limits: tuple[str, ...] = ()  # what its agent said at first: what it cannot do there
     records: dict[int, RankRecord] = field(default_factory=dict)
+    gauges: GaugeRecord = field(default_factory=GaugeRecord)
     timers: Timers = field(default_factory=Timers)
     """By key, on the host's clock: when a record changes without a message."""
     _as_of: tuple[int, int, int] = (0, 0, 0)
@@ -85,4 +87,6 @@ class HostRecord:
             notes=(*self.limits, *self.view.notes, *self.losses.notes(now_ns)),
             clock_ns=clock.wall_offset(now_ns, wall_ns) if error is not None else 0,
             clock_error_ns=error,
+            monotonic_ns=clock.offset,
+            gauges=self.gauges.view(),
         )

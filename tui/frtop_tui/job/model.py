@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from frtop_probe import wire
+from frtop_tui.job.host_gauges import HostGauges
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics
 
@@ -250,6 +251,8 @@ class HostView(Struct, frozen=True):
     may_act: bool = True  # false: our key may only read there
     address: str = ""  # where its agent is, "" when not known yet
     progress: str = ""  # how far a connection has come that takes its time
+    gauges: HostGauges | None = None  # None: its agent has sent none
+    monotonic_ns: int = 0  # added to its monotonic clock it gives the operator's
 
 
 class Writing(Struct, frozen=True):

@@ -131,7 +131,14 @@ class JobState:
         if update.notes:
             # ("",): none any more
             known.view = replace(known.view, notes=tuple(filter(None, update.notes)))
+        if update.gauges is not None:
+            known.gauges.apply(update.gauges, full=False)
         return True
+
+    def apply_gauge_history(self, host: str, history: wire.GaugeHistory) -> None:
+        """Takes in the last ten minutes of a host's gauges."""
+        if (known := self._hosts.get(host)) is not None:
+            known.gauges.apply_history(history)
 
     def apply_snapshots(self, host: str, response: wire.SnapshotResponse) -> None:
         """Takes in snapshots; drops those of ranks that are no longer known."""
@@ -266,6 +273,10 @@ class JobState:
         if host.complete and update.instance == host.instance and update.number < host.number:
             return  # requested twice, and this response is late
         before = host.records if update.instance == host.instance else {}
+        if update.instance != host.instance:
+            host.gauges.forget()
+        if update.gauges is not None:
+            host.gauges.apply(update.gauges, full=True)
         host.instance, host.number = update.instance, update.number
         host.complete, host.missing = True, 0
         self._changed.difference_update(host.records.values())

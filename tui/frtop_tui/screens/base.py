@@ -73,6 +73,11 @@ class FrameScreen(Screen[None]):
         return ()
 
     @property
+    def shown_hosts(self) -> tuple[str, ...]:
+        """Hosts whose gauges of the last minutes the source keeps fresh for this screen."""
+        return ()
+
+    @property
     def host(self) -> str:
         """The host of the screen's rank; empty for screens about several ranks."""
         return ""

@@ -29,6 +29,13 @@ class HostsScreen(FrameScreen):
     crumb = "hosts"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        Binding(
+            "space",
+            "unfold",
+            "unfold",
+            tooltip="all gauges of the host, or the table again",
+            id="host.unfold",
+        ),
     ]
 
     def panes(self) -> ComposeResult:
@@ -39,8 +46,21 @@ class HostsScreen(FrameScreen):
         self.query_one(HostTable).show_hosts(frame)
         self.draw_host()
 
+    @property
+    def shown_hosts(self) -> tuple[str, ...]:
+        return self.query_one(HostTable).visible_hosts if self.query(HostTable) else ()
+
+    def action_unfold(self) -> None:
+        """Gives the host under the cursor most of the screen, or the table."""
+        self.toggle_class("-unfolded")
+        self.call_after_refresh(self.draw_all)
+
     def draw_host(self) -> None:
-        self.query_one(HostPane).show(self.query_one(HostTable).chosen)
+        row = self.query_one(HostTable).chosen
+        ranks = self.frame.ranks if self.frame is not None and row is not None else {}
+        named = row.host.name if row is not None else ""
+        keys = {view.key: number for number, view in ranks.items() if view.host == named}
+        self.query_one(HostPane).show(row, keys)
 
     def on_line_view_moved(self) -> None:
         self.draw_host()

@@ -24,6 +24,9 @@ class Source(Protocol):
     def watch(self, ranks: Iterable[int]) -> None:
         """Keeps the ops, process and stacks of these ranks fresh, of no others."""
 
+    def show_hosts(self, hosts: Iterable[str]) -> None:
+        """Keeps the last ten minutes of these hosts' gauges fresh: `HostView.gauges`."""
+
     def dump(self, ranks: Iterable[int]) -> None:
         """Takes the stacks of these ranks once."""
 
@@ -77,6 +80,7 @@ class ScriptedSource:
         self._frames = list(frames)
         self._index = 0
         self.watched: list[tuple[int, ...]] = []
+        self.shown_hosts: list[tuple[str, ...]] = []
         self.dumped: list[tuple[int, ...]] = []
         self.inspected: list[int] = []
         self.taken_native: list[int] = []
@@ -104,6 +108,9 @@ class ScriptedSource:
 
     def watch(self, ranks: Iterable[int]) -> None:
         self.watched.append(tuple(ranks))
+
+    def show_hosts(self, hosts: Iterable[str]) -> None:
+        self.shown_hosts.append(tuple(hosts))
 
     def dump(self, ranks: Iterable[int]) -> None:
         self.dumped.append(tuple(ranks))

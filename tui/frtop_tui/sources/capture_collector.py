@@ -196,7 +196,7 @@ class CaptureCollector:
         return next((step for step in steps if step.kind == "history"), None)
 
     def _received(self, host: str, step: Step, response: wire.Response, _now: int) -> None:
-        """Keeps a history; snapshots and tensors are in the job's state already."""
+        """Keeps a history; snapshots, gauges and tensors are in the job's state already."""
         under_way = self._under_way.get(host, {})
         under_way.pop(id(step), None)
         if not under_way:
@@ -209,7 +209,7 @@ class CaptureCollector:
             if response.error:
                 why = TENSOR_ERRORS.get(response.error) or response.help or response.error
                 self._missing["tensors", why].update(step.ranks)
-        else:
+        elif not isinstance(response, wire.GaugeHistoryResponse):
             why = (
                 response.text
                 if isinstance(response, wire.Error)

@@ -24,7 +24,7 @@ TENSOR_ERRORS: Final = {
 }
 """Errors of responses, for several ranks at once."""
 
-Kind = str  # "stacks", "history", "tensors"
+Kind = str  # "stacks", "history", "gauges", "tensors"
 Missing = dict[tuple[Kind, str], set[int]]
 """Ranks by what is missing of them, and why."""
 
@@ -54,6 +54,7 @@ def plan(frame: Frame, limit: int, *, devices: bool) -> tuple[dict[str, list[Ste
             missing["stacks or history", f"{view.host} is not heard"].add(view.rank)
         else:
             hosts[view.host].append(view)
+    with_gauges = {host.name for host in frame.hosts if host.gauges is not None}
     may_act = {host.name: host.may_act and not frame.read_only for host in frame.hosts}
     for name, views in hosts.items():
         without = {view.rank for view in views if not view.identity.prepared}
@@ -63,6 +64,9 @@ def plan(frame: Frame, limit: int, *, devices: bool) -> tuple[dict[str, list[Ste
         # Of a process that has ended nobody can read what torch has recorded.
         asked = [one for one in views if one.identity.prepared or one.exit_info is None]
         some = [*_snapshots(views), *_histories(asked, limit)]
+        if name in with_gauges:
+            numbers = tuple(view.rank for view in views)
+            some.append(Step("gauges", numbers, wire.GaugeHistoryRequest(0)))
         if may_act.get(name, True):
             some += _tensors(recorded, missing, devices=devices)
         elif pending := {view.rank for view in recorded if view.pending}:

@@ -117,6 +117,10 @@ class LiveSource:
         wanted = frozenset(ranks)
         self._commands.put(lambda session: session.requests.watch(wanted))
 
+    def show_hosts(self, hosts: Iterable[str]) -> None:
+        wanted = tuple(hosts)
+        self._commands.put(lambda session: session.gauges.show(wanted))
+
     def dump(self, ranks: Iterable[int]) -> None:
         wanted = frozenset(ranks)
         self._commands.put(lambda session: session.requests.dump(wanted))

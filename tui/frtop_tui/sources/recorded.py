@@ -35,6 +35,9 @@ class RecordedSource:
     def watch(self, ranks: Iterable[int]) -> None:
         """Does nothing: nothing changes."""
 
+    def show_hosts(self, hosts: Iterable[str]) -> None:
+        """Does nothing: the frame has the gauges that were recorded."""
+
     def dump(self, ranks: Iterable[int]) -> None:
         """Does nothing: the frame has all recorded stacks."""
 

@@ -29,6 +29,7 @@ from frtop_tui.sources.connection_events import (
     UpdateReceived,
 )
 from frtop_tui.sources.endpoints import Resolver
+from frtop_tui.sources.gauge_histories import GaugeHistories
 from frtop_tui.sources.local_discovery import LocalDiscovery
 from frtop_tui.sources.op_follower import OpFollower, OpOutlet
 from frtop_tui.sources.pipes.place_search import PlaceSearch
@@ -74,6 +75,7 @@ class Session:
         self._ras = RasCommands(self.requests.tracker, self._state)
         self.ops = OpFollower(self.requests.tracker, outlet or OpOutlet())
         self.statistics = StatisticsFollower(self.requests.tracker, self._state.set_statistics)
+        self.gauges = GaugeHistories(self.requests.tracker)
         self._resolver = Resolver(names)
         self._resolved_at: dict[str, int] = {}
         self._endpoints: dict[str, AnyEndpoint] = {}  # by host
@@ -240,6 +242,8 @@ class Session:
                 self._state.apply_tensors(host, response)
             case wire.NativeStacksResponse():
                 self._state.apply_native(host, response)
+            case wire.GaugeHistoryResponse():
+                self._state.apply_gauge_history(host, response.history)
 
     def _apply_state(self, host: str, update: wire.Update, may_act: bool, now: int) -> None:
         known = self._hosts.get(update.instance, host)
@@ -271,6 +275,7 @@ class Session:
             self._commands.update(self._frame, now)
             self.ops.update(self._frame, now)
             self.statistics.update(self._frame, now)
+            self.gauges.update(self._frame, now)
             if not self._commands.wants_frame:
                 return self._with_writings()
         observed = self._state.frame(now, time.time_ns(), self._job)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.model import HostState, HostView
 from frtop_tui.job.naming import duration
 from frtop_tui.widgets.formats import format_rank_count
+from frtop_tui.widgets.gauge_lines import RanksOf, gauge_lines
 from frtop_tui.widgets.host_table import STATE_TONE, HostRow, clock_figures, format_clock_offset
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, flow, plain, wrap
@@ -32,12 +33,18 @@ def describe_clock(host: HostView) -> str:
     return f"its clock is {offset} {side} ours, ±{error}; ages shown here are corrected for that"
 
 
-def host_lines(row: HostRow, width: int) -> list[Line]:
-    """The problem first, then what is known of the host."""
+def host_lines(row: HostRow, width: int, ranks_of: RanksOf = lambda _: "") -> list[Line]:
+    """The problem first, then what is out of the ordinary, its gauges, and how it is reached."""
     host = row.host
     rows: list[Line] = []
     if host.problem:
         rows += wrap(str(host.problem), width, "warn")
+    for trouble in row.troubles:
+        rows += wrap(trouble, width, "warn", ("! ", "warn"))
+    if host.gauges is not None:
+        if host.state != "heard" and row.silence_s is not None:
+            rows.append(plain(f"as of {duration(row.silence_s)} ago:", "warn"))
+        rows += gauge_lines(host.gauges, ranks_of, width)
     last = "never heard" if row.silence_s is None else f"last heard {duration(row.silence_s)} ago"
     parts = (
         plain(host.state, STATE_TONE[host.state]),
@@ -70,11 +77,16 @@ class HostPane(LineView):
     def __init__(self) -> None:
         super().__init__(id="host", classes="pane")
         self.row: HostRow | None = None
+        self.ranks: Mapping[int, int] = {}
+        """By key, the ranks of the host that are of the shown job."""
 
-    def show(self, row: HostRow | None) -> None:
-        self.row = row
+    def show(self, row: HostRow | None, ranks: Mapping[int, int]) -> None:
+        self.row, self.ranks = row, ranks
         self.entitle(row.host.name if row is not None else "")
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
-        return () if self.row is None else host_lines(self.row, width)
+        return () if self.row is None else host_lines(self.row, width, self._ranks_of)
+
+    def _ranks_of(self, keys: Iterable[int]) -> str:
+        return fold(sorted(self.ranks[key] for key in keys if key in self.ranks))

@@ -10,9 +10,13 @@ from msgspec import Struct
 from textual.binding import Binding, BindingType
 
 from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.evidence.host_fact import HostFact
+from frtop_tui.diagnosis.evidence.host_facts import FactTable
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.wording.host_facts import fact_text
 from frtop_tui.job.model import HostState, HostView
-from frtop_tui.widgets.formats import format_age_coarse, shorten_ranks
+from frtop_tui.widgets.formats import format_age_coarse, format_time_of_day, shorten_ranks
+from frtop_tui.widgets.gauge_cells import cpu_cell, disk_cell, gpu_cell, memory_cell, net_cell
 from frtop_tui.widgets.grid_layout import natural_key
 from frtop_tui.widgets.spans import Span
 from frtop_tui.widgets.table import Column, LineTable
@@ -37,23 +41,38 @@ class HostRow(Struct, frozen=True):
     """Seconds since its last message, None before the first."""
     recorded: bool = False
     """The frame was recorded: its ranks cannot be asked."""
+    facts: tuple[HostFact, ...] = ()
+    """What is out of the ordinary there, by its gauges."""
+    wall_offset_ns: int = 0
+    """Added to the host's monotonic times it gives the operator's wall clock."""
+
+    @property
+    def troubles(self) -> list[str]:
+        """The facts in words; of a host that is not heard they are those of then."""
+        return [fact_text(fact, self._time_of_day) for fact in self.facts]
+
+    def _time_of_day(self, host_ns: int) -> str:
+        return format_time_of_day(host_ns + self.wall_offset_ns)
 
 
-def host_rows(frame: Frame) -> list[HostRow]:
-    """All hosts, those with problems first, then by name."""
+def host_rows(frame: Frame, facts: FactTable) -> list[HostRow]:
+    """All hosts, those with problems first, then those with facts, then by name."""
     ranks: dict[str, list[int]] = {}
     for number, rank in frame.ranks.items():
         ranks.setdefault(rank.host, []).append(number)
-    hosts = sorted(frame.hosts, key=lambda host: (ORDER[host.state], natural_key(host.name)))
-    return [
+    rows = [
         HostRow(
             host,
             tuple(ranks.get(host.name, ())),
             max(0.0, (frame.now_ns - host.heard_ns) / 1e9) if host.heard_ns else None,
             frame.recorded is not None,
+            facts.of(host),
+            host.monotonic_ns + frame.wall_ns - frame.now_ns,
         )
-        for host in hosts
+        for host in frame.hosts
     ]
+    rows.sort(key=lambda r: (ORDER[r.host.state], not r.facts, natural_key(r.host.name)))
+    return rows
 
 
 def count_states(rows: Iterable[HostRow]) -> str:
@@ -98,6 +117,16 @@ def _may_ask(row: HostRow) -> Span:
     return ("yes", "dim") if row.host.may_act else ("read-only", "warn")
 
 
+def _first_trouble(row: HostRow) -> Span:
+    """The first fact, and how many more there are."""
+    if row.host.problem is not None:
+        return (str(row.host.problem), "warn")
+    if not row.facts:
+        return ("", "") if row.host.gauges is not None else ("no gauges", "dim")
+    more = f" (+{len(row.facts) - 1})" if len(row.facts) > 1 else ""
+    return (f"{row.troubles[0]}{more}", "warn")
+
+
 COLUMNS: Final[tuple[Column[HostRow], ...]] = (
     Column(
         "host", 12, lambda r: (r.host.name, "strong"), lambda r: natural_key(r.host.name), wide=24
@@ -126,20 +155,66 @@ COLUMNS: Final[tuple[Column[HostRow], ...]] = (
 )
 
 
+GAUGE_COLUMNS: Final[tuple[Column[HostRow], ...]] = (
+    COLUMNS[0],
+    Column("state", 10, _state, lambda r: ORDER[r.host.state], wide=13),
+    Column("ranks", 5, lambda r: (str(len(r.ranks) or ""), ""), lambda r: len(r.ranks), right=True,
+           needs=100),
+    Column("cpu", 12, lambda r: cpu_cell(r.host.gauges, 6), lambda r: r.host.name),
+    Column("mem", 5, lambda r: memory_cell(r.host.gauges), lambda r: r.host.name, right=True),
+    Column("net in/out", 20, lambda r: net_cell(r.host.gauges, 6), lambda r: r.host.name,
+           needs=110),
+    Column("disk", 16, lambda r: disk_cell(r.host.gauges), lambda r: r.host.name, needs=150),
+    Column("gpu", 34, lambda r: gpu_cell(r.host.gauges), lambda r: r.host.name, needs=190),
+    Column("out of the ordinary", 0, _first_trouble, lambda r: len(r.facts)),
+)  # fmt: skip
+"""What hosts do, and what is wrong with them."""
+
+
 class HostTable(LineTable[HostRow]):
     """The cursor stays on its host when rows move."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "ranks", tooltip="list the host's ranks", id="host.open"),
+        Binding(
+            "c",
+            "columns",
+            "columns",
+            tooltip="what hosts do, or how they are reached",
+            id="host.columns",
+        ),
     ]
 
     def __init__(self) -> None:
         super().__init__(COLUMNS, "no hosts", id="hosts", classes="pane")
         self.entitle("hosts")
+        self.by_gauges: bool | None = None
+        """Whether gauges are shown; None: where there are any."""
+        self._facts = FactTable()
+
+    def action_columns(self) -> None:
+        """Changes between what hosts do and how they are reached."""
+        self.by_gauges = self.columns is not GAUGE_COLUMNS
+        self._choose_columns()
+        self.redraw()
+
+    @property
+    def visible_hosts(self) -> tuple[str, ...]:
+        """Those whose rows are on the screen, and the one under the cursor."""
+        top = max(0, self.scroll_offset.y - 1)
+        seen = self.rows[top : top + self.scrollable_content_region.height]
+        chosen = [self.chosen] if self.chosen is not None else []
+        return tuple(dict.fromkeys(row.host.name for row in (*chosen, *seen)))
+
+    def _choose_columns(self) -> None:
+        known = any(row.host.gauges is not None for row in self.rows)
+        wanted = known if self.by_gauges is None else self.by_gauges
+        self.columns = GAUGE_COLUMNS if wanted else COLUMNS
 
     def show_hosts(self, frame: Frame) -> None:
         selected = self.chosen if self.cursor > 1 else None
-        self.rows = host_rows(frame)
+        self.rows = host_rows(frame, self._facts)
+        self._choose_columns()
         counts = count_states(self.rows)
         self.entitle(f"hosts {len(self.rows):,}: {counts}" if self.rows else "hosts")
         if selected is not None:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.device_settings import settings_of_rank
+from frtop_tui.job.model import HostView
 from frtop_tui.job.naming import duration
 from frtop_tui.job.transports import of_rank
 from frtop_tui.widgets.activity import cpu_share
 from frtop_tui.widgets.formats import format_bytes
 from frtop_tui.widgets.gpu_lines import gpu_lines
+from frtop_tui.widgets.host_summary import host_summary
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, tail, wrap
 from frtop_tui.widgets.states import PROCESS_STATES
@@ -30,8 +32,10 @@ def system_call(process: wire.Process, room: int) -> Line:
     return plain(f"{process.syscall} {where}", "strong")
 
 
-def process_lines(rank: JudgedRank, width: int, now_ns: int) -> list[Line]:
-    """The rank's own process, its GPUs, then its children, the awaited DataLoader worker first."""
+def process_lines(
+    rank: JudgedRank, width: int, now_ns: int, host: HostView | None = None
+) -> list[Line]:
+    """The rank's own process, its GPUs, its host, then its children, the awaited worker first."""
     processes = rank.snapshot.processes if rank.snapshot is not None else ()
     own = next((p for p in processes if p.pid == rank.identity.pid), rank.process)
     if rank.exit_info is not None:
@@ -56,6 +60,8 @@ def process_lines(rank: JudgedRank, width: int, now_ns: int) -> list[Line]:
     if rank.transports:
         rows.append(plain(f"  {of_rank(rank)}", "dim"))
     rows += gpu_lines(rank, now_ns)
+    if host is not None:
+        rows += host_summary(host, rank.key)
     for one in settings_of_rank(rank):
         rows += wrap(one.sentence, width, "warn" if one.blinds else "dim", ("  ", ""))
     children = [p for p in processes if p.pid != rank.identity.pid]
@@ -91,9 +97,11 @@ class ProcessPane(LineView):
         self.entitle("process and children")
         self.rank: JudgedRank | None = None
         self.now_ns = 0
+        self.host: HostView | None = None
 
     def show(self, frame: Frame, rank: JudgedRank) -> None:
         self.rank, self.now_ns = rank, frame.now_ns
+        self.host = next((host for host in frame.hosts if host.name == rank.host), None)
         title = "process and children"
         fetch = None if rank.status is None else rank.status.fetch
         if fetch is not None and fetch.end_ns < fetch.begin_ns:
@@ -103,5 +111,5 @@ class ProcessPane(LineView):
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
-        rows = [] if self.rank is None else process_lines(self.rank, width, self.now_ns)
+        rows = [] if self.rank is None else process_lines(self.rank, width, self.now_ns, self.host)
         return [clip(row, width) for row in rows]

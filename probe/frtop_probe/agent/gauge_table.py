@@ -1,0 +1,227 @@
+"""All gauges of a host: numbered, the newest values, what has changed, and ten minutes of them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from frtop_probe import wire
+from frtop_probe.gauges.host.subjects import SubjectReading
+from frtop_probe.history_columns import pack
+
+WINDOW_NS: Final = 600_000_000_000
+MAX_POINTS: Final = 320
+"""Readings that are remembered: ten minutes of one every 2 s, and some more."""
+MAX_SERIES: Final = 1024
+"""1,024 of 320 points are 2.6 MB; a host of eight ranks and GPUs has some 250."""
+UNKNOWN: Final = -1
+_TRIM: Final = 32
+_BITS: Final = 10
+ROUNDED: Final = frozenset({
+    "cpu", "free", "gpu_mem", "mem_available", "mem_used", "others_mem", "power_mw", "read",
+    "received", "sent", "swap_used", "waits", "written",
+})  # fmt: skip
+"""Of these three figures are enough, and change less often."""
+COUNTS: Final = frozenset({
+    "discards", "drops", "errors", "link_downed", "oom_kills", "others", "processes", "state",
+    "xid", "xids",
+})  # fmt: skip
+"""Of several readings in a row the last one holds for all."""
+
+
+@dataclass(slots=True)
+class _Series:
+    wired: wire.GaugeSeries
+    points: array[int]
+    value: int | None = None
+    sent: int | None = None
+    named: bool = False
+
+
+@dataclass(slots=True)
+class _Subject:
+    wired: wire.GaugeSubject
+    seen_ns: int
+    series: dict[str, _Series] = field(default_factory=dict)
+    sent: wire.GaugeSubject | None = None
+
+
+class GaugeTable:
+    """Takes readings, one after the other."""
+
+    def __init__(self) -> None:
+        """Knows nothing yet."""
+        self._subjects: dict[tuple[str, str], _Subject] = {}
+        self._times: array[int] = array("q")
+        self._notes: tuple[str, ...] = ()
+        self._notes_sent: tuple[str, ...] = ()
+        self._gone: list[int] = []
+        self._next_subject = self._next_series = 1
+        self._count = 0
+        self._at_ns = 0
+
+    def add(
+        self,
+        at_ns: int,
+        readings: Iterable[SubjectReading],
+        notes: Iterable[str],
+        key_of: Callable[[int], int | None],
+    ) -> None:
+        """Takes in a reading.
+
+        Args:
+            at_ns: when it was made, by the monotonic clock.
+            readings: all subjects that there are now.
+            notes: what there is not, in sentences.
+            key_of: the key of the rank with a pid, None for a process that is none.
+        """
+        self._at_ns = at_ns
+        self._notes = tuple(dict.fromkeys(filter(None, notes)))
+        self._times.append(at_ns)
+        for subject in self._subjects.values():
+            for series in subject.series.values():
+                series.value = None
+        for reading in readings:
+            self._take(reading, at_ns, key_of)
+        for subject in self._subjects.values():
+            for series in subject.series.values():
+                series.points.append(UNKNOWN if series.value is None else series.value)
+        self._forget_old(at_ns)
+
+    def changes(self) -> wire.HostSample | None:
+        """What is new since the last call; None for nothing."""
+        named = [one for one in self._subjects.values() if one.wired != one.sent]
+        series: list[wire.GaugeSeries] = []
+        changed: list[_Series] = []
+        for subject in self._subjects.values():
+            for one in subject.series.values():
+                if not one.named:
+                    series.append(one.wired)
+                if one.value != one.sent:
+                    changed.append(one)
+                one.named, one.sent = True, one.value
+        for subject in named:
+            subject.sent = subject.wired
+        gone, self._gone = tuple(self._gone), []
+        notes, self._notes_sent = self._notes_sent, self._notes
+        if not (named or changed or gone or notes != self._notes):
+            return None
+        return wire.HostSample(
+            self._at_ns,
+            tuple(one.wired for one in named),
+            tuple(series),
+            tuple(one.wired.id for one in changed),
+            tuple(one.value for one in changed),
+            gone,
+            (self._notes or ("",)) if notes != self._notes else (),
+        )
+
+    def full(self) -> wire.HostSample | None:
+        """All of the newest; None before the first reading. Does not affect `changes`."""
+        if not self._times:
+            return None
+        series = [one for subject in self._subjects.values() for one in subject.series.values()]
+        return wire.HostSample(
+            self._at_ns,
+            tuple(subject.wired for subject in self._subjects.values()),
+            tuple(one.wired for one in series),
+            tuple(one.wired.id for one in series),
+            tuple(one.value for one in series),
+            notes=self._notes,
+        )
+
+    def history(self, gauges: Collection[str] = (), points: int = 0) -> wire.GaugeHistory:
+        """The last ten minutes.
+
+        Args:
+            gauges: names of those that are wanted, none for all.
+            points: how many of each at most, 0 for all; each is then of some readings in a row.
+        """
+        if not self._times:
+            return wire.GaugeHistory(notes=self._notes)
+        step = -(-len(self._times) // points) if points > 0 else 1
+        columns = [
+            wire.GaugeColumn(series.wired, pack(_thinned(series.points, step, gauge)))
+            for subject in self._subjects.values()
+            for gauge, series in subject.series.items()
+            if not gauges or gauge in gauges
+        ]
+        used = {column.series.subject for column in columns}
+        # Those of the newest readings are full: what is missing is missing at the begin.
+        times = list(self._times[::-1][::step][::-1])
+        return wire.GaugeHistory(
+            len(times),
+            pack(times),
+            tuple(one.wired for one in self._subjects.values() if one.wired.id in used),
+            tuple(columns),
+            self._notes,
+        )
+
+    def _take(
+        self, reading: SubjectReading, at_ns: int, key_of: Callable[[int], int | None]
+    ) -> None:
+        keys = tuple(sorted(key for pid in reading.pids if (key := key_of(pid)) is not None))
+        if reading.kind == "rank" and not keys:
+            return
+        name = str(keys[0]) if reading.kind == "rank" else reading.name
+        place = reading.kind, name
+        known = self._subjects.get(place)
+        number = known.wired.id if known is not None else self._next_subject
+        wired = wire.GaugeSubject(number, reading.kind, name, reading.detail, keys, reading.problem)
+        if known is None:
+            known = self._subjects[place] = _Subject(wired, at_ns)
+            self._next_subject += 1
+        known.wired, known.seen_ns = wired, at_ns
+        for gauge, value in reading.values.items():
+            series = known.series.get(gauge)
+            if series is None:
+                if self._count >= MAX_SERIES:
+                    continue
+                made = wire.GaugeSeries(self._next_series, number, gauge)
+                before = array("q", [UNKNOWN]) * (len(self._times) - 1)
+                series = known.series[gauge] = _Series(made, before)
+                self._next_series += 1
+                self._count += 1
+            series.value = rounded(value) if gauge in ROUNDED else value
+
+    def _forget_old(self, at_ns: int) -> None:
+        """Subjects that nobody has seen for ten minutes, and points that are older."""
+        old = [p for p, one in self._subjects.items() if at_ns - one.seen_ns > WINDOW_NS]
+        for place in old:
+            subject = self._subjects.pop(place)
+            self._count -= len(subject.series)
+            self._gone.append(subject.wired.id)
+        late = sum(at_ns - time > WINDOW_NS for time in self._times[: 2 * _TRIM])
+        more = max(late, len(self._times) - MAX_POINTS)
+        if more >= _TRIM:
+            del self._times[:more]
+            for subject in self._subjects.values():
+                for series in subject.series.values():
+                    del series.points[:more]
+
+
+def rounded(value: int) -> int:
+    """A value with its first ten binary digits: at most 0.2 % less."""
+    more = max(0, value.bit_length() - _BITS)
+    return value >> more << more
+
+
+def _thinned(points: array[int], step: int, gauge: str) -> list[int]:
+    """One value for `step` in a row, the newest ones in full: the mean, of counts the last."""
+    if step == 1:
+        return list(points)
+    found = []
+    for end in range(len(points), 0, -step):
+        some = [value for value in points[max(0, end - step) : end] if value != UNKNOWN]
+        if not some:
+            found.append(UNKNOWN)
+        elif gauge == "throttle":
+            bits = 0
+            for value in some:
+                bits |= value
+            found.append(bits)
+        else:
+            found.append(some[-1] if gauge in COUNTS else sum(some) // len(some))
+    return found[::-1]

@@ -1,0 +1,62 @@
+"""What is mounted where, as a process sees it: /proc/PID/mountinfo, which asks no file system."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+MOST: Final = 4096
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of mountinfo.
+
+    Attributes:
+        device: major and minor number, as `8:1`.
+        root: what of the file system is mounted.
+        folder: where it is mounted.
+        kind: of the file system, as `nfs4`.
+        source: of the file system, as `filer:/data`.
+        options: of the file system itself, separated by commas.
+    """
+
+    device: str
+    root: str
+    folder: str
+    kind: str
+    source: str
+    options: str = ""
+
+
+def parse_mounts(text: str) -> list[Mount]:
+    """All lines that are whole; see proc(5): optional fields end with a hyphen."""
+    found = []
+    for line in text.splitlines()[:MOST]:
+        before, hyphen, after = line.partition(" - ")
+        first, last = before.split(" "), after.split(" ")
+        if hyphen and len(first) >= 6 and len(last) >= 2:
+            options = last[2] if len(last) > 2 else ""
+            found.append(
+                Mount(first[2], _unescaped(first[3]), _unescaped(first[4]), last[0],
+                      _unescaped(last[1]), options)
+            )  # fmt: skip
+    return found
+
+
+def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
+    """The mount that a path is on; of several at one place the last, which hides the others."""
+    best: Mount | None = None
+    for mount in mounts:
+        inside = path == mount.folder or path.startswith(mount.folder.rstrip("/") + "/")
+        if inside and (best is None or len(mount.folder) >= len(best.folder)):
+            best = mount
+    return best
+
+
+def _unescaped(text: str) -> str:
+    """Blanks, tabs, newlines and backslashes are written as octal numbers."""
+    return _OCTAL.sub(lambda found: chr(int(found[1], 8) & 0xFF), text)

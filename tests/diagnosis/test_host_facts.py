@@ -1,0 +1,184 @@
+"""What is out of the ordinary about a host: a table for each fact, the ordinary beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from frtop_probe.gauges.host.subjects import SubjectReading
+from frtop_tui.diagnosis.evidence.disk_trouble import disk_facts
+from frtop_tui.diagnosis.evidence.gpu_trouble import gpu_facts
+from frtop_tui.diagnosis.evidence.host_fact import CAUSES, HostFact
+from frtop_tui.diagnosis.evidence.host_facts import FactTable, facts_for, facts_of
+from frtop_tui.diagnosis.evidence.host_pressure import pressure_facts
+from frtop_tui.diagnosis.evidence.link_trouble import link_facts
+from frtop_tui.diagnosis.wording.host_facts import fact_text
+from frtop_tui.job.host_gauges import HostGauges
+from frtop_tui.job.model import HostView
+from screens.gauge_scenes import DISK, GIB, GPU, HOST, PORT, Readings, braked, gauges, subject
+from screens.scenes import HOST_NOW, S
+
+BRAKE, CAP, HEAT = 0x80, 0x4, 0x20
+
+
+def of(kind: str, base: dict[str, int], since_s: int = 300, **changes: Any) -> HostGauges:
+    """One subject that has been so for some seconds, and ordinary before."""
+
+    def readings(ago_s: int) -> Iterable[SubjectReading]:
+        yield subject(kind, "x", base, **(changes if ago_s <= since_s else {}), pids=(5,))
+
+    return gauges(readings)
+
+
+def kinds(facts: tuple[HostFact, ...]) -> list[str]:
+    return [fact.kind for fact in facts]
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, []),
+        ({"psi_cpu": 400, "cpu": 990}, ["cpu pressure"]),
+        ({"psi_cpu": 400, "cpu": 500}, []),  # a processor is free: another reason
+        ({"psi_memory_full": 150}, ["memory pressure"]),
+        ({"psi_memory": 900}, []),  # some task waits: the others go on
+        ({"psi_io_full": 300}, ["io pressure"]),
+        ({"oom_kills": 2}, ["out of memory"]),
+    ],
+)
+def test_what_a_host_lacks(changes: dict[str, int], found: list[str]) -> None:
+    assert kinds(pressure_facts(of("host", HOST, **changes))) == found
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, []),
+        ({"throttled": 99}, []),
+        ({"throttled": 120}, ["held back"]),
+        ({"oom_kills": 1}, ["out of memory"]),
+        ({"throttled": 900, "oom_kills": 1}, ["held back", "out of memory"]),
+    ],
+)
+def test_what_the_cgroup_of_ranks_lacks(changes: dict[str, int], found: list[str]) -> None:
+    base = {"cpu": 900, "cpu_limit": 4000, "throttled": 0, "oom_kills": 0}
+    facts = pressure_facts(of("cgroup", base, **changes))
+    assert kinds(facts) == found
+    assert all(fact.keys == (5,) for fact in facts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, []),
+        ({"free": 9 * GIB}, ["disk full"]),
+        ({"free": 50 * GIB}, []),  # 4 %, and many checkpoints
+        ({"size": 20 * GIB, "free": 9 * GIB}, []),  # a small one, half empty
+        ({"size": 64 << 20, "free": 1 << 20}, ["disk full"]),  # /dev/shm of a container
+        ({"inodes_free": 3}, ["disk full"]),
+        ({"problem": "it does not answer"}, ["disk silent"]),
+    ],
+)
+def test_a_full_or_silent_file_system(changes: dict[str, Any], found: list[str]) -> None:
+    assert kinds(disk_facts(of("disk", DISK, **changes))) == found
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, []),
+        ({"received": 46 * 10**9}, ["nic saturated"]),
+        ({"errors": 12}, ["link errors"]),
+        ({"link_downed": 1, "errors": 3}, ["link errors", "link errors"]),
+        ({"state": 1, "received": 0}, ["link down"]),
+    ],
+)
+def test_a_link_in_trouble(changes: dict[str, int], found: list[str]) -> None:
+    assert kinds(link_facts(of("infiniband", PORT, **changes))) == found
+
+
+def test_a_port_without_a_cable_and_old_errors_are_ordinary() -> None:
+    def readings(_ago_s: int) -> Iterable[SubjectReading]:
+        yield subject("infiniband", "x", PORT, state=1, errors=700)
+
+    assert link_facts(gauges(readings)) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, []),
+        ({"throttle": BRAKE, "sm_mhz": 1110}, ["gpu slow"]),
+        ({"throttle": HEAT}, ["gpu slow"]),
+        ({"throttle": CAP, "sm_mhz": 1500}, []),  # at its power limit, as others are
+        ({"throttle": CAP, "sm_mhz": 900}, ["gpu slow"]),
+        ({"throttle": CAP, "sm_mhz": 345, "use": 0}, []),
+        ({"throttle": 0x1, "sm_mhz": 345, "use": 0}, []),  # idle
+        ({"others": 2, "others_mem": 3 * GIB}, ["gpu shared"]),
+        ({"xids": 1, "xid": 79}, ["gpu error"]),
+        ({"problem": "GPU is lost"}, ["gpu error"]),
+    ],
+)
+def test_a_gpu_in_trouble(changes: dict[str, Any], found: list[str]) -> None:
+    facts = gpu_facts(of("gpu", {**GPU, "others": 0}, **changes))
+    assert kinds(facts) == found
+    assert all(fact.keys == (5,) for fact in facts)
+
+
+def clock(host_ns: int) -> str:
+    return f"-{(HOST_NOW - host_ns) // S}s"
+
+
+def texts(readings: Readings) -> list[str]:
+    return [fact_text(fact, clock) for fact in facts_of(gauges(readings))]
+
+
+def test_a_fact_says_since_when() -> None:
+    assert texts(braked) == ["gpu4: 1,110 of 1,980 MHz since -300s, power brake"]
+
+
+def test_what_was_so_before_the_history_begins_may_be_older() -> None:
+    def readings(ago_s: int) -> Iterable[SubjectReading]:
+        yield subject("host", "", HOST, psi_io_full=450)
+        yield subject("gpu", "0", GPU, xids=2 if ago_s < 100 else 0, xid=79)
+
+    assert texts(readings) == [
+        "gpu0: 2 errors, the last an XID 79, last at -90s",
+        "45 % of the time all tasks wait for disks since -590s or longer",
+    ]
+
+
+def test_without_a_history_a_fact_has_no_time() -> None:
+    (fact,) = facts_of(gauges(braked, history=False))
+    assert (fact.kind, fact.since_ns, fact.at_least, fact.cause) == ("gpu slow", 0, False,
+                                                                     "throttled")  # fmt: skip
+    assert fact_text(fact, clock) == "gpu4: 1,110 of 1,980 MHz, power brake"
+
+
+def test_a_gap_in_the_history_ends_what_is_known() -> None:
+    def readings(ago_s: int) -> Iterable[SubjectReading]:
+        if not 200 <= ago_s <= 300:
+            yield subject("gpu", "0", GPU, throttle=BRAKE)
+
+    (fact,) = facts_of(gauges(readings))
+    assert (fact.since_ns, fact.at_least) == (HOST_NOW - 190 * S, False)
+
+
+def test_facts_for_a_rank_are_its_own_and_the_hosts() -> None:
+    host = HostView("node1", "heard", gauges=gauges(braked))
+    assert kinds(facts_for(host, (5,))) == ["gpu slow"]
+    assert facts_for(host, (4,)) == ()
+    assert facts_for(HostView("node1", "silent", gauges=host.gauges), (5,)) == ()
+
+
+def test_facts_are_computed_again_for_new_gauges_only() -> None:
+    table, host = FactTable(), HostView("node1", "heard", gauges=gauges(braked))
+    assert table.of(host) is table.of(host)
+    assert table.of(HostView("node1", "heard", gauges=gauges())) == ()
+
+
+def test_the_causes_are_words_of_slow() -> None:
+    assert set(CAUSES.values()) <= {"data", "compute", "network", "throttled", "starved",
+                                    "neighbour"}  # fmt: skip

@@ -1,0 +1,179 @@
+"""The gauges of a host as an operator has them: the newest, and the history where it was asked for.
+
+docs/gauges.md has the units. The values of a history are packed as they came: most are never drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from msgspec import Struct
+from msgspec import field as struct_field
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_probe.history_columns import unpack_column
+
+MAX_SUBJECTS: Final = 1024
+MAX_SERIES: Final = 4096
+MAX_POINTS: Final = 4096
+"""Of one host, whatever its agent sends."""
+UNKNOWN: Final = -1
+
+
+class GaugedSubject(Struct, frozen=True):
+    """One thing with its newest figures; a figure that is not known is left out.
+
+    `kind`, `name`, `detail`, `keys` and `problem` are as in `wire.GaugeSubject`. `history` has, by
+    gauge, the values at the `times` of its host's gauges.
+    """
+
+    kind: str
+    name: str
+    detail: str = ""
+    keys: tuple[int, ...] = ()
+    problem: str = ""
+    values: Mapping[str, int] = struct_field(default_factory=dict)
+    history: Mapping[str, wire.HistoryColumn] = struct_field(default_factory=dict)
+
+    def is_of(self, keys: Iterable[int]) -> bool:
+        """Whether it serves one of these ranks, or nobody knows whom it serves."""
+        return not self.keys or bool(set(self.keys) & set(keys))
+
+
+class HostGauges(Struct, frozen=True):
+    """All of one host as of `at_ns`, by its own clock; `notes` are what it does not offer."""
+
+    at_ns: int
+    subjects: tuple[GaugedSubject, ...] = ()
+    notes: tuple[str, ...] = ()
+    points: int = 0  # of the history, 0 for none
+    times: wire.HistoryColumn = wire.HistoryColumn(0)
+
+    def of_kind(self, kind: str) -> tuple[GaugedSubject, ...]:
+        """Those of one kind, in order of their names."""
+        return tuple(one for one in self.subjects if one.kind == kind)
+
+    def past(self, subject: GaugedSubject, gauge: str) -> tuple[int, ...]:
+        """The history of a gauge, oldest first, `UNKNOWN` where it was not known."""
+        column = subject.history.get(gauge)
+        return _unpacked(column, self.points) if column is not None else ()
+
+    def past_times(self) -> tuple[int, ...]:
+        """When the values of the history were read, by the host's clock."""
+        return _unpacked(self.times, self.points) if self.points else ()
+
+    @property
+    def host(self) -> Mapping[str, int]:
+        """The figures of the host itself."""
+        return next((one.values for one in self.subjects if one.kind == "host"), {})
+
+
+@lru_cache(4096)
+def _unpacked(column: wire.HistoryColumn, points: int) -> tuple[int, ...]:
+    try:
+        return tuple(unpack_column(column, points))
+    except ValueError:  # of a damaged file, or an agent that is none
+        return ()
+
+
+@dataclass(slots=True)
+class GaugeRecord:
+    """What a host's agent has said of its gauges; `view` is made anew when that changes."""
+
+    _at_ns: int = -1  # none yet
+    _notes: tuple[str, ...] = ()
+    _subjects: dict[int, wire.GaugeSubject] = field(default_factory=dict)
+    _series: dict[int, wire.GaugeSeries] = field(default_factory=dict)
+    _values: dict[int, int] = field(default_factory=dict)
+    _history: wire.GaugeHistory = field(default_factory=wire.GaugeHistory)
+    _view: HostGauges | None = None
+
+    def apply(self, sample: wire.HostSample, *, full: bool) -> None:
+        """Takes in what is new, or all there is."""
+        if full:
+            self._subjects, self._series, self._values, self._notes = {}, {}, {}, ()
+        self._at_ns = max(0, sample.at_ns)
+        for subject in sample.subjects:
+            if subject.id in self._subjects or len(self._subjects) < MAX_SUBJECTS:
+                self._subjects[subject.id] = subject
+        for series in sample.series:
+            if len(self._series) < MAX_SERIES:
+                self._series[series.id] = series
+        for number, value in zip(sample.ids, sample.values, strict=False):
+            if value is None or value < 0 or number not in self._series:
+                self._values.pop(number, None)
+            else:
+                self._values[number] = value
+        if sample.gone:
+            self._forget(frozenset(sample.gone))
+        if sample.notes or full:
+            self._notes = tuple(filter(None, sample.notes))
+        self._view = None
+
+    def apply_history(self, history: wire.GaugeHistory) -> None:
+        """Takes in the last ten minutes, in place of what was known of them."""
+        if 0 <= history.points <= MAX_POINTS and len(history.columns) <= MAX_SERIES:
+            self._history = history
+            self._view = None
+
+    def forget(self) -> None:
+        """Another agent numbers otherwise."""
+        self._history = wire.GaugeHistory()
+        self._subjects, self._series, self._values, self._notes = {}, {}, {}, ()
+        self._at_ns, self._view = -1, None
+
+    def view(self) -> HostGauges | None:
+        """All of it; None before the first sample. The same object until something is new."""
+        if self._view is None and (self._at_ns >= 0 or self._history.points):
+            self._view = self._made()
+        return self._view
+
+    def _made(self) -> HostGauges:
+        values: dict[int, dict[str, int]] = {}
+        for number, value in self._values.items():
+            series = self._series[number]
+            values.setdefault(series.subject, {})[series.gauge] = value
+        past: dict[int, dict[str, wire.HistoryColumn]] = {}
+        for column in self._history.columns:
+            past.setdefault(column.series.subject, {})[column.series.gauge] = column.values
+        known = self._subjects or {one.id: one for one in self._history.subjects}
+        subjects = [
+            GaugedSubject(
+                one.kind, one.name, one.detail, one.keys, one.problem,
+                values.get(number, {}), past.get(number, {}),
+            )
+            for number, one in known.items()
+        ]  # fmt: skip
+        subjects.sort(key=lambda one: (_ORDER.get(one.kind, len(_ORDER)), natural(one.name)))
+        points = self._history.points
+        times = self._history.times
+        at_ns = self._at_ns if self._at_ns >= 0 else (_unpacked(times, points) or (0,))[-1]
+        notes = self._notes or self._history.notes
+        return HostGauges(at_ns, tuple(subjects), notes, points, times)
+
+    def _forget(self, gone: frozenset[int]) -> None:
+        for number in gone:
+            self._subjects.pop(number, None)
+        for number in [n for n, one in self._series.items() if one.subject in gone]:
+            del self._series[number]
+            self._values.pop(number, None)
+
+
+def natural(name: str) -> tuple[int, int, str]:
+    """Numbers in order of size, before names."""
+    return (0, int(name), "") if name.isdecimal() and len(name) < 10 else (1, 0, name)
+
+
+def without_history(gauges: HostGauges) -> HostGauges:
+    """The newest figures alone."""
+    subjects = tuple(replace(one, history={}) for one in gauges.subjects)
+    return replace(gauges, subjects=subjects, points=0, times=wire.HistoryColumn(0))
+
+
+_ORDER: Final = {
+    kind: n for n, kind in enumerate(("host", "gpu", "infiniband", "nic", "disk", "cgroup", "rank"))
+}
