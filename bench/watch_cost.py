@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import IO, Final
 
 import psutil
 
@@ -73,11 +73,11 @@ class Watched:
         return self
 
     def _run(
-        self, *words: str, stdin: int | None = None, stdout: object
+        self, *words: str, stdin: int | None = None, stdout: int | IO[bytes]
     ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-W", "ignore", *words], env=self.environment, stdin=stdin,
-            stdout=stdout,  # type: ignore[arg-type]
+            stdout=stdout,
         )  # fmt: skip
 
     def start(self, first: int, count: int) -> None:
