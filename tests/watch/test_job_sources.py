@@ -15,7 +15,7 @@ from frtop_tui.job.model import JobActivity, Problem
 from frtop_tui.job.naming import job_key
 from frtop_tui.sources.base import ScriptedSource
 from frtop_tui.watch.deliveries import Deliveries
-from frtop_tui.watch.job_sources import GONE_NS, PAUSE_NS, JobSources
+from frtop_tui.watch.job_sources import GONE_NS, MOST_JOBS, PAUSE_NS, JobSources, LeftJobs
 from frtop_tui.watch.lines import EventLines
 from frtop_tui.watch.watcher import Watcher
 from screens import scenes
@@ -52,7 +52,7 @@ def test_each_job_gets_a_source_and_loses_it_when_it_is_gone() -> None:
     opened.list(B)
     assert sources.update(GONE_NS) == (first, second)
     assert sources.gone(GONE_NS + 1) == (first,)
-    sources.leave(first)
+    sources.leave(first, GONE_NS + 1)
     assert opened.sources[1].closed
     assert sources.update(GONE_NS + 2) == (second,)
 
@@ -64,8 +64,43 @@ def test_only_wanted_jobs_are_watched_and_those_that_ended_just_now() -> None:
     opened.list(ended=(A, B), activities=activities)
     (one,) = sources.update(0)
     assert one.job == B
-    sources.leave(one)
+    sources.leave(one, 1)
     assert sources.update(1) == ()  # it was looked at
+    for second in range(300):  # and is listed for as long
+        assert sources.update(second * 10**9) == ()
+
+
+def numbered(number: int) -> wire.Job:
+    return structs.replace(A, master_port=number, nonce=str(number))
+
+
+def test_jobs_that_have_ended_make_room_for_those_that_live() -> None:
+    opened = Opened()
+    sources = JobSources(opened, None)
+    first = [numbered(number) for number in range(MOST_JOBS)]
+    opened.list(*first)
+    assert len(sources.update(0)) == MOST_JOBS
+    ended = tuple(JobActivity(job, 90.0, ended_s=1.0) for job in first)
+    opened.list(numbered(99), ended=first, activities=ended)
+    assert len(sources.update(1)) == MOST_JOBS
+    assert sources.too_many == 1
+    assert len(sources.ended(1)) == MOST_JOBS  # at once: another one waits for a place
+    sources.leave(sources.ended(1)[0], 1)
+    assert sources.update(2)[-1].job == numbered(99)
+    assert sources.too_many == 0
+    assert sources.ended(2) == ()
+    assert len(sources.ended(GONE_NS + 1)) == MOST_JOBS - 1
+
+
+def test_jobs_that_were_left_are_forgotten_once_they_are_not_listed() -> None:
+    left = LeftJobs()
+    for number in range(1000):
+        left.add(numbered(number), number * 10**9)
+    assert not left.has(numbered(3), 10**12)
+    assert left.has(numbered(999), 10**12)
+    assert left.has(structs.replace(numbered(999), nonce=""), 10**12)
+    assert not left.has(structs.replace(numbered(999), nonce="x"), 10**12)
+    assert len(left._left) < 100
 
 
 def test_a_nonce_that_becomes_known_makes_no_second_job() -> None:
@@ -105,7 +140,7 @@ def test_a_job_on_which_frtop_fails_keeps_no_other_from_being_watched() -> None:
     stepped: list[str] = []
 
     class Watch:
-        busy = False
+        busy = is_through = False
         frame = None
 
         def __init__(self, name: str) -> None:
