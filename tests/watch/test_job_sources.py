@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NoAgent
-from frtop_tui.job.model import JobActivity, Problem
+from frtop_tui.job.model import HostView, JobActivity, Problem
 from frtop_tui.job.naming import job_key
 from frtop_tui.sources.base import ScriptedSource
+from frtop_tui.watch import watcher as watcher_module
 from frtop_tui.watch.deliveries import Deliveries
 from frtop_tui.watch.job_sources import GONE_NS, MOST_JOBS, PAUSE_NS, JobSources, LeftJobs
 from frtop_tui.watch.lines import EventLines
@@ -129,6 +131,28 @@ def test_a_source_that_failed_is_replaced_and_one_that_cannot_be_opened_awaited(
     assert sources.problem == ""
     assert one.source is opened.sources[2]
     assert failed.closed
+
+
+def test_a_host_that_cannot_be_searched_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher_module, "TROUBLE_S", 0.0)
+    opened = Opened()
+    sources = JobSources(opened, None)
+    note = f"{wire.NO_SEARCH}: it failed"
+    opened.list(
+        hosts=tuple(HostView(f"node{n}", "heard", notes=(note,), heard_ns=1) for n in range(3))
+    )
+    written: list[str] = []
+    lines = EventLines(written.append)
+    watcher = Watcher(
+        sources, Deliveries([], None, deadline_s=1, dry_run=False), lines,
+        file_of=lambda _: None, new_watch=lambda *_: None,  # type: ignore[arg-type, return-value]
+    )  # fmt: skip
+    watcher.step()
+    watcher.step()
+    watcher.close()
+    lines.close()
+    (said,) = written
+    assert "are not found there: node0, node1, node2: no search for jobs: it failed" in said
 
 
 def test_a_job_on_which_frtop_fails_keeps_no_other_from_being_watched() -> None:

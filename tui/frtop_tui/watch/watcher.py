@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Problem
+from frtop_tui.job.naming import listed
 from frtop_tui.watch.deliveries import Deliveries
 from frtop_tui.watch.events import stamped
 from frtop_tui.watch.job_file import JobFile
@@ -161,6 +163,18 @@ class Watcher:
             return self._sources.problem
         if self._sources.too_many:
             return f"{self._sources.too_many} jobs are not watched: {MOST_JOBS} are, at most"
+        if blind := _hosts_without_search(frame):
+            return f"jobs without the recorder are not found there: {blind}"
         if problem is not None and not any(host.heard_ns for host in frame.hosts):
             return str(problem)
         return ""
+
+
+def _hosts_without_search(frame: Frame) -> str:
+    """`node3: no search for jobs: ...`, of the hosts that could not search."""
+    found: dict[str, list[str]] = {}
+    for host in frame.hosts:
+        for note in host.notes:
+            if note.startswith(wire.NO_SEARCH):
+                found.setdefault(note, []).append(host.name)
+    return "; ".join(f"{listed(sorted(names))}: {note}" for note, names in sorted(found.items()))
