@@ -22,6 +22,7 @@ from bench import (
     store_round_trip,
     thread_states,
     unprepared,
+    watch_cost,
 )
 
 PARTS: Final = (
@@ -39,6 +40,7 @@ PARTS: Final = (
     big_job,
     diagnosis,
     dumps,
+    watch_cost,
 )
 
 

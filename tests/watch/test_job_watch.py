@@ -79,6 +79,22 @@ def test_a_confirmed_verdict_is_captured_and_then_told(tmp_path: Path) -> None:
     assert not one.deliveries.under_way
 
 
+def test_a_job_that_has_ended_is_through_once_all_is_told(tmp_path: Path) -> None:
+    one = Watched(tmp_path)
+    one.give(replace(scenes.healthy(), health="ended"))
+    assert one.watch.is_through
+    one.give(scenes.healthy())
+    assert not one.watch.is_through
+    one.give(scenes.hung())
+    assert not one.watch.is_through
+    one.finish_capture()
+    assert one.watch.is_through  # a process that ended is no argument against the verdict
+    assert wait_for(one.deliveries.results, "the command ends")[0]["ok"]
+    suspect = tuple(replace(v, confidence="suspect", kind="dead") for v in scenes.hung().verdicts)
+    one.give(replace(scenes.hung(), verdicts=suspect, health="dead"))
+    assert not one.watch.is_through
+
+
 def test_a_capture_that_fails_keeps_nobody_from_being_told(tmp_path: Path) -> None:
     one = Watched(tmp_path)
     one.give(scenes.hung())

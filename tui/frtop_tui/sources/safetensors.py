@@ -113,8 +113,9 @@ class PartialFile:
         except OverflowError as error:  # a shape of an agent can be any number
             self.discard()
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path)) from error
-        except OSError:
+        except OSError as error:
             self.discard()
+            error.filename = str(path)  # of a full disk it is unknown
             raise
 
     def write(self, data: bytes, at: int) -> None:

@@ -75,6 +75,17 @@ class JobWatch:
         """Whether a capture is under way or to come."""
         return bool(self._captures)
 
+    @property
+    def is_through(self) -> bool:
+        """Whether the job has ended, and all is said and done about it."""
+        if self.frame is None or self.busy:
+            return False
+        if any(
+            not one.over and one.stage != "delivered" for one in self._episodes.reports.values()
+        ):
+            return False
+        return self.frame.health == "ended" or is_alarm(self.frame)
+
     def use(self, source: Source) -> None:
         """Goes on with another source of the same job: the former one has failed."""
         if source is not self._source:

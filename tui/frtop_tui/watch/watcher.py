@@ -11,12 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Problem
+from frtop_tui.job.naming import listed
 from frtop_tui.watch.deliveries import Deliveries
 from frtop_tui.watch.events import stamped
 from frtop_tui.watch.job_file import JobFile
-from frtop_tui.watch.job_sources import MOST_JOBS, JobSource, JobSources
+from frtop_tui.watch.job_sources import GONE_NS, MOST_JOBS, JobSource, JobSources
 from frtop_tui.watch.job_watch import JobWatch
 from frtop_tui.watch.lines import EventLines
 
@@ -72,7 +74,12 @@ class Watcher:
         for one in self._sources.gone(now_ns):
             watch = self._jobs.get(one)
             if watch is None or not watch.busy:
-                self._leave(one)
+                self._leave(one, now_ns)
+        for one in self._sources.ended(now_ns):
+            watch = self._jobs.get(one)
+            looked_at = now_ns - one.opened_ns > GONE_NS if watch is None else watch.is_through
+            if looked_at:
+                self._leave(one, now_ns)
         self._say_problem()
 
     def _step(self, one: JobSource) -> None:
@@ -120,9 +127,9 @@ class Watcher:
         watch = self._jobs[one] = self._new_watch(one, file, self.say)
         return watch
 
-    def _leave(self, one: JobSource) -> None:
+    def _leave(self, one: JobSource, now_ns: int) -> None:
         watch, file = self._jobs.pop(one, None), self._files.pop(one, None)
-        self._sources.leave(one)
+        self._sources.leave(one, now_ns)
         self._failures = {slot for slot in self._failures if slot[0] is not one}
         if watch is not None:
             self.say(
@@ -156,6 +163,18 @@ class Watcher:
             return self._sources.problem
         if self._sources.too_many:
             return f"{self._sources.too_many} jobs are not watched: {MOST_JOBS} are, at most"
+        if blind := _hosts_without_search(frame):
+            return f"jobs without the recorder are not found there: {blind}"
         if problem is not None and not any(host.heard_ns for host in frame.hosts):
             return str(problem)
         return ""
+
+
+def _hosts_without_search(frame: Frame) -> str:
+    """`node3: no search for jobs: ...`, of the hosts that could not search."""
+    found: dict[str, list[str]] = {}
+    for host in frame.hosts:
+        for note in host.notes:
+            if note.startswith(wire.NO_SEARCH):
+                found.setdefault(note, []).append(host.name)
+    return "; ".join(f"{listed(sorted(names))}: {note}" for note, names in sorted(found.items()))

@@ -18,8 +18,8 @@ class _JsonDecoder(Generic[Value]):
     def __init__(self, kind: Any = Any) -> None:
         self._convert = converter(kind)
         # Of what is read as it is, nothing would be checked below.
-        real, integer = (_finite, int) if kind is Any else (_real, _integer)
-        self._numbers: dict[str, Callable[[str], Any]] = {"parse_float": real, "parse_int": integer}
+        self._real: Callable[[str], Any] = _finite if kind is Any else _real
+        self._integer: Callable[[str], Any] = int if kind is Any else _integer
 
     def decode(self, data: bytes) -> Value:
         """The value of the bytes.
@@ -30,7 +30,9 @@ class _JsonDecoder(Generic[Value]):
         try:
             # What is no UTF-8, or out of range, matters only where it is wanted: checked below.
             text = data.decode(errors="surrogateescape")
-            plain = json.loads(text, parse_constant=_refuse, **self._numbers)
+            plain = json.loads(
+                text, parse_constant=_refuse, parse_float=self._real, parse_int=self._integer
+            )
         except json.JSONDecodeError as error:
             if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated"):
                 raise DecodeError("Input data was truncated") from error
