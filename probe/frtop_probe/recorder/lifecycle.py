@@ -14,10 +14,17 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
-from frtop_probe.recorder import fetches, graph_captures, group_calls, interpreter, steps
+from frtop_probe.recorder import (
+    fetches,
+    graph_captures,
+    group_calls,
+    interpreter,
+    phases,
+    steps,
+)
 from frtop_probe.recorder.guard import guarded, log_line, raised_by_signal_handler
 from frtop_probe.recorder.import_hook import when_imported
-from frtop_probe.recorder.marks import MAX_SAMPLES
+from frtop_probe.recorder.marks import MAX_NUMBER
 from frtop_probe.recorder.recorder import Recorder
 from frtop_probe.recorder.writer import NoRingSpace, create
 from frtop_probe.ring.folder import FolderError, candidates
@@ -179,6 +186,8 @@ class Lifecycle:
             when_imported(OPTIMIZERS, self._always_guarded(self._watch_optimizers))
             when_imported(LOADERS, self._always_guarded(self._watch_loaders))
             when_imported(graph_captures.GRAPHS, self._always_guarded(self._watch_captures))
+            if phases.wanted():
+                self._watch_phases(sys.modules["torch"])
             if c10d.is_initialized():
                 recorder.default_group_created(c10d)
 
@@ -224,6 +233,15 @@ class Lifecycle:
             captures.ended(graph, list(self._recorder.groups.known.values()))
 
         graph_captures.watch_captures(module, self._guarded(began), self._guarded(ended))
+
+    def _watch_phases(self, torch: Any) -> None:
+        def recorder() -> phases.PhaseRecorder:
+            return self._recorder.phases
+
+        if phases.SETTING not in self._watched:
+            self._watched.add(phases.SETTING)
+            if phases.install(torch, recorder, self._guarded, self._always_guarded):
+                self._watch_marks(MarkKind.BACKWARD)
 
     def _watch_marks(self, *kinds: MarkKind) -> None:
         """Says in the ring what is recorded; a forked child has another one."""
@@ -284,7 +302,7 @@ class Lifecycle:
 def _whole(value: object) -> int:
     """Returns a number of the program's as it fits the ring; 0 of what is none."""
     try:
-        return max(0, min(int(value), MAX_SAMPLES))  # type: ignore[call-overload, no-any-return]
+        return max(0, min(int(value), MAX_NUMBER))  # type: ignore[call-overload, no-any-return]
     except (TypeError, ValueError, OverflowError, RuntimeError):
         return 0
 

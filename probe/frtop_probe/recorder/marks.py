@@ -18,7 +18,8 @@ from frtop_probe.ring.layout import MarkKind, Shape, StatusCell
 
 UNSEEN: Final = -1
 """End of a mark that nobody saw end: an exception has passed, say."""
-MAX_SAMPLES: Final = 2**62
+MAX_NUMBER: Final = 2**62 - 1
+"""Of samples and of steps."""
 
 
 class MarkWriter:
@@ -70,7 +71,7 @@ class MarkWriter:
         at = self._word_of(sequence)
         if self._words[at] == sequence:
             known = self._words[at + layout.MARK_SAMPLES // 8]
-            self._words[at + layout.MARK_SAMPLES // 8] = min(known + samples, MAX_SAMPLES)
+            self._words[at + layout.MARK_SAMPLES // 8] = min(known + samples, MAX_NUMBER)
 
     def _write(self, kind: MarkKind, number: int, begin_ns: int, end_ns: int) -> int:
         sequence = self._next()

@@ -14,7 +14,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from frtop_probe.recorder import agent_launch, fetches, identity, steps, trace_permission
+from frtop_probe.recorder import (
+    agent_launch,
+    fetches,
+    identity,
+    phases,
+    steps,
+    trace_permission,
+)
 from frtop_probe.recorder.call_sites import CallSites
 from frtop_probe.recorder.device_watch import DeviceWatch
 from frtop_probe.recorder.exceptions import ExceptionRecorder
@@ -58,6 +65,7 @@ class Recorder:
         self.signatures = SignatureTable(writer)
         self.steps = steps.StepCounter(writer)
         self.fetches = fetches.FetchRecorder(writer)
+        self.phases = phases.PhaseRecorder(writer, self.steps)
         self.exceptions = ExceptionRecorder(writer)
         self.groups: GroupTable
         self.devices: DeviceWatch

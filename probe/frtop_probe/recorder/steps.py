@@ -14,12 +14,11 @@ from typing import Any, Final
 from frtop_probe.recorder.writer import RingWriter
 from frtop_probe.ring.layout import MarkKind, StatusCell
 
-MOST_PER_STEP: Final = 16
-"""Steps of optimizers that are recorded of one training step. Programs with more have one for each
-parameter, say, that runs inside the backward: they would fill the ring with marks."""
+MOST_OPTIMIZERS: Final = 16
+"""Optimizers that are recorded. Programs with more have one for each parameter, say, that runs
+inside the backward: they would fill the ring with marks."""
 TOO_MANY: Final = (
-    "optimizer times are not recorded: more than "
-    f"{MOST_PER_STEP} optimizer steps in one training step"
+    f"optimizer times are not recorded: more than {MOST_OPTIMIZERS} optimizers take turns"
 )
 
 
@@ -39,7 +38,8 @@ class StepCounter:
         self._begun: dict[int, list[tuple[int, int]]] = {}
         """By thread: `id` and mark of the optimizer that is at work in it. Some call another one
         in their step, which is part of it and has no mark (0)."""
-        self._in_step = 0
+        self._round: set[int] = set()
+        """`id` of the optimizers that have begun since one of them began before."""
         self._times_optimizers = True
 
     @property
@@ -58,8 +58,10 @@ class StepCounter:
         if begun:
             begun.append((id(optimizer), 0))
             return
-        self._in_step += 1
-        if self._in_step > MOST_PER_STEP:
+        if id(optimizer) in self._round:
+            self._round.clear()
+        self._round.add(id(optimizer))
+        if len(self._round) > MOST_OPTIMIZERS:
             self._times_optimizers = False
             self._marks.unwatch(MarkKind.OPTIMIZER)
             self._writer.write_note(TOO_MANY)
@@ -99,7 +101,6 @@ class StepCounter:
         if step <= self._last:
             return
         self._last = step
-        self._in_step = 0
         self._writer.cells[StatusCell.STEP] = step
         self._writer.cells[StatusCell.STEP_NS] = time.monotonic_ns()
         self._last_mark = self._marks.instant(MarkKind.STEP, step)

@@ -89,5 +89,5 @@ def _possible(begin: int, end: int, number: int, samples: int) -> bool:
         0 < begin < _LONGEST
         and (end == 0 or begin <= end < _LONGEST)
         and number < _LONGEST
-        and 0 <= samples <= _LONGEST
+        and 0 <= samples < _LONGEST
     )
