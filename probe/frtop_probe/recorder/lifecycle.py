@@ -198,29 +198,33 @@ class Lifecycle:
 
     def _watch_optimizers(self, module: ModuleType) -> None:
         def begins(optimizer: Any) -> None:
-            self._recorder.steps.optimizer_begins(optimizer)
+            if (recorder := self.recorder) is not None:
+                recorder.steps.optimizer_begins(optimizer)
 
         def stepped(optimizer: Any) -> None:
-            self._recorder.steps.optimizer_stepped(optimizer)
+            if (recorder := self.recorder) is not None:
+                recorder.steps.optimizer_stepped(optimizer)
 
         if OPTIMIZERS not in self._watched:
             self._watched.add(OPTIMIZERS)
             hooks = steps.watch_optimizers(
-                sys.modules["torch"], module, self._guarded(begins), self._guarded(stepped)
+                sys.modules["torch"], module, self._marking(begins), self._marking(stepped)
             )
             if len(hooks) > 1:
                 self._watch_marks(MarkKind.OPTIMIZER)
 
     def _watch_loaders(self, module: ModuleType) -> None:
         def begin(iterator: Any) -> int:
-            return self._recorder.fetches.begin(iterator)
+            recorder = self.recorder
+            return recorder.fetches.begin(iterator) if recorder is not None else 0
 
         def end(mark: int | None) -> None:
-            self._recorder.fetches.end(mark)
+            if (recorder := self.recorder) is not None:
+                recorder.fetches.end(mark)
 
         if LOADERS not in self._watched:
             self._watched.add(LOADERS)
-            if fetches.watch_fetches(module, self._guarded(begin), self._guarded(end)):
+            if fetches.watch_fetches(module, self._marking(begin), self._marking(end)):
                 self._watch_marks(MarkKind.FETCH)
 
     def _watch_captures(self, module: ModuleType) -> None:
@@ -240,7 +244,7 @@ class Lifecycle:
 
         if phases.SETTING not in self._watched:
             self._watched.add(phases.SETTING)
-            if phases.install(torch, recorder, self._guarded, self._always_guarded):
+            if phases.install(torch, recorder, self._marking, self._always_guarded):
                 self._watch_marks(MarkKind.BACKWARD)
 
     def _watch_marks(self, *kinds: MarkKind) -> None:
@@ -261,6 +265,14 @@ class Lifecycle:
 
     def _guarded(self, function: Callable[..., Value]) -> Callable[..., Value | None]:
         return guarded(function, self._running, self._failed)
+
+    def _marking(self, function: Callable[..., Value]) -> Callable[..., Value | None]:
+        """As `_guarded`, cheaper."""
+
+        def active() -> bool:
+            return (recorder := self.recorder) is not None and recorder.alive[0]
+
+        return guarded(function, active, self._failed)
 
     def _always_guarded(self, function: Callable[..., Value]) -> Callable[..., Value | None]:
         return guarded(function, lambda: True, self._failed)

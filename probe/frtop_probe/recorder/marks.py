@@ -1,7 +1,7 @@
 """Writes marks into the ring: what a rank does beside ops, with its begin and its end.
 
-This runs several times per training step, in the program's threads: a mark costs about a
-microsecond. All is bound once; see `hook` for the reasons.
+This runs several times per training step, in the program's threads. So all is bound once, as in
+`hook`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from mmap import mmap
 from typing import Final
 from zlib import crc32
@@ -33,38 +34,34 @@ class MarkWriter:
             words: the same as 64-bit words.
             shape: of the ring.
         """
-        self._map = ring
         self._words = words
-        self._at = shape.marks_offset
+        self._first = shape.marks_offset // 8
         self._count = shape.marks
-        self._cells = words[layout.CELLS_OFFSET // 8 : layout.GROUPS_OFFSET // 8]
-        self._next = itertools.count(1).__next__
+        self._watched = layout.CELLS_OFFSET // 8 + StatusCell.WATCHED
+        self.begin, self.instant = _writers(ring, words, shape)
+        self.end = _finisher(words, shape)
+
+    begin: Callable[[int, int], int]
+    """Begins a mark of a kind, with a number; returns its sequence number, for `end`."""
+    instant: Callable[[int, int], int]
+    """Likewise of what has no duration."""
+    end: Callable[[int], None]
+    """Ends a mark now."""
 
     def watch(self, *kinds: MarkKind) -> None:
         """Notes that marks of these kinds are recorded from now on."""
         for kind in kinds:
-            self._cells[StatusCell.WATCHED] |= 1 << kind
+            self._words[self._watched] |= 1 << kind
 
     def unwatch(self, kind: MarkKind) -> None:
         """Notes that marks of this kind are not recorded any more."""
-        self._cells[StatusCell.WATCHED] &= ~(1 << kind)
-
-    def instant(self, kind: MarkKind, number: int) -> int:
-        """Marks this time; returns the mark's sequence number."""
-        now = time.monotonic_ns()
-        return self._write(kind, number, now, now)
-
-    def begin(self, kind: MarkKind, number: int) -> int:
-        """Begins a mark; returns its sequence number, for `end`."""
-        return self._write(kind, number, time.monotonic_ns(), 0)
-
-    def end(self, sequence: int) -> None:
-        """Ends a mark now."""
-        self._store(sequence, layout.MARK_END, time.monotonic_ns())
+        self._words[self._watched] &= ~(1 << kind)
 
     def abandon(self, sequence: int) -> None:
         """Says of a mark that nobody saw it end."""
-        self._store(sequence, layout.MARK_END, UNSEEN)
+        at = self._word_of(sequence)
+        if self._words[at] == sequence:
+            self._words[at + layout.MARK_END // 8] = UNSEEN
 
     def add_samples(self, sequence: int, samples: int) -> None:
         """Adds to the samples of a step."""
@@ -73,19 +70,45 @@ class MarkWriter:
             known = self._words[at + layout.MARK_SAMPLES // 8]
             self._words[at + layout.MARK_SAMPLES // 8] = min(known + samples, MAX_NUMBER)
 
-    def _write(self, kind: MarkKind, number: int, begin_ns: int, end_ns: int) -> int:
-        sequence = self._next()
-        body = layout.MARK_BODY.pack(sequence, begin_ns, number, threading.get_ident(), kind, 0)
-        at = self._at + sequence % self._count * layout.MARK_SIZE
-        layout.MARK.pack_into(self._map, at, body, crc32(body), end_ns, 0)
-        if sequence > self._cells[StatusCell.MARKS]:  # noqa: PLR1730 - a call may switch threads
-            self._cells[StatusCell.MARKS] = sequence
+    def _word_of(self, sequence: int) -> int:
+        return self._first + sequence % self._count * layout.MARK_SIZE // 8
+
+
+def _writers(
+    ring: mmap, words: memoryview, shape: Shape
+) -> tuple[Callable[[int, int], int], Callable[[int, int], int]]:
+    first, count, size = shape.marks_offset, shape.marks, layout.MARK_SIZE
+    head = layout.CELLS_OFFSET // 8 + StatusCell.MARKS
+    next_sequence = itertools.count(1).__next__
+    clock, thread_ident, checksum = time.monotonic_ns, threading.get_ident, crc32
+    pack_body, pack_mark = layout.MARK_BODY.pack, layout.MARK.pack_into
+
+    def begin(kind: int, number: int) -> int:
+        sequence = next_sequence()
+        body = pack_body(sequence, clock(), number, thread_ident(), kind, 0)
+        pack_mark(ring, first + sequence % count * size, body, checksum(body), 0, 0)
+        if sequence > words[head]:  # noqa: PLR1730 - a call may switch threads
+            words[head] = sequence
         return sequence
 
-    def _store(self, sequence: int, offset: int, value: int) -> None:
-        at = self._word_of(sequence)
-        if self._words[at] == sequence:  # else it was overwritten meanwhile
-            self._words[at + offset // 8] = value
+    def instant(kind: int, number: int) -> int:
+        sequence, now = next_sequence(), clock()
+        body = pack_body(sequence, now, number, thread_ident(), kind, 0)
+        pack_mark(ring, first + sequence % count * size, body, checksum(body), now, 0)
+        if sequence > words[head]:  # noqa: PLR1730
+            words[head] = sequence
+        return sequence
 
-    def _word_of(self, sequence: int) -> int:
-        return (self._at + sequence % self._count * layout.MARK_SIZE) // 8
+    return begin, instant
+
+
+def _finisher(words: memoryview, shape: Shape) -> Callable[[int], None]:
+    first, count, width = shape.marks_offset // 8, shape.marks, layout.MARK_SIZE // 8
+    end_word, clock = layout.MARK_END // 8, time.monotonic_ns
+
+    def end(sequence: int) -> None:
+        at = first + sequence % count * width
+        if words[at] == sequence:  # else it was overwritten meanwhile
+            words[at + end_word] = clock()
+
+    return end

@@ -1,10 +1,15 @@
 """Records when forwards and backwards begin and end, if `FRTOP_PHASES` is 1: times of the host.
 
-Where the program itself calls torch: a backward is the one Python function from which torch starts
-its engine, a forward is that of DDP, or of the root of FSDP2. No module gets a hook. Global hooks
-would run at every module, `torch.compile` warns of them, and Dynamo traces those of one module
-anew. So the forward of a bare module is not recorded. What is wrapped here runs between graphs:
-FSDP2 keeps Dynamo out of these functions, and DDP and the engine are files that it skips.
+No module gets a hook. Global hooks would run at every module, `torch.compile` warns of them, and
+Dynamo compiles modules with hooks of their own differently. What is wrapped instead is never part
+of a graph:
+
+* a backward is the one Python function from which torch starts its engine;
+* a forward of DDP is what DDP itself labels for profilers. Dynamo knows such labels by their class
+  and never enters them; so of a DDP that is compiled as a whole no forward is recorded;
+* a forward of FSDP2 is that of its root. FSDP2 keeps Dynamo out of the functions around it.
+
+The forward of a bare module is not recorded.
 """
 
 from __future__ import annotations
@@ -22,7 +27,8 @@ from frtop_probe.recorder.writer import RingWriter
 from frtop_probe.ring.layout import MarkKind
 
 SETTING: Final = "FRTOP_PHASES"
-DDP: Final = "torch.nn.parallel.distributed"
+DDP: Final = "DistributedDataParallel.forward"
+"""The label."""
 FSDP: Final = "torch.distributed.fsdp._fully_shard._fsdp_state"
 Hook = Callable[[Any], Any]
 Guard = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -108,24 +114,18 @@ def install(
         always_guard: of functions that wrap.
     """
 
-    def watch_ddp(module: Any) -> None:
-        hooks = (
-            guard(lambda owner: recorder().forward_begins(owner)),
-            guard(lambda owner: recorder().forward_ends(owner)),
-        )
-        kind = getattr(module, "DistributedDataParallel", None)
-        _wrap_forward(torch, kind, ("_pre_forward", "_post_forward"), hooks)
-
     def watch_fsdp(module: Any) -> None:
-        hooks = (
-            guard(lambda state: recorder().root_begins(state)),
-            guard(lambda state: recorder().root_ends(state)),
-        )
+        begins = guard(lambda state: recorder().root_begins(state))
+        ends = guard(lambda state: recorder().root_ends(state))
         # Not `_pre_forward` and `_post_forward`: Dynamo knows these by their identity.
         names = "_root_pre_forward", "_register_pre_backward_hook"
-        _wrap_forward(torch, getattr(module, "FSDPState", None), names, hooks)
+        _wrap_root(torch, getattr(module, "FSDPState", None), names, begins, ends)
 
-    when_imported(DDP, always_guard(watch_ddp))
+    _wrap_label(
+        torch,
+        guard(lambda label: recorder().forward_begins(label)),
+        guard(lambda label: recorder().forward_ends(label)),
+    )
     when_imported(FSDP, always_guard(watch_fsdp))
     begins = guard(lambda: recorder().backward_begins())
     ends = guard(lambda mark: recorder().backward_ends(mark))
@@ -161,26 +161,47 @@ def _wrap_backward(
     return True
 
 
-def _wrap_forward(torch: Any, kind: Any, names: tuple[str, str], hooks: tuple[Hook, Hook]) -> None:
-    """Wraps two methods of a class, which run before and after its forward."""
+def _wrap_label(torch: Any, begins: Hook, ends: Hook) -> None:
+    """Wraps begin and end of the labels that torch gives to parts of a program."""
+    kind = getattr(torch.autograd.profiler, "record_function", None)
+    before, after = (getattr(kind, "__dict__", {}).get(n) for n in ("__enter__", "__exit__"))
+    if before is None or after is None:
+        return
+
+    @functools.wraps(before)
+    def __enter__(self: Any) -> Any:  # noqa: N807 - replaces the method of this name
+        if getattr(self, "name", "") == DDP:
+            begins(self)
+        return before(self)
+
+    @functools.wraps(after)
+    def __exit__(self: Any, *error: Any) -> Any:  # noqa: N807
+        try:
+            return after(self, *error)
+        finally:
+            if getattr(self, "name", "") == DDP:
+                ends(self)
+
+    for wrapper in (__enter__, __exit__):
+        hide_from_dynamo(torch, wrapper)
+        setattr(kind, wrapper.__name__, wrapper)
+
+
+def _wrap_root(torch: Any, kind: Any, names: tuple[str, str], begins: Hook, ends: Hook) -> None:
+    """Wraps two methods of FSDP2, which run before and after the forward of each of its modules."""
     before, after = (getattr(kind, "__dict__", {}).get(name) for name in names)
     if before is None or after is None:
         return
-    begins, ends = hooks
-    compiling = torch.compiler.is_compiling
 
     @functools.wraps(before)
     def first(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # Dynamo treats this as constant and true, and so traces nothing of ours.
-        if not compiling():
-            begins(self)
+        begins(self)
         return before(self, *args, **kwargs)
 
     @functools.wraps(after)
     def second(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = after(self, *args, **kwargs)
-        if not compiling():
-            ends(self)
+        ends(self)
         return result
 
     for name, wrapper in zip(names, (first, second), strict=True):

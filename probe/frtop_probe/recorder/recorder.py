@@ -60,6 +60,8 @@ class Recorder:
         self.home = home
         self.pid = os.getpid()
         self.enabled = process_flag()
+        self.alive = process_flag()
+        """As `running`, for what is asked at every step: no system call tells of a fork."""
         self.raw_reduce_ops: deque[tuple[int, Any]] = deque(maxlen=MAX_DECODED)
         self.pending = PendingOps(writer)
         self.signatures = SignatureTable(writer)
@@ -96,6 +98,7 @@ class Recorder:
                 responder.remove()
             raise
         self._thread = thread
+        self.alive[0] = True
 
     def attach(self, torch: ModuleType, c10d: ModuleType, parents: Recorder | None = None) -> None:
         """Installs the kernels, or logs once why this torch is unsuitable.
@@ -137,7 +140,7 @@ class Recorder:
 
     def stop(self) -> None:
         """Disables recording and joins the thread; kernels and ring stay."""
-        self.enabled[0] = False
+        self.enabled[0] = self.alive[0] = False
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
@@ -153,7 +156,7 @@ class Recorder:
 
     def abandon_in_child(self) -> None:
         """Disables this recorder in a forked child, where its thread does not run."""
-        self.enabled[0] = False
+        self.enabled[0] = self.alive[0] = False
         self.exceptions.writer = None
         if self.tensors is not None:
             self.tensors.close()
