@@ -15,6 +15,7 @@ from bench import (
     dumps,
     durations,
     live,
+    mark_cost,
     reach,
     recorder_cost,
     startup,
@@ -27,6 +28,7 @@ from bench import (
 
 PARTS: Final = (
     recorder_cost,
+    mark_cost,
     durations,
     steps,
     busy_thread,

@@ -6,6 +6,7 @@ Programs may start the recorder by hand. All four functions do nothing where it 
 
     frtop_probe.start()          # before or after init_process_group
     frtop_probe.step()           # a training step ended, for loops without a torch optimizer
+    frtop_probe.step(samples=n)  # the same in any loop, and what this rank has worked off in it
     frtop_probe.annotate("...")  # a note in the history of this rank
     frtop_probe.stop()
 """
@@ -33,14 +34,19 @@ def stop() -> None:
     lifecycle.stop()
 
 
-def step(number: int | None = None) -> None:
+def step(number: int | None = None, *, samples: int = 0) -> None:
     """Records the end of a training step: the next step, or the step with this number.
 
-    Only for loops without a torch optimizer.
+    Loops with a torch optimizer need it for samples only: call it after the optimizer's step.
+
+    Args:
+        number: of the step.
+        samples: how many samples, tokens, or whatever the job counts, this rank has worked off
+            since it last said so.
     """
     from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
 
-    lifecycle.step(number)
+    lifecycle.step(number, samples)
 
 
 def annotate(text: str) -> None:

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from frtop_probe.procfs import processes
 from frtop_probe.ring import layout, sizes
-from frtop_probe.ring.layout import Event, Flag, Shape, Side, State, StatusCell
+from frtop_probe.ring.layout import Event, Flag, MarkKind, Shape, Side, State, StatusCell
 
 
 def boot() -> bytes:
@@ -61,11 +61,12 @@ class RingBuilder:
             self.map, 0, layout.MAGIC, layout.VERSION, shape.size, values["start_ticks"],
             values["namespace"], values["boot"], time.monotonic_ns(), time.time_ns(), self.pid, 0,
             1, *([0] * (len(layout.HEADER.unpack(bytes(layout.HEADER.size))) - 18)),
-            *shape.counts, 0,
+            *shape.counts,
         )  # fmt: skip
         self.cells = memoryview(self.map)[layout.CELLS_OFFSET : layout.GROUPS_OFFSET].cast("q")
         self.used = 0
         self.sequence = 0
+        self.marks = 0
         self.chunks = 1
         self.numbers: dict[int, int] = {}
         self.signatures: dict[int, tuple[int, int, int]] = {}
@@ -211,6 +212,15 @@ class RingBuilder:
             Event.PSEUDO, Flag.SYNC, 0, 0,
         )  # fmt: skip
         return self.sequence
+
+    def mark(self, kind: MarkKind, begin_ns: int, end_ns: int, number: int = 0) -> int:
+        """Writes a mark; returns its sequence number."""
+        self.marks += 1
+        body = layout.MARK_BODY.pack(self.marks, begin_ns, number, 1, kind, 0)
+        at = self.shape.marks_offset + self.marks % self.shape.marks * layout.MARK_SIZE
+        layout.MARK.pack_into(self.map, at, body, crc32(body), end_ns, 0)
+        self.cells[StatusCell.MARKS] = self.marks
+        return self.marks
 
     def complete(self, sequence: int) -> None:
         at = self._slot(sequence) + layout.SLOT_DONE

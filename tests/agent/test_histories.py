@@ -15,7 +15,7 @@ from frtop_probe import wire
 from frtop_probe.agent.histories import history
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.ring import bulk_read, layout
-from frtop_probe.ring.layout import Event, Flag, Side, StatusCell
+from frtop_probe.ring.layout import Event, Flag, MarkKind, Side, StatusCell
 from frtop_probe.ring.reader import Ring
 from frtop_tui.export.histories import ops_of
 
@@ -43,6 +43,7 @@ def read(builder: RingBuilder, limit: int = 0) -> wire.History:
     assert (columns.rows, found.columns) == ((), None)
     assert (columns.signatures, columns.sites) == (found.signatures, found.sites)
     assert (ops_of(columns), columns.lost) == (ops_of(found), found.lost)
+    assert columns.marks == found.marks
     return found
 
 
@@ -81,15 +82,40 @@ def test_failed_pending_and_outdated_ends(builder: RingBuilder) -> None:
     assert [row.took_ns for row in read(builder).rows] == [400, -400, 0, 0, 0, 1]
 
 
-def test_steps_are_no_ops_and_what_is_being_written_is_lost(builder: RingBuilder) -> None:
+def test_what_is_being_written_is_lost(builder: RingBuilder) -> None:
     for _ in range(6):
         builder.op(done=True)
-    builder.write_slot(3, 5, 1, 0, 0, 0, 0, 0, 0, Event.STEP, 0, 0, 0)
     builder.map[builder._slot(4)] ^= 0xFF  # torn
     builder.map[builder._slot(5) + 8] ^= 0xFF
     builder.cells[StatusCell.HEAD] = builder.sequence
     found = read(builder)
-    assert ([row.sequence for row in found.rows], found.lost) == ([1, 2, 6], 2)
+    assert ([row.sequence for row in found.rows], found.lost) == ([1, 2, 3, 6], 2)
+
+
+def test_marks_of_the_time_of_the_ops_are_in_a_history(builder: RingBuilder) -> None:
+    builder.add_entry(Side.NOTE, 1, "checkpoint written")
+    for n in range(1, 4):
+        builder.write_slot(n, 100 * n, n, 1, 1, 1, 1, 0, 0, Event.OP, 0, 0, 0, done_ns=100 * n + 5)
+    builder.mark(MarkKind.STEP, 50, 50, 6)  # before the first of the ops
+    builder.mark(MarkKind.FETCH, 90, 160, 2)
+    builder.mark(MarkKind.STEP, 250, 250, 7)
+    builder.mark(MarkKind.NOTE, 260, 260, 1)
+    builder.mark(MarkKind.BACKWARD, 270, 0, 8)
+    step, note, lasting = (
+        wire.Mark("step", 250, 250, 7),
+        wire.Mark("note", 260, 260, 0, "checkpoint written"),
+        wire.Mark("backward", 270, 0, 8),
+    )
+    assert read(builder).marks == (wire.Mark("fetch", 90, 160), step, note, lasting)
+    assert read(builder, 2).marks == (step, note, lasting)
+    rank = ring_rank(builder)
+    assert [op.sequence for op in rank.view.ops(8)[0]] == [1, 2, 3]
+    assert rank.ring.ops() == 0  # of the rows of groups: no mark counts
+
+
+def test_a_rank_without_ops_has_its_marks(builder: RingBuilder) -> None:
+    builder.mark(MarkKind.FETCH, 90, 0)
+    assert read(builder).marks == (wire.Mark("fetch", 90, 0),)
 
 
 def test_values_that_are_impossible_are_left_out(builder: RingBuilder) -> None:

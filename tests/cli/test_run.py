@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from frtop_probe.recorder.device_tensors import SETTING
+from frtop_probe.recorder.phases import SETTING as PHASES
 from frtop_tui.cli import main, run
 from frtop_tui.errors import UsageError
 from waiting import DEADLINE_S, wait_for
@@ -125,6 +126,12 @@ def test_tensors_on_devices_are_read_only_where_that_was_asked_for() -> None:
     show = ["--", "sh", "-c", f'echo "${SETTING}."']
     assert frtop(*show).stdout == ".\n"
     assert frtop("--device-tensors", *show).stdout == "1.\n"
+
+
+def test_phases_are_recorded_only_where_that_was_asked_for() -> None:
+    show = ["--", "sh", "-c", f'echo "${PHASES}."']
+    assert frtop(*show).stdout == ".\n"
+    assert frtop("--phases", *show).stdout == "1.\n"
 
 
 def test_an_unwritable_record_folder_is_an_error_with_a_next_step(record: Path) -> None:

@@ -70,6 +70,42 @@ def test_a_trace_is_of_the_documented_format(scene: Callable[[], Frame]) -> None
     bound_to_slices(trace)
 
 
+def test_marks_have_lanes_of_their_own() -> None:
+    frame = hung()
+    view = frame.ranks[37]
+    assert view.snapshot is not None
+    last = max(op.issued_ns for op in view.snapshot.ops)
+    marks = (
+        wire.Mark("step", last - 900_000_000, last - 900_000_000, 411),
+        wire.Mark("fetch", last - 890_000_000, last - 790_000_000),
+        wire.Mark("fetch", last - 880_000_000, last - 870_000_000),  # of another thread
+        wire.Mark("backward", last - 700_000_000, last - 200_000_000, 412),
+        wire.Mark("note", last - 150_000_000, last - 150_000_000, text="checkpoint written"),
+        wire.Mark("step", last - 100_000_000, last - 100_000_000, 412, samples=4096),
+        wire.Mark("fetch", last - 50_000_000, 0),
+    )
+    seen = replace(view, snapshot=replace(view.snapshot, marks=marks))
+    trace = trace_of(replace(frame, ranks={**frame.ranks, 37: seen}))
+    of_rank = [event for event in trace["traceEvents"] if event["pid"] == 47]
+    lanes = {e["tid"]: e["args"]["name"] for e in of_rank if e["name"] == "thread_name"}
+    found = [
+        (lanes[e["tid"]], e["name"], round(e["dur"]))
+        for e in of_rank
+        if e["ph"] == "X" and e["tid"] >= 900
+    ]
+    assert found[:-1] == [
+        ("steps", "step 412", 800_000),
+        ("DataLoader", "fetch", 100_000),
+        ("DataLoader", "fetch", 10_000),
+        ("phases (host)", "backward", 500_000),
+    ]
+    assert found[-1][:2] == ("DataLoader", "PENDING fetch")
+    (step,) = (e for e in of_rank if e["name"] == "step 412")
+    assert step["args"] == {"samples": 4096}
+    instants = {e["name"] for e in of_rank if e["ph"] == "i"}
+    assert {"step 411 ended", "step 412 ended", "note: checkpoint written"} <= instants
+
+
 def bound_to_slices(trace: dict[str, Any]) -> None:
     """Arrows begin once, end once, and each end lies at the beginning of a slice."""
     begins = {(one["pid"], one["tid"], one["ts"]) for one in slices(trace)}

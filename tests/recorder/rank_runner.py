@@ -18,7 +18,8 @@ from typing import Any
 import frtop_probe
 from frtop_probe import wire
 from frtop_probe.agent.ring_view import RingView
-from frtop_probe.ring.layout import Event
+from frtop_probe.ring.layout import Event, MarkKind
+from frtop_probe.ring.marks import MarkRow, read_marks
 from frtop_probe.ring.reader import EventRow, Ring
 from recorder.warm_ranks import WarmRank
 
@@ -155,6 +156,11 @@ def free_port() -> int:
 def ops(ring: Ring, event: Event = Event.OP) -> list[EventRow]:
     """Returns all events of a kind that the ring still holds, oldest first."""
     return [row for row in ring.events(0, ring.shape.slots)[0] if row.event is event]
+
+
+def marks(ring: Ring, *kinds: MarkKind) -> list[MarkRow]:
+    """Returns all marks of these kinds (none given: of all) that the ring still holds."""
+    return [row for row in read_marks(ring) if not kinds or row.kind in kinds]
 
 
 def kinds(ring: Ring) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from frtop_probe.ring.layout import StatusCell
-from recorder.rank_runner import kinds, run
+from frtop_probe.ring.layout import MarkKind, StatusCell
+from recorder.rank_runner import kinds, marks, run
 
 pytestmark = pytest.mark.torch
 
@@ -42,19 +43,81 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.long)])
+SHARDED = """
+    import hashlib, sys, torch, torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+    import torch._logging
+    torch._logging.set_logs(recompiles=True, graph_breaks=True)
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        *(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(3))
+    )
+    for block in net:
+        if sys.argv[1] == "blocks":
+            block.compile(backend="aot_eager")
+        fully_shard(block)
+    fully_shard(net)
+    model = torch.compile(net, backend="aot_eager") if sys.argv[1] == "whole" else net
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    torch.manual_seed(1 + dist.get_rank())
+    alone = torch.ones(1, requires_grad=True)
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = model(torch.randn(6, 8)).sum()
+        (own,) = torch.autograd.grad((alone * alone).sum(), [alone])
+        (loss * own.item()).backward()
+        optimizer.step()
+    with torch.no_grad():
+        model(torch.randn(6, 8))
+        digest = hashlib.sha256(
+            b"".join(p.to_local().numpy().tobytes() for p in net.parameters())
+        )
+    print(digest.hexdigest())
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    "how", ["eager", *(pytest.param(one, marks=pytest.mark.long) for one in ("blocks", "whole"))]
+)
+def test_fsdp2_trains_identically_while_phases_are_recorded(tmp_path: Path, how: str) -> None:
+    ours = run(SHARDED, tmp_path / "rings", how, ranks=2, FRTOP_PHASES="1")
+    bare = run(SHARDED, tmp_path / "none", how, ranks=2, FRTOP_OFF="1")
+    for with_us, without in zip(ours, bare, strict=True):
+        assert (with_us.code, without.code) == (0, 0), with_us.err + without.err
+        assert with_us.out == without.out
+        _same_compilation(with_us.err, without.err)
+        rows = marks(with_us.ring, MarkKind.FORWARD, MarkKind.BACKWARD, MarkKind.OPTIMIZER)
+        step = ["forward", "backward", "backward", "optimizer"]
+        assert [row.kind.name.lower() for row in rows] == [*step * 4, "forward"]
+        assert all(a.end_ns <= b.begin_ns for a, b in pairwise(rows))
+
+
+def _same_compilation(with_us: str, without: str) -> None:
+    assert "frtop_probe" not in with_us
+    for word in ("Recompiling", "Graph break", "WON'T CONVERT"):
+        assert with_us.count(word) == without.count(word)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "phases"), [(1, "1"), pytest.param(2, "", marks=pytest.mark.long)]
+)
 def test_compiled_ddp_trains_identically_and_dynamo_skips_the_hook(
-    tmp_path: Path, ranks: int
+    tmp_path: Path, ranks: int, phases: str
 ) -> None:
-    ours = run(PROGRAM, tmp_path / "rings", ranks=ranks)
+    ours = run(PROGRAM, tmp_path / "rings", ranks=ranks, FRTOP_PHASES=phases)
     bare = run(PROGRAM, tmp_path / "none", ranks=ranks, FRTOP_OFF="1")
     for ended in (*ours, *bare):
         assert ended.code == 0, ended.err
     assert len({ended.out for ended in (*ours, *bare)}) == 1
     for with_us, without in zip(ours, bare, strict=True):
-        assert "frtop_probe" not in with_us.err
-        for word in ("Recompiling", "Graph break", "WON'T CONVERT"):
-            assert with_us.err.count(word) == without.err.count(word)
+        _same_compilation(with_us.err, without.err)
+        if phases:
+            # Dynamo never enters DDP's label: of a compiled one no forward is recorded.
+            assert not marks(with_us.ring, MarkKind.FORWARD)
+            assert len(marks(with_us.ring, MarkKind.BACKWARD)) >= 4
         assert with_us.ring.cell(StatusCell.HOOK_ERRORS) == 0
         assert with_us.ring.cell(StatusCell.STEP) == 4
         assert {"broadcast", "all_reduce"} <= set(kinds(with_us.ring))

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.ring.layout import Event, Flag, Side, State, StatusCell
+from frtop_probe.ring.layout import Event, Flag, MarkKind, Side, State, StatusCell
+from frtop_probe.ring.marks import watched
 from frtop_probe.ring.reader import Ring
-from recorder.rank_runner import kind, kinds, ops, run, signature
+from recorder.rank_runner import kind, kinds, marks, ops, run, signature
 
 pytestmark = pytest.mark.torch
 
@@ -162,7 +163,7 @@ def test_numbers_are_relative_after_a_late_start_or_a_stop(tmp_path: Path) -> No
     texts = [p for k, n, p in _side(ended.ring) if k == Side.GROUP and n == 2]
     assert [text["exact"] for text in texts] == [True, False]
     assert ring.cell(StatusCell.STEP) == 41
-    assert [row.number for row in ops(ring, Event.STEP)] == [1, 41]
+    assert [row.number for row in marks(ring, MarkKind.STEP)] == [1, 41]
     assert list(ring.notes.values()) == ["checkpoint written"]
     assert ring.cell(StatusCell.STATE) == State.STOPPED
 
@@ -416,7 +417,14 @@ def test_dataloader_workers_have_no_recorder(tmp_path: Path) -> None:
         "-2 4",
     ]
     assert len(ended.rings) == 1
-    assert [row.number for row in ops(ended.ring, Event.STEP)] == [1, 2, 3, 4]
+    steps = marks(ended.ring, MarkKind.STEP)
+    assert [row.number for row in steps] == [1, 2, 3, 4]
+    # Four batches, the end of the data, and one of the second loader.
+    assert [row.number for row in marks(ended.ring, MarkKind.FETCH)] == [1, 2, 1, 2, 0, 0]
+    inside = marks(ended.ring, MarkKind.OPTIMIZER)
+    assert [row.number for row in inside] == [1, 2, 3, 4]
+    assert all(a.begin_ns < a.end_ns <= b.begin_ns for a, b in zip(inside, steps, strict=True))
+    assert watched(ended.ring) == {MarkKind.FETCH, MarkKind.OPTIMIZER}
 
 
 def test_concurrent_threads_number_ops_without_gaps(tmp_path: Path) -> None:

@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.writer import RingWriter, create
 from frtop_probe.ring import bulk_read, layout
-from frtop_probe.ring.layout import Event, Flag, Shape, Side, StatusCell
+from frtop_probe.ring.layout import Event, Flag, MarkKind, Shape, Side, StatusCell
+from frtop_probe.ring.marks import read_marks
 from frtop_probe.ring.reader import OpKey, Ring, RingError
 from waiting import wait_for
 
-TINY = Shape(groups=4, sites=8, overflow=4, slots=16, chunks=32, side=80 * 1024)
+TINY = Shape(groups=4, sites=8, overflow=4, slots=16, chunks=32, marks=8, side=80 * 1024)
 
 
 @pytest.fixture
@@ -148,7 +149,8 @@ def test_the_side_table_reserves_room_for_exceptions_and_notes(writer: RingWrite
     assert len(ring.forms) == number
     assert ring.exceptions == [{"kind": "ValueError"}]
     assert ring.notes == {1: "the table is full"}
-    assert [row.event for row in ring.events(0, 9)[0]] == [Event.NOTE]
+    assert ring.events(0, 9) == ([], 0)
+    assert [(row.kind, row.number) for row in read_marks(ring)] == [(MarkKind.NOTE, 1)]
 
 
 @given(st.binary(min_size=16, max_size=300), st.integers(0, 400))
@@ -218,14 +220,17 @@ WRITERS = """
     from pathlib import Path
     from frtop_probe.recorder.writer import create
     from frtop_probe.ring import layout
-    layout.FULL = layout.Shape(groups=4, sites=8, overflow=4, slots=16, chunks=32, side=80 * 1024)
+    layout.FULL = layout.Shape(
+        groups=4, sites=8, overflow=4, slots=16, chunks=32, marks=8, side=80 * 1024
+    )
     writer = create([Path(sys.argv[1])])
     stopped = threading.Event()
     def issue():
         while not stopped.is_set():
             n = writer.next_sequence()
             body = layout.SLOT_BODY.pack(n, n, n, n, n % 4, n % 7, n % 5, 0, n % 3, 0, 0, 0, n)
-            writer.write_slot(n, body, n)
+            writer.write_slot(n, body)
+            writer.marks.instant(layout.MarkKind.STEP, n)
     threads = [threading.Thread(target=issue) for _ in range(2)]
     print("writing", flush=True)
     [thread.start() for thread in threads]
@@ -261,6 +266,8 @@ def test_no_torn_read_while_threads_write(tmp_path: Path) -> None:
             for slots in bulk_read.slots(ring, max(1, previous - 8), previous):
                 assert slots.sequence == slots.issued == slots.number == slots.thread
                 assert slots.record == slots.sequence
+            for row in read_marks(ring):
+                assert row.begin_ns == row.end_ns
             return seen >= 3000
 
         wait_for(is_enough, lambda: f"3000 events; there are {seen}", seconds=60, pause_s=0)

@@ -67,7 +67,7 @@ def test_any_integers_are_decoded_or_refused(integers: list[int]) -> None:
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=60))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_record_is_read_until_it_is_overwritten(tmp_path: Path, lengths: list[int]) -> None:
-    shape = layout.Shape(groups=4, sites=8, overflow=4, slots=16, chunks=32, side=70_000)
+    shape = layout.Shape(groups=4, sites=8, overflow=4, slots=16, chunks=32, marks=8, side=70_000)
     builder = RingBuilder(tmp_path, shape=shape)
     ring = Ring(builder.path)
     written = {}

@@ -35,6 +35,7 @@ from frtop_probe.wire import (
     HostSample,
     Identity,
     Job,
+    Mark,
     NativeStacksRequest,
     NativeStacksResponse,
     Op,
@@ -247,6 +248,24 @@ RESPONSES: Final = {
                 HistoryColumn(600_000),
             ),
         ),
+    ),
+    "response-history-marks": HistoryResponse(
+        11,
+        "node4",
+        1,
+        History(
+            marks=(
+                Mark("step", 10**12, 10**12, 412, samples=4096),
+                Mark("fetch", 10**12 + 5, 0),
+                Mark("note", 10**12 + 7, 10**12 + 7, text="checkpoint written"),
+            ),
+        ),
+    ),
+    "response-snapshot-marks": SnapshotResponse(
+        8,
+        "node4",
+        (Snapshot(1, 10**12, ops=(_OP,), marks=(Mark("backward", 10**12, 10**12 + 9, 412),)),),
+        10**12,
     ),
     "response-snapshot-flight-recorder": SnapshotResponse(
         8,

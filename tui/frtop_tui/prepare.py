@@ -12,18 +12,25 @@ from frtop_probe.ring.recording import RECORD
 
 DEVICE_TENSORS = "FRTOP_DEVICE_TENSORS"
 """Of `recorder.device_tensors`."""
+PHASES = "FRTOP_PHASES"
+"""Of `recorder.phases`."""
 ZERO_CODE_START = Path(frtop_probe.__file__).parent / "recorder" / "zero"
 """Contains a `sitecustomize` that also runs the job's own."""
 
 
 def prepare(
-    environ: Mapping[str, str], record: Path | None = None, *, device_tensors: bool = False
+    environ: Mapping[str, str],
+    record: Path | None = None,
+    *,
+    device_tensors: bool = False,
+    phases: bool = False,
 ) -> dict[str, str]:
     """Returns `environ` with the recorder's `sitecustomize` first in PYTHONPATH.
 
     The first rank of each host starts the agent on this interpreter: the job's own may lack
     pyzmq and py-spy. `record` is the folder for black boxes; None keeps that of `environ`.
-    `device_tensors`: tensors on GPUs can be read; `environ` may say so, too.
+    `device_tensors`: tensors on GPUs can be read; `phases`: forwards and backwards are recorded.
+    `environ` may say so, too.
     """
     prepared = dict(environ)
     path = [part for part in environ.get("PYTHONPATH", "").split(os.pathsep) if part]
@@ -34,4 +41,6 @@ def prepare(
         prepared[RECORD] = str(record)
     if device_tensors:
         prepared[DEVICE_TENSORS] = "1"
+    if phases:
+        prepared[PHASES] = "1"
     return prepared

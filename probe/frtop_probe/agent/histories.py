@@ -1,4 +1,6 @@
-"""All ops that a rank's ring still has, for captures and black boxes; repeats are sent once.
+"""All ops and marks that a rank's ring still has, for captures and black boxes.
+
+Repeats are sent once.
 
 Rings are read many slots at a time and stay in columns: an object per op would take ten times
 as long.
@@ -18,6 +20,7 @@ from frtop_probe.ring import bulk_read
 from frtop_probe.ring.layout import Event, StatusCell
 from frtop_probe.ring.reader import OpKey
 
+_ISSUED: Final = FIELDS.index("issued_ns")
 _LONGEST: Final = 2**62
 """Values in a ring may be anything; the difference of two must fit the wire."""
 
@@ -29,7 +32,10 @@ _Known = tuple[int, int, int, int]
 
 
 async def history(rank: RingRank, limit: int = 0, *, columns: bool = False) -> wire.History:
-    """The newest `limit` ops of a rank (0: all), also of one that has ended."""
+    """The newest `limit` ops of a rank (0: all), also of one that has ended.
+
+    The marks are those since the first of these ops; the ring bounds their number.
+    """
     ring = rank.ring
     ring.refresh()
     builder = HistoryBuilder(rank.view)
@@ -40,7 +46,8 @@ async def history(rank: RingRank, limit: int = 0, *, columns: bool = False) -> w
         builder.add(slots)
         read += len(slots.sequence)
         await asyncio.sleep(0)  # the tick and other requests get their turn
-    return builder.build(max(0, head - first + 1) - read, columns=columns)
+    marks = rank.view.marks(builder.since_ns)
+    return builder.build(max(0, head - first + 1) - read, marks=marks, columns=columns)
 
 
 def excerpt(view: RingView, group: int, first: int, last: int) -> wire.History:
@@ -70,7 +77,7 @@ class HistoryBuilder:
         self._columns: tuple[list[int], ...] = tuple([] for _ in FIELDS)
 
     def add(self, slots: bulk_read.Slots) -> None:
-        """Adds ops; ignores steps and notes."""
+        """Adds ops; ignores what is of a kind that is not known."""
         kinds = list(
             zip(slots.group, slots.form, slots.party, slots.record, slots.what, slots.later,
                 slots.site, strict=True)
@@ -99,12 +106,21 @@ class HistoryBuilder:
         for column, values in zip(self._columns, fields, strict=True):
             column.extend(values)
 
-    def build(self, lost: int, *, columns: bool = False) -> wire.History:
+    @property
+    def since_ns(self) -> int:
+        """When the first of the ops was issued; 0 of none."""
+        issued = self._columns[_ISSUED]
+        return max(0, issued[0]) if issued else 0
+
+    def build(
+        self, lost: int, *, marks: tuple[wire.Mark, ...] = (), columns: bool = False
+    ) -> wire.History:
         """The history, of which `lost` ops in between could not be read."""
         tables = tuple(self._signatures), tuple(self._sites)
         if columns:
-            return wire.History(*tables, lost=lost, columns=pack_rows(self._columns))
-        return wire.History(*tables, tuple(rows_of(self._columns)), lost)
+            packed = pack_rows(self._columns)
+            return wire.History(*tables, lost=lost, columns=packed, marks=marks)
+        return wire.History(*tables, tuple(rows_of(self._columns)), lost, marks=marks)
 
     def _look_up(self, kind: _Kind) -> _Known | None:
         """What is the same in all ops of a kind; None if these are no ops."""

@@ -142,7 +142,7 @@ class RecordedJob:
             known = self._histories.get(rank.key)
             try:
                 if rank.lives:
-                    stamp = repr(rank.progress)
+                    stamp = repr(rank.history_stamp)
                 if known is None or known[0] != stamp:
                     ops = await _history(rank, limit)
                     data = wire.encode(wire.HistoryResponse(0, self._host, rank.key, ops))

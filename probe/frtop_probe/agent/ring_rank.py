@@ -71,6 +71,9 @@ class RingRank(TrackedRank):
         self.ring.refresh()
         return self.view.ops(limit) if limit else ((), 0)
 
+    def recent_marks(self, since_ns: int, limit: int) -> tuple[wire.Mark, ...]:
+        return self.view.marks(since_ns)[-limit:]
+
     def close(self) -> None:
         with suppress(BufferError):
             self.ring.close()
@@ -167,11 +170,17 @@ class RingRank(TrackedRank):
         return self._identity.record if self._identity is not None else ""
 
     @property
-    def progress(self) -> tuple[int, int, tuple[int, ...]]:
-        """A value that changes when an op is issued or completed."""
+    def progress(self) -> tuple[int, int, int, tuple[int, ...]]:
+        """A value that changes when an op is issued or completed, or a step ends."""
         cell = self.ring.cell
         pending = tuple(op.sequence for op in self._pending)
-        return cell(StatusCell.HEAD), cell(StatusCell.OLDEST), pending
+        return cell(StatusCell.HEAD), cell(StatusCell.OLDEST), cell(StatusCell.STEP), pending
+
+    @property
+    def history_stamp(self) -> tuple[object, int, int]:
+        """As `progress`, and with fetches and phases, which are none."""
+        cell = self.ring.cell
+        return self.progress, cell(StatusCell.MARKS), cell(StatusCell.FETCH_END_NS)
 
     def last_sign_ns(self) -> int:
         """When the ring was last written to, by the times it contains."""

@@ -14,7 +14,8 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_probe.ring import sizes
-from frtop_probe.ring.layout import Event, Flag, StatusCell
+from frtop_probe.ring.layout import Event, Flag, MarkKind, StatusCell
+from frtop_probe.ring.marks import MarkRow, read_marks
 from frtop_probe.ring.rank_ranges import unfold
 from frtop_probe.ring.reader import EventRow, GroupRow, OpKey, Ring
 
@@ -184,8 +185,20 @@ class RingView:
     def ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
         """The newest `limit` ops, oldest first, and how many in between cannot be read."""
         rows, lost = self.ring.events(0, limit)
-        kinds = (Event.OP, Event.PSEUDO)
-        return tuple(self.op(row) for row in rows if row.event in kinds), lost
+        return tuple(map(self.op, rows)), lost
+
+    def marks(self, since_ns: int = 0) -> tuple[wire.Mark, ...]:
+        """What the rank did beside ops from `since_ns` on, oldest first."""
+        return tuple(map(self._mark, read_marks(self.ring, since_ns)))
+
+    def _mark(self, row: MarkRow) -> wire.Mark:
+        text = ""
+        number = row.number
+        if row.kind is MarkKind.NOTE:
+            text, number = _text(self.ring.notes.get(number, "")), 0
+        elif row.kind is MarkKind.FETCH:
+            number = 0
+        return wire.Mark(row.kind.name.lower(), row.begin_ns, row.end_ns, number, text, row.samples)
 
     def members(self, group: int) -> tuple[int, ...]:
         """Global ranks of a group by group rank; empty while they are unknown."""

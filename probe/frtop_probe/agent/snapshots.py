@@ -22,6 +22,8 @@ _READ_S: Final = 1.0
 DUMPS_AT_ONCE: Final = 4
 MAX_OPS: Final = 8192
 """Ops per response, shared by the ranks requested."""
+MAX_MARKS: Final = 64
+"""Marks per snapshot: those among some dozens of ops."""
 MAX_PROCESSES: Final = 64
 """Stack dumps per response: more would not be done within the deadline."""
 
@@ -105,6 +107,7 @@ class SnapshotTaker:
             dead_connections=dead,
             addresses=addresses,
             ops_note=rank.ops_note,
+            marks=rank.recent_marks(rows[0].issued_ns if rows else 0, MAX_MARKS) if ops else (),
         )
 
     async def _dump(self, pid: int, end: float, groups: Mapping[int, str] | None) -> wire.StackDump:

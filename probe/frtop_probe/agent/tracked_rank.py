@@ -110,6 +110,10 @@ class TrackedRank(ABC):
     async def read_ops(self, limit: int) -> None:  # noqa: B027 - as above
         """Reads what `recent_ops` gives, where that takes time."""
 
+    def recent_marks(self, since_ns: int, limit: int) -> tuple[wire.Mark, ...]:  # noqa: ARG002
+        """The newest `limit` of what it did beside ops from `since_ns` on, oldest first."""
+        return ()
+
     @property
     def ops_note(self) -> str:
         """Where its ops come from, or why there are none; "" for a recorder's ring."""
@@ -124,6 +128,11 @@ class TrackedRank(ABC):
     @abstractmethod
     def progress(self) -> Hashable:
         """A value that changes when an op is issued or completed."""
+
+    @property
+    def history_stamp(self) -> Hashable:
+        """A value that changes when its history does."""
+        return self.progress
 
     @property
     @abstractmethod

@@ -3,33 +3,50 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from frtop_probe.recorder.writer import RingWriter
-from frtop_probe.ring.layout import StatusCell
+from frtop_probe.ring.layout import MarkKind, StatusCell
 
 UNKNOWN: Final = -1
 NO_WORKERS: Final = -2
 
 
 class FetchRecorder:
-    """Writes the fetch cells: the worker before the begin, because readers test the begin."""
+    """Writes the fetch cells: the worker before the begin, because readers test the begin.
+
+    Each fetch is a mark as well. One inside another, in a data set that reads from a loader, is
+    part of that.
+    """
 
     def __init__(self, writer: RingWriter) -> None:
         self._cells = writer.cells
+        self._marks = writer.marks
+        self._inside: set[int] = set()
+        """Idents of threads that are in a fetch."""
 
-    def begin(self, iterator: Any) -> None:
+    def begin(self, iterator: Any) -> int:
+        """Returns what `end` takes."""
         worker, pid, workers = next_worker(iterator)
         cells = self._cells
         cells[StatusCell.FETCH_WORKER] = worker
         cells[StatusCell.FETCH_WORKER_PID] = pid
         cells[StatusCell.FETCH_WORKERS] = workers
         cells[StatusCell.FETCH_BEGIN_NS] = time.monotonic_ns()
+        thread = threading.get_ident()
+        if thread in self._inside:
+            return 0
+        self._inside.add(thread)
+        return self._marks.begin(MarkKind.FETCH, max(0, worker + 1))
 
-    def end(self) -> None:
+    def end(self, mark: int | None) -> None:
         self._cells[StatusCell.FETCH_END_NS] = time.monotonic_ns()
+        if mark:
+            self._inside.discard(threading.get_ident())
+            self._marks.end(mark)
 
 
 def next_worker(iterator: Any) -> tuple[int, int, int]:
@@ -49,7 +66,7 @@ def next_worker(iterator: Any) -> tuple[int, int, int]:
 
 
 def watch_fetches(
-    module: Any, begin: Callable[[Any], None], end: Callable[[], None]
+    module: Any, begin: Callable[[Any], int | None], end: Callable[[int | None], Any]
 ) -> Callable[..., Any] | None:
     """Wraps `__next__` of torch's DataLoader iterators and returns the wrapper.
 
@@ -62,11 +79,11 @@ def watch_fetches(
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807 - replaces the method of this name
-        begin(self)
+        mark = begin(self)
         try:
             return original(self)
         finally:
-            end()
+            end(mark)
 
     base.__next__ = __next__
     return __next__

@@ -10,34 +10,36 @@ import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 PACKAGE_FOLDER: Final = str(Path(__file__).parents[1]) + "/"
 """The folder of `frtop_probe`: frames of files in it are ours, not the program's."""
+Value = TypeVar("Value")
 
 
 def guarded(
-    function: Callable[..., object],
+    function: Callable[..., Value],
     active: Callable[[], bool],
     failed: Callable[[BaseException], None],
-) -> Callable[..., None]:
+) -> Callable[..., Value | None]:
     """Wraps `function` for use inside training code: it is skipped when off and never raises.
 
     Args:
-        function: the function to call; its result is dropped.
+        function: the function to call; the result is None where it was not called, or has failed.
         active: whether it may run; false in forked children and after `stop()`.
         failed: called with an exception of the recorder.
     """
 
     @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> None:
+    def wrapper(*args: Any, **kwargs: Any) -> Value | None:
         try:
             if active():
-                function(*args, **kwargs)
+                return function(*args, **kwargs)
         except Exception as error:
             if raised_by_signal_handler(error):
                 raise
             failed(error)
+        return None
 
     return wrapper
 

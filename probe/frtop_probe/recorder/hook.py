@@ -120,15 +120,21 @@ def _schemas(core: Any) -> list[Any]:
     return [one for name in ours for one in core._jit_get_schemas_for_operator(name)]  # noqa: SLF001
 
 
-def hide_from_dynamo(torch: Any, function: Callable[..., Any]) -> None:
+def hide_from_dynamo(torch: Any, function: Callable[..., Any], *, callees: bool = True) -> None:
     """Makes Dynamo skip a function, which it would otherwise trace at a graph break.
 
     Applies to the code object, costs nothing later, and does not import the compiler.
+
+    Args:
+        torch: the package.
+        function: the function.
+        callees: skip what it calls as well. Not where it calls the program's own code.
     """
     try:
         frames = torch._C._dynamo.eval_frame  # noqa: SLF001
         skip = frames._FrameAction.SKIP  # noqa: SLF001
-        strategy = frames._FrameExecStrategy(skip, skip)  # noqa: SLF001
+        below = skip if callees else frames._FrameAction.DEFAULT  # noqa: SLF001
+        strategy = frames._FrameExecStrategy(skip, below)  # noqa: SLF001
         frames.set_code_exec_strategy(function.__code__, strategy)
     except AttributeError:  # other versions of torch: more warnings, but no wrong results
         return

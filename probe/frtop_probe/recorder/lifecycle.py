@@ -12,18 +12,28 @@ import sys
 import threading
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from frtop_probe.recorder import fetches, graph_captures, group_calls, interpreter, steps
+from frtop_probe.recorder import (
+    fetches,
+    graph_captures,
+    group_calls,
+    interpreter,
+    phases,
+    steps,
+)
 from frtop_probe.recorder.guard import guarded, log_line, raised_by_signal_handler
 from frtop_probe.recorder.import_hook import when_imported
+from frtop_probe.recorder.marks import MAX_NUMBER
 from frtop_probe.recorder.recorder import Recorder
 from frtop_probe.recorder.writer import NoRingSpace, create
 from frtop_probe.ring.folder import FolderError, candidates
+from frtop_probe.ring.layout import MarkKind
 
 C10D: Final = "torch.distributed.distributed_c10d"
 OPTIMIZERS: Final = "torch.optim.optimizer"
 LOADERS: Final = "torch.utils.data.dataloader"
+Value = TypeVar("Value")
 
 
 class Lifecycle:
@@ -36,6 +46,7 @@ class Lifecycle:
         self._prepared = False
         self._refused = False
         self._watched: set[str] = set()
+        self._kinds: set[MarkKind] = set()
         self._parents_recorder: Recorder | None = None
 
     # -- called from outside
@@ -78,9 +89,10 @@ class Lifecycle:
         if self.recorder is not None and self.recorder.running:
             self.recorder.stop()
 
-    def step(self, number: int | None) -> None:
+    def step(self, number: int | None, samples: int = 0) -> None:
         if self._running():
-            self._recorder.steps.stepped(number)
+            known = None if number is None else _whole(number)
+            self._recorder.steps.stepped(known, _whole(samples))
 
     def annotate(self, text: str) -> None:
         if self._running():
@@ -170,9 +182,12 @@ class Lifecycle:
             recorder.attach(sys.modules["torch"], c10d, parents)
             if recorder.hook is None:
                 return  # it has logged why
+            self._watch_marks()
             when_imported(OPTIMIZERS, self._always_guarded(self._watch_optimizers))
             when_imported(LOADERS, self._always_guarded(self._watch_loaders))
             when_imported(graph_captures.GRAPHS, self._always_guarded(self._watch_captures))
+            if phases.wanted():
+                self._watch_phases(sys.modules["torch"])
             if c10d.is_initialized():
                 recorder.default_group_created(c10d)
 
@@ -182,23 +197,35 @@ class Lifecycle:
     # Each call looks up the recorder, because a forked child has another one.
 
     def _watch_optimizers(self, module: ModuleType) -> None:
+        def begins(optimizer: Any) -> None:
+            if (recorder := self.recorder) is not None:
+                recorder.steps.optimizer_begins(optimizer)
+
         def stepped(optimizer: Any) -> None:
-            self._recorder.steps.optimizer_stepped(optimizer)
+            if (recorder := self.recorder) is not None:
+                recorder.steps.optimizer_stepped(optimizer)
 
         if OPTIMIZERS not in self._watched:
             self._watched.add(OPTIMIZERS)
-            steps.watch_optimizers(sys.modules["torch"], module, self._guarded(stepped))
+            hooks = steps.watch_optimizers(
+                sys.modules["torch"], module, self._marking(begins), self._marking(stepped)
+            )
+            if len(hooks) > 1:
+                self._watch_marks(MarkKind.OPTIMIZER)
 
     def _watch_loaders(self, module: ModuleType) -> None:
-        def begin(iterator: Any) -> None:
-            self._recorder.fetches.begin(iterator)
+        def begin(iterator: Any) -> int:
+            recorder = self.recorder
+            return recorder.fetches.begin(iterator) if recorder is not None else 0
 
-        def end() -> None:
-            self._recorder.fetches.end()
+        def end(mark: int | None) -> None:
+            if (recorder := self.recorder) is not None:
+                recorder.fetches.end(mark)
 
         if LOADERS not in self._watched:
             self._watched.add(LOADERS)
-            fetches.watch_fetches(module, self._guarded(begin), self._guarded(end))
+            if fetches.watch_fetches(module, self._marking(begin), self._marking(end)):
+                self._watch_marks(MarkKind.FETCH)
 
     def _watch_captures(self, module: ModuleType) -> None:
         captures = graph_captures.captures
@@ -211,6 +238,20 @@ class Lifecycle:
 
         graph_captures.watch_captures(module, self._guarded(began), self._guarded(ended))
 
+    def _watch_phases(self, torch: Any) -> None:
+        def recorder() -> phases.PhaseRecorder:
+            return self._recorder.phases
+
+        if phases.SETTING not in self._watched:
+            self._watched.add(phases.SETTING)
+            if phases.install(torch, recorder, self._marking, self._always_guarded):
+                self._watch_marks(MarkKind.BACKWARD)
+
+    def _watch_marks(self, *kinds: MarkKind) -> None:
+        """Says in the ring what is recorded; a forked child has another one."""
+        self._kinds.update(kinds)
+        self._recorder.writer.marks.watch(*self._kinds)
+
     @property
     def _recorder(self) -> Recorder:
         assert self.recorder is not None
@@ -222,10 +263,18 @@ class Lifecycle:
     def _enabled(self) -> bool:
         return self.recorder is not None and self.recorder.enabled[0]
 
-    def _guarded(self, function: Callable[..., object]) -> Callable[..., None]:
+    def _guarded(self, function: Callable[..., Value]) -> Callable[..., Value | None]:
         return guarded(function, self._running, self._failed)
 
-    def _always_guarded(self, function: Callable[..., object]) -> Callable[..., None]:
+    def _marking(self, function: Callable[..., Value]) -> Callable[..., Value | None]:
+        """As `_guarded`, cheaper."""
+
+        def active() -> bool:
+            return (recorder := self.recorder) is not None and recorder.alive[0]
+
+        return guarded(function, active, self._failed)
+
+    def _always_guarded(self, function: Callable[..., Value]) -> Callable[..., Value | None]:
         return guarded(function, lambda: True, self._failed)
 
     def _failed(self, error: BaseException) -> None:
@@ -260,6 +309,14 @@ class Lifecycle:
             recorder.abandon_in_child()
             # Kept alive: the child must not drop handles of the parent's ops here.
             self._parents_recorder = recorder
+
+
+def _whole(value: object) -> int:
+    """Returns a number of the program's as it fits the ring; 0 of what is none."""
+    try:
+        return max(0, min(int(value), MAX_NUMBER))  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return 0
 
 
 def _is_launched_rank() -> bool:

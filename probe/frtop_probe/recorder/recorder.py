@@ -14,7 +14,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from frtop_probe.recorder import agent_launch, fetches, identity, steps, trace_permission
+from frtop_probe.recorder import (
+    agent_launch,
+    fetches,
+    identity,
+    phases,
+    steps,
+    trace_permission,
+)
 from frtop_probe.recorder.call_sites import CallSites
 from frtop_probe.recorder.device_watch import DeviceWatch
 from frtop_probe.recorder.exceptions import ExceptionRecorder
@@ -53,11 +60,14 @@ class Recorder:
         self.home = home
         self.pid = os.getpid()
         self.enabled = process_flag()
+        self.alive = process_flag()
+        """As `running`, for what is asked at every step: no system call tells of a fork."""
         self.raw_reduce_ops: deque[tuple[int, Any]] = deque(maxlen=MAX_DECODED)
         self.pending = PendingOps(writer)
         self.signatures = SignatureTable(writer)
         self.steps = steps.StepCounter(writer)
         self.fetches = fetches.FetchRecorder(writer)
+        self.phases = phases.PhaseRecorder(writer, self.steps)
         self.exceptions = ExceptionRecorder(writer)
         self.groups: GroupTable
         self.devices: DeviceWatch
@@ -88,6 +98,7 @@ class Recorder:
                 responder.remove()
             raise
         self._thread = thread
+        self.alive[0] = True
 
     def attach(self, torch: ModuleType, c10d: ModuleType, parents: Recorder | None = None) -> None:
         """Installs the kernels, or logs once why this torch is unsuitable.
@@ -129,7 +140,7 @@ class Recorder:
 
     def stop(self) -> None:
         """Disables recording and joins the thread; kernels and ring stay."""
-        self.enabled[0] = False
+        self.enabled[0] = self.alive[0] = False
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
@@ -145,7 +156,7 @@ class Recorder:
 
     def abandon_in_child(self) -> None:
         """Disables this recorder in a forked child, where its thread does not run."""
-        self.enabled[0] = False
+        self.enabled[0] = self.alive[0] = False
         self.exceptions.writer = None
         if self.tensors is not None:
             self.tensors.close()

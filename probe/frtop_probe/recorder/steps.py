@@ -1,14 +1,25 @@
-"""Counts training steps without a change to the program: by the steps of its optimizers."""
+"""Counts training steps without a change to the program, by the steps of its optimizers.
+
+Records these as well: when each began and ended, on the host.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from frtop_probe.recorder.writer import RingWriter
-from frtop_probe.ring.layout import Event, StatusCell
+from frtop_probe.ring.layout import MarkKind, StatusCell
+
+MOST_OPTIMIZERS: Final = 16
+"""Optimizers that are recorded. Programs with more have one for each parameter, say, that runs
+inside the backward: they would fill the ring with marks."""
+TOO_MANY: Final = (
+    f"optimizer times are not recorded: more than {MOST_OPTIMIZERS} optimizers take turns"
+)
 
 
 class StepCounter:
@@ -19,19 +30,72 @@ class StepCounter:
 
     def __init__(self, writer: RingWriter) -> None:
         self._writer = writer
+        self._marks = writer.marks
         self._counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._own = 0
         self._last = 0
+        self._last_mark = 0
+        self._begun: dict[int, list[tuple[int, int]]] = {}
+        """By thread: `id` and mark of the optimizer that is at work in it. Some call another one
+        in their step, which is part of it and has no mark (0)."""
+        self._round: set[int] = set()
+        """`id` of the optimizers that have begun since one of them began before."""
+        self._times_optimizers = True
+
+    @property
+    def current(self) -> int:
+        """Number of the step that the rank is in."""
+        return self._last + 1
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        """Begins the mark of an optimizer's step."""
+        if not self._times_optimizers:
+            return
+        begun = self._begun.setdefault(threading.get_ident(), [])
+        if any(known == id(optimizer) for known, _ in begun):  # it has raised
+            self._marks.abandon(begun[0][1])
+            begun.clear()
+        if begun:
+            begun.append((id(optimizer), 0))
+            return
+        if id(optimizer) in self._round:
+            self._round.clear()
+        self._round.add(id(optimizer))
+        if len(self._round) > MOST_OPTIMIZERS:
+            self._times_optimizers = False
+            self._marks.unwatch(MarkKind.OPTIMIZER)
+            self._writer.write_note(TOO_MANY)
+            return
+        begun.append((id(optimizer), self._marks.begin(MarkKind.OPTIMIZER, self.current)))
 
     def optimizer_stepped(self, optimizer: Any) -> None:
+        """Ends the mark, and counts the step."""
+        thread = threading.get_ident()
+        begun = self._begun.get(thread, ())
+        for place, (known, mark) in enumerate(begun):
+            if known == id(optimizer):
+                if mark:
+                    self._marks.end(mark)
+                    del self._begun[thread]
+                else:
+                    del self._begun[thread][place:]
+                break
         count = self._counts.get(optimizer, 0) + 1
         self._counts[optimizer] = count
         self._reach(count)
 
-    def stepped(self, number: int | None = None) -> None:
-        """Counts the user's `step()`: the next step, or the step with this number."""
+    def stepped(self, number: int | None = None, samples: int = 0) -> None:
+        """Counts the user's `step()`: the next step, or the step with this number.
+
+        Args:
+            number: of the step.
+            samples: what this rank has worked off since it last said so. Of a loop with an
+                optimizer the step has ended already: they are added to the last one.
+        """
         self._own = self._own + 1 if number is None else number
         self._reach(self._own)
+        if samples > 0 and self._last_mark:
+            self._marks.add_samples(self._last_mark, samples)
 
     def _reach(self, step: int) -> None:
         if step <= self._last:
@@ -39,27 +103,32 @@ class StepCounter:
         self._last = step
         self._writer.cells[StatusCell.STEP] = step
         self._writer.cells[StatusCell.STEP_NS] = time.monotonic_ns()
-        self._writer.write_event(Event.STEP, step)
+        self._last_mark = self._marks.instant(MarkKind.STEP, step)
 
 
 def watch_optimizers(
-    torch: Any, module: Any, stepped: Callable[[Any], None]
-) -> Callable[..., None] | None:
-    """Registers a post-step hook for all optimizers of `torch.optim.optimizer`.
+    torch: Any, module: Any, begins: Callable[[Any], Any], stepped: Callable[[Any], Any]
+) -> list[Callable[..., None]]:
+    """Registers hooks before and after a step for all optimizers of `torch.optim.optimizer`.
 
     Returns:
-        The registered function, or None where torch has no such registration.
+        The registered functions, as far as torch has such a registration.
     """
-    register = getattr(module, "register_optimizer_step_post_hook", None)
-    if register is None:
-        return None
-
     compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 
-    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
+    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
         # Dynamo treats this as constant and true, and so traces nothing of ours.
+        if not compiling():
+            begins(optimizer)
+
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
         if not compiling():
             stepped(optimizer)
 
-    register(after_step)
-    return after_step
+    registered: list[Callable[..., None]] = []
+    for name, hook in (("pre", before_step), ("post", after_step)):
+        register = getattr(module, f"register_optimizer_step_{name}_hook", None)
+        if register is not None:
+            register(hook)
+            registered.append(hook)
+    return registered

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
+from frtop_probe.recorder.marks import MarkWriter
 from frtop_probe.ring import layout
-from frtop_probe.ring.layout import Event, Shape, Side, StatusCell
+from frtop_probe.ring.layout import MarkKind, Shape, Side, StatusCell
 from frtop_probe.ring.pid_namespace import PidNamespace
 
 LIMITED: Final = frozenset({Side.FORM, Side.SITE})
@@ -49,6 +50,7 @@ class RingWriter:
         self._busy = False
         self._lock = threading.RLock()
         self._notes = itertools.count(1)
+        self.marks = MarkWriter(self.map, self.words, shape)
 
     def write_header(self) -> None:
         """Writes the header, the magic last, so that readers refuse an incomplete ring."""
@@ -68,7 +70,6 @@ class RingWriter:
             0,
             0,
             *shape.counts,
-            0,
         )
         layout.HEADER.pack_into(self.map, 0, b"", *values)
         self.cells[StatusCell.RANK] = -1
@@ -106,19 +107,10 @@ class RingWriter:
                 self._busy = False
         return True
 
-    def write_event(self, event: Event, number: int, group: int = layout.NO_GROUP) -> None:
-        """Writes a slot for an event without duration: a step or a note."""
-        now = time.monotonic_ns()
-        sequence = self.next_sequence()
-        body = layout.SLOT_BODY.pack(
-            *(sequence, now, number, threading.get_ident(), group, 0, 0, 0, 0, event, 0, 0, 0)
-        )
-        self.write_slot(sequence, body, now)
-
-    def write_slot(self, sequence: int, body: bytes, done_ns: int = 0) -> None:
-        """Writes the slot of a new event, and advances the head."""
+    def write_slot(self, sequence: int, body: bytes) -> None:
+        """Writes the slot of a new op, and advances the head."""
         at = self.shape.slots_offset + sequence % self.shape.slots * layout.SLOT_SIZE
-        layout.SLOT.pack_into(self.map, at, body, crc32(body), 0, 0, 0, done_ns, 0)
+        layout.SLOT.pack_into(self.map, at, body, crc32(body), 0, 0, 0, 0, 0)
         self.advance_head(sequence)
 
     def advance_head(self, sequence: int) -> None:
@@ -129,7 +121,7 @@ class RingWriter:
     def write_note(self, text: str) -> None:
         number = next(self._notes)
         if self.write_entry(Side.NOTE, number, text[:2000]):
-            self.write_event(Event.NOTE, number)
+            self.marks.instant(MarkKind.NOTE, number)
 
 
 def create(folders: list[Path]) -> RingWriter:

@@ -1,4 +1,4 @@
-"""Layout of a ring file: header, status cells, rows, slots, sizes and the side table.
+"""Layout of a ring file: header, status cells, rows, slots, sizes, marks and the side table.
 
 A ring is one file, mapped by the rank that writes it and by the agent that reads it:
 
@@ -7,8 +7,9 @@ A ring is one file, mapped by the rank that writes it and by the agent that read
     groups     N x 128  per process group: its counts, its device and its last op
     sites      N x 32   per call site: how long an op from there usually takes
     overflow   N x 88   pending ops so old that the history would overwrite them
-    slots      N x 88   the history: one op (or step, or note) each
+    slots      N x 88   the history: one op each
     sizes      N x 64   shapes and splits of ops, each overwritten after N chunks
+    marks      N x 64   the history of all else: steps, notes, fetches, phases
     side table          append-only: op forms, call sites, groups, exceptions, as JSON
 
 Rules that make reading safe without a lock, on processors that reorder stores as well:
@@ -20,6 +21,8 @@ Rules that make reading safe without a lock, on processors that reorder stores a
   that the event was overwritten. Fields of a slot that change later are one store each and are not
   in its sum: flags and reduce op share a word with the sum, so they belong to it; times before
   the op was issued are left from the slot's previous event, and mean 0.
+* Marks count by themselves, and mark `n` is in `n % marks`: a loop that only fetches overwrites no
+  op, and is no progress. Their end and samples change later, and are one store each.
 * The writer commits side-table bytes by advancing `StatusCell.SIDE_USED` after writing them.
   Entries never change; a later entry of the same kind and number replaces an earlier one.
 
@@ -34,7 +37,7 @@ import struct
 from typing import Final
 
 MAGIC: Final = b"FRTOPRG1"
-VERSION: Final = 3
+VERSION: Final = 4
 SUFFIX: Final = ".ring"
 """Ring files are `<FRTOP_DIR>/<pid>-<start ticks>-<pid namespace>.ring`."""
 
@@ -42,7 +45,7 @@ HEADER: Final = struct.Struct("=8s2I2Q16s2q2I4Q7I")
 """magic, version, size of the file, start ticks of the process, inode of its pid
 namespace, boot id, monotonic anchor ns, wall-clock anchor ns, pid, native id of the
 recorder's thread, pthread ident of the main thread, three reserved words, then the
-counts: groups, sites, overflow, slots, chunks of sizes, bytes of the side table, reserved."""
+counts: groups, sites, overflow, slots, chunks of sizes, marks, bytes of the side table."""
 HEADER_SIZE: Final = 256
 
 CELLS_OFFSET: Final = HEADER_SIZE
@@ -56,7 +59,7 @@ class StatusCell(enum.IntEnum):
     STATE = 0  # a State
     BEAT_NS = 1  # when the recorder's thread last ran
     BEATS = 2  # how often it has run
-    HEAD = 3  # sequence number of the newest event (0: none)
+    HEAD = 3  # sequence number of the newest op (0: none)
     OLDEST = 4  # every event before this one is complete or in the overflow
     SIDE_USED = 5  # committed bytes of the side table
     # 6 is free
@@ -72,6 +75,8 @@ class StatusCell(enum.IntEnum):
     HOOK_ERRORS = 16  # exceptions caught inside the hook (the recorder is off then)
     RANK = 17  # global rank; -1 while unknown
     EXCEPTION_NS = 18  # when an exception ended the program (0: none)
+    MARKS = 19  # sequence number of the newest mark (0: none)
+    WATCHED = 20  # kinds of marks that are recorded if they happen: bits `1 << MarkKind`
 
 
 class State(enum.IntEnum):
@@ -147,16 +152,38 @@ SIZES: Final = struct.Struct("=QIIB7x")
 each (4 or 8). The unsigned integers follow; what they mean is in `ring.sizes`."""
 
 NO_GROUP: Final = 0
-"""Group id of events without a group: rendezvous, `new_group`, steps."""
+"""Group id of events without a group: rendezvous, `new_group`."""
 
 
 class Event(enum.IntEnum):
-    """Kind of an event in a slot."""
+    """Kind of an event in a slot. 2 and 3 were steps and notes, before version 4."""
 
     OP = 0
     PSEUDO = 1  # init_process_group, new_group, ...: begins and ends like an op
-    STEP = 2  # number = step, issue time = its end
-    NOTE = 3  # number = id of a NOTE entry
+
+
+MARK_BODY: Final = struct.Struct("=QqQQII")
+"""Sequence number, begin in ns, number, pthread ident, kind, reserved."""
+MARK: Final = struct.Struct("=40sI4xqq")
+"""A body and its CRC-32, end in ns, samples.
+
+The end is 0 while it lasts, equal to the begin of what has no duration, and negative where nobody
+saw it end. Samples are what the job said of a step; they come after it."""
+MARK_SIZE: Final = MARK.size
+MARK_END: Final = 48
+"""Offset of the end: 8-aligned, so that ending a mark is one store."""
+MARK_SAMPLES: Final = 56
+
+
+class MarkKind(enum.IntEnum):
+    """Kind of a mark, and what its number is."""
+
+    STEP = 1  # the step that ended
+    NOTE = 2  # id of a NOTE entry
+    FETCH = 3  # index of the DataLoader's worker, plus 1; 0: none, or unknown
+    FORWARD = 4  # of the phases: the step in which they lie
+    BACKWARD = 5
+    OPTIMIZER = 6
 
 
 class Flag(enum.IntFlag):
@@ -189,22 +216,32 @@ REDUCE_OPS: Final = (
 class Shape:
     """Section sizes of a ring: `FULL`, or `SMALL` where shared memory is short."""
 
-    __slots__ = ("chunks", "groups", "overflow", "side", "sites", "slots")
+    __slots__ = ("chunks", "groups", "marks", "overflow", "side", "sites", "slots")
 
     def __init__(
-        self, *, groups: int, sites: int, overflow: int, slots: int, chunks: int, side: int
+        self,
+        *,
+        groups: int,
+        sites: int,
+        overflow: int,
+        slots: int,
+        chunks: int,
+        marks: int,
+        side: int,
     ) -> None:
         self.groups = groups
         self.sites = sites
         self.overflow = overflow
         self.slots = slots
         self.chunks = chunks
+        self.marks = marks
         self.side = side
 
     @property
-    def counts(self) -> tuple[int, int, int, int, int, int]:
+    def counts(self) -> tuple[int, int, int, int, int, int, int]:
         """As in the header."""
-        return self.groups, self.sites, self.overflow, self.slots, self.chunks, self.side
+        rows = self.groups, self.sites, self.overflow
+        return *rows, self.slots, self.chunks, self.marks, self.side
 
     @property
     def sites_offset(self) -> int:
@@ -223,13 +260,21 @@ class Shape:
         return self.slots_offset + self.slots * SLOT_SIZE
 
     @property
-    def side_offset(self) -> int:
+    def marks_offset(self) -> int:
         return self.sizes_offset + self.chunks * CHUNK
+
+    @property
+    def side_offset(self) -> int:
+        return self.marks_offset + self.marks * MARK_SIZE
 
     @property
     def size(self) -> int:
         return self.side_offset + self.side
 
 
-FULL: Final = Shape(groups=512, sites=1024, overflow=128, slots=8192, chunks=8192, side=768 * 1024)
-SMALL: Final = Shape(groups=128, sites=256, overflow=64, slots=512, chunks=512, side=128 * 1024)
+FULL: Final = Shape(
+    groups=512, sites=1024, overflow=128, slots=8192, chunks=8192, marks=4096, side=768 * 1024
+)
+SMALL: Final = Shape(
+    groups=128, sites=256, overflow=64, slots=512, chunks=512, marks=512, side=128 * 1024
+)

@@ -105,8 +105,7 @@ class EventRow:
 
     @property
     def pending(self) -> bool:
-        has_end = self.event in (Event.OP, Event.PSEUDO)
-        return has_end and self.done_ns == 0 and Flag.UNTRACKED not in self.flags
+        return self.done_ns == 0 and Flag.UNTRACKED not in self.flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +171,8 @@ class Ring:
         self.slot_bytes = memoryview(self._map)[self.shape.slots_offset : self.shape.sizes_offset]
         """All slots; see `bulk_read`."""
         self._slot_words = self.slot_bytes.cast("q")
+        self.mark_bytes = memoryview(self._map)[self.shape.marks_offset : self.shape.side_offset]
+        """All marks; see `ring.marks`."""
         self._side_read = 0
         self.rank_identity: dict[str, Any] = {}
         self.forms: dict[int, dict[str, Any]] = {}
@@ -187,6 +188,7 @@ class Ring:
         self._group_words.release()
         self._slot_words.release()
         self.slot_bytes.release()
+        self.mark_bytes.release()
         self._map.close()
 
     def remove(self) -> None:
@@ -453,11 +455,17 @@ def _read_header(data: bytes | mmap.mmap, size: int, path: Path) -> tuple[RingHe
         raise RingError(f"{path.name}: not a ring, or not completely created yet")
     if version != layout.VERSION:
         raise RingError(f"{path.name}: ring version {version}, this frtop reads {layout.VERSION}")
-    groups, sites, overflow, slots, chunks, side = fields[-7:-1]
+    groups, sites, overflow, slots, chunks, marks, side = fields[-7:]
     shape = Shape(
-        groups=groups, sites=sites, overflow=overflow, slots=slots, chunks=chunks, side=side
+        groups=groups,
+        sites=sites,
+        overflow=overflow,
+        slots=slots,
+        chunks=chunks,
+        marks=marks,
+        side=side,
     )
-    if declared != size or shape.size != size or not slots or not chunks:
+    if declared != size or shape.size != size or not (slots and chunks and marks):
         raise RingError(f"{path.name}: section sizes do not add up")
     header = RingHeader(
         pid, start_ticks, pid_namespace, boot, monotonic_ns, wall_ns, recorder_tid, main_ident

@@ -62,6 +62,7 @@ class HistoryColumns(Struct, frozen=True, array_like=True):
 class Mark(Struct, frozen=True, array_like=True):
     """Something that a rank did beside ops, from `begin_ns` to `end_ns` (equal: at that time).
 
+    `end_ns` is 0 while it lasts.
     `kind` is one of "step", which ends at `end_ns`, "fetch", "forward", "backward", "optimizer",
     "note". `number` is that of the step; `samples` is what the job said of it, 0 for nothing.
     """

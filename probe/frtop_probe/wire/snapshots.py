@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from frtop_probe.wire.histories import Mark
 from frtop_probe.wire.ops import Op
 from frtop_probe.wire.ranks import RankStatus, TraceFrame
 
@@ -86,3 +87,4 @@ class Snapshot(Struct, frozen=True, array_like=True):
     dead_connections: tuple[DeadConnection, ...] = ()
     addresses: tuple[str, ...] = ()
     ops_note: str = ""  # without a recorder: where `ops` come from, or why there are none
+    marks: tuple[Mark, ...] = ()  # since the first of `ops`, oldest first

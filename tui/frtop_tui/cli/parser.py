@@ -213,6 +213,10 @@ def _run(verbs: argparse._SubParsersAction[_Parser]) -> None:
                      "of pinned memory at its first op there, for which the driver may wait for "
                      "the device"
                      )  # fmt: skip
+    run.add_argument("--phases", action="store_true",
+                     help="record when forwards and backwards begin and end, on the host: those "
+                     "of DDP and FSDP2, some microseconds a step"
+                     )  # fmt: skip
     run.add_argument("--watch", action="store_true",
                      help="watch the job meanwhile, as `frtop watch`; its lines go to stderr"
                      )  # fmt: skip

@@ -46,7 +46,8 @@ def run(options: argparse.Namespace) -> int:
     if shutil.which(command[0]) is None:
         raise _cannot_run(command[0])
     record = _record(options.record)
-    environment = prepare(os.environ, record, device_tensors=options.device_tensors)
+    tensors, phases = options.device_tensors, options.phases
+    environment = prepare(os.environ, record, device_tensors=tensors, phases=phases)
     if options.watch or options.watch_options:
         _start_watch(options.watch_options)
     try:

@@ -97,7 +97,7 @@ def _table(values: Sequence[Value]) -> dict[int, Value]:
 
 def with_history(view: JudgedRank, history: wire.History | None, now_ns: int) -> JudgedRank:
     """The rank with its full history in its snapshot, in place of the last few ops."""
-    if history is None or not (history.rows or history.columns):
+    if history is None or not (history.rows or history.columns or history.marks):
         return view
     snapshot = view.snapshot or wire.Snapshot(view.key, now_ns - view.clock_ns)
     usual = {op.sequence: op for op in snapshot.ops if op.usual_count}
@@ -105,7 +105,9 @@ def with_history(view: JudgedRank, history: wire.History | None, now_ns: int) ->
     if usual:  # histories do not hold usual durations
         ops = tuple(_with_usual(op, usual.get(op.sequence)) for op in ops)
     note = history.note or snapshot.ops_note
-    snapshot = structs.replace(snapshot, ops=ops, ops_lost=history.lost, ops_note=note)
+    snapshot = structs.replace(
+        snapshot, ops=ops, ops_lost=history.lost, ops_note=note, marks=history.marks
+    )
     return replace(view, snapshot=snapshot)
 
 

@@ -1,9 +1,13 @@
-"""The ops that a rank has issued: pending ones with their age first, then recent ones."""
+"""The ops that a rank has issued: pending ones with their age first, then recent ones.
+
+Steps and notes stand between them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -19,6 +23,7 @@ from frtop_tui.widgets.formats import (
 )
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, plain, wrap
+from frtop_tui.widgets.step_marks import step_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,10 @@ def queue_lines(
     since = format_age_coarse(rank.age_s(snapshot.at_ns, now_ns))
     words = f"recent   as of {since} ago" if recent else "recent   none known"
     rows.append((*head, (words, "dim")))
-    rows += [op_line(rank, op, _took(op), columns, width) for op in recent]
+    placed = [(op.issued_ns, op_line(rank, op, _took(op), columns, width)) for op in recent]
+    # Both are newest first already, and ops of one time stay in their order.
+    others = step_lines(rank, snapshot.marks, now_ns, width)
+    rows += [line for _, line in merge(others, placed, key=lambda one: -one[0])]
     if snapshot.ops_lost:
         rows.append(plain(f"  {snapshot.ops_lost:,} earlier ops were overwritten", "warn"))
     return rows

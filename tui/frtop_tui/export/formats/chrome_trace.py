@@ -23,8 +23,16 @@ from frtop_tui.job.naming import group_label, job_title, printable
 from frtop_tui.report.text import kind_words, title_line
 
 Event = dict[str, Any]
-_FETCH_LANE: Final = 900
 _STEP_LANE: Final = 901
+_MARK_LANES: Final = {
+    "step": (910, "steps"),
+    "fetch": (920, "DataLoader"),
+    "forward": (930, "phases (host)"),
+    "backward": (930, "phases (host)"),
+    "optimizer": (930, "phases (host)"),
+}
+"""By kind: the lane, and its name. Marks of several threads may overlap: they get the next lane."""
+_MOST_LANES: Final = 8
 _VERDICT_PROCESS: Final = 1
 _FIRST_RANK: Final = 10
 """Process ids of ranks begin here: viewers take 0 for the idle process."""
@@ -44,6 +52,12 @@ def chrome_trace(frame: Frame) -> bytes:
         rank: slices_of(rank_ops(frame, view), end_ns) for rank, view in sorted(frame.ranks.items())
     }
     begins = [one.begin_ns for slices, _ in placed.values() for one in slices]
+    begins += [
+        mark.begin_ns + unix_offset_ns(frame, view)
+        for view in frame.ranks.values()
+        if view.snapshot is not None
+        for mark in view.snapshot.marks[:1]
+    ]
     base = min([*begins, end_ns])
     events = [
         *_verdicts(frame, base),
@@ -127,29 +141,72 @@ def _arguments(one: RankOp) -> Event:
 
 
 def _marks(frame: Frame, view: JudgedRank, base: int, end_ns: int) -> Iterator[Event]:
-    """The last step, the last fetch, and the end of a process."""
+    """What the rank did beside ops, and the end of its process."""
     process, shift = _process(view.rank), unix_offset_ns(frame, view)
-    status = view.status
-    if status is not None and status.step_ns:
-        yield _instant(f"step {status.step} begins", process, _us(status.step_ns + shift, base))
-    fetch = status.fetch if status is not None else None
-    if fetch is not None and fetch.begin_ns:
-        waits = fetch.end_ns < fetch.begin_ns
-        begin, end = fetch.begin_ns + shift, end_ns if waits else fetch.end_ns + shift
-        yield _named("thread_name", process, "DataLoader", _FETCH_LANE)
-        yield {
-            "ph": "X",
-            "name": f"{'PENDING ' * waits}fetch",
-            "cat": "pending,data" if waits else "data",
-            "pid": process,
-            "tid": _FETCH_LANE,
-            "ts": _us(begin, base),
-            "dur": max(0, end - begin) / 1000,
-            "args": {"worker": fetch.worker, "workers": fetch.workers},
-        }
+    known = view.snapshot.marks if view.snapshot is not None else ()
+    marks = [*_steps(known), *known, *_of_status(view.status, known)]
+    free_ns: dict[int, int] = {}
+    for mark in sorted(marks, key=lambda one: one.begin_ns):
+        if mark.kind == "note":
+            at = _us(mark.begin_ns + shift, base)
+            yield _instant(printable(f"note: {mark.text}"), process, at)
+        elif mark.kind in _MARK_LANES and (mark.kind != "step" or mark.end_ns > mark.begin_ns):
+            first, name = _MARK_LANES[mark.kind]
+            lanes = range(first, first + _MOST_LANES)
+            lane = next((n for n in lanes if free_ns.get(n, 0) <= mark.begin_ns), None)
+            if lane is None:
+                continue
+            if lane not in free_ns:
+                yield _named("thread_name", process, name, lane)
+                yield _named("thread_sort_index", process, lane, lane)
+            end = mark.end_ns + shift if mark.end_ns else end_ns
+            free_ns[lane] = end - shift
+            yield _mark(mark, process, lane, (mark.begin_ns + shift, end), base)
+        elif mark.kind == "step":
+            at = _us(mark.end_ns + shift, base)
+            yield _instant(f"step {mark.number} ended", process, at)
     if view.exit_info is not None and view.exit_info.at_ns:
         at = _us(view.exit_info.at_ns + shift, base)
         yield _instant(f"process ended: {view.state}", process, at)
+
+
+def _steps(marks: Iterable[wire.Mark]) -> Iterator[wire.Mark]:
+    """Steps as marks with a begin: the end of the one before."""
+    before: wire.Mark | None = None
+    for mark in marks:
+        if mark.kind == "step":
+            if before is not None:
+                yield msgspec.structs.replace(mark, begin_ns=before.end_ns)
+            before = mark
+
+
+def _of_status(status: wire.RankStatus | None, known: Iterable[wire.Mark]) -> Iterator[wire.Mark]:
+    """The last step and fetch, of a rank whose marks are not known."""
+    kinds = {mark.kind for mark in known}
+    if status is not None and status.step_ns and "step" not in kinds:
+        yield wire.Mark("step", status.step_ns, status.step_ns, status.step)
+    fetch = status.fetch if status is not None else None
+    if fetch is not None and fetch.begin_ns and "fetch" not in kinds:
+        lasts = fetch.end_ns < fetch.begin_ns
+        yield wire.Mark("fetch", fetch.begin_ns, 0 if lasts else fetch.end_ns)
+
+
+def _mark(mark: wire.Mark, process: int, lane: int, times: tuple[int, int], base: int) -> Event:
+    pending = "" if mark.end_ns else "PENDING "
+    name = f"step {mark.number}" if mark.kind == "step" else mark.kind
+    category = "data" if mark.kind == "fetch" else "step" if mark.kind == "step" else "phase"
+    said = {"samples": mark.samples} if mark.samples else {}
+    in_step = {"step": mark.number} if mark.number and mark.kind != "step" else {}
+    return {
+        "ph": "X",
+        "name": f"{pending}{name}",
+        "cat": f"pending,{category}" if pending else category,
+        "pid": process,
+        "tid": lane,
+        "ts": _us(times[0], base),
+        "dur": max(0, times[1] - times[0]) / 1000,
+        "args": {**said, **in_step},
+    }
 
 
 def _instant(name: str, process: int, at_us: float, scope: str = "p") -> Event:

@@ -1,0 +1,134 @@
+"""The cost of marks: what a fetch, an optimizer's step and a phase take longer with the recorder.
+
+Processes without and with the recorder alternate, with phases on. What is timed does next to
+nothing by itself. The fastest block counts, because other load on the machine only adds time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+ROUNDS: Final = 3
+BLOCKS: Final = 12
+CALLS: Final = 1500
+BUDGET_US: Final = 5.0
+"""Of a mark. A step has a fetch, three phases and its own end."""
+MARKS: Final = {
+    "fetch of a DataLoader": 1,
+    "step of an optimizer, and of the training": 2,
+    "the same, with samples": 2,
+    "backward": 1,
+    "forward of DDP": 1,
+    "module without hooks": 0,
+}
+
+
+def main() -> None:
+    """Prints medians without and with the recorder, in µs, and the difference."""
+    pooled: dict[str, dict[str, list[float]]] = {}
+    for _ in range(ROUNDS):
+        for mode in ("bare", "with"):
+            for name, blocks in _child(mode).items():
+                pooled.setdefault(name, {}).setdefault(mode, []).extend(blocks)
+    print(f"marks, µs per call, one process, phases on (budget {BUDGET_US:+.0f} a mark)")
+    print(f"{'call':<44}{'marks':>6}{'bare':>9}{'with':>9}{'added':>9}{'a mark':>9}")
+    total = 0.0
+    for name, found in pooled.items():
+        bare, ours = min(found["bare"]), min(found["with"])
+        added, marks = ours - bare, MARKS[name]
+        total += added if marks and name != "the same, with samples" else 0
+        each = f"{added / marks:>+9.1f}" if marks else ""
+        print(f"{name:<44}{marks:>6}{bare:>9.1f}{ours:>9.1f}{added:>+9.1f}{each}")
+    print(f"a training step with one of each: {total:+.1f} µs")
+
+
+def _child(mode: str) -> dict[str, list[float]]:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o700)
+        settings = {"FRTOP_DIR": folder, "FRTOP_AGENT": "0", "FRTOP_PHASES": "1"}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", "bench.mark_cost", mode],
+            env={**os.environ, **settings},
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+    found: dict[str, list[float]] = json.loads(done.stdout)
+    return found
+
+
+def measure(mode: str) -> dict[str, list[float]]:
+    """Runs in a child; returns the median of each block in µs."""
+    import torch  # noqa: PLC0415 - only the children need torch
+    import torch.distributed as dist  # noqa: PLC0415
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
+
+    import frtop_probe  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    if mode == "with":
+        frtop_probe.start()
+    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    calls = _calls(torch)
+    return {name: [_block(call) for _ in range(BLOCKS)] for name, call in calls.items()}
+
+
+def _calls(torch: Any) -> dict[str, Callable[[], object]]:
+    import frtop_probe  # noqa: PLC0415
+
+    class Nothing(torch.optim.Optimizer):  # type: ignore[misc, name-defined]
+        def step(self, closure: object = None) -> None:
+            pass
+
+    weight = torch.ones(1, requires_grad=True)
+    optimizer, other = (Nothing([weight], {}) for _ in range(2))
+    net = torch.nn.Identity()
+    ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+    given = torch.ones(1, 1)
+    loader = torch.utils.data.DataLoader(range(10**9), batch_size=None)
+    batches = iter(loader)
+    scaled = weight.sum()
+
+    def step_with_samples() -> None:
+        other.step()
+        frtop_probe.step(samples=32)
+
+    def forward() -> object:
+        with torch.no_grad():
+            return ddp(given)
+
+    return {
+        "fetch of a DataLoader": lambda: next(batches),
+        "step of an optimizer, and of the training": optimizer.step,
+        "the same, with samples": step_with_samples,
+        "backward": lambda: scaled.backward(retain_graph=True),
+        "forward of DDP": forward,
+        "module without hooks": lambda: net(given),
+    }
+
+
+def _block(call: Callable[[], object]) -> float:
+    clock = time.perf_counter_ns
+    for _ in range(50):
+        call()
+    samples = []
+    for _ in range(CALLS):
+        begin = clock()
+        call()
+        samples.append((clock() - begin) / 1000)
+    return statistics.median(samples)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(measure(sys.argv[1])))
+    else:
+        main()

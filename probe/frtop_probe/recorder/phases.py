@@ -1,0 +1,209 @@
+"""Records when forwards and backwards begin and end, if `FRTOP_PHASES` is 1: times of the host.
+
+No module gets a hook. Global hooks would run at every module, `torch.compile` warns of them, and
+Dynamo compiles modules with hooks of their own differently. What is wrapped instead is never part
+of a graph:
+
+* a backward is the one Python function from which torch starts its engine;
+* a forward of DDP is what DDP itself labels for profilers. Dynamo knows such labels by their class
+  and never enters them; so of a DDP that is compiled as a whole no forward is recorded;
+* a forward of FSDP2 is that of its root. FSDP2 keeps Dynamo out of the functions around it.
+
+The forward of a bare module is not recorded.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from frtop_probe.recorder.hook import hide_from_dynamo
+from frtop_probe.recorder.import_hook import when_imported
+from frtop_probe.recorder.steps import StepCounter
+from frtop_probe.recorder.writer import RingWriter
+from frtop_probe.ring.layout import MarkKind
+
+SETTING: Final = "FRTOP_PHASES"
+DDP: Final = "DistributedDataParallel.forward"
+"""The label."""
+FSDP: Final = "torch.distributed.fsdp._fully_shard._fsdp_state"
+Hook = Callable[[Any], Any]
+Guard = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def wanted() -> bool:
+    """Returns whether the job was started with phases."""
+    return os.environ.get(SETTING) == "1"
+
+
+class PhaseRecorder:
+    """The phases of all threads. A phase inside another one is part of that."""
+
+    def __init__(self, writer: RingWriter, steps: StepCounter) -> None:
+        self._marks = writer.marks
+        self._steps = steps
+        self._open: dict[int, tuple[int, int, int]] = {}
+        """By thread: `id` of what runs forward (0: a backward), its mark, and the step."""
+        self._watches_forward = False
+        self._backward = 0
+        """Mark of the backward that runs: inside it torch may start others, in other threads."""
+
+    def forward_begins(self, owner: Any) -> None:
+        """Begins the forward of a DDP or FSDP2 module."""
+        thread, step = threading.get_ident(), self._steps.current
+        known = self._open.get(thread)
+        if known is not None:
+            if known[0] != id(owner) and known[2] == step:
+                return
+            self._marks.abandon(known[1])  # it has raised
+        if not self._watches_forward:  # a program without DDP and FSDP2 has none
+            self._watches_forward = True
+            self._marks.watch(MarkKind.FORWARD)
+        self._open[thread] = id(owner), self._marks.begin(MarkKind.FORWARD, step), step
+
+    def forward_ends(self, owner: Any) -> None:
+        """Ends it, if it is the one that began."""
+        thread = threading.get_ident()
+        known = self._open.get(thread)
+        if known is not None and known[0] == id(owner):
+            self._marks.end(known[1])
+            del self._open[thread]
+
+    def root_begins(self, state: Any) -> None:
+        """Begins the forward of an FSDP2 module, unless it is inside that of another one."""
+        if state._state_ctx.iter_forward_root is None:  # noqa: SLF001
+            self.forward_begins(state)
+
+    def root_ends(self, state: Any) -> None:
+        """Ends it after that of the outermost one."""
+        if state._state_ctx.iter_forward_root is state:  # noqa: SLF001
+            self.forward_ends(state)
+
+    def backward_begins(self) -> int:
+        """Begins a backward; returns what `backward_ends` takes."""
+        thread, step = threading.get_ident(), self._steps.current
+        known = self._open.get(thread)
+        if self._backward or (known is not None and known[2] == step):
+            return 0
+        if known is not None:
+            self._marks.abandon(known[1])
+        mark = self._backward = self._marks.begin(MarkKind.BACKWARD, step)
+        self._open[thread] = 0, mark, step
+        return mark
+
+    def backward_ends(self, mark: int | None) -> None:
+        """Ends it."""
+        if mark:
+            self._marks.end(mark)
+            self._open.pop(threading.get_ident(), None)
+            self._backward = 0
+
+
+def install(
+    torch: Any, recorder: Callable[[], PhaseRecorder], guard: Guard, always_guard: Guard
+) -> bool:
+    """Wraps what begins and ends phases; returns whether backwards are recorded.
+
+    Args:
+        torch: the package.
+        recorder: returns that of this process: a forked child has another one.
+        guard: of functions that record.
+        always_guard: of functions that wrap.
+    """
+
+    def watch_fsdp(module: Any) -> None:
+        begins = guard(lambda state: recorder().root_begins(state))
+        ends = guard(lambda state: recorder().root_ends(state))
+        # Not `_pre_forward` and `_post_forward`: Dynamo knows these by their identity.
+        names = "_root_pre_forward", "_register_pre_backward_hook"
+        _wrap_root(torch, getattr(module, "FSDPState", None), names, begins, ends)
+
+    _wrap_label(
+        torch,
+        guard(lambda label: recorder().forward_begins(label)),
+        guard(lambda label: recorder().forward_ends(label)),
+    )
+    when_imported(FSDP, always_guard(watch_fsdp))
+    begins = guard(lambda: recorder().backward_begins())
+    ends = guard(lambda mark: recorder().backward_ends(mark))
+    # All that `guard` makes have one code: what they call is ours.
+    hide_from_dynamo(torch, begins)
+    return _wrap_backward(torch, begins, ends)
+
+
+def _wrap_backward(
+    torch: Any, begins: Callable[[], int | None], ends: Callable[[int | None], Any]
+) -> bool:
+    """Wraps the function from which `backward` and `grad` start torch's engine.
+
+    Not `torch.autograd.backward` itself: Dynamo and TorchScript know that one by its identity.
+    """
+    autograd = torch.autograd
+    graph = getattr(autograd, "graph", None)
+    original = getattr(graph, "_engine_run_backward", None)
+    if original is None or autograd.__dict__.get("_engine_run_backward") is not original:
+        return False
+
+    @functools.wraps(original)
+    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        mark = begins()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            ends(mark)
+
+    hide_from_dynamo(torch, _engine_run_backward, callees=False)
+    graph._engine_run_backward = _engine_run_backward  # type: ignore[union-attr]  # noqa: SLF001
+    autograd._engine_run_backward = _engine_run_backward  # noqa: SLF001
+    return True
+
+
+def _wrap_label(torch: Any, begins: Hook, ends: Hook) -> None:
+    """Wraps begin and end of the labels that torch gives to parts of a program."""
+    kind = getattr(torch.autograd.profiler, "record_function", None)
+    before, after = (getattr(kind, "__dict__", {}).get(n) for n in ("__enter__", "__exit__"))
+    if before is None or after is None:
+        return
+
+    @functools.wraps(before)
+    def __enter__(self: Any) -> Any:  # noqa: N807 - replaces the method of this name
+        if getattr(self, "name", "") == DDP:
+            begins(self)
+        return before(self)
+
+    @functools.wraps(after)
+    def __exit__(self: Any, *error: Any) -> Any:  # noqa: N807
+        try:
+            return after(self, *error)
+        finally:
+            if getattr(self, "name", "") == DDP:
+                ends(self)
+
+    for wrapper in (__enter__, __exit__):
+        hide_from_dynamo(torch, wrapper)
+        setattr(kind, wrapper.__name__, wrapper)
+
+
+def _wrap_root(torch: Any, kind: Any, names: tuple[str, str], begins: Hook, ends: Hook) -> None:
+    """Wraps two methods of FSDP2, which run before and after the forward of each of its modules."""
+    before, after = (getattr(kind, "__dict__", {}).get(name) for name in names)
+    if before is None or after is None:
+        return
+
+    @functools.wraps(before)
+    def first(self: Any, *args: Any, **kwargs: Any) -> Any:
+        begins(self)
+        return before(self, *args, **kwargs)
+
+    @functools.wraps(after)
+    def second(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = after(self, *args, **kwargs)
+        ends(self)
+        return result
+
+    for name, wrapper in zip(names, (first, second), strict=True):
+        hide_from_dynamo(torch, wrapper, callees=False)
+        setattr(kind, name, wrapper)
